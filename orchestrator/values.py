@@ -1,0 +1,121 @@
+"""Text that may hold parts known only later, and parts that must never be shown.
+
+A preview and the real thing are made from the same value: `Text.preview()` shows an unknown as
+`(known after create)` and a secret as `****`; `Text.reveal()` gives the real string and refuses while
+anything is unknown. So an unknown can never reach a host, and a secret can never reach a log.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+MASK = "****"
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A value that exists only after something was done; `what` says it to a person."""
+
+    what: str = "known after create"
+
+    def __str__(self) -> str:
+        return f"({self.what})"
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A value that travels by file or standard input only. Its repr does not show it."""
+
+    name: str
+    value: str
+
+    def __repr__(self) -> str:
+        return f"Secret({self.name!r})"
+
+    def __str__(self) -> str:
+        return MASK
+
+
+Part: TypeAlias = str | Unknown | Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string in parts. Compare two with `==`; a plan and a run with `matches`."""
+
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def of(cls, *parts: Part | Text) -> Text:
+        """Join parts into one Text; neighbouring plain strings are merged so that equal texts are equal."""
+        flat: list[Part] = []
+        for part in parts:
+            for piece in part.parts if isinstance(part, Text) else (part,):
+                if isinstance(piece, str) and flat and isinstance(flat[-1], str):
+                    flat[-1] = flat[-1] + piece
+                elif piece != "":
+                    flat.append(piece)
+        return cls(tuple(flat))
+
+    @classmethod
+    def join(cls, separator: str, items: list[Text]) -> Text:
+        parts: list[Part | Text] = []
+        for index, item in enumerate(items):
+            if index:
+                parts.append(separator)
+            parts.append(item)
+        return cls.of(*parts)
+
+    @property
+    def is_known(self) -> bool:
+        return not any(isinstance(part, Unknown) for part in self.parts)
+
+    @property
+    def is_secret(self) -> bool:
+        return any(isinstance(part, Secret) for part in self.parts)
+
+    def preview(self) -> str:
+        """For people: secrets masked, unknowns named."""
+        return "".join(str(part) for part in self.parts)
+
+    def preview_quoted(self) -> str:
+        """The preview as one shell word."""
+        return shlex.quote(self.preview())
+
+    def reveal(self) -> str:
+        """The real string. Raises ValueError while a part is unknown: nothing unknown may be sent."""
+        return self._render(lambda unknown: _refuse(unknown))
+
+    def _render(self, on_unknown: Callable[[Unknown], str]) -> str:
+        out: list[str] = []
+        for part in self.parts:
+            if isinstance(part, Unknown):
+                out.append(on_unknown(part))
+            else:
+                out.append(part.value if isinstance(part, Secret) else part)
+        return "".join(out)
+
+    def matches(self, real: Text) -> bool:
+        """True when `real` is what this became: known parts equal, each unknown filled with something."""
+        import re
+
+        pattern = "".join(
+            "(?:.*)" if isinstance(part, Unknown) else re.escape(part.value if isinstance(part, Secret) else part)
+            for part in self.parts
+        )
+        return re.fullmatch(pattern, real.reveal(), re.DOTALL) is not None
+
+    def __repr__(self) -> str:
+        return f"Text({self.preview()!r})"
+
+
+def _refuse(unknown: Unknown) -> str:
+    raise ValueError(f"still unknown: {unknown.what}")
+
+
+def text(value: str | Text | Unknown | Secret) -> Text:
+    """Any one value as a Text."""
+    return value if isinstance(value, Text) else Text.of(value)
