@@ -87,7 +87,7 @@ class Text:
 
     def reveal(self) -> str:
         """The real string. Raises ValueError while a part is unknown: nothing unknown may be sent."""
-        return self._render(lambda unknown: _refuse(unknown))
+        return self._render(_refuse)
 
     def _render(self, on_unknown: Callable[[Unknown], str]) -> str:
         out: list[str] = []

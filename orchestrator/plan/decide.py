@@ -1,0 +1,130 @@
+"""decide(): the one place that chooses what happens next. Pure: no I/O, no clock, no randomness.
+
+The order of the questions is the order of the file: is it over already; is there a slice; do its hosts answer; do they
+hold the files; did setup pass; is the program running, and how did it end. The state table is in docs/design.md.
+"""
+
+from __future__ import annotations
+
+from orchestrator.exits import Exit
+from orchestrator.hosts import JobPhase
+from orchestrator.plan import decide_hosts, decide_job, decide_slice
+from orchestrator.plan.actions import StartSlice, StopJob, StopSlice
+from orchestrator.plan.desired import After, Cancel, Desired, Down, Run, Start, Stop
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.observed import IntentState, Observed
+from orchestrator.plan.steps import Done, GiveUp, Step
+from orchestrator.slices import SliceState
+
+
+def decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
+    """The next step towards `desired`. Called again after every step with a fresh look at the world."""
+    match desired:
+        case Run():
+            return _run(desired, observed, facts)
+        case Down():
+            return _down(desired, observed, facts)
+        case Stop():
+            return _stop(desired, observed, facts)
+        case Start():
+            return _start(desired, observed, facts)
+        case Cancel():
+            return _cancel(desired, observed)
+
+
+def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
+    if observed.outcome is not None:
+        return _wind_up(desired, observed, facts)
+    if observed.wanted_down:
+        return GiveUp(
+            "conflict",
+            Exit.CONFLICT,
+            f"cluster '{desired.cluster}' is being taken down by another command",
+            next_step=f"orch status {desired.cluster}",
+        )
+    return (
+        decide_slice.have_slice(desired, observed, facts)
+        or decide_hosts.have_hosts(desired, observed, facts)
+        or decide_job.have_result(desired, observed)
+    )
+
+
+def _wind_up(desired: Run, observed: Observed, facts: Facts) -> Step:
+    """The result is recorded; take the machines down when that was asked, then say the result."""
+    outcome = observed.outcome
+    assert outcome is not None  # noqa: S101  # the caller has just looked
+    if desired.after is After.DOWN:
+        step = decide_slice.end_all(observed, facts, desired.budgets, "the job is over and --down was asked")
+        if step is not None:
+            return step
+    if outcome.status == Exit.OK:
+        return Done(outcome.what)
+    return GiveUp(outcome.code, outcome.status, outcome.what, outcome.why, outcome.next_step)
+
+
+def _down(desired: Down, observed: Observed, facts: Facts) -> Step:
+    step = decide_slice.end_all(observed, facts, desired.budgets, "down was asked")
+    return step or Done(f"cluster '{desired.cluster}' is gone")
+
+
+def _stop(desired: Stop, observed: Observed, facts: Facts) -> Step:
+    intent = observed.current
+    if intent is None or intent.state is not IntentState.ACCEPTED:
+        return _nothing_here(desired.cluster)
+    if (trouble := decide_slice.last_trouble(observed)) is not None:
+        return trouble
+    match observed.slice_state:
+        case SliceState.STOPPED:
+            return Done(f"cluster '{desired.cluster}' is stopped")
+        case SliceState.STOPPING | SliceState.UNCLEAR | SliceState.CREATING | SliceState.STARTING:
+            deadline = max(intent.since, intent.touched) + desired.budgets.end_deadline
+            return decide_slice.wait_slice(desired.cluster, observed, deadline)
+        case SliceState.READY:
+            return StopSlice(intent.name, facts.requests[intent.candidate.provider].stop_request(intent.name))
+        case _:
+            return _unfit(desired.cluster, observed)
+
+
+def _start(desired: Start, observed: Observed, facts: Facts) -> Step:
+    intent = observed.current
+    if intent is None or intent.state is not IntentState.ACCEPTED:
+        return _nothing_here(desired.cluster)
+    if (trouble := decide_slice.last_trouble(observed)) is not None:
+        return trouble
+    match observed.slice_state:
+        case SliceState.READY:
+            return Done(f"cluster '{desired.cluster}' is up")
+        case SliceState.STARTING | SliceState.CREATING | SliceState.STOPPING | SliceState.UNCLEAR:
+            deadline = max(intent.since, intent.touched) + desired.budgets.boot_deadline
+            return decide_slice.wait_slice(desired.cluster, observed, deadline)
+        case SliceState.STOPPED:
+            return StartSlice(intent.name, facts.requests[intent.candidate.provider].start_request(intent.name))
+        case _:
+            return _unfit(desired.cluster, observed)
+
+
+def _cancel(desired: Cancel, observed: Observed) -> Step:
+    if observed.trouble is not None:
+        trouble = observed.trouble
+        status = Exit.HOST_LOST if trouble.lost else Exit.FAILURE
+        return GiveUp(trouble.code, status, trouble.what, trouble.why, trouble.next_step)
+    if observed.current is None or observed.slice_state is not SliceState.READY:
+        return Done("nothing is running: the cluster has no hosts now")
+    running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
+    if running:
+        return StopJob(desired.folder, "cancel was asked", desired.grace, running)
+    return Done(f"job {desired.folder.partition('-')[0]} on '{desired.cluster}' is not running")
+
+
+def _nothing_here(cluster: str) -> GiveUp:
+    return GiveUp("not-found", Exit.NOT_FOUND, f"cluster '{cluster}' has no machines", next_step="orch status")
+
+
+def _unfit(cluster: str, observed: Observed) -> GiveUp:
+    return GiveUp(
+        "cloud",
+        Exit.FAILURE,
+        f"cluster '{cluster}' is {observed.slice_state}",
+        observed.slice_reason,
+        f"orch down {cluster}   (then launch it again)",
+    )

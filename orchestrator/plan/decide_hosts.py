@@ -1,0 +1,135 @@
+"""Decisions about the hosts of a READY slice: do they answer, do they hold the files, did setup pass."""
+
+from __future__ import annotations
+
+from orchestrator.exits import Exit
+from orchestrator.hosts import JobPhase
+from orchestrator.plan.actions import Action, Conclude, FetchMount, RunSetup, SyncTree
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.decide_slice import end_for
+from orchestrator.plan.desired import Run
+from orchestrator.plan.environment import HostEnvironment, attempt_port
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.observed import Contact, HostView, Observed
+from orchestrator.plan.steps import Step, Wait, WaitFor
+from orchestrator.values import Text
+
+STEP_TRIES = 3
+
+
+def have_hosts(desired: Run, observed: Observed, facts: Facts) -> Step | None:
+    """The next step towards hosts that answer, hold every file and passed setup; None when they do."""
+    hosts = chosen(desired, observed)
+    return (
+        _identity(desired, hosts)
+        or _contact(desired, observed, facts, hosts)
+        or _trouble(desired, observed, facts)
+        or _prepare(desired, observed, hosts)
+    )
+
+
+def chosen(desired: Run, observed: Observed) -> tuple[HostView, ...]:
+    """The hosts this job is about."""
+    if desired.ranks is None:
+        return observed.hosts
+    return tuple(host for host in observed.hosts if host.rank in desired.ranks)
+
+
+def environment(desired: Run, observed: Observed, *, setup: bool) -> HostEnvironment:
+    intent = observed.current
+    assert intent is not None  # noqa: S101  # only asked for hosts, and hosts belong to a slice
+    common: list[tuple[str, Text]] = list(desired.env)
+    if not setup:
+        common.append(("ORCH_RUN_ID", desired.run_id))
+        common.append(("ORCH_ATTEMPT", Text.of(str(observed.attempt))))
+        common.append(("ORCH_JOB_ID", Text.of(str(desired.job_id))))
+        if desired.checkpoint_uri is not None:
+            common.append(("ORCH_CHECKPOINT_URI", desired.checkpoint_uri))
+        if desired.resume_from is not None or (observed.attempt > 1 and desired.checkpoint_uri is not None):
+            common.append(("ORCH_RESUME_FROM", desired.resume_from or Text.of("latest")))
+    return HostEnvironment(
+        common=tuple(common),
+        internal_ips=tuple(host.internal_ip for host in observed.hosts),
+        chips_per_host=intent.candidate.chips_per_host,
+        accelerator=intent.candidate.accelerator,
+        port=attempt_port(observed.attempt),
+        task_id=desired.run_id,
+        for_setup=setup,
+        num_slices=desired.num_slices,
+    )
+
+
+def _identity(desired: Run, hosts: tuple[HostView, ...]) -> Action | None:
+    wrong = [host.rank for host in hosts if host.contact is Contact.IDENTITY]
+    if not wrong:
+        return None
+    return Conclude(
+        Exit.IDENTITY,
+        "identity-mismatch",
+        f"{_ranks(wrong)} of '{desired.cluster}' presented another key than the pinned one",
+        "another machine may have taken its address; nothing was sent to it",
+        f"orch down {desired.cluster}   (then launch again)",
+    )
+
+
+def _contact(desired: Run, observed: Observed, facts: Facts, hosts: tuple[HostView, ...]) -> Step | None:
+    silent = [host.rank for host in hosts if host.contact is not Contact.OK]
+    if not silent:
+        return None
+    since = observed.contact_since if observed.contact_since is not None else observed.now
+    patience = desired.budgets.lost_deadline if observed.started else desired.budgets.contact_deadline
+    if observed.now < since + patience:
+        return Wait(WaitFor.CONTACT, f"waiting for SSH on {_ranks(silent)}", since + patience)
+    return _lost(desired, observed, facts, f"{_ranks(silent)} did not answer SSH for {patience:.0f} s")
+
+
+def _lost(desired: Run, observed: Observed, facts: Facts, why: str) -> Action:
+    """Some host is of no use any more: replace the slice as a whole, or say so and leave it alone."""
+    intent = observed.current
+    assert intent is not None  # noqa: S101  # there are hosts, so there is a slice
+    preempted = sum(ended.cause is EndCause.PREEMPTED for ended in observed.ended)
+    if desired.create and preempted < desired.budgets.preemptions:
+        return end_for(facts, intent, EndCause.PREEMPTED, why)
+    return Conclude(
+        Exit.HOST_LOST,
+        "host-lost",
+        f"hosts of '{desired.cluster}' were lost",
+        why,
+        f"orch status {desired.cluster}   then: orch resume {desired.cluster}   or: orch down {desired.cluster}",
+    )
+
+
+def _trouble(desired: Run, observed: Observed, facts: Facts) -> Action | None:
+    trouble = observed.trouble
+    if trouble is None:
+        return None
+    if trouble.lost:
+        return _lost(desired, observed, facts, trouble.what) if trouble.times >= STEP_TRIES else None
+    return Conclude(trouble.status, trouble.code, trouble.what, trouble.why, trouble.next_step)
+
+
+def _prepare(desired: Run, observed: Observed, hosts: tuple[HostView, ...]) -> Action | None:
+    """Files and setup, only while no program of this job runs on them."""
+    if any(host.job is not JobPhase.ABSENT for host in hosts):
+        return None
+    for tree in desired.trees:
+        ranks = tuple(host.rank for host in hosts if not host.has(tree.label, tree.digest))
+        if ranks:
+            return SyncTree(tree.label, tree.source, tree.destination, tree.digest, tree.files, tree.total_bytes, ranks)
+    for mount in desired.mounts:
+        ranks = tuple(host.rank for host in hosts if not host.has(mount.label, mount.digest))
+        if ranks:
+            return FetchMount(mount.label, mount.source, mount.destination, mount.digest, mount.script, ranks)
+    if desired.setup is None:
+        return None
+    ranks = tuple(host.rank for host in hosts if host.setup != desired.setup.digest)
+    if not ranks:
+        return None
+    folder = f"setup-{desired.job_id}-a{observed.attempt}-{desired.setup.digest[:8]}"
+    env = environment(desired, observed, setup=True)
+    return RunSetup(folder, desired.setup.digest, desired.setup.script, env, ranks)
+
+
+def _ranks(ranks: list[int]) -> str:
+    shown = ", ".join(str(rank) for rank in ranks[:8]) + (", …" if len(ranks) > 8 else "")
+    return f"host{'s' if len(ranks) > 1 else ''} {shown}"

@@ -1,0 +1,226 @@
+"""Decisions about the slice: create it, wait for it, replace it, end it."""
+
+from __future__ import annotations
+
+from orchestrator.exits import Exit
+from orchestrator.hosts import JobPhase
+from orchestrator.plan.actions import (
+    Action,
+    Conclude,
+    CreateSlice,
+    EndSlice,
+    ForgetSlice,
+    NextAttempt,
+    StartSlice,
+    StopJob,
+)
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.desired import Budgets, Run
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.observed import Intent, IntentState, Observed
+from orchestrator.plan.steps import GiveUp, Step, Wait, WaitFor
+from orchestrator.slices import Candidate, Owned, SliceSpec, SliceState
+from orchestrator.values import Text
+
+CREATE_TRIES = 3
+
+
+def have_slice(desired: Run, observed: Observed, facts: Facts) -> Step | None:
+    """The next step towards a slice that is READY; None when it is."""
+    intent = observed.current
+    if intent is None:
+        return _charge_loss(desired, observed) or _create_next(desired, observed, facts)
+    if intent.state is IntentState.PLANNED:
+        return _create_again(desired, observed, facts, intent)
+    if intent.state is IntentState.ENDING:
+        return _until_gone(observed, facts, desired.budgets, intent)
+    return _accepted(desired, observed, facts, intent)
+
+
+def end_all(observed: Observed, facts: Facts, budgets: Budgets, why: str) -> Step | None:
+    """The next step towards no slice at all; None when the provider has said that there is none."""
+    intent = observed.current
+    if intent is None:
+        return None
+    if intent.state is IntentState.ENDING:
+        return _until_gone(observed, facts, budgets, intent)
+    running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
+    if isinstance(intent.candidate.market, Owned) and running and observed.running_job:
+        # Nothing ends the user's own machines, so what we started on them has to be stopped.
+        return StopJob(observed.running_job, why, 10.0, running)
+    return _end(facts, intent, EndCause.ASKED, why)
+
+
+def wait_slice(cluster: str, observed: Observed, until: float) -> Step:
+    """Wait for the provider, or give up when the deadline has passed."""
+    words = str(observed.slice_state) + (f" ({observed.slice_reason})" if observed.slice_reason else "")
+    if observed.now < until:
+        return Wait(WaitFor.SLICE, f"'{cluster}' is {words}", until)
+    return GiveUp(
+        "timeout",
+        Exit.TIMEOUT,
+        f"'{cluster}' is still {words}",
+        "the deadline has passed",
+        f"orch status {cluster}   then run the same command again, or: orch down {cluster}",
+    )
+
+
+def last_trouble(observed: Observed) -> GiveUp | None:
+    trouble = observed.trouble
+    if trouble is None:
+        return None
+    return GiveUp(trouble.code, trouble.status, trouble.what, trouble.why, trouble.next_step)
+
+
+def end_for(facts: Facts, intent: Intent, cause: EndCause, why: str) -> EndSlice:
+    return _end(facts, intent, cause, why)
+
+
+def _accepted(desired: Run, observed: Observed, facts: Facts, intent: Intent) -> Step | None:
+    cluster, budgets = desired.cluster, desired.budgets
+    reason = observed.slice_reason or str(observed.slice_state)
+    match observed.slice_state:
+        case SliceState.READY:
+            return None
+        case SliceState.CREATING | SliceState.STARTING:
+            until = max(intent.since, intent.touched) + budgets.boot_deadline
+            if observed.now >= until and desired.create:
+                return _end(facts, intent, EndCause.BROKEN, f"not ready in time: {reason}")
+            return wait_slice(cluster, observed, until)
+        case SliceState.STOPPED if desired.create:
+            return StartSlice(intent.name, facts.requests[intent.candidate.provider].start_request(intent.name))
+        case SliceState.STOPPED:
+            return Conclude(
+                Exit.NOT_FOUND,
+                "not-found",
+                f"cluster '{cluster}' is stopped",
+                next_step=f"orch start {cluster}",
+            )
+        case SliceState.STOPPING | SliceState.ENDING:
+            return wait_slice(cluster, observed, max(intent.since, intent.touched) + budgets.end_deadline)
+        case SliceState.PREEMPTED:
+            return _end(facts, intent, EndCause.PREEMPTED, reason)
+        case SliceState.FAILED:
+            return _end(facts, intent, EndCause.BROKEN, reason)
+        case SliceState.ABSENT:
+            return ForgetSlice(intent.name, EndCause.PREEMPTED, "it is gone, and it was not ended from here")
+        case SliceState.UNCLEAR:
+            since = observed.unclear_since if observed.unclear_since is not None else observed.now
+            return wait_slice(cluster, observed, since + budgets.unclear_deadline)
+
+
+def _until_gone(observed: Observed, facts: Facts, budgets: Budgets, intent: Intent) -> Step:
+    if observed.slice_state is SliceState.ABSENT:
+        return ForgetSlice(intent.name, intent.cause or EndCause.ASKED, intent.why)
+    trouble = observed.trouble
+    if trouble is not None and trouble.times >= CREATE_TRIES:
+        return GiveUp(trouble.code, trouble.status, trouble.what, trouble.why, trouble.next_step)
+    quiet = observed.now - max(intent.since, intent.touched)
+    if observed.slice_state not in (SliceState.ENDING, SliceState.UNCLEAR) and quiet >= budgets.resend_after:
+        return _end(facts, intent, intent.cause or EndCause.ASKED, intent.why)
+    return wait_slice(intent.name, observed, intent.since + budgets.end_deadline)
+
+
+def _create_again(desired: Run, observed: Observed, facts: Facts, intent: Intent) -> Action:
+    trouble = observed.trouble
+    if trouble is not None and trouble.times >= CREATE_TRIES:
+        # Whether the create took effect is not known: ending covers both cases.
+        return _end(facts, intent, EndCause.BROKEN, f"{trouble.what}: {trouble.why}")
+    return _create(desired, facts, intent.candidate, intent.generation)
+
+
+def _create_next(desired: Run, observed: Observed, facts: Facts) -> Action:
+    if not desired.create:
+        return Conclude(
+            Exit.NOT_FOUND,
+            "not-found",
+            f"cluster '{desired.cluster}' has no machines",
+            next_step=f"orch launch -c {desired.cluster} …   or: orch resume {desired.cluster}",
+        )
+    if observed.trouble is not None and observed.trouble.final:
+        trouble = observed.trouble
+        return Conclude(trouble.status, trouble.code, trouble.what, trouble.why, trouble.next_step)
+    refused = _refused(observed)
+    for candidate in desired.candidates:
+        if candidate not in refused:
+            generation = max((intent.generation for intent in observed.intents), default=0) + 1
+            return _create(desired, facts, candidate, generation)
+    return Conclude(
+        Exit.CAPACITY,
+        "capacity",
+        f"no machines for '{desired.cluster}' in any of {len(desired.candidates)} place(s)",
+        "; ".join(f"{candidate.where}: {why}" for candidate, why in refused.items()),
+        "try another zone or market, or the same command again later",
+    )
+
+
+def _refused(observed: Observed) -> dict[Candidate, str]:
+    """Candidates that said no since the job was opened, or since a slice last worked, with their words."""
+    refused: dict[Candidate, str] = {}
+    for intent in observed.intents:
+        if intent.generation <= observed.opened_at:
+            continue
+        if intent.cause in (EndCause.REFUSED, EndCause.BROKEN):
+            refused[intent.candidate] = intent.why
+        elif intent.cause is EndCause.PREEMPTED:
+            refused.clear()
+    return refused
+
+
+def _charge_loss(desired: Run, observed: Observed) -> Action | None:
+    """Book the loss of the last slice, once, and stop when the budget is spent."""
+    lost = [intent for intent in observed.intents if intent.cause is EndCause.PREEMPTED]
+    if not lost:
+        return None
+    last = lost[-1]
+    if any(ended.generation == last.generation for ended in observed.ended):
+        return None
+    if last.generation <= observed.opened_at and not observed.started:
+        return None  # it was lost before this job had anything to do with it
+    return next_attempt_or_end(desired, observed, EndCause.PREEMPTED, last.why, last.generation)
+
+
+def next_attempt_or_end(
+    desired: Run,
+    observed: Observed,
+    cause: EndCause,
+    why: str,
+    generation: int | None,
+    status: int = Exit.HOST_LOST,
+) -> Action:
+    """Open the next attempt when the budget for this cause allows it; else record the end."""
+    budget = desired.budgets.preemptions if cause is EndCause.PREEMPTED else desired.budgets.failures
+    used = sum(ended.cause is cause for ended in observed.ended)
+    if used < budget:
+        return NextAttempt(observed.attempt + 1, cause, why, generation)
+    what = f"the hosts of '{desired.cluster}' were lost" if generation is not None else why
+    spent = f"{why}; " if generation is not None else ""
+    return Conclude(
+        status,
+        "host-lost" if generation is not None else "program-failed",
+        what,
+        f"{spent}{used} of {budget} restarts for this cause were used",
+        f"orch resume {desired.cluster}   (goes on from the newest checkpoint)",
+    )
+
+
+def _create(desired: Run, facts: Facts, candidate: Candidate, generation: int) -> CreateSlice:
+    name = f"{desired.cluster}-{generation}"
+    spec = SliceSpec(
+        cluster=desired.cluster,
+        name=name,
+        token=Text.of(desired.uid, f"-{generation}"),
+        candidate=candidate,
+        labels=(
+            ("orch-installation", Text.of(desired.installation)),
+            ("orch-cluster", Text.of(desired.cluster)),
+            ("orch-intent", Text.of(desired.uid, f"-{generation}")),
+            *((key, Text.of(value)) for key, value in desired.labels),
+        ),
+    )
+    return CreateSlice(spec, generation, facts.requests[candidate.provider].create_request(spec))
+
+
+def _end(facts: Facts, intent: Intent, cause: EndCause, why: str) -> EndSlice:
+    request = facts.requests[intent.candidate.provider].end_request(intent.name)
+    return EndSlice(intent.name, cause, why, request)

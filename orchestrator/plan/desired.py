@@ -1,0 +1,138 @@
+"""What the user asked for, ready to be decided on: everything rendered, nothing looked up any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from orchestrator.slices import Candidate
+from orchestrator.values import Text
+
+
+class After(StrEnum):
+    """What becomes of the machines when the program has ended, well or badly."""
+
+    KEEP = "keep"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class TreeWanted:
+    """A local folder or file that has to be on every host. See actions.SyncTree."""
+
+    label: str
+    source: str
+    destination: str
+    digest: str
+    files: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MountWanted:
+    """A bucket path that every host copies for itself. See actions.FetchMount."""
+
+    label: str
+    source: str
+    destination: str
+    digest: str
+    script: Text
+
+
+@dataclass(frozen=True, slots=True)
+class SetupWanted:
+    """digest: of all that decides whether setup must run again."""
+
+    digest: str
+    script: Text
+
+
+@dataclass(frozen=True, slots=True)
+class JobWanted:
+    """The program. id: its number on this cluster, the same over every attempt."""
+
+    id: int
+    script: Text
+    stop_grace: float = 10.0  # seconds between TERM and KILL
+    failure_grace: float = 5.0  # seconds the others may go on after the first host failed
+
+    def folder(self, attempt: int) -> str:
+        """Name of the job's folder on the hosts."""
+        return f"{self.id}-a{attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Two budgets, never mixed, and the deadlines of the waits (seconds)."""
+
+    preemptions: int = 0
+    failures: int = 0
+    restart_on: tuple[int, ...] = ()  # exit statuses that count as a preemption, beside 75
+    boot_deadline: float = 1800.0  # accepted until ready
+    contact_deadline: float = 300.0  # ready until every host answers SSH
+    end_deadline: float = 900.0  # end asked until the provider says gone
+    lost_deadline: float = 30.0  # a host of a running program does not answer, until it counts as lost
+    unclear_deadline: float = 300.0  # the provider cannot be asked, until we give up
+    resend_after: float = 15.0  # an end that shows no effect is sent again
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Have the cluster, have it set up, have the program run to its end.
+
+    uid: made once with the cluster's record, part of every token. run_id: the same over every attempt and resume.
+    create False: the cluster must exist (exec). env: the user's envs and secrets and what the accelerator needs.
+    """
+
+    cluster: str
+    uid: Text
+    run_id: Text
+    installation: str
+    candidates: tuple[Candidate, ...]
+    trees: tuple[TreeWanted, ...] = ()
+    mounts: tuple[MountWanted, ...] = ()
+    setup: SetupWanted | None = None
+    job: JobWanted | None = None
+    job_id: int = 1
+    accelerator: str = "cpu"
+    num_slices: int = 1
+    env: tuple[tuple[str, Text], ...] = ()
+    resume_from: Text | None = None
+    checkpoint_uri: Text | None = None
+    create: bool = True
+    after: After = After.KEEP
+    budgets: Budgets = Budgets()
+    ranks: tuple[int, ...] | None = None  # exec on some hosts only; None = all
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    cluster: str
+    budgets: Budgets = Budgets()
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    cluster: str
+    budgets: Budgets = Budgets()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    cluster: str
+    budgets: Budgets = Budgets()
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop a job on every host. folder: see JobWanted.folder."""
+
+    cluster: str
+    folder: str
+    grace: float = 10.0
+    budgets: Budgets = Budgets()
+
+
+Desired: TypeAlias = Run | Down | Stop | Start | Cancel

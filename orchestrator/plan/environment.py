@@ -1,0 +1,86 @@
+"""The environment each host gets: computed from the rank, never stored once per host.
+
+Names: docs/environment.md. The SKYPILOT_* names are those of the public task dialect (SkyPilot documentation,
+"Environment variables", read November 2026), as aliases of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.values import Text, Unknown, text
+
+COORDINATOR_PORT = 29500
+PORTS_PER_HOST = 100  # each attempt takes the next port, so that a dying attempt cannot answer the new one
+
+
+@dataclass(frozen=True, slots=True)
+class HostEnvironment:
+    """What all hosts share, and what the shape of the slice adds per rank.
+
+    common: the user's `envs` and `secrets` and what the accelerator needs, in order; a later name wins.
+    internal_ips: one Text per rank, in rank order; unknown before create.
+    """
+
+    common: tuple[tuple[str, Text], ...]
+    internal_ips: tuple[Text, ...]
+    chips_per_host: int
+    accelerator: str
+    port: int
+    task_id: Text
+    for_setup: bool = False
+    num_slices: int = 1
+
+    def of(self, rank: int) -> tuple[tuple[str, Text], ...]:
+        """Environment of one host, in the order in which it is exported; each name once."""
+        merged: dict[str, Text] = {}
+        for name, value in (*self._shape(rank), *self.common):
+            merged.pop(name, None)
+            merged[name] = value
+        return tuple(merged.items())
+
+    def varying(self) -> tuple[str, ...]:
+        """Names whose value differs from host to host."""
+        return ("ORCH_RANK", "ORCH_SLICE_ID", *self._dialect_rank_names())
+
+    def _shape(self, rank: int) -> list[tuple[str, Text]]:
+        hosts = len(self.internal_ips)
+        ips = self._addresses()
+        head = self.internal_ips[0] if self.internal_ips else text("")
+        per_slice = max(1, hosts // self.num_slices)
+        pairs: list[tuple[str, Text | str]] = [
+            ("ORCH_RANK", str(rank)),
+            ("ORCH_NUM_HOSTS", str(hosts)),
+            ("ORCH_HOST_IPS", ips),
+            ("ORCH_COORDINATOR", Text.of(head, f":{self.port}")),
+            ("ORCH_ACCELERATOR", self.accelerator),
+            ("ORCH_CHIPS_PER_HOST", str(self.chips_per_host)),
+            ("ORCH_SLICE_ID", str(rank // per_slice)),
+            ("ORCH_NUM_SLICES", str(self.num_slices)),
+        ]
+        stage = "SETUP_" if self.for_setup else ""
+        pairs += [
+            (f"SKYPILOT_{stage}NODE_RANK", str(rank)),
+            (f"SKYPILOT_{stage}NODE_IPS", ips),
+            (f"SKYPILOT_{stage}NUM_GPUS_PER_NODE", str(self._gpus())),
+            ("SKYPILOT_NUM_NODES", str(hosts)),
+            ("SKYPILOT_TASK_ID", self.task_id),
+        ]
+        return [(name, text(value)) for name, value in pairs]
+
+    def _addresses(self) -> Text:
+        if self.internal_ips and not any(ip.is_known for ip in self.internal_ips):
+            return text(Unknown(f"{len(self.internal_ips):,} addresses in rank order, known after create"))
+        return Text.join("\n", list(self.internal_ips))
+
+    def _dialect_rank_names(self) -> tuple[str, ...]:
+        return ("SKYPILOT_SETUP_NODE_RANK",) if self.for_setup else ("SKYPILOT_NODE_RANK",)
+
+    def _gpus(self) -> int:
+        # The dialect counts only GPUs here: 0 on TPU, Trainium and CPU hosts.
+        other = ("tpu", "v2-", "v3-", "v4-", "v5", "v6e", "trn", "trainium", "cpu")
+        return 0 if self.accelerator.lower().startswith(other) else self.chips_per_host
+
+
+def attempt_port(attempt: int) -> int:
+    return COORDINATOR_PORT + (attempt - 1) % PORTS_PER_HOST
