@@ -1,0 +1,121 @@
+"""The tables, for SQLite and PostgreSQL alike. A change of shape raises SCHEMA_VERSION and adds a migration."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+SCHEMA_VERSION = 1
+
+metadata = MetaData()
+
+meta = Table("meta", metadata, Column("key", String, primary_key=True), Column("value", Text, nullable=False))
+
+clusters = Table(
+    "clusters",
+    metadata,
+    Column("uid", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("gone", Float),  # set last, when the provider has said that nothing is left
+    Column("wanted", String, nullable=False, server_default="up"),
+    Column("hosts", Text, nullable=False, server_default="[]"),
+    Column("held", Text, nullable=False, server_default="{}"),
+    Column("summary", Text, nullable=False, server_default=""),
+    Column("last_state", String, nullable=False, server_default=""),
+    Column("last_seen", Float, nullable=False, server_default="0"),
+    Index("one_living_cluster_of_a_name", "name", unique=True, sqlite_where=text("gone IS NULL"),
+          postgresql_where=text("gone IS NULL")),
+)  # fmt: skip
+
+intents = Table(
+    "intents",
+    metadata,
+    Column("cluster_uid", String, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("name", String, nullable=False),
+    Column("candidate", Text, nullable=False),
+    Column("token", String, nullable=False),
+    Column("request", Text, nullable=False),  # SHA-256 of the request as previewed
+    Column("state", String, nullable=False),
+    Column("cause", String),
+    Column("why", Text, nullable=False, server_default=""),
+    Column("since", Float, nullable=False),
+    Column("touched", Float, nullable=False),
+    PrimaryKeyConstraint("cluster_uid", "generation"),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("cluster_uid", String, nullable=False),
+    Column("id", Integer, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("run_id", String, nullable=False),
+    Column("digest", String, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("bucket", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("started", Boolean, nullable=False),
+    Column("opened_at", Integer, nullable=False),
+    Column("state", String, nullable=False),
+    Column("status", Integer),
+    Column("code", String, nullable=False, server_default=""),
+    Column("what", Text, nullable=False, server_default=""),
+    Column("why", Text, nullable=False, server_default=""),
+    Column("next_step", Text, nullable=False, server_default=""),
+    Column("created", Float, nullable=False),
+    Column("ended", Float),
+    Column("ranks", Text),
+    Column("after_end", String, nullable=False, server_default="keep"),
+    PrimaryKeyConstraint("cluster_uid", "id"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("cluster_uid", String, nullable=False),
+    Column("job_id", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("cause", String, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("generation", Integer),
+    Column("at", Float, nullable=False),
+    PrimaryKeyConstraint("cluster_uid", "job_id", "attempt"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("fence", Integer, nullable=False),
+    Column("owner", String, nullable=False),
+    Column("machine", String, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("process_start", String, nullable=False),
+    Column("doing", Text, nullable=False),
+    Column("expires", Float, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("at", Float, nullable=False),
+    Column("cluster", String, nullable=False),
+    Column("actor", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("what", Text, nullable=False),
+    Index("events_by_cluster", "cluster", "seq"),
+)
