@@ -74,7 +74,7 @@ def renew(engine: Engine, lease: Lease) -> bool:
             .where(leases.c.name == lease.name, leases.c.owner == lease.owner, leases.c.fence == lease.fence)
             .values(expires=time.time() + LEASE_SECONDS)
         )
-        return bool(done.rowcount == 1)
+        return bool(done.rowcount)
 
 
 def release(engine: Engine, lease: Lease) -> None:
@@ -106,7 +106,7 @@ def drop(tx: Connection, name: str) -> None:
 def _alive(row: Any) -> bool:
     if row["machine"] != socket.gethostname():
         return True  # cannot be looked at from here: only time tells
-    return _process_start(int(row["pid"])) == row["process_start"]
+    return bool(_process_start(int(row["pid"])) == row["process_start"])
 
 
 def _process_start(pid: int) -> str:

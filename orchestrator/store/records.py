@@ -21,7 +21,7 @@ from orchestrator.slices import (
     Spot,
 )
 
-Row: TypeAlias = Mapping[str, Any]  # one row, by column name, whatever library read it
+Row: TypeAlias = Mapping[Any, Any]  # one row, by column name, whatever library read it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,44 @@
+"""A wish with everything needed to preview it or to fulfil it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.hosts import HostOutcome
+from orchestrator.plan.desired import Desired
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.observed import Observed
+from orchestrator.plan.steps import Done, GiveUp
+from orchestrator.store.store import NewJob
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """desired, facts: for decide(). known: the world as last recorded, where a preview starts.
+
+    job: what the store opens before the first step; None for verbs that run nothing. notes: lines to say first
+    (a normalised name, a bucket in another region, an assumption of the preview).
+    """
+
+    cluster: str
+    verb: str
+    summary: str
+    desired: Desired
+    known: Observed
+    facts: Facts
+    job: NewJob | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How it ended. outcomes: one per host for the last program or setup, in rank order, when there was one."""
+
+    step: Done | GiveUp
+    outcomes: tuple[HostOutcome, ...] = ()
+    job_id: int | None = None
+    run_id: str = ""
+
+    @property
+    def status(self) -> int:
+        return int(self.step.status)
