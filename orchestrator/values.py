@@ -8,9 +8,9 @@ anything is unknown. So an unknown can never reach a host, and a secret can neve
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeAlias, TypeVar, cast
 
 MASK = "****"
 
@@ -98,6 +98,10 @@ class Text:
                 out.append(part.value if isinstance(part, Secret) else part)
         return "".join(out)
 
+    def fill(self, known: Mapping[Unknown, str]) -> Text:
+        """The same text with these unknowns replaced."""
+        return Text.of(*(known.get(part, part) if isinstance(part, Unknown) else part for part in self.parts))
+
     def matches(self, real: Text) -> bool:
         """True when `real` is what this became: known parts equal, each unknown filled with something."""
         import re
@@ -110,6 +114,26 @@ class Text:
 
     def __repr__(self) -> str:
         return f"Text({self.preview()!r})"
+
+
+_Value = TypeVar("_Value")
+
+
+def fill(value: _Value, known: Mapping[Unknown, str]) -> _Value:
+    """A frozen dataclass, however deep, with these unknowns replaced in every Text of it."""
+    return cast(_Value, _fill(value, known))
+
+
+def _fill(value: Any, known: Mapping[Unknown, str]) -> Any:
+    if isinstance(value, Text):
+        return value.fill(known)
+    if isinstance(value, tuple):
+        items = cast(tuple[Any, ...], value)
+        return tuple(_fill(item, known) for item in items)
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = {field.name: _fill(getattr(value, field.name), known) for field in fields(value)}
+        return replace(value, **changed)
+    return value
 
 
 def _refuse(unknown: Unknown) -> str:

@@ -11,6 +11,7 @@ from orchestrator.plan.desired import Run
 from orchestrator.plan.environment import HostEnvironment, attempt_port
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Contact, HostView, Observed
+from orchestrator.plan.ranks import host_words
 from orchestrator.plan.steps import Step, Wait, WaitFor
 from orchestrator.values import Text
 
@@ -66,7 +67,7 @@ def _identity(desired: Run, hosts: tuple[HostView, ...]) -> Action | None:
     return Conclude(
         Exit.IDENTITY,
         "identity-mismatch",
-        f"{_ranks(wrong)} of '{desired.cluster}' presented another key than the pinned one",
+        f"{host_words(wrong)} of '{desired.cluster}' presented another key than the pinned one",
         "another machine may have taken its address; nothing was sent to it",
         f"orch down {desired.cluster}   (then launch again)",
     )
@@ -79,8 +80,8 @@ def _contact(desired: Run, observed: Observed, facts: Facts, hosts: tuple[HostVi
     since = observed.contact_since if observed.contact_since is not None else observed.now
     patience = desired.budgets.lost_deadline if observed.started else desired.budgets.contact_deadline
     if observed.now < since + patience:
-        return Wait(WaitFor.CONTACT, f"waiting for SSH on {_ranks(silent)}", since + patience)
-    return _lost(desired, observed, facts, f"{_ranks(silent)} did not answer SSH for {patience:.0f} s")
+        return Wait(WaitFor.CONTACT, f"waiting for SSH on {host_words(silent)}", since + patience)
+    return _lost(desired, observed, facts, f"{host_words(silent)} did not answer SSH for {patience:.0f} s")
 
 
 def _lost(desired: Run, observed: Observed, facts: Facts, why: str) -> Action:
@@ -128,8 +129,3 @@ def _prepare(desired: Run, observed: Observed, hosts: tuple[HostView, ...]) -> A
     folder = f"setup-{desired.job_id}-a{observed.attempt}-{desired.setup.digest[:8]}"
     env = environment(desired, observed, setup=True)
     return RunSetup(folder, desired.setup.digest, desired.setup.script, env, ranks)
-
-
-def _ranks(ranks: list[int]) -> str:
-    shown = ", ".join(str(rank) for rank in ranks[:8]) + (", …" if len(ranks) > 8 else "")
-    return f"host{'s' if len(ranks) > 1 else ''} {shown}"

@@ -212,7 +212,7 @@ def _create(desired: Run, facts: Facts, candidate: Candidate, generation: int) -
         token=Text.of(desired.uid, f"-{generation}"),
         candidate=candidate,
         labels=(
-            ("orch-installation", Text.of(desired.installation)),
+            ("orch-installation", desired.installation),
             ("orch-cluster", Text.of(desired.cluster)),
             ("orch-intent", Text.of(desired.uid, f"-{generation}")),
             *((key, Text.of(value)) for key, value in desired.labels),

@@ -88,7 +88,7 @@ class Run:
     cluster: str
     uid: Text
     run_id: Text
-    installation: str
+    installation: Text
     candidates: tuple[Candidate, ...]
     trees: tuple[TreeWanted, ...] = ()
     mounts: tuple[MountWanted, ...] = ()

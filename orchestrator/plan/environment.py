@@ -43,11 +43,20 @@ class HostEnvironment:
         """Names whose value differs from host to host."""
         return ("ORCH_RANK", "ORCH_SLICE_ID", *self._dialect_rank_names())
 
+    def per_rank(self, rank: int) -> tuple[tuple[str, str], ...]:
+        """Only what differs from host to host, without the cost of the whole: for previews of large slices."""
+        fixed = {name for name, _ in self.common}
+        values = {"ORCH_SLICE_ID": str(rank // self.hosts_per_slice)}
+        return tuple((name, values.get(name, str(rank))) for name in self.varying() if name not in fixed)
+
+    @property
+    def hosts_per_slice(self) -> int:
+        return max(1, len(self.internal_ips) // self.num_slices)
+
     def _shape(self, rank: int) -> list[tuple[str, Text]]:
         hosts = len(self.internal_ips)
         ips = self._addresses()
         head = self.internal_ips[0] if self.internal_ips else text("")
-        per_slice = max(1, hosts // self.num_slices)
         pairs: list[tuple[str, Text | str]] = [
             ("ORCH_RANK", str(rank)),
             ("ORCH_NUM_HOSTS", str(hosts)),
@@ -55,7 +64,7 @@ class HostEnvironment:
             ("ORCH_COORDINATOR", Text.of(head, f":{self.port}")),
             ("ORCH_ACCELERATOR", self.accelerator),
             ("ORCH_CHIPS_PER_HOST", str(self.chips_per_host)),
-            ("ORCH_SLICE_ID", str(rank // per_slice)),
+            ("ORCH_SLICE_ID", str(rank // self.hosts_per_slice)),
             ("ORCH_NUM_SLICES", str(self.num_slices)),
         ]
         stage = "SETUP_" if self.for_setup else ""

@@ -34,11 +34,12 @@ MOST_STEPS = 1000  # far above any real plan; a plan that does not end is a faul
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be done, in order, and how it would end."""
+    """What would be done, in order, and how it would end. now: the clock it was made at (see Wait.until)."""
 
     desired: Desired
     steps: tuple[Action | Wait, ...]
     ending: Done | GiveUp
+    now: float = 0.0
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -51,7 +52,7 @@ def make_plan(desired: Desired, observed: Observed, facts: Facts) -> Plan:
     for _ in range(MOST_STEPS):
         step = decide(desired, observed, facts)
         if isinstance(step, Done | GiveUp):
-            return Plan(desired, tuple(steps), step)
+            return Plan(desired, tuple(steps), step, observed.now)
         steps.append(step)
         observed = imagine(observed, step)
     raise RuntimeError(f"the plan does not end; last step: {steps[-1]}")

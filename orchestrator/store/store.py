@@ -107,7 +107,7 @@ class Store:
     def note_hosts(self, lease: Lease | None, cluster: ClusterRecord, hosts: tuple[HostAddress, ...]) -> None:
         self._patch_cluster(lease, cluster, {"hosts": hosts_to_json(hosts)})
 
-    def note_held(self, lease: Lease | None, cluster: ClusterRecord, held: dict[str, dict[str, str]]) -> None:
+    def note_held(self, lease: Lease | None, cluster: ClusterRecord, held: dict[str, dict[str, Any]]) -> None:
         """What each host was last seen to hold: {rank: {label: digest}}."""
         self._patch_cluster(lease, cluster, {"held": json.dumps(held, sort_keys=True)})
 

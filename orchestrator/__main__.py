@@ -1,0 +1,62 @@
+"""`orch` and `python -m orchestrator`: one call, one exit status, never a trace by default."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+SIGPIPE_STATUS = 141  # what a shell shows for a program that wrote to a closed pipe
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit status to leave with. argv: without the program's name."""
+    debug = os.environ.get("ORCH_DEBUG", "") not in {"", "0"}
+    try:
+        return _run(argv, debug)
+    except KeyboardInterrupt:  # so early that not even the command line was loaded
+        return 130
+
+
+def _run(argv: Sequence[str] | None, debug: bool) -> int:
+    from orchestrator.cli.app import app
+    from orchestrator.cli.command import Session
+    from orchestrator.cli.failures import explain
+
+    session = Session(tuple(sys.argv[1:] if argv is None else argv), debug)
+    try:
+        answer = app.main(
+            list(session.words),
+            prog_name="orch",
+            complete_var="_ORCH_COMPLETE",
+            standalone_mode=False,
+            obj=session,
+        )
+        sys.stdout.flush()
+    except Exception as error:  # the last border: everything else has become words by now
+        if isinstance(error, BrokenPipeError) and _stdout_is_closed():
+            _stop_writing()
+            return SIGPIPE_STATUS
+        return explain(error, debug=session.debug)
+    return answer if isinstance(answer, int) else 0
+
+
+def _stdout_is_closed() -> bool:
+    """Whether the reader of stdout is gone: a broken pipe elsewhere is a failure like any other."""
+    import select
+
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+    except (OSError, ValueError):  # not a file at all
+        return False
+    return any(happened & (select.POLLERR | select.POLLHUP) for _, happened in poll.poll(0))
+
+
+def _stop_writing() -> None:
+    """Keep the interpreter from complaining about the closed pipe when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""From a name, in any of its usual spellings, to what it is: `resolve("tpu-v5e-16")`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.catalog import ec2, tpu
+from orchestrator.catalog.machines import (
+    Accelerator,
+    CpuMachine,
+    Ec2Instance,
+    LocalHosts,
+    OwnDevices,
+    TpuSlice,
+)
+from orchestrator.errors import UserError
+
+LARGEST_LOCAL = 1024  # loopback hosts; more is a typing error
+
+
+def resolve(name: str) -> Accelerator:
+    """What `name` means: a TPU slice, an EC2 instance type, NAME:COUNT, `cpu`, or `local:...`.
+
+    Raises UserError with the nearest names, or the nearest sizes, when there is no such thing.
+    """
+    asked = name.strip()
+    if asked.lower() == "cpu":
+        return _cpu(asked)
+    if asked.lower().startswith("local:"):
+        return resolve_local(asked[len("local:") :])
+    return resolve_rented(asked)
+
+
+def resolve_rented(name: str) -> TpuSlice | Ec2Instance:
+    """As `resolve`, for what a cloud rents out. `tpu-v5e-16:1` is accepted as the dialect does."""
+    asked, _, count = name.strip().partition(":")
+    found_slice = tpu.find_slice(asked)
+    if found_slice is not None:
+        if count.strip() not in ("", "1"):
+            raise UserError(
+                f"`{name.strip()}` asks for {count.strip()} slices",
+                "a slice is one node of the task",
+                f"write accelerators: {found_slice.name} and num_nodes: {count.strip()}",
+            )
+        return replace(found_slice, normalised_from=name.strip()) if count else found_slice
+    instance = ec2.find_instance(name)
+    if instance is not None:
+        return instance
+    raise _unknown(name.strip())
+
+
+def resolve_own(name: str) -> TpuSlice | OwnDevices | CpuMachine | Ec2Instance:
+    """What a machine of the user's own holds: NAME:COUNT with any count, a TPU slice, an instance type, `cpu`."""
+    if name.strip().lower() == "cpu":
+        return _cpu(name.strip())
+    return ec2.find_devices(name) or resolve_rented(name)
+
+
+def resolve_local(shape: str) -> LocalHosts:
+    """The part after `local:`: a number of plain hosts, or the name of something whose shape they take."""
+    text = shape.strip()
+    if text.isascii() and text.isdigit():
+        return _plain_hosts(text)
+    if text.lower() == "cpu":
+        return _plain_hosts("1")
+    real = resolve_rented(text)
+    return LocalHosts(
+        name=f"local:{real.name}",
+        hosts=real.hosts,
+        chips_per_host=real.chips_per_host,
+        cores_per_chip=real.cores_per_chip,
+        hbm_gib_per_chip=0,
+        peak_bf16_tflops_per_chip=0,
+        backends=("cpu", "xla", "jax"),
+        normalised_from=None if text == real.name else f"local:{text}",
+        stands_for=real,
+    )
+
+
+def nearest_names(name: str) -> tuple[str, ...]:
+    """Up to three known names that look like `name`, best first."""
+    from difflib import get_close_matches
+
+    spelled = {known.lower(): known for known in (*tpu.common_names(), *ec2.common_names(), "cpu", "local:4")}
+    word = name.strip().lower()
+    close = get_close_matches(word.removeprefix("tpu-"), spelled, n=6, cutoff=0.6)
+    found = [spelled[item] for item in close] or [
+        spelled[item] for item in spelled if item.partition(":")[0] == word.partition(":")[0]
+    ]
+    unique: list[str] = []
+    for item in found:
+        slice_ = tpu.find_slice(item)
+        canonical = slice_.name if slice_ else item
+        if canonical not in unique:
+            unique.append(canonical)
+    return tuple(unique[:3])
+
+
+def _plain_hosts(count: str) -> LocalHosts:
+    hosts = int(count[:7])
+    if not 1 <= hosts <= LARGEST_LOCAL:
+        raise UserError(f"`local:{count}` is not possible", f"1 to {LARGEST_LOCAL} local hosts", "use local:4")
+    return LocalHosts(
+        name=f"local:{hosts}",
+        hosts=hosts,
+        chips_per_host=0,
+        cores_per_chip=0,
+        hbm_gib_per_chip=0,
+        peak_bf16_tflops_per_chip=0,
+        backends=("cpu", "xla", "jax"),
+        normalised_from=None if count == str(hosts) else f"local:{count}",
+    )
+
+
+def _cpu(asked: str) -> CpuMachine:
+    return CpuMachine(
+        name="cpu",
+        hosts=1,
+        chips_per_host=0,
+        cores_per_chip=0,
+        hbm_gib_per_chip=0,
+        peak_bf16_tflops_per_chip=0,
+        backends=("cpu", "xla", "jax"),
+        normalised_from=None if asked == "cpu" else asked,
+    )
+
+
+def _unknown(name: str) -> UserError:
+    near = nearest_names(name)
+    return UserError(
+        f"there is no accelerator called `{name}`",
+        f"nearest: {', '.join(near)}"
+        if near
+        else "TPU slices are named like v5litepod-16, GPUs like H100:8, or by instance type",
+        f"use {near[0]}" if near else "see the table of accelerators in docs/task-files.md",
+    )

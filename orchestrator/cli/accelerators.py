@@ -1,0 +1,109 @@
+"""`orch accelerators`: what can be asked for, its shape and its list price, from the dated tables."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.human import columns
+from orchestrator.cli.terminal import put, say
+from orchestrator.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from orchestrator.catalog.machines import Accelerator
+    from orchestrator.catalog.prices import Price
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch accelerators", "the common sizes of everything"),
+        ("orch accelerators v5e", "those with v5e in their name"),
+        ("orch accelerators tpu-v5e-16", "one in full, by any of its names"),
+    ],
+)
+@click.argument("name", required=False)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def accelerators(name: str | None, output: str) -> None:
+    """Shapes, hosts and list prices, from tables that carry their date. Nothing is asked of a cloud."""
+    found = _matching(name)
+    if output == "json":
+        items = [_as_json(machine) for machine in found]
+        put(json.dumps({"version": 1, "kind": "accelerators", "accelerators": items}, indent=2))
+        return
+    rows = [("NAME", "HOSTS", "CHIPS", "HBM/CHIP", "BF16/CHIP", "ON DEMAND", "SPOT")]
+    rows += [_row(machine) for machine in found]
+    put(*columns(rows))
+    dates = {price.as_of for machine in found for price in _prices(machine) if price is not None and price.as_of}
+    if dates:
+        say(f"US list prices an hour for the whole slice or instance; newest source {max(dates)}")
+
+
+def _matching(name: str | None) -> list[Accelerator]:
+    """All common ones, those that `name` is part of, or the one it means. Raises as `resolve` does."""
+    from orchestrator.catalog import ec2, tpu
+    from orchestrator.catalog.accelerators import resolve
+
+    names = [*tpu.common_names(), *ec2.common_names()]
+    if name is not None:
+        word = name.lower()
+        try:
+            return [resolve(name)]
+        except NotFoundError:
+            raise
+        except Exception:
+            names = [known for known in names if word in known.lower()]
+            if not names:
+                raise
+    machines = {machine.name: machine for machine in map(resolve, names)}
+    return list(machines.values())
+
+
+def _prices(machine: Accelerator) -> tuple[Price | None, Price | None]:
+    from orchestrator.catalog.prices import price_per_hour
+    from orchestrator.slices import OnDemand, Spot
+
+    return price_per_hour(machine, OnDemand()), price_per_hour(machine, Spot())
+
+
+def _row(machine: Accelerator) -> tuple[str, ...]:
+    on_demand, spot = _prices(machine)
+    return (
+        machine.name,
+        str(machine.hosts),
+        str(machine.chips),
+        f"{machine.hbm_gib_per_chip:g} GiB" if machine.hbm_gib_per_chip else "-",
+        f"{machine.peak_bf16_tflops_per_chip:,.0f} TFLOP/s" if machine.peak_bf16_tflops_per_chip else "-",
+        _dollars(on_demand),
+        _dollars(spot),
+    )
+
+
+def _dollars(price: Price | None) -> str:
+    if price is None:
+        return "not known"
+    return f"${price.low:,.2f}-{price.high:,.2f}" if price.is_range else f"${price.low:,.2f}"
+
+
+def _as_json(machine: Accelerator) -> dict[str, object]:
+    on_demand, spot = _prices(machine)
+    return {
+        "name": machine.name,
+        "hosts": machine.hosts,
+        "chips": machine.chips,
+        "chips_per_host": machine.chips_per_host,
+        "hbm_gib_per_chip": machine.hbm_gib_per_chip or None,
+        "peak_bf16_tflops_per_chip": machine.peak_bf16_tflops_per_chip or None,
+        "backends": list(machine.backends),
+        "on_demand_per_hour": _price_json(on_demand),
+        "spot_per_hour": _price_json(spot),
+    }
+
+
+def _price_json(price: Price | None) -> dict[str, object] | None:
+    if price is None:
+        return None
+    return {"low": price.low, "high": price.high, "note": price.note, "as_of": price.as_of or None}

@@ -1,0 +1,136 @@
+"""What every changing verb does with its wish: show it, or ask and fulfil it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import click
+
+from orchestrator.cli.retype import real_command
+from orchestrator.cli.terminal import can_ask, put, say
+from orchestrator.errors import OrchError, UserError
+
+if TYPE_CHECKING:
+    from orchestrator.engine.ready import Ending, Ready
+    from orchestrator.plan.imagined import Plan
+    from orchestrator.plan.preview import Form
+    from orchestrator.slices import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Print the plan to stdout in this form."""
+
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Perform:
+    """Do it. consent: money may be spent without asking. as_json: stdout gets the result alone, as JSON."""
+
+    consent: bool = False
+    follow: bool = True
+    as_json: bool = False
+
+
+Manner: TypeAlias = Show | Perform
+
+
+def carry_out(ready: Ready, manner: Manner) -> int:
+    """Show or fulfil the wish; the exit status. Raises OrchError when it was not begun, or was detached from."""
+    match manner:
+        case Show():
+            return show(ready, manner.form)
+        case Perform():
+            return perform(ready, manner)
+
+
+def show(ready: Ready, form: Form) -> int:
+    """The plan on stdout, remarks about it on stderr."""
+    from orchestrator.plan.preview import render
+
+    say(*(f"note: {note}" for note in ready.notes))
+    sys.stdout.write(render(plan_of(ready), form, command=real_command()))
+    return 0
+
+
+def perform(ready: Ready, manner: Perform) -> int:
+    from orchestrator.cli.narrator import TerminalNarrator
+    from orchestrator.cli.outcomes import tell
+    from orchestrator.engine.drive import drive
+
+    if not manner.consent:
+        _ask_before_spending(ready)
+    with TerminalNarrator(sys.stderr.buffer if manner.as_json else sys.stdout.buffer) as narrator:
+        for note in ready.notes:
+            narrator.note(note)
+        ending = drive(ready, narrator, follow=manner.follow)
+    if manner.as_json:
+        _print_json(ready, ending)
+    tell(ending)
+    return ending.status
+
+
+def plan_of(ready: Ready) -> Plan:
+    from orchestrator.plan.imagined import make_plan
+
+    return make_plan(ready.desired, ready.known, ready.facts)
+
+
+def _print_json(ready: Ready, ending: Ending) -> None:
+    import json
+
+    from orchestrator.cli.outcomes import as_json
+
+    put(json.dumps(as_json(ready.cluster, ready.verb, ending), indent=2))
+
+
+def _ask_before_spending(ready: Ready) -> None:
+    """Return when nothing is spent or the person agrees. Raises UserError when nobody can be asked."""
+    rented = machines_to_pay(ready)
+    if not rented:
+        return
+    if not can_ask():
+        raise UserError(
+            "this spends money, and there is no terminal to ask on",
+            _cost_words(rented),
+            "add --yes to agree, or --dry-run to see what would be done",
+        )
+    say(_cost_words(rented))
+    if not click.confirm("go on?", default=False, err=True):
+        raise OrchError("not agreed to", "nothing was done")
+
+
+def machines_to_pay(ready: Ready) -> tuple[Candidate, ...]:
+    """What the plan may begin to pay for: machines with a price, or with one that is not known."""
+    from orchestrator.plan.actions import CreateSlice, StartSlice
+    from orchestrator.plan.desired import Run
+
+    desired, actions = ready.desired, plan_of(ready).actions
+    possible: tuple[Candidate, ...] = ()
+    if any(isinstance(action, CreateSlice) for action in actions) and isinstance(desired, Run):
+        possible = desired.candidates  # the first may be refused, and the others tried
+    elif any(isinstance(action, StartSlice) for action in actions) and ready.known.current is not None:
+        possible = (ready.known.current.candidate,)
+    return tuple(candidate for candidate in possible if not _is_free(candidate))
+
+
+def _is_free(candidate: Candidate) -> bool:
+    from orchestrator.slices import Owned
+
+    return candidate.price_per_hour == 0 or isinstance(candidate.market, Owned)
+
+
+def _cost_words(rented: tuple[Candidate, ...]) -> str:
+    from orchestrator.cli.human import plural, price
+
+    first, *others = rented
+    words = f"{plural(first.hosts, 'host')} of {first.accelerator} on {first.where}, {first.market}: "
+    words += price(first.price_per_hour) + (f" ({first.price_note})" if first.price_note else "")
+    known = [other.price_per_hour for other in others if other.price_per_hour is not None]
+    if others:
+        most = f", up to {price(max(known))}" if known else ""
+        words += f"; {plural(len(others), 'other choice')} if that is refused{most}"
+    return words

@@ -1,0 +1,53 @@
+"""An action in one plain line."""
+
+from __future__ import annotations
+
+from orchestrator.cli.human import plural, size
+from orchestrator.plan.actions import (
+    Action,
+    Conclude,
+    CreateSlice,
+    EndSlice,
+    FetchMount,
+    ForgetSlice,
+    NextAttempt,
+    RunSetup,
+    StartJob,
+    StartSlice,
+    StopJob,
+    StopSlice,
+    SyncTree,
+)
+from orchestrator.plan.ranks import host_words
+
+
+def action_words(action: Action) -> str:
+    """What is done, to what; "" for what is told elsewhere."""
+    match action:
+        case CreateSlice(spec=spec):
+            machine = spec.candidate
+            return f"creating {spec.name}: {plural(machine.hosts, 'host')} of {machine.accelerator} on {machine.where}"
+        case EndSlice():
+            return f"ending {action.name}: {action.why}"
+        case ForgetSlice():
+            return f"{action.name} is gone: {action.why}"
+        case StopSlice():
+            return f"stopping {action.name}"
+        case StartSlice():
+            return f"starting {action.name}"
+        case SyncTree():
+            what = f"{plural(action.files, 'file')}, {size(action.total_bytes)}"
+            return f"sync {action.label}: {what} to {plural(len(action.ranks), 'host')}"
+        case FetchMount():
+            return f"copy {action.source} to {action.destination} on {host_words(action.ranks)}"
+        case RunSetup():
+            return f"setup on {plural(len(action.ranks), 'host')}"
+        case StartJob():
+            again = f", attempt {action.attempt}" if action.attempt > 1 else ""
+            return f"starting the program on {plural(len(action.ranks), 'host')}{again}"
+        case StopJob():
+            return f"stopping the program on {host_words(action.ranks)}: {action.why}"
+        case NextAttempt():
+            return f"attempt {action.attempt} follows ({action.cause}): {action.why}"
+        case Conclude():
+            return ""

@@ -1,0 +1,76 @@
+"""Finding clusters and their hosts in the store, and completing their names in a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+
+import click
+from click.shell_completion import CompletionItem
+
+from orchestrator.errors import NotFoundError, OrchError, UserError
+from orchestrator.hosts import HostAddress
+from orchestrator.store.read import Reader
+from orchestrator.store.records import ClusterRecord
+
+
+@contextmanager
+def reader() -> Iterator[Reader]:
+    from orchestrator.paths import paths
+
+    with Reader(paths().database) as store:
+        yield store
+
+
+def find(store: Reader, name: str) -> ClusterRecord:
+    """The living cluster of this name. Raises NotFoundError with the nearest names."""
+    record = store.cluster(name)
+    if record is not None:
+        return record
+    known = [cluster.name for cluster in store.clusters()]
+    close = get_close_matches(name, known, n=3, cutoff=0.5)
+    why = f"did you mean {' or '.join(close)}?" if close else ""
+    raise NotFoundError(f"no cluster '{name}'", why, "orch status   (lists the living ones)")
+
+
+def hosts_of(record: ClusterRecord, ranks: tuple[int, ...] | None = None) -> tuple[HostAddress, ...]:
+    """The hosts of a cluster by their last known addresses; all of them, or those of `ranks`."""
+    if not record.hosts:
+        raise NotFoundError(
+            f"cluster '{record.name}' has no hosts now",
+            f"its last known state is {record.last_state}" if record.last_state else "",
+            f"orch status {record.name}",
+        )
+    if ranks is None:
+        return record.hosts
+    by_rank = {host.rank: host for host in record.hosts}
+    missing = [rank for rank in ranks if rank not in by_rank]
+    if missing:
+        raise UserError(
+            f"cluster '{record.name}' has no host {missing[0]}",
+            f"its hosts are 0 to {max(by_rank)}",
+            f"orch status {record.name}",
+        )
+    return tuple(by_rank[rank] for rank in ranks)
+
+
+class ClusterName(click.ParamType):
+    """A cluster by name. Completes the living ones, from the store on this computer alone."""
+
+    name = "cluster"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            with reader() as store:
+                known = store.clusters()
+        except OrchError:  # an unreadable store is told by the command itself, not in the middle of a word
+            return []
+        return [
+            CompletionItem(cluster.name, help=cluster.summary)
+            for cluster in known
+            if cluster.name.startswith(incomplete)
+        ]
+
+
+CLUSTER = ClusterName()

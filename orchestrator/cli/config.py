@@ -1,0 +1,105 @@
+"""`orch config`: the settings, and where each value comes from."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.human import columns
+from orchestrator.cli.lazy import LazyGroup, Section, Verb
+from orchestrator.cli.terminal import put
+
+_HERE = "orchestrator.cli.config"
+
+
+@click.group(
+    cls=LazyGroup,
+    sections=[
+        Section(
+            "Commands",
+            (
+                Verb("explain", f"{_HERE}:explain", "Every value of one key, the one that holds first."),
+                Verb("list", f"{_HERE}:list_", "All keys with the value that holds."),
+                Verb("path", f"{_HERE}:path", "Where the configuration file is looked for."),
+            ),
+        )
+    ],
+    examples=[
+        ("orch config explain defaults.bucket", "which value holds, and where it was written"),
+        ("orch config list", "all keys"),
+        ("$EDITOR $(orch config path)", ""),
+    ],
+)
+def config() -> None:
+    """Settings, and where each value comes from.
+
+    A flag wins over an environment variable (ORCH_SECTION_KEY), that over the task file, that over the configuration
+    file, that over what is built in.
+    """
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch config explain defaults.infra", ""),
+        ("ORCH_DEFAULTS_INFRA=local:2 orch config explain defaults.infra", "what a variable would change"),
+        ("orch config explain gcp.project -o json", ""),
+    ],
+)
+@click.argument("key")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def explain(key: str, output: str) -> None:
+    """Every value of KEY (section.name), the one that holds first."""
+    from orchestrator.spec.config import BY_NAME, load_config
+
+    layers = load_config(os.environ).explain(key)
+    if output == "json":
+        values = [
+            {"value": layer.value, "source": str(layer.origin.source), "where": str(layer.origin)} for layer in layers
+        ]
+        put(json.dumps({"version": 1, "kind": "config", "key": key, "values": values}, indent=2))
+        return
+    known = BY_NAME[key]
+    put(f"{key}: {known.meaning}")
+    rows = [
+        ("holds" if index == 0 else "hidden", _shown(layer.value), str(layer.origin))
+        for index, layer in enumerate(layers)
+    ]
+    put(*(f"  {line}" for line in columns(rows)) if rows else ["  not set anywhere"])
+    field = f", {known.task_path} in a task file" if known.task_path else ""
+    put(f"  set it with: {known.variable}{field}, [{known.section}] {known.name} in the configuration")
+
+
+@click.command(
+    "list",
+    cls=OrchCommand,
+    examples=[("orch config list", ""), ("orch config list | grep spot", "")],
+)
+def list_() -> None:
+    """All keys with the value that holds and where it was written."""
+    from orchestrator.spec.config import KEYS, load_config
+
+    settings = load_config(os.environ)
+    rows = [("KEY", "VALUE", "FROM", "MEANING")]
+    for key in KEYS:
+        layers = settings.explain(key.full)
+        value, origin = (_shown(layers[0].value), str(layers[0].origin)) if layers else ("-", "")
+        rows.append((key.full, value, origin, key.meaning))
+    put(*columns(rows))
+
+
+@click.command(cls=OrchCommand, examples=[("orch config path", ""), ("cat $(orch config path)", "")])
+def path() -> None:
+    """Where the configuration file is looked for, whether it exists or not."""
+    from orchestrator.spec.config import config_path
+
+    put(str(config_path(os.environ)))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ", ".join(str(item) for item in value) if isinstance(value, tuple) else str(value)

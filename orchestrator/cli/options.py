@@ -1,0 +1,88 @@
+"""Options that several verbs share, each written once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from orchestrator.cli.act import Manner, Perform, Show
+from orchestrator.cli.human import parse_ranges
+from orchestrator.errors import UserError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class HostRanks(click.ParamType):
+    """`0,3-5` as ranks."""
+
+    name = "hosts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return parse_ranges(str(value))
+        except ValueError as error:
+            self.fail(f"{error}; write ranks like 0,3-5", param, ctx)
+
+
+HOSTS = HostRanks()
+
+
+def acting(*, detachable: bool = False) -> Callable[[F], F]:
+    """--dry-run, -o and --yes (and --detach), given to the command as one `manner`."""
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def wrapper(*args: Any, dry_run: bool, output: str, yes: bool, detach: bool = False, **kwargs: Any) -> Any:
+            return command(*args, manner=manner(output, preview=dry_run, consent=yes, follow=not detach), **kwargs)
+
+        options = [
+            click.option("--dry-run", is_flag=True, help="Print all that would be done; do nothing."),
+            click.option(
+                "-o",
+                "--output",
+                type=click.Choice(["text", "json", "sh"]),
+                default="text",
+                show_default=True,
+                help="Form of the preview; json also for the result of the real thing.",
+            ),
+            click.option("-y", "--yes", is_flag=True, help="Do not ask before money is spent."),
+        ]
+        if detachable:
+            options.append(click.option("-d", "--detach", is_flag=True, help="Return as soon as the program runs."))
+        decorated: Any = wrapper
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def manner(output: str, *, preview: bool, consent: bool, follow: bool) -> Manner:
+    if preview:
+        return Show("json" if output == "json" else "sh" if output == "sh" else "text")
+    if output == "sh":
+        raise UserError("-o sh is a form of the preview", next_step="add --dry-run")
+    return Perform(consent=consent, follow=follow, as_json=output == "json")
+
+
+def choose_hosts(ranks: tuple[int, ...] | None, head: bool) -> tuple[int, ...] | None:
+    """--host and --head as ranks; None for all hosts."""
+    if head and ranks is not None:
+        raise UserError("--head and --host exclude each other", next_step="--host 0 is the head")
+    return (0,) if head else ranks
+
+
+def pairs(values: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]:
+    """`NAME=VALUE`, or `NAME` alone for the value it has in this shell (None)."""
+    found: list[tuple[str, str | None]] = []
+    for value in values:
+        name, equals, rest = value.partition("=")
+        if not name:
+            raise UserError(f"'{value}' has no name", next_step="write NAME=VALUE, or NAME for the value of this shell")
+        found.append((name, rest if equals else None))
+    return tuple(found)

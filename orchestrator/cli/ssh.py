@@ -1,0 +1,55 @@
+"""`orch ssh`: becomes OpenSSH, with the keys and the trust that orch has for the host."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+
+import click
+
+from orchestrator.cli.clusters import CLUSTER, find, hosts_of, reader
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.terminal import put
+from orchestrator.errors import OrchError
+from orchestrator.hosts import ssh_argv
+
+
+@click.command(
+    cls=OrchCommand,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    examples=[
+        ("orch ssh mine", "a shell on the head"),
+        ("orch ssh mine 2 -- nvidia-smi", "one command on host 2"),
+        ("orch ssh --print mine 2", "the plain ssh command, to use as you like"),
+    ],
+)
+@click.option("--print", "only_print", is_flag=True, help="Print the ssh command instead of running it.")
+@click.argument("cluster", type=CLUSTER)
+@click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+def ssh(only_print: bool, cluster: str, rest: tuple[str, ...]) -> None:
+    """A shell on host N of CLUSTER (the head when N is left out), or one command after --."""
+    rank, command = _split(rest)
+    with reader() as store:
+        host = hosts_of(find(store, cluster), (rank,))[0]
+    # Several words are kept apart, as typed; one word is a shell line, as with ssh itself.
+    words = (command[0],) if len(command) == 1 else (shlex.join(command),) if command else ()
+    argv = ssh_argv(host, *words, interactive=not command or sys.stdin.isatty())
+    if only_print:
+        put(shlex.join(argv))
+        return
+    if shutil.which("ssh") is None:
+        raise OrchError("there is no ssh program on this computer", next_step="install the OpenSSH client")
+    sys.stdout.flush()
+    os.execvp(argv[0], argv)  # noqa: S606  # an argument list, no shell
+
+
+def _split(rest: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """[N] [--] [command...]"""
+    rank = 0
+    if rest and rest[0].isdecimal():
+        rank, rest = int(rest[0]), rest[1:]
+    if rest and rest[0] == "--":
+        rest = rest[1:]
+    return rank, rest

@@ -1,0 +1,109 @@
+"""Doing one action, for real. What fails becomes Trouble, which decide() sees in the next look."""
+
+from __future__ import annotations
+
+import time
+
+from orchestrator.engine import host_actions, slice_actions
+from orchestrator.engine.session import Session
+from orchestrator.errors import AccessError, ConflictError, HostError, IdentityMismatch, OrchError, UserError
+from orchestrator.hosts import HostOutcome
+from orchestrator.plan.actions import (
+    Action,
+    Conclude,
+    CreateSlice,
+    EndSlice,
+    FetchMount,
+    ForgetSlice,
+    NextAttempt,
+    RunSetup,
+    StartJob,
+    StartSlice,
+    StopJob,
+    StopSlice,
+    SyncTree,
+)
+from orchestrator.plan.observed import Ended, Outcome, Trouble
+
+
+def act(session: Session, action: Action) -> None:
+    """Do it. Raises only what must stop the loop: a lost lease, a fault of ours, Ctrl-C."""
+    session.narrator.starting(action)
+    began = time.monotonic()
+    try:
+        _do(session, action)
+    except ConflictError:
+        raise
+    except OrchError as error:
+        _remember(session, action, error)
+    else:
+        session.memory.trouble = None
+        session.narrator.finished(action, time.monotonic() - began)
+
+
+def _do(session: Session, action: Action) -> None:
+    match action:
+        case CreateSlice():
+            slice_actions.create(session, action)
+        case EndSlice():
+            slice_actions.end(session, action)
+        case ForgetSlice():
+            slice_actions.forget(session, action)
+        case StopSlice():
+            slice_actions.stop(session, action)
+        case StartSlice():
+            slice_actions.start(session, action)
+        case SyncTree():
+            host_actions.sync_tree(session, action)
+        case FetchMount():
+            host_actions.fetch_mount(session, action)
+        case RunSetup():
+            host_actions.run_setup(session, action)
+        case StartJob():
+            host_actions.start_job(session, action)
+        case StopJob():
+            host_actions.stop_job(session, action)
+        case NextAttempt():
+            _next_attempt(session, action)
+        case Conclude():
+            _conclude(session, action)
+
+
+def _next_attempt(session: Session, action: NextAttempt) -> None:
+    job = session.job
+    assert job is not None  # noqa: S101  # only a Run makes attempts, and a Run has a job
+    current = session.store.job(session.cluster, job.id)
+    ended = Ended(current.attempt, action.cause, action.why, action.generation)
+    session.store.next_attempt(session.cluster, job.id, ended, action.attempt)
+    session.memory.failed_since = None
+    session.memory.first_failed = None
+    session.memory.lost = {}
+
+
+def _conclude(session: Session, action: Conclude) -> None:
+    job = session.job
+    assert job is not None  # noqa: S101  # only a Run is concluded
+    outcome = Outcome(action.status, action.code, action.what, action.why, action.next_step)
+    session.store.conclude(session.cluster, job.id, outcome)
+
+
+def _remember(session: Session, action: Action, error: OrchError) -> None:
+    before = session.memory.trouble
+    step = type(action).__name__
+    times = before.times + 1 if before is not None and before.step == step else 1
+    outcomes: tuple[HostOutcome, ...] = host_actions.outcomes_of(error)
+    session.memory.trouble = Trouble(
+        step=step,
+        lost=isinstance(error, HostError) and not isinstance(error, IdentityMismatch),
+        what=error.what,
+        why=error.why,
+        code=error.code,
+        status=int(error.exit_status),
+        times=times,
+        next_step=error.next_step,
+        final=isinstance(error, AccessError | UserError),
+    )
+    if outcomes:
+        session.memory.outcomes = outcomes
+    session.store.event(session.cluster.name, "trouble", f"{step}: {error}")
+    session.narrator.failed(action, outcomes)

@@ -1,0 +1,139 @@
+"""The loop: observe, decide, do one thing, record, again, until decide() says that it is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.engine.act import act
+from orchestrator.engine.identity import INSTALLATION, RUN_ID, UID, new_run_id
+from orchestrator.engine.lease import LeaseKeeper
+from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.observe import observe
+from orchestrator.engine.ready import Ending, Ready
+from orchestrator.engine.results import archive_logs, job_outcomes
+from orchestrator.engine.session import Session
+from orchestrator.engine.settle import refuse_if_busy, settle
+from orchestrator.engine.waiting import Waiter
+from orchestrator.errors import NotFoundError, OrchError
+from orchestrator.exits import Exit
+from orchestrator.paths import paths
+from orchestrator.plan.actions import Action
+from orchestrator.plan.decide import decide
+from orchestrator.plan.desired import After, Desired, Down, Run
+from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
+from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.store.store import Store
+from orchestrator.values import fill
+
+
+class Detached(OrchError):
+    """Ctrl-C while the program runs: we stop watching, the program goes on."""
+
+    code = "detached"
+    exit_status = Exit.INTERRUPTED
+
+
+def drive(ready: Ready, narrator: Narrator, *, follow: bool = True, recorder: list[Action] | None = None) -> Ending:
+    """Fulfil a wish. follow False: return as soon as the program runs.
+
+    recorder: every action that is done is appended, for comparison with the plan. Raises Detached on Ctrl-C while the
+    program runs, ConflictError when another orch is in the way, and what decide() cannot handle.
+    """
+    where = paths()
+    with Store(where.database) as store, LeaseKeeper(store, ready.cluster, ready.verb, narrator) as keeper:
+        keeper.hold()
+        cluster = _cluster(store, ready)
+        if isinstance(ready.desired, Down):
+            store.want(cluster, "down")
+        session = Session(store, where, narrator, keeper, cluster, ready.desired, ready.facts, None)
+        try:
+            _open_job(session, ready)
+            return _loop(session, ready, follow=follow, recorder=recorder)
+        finally:
+            session.close()
+
+
+def _cluster(store: Store, ready: Ready) -> ClusterRecord:
+    if isinstance(ready.desired, Run) and ready.desired.create:
+        return store.open_cluster(ready.cluster, ready.summary)
+    cluster = store.cluster(ready.cluster)
+    if cluster is None:
+        raise NotFoundError(f"there is no cluster '{ready.cluster}'", next_step="orch status")
+    return cluster
+
+
+def _open_job(session: Session, ready: Ready) -> None:
+    """Number the job, or go on with the same one that a killed command left, and fill in what was unknown."""
+    new, desired = ready.job, ready.desired
+    if new is None or not isinstance(desired, Run):
+        return
+    settle(session)
+    record = refuse_if_busy(session, new)
+    if record is None:
+        run_id = new.run_id or new_run_id(ready.cluster)
+        record = session.store.open_job(session.cluster, replace(new, run_id=run_id))
+    session.job = record
+    session.desired = _known(desired, session.store.installation, session.cluster, record)
+
+
+def _known(desired: Run, installation: str, cluster: ClusterRecord, record: JobRecord) -> Desired:
+    filled = fill(desired, {UID: cluster.uid, RUN_ID: record.run_id, INSTALLATION: installation})
+    job = replace(filled.job, id=record.id) if filled.job is not None else None
+    return replace(filled, job_id=record.id, job=job)
+
+
+def _loop(session: Session, ready: Ready, *, follow: bool, recorder: list[Action] | None) -> Ending:
+    waiter = Waiter(session)
+    while True:
+        session.keeper.hold()
+        step = decide(session.desired, observe(session), session.facts)
+        match step:
+            case Done() | GiveUp():
+                return _finish(session, step)
+            case Wait():
+                if step.on is WaitFor.JOB and not follow:
+                    return _leave(session)
+                _wait(session, waiter, step)
+            case _:
+                if recorder is not None:
+                    recorder.append(step)
+                act(session, step)
+
+
+def _wait(session: Session, waiter: Waiter, step: Wait) -> None:
+    try:
+        waiter.wait(step)
+    except KeyboardInterrupt:
+        if step.on is not WaitFor.JOB or session.job is None:
+            raise
+        name = session.cluster.name
+        raise Detached(
+            f"stopped watching; job {session.job.id} goes on",
+            next_step=f"orch logs -f {name}   to watch again\norch cancel {name}   to end it",
+        ) from None
+
+
+def _leave(session: Session) -> Ending:
+    job = session.job
+    assert job is not None  # noqa: S101  # there is a job to leave running
+    name = session.cluster.name
+    done = Done(f"job {job.id} runs on '{name}'; watch it: orch logs -f {name}   end it: orch cancel {name}")
+    return Ending(done, (), job.id, job.run_id)
+
+
+def _finish(session: Session, step: Done | GiveUp) -> Ending:
+    """The last words: each host's result, the logs into the bucket, the record closed when nothing is left."""
+    outcomes = job_outcomes(session)
+    if session.job is not None:
+        archive_logs(session)
+    live = [intent for intent in session.store.intents(session.cluster) if intent.state not in ("gone", "refused")]
+    desired = session.desired
+    over = isinstance(step, Done) or not isinstance(desired, Down)
+    if not live and over and _may_close(desired):
+        session.store.close_cluster(session.keeper.lease, session.cluster)
+    job = session.job
+    return Ending(step, outcomes, job.id if job is not None else None, job.run_id if job is not None else "")
+
+
+def _may_close(desired: Desired) -> bool:
+    return isinstance(desired, Down) or (isinstance(desired, Run) and (desired.create or desired.after is After.DOWN))

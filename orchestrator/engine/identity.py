@@ -1,0 +1,17 @@
+"""Names that are made at launch, and stand as unknowns in a preview."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from orchestrator.values import Unknown
+
+UID = Unknown("cluster id, made at launch")
+RUN_ID = Unknown("run id, made at launch")
+INSTALLATION = Unknown("installation id, made at first launch")
+
+
+def new_run_id(cluster: str) -> str:
+    """Made once per run and kept over every attempt and resume: readable, sortable by time, unique."""
+    return f"{cluster}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"

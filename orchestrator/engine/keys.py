@@ -1,0 +1,71 @@
+"""The SSH material of a slice: made once, before the create, and found again by every later command.
+
+One key pair of the user's is shared by all slices of this installation; each host's own key is made here too, so
+that it is pinned before the host exists.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from filelock import FileLock
+
+from orchestrator.paths import Paths
+from orchestrator.remote.keys import make_host_key
+from orchestrator.slices import SliceKeys
+
+USER_KEY = "id_ed25519"
+LOCK_SECONDS = 30.0
+
+
+def slice_keys(paths: Paths, name: str, hosts: int) -> SliceKeys:
+    """The keys of slice `name`, made if this is the first time. The same call after a crash gives the same keys."""
+    folder = paths.keys(name)
+    user_key = _user_key(paths)
+    stored = folder / "hosts.json"
+    if not stored.exists():
+        pairs = [make_host_key() for _ in range(hosts)]
+        _write_private(stored, json.dumps(pairs))
+    pairs = [(str(private), str(public)) for private, public in json.loads(stored.read_text())]
+    return SliceKeys(
+        user_public=user_key.with_suffix(".pub").read_text().strip(),
+        identity_file=str(user_key),
+        known_hosts=str(folder / "known_hosts"),
+        host_private=tuple(private for private, _ in pairs),
+        host_public=tuple(public for _, public in pairs),
+    )
+
+
+def forget_keys(paths: Paths, name: str) -> None:
+    """Remove a slice's keys, when the slice is gone for good."""
+    folder = paths.keys(name)
+    if not folder.exists():
+        return
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+
+
+def _user_key(paths: Paths) -> Path:
+    path = paths.state / "keys" / USER_KEY
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with FileLock(path.with_name(".lock"), timeout=LOCK_SECONDS):  # two first commands at once must agree on one key
+        if not path.exists():
+            private, public = make_host_key()
+            _write_private(path.with_suffix(".pub"), f"{public} orch\n")
+            _write_private(path, private)
+    return path
+
+
+def _write_private(path: Path, content: str) -> None:
+    """Whole or not at all, readable by the user only."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)

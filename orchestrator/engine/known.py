@@ -1,0 +1,66 @@
+"""The world as the store last knew it: where a preview starts. Reads the light way, never asks a provider."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from orchestrator.hosts import JobPhase
+from orchestrator.paths import paths
+from orchestrator.plan.observed import Contact, HostView, IntentState, Observed, Outcome
+from orchestrator.slices import SliceState
+from orchestrator.store.read import Reader
+from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.values import text
+
+
+def open_reader() -> Reader:
+    return Reader(paths().database)
+
+
+def known(reader: Reader, name: str, job: JobRecord | None = None, *, running: bool = False) -> Observed:
+    """What is on record of a cluster. running: assume that the job's program runs (for stop, down and cancel)."""
+    cluster = reader.cluster(name)
+    if cluster is None:
+        return Observed(now=time.time())
+    intents = reader.intents(cluster)
+    observed = Observed(now=time.time(), intents=intents)
+    current = observed.current
+    state = SliceState.UNCLEAR
+    hosts: tuple[HostView, ...] = ()
+    if current is not None and current.state is IntentState.ACCEPTED:
+        state = SliceState(cluster.last_state) if cluster.last_state else SliceState.CREATING
+        hosts = _hosts(cluster, running) if state is SliceState.READY else ()
+    elif current is not None and current.state is IntentState.ENDING:
+        state = SliceState.ENDING
+    return Observed(
+        now=time.time(),
+        intents=intents,
+        slice_state=state,
+        hosts=hosts,
+        attempt=job.attempt if job is not None else 1,
+        ended=reader.ended(cluster, job.id) if job is not None else (),
+        started=job.started if job is not None else False,
+        opened_at=job.opened_at if job is not None else max((i.generation for i in intents), default=0),
+        running_job=f"{job.id}-a{job.attempt}" if job is not None else "",
+        outcome=_outcome(job),
+    )
+
+
+def _hosts(cluster: ClusterRecord, running: bool) -> tuple[HostView, ...]:
+    held: dict[str, dict[str, Any]] = json.loads(cluster.held or "{}")
+    phase = JobPhase.RUNNING if running else JobPhase.ABSENT
+    views: list[HostView] = []
+    for host in cluster.hosts:
+        mine = held.get(str(host.rank), {})
+        trees = tuple((str(label), str(digest)) for label, digest in mine.get("trees", {}).items())
+        setup = str(mine.get("setup", ""))
+        views.append(HostView(host.rank, text(host.internal_ip), Contact.OK, trees, setup, phase))
+    return tuple(views)
+
+
+def _outcome(job: JobRecord | None) -> Outcome | None:
+    if job is None or job.state != "ended":
+        return None
+    return Outcome(job.status or 0, job.code, job.what, job.why, job.next_step)

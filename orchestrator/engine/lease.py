@@ -1,0 +1,85 @@
+"""Holding a cluster's lease while working on it: waits politely for another holder, renews in the background."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+
+from orchestrator.engine.narrator import Narrator
+from orchestrator.errors import ConflictError
+from orchestrator.store.leases import LEASE_SECONDS, Lease
+from orchestrator.store.store import Store
+
+PATIENCE = 15.0  # seconds another command may still need before we say that it is in the way
+
+
+class LeaseKeeper:
+    """Take with `hold()`, give back with `let_go()`; use as a context manager so that it is never kept."""
+
+    def __init__(self, store: Store, cluster: str, doing: str, narrator: Narrator) -> None:
+        self._store = store
+        self._name = f"cluster:{cluster}"
+        self._cluster = cluster
+        self._doing = doing
+        self._narrator = narrator
+        self._lease: Lease | None = None
+        self._stop = threading.Event()
+        self._renewer: threading.Thread | None = None
+
+    def __enter__(self) -> LeaseKeeper:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.let_go()
+
+    @property
+    def lease(self) -> Lease:
+        """The lease we hold; every guarded write checks it. Raises ConflictError when we hold none."""
+        if self._lease is None:
+            raise ConflictError(f"the lease of '{self._cluster}' is not held", next_step="run the command again")
+        return self._lease
+
+    def hold(self) -> None:
+        """Take the lease, waiting a little for another command to finish. Raises ConflictError after that."""
+        if self._lease is not None:
+            return
+        deadline = time.monotonic() + PATIENCE
+        told = False
+        while True:
+            got = self._store.acquire(self._name, self._doing)
+            if isinstance(got, Lease):
+                self._lease = got
+                self._start_renewing(got)
+                return
+            if not told:
+                self._narrator.note(f"'{self._cluster}' is being worked on by {got}; waiting for it")
+                told = True
+            if time.monotonic() > deadline:
+                raise ConflictError(
+                    f"'{self._cluster}' is being worked on by {got}",
+                    f"it did not finish within {PATIENCE:.0f} s",
+                    f"wait for it, end it, or look: orch events {self._cluster}",
+                )
+            time.sleep(0.2)
+
+    def let_go(self) -> None:
+        lease, self._lease = self._lease, None
+        self._stop.set()
+        if self._renewer is not None:
+            self._renewer.join()
+            self._renewer = None
+        if lease is not None:
+            self._store.release(lease)
+
+    def _start_renewing(self, lease: Lease) -> None:
+        self._stop = threading.Event()
+        self._renewer = threading.Thread(target=self._renew, args=(lease, self._stop), daemon=True, name="lease")
+        self._renewer.start()
+
+    def _renew(self, lease: Lease, stop: threading.Event) -> None:
+        while not stop.wait(LEASE_SECONDS / 3):
+            if not self._store.renew(lease):
+                return  # lost: the next guarded write says so

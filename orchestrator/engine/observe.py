@@ -1,0 +1,194 @@
+"""One look at everything: the store, the provider, the hosts. Read only, but for notes of what was last seen."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from orchestrator.engine.marks import READ_MARKS, SETUP, mark_name, parse_marks
+from orchestrator.engine.session import Session
+from orchestrator.errors import OrchError
+from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
+from orchestrator.plan.desired import Cancel, Down, Run
+from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed, Outcome
+from orchestrator.slices import Owned, SliceState, SliceView
+from orchestrator.store.records import JobRecord
+from orchestrator.values import text
+
+
+def observe(session: Session) -> Observed:
+    """What is so now, as far as it can be known. Never raises for what a host or a provider does."""
+    store, memory = session.store, session.memory
+    cluster = store.cluster(session.cluster.name) or session.cluster
+    intents = store.intents(session.cluster)
+    job = store.job(session.cluster, session.job.id) if session.job is not None else None
+    observed = Observed(now=time.time(), intents=intents)
+    view = _look_at_slice(session, observed.current)
+    folder = _folder(session, job)
+    hosts = _look_at_hosts(session, observed.current, view, folder, job)
+    _note_failures(session, hosts)
+    return Observed(
+        now=time.time(),
+        intents=intents,
+        slice_state=view.state,
+        slice_reason=view.reason,
+        hosts=hosts,
+        unclear_since=memory.unclear_since,
+        contact_since=memory.contact_since,
+        failed_since=memory.failed_since,
+        attempt=job.attempt if job is not None else 1,
+        ended=store.ended(session.cluster, job.id) if job is not None else (),
+        started=job.started if job is not None else False,
+        opened_at=job.opened_at if job is not None else 0,
+        first_failed=memory.first_failed,
+        running_job=folder,
+        outcome=_outcome(job),
+        trouble=memory.trouble,
+        wanted_down=isinstance(session.desired, Run) and cluster.wanted == "down",
+    )
+
+
+def _look_at_slice(session: Session, intent: Intent | None) -> SliceView:
+    memory = session.memory
+    if intent is None or intent.state is IntentState.PLANNED:
+        return SliceView(SliceState.UNCLEAR)
+    try:
+        view = session.provider(intent.candidate.provider).observe(intent.name)
+    except OrchError as error:
+        view = SliceView(SliceState.UNCLEAR, reason=str(error))
+    if view.state is SliceState.UNCLEAR:
+        memory.unclear_since = memory.unclear_since or time.time()
+    else:
+        memory.unclear_since = None
+    if view.state is not SliceState.READY:
+        session.drop_fleet()
+    session.store.note_state(session.cluster, view.state.value)
+    return view
+
+
+def _folder(session: Session, job: JobRecord | None) -> str:
+    """Folder of the job that the look at the hosts is about."""
+    desired = session.desired
+    if isinstance(desired, Cancel):
+        return desired.folder
+    if job is not None:
+        return f"{job.id}-a{job.attempt}"
+    open_jobs = [j for j in session.store.jobs(session.cluster) if j.state != "ended" and j.started]
+    return f"{open_jobs[-1].id}-a{open_jobs[-1].attempt}" if open_jobs else ""
+
+
+def _look_at_hosts(
+    session: Session, intent: Intent | None, view: SliceView, folder: str, job: JobRecord | None
+) -> tuple[HostView, ...]:
+    if intent is None or view.state is not SliceState.READY or not _hosts_matter(session, intent):
+        return ()
+    if session.hosts != view.hosts:
+        session.store.note_hosts(None, session.cluster, view.hosts)
+    desired = session.desired
+    ranks = desired.ranks if isinstance(desired, Run) else None
+    jobs, failures = _job_states(session, view.hosts, folder, ranks)
+    marks: dict[int, dict[str, str]] = {}
+    if isinstance(desired, Run) and all(state.phase is JobPhase.ABSENT for state in jobs.values()):
+        marks = _read_marks(session, view.hosts, ranks, failures)
+        _note_held(session, marks)
+    _note_contact(session, failures)
+    return tuple(_host_view(session, host, jobs, marks, failures) for host in view.hosts)
+
+
+def _hosts_matter(session: Session, intent: Intent) -> bool:
+    if isinstance(session.desired, Down):
+        return isinstance(intent.candidate.market, Owned)
+    if isinstance(session.desired, Run):
+        return intent.state is IntentState.ACCEPTED
+    return isinstance(session.desired, Cancel)
+
+
+def _job_states(
+    session: Session, hosts: tuple[HostAddress, ...], folder: str, ranks: tuple[int, ...] | None
+) -> tuple[dict[int, HostJob], dict[int, HostOutcome]]:
+    from orchestrator.remote.jobs import status
+
+    report = status(session.fleet(hosts), folder or "none", ranks=ranks)
+    failures = {outcome.rank: outcome for outcome in report.result.failed}
+    return {state.rank: state for state in report.jobs}, failures
+
+
+def _read_marks(
+    session: Session, hosts: tuple[HostAddress, ...], ranks: tuple[int, ...] | None, failures: dict[int, HostOutcome]
+) -> dict[int, dict[str, str]]:
+    wanted = [host.rank for host in hosts if (ranks is None or host.rank in ranks) and host.rank not in failures]
+    result = session.fleet(hosts).run(READ_MARKS, ranks=wanted)
+    failures.update({outcome.rank: outcome for outcome in result.failed})
+    return {host.outcome.rank: dict(parse_marks(host.output)) for host in result.hosts if host.outcome.ok}
+
+
+def _note_held(session: Session, marks: dict[int, dict[str, str]]) -> None:
+    """Remember what hosts hold, for previews that cannot ask them."""
+    labels = _labels(session)
+    held: dict[str, dict[str, Any]] = {
+        str(rank): {
+            "setup": mine.get(SETUP, ""),
+            "trees": {label: mine[mark_name(label)] for label in labels if mark_name(label) in mine},
+        }
+        for rank, mine in marks.items()
+    }
+    if held and json.dumps(held, sort_keys=True) != session.cluster.held:
+        session.store.note_held(None, session.cluster, held)
+
+
+def _host_view(
+    session: Session,
+    host: HostAddress,
+    jobs: dict[int, HostJob],
+    marks: dict[int, dict[str, str]],
+    failures: dict[int, HostOutcome],
+) -> HostView:
+    ip = text(host.internal_ip)
+    if host.rank in failures:
+        wrong = failures[host.rank].failure is Failure.IDENTITY
+        return HostView(host.rank, ip, Contact.IDENTITY if wrong else Contact.DOWN)
+    if host.rank not in jobs:
+        return HostView(host.rank, ip)
+    state, held = jobs[host.rank], marks.get(host.rank, {})
+    labels = _labels(session)
+    return HostView(
+        rank=host.rank,
+        internal_ip=ip,
+        contact=Contact.OK,
+        trees=tuple((label, held[mark_name(label)]) for label in labels if mark_name(label) in held),
+        setup=held.get(SETUP, ""),
+        job=state.phase,
+        exit_code=state.exit_code,
+    )
+
+
+def _labels(session: Session) -> tuple[str, ...]:
+    desired = session.desired
+    if not isinstance(desired, Run):
+        return ()
+    return (*(tree.label for tree in desired.trees), *(mount.label for mount in desired.mounts))
+
+
+def _note_contact(session: Session, failures: dict[int, HostOutcome]) -> None:
+    memory = session.memory
+    memory.contact_since = (memory.contact_since or time.time()) if failures else None
+
+
+def _note_failures(session: Session, hosts: tuple[HostView, ...]) -> None:
+    memory = session.memory
+    bad = [
+        host for host in hosts if host.job is JobPhase.LOST or (host.job is JobPhase.FINISHED and host.exit_code != 0)
+    ]
+    if not bad:
+        memory.failed_since = None
+        return
+    memory.failed_since = memory.failed_since or time.time()
+    if memory.first_failed is None:
+        memory.first_failed = bad[0].rank
+
+
+def _outcome(job: JobRecord | None) -> Outcome | None:
+    if job is None or job.state != "ended":
+        return None
+    return Outcome(job.status or 0, job.code, job.what, job.why, job.next_step)

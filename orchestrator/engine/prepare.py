@@ -1,0 +1,285 @@
+"""From a verb and its arguments to a Ready: everything read, rendered and checked, nothing sent anywhere.
+
+No network, no credentials, no SDK: the same value is previewed or fulfilled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from pathlib import Path
+
+from orchestrator.engine import wish
+from orchestrator.engine.identity import INSTALLATION, RUN_ID, UID
+from orchestrator.engine.known import known, open_reader
+from orchestrator.engine.ready import Ready
+from orchestrator.errors import ConflictError, NotFoundError, UserError
+from orchestrator.plan.desired import After, Cancel, Down, JobWanted, Run, Start, Stop
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.observed import Intent
+from orchestrator.providers.registry import names, planner
+from orchestrator.render.scripts import RunInputs, render_run
+from orchestrator.spec.task import Task
+from orchestrator.store.read import Reader
+from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.store.store import NewJob
+from orchestrator.values import Secret, Text, text
+
+
+def launch(task: Task, *, cluster: str | None, after: After, force_setup: bool = False) -> Ready:
+    """A new run of `task`, or the same one gone on with when an earlier command was cut off."""
+    name = wish.cluster_name(task, cluster)
+    return _run(task, name, "launch", after, run_id="", first_attempt=1, resume_from=None, force_setup=force_setup)
+
+
+def resume(
+    name_or_run_id: str, *, cluster: str | None = None, bucket: str | None = None, after: After, force: bool = False
+) -> Ready:
+    """The same run again, from its newest complete checkpoint, on the same cluster name or another."""
+    with open_reader() as reader:
+        where, job = _find_run(reader, name_or_run_id)
+    if job is None:
+        task, run_id, attempt, where = _run_from_bucket(name_or_run_id, bucket)
+    else:
+        task, run_id, attempt = Task.from_json(job.task), job.run_id, job.attempt
+        _refuse_finished(job, name_or_run_id, force)
+    if not task.checkpoint.bucket:
+        raise UserError(
+            f"run {run_id} has no bucket, so there is nothing to resume from",
+            "checkpoints are kept only when the task names a bucket",
+            "launch it again with --bucket URI",
+        )
+    task = _with_secrets(task)
+    name = cluster or where
+    return _run(
+        task, name, "resume", after, run_id=run_id, first_attempt=attempt + 1, resume_from="latest", force_setup=False
+    )
+
+
+def exec_(
+    cluster: str,
+    command: str,
+    *,
+    hosts: tuple[int, ...] | None,
+    workdir: Path | None,
+    env: tuple[tuple[str, Text], ...] = (),
+) -> Ready:
+    """One command on an existing cluster: nothing is created or set up. workdir: sent first when given."""
+    with open_reader() as reader:
+        record, intent = _living(reader, cluster)
+        number = _next_number(reader, record)
+        now = known(reader, cluster)
+    candidate = intent.candidate
+    _check_ranks(cluster, candidate.hosts, hosts)
+    facts = wish.host_facts(candidate)
+    sent = wish.sent_workdir(workdir) if workdir is not None else ()
+    place = wish.WORKDIR if sent or any(label == "workdir" for host in now.hosts for label, _ in host.trees) else None
+    script = render_run(RunInputs("cpu", user_run=command, workdir=place, python=facts.python, clear_holders=False))
+    desired = Run(
+        cluster=cluster,
+        uid=text(UID),
+        run_id=text(RUN_ID),
+        installation=_installation(),
+        candidates=(candidate,),
+        trees=sent,
+        job=JobWanted(number, text(script)),
+        job_id=number,
+        accelerator=candidate.accelerator,
+        env=(*((key, text(value)) for key, value in facts.env), *env),
+        create=False,
+        ranks=hosts,
+    )
+    digest = hashlib.sha256(f"{cluster}\0{command}\0{secrets.token_hex(8)}".encode()).hexdigest()
+    job = NewJob("exec", "", digest, "", "", hosts, After.KEEP)
+    return Ready(cluster, "exec", record.summary, desired, now, _facts(), job)
+
+
+def down(cluster: str) -> Ready:
+    with open_reader() as reader:
+        record = _record(reader, cluster)
+        now = known(reader, cluster, _last_started(reader, record), running=True)
+    return Ready(cluster, "down", record.summary, Down(cluster), now, _facts())
+
+
+def stop(cluster: str) -> Ready:
+    with open_reader() as reader:
+        record, _ = _living(reader, cluster)
+        return Ready(cluster, "stop", record.summary, Stop(cluster), known(reader, cluster), _facts())
+
+
+def start(cluster: str) -> Ready:
+    with open_reader() as reader:
+        record, _ = _living(reader, cluster)
+        return Ready(cluster, "start", record.summary, Start(cluster), known(reader, cluster), _facts())
+
+
+def cancel(cluster: str, job: int | None) -> Ready:
+    """End a job's program on all hosts; the cluster stays. job None: the newest that has not ended."""
+    with open_reader() as reader:
+        record = _record(reader, cluster)
+        jobs = reader.jobs(record)
+        chosen = [one for one in jobs if (one.id == job if job is not None else one.state != "ended")]
+        if not chosen:
+            raise NotFoundError(
+                f"no job {job if job is not None else 'that runs'} on '{cluster}'",
+                next_step=f"orch status {cluster}",
+            )
+        one = chosen[-1]
+        now = known(reader, cluster, one, running=one.state != "ended")
+    return Ready(cluster, "cancel", record.summary, Cancel(cluster, f"{one.id}-a{one.attempt}"), now, _facts())
+
+
+def _run(
+    task: Task,
+    name: str,
+    verb: str,
+    after: After,
+    *,
+    run_id: str,
+    first_attempt: int,
+    resume_from: str | None,
+    force_setup: bool,
+) -> Ready:
+    if task.missing_secrets:
+        raise UserError(
+            f"secret {task.missing_secrets[0]} has no value", "", f"export it, or: --secret {task.missing_secrets[0]}"
+        )
+    options = wish.candidates(task)
+    facts = wish.host_facts(options[0])
+    wanted, sent = wish.trees(task)
+    digest = wish.job_digest(name, f"{verb}:{run_id}", task, wanted)
+    with open_reader() as reader:
+        same, number = _same_job(reader, name, verb, digest)
+        now = known(reader, name, same)
+    bucket = task.checkpoint.bucket.rstrip("/")
+    shown_run = text(same.run_id if same is not None else run_id or RUN_ID)
+    desired = Run(
+        cluster=name,
+        uid=text(UID),
+        run_id=shown_run,
+        installation=_installation(),
+        candidates=options,
+        trees=wanted,
+        mounts=wish.mounts(task),
+        setup=wish.setup(task, facts, sent, secrets.token_hex(4) if force_setup else ""),
+        job=wish.program(task, facts, number),
+        job_id=number,
+        accelerator=options[0].accelerator,
+        num_slices=task.num_nodes if options[0].chips_per_host else 1,
+        env=wish.environment(task, facts),
+        checkpoint_uri=Text.of(f"{bucket}/", shown_run, "/checkpoints") if bucket else None,
+        resume_from=text(resume_from) if resume_from else None,
+        after=after,
+        budgets=wish.budgets(task),
+        labels=task.choices[0].labels,
+    )
+    job = NewJob(verb, run_id, digest, task.to_json(), bucket, None, after, first_attempt)
+    summary = f"{options[0].accelerator} on {options[0].where}"
+    if same is None and first_attempt > 1:
+        from dataclasses import replace
+
+        now = replace(now, attempt=first_attempt)
+    return Ready(name, verb, summary, desired, now, _facts(), job, _notes(task))
+
+
+def _notes(task: Task) -> tuple[str, ...]:
+    first = task.choices[0].machine
+    if first.normalised_from is None:
+        return ()
+    return (f"'{first.normalised_from}' means {first.name}",)
+
+
+def _same_job(reader: Reader, name: str, verb: str, digest: str) -> tuple[JobRecord | None, int]:
+    """The unfinished job that the same command left, and the number this one has or will have."""
+    record = reader.cluster(name)
+    if record is None:
+        return None, 1
+    for job in reader.jobs(record):
+        if job.state != "ended" and job.kind == verb and job.digest == digest:
+            return job, job.id
+    return None, _next_number(reader, record)
+
+
+def _next_number(reader: Reader, record: ClusterRecord) -> int:
+    return max((job.id for job in reader.jobs(record)), default=0) + 1
+
+
+def _find_run(reader: Reader, name_or_run_id: str) -> tuple[str, JobRecord | None]:
+    job = reader.last_run_of(name_or_run_id)
+    if job is not None:
+        return name_or_run_id, job
+    found = reader.find_run(name_or_run_id)
+    return found if found is not None else ("", None)
+
+
+def _run_from_bucket(run_id: str, bucket: str | None) -> tuple[Task, str, int, str]:
+    """A run that another computer started: its task is in the bucket."""
+    if bucket is None:
+        raise NotFoundError(
+            f"no cluster and no run called '{run_id}' is on record here",
+            "a run from another computer is found through its bucket",
+            f"orch resume {run_id} --bucket URI",
+        )
+    from orchestrator.storage.bucket import Bucket
+    from orchestrator.storage.checkpoints import get_task
+
+    opened = Bucket.open(bucket)
+    task = Task.from_json(get_task(opened, run_id).decode())
+    folders = opened.list_dir(f"{run_id}/metrics").folders
+    attempts = [int(name.rsplit("-", 1)[1]) for name in folders if name.rsplit("-", 1)[-1].isdigit()]
+    return task, run_id, max(attempts, default=1), wish.cluster_name(task, None)
+
+
+def _refuse_finished(job: JobRecord, asked: str, force: bool) -> None:
+    if job.state == "ended" and job.status == 0 and not force:
+        raise ConflictError(
+            f"run {job.run_id} ended well; there is nothing to resume",
+            "its program returned 0",
+            f"to run it again from its last checkpoint: orch resume {asked} --force",
+        )
+
+
+def _with_secrets(task: Task) -> Task:
+    given = tuple(Secret(name, os.environ[name]) for name in task.secret_names if name in os.environ)
+    return task.with_secrets(given)
+
+
+def _living(reader: Reader, name: str) -> tuple[ClusterRecord, Intent]:
+    record = _record(reader, name)
+    current = known(reader, name).current
+    if current is None:
+        raise NotFoundError(f"cluster '{name}' has no machines", next_step=f"orch resume {name}   or: orch launch")
+    return record, current
+
+
+def _record(reader: Reader, name: str) -> ClusterRecord:
+    record = reader.cluster(name)
+    if record is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, [cluster.name for cluster in reader.clusters()], 1)
+        raise NotFoundError(
+            f"there is no cluster '{name}'", f"did you mean '{near[0]}'?" if near else "", "orch status   lists them"
+        )
+    return record
+
+
+def _last_started(reader: Reader, record: ClusterRecord) -> JobRecord | None:
+    started = [job for job in reader.jobs(record) if job.started and job.state != "ended"]
+    return started[-1] if started else None
+
+
+def _check_ranks(cluster: str, count: int, ranks: tuple[int, ...] | None) -> None:
+    wrong = [rank for rank in ranks or () if not 0 <= rank < count]
+    if wrong:
+        raise UserError(f"'{cluster}' has no host {wrong[0]}", f"its hosts are 0 to {count - 1}", "orch status -o json")
+
+
+def _installation() -> Text:
+    with open_reader() as reader:
+        return text(reader.installation() or INSTALLATION)
+
+
+def _facts() -> Facts:
+    return Facts({name: planner(name) for name in names()})

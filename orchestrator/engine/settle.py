@@ -1,0 +1,75 @@
+"""Jobs that ended while nobody watched, and jobs that are still in the way."""
+
+from __future__ import annotations
+
+from orchestrator.engine.session import Session
+from orchestrator.errors import ConflictError, OrchError
+from orchestrator.exits import Exit
+from orchestrator.hosts import HostJob, JobPhase
+from orchestrator.plan.observed import IntentState, Outcome
+from orchestrator.slices import SliceState
+from orchestrator.store.records import JobRecord
+from orchestrator.store.store import NewJob
+
+
+def settle(session: Session) -> None:
+    """Record the end of every started job that has ended on all its hosts meanwhile."""
+    from orchestrator.remote.jobs import status
+
+    open_jobs = [job for job in session.store.jobs(session.cluster) if job.state != "ended" and job.started]
+    live = [i for i in session.store.intents(session.cluster) if i.state is IntentState.ACCEPTED]
+    if not open_jobs or not live:
+        return
+    intent = live[-1]
+    try:
+        view = session.provider(intent.candidate.provider).observe(intent.name)
+    except OrchError:
+        return  # it cannot be told now; the job stays open
+    if view.state is not SliceState.READY:
+        return
+    fleet = session.fleet(view.hosts)
+    for job in open_jobs:
+        states = status(fleet, f"{job.id}-a{job.attempt}", ranks=job.ranks)
+        if states.result.ok:
+            _conclude(session, job, states.jobs)
+
+
+def _conclude(session: Session, job: JobRecord, states: tuple[HostJob, ...]) -> None:
+    if not states or any(state.phase in (JobPhase.RUNNING, JobPhase.ABSENT) for state in states):
+        return
+    bad = [state for state in states if state.phase is JobPhase.LOST or state.exit_code != 0]
+    if not bad:
+        outcome = Outcome(Exit.OK, "ok", f"job {job.id} ended well on {len(states)} host(s)")
+    elif bad[0].phase is JobPhase.LOST:
+        outcome = Outcome(Exit.HOST_LOST, "host-lost", f"job {job.id} vanished on rank {bad[0].rank}")
+    else:
+        code = bad[0].exit_code or 1
+        outcome = Outcome(code, "program-failed", f"job {job.id} failed on rank {bad[0].rank}: exit {code}")
+    session.store.conclude(session.cluster, job.id, outcome)
+
+
+def refuse_if_busy(session: Session, new: NewJob) -> JobRecord | None:
+    """The unfinished job that `new` is a repetition of, if any. Raises ConflictError when another one is in the way.
+
+    Commands (exec) run beside each other; a launch or resume wants the cluster for itself.
+    """
+    open_jobs = [job for job in session.store.jobs(session.cluster) if job.state != "ended"]
+    for job in open_jobs:
+        if job.kind == new.kind and job.digest == new.digest and new.kind != "exec":
+            session.narrator.note(f"going on with job {job.id} (run {job.run_id}), which was left unfinished")
+            return job
+    name = session.cluster.name
+    blocking = [job for job in open_jobs if job.kind != "exec" and job.started]
+    if blocking and new.kind != "exec":
+        raise ConflictError(
+            f"job {blocking[0].id} (run {blocking[0].run_id}) still runs on '{name}'",
+            "two launches at once on one cluster would share its chips",
+            f"watch it: orch logs -f {name}   end it: orch cancel {name}",
+        )
+    for job in open_jobs:
+        if new.kind != "exec" and not job.started and job.kind != "exec":
+            given_up = Outcome(
+                Exit.INTERRUPTED, "abandoned", f"job {job.id} was never started; another one took its place"
+            )
+            session.store.conclude(session.cluster, job.id, given_up)
+    return None

@@ -1,0 +1,104 @@
+"""Actions on the slice. The order of the writes is the point: the intent before the call, the result after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from orchestrator.engine.keys import forget_keys, slice_keys
+from orchestrator.engine.session import Session
+from orchestrator.errors import AccessError, CapacityError, UserError
+from orchestrator.plan.actions import CreateSlice, EndSlice, ForgetSlice, StartSlice, StopSlice
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.observed import IntentState
+from orchestrator.providers.protocol import Stops
+from orchestrator.slices import Request
+from orchestrator.values import Text
+
+
+def create(session: Session, action: CreateSlice) -> None:
+    """Intent, call, result. A capacity error is an answer, not a failure: nothing was made there."""
+    store, cluster, lease = session.store, session.cluster, session.keeper.lease
+    spec = action.spec
+    keys = slice_keys(session.paths, spec.name, spec.candidate.hosts)
+    store.write_intent(
+        lease, cluster, action.generation, spec.name, spec.candidate, spec.token.reveal(), request_text(action.request)
+    )
+    try:
+        session.provider(spec.candidate.provider).create(spec, keys)
+    except CapacityError as error:
+        store.move_intent(lease, cluster, spec.name, IntentState.REFUSED, EndCause.REFUSED, str(error))
+        session.narrator.note(f"{spec.candidate.where}: {error}")
+        return
+    except (AccessError, UserError) as error:
+        store.move_intent(lease, cluster, spec.name, IntentState.REFUSED, EndCause.REFUSED, str(error))
+        raise
+    store.move_intent(lease, cluster, spec.name, IntentState.ACCEPTED)
+
+
+def end(session: Session, action: EndSlice) -> None:
+    """Say that we want it gone, then ask for it. Sent again when the answer was lost."""
+    store, cluster = session.store, session.cluster
+    session.drop_fleet()
+    store.move_intent(session.keeper.lease, cluster, action.name, IntentState.ENDING, action.cause, action.why)
+    session.provider(_provider_of(session, action.name)).end(action.name)
+
+
+def forget(session: Session, action: ForgetSlice) -> None:
+    """The record goes last."""
+    lease, cluster = session.keeper.lease, session.cluster
+    session.store.move_intent(lease, cluster, action.name, IntentState.GONE, action.cause, action.why)
+    session.store.note_hosts(lease, cluster, ())
+    session.store.note_held(lease, cluster, {})
+    forget_keys(session.paths, action.name)
+
+
+def stop(session: Session, action: StopSlice) -> None:
+    provider = session.provider(_provider_of(session, action.name))
+    if not isinstance(provider, Stops):
+        raise _cannot_stop(session)
+    session.drop_fleet()
+    session.store.want(session.cluster, "stopped")
+    session.store.touch_intent(session.keeper.lease, session.cluster, action.name)
+    provider.stop(action.name)
+
+
+def start(session: Session, action: StartSlice) -> None:
+    provider = session.provider(_provider_of(session, action.name))
+    if not isinstance(provider, Stops):
+        raise _cannot_stop(session)
+    session.store.want(session.cluster, "up")
+    session.store.touch_intent(session.keeper.lease, session.cluster, action.name)
+    provider.start(action.name)
+
+
+def request_text(request: Request) -> str:
+    """The request as text for its hash: unknowns by name, secrets masked."""
+    return json.dumps(
+        [request.service, request.method, request.target, _plain(request.body)], sort_keys=True, default=str
+    )
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Text):
+        return value.preview()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # JSON of unknown shape
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]  # JSON of unknown shape
+    return value
+
+
+def _provider_of(session: Session, name: str) -> str:
+    for intent in session.store.intents(session.cluster):
+        if intent.name == name:
+            return intent.candidate.provider
+    raise KeyError(name)  # decide() only names intents it was shown
+
+
+def _cannot_stop(session: Session) -> UserError:
+    return UserError(
+        f"'{session.cluster.name}' cannot be stopped and started",
+        "its provider has no such thing for these machines",
+        f"orch down {session.cluster.name}   ends them; the bucket keeps the checkpoints",
+    )

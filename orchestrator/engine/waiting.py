@@ -1,0 +1,72 @@
+"""Waiting, in the cheapest way that notices what is waited for, with progress about once a second."""
+
+from __future__ import annotations
+
+import time
+
+from orchestrator.engine.follow import Follower
+from orchestrator.engine.session import Session
+from orchestrator.hosts import Failure
+from orchestrator.plan.desired import Run
+from orchestrator.plan.steps import Wait, WaitFor
+
+FIRST_LOOK = 0.05  # seconds; local hosts are ready at once
+SLOWEST_LOOK = 5.0
+TELL_EVERY = 1.0
+
+
+class Waiter:
+    """Remembers how long the same wait has lasted, so that looks become rarer and progress is told."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._reason = ""
+        self._since = 0.0
+        self._pause = FIRST_LOOK
+        self._told = 0.0
+
+    def wait(self, wait: Wait) -> None:
+        """Return when it is worth looking again."""
+        now = time.monotonic()
+        if wait.reason != self._reason:
+            self._reason, self._since, self._pause, self._told = wait.reason, now, FIRST_LOOK, 0.0
+        if wait.on is WaitFor.JOB:
+            self._job(wait)
+            return
+        if now - self._told >= TELL_EVERY:
+            self._session.narrator.waiting(wait, now - self._since)
+            self._told = now
+        time.sleep(self._pause)
+        self._pause = min(self._pause * 1.5, SLOWEST_LOOK if wait.on is WaitFor.SLICE else 0.5)
+
+    def _job(self, wait: Wait) -> None:
+        """Follow the logs until some host's program ends. The cluster is free for others meanwhile."""
+        session = self._session
+        follower = self._follower()
+        session.keeper.let_go()
+        while not follower.wait(TELL_EVERY):
+            session.narrator.waiting(wait, time.monotonic() - self._since)
+        for rank, outcome in follower.outcomes.items():
+            if not outcome.ok and session.memory.first_failed is None and outcome.failure is not Failure.STOPPED:
+                session.memory.first_failed = rank
+        if not follower.running:
+            session.memory.outcomes = tuple(follower.outcomes.values())
+            error, session.follower = follower.error, None
+            follower.stop()
+            if error is not None:
+                raise error
+
+    def _follower(self) -> Follower:
+        session = self._session
+        job, desired = session.job, session.desired
+        assert job is not None and isinstance(desired, Run)  # noqa: S101  # only a Run waits for a job
+        current = session.store.job(session.cluster, job.id)
+        folder = f"{job.id}-a{current.attempt}"
+        if session.follower is not None and session.follower.job != folder:
+            session.follower.stop()
+            session.follower = None
+        if session.follower is None:
+            logs = session.paths.logs(session.cluster.name, job.id) / f"attempt-{current.attempt:04d}"
+            fleet = session.fleet(session.hosts)
+            session.follower = Follower(fleet, folder, logs, session.narrator, desired.ranks)
+        return session.follower

@@ -1,0 +1,223 @@
+"""From a task to what decide() needs: candidates, trees, mounts, setup and program, all rendered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import cast
+
+from orchestrator.catalog.prices import price_per_hour
+from orchestrator.errors import UserError
+from orchestrator.plan.desired import Budgets, JobWanted, MountWanted, SetupWanted, TreeWanted
+from orchestrator.providers.registry import planner
+from orchestrator.remote.tree import Tree, read_tree
+from orchestrator.render.checkout import render_git_checkout
+from orchestrator.render.mounts import MountInputs, render_copy_mount
+from orchestrator.render.packages import Backend
+from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
+from orchestrator.slices import Candidate, HostFacts, OnDemand, Owned, Spot
+from orchestrator.spec.infra import Where
+from orchestrator.spec.task import FileMount, GitSource, Mode, Resources, Task
+from orchestrator.values import Text, text
+
+WORKDIR = "orch_workdir"
+TRAINER = ".orch/trainer/trainer"
+DEPENDENCY_FILES = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "*.lock")
+LONGEST_NAME = 40  # room for "-<generation>" within the 63 characters that clouds allow
+
+
+def cluster_name(task: Task, asked: str | None) -> str:
+    """The name the user gave, or the task's, or what it is. Always the same for the same task."""
+    name = (asked or task.name or ("train" if task.train is not None else "task")).lower()
+    clean = "".join(c if c.isascii() and (c.isalnum() or c == "-") else "-" for c in name).strip("-")[:LONGEST_NAME]
+    if not clean or not clean[0].isalpha():
+        raise UserError(
+            f"'{asked or task.name}' cannot be a cluster's name",
+            "it starts with a letter and holds letters, digits and dashes",
+            "give one: -c NAME",
+        )
+    return clean
+
+
+def candidates(task: Task) -> tuple[Candidate, ...]:
+    return tuple(_candidate(task, choice) for choice in task.choices)
+
+
+def trees(task: Task) -> tuple[tuple[TreeWanted, ...], tuple[Tree, ...]]:
+    """What is sent from here: the workdir, local file mounts, the bundled trainer."""
+    wanted: list[tuple[str, Path, str]] = []
+    if isinstance(task.workdir, str):
+        wanted.append(("workdir", Path(task.workdir).expanduser(), WORKDIR))
+    local = (mount for mount in task.file_mounts if not mount.from_bucket)
+    wanted += [(mount.target, Path(mount.source).expanduser(), _on_host(mount.target)) for mount in local]
+    if task.train is not None:
+        wanted.append(("trainer", _trainer_package(), TRAINER))
+    read = [(label, source.absolute(), destination, read_tree(source)) for label, source, destination in wanted]
+    asked = tuple(
+        TreeWanted(label, str(source), destination, tree.digest, len(tree.files), tree.total_bytes)
+        for label, source, destination, tree in read
+    )
+    return asked, tuple(tree for *_, tree in read)
+
+
+def sent_workdir(folder: Path) -> tuple[TreeWanted, ...]:
+    """A working directory alone, for exec."""
+    tree = read_tree(folder)
+    return (TreeWanted("workdir", str(folder.absolute()), WORKDIR, tree.digest, len(tree.files), tree.total_bytes),)
+
+
+def mounts(task: Task) -> tuple[MountWanted, ...]:
+    """What hosts get for themselves: a git workdir, bucket paths in COPY mode."""
+    wanted: list[MountWanted] = []
+    if isinstance(task.workdir, GitSource):
+        script = render_git_checkout(task.workdir.url, task.workdir.ref, WORKDIR)
+        source = f"{task.workdir.url}@{task.workdir.ref or 'HEAD'}"
+        wanted.append(MountWanted("workdir", source, WORKDIR, _digest(script), text(script)))
+    for mount in task.file_mounts:
+        if mount.from_bucket:
+            _refuse_mount(mount)
+            script = render_copy_mount(MountInputs(mount.source, mount.target))
+            wanted.append(MountWanted(mount.target, mount.source, mount.target, _digest(script), text(script)))
+    return tuple(wanted)
+
+
+def setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str) -> SetupWanted | None:
+    """The setup script and the digest of all that decides whether it must run again."""
+    inputs = SetupInputs(
+        backend=backend(task),
+        user_setup=task.setup or None,
+        workdir=_workdir(task),
+        python=facts.python,
+        bundled_trainer=task.train is not None,
+    )
+    script = render_setup(inputs)
+    if script is None:
+        return None
+    manifests = [
+        f"{file.path}={file.sha256}"
+        for tree in sent
+        for file in tree.files
+        if any(Path(file.path).match(pattern) for pattern in DEPENDENCY_FILES) or Path(file.path).name in task.setup
+    ]
+    decides = json.dumps([script, sorted(manifests), sorted(task.envs), sorted(task.secret_names), force])
+    return SetupWanted(_digest(decides), text(script))
+
+
+def program(task: Task, facts: HostFacts, job_id: int) -> JobWanted | None:
+    if not task.run and task.train is None:
+        return None
+    inputs = RunInputs(
+        backend=backend(task),
+        user_run=task.run or None,
+        trainer_args=_trainer_args(task),
+        workdir=_workdir(task),
+        python=facts.python,
+    )
+    return JobWanted(job_id, text(render_run(inputs)))
+
+
+def environment(task: Task, facts: HostFacts) -> tuple[tuple[str, Text], ...]:
+    """Later wins: what the provider knows, then the user's envs, then the secrets."""
+    pairs = [(name, text(value)) for name, value in facts.env]
+    pairs += [(name, text(value)) for name, value in task.envs]
+    pairs += [(secret.name, text(secret)) for secret in task.secrets]
+    return tuple(pairs)
+
+
+def budgets(task: Task) -> Budgets:
+    recovery = task.recovery
+    return Budgets(
+        preemptions=recovery.max_preemptions,
+        failures=recovery.max_failures,
+        restart_on=recovery.restart_on_exit_codes,
+    )
+
+
+def backend(task: Task) -> Backend:
+    """What drives the accelerator: the train section's word, or the first of the machine's that serves the task."""
+    machine = task.choices[0].machine
+    if task.train is None:
+        return cast(Backend, machine.backend)
+    if task.train.backend != "auto":
+        return cast(Backend, task.train.backend)
+    served = [word for word in machine.backends if word != "jax"]  # the bundled trainer has no JAX engine yet
+    return cast(Backend, (served or list(machine.backends))[0])
+
+
+def host_facts(candidate: Candidate) -> HostFacts:
+    return planner(candidate.provider).host_facts(candidate)
+
+
+def job_digest(cluster: str, kind: str, task: Task, wanted: tuple[TreeWanted, ...]) -> str:
+    """Equal for the same command given again: then an unfinished job is gone on with."""
+    parts = [cluster, kind, task.to_json(), *sorted(f"{tree.label}={tree.digest}" for tree in wanted)]
+    return _digest(json.dumps(parts))
+
+
+def _candidate(task: Task, choice: Resources) -> Candidate:
+    infra, machine = choice.infra, choice.machine
+    planner(str(infra.provider))  # a provider that is not served is refused here, before anything else
+    market = Owned() if infra.provider is Where.HOSTS else Spot() if choice.use_spot else OnDemand()
+    units = 1 if infra.provider is Where.HOSTS else task.num_nodes
+    price = price_per_hour(machine, market, infra.region)
+    return Candidate(
+        provider=str(infra.provider),
+        accelerator=machine.name,
+        hosts=task.hosts_of(choice),
+        chips_per_host=machine.chips_per_host,
+        market=market,
+        region=infra.region,
+        zone=infra.zone,
+        price_per_hour=price.times(units).high if price is not None else None,
+        price_note=price.note if price is not None else "",
+        disk_gib=choice.disk_gib,
+        details=_details(task, choice),
+    )
+
+
+def _details(task: Task, choice: Resources) -> tuple[tuple[str, str], ...]:
+    if choice.infra.provider is Where.HOSTS:
+        return (("hosts", json.dumps([asdict(host) for host in task.hosts])),)
+    return (("shape", choice.infra.shape),) if choice.infra.shape else ()
+
+
+def _trainer_args(task: Task) -> tuple[tuple[str, str], ...] | None:
+    """The trainer's settings; the device is the template's business unless the user named one."""
+    if task.train is None:
+        return None
+    words = (word.partition("=") for word in task.train.words(task.checkpoint))
+    return tuple((key, value) for key, _, value in words if (key, value) != ("device", "auto"))
+
+
+def _refuse_mount(mount: FileMount) -> None:
+    if mount.mode is not Mode.COPY:
+        raise UserError(
+            f"file_mounts {mount.target}: mode {mount.mode} is not served yet",
+            "MOUNT and MOUNT_CACHED come with the cloud providers",
+            "write mode: COPY",
+        )
+
+
+def _workdir(task: Task) -> str | None:
+    return WORKDIR if task.workdir is not None else None
+
+
+def _on_host(target: str) -> str:
+    """Relative to the home folder when written with ~/ ; absolute paths stay."""
+    return target.removeprefix("~/")
+
+
+def _trainer_package() -> Path:
+    """The bundled trainer's folder, found without importing it."""
+    from importlib.util import find_spec
+
+    spec = find_spec("trainer")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError("the bundled trainer is not installed", next_step="install orch anew: scripts/bootstrap")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _digest(content: str) -> str:
+    return hashlib.sha256(content.encode()).hexdigest()

@@ -1,0 +1,170 @@
+"""The plan for programs: versioned JSON, described by data/plan.schema.json.
+
+A value known only later is {"unknown": "what it is"}, a secret is {"secret": "its name"}, and a text with such parts
+among plain ones is {"parts": [...]}. Host ranks are ranges ("0-3,7") with a count.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TypeAlias, cast
+
+from orchestrator.plan import preview_words as words
+from orchestrator.plan.actions import Action
+from orchestrator.plan.desired import Desired, Run
+from orchestrator.plan.environment import HostEnvironment
+from orchestrator.plan.imagined import Plan
+from orchestrator.plan.ranks import rank_ranges
+from orchestrator.plan.steps import Done, GiveUp, Wait
+from orchestrator.slices import Candidate, CapacityBlock, Market, OnDemand, Owned, Reservation, Spot
+from orchestrator.values import Part, Secret, Text, Unknown
+
+VERSION = 1
+MOST_HOSTS_LISTED = 64  # larger slices show the first and the last host only
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+
+def render(plan: Plan, *, command: str = "") -> str:
+    """The preview as one JSON document, ASCII only."""
+    document: dict[str, Json] = {
+        "version": VERSION,
+        "kind": "plan",
+        "wanted": _wanted(plan.desired),
+        "command": command,
+        "steps": [_step(step, plan.now) for step in plan.steps],
+        "ending": _ending(plan.ending),
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _wanted(desired: Desired) -> dict[str, Json]:
+    head: dict[str, Json] = {"verb": words.verb(desired), "cluster": desired.cluster}
+    if not isinstance(desired, Run):
+        return head
+    budgets = desired.budgets
+    head["candidates"] = [_candidate(candidate) for candidate in desired.candidates]
+    head["restarts"] = {"preemptions": budgets.preemptions, "failures": budgets.failures}
+    head["afterwards"] = desired.after.value
+    return head
+
+
+def _step(step: Action | Wait, now: float) -> dict[str, Json]:
+    if isinstance(step, Wait):
+        most = None if step.until is None else step.until - now
+        return {"do": "wait", "on": step.on.value, "reason": step.reason, "at_most_seconds": most}
+    shown: dict[str, Json] = {"do": _kind(step)}
+    for field in fields(step):
+        value: object = getattr(step, field.name)
+        if field.name == "ranks":
+            ranks = cast(tuple[int, ...], value)
+            shown["hosts"] = {"ranks": rank_ranges(ranks), "count": len(ranks)}
+        elif isinstance(value, HostEnvironment):
+            shown[field.name] = _environment(value, words.ranks_of(step))
+        else:
+            shown[field.name] = _value(value)
+    return shown
+
+
+def _kind(action: Action) -> str:
+    """CreateSlice -> create_slice."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(action).__name__).lower()
+
+
+def _ending(ending: Done | GiveUp) -> dict[str, Json]:
+    if isinstance(ending, Done):
+        return {"kind": "done", "status": int(ending.status), "message": ending.message}
+    return {
+        "kind": "give_up",
+        "status": int(ending.status),
+        "code": ending.code,
+        "what": ending.what,
+        "why": ending.why,
+        "next_step": ending.next_step,
+    }
+
+
+def _environment(environment: HostEnvironment, ranks: tuple[int, ...]) -> dict[str, Json]:
+    """What all these hosts share, once, and what differs: host by host, or the two ends of a large slice."""
+    if not ranks:
+        return {"common": {}, "per_host": {}}
+    varying = dict(environment.per_rank(ranks[0]))
+    common: dict[str, Json] = {name: _text(value) for name, value in environment.of(ranks[0]) if name not in varying}
+    listed = len(environment.internal_ips) <= MOST_HOSTS_LISTED
+    shown = ranks if listed else tuple(sorted({ranks[0], ranks[-1]}))
+    per_host: dict[str, Json] = {str(rank): dict(environment.per_rank(rank)) for rank in shown}
+    return {"common": common, "per_host" if listed else "first_and_last_host": per_host}
+
+
+def _candidate(candidate: Candidate) -> dict[str, Json]:
+    shown: dict[str, Json] = {}
+    for field in fields(candidate):
+        value: object = getattr(candidate, field.name)
+        if field.name == "market":
+            shown["market"] = _market(cast(Market, value))
+        elif field.name == "details":
+            shown["details"] = dict(cast(tuple[tuple[str, str], ...], value))
+        else:
+            shown[field.name] = _value(value)
+    return shown
+
+
+def _market(market: Market) -> dict[str, Json]:
+    match market:
+        case OnDemand():
+            return {"kind": "on_demand"}
+        case Spot():
+            return {"kind": "spot"}
+        case Owned():
+            return {"kind": "owned"}
+        case Reservation(name=name):
+            return {"kind": "reservation", "name": name}
+        case CapacityBlock(reservation_id=name):
+            return {"kind": "capacity_block", "name": name}
+
+
+def _value(value: object) -> Json:
+    """Any value an action or a request's body holds."""
+    if isinstance(value, Text):
+        return _text(value)
+    if isinstance(value, Candidate):
+        return _candidate(value)
+    if isinstance(value, Mapping):
+        mapping = cast(Mapping[object, object], value)
+        return {str(key): _value(item) for key, item in mapping.items()}
+    if isinstance(value, list | tuple):
+        return [_value(item) for item in cast(Sequence[object], value)]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)  # an IntEnum too
+    if value is None or isinstance(value, bool | float | str):
+        return value if not isinstance(value, str) else str(value)
+    return _fields(value)
+
+
+def _fields(value: object) -> dict[str, Json]:
+    """A dataclass by its fields. Labels are pairs of names and texts, and become an object."""
+    shown: dict[str, Json] = {}
+    for field in fields(value):  # type: ignore[arg-type]  # every other value in an action is a dataclass
+        item: object = getattr(value, field.name)
+        if field.name == "labels":
+            shown["labels"] = {name: _text(label) for name, label in cast(tuple[tuple[str, Text], ...], item)}
+        else:
+            shown[field.name] = _value(item)
+    return shown
+
+
+def _text(value: Text) -> Json:
+    if not value.parts:
+        return ""
+    if len(value.parts) == 1:
+        return _part(value.parts[0])
+    return {"parts": [_part(part) for part in value.parts]}
+
+
+def _part(part: Part) -> Json:
+    if isinstance(part, Unknown):
+        return {"unknown": part.what}
+    return {"secret": part.name} if isinstance(part, Secret) else part

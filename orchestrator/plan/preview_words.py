@@ -1,0 +1,104 @@
+"""Words that every form of the preview uses: sizes, times, prices, and text that is safe to show."""
+
+from __future__ import annotations
+
+from orchestrator.plan.actions import Action, CreateSlice, FetchMount, RunSetup, StartJob, StopJob, SyncTree
+from orchestrator.plan.desired import After, Cancel, Desired, Down, Run, Start, Stop
+from orchestrator.plan.imagined import Plan
+from orchestrator.slices import Candidate, Owned
+
+
+def visible(value: str) -> str:
+    r"""The same text with every character that could move a cursor or hide something written as `\x1b`.
+
+    Newlines and tabs stay.
+    """
+    if value.isprintable():
+        return value
+    return "".join(char if char in "\n\t" or char.isprintable() else _escaped(char) for char in value)
+
+
+def one_line(value: str) -> str:
+    return visible(value).replace("\n", "\\n").replace("\t", " ")
+
+
+def size(count: int) -> str:
+    """Bytes for people: `712 B`, `4.0 MiB`."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    """`5 min`, `90 s`, `2 h`: whole units only, so that nothing is rounded away."""
+    whole = round(seconds)
+    if whole >= 3600 and whole % 3600 == 0:
+        return f"{whole // 3600} h"
+    if whole > 120 and whole % 60 == 0:
+        return f"{whole // 60} min"
+    return f"{whole} s"
+
+
+def price(candidate: Candidate) -> str:
+    """`$12.34/h for 4 hosts (source, date)`. A price that is not known is never shown as 0."""
+    note = f" ({one_line(candidate.price_note)})" if candidate.price_note else ""
+    count = f"{candidate.hosts:,} host{'s' if candidate.hosts != 1 else ''}"
+    if candidate.price_per_hour is None:
+        own = isinstance(candidate.market, Owned)
+        return ("nothing is rented: your own machines" if own else "price not known") + note
+    return f"${candidate.price_per_hour:,.2f}/h for {count}{note}"
+
+
+def shape(candidate: Candidate) -> str:
+    """`v5litepod-16: 4 hosts x 4 chips, spot, google/us-west4/us-west4-a`."""
+    chips = f" x {candidate.chips_per_host} chips" if candidate.chips_per_host else ""
+    hosts = f"{candidate.hosts:,} host{'s' if candidate.hosts != 1 else ''}{chips}"
+    return one_line(f"{candidate.accelerator}: {hosts}, {candidate.market}, {candidate.where}")
+
+
+def verb(desired: Desired) -> str:
+    match desired:
+        case Run():
+            return "run"
+        case Down():
+            return "down"
+        case Stop():
+            return "stop"
+        case Start():
+            return "start"
+        case Cancel():
+            return "cancel"
+
+
+def afterwards(run: Run) -> str:
+    if run.after is After.DOWN:
+        return "the machines are taken down, whatever the result"
+    return "the machines stay, and cost, until they are taken down"
+
+
+def ranks_of(action: Action) -> tuple[int, ...]:
+    """The hosts an action is about; () for those about a slice or the record."""
+    match action:
+        case SyncTree() | FetchMount() | RunSetup() | StartJob() | StopJob():
+            return action.ranks
+        case _:
+            return ()
+
+
+def all_ranks(plan: Plan) -> tuple[int, ...]:
+    """Every host that the plan makes or touches."""
+    ranks = {rank for action in plan.actions for rank in ranks_of(action)}
+    for action in plan.actions:
+        if isinstance(action, CreateSlice):
+            ranks.update(range(action.spec.candidate.hosts))
+    return tuple(sorted(ranks))
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,62 @@
+"""The user's own machines as a candidate carries them, and `user@host:port` as people write it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from orchestrator.errors import UserError
+from orchestrator.slices import Candidate
+
+DETAIL = "hosts"
+_WRITTEN = re.compile(
+    r"(?:(?P<user>[^@\s,]+)@)?(?:\[(?P<ipv6>[0-9a-fA-F:.%]+)\]|(?P<host>[^@:\s,\[\]]+))(?::(?P<port>\d+))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnHost:
+    """One machine. Empty user: whoever runs orch. Empty key: the user's usual SSH key.
+
+    jump: hops as ssh -J takes them, `user@host:port,user@host:port`. internal_ip: how its peers reach it, when that
+    differs from `host`.
+    """
+
+    host: str
+    user: str = ""
+    port: int = 22
+    key: str = ""
+    jump: str = ""
+    internal_ip: str = ""
+
+
+def to_details(hosts: Sequence[OwnHost]) -> tuple[tuple[str, str], ...]:
+    """For `Candidate.details`."""
+    return ((DETAIL, json.dumps([asdict(host) for host in hosts])),)
+
+
+def from_details(candidate: Candidate) -> tuple[OwnHost, ...]:
+    """The machines of a candidate, in rank order. Raises UserError when it names none."""
+    fields = cast(list[dict[str, Any]], json.loads(candidate.detail(DETAIL, "[]")))
+    if len(fields) != candidate.hosts or not fields:
+        raise UserError(
+            f"{candidate.hosts} hosts are asked for and {len(fields)} are named",
+            "with `infra: hosts` every machine is named, in rank order",
+            "hosts: {addresses: [user@first, user@second]}   in the task file",
+        )
+    return tuple(OwnHost(**host) for host in fields)
+
+
+def parse_address(written: str) -> OwnHost:
+    """`host`, `user@host`, `host:port`, `user@[ipv6]:port`. Raises UserError."""
+    found = _WRITTEN.fullmatch(written.strip())
+    port = int(found["port"] or 22) if found else 0
+    host = (found["ipv6"] or found["host"]) if found else ""
+    if found is None or not 1 <= port <= 65535 or host.startswith("-") or (found["user"] or "").startswith("-"):
+        raise UserError(
+            f"'{written}' is not the address of a host", "expected: user@host:port, the user and port may be left out"
+        )
+    return OwnHost(host=host, user=found["user"] or "", port=port)

@@ -1,0 +1,84 @@
+"""Names of the files of one slice and of one host, and writing one so that a reader never sees half of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+CLEAN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class HostFolder:
+    """Everything of one host. Only `home` is the user's."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "sshd_config"
+
+    @property
+    def host_key(self) -> Path:
+        return self.path / "host_key"
+
+    @property
+    def authorized_keys(self) -> Path:
+        return self.path / "authorized_keys"
+
+    @property
+    def home(self) -> Path:
+        return self.path / "home"
+
+    @property
+    def log(self) -> Path:
+        """What sshd and the guard have to say."""
+        return self.path / "sshd.log"
+
+    @property
+    def sshd_pid(self) -> Path:
+        """Written by sshd itself, once it listens."""
+        return self.path / "sshd.pid"
+
+    @property
+    def guard(self) -> Path:
+        """`pid start` of the process that stands for the host; see guard.py."""
+        return self.path / "guard"
+
+
+@dataclass(frozen=True, slots=True)
+class SlicePaths:
+    path: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "lock"
+
+    @property
+    def record(self) -> Path:
+        return self.path / "slice.json"
+
+    @property
+    def session(self) -> Path:
+        """The script through which every session of every host goes."""
+        return self.path / "session.sh"
+
+    @property
+    def hosts(self) -> Path:
+        return self.path / "hosts"
+
+    def host(self, rank: int) -> HostFolder:
+        return HostFolder(self.hosts / str(rank))
+
+
+def write_whole(path: Path, content: str, mode: int = 0o600) -> None:
+    """Write by rename: a reader, or we after a crash, finds the old content or the new."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        os.fchmod(file.fileno(), mode)  # the umask may have taken bits away
+        os.fsync(file.fileno())
+    temporary.replace(path)

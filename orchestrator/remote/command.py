@@ -1,0 +1,218 @@
+"""One command on one open connection: its input, its output as it comes, its end, and how it is ended early."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from paramiko import SSHException
+
+from orchestrator.hosts import Failure
+from orchestrator.remote.failures import HostFailure, words
+from orchestrator.remote.transport import SessionChannel, TunedTransport
+
+_LINGER = 2.0  # seconds of silence after the exit status until processes left behind are no longer listened to
+_STDIN_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended. Exactly one of exit_code, signal and failure is set. output: the last `keep` bytes."""
+
+    exit_code: int | None
+    signal: str | None
+    failure: HostFailure | None
+    output: bytes
+
+
+class Halt:
+    """Asks the running commands of one call to end; `why` is set once, by the first who asks."""
+
+    def __init__(self) -> None:
+        self.why: HostFailure | None = None
+        self.asked = threading.Event()
+        self._lock = threading.Lock()
+        self._channels: set[SessionChannel] = set()
+
+    def ask(self, why: HostFailure) -> None:
+        with self._lock:
+            self.why = self.why or why
+            channels = tuple(self._channels)
+        self.asked.set()
+        for channel in channels:
+            channel.interrupt()
+
+    @contextlib.contextmanager
+    def reaches(self, channel: SessionChannel) -> Iterator[None]:
+        """While inside, asking wakes whoever reads from `channel`."""
+        with self._lock:
+            self._channels.add(channel)
+            asked = self.why is not None
+        if asked:
+            channel.interrupt()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._channels.discard(channel)
+
+
+class Command:
+    """Runs one command once; `run` may be called once.
+
+    deadline: seconds without a byte from the host after which it counts as frozen (or lost, when its kernel is
+    silent too). timeout: seconds the command may take, None for no limit.
+    """
+
+    def __init__(
+        self,
+        transport: TunedTransport,
+        *,
+        deadline: float,
+        timeout: float | None,
+        halt: Halt,
+        keep: int,
+        on_output: Callable[[bytes], None] | None = None,
+        on_sent: Callable[[int], None] | None = None,
+    ) -> None:
+        self._transport = transport
+        self._deadline = deadline * 0.9  # leaves time to report within the deadline
+        self._timeout = timeout
+        self._halt = halt
+        self._tail = _Tail(keep)
+        self._on_output = on_output
+        self._on_sent = on_sent
+        self._began = self._heard = time.monotonic()
+
+    def run(self, line: bytes, stdin: bytes | memoryview) -> Ended:
+        """Raises HostFailure(retry=True) when the host opened no session: then nothing was sent."""
+        try:
+            channel = self._transport.open_session(timeout=self._deadline)
+        except (SSHException, EOFError, OSError) as error:
+            raise self._transport.verdict or HostFailure(Failure.LOST, words(error), retry=True) from error
+        self._began = self._heard = time.monotonic()
+        with contextlib.closing(channel), self._halt.reaches(channel):
+            try:
+                rest = channel.start(line, stdin)
+                if rest:
+                    self._feed(channel, rest)
+                elif stdin and self._on_sent:
+                    self._on_sent(len(stdin))
+                failure = self._follow(channel)
+            except (SSHException, EOFError, OSError) as error:
+                failure = self._lost(words(error))
+        return self._ended(channel, failure)
+
+    def _follow(self, channel: SessionChannel) -> HostFailure | None:
+        """Read until the command ended; returns why we stopped earlier, if we did."""
+        while True:
+            exited = channel.status_event.is_set() and not channel.closed
+            block = channel.read(_LINGER if exited else self._wait())
+            if block:
+                self._tail.add(block)
+                if self._on_output:
+                    self._on_output(block)
+                    self._heard = time.monotonic()  # a slow reader of ours is not a silent host
+            elif block == b"":
+                return self._await_status(channel)
+            elif exited:
+                return None  # it ended; what it left behind in the background may keep the stream open for ever
+            elif (failure := self._overdue()) is not None:
+                return failure
+
+    def _await_status(self, channel: SessionChannel) -> HostFailure | None:
+        """The output is closed; the command may still run."""
+        while not channel.status_event.wait(min(self._wait(), 0.25 if self._halt.why is None else 0.0)):
+            if (failure := self._overdue()) is not None:
+                return failure
+        return None
+
+    def _wait(self) -> float:
+        """Seconds until something has to be looked at when nothing comes."""
+        now = time.monotonic()
+        waits = [self._deadline / 4, self._deadline - self._idle(now)]
+        if self._timeout is not None:
+            waits.append(self._began + self._timeout - now)
+        return max(0.01, min(waits))
+
+    def _idle(self, now: float) -> float:
+        return now - max(self._transport.packetizer.last_received, self._heard)
+
+    def _overdue(self) -> HostFailure | None:
+        now = time.monotonic()
+        if self._halt.why is not None:
+            return self._halt.why
+        if self._timeout is not None and now - self._began >= self._timeout:
+            return HostFailure(Failure.TIMEOUT, f"it ran longer than its limit of {self._timeout:g} s")
+        idle = self._idle(now)
+        if idle >= self._deadline:
+            return self._silent(idle)
+        if idle >= self._deadline / 5:
+            self._transport.probe()
+        return None
+
+    def _silent(self, idle: float) -> HostFailure:
+        gone = self._transport.unacknowledged()
+        what = "no packet is acknowledged" if gone else "connected, but no answer to keepalives"
+        verdict = HostFailure(Failure.LOST if gone else Failure.FROZEN, f"{what} for {idle:.1f} s")
+        self._transport.end(verdict)
+        return verdict
+
+    def _feed(self, channel: SessionChannel, rest: memoryview) -> None:
+        """Send a large input beside the reading, so that a command that writes before it has read all goes on."""
+        sender = threading.Thread(target=self._send, args=(channel, rest), daemon=True)
+        sender.start()
+
+    def _send(self, channel: SessionChannel, rest: memoryview) -> None:
+        # An error here is one of the connection or an early end of the command: the reader sees the same one.
+        with contextlib.suppress(SSHException, EOFError, OSError):
+            while rest:
+                block = bytes(rest[:_STDIN_BLOCK])
+                rest = rest[_STDIN_BLOCK:]
+                channel.send_all(block)
+                if self._on_sent:
+                    self._on_sent(len(block))
+            channel.shutdown_write()
+
+    def _lost(self, detail: str) -> HostFailure:
+        if self._transport.verdict is not None:
+            return self._transport.verdict
+        return HostFailure(Failure.LOST, self._transport.farewell or detail)
+
+    def _ended(self, channel: SessionChannel, failure: HostFailure | None) -> Ended:
+        output = self._tail.bytes()
+        if failure is not None:
+            return Ended(None, None, failure, output)
+        if channel.exit_signal is not None:
+            return Ended(None, channel.exit_signal, None, output)
+        if channel.exit_status >= 0:
+            return Ended(channel.exit_status, None, None, output)
+        if channel.refusal:
+            return Ended(None, None, HostFailure(Failure.LOST, channel.refusal), output)
+        detail = "the connection broke while the command ran"
+        if self._transport.is_active():
+            detail = "the host closed the session without an exit status"
+        return Ended(None, None, self._lost(detail), output)
+
+
+class _Tail:
+    """The last `keep` bytes of a stream."""
+
+    def __init__(self, keep: int) -> None:
+        self._keep = keep
+        self._blocks: deque[bytes] = deque()
+        self._size = 0
+
+    def add(self, block: bytes) -> None:
+        self._blocks.append(block)
+        self._size += len(block)
+        while self._blocks and self._size - len(self._blocks[0]) >= self._keep:
+            self._size -= len(self._blocks.popleft())
+
+    def bytes(self) -> bytes:
+        joined = b"".join(self._blocks)
+        return joined[max(0, len(joined) - self._keep) :]

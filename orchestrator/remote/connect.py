@@ -1,0 +1,214 @@
+"""One host's connection: dialled, checked, let in, kept open, and opened again when it broke between commands."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import fabric
+from paramiko import AuthenticationException, PasswordRequiredException, PKey, SSHClient, SSHException
+from paramiko.channel import Channel
+from paramiko.client import MissingHostKeyPolicy
+from paramiko.pkey import UnknownKeyType
+from paramiko.ssh_exception import ChannelException, IncompatiblePeer
+
+from orchestrator.errors import UserError
+from orchestrator.hosts import Failure, HostAddress
+from orchestrator.remote.failures import HostFailure, words
+from orchestrator.remote.transport import TunedTransport
+from orchestrator.remote.trust import Trust
+
+_JUMPS_AT_ONCE = 8  # handshakes through one jump host at a time; sshd's MaxStartups is 10:30:100
+_ASK_AFTER_IDLE = 15.0  # seconds without a byte after which an open connection is asked before it is used
+
+
+class Link:
+    """The connection to one host. Thread-safe; `transport` opens it when needed."""
+
+    def __init__(self, address: HostAddress, key: PKey, config: Any, jump: Link | None = None) -> None:
+        self.address = address
+        self._config = config
+        self.gate = threading.BoundedSemaphore(_JUMPS_AT_ONCE)  # for those that connect through this host
+        self._key = key
+        self._jump = jump
+        self._lock = threading.Lock()
+        self._connect_kwargs: dict[str, Any] = {"pkey": key, "allow_agent": False, "look_for_keys": False}
+        self._connection = cast(Any, None)
+        self._transport: TunedTransport | None = None
+        self._wide = False
+
+    def transport(self, deadline: float) -> TunedTransport:
+        """An open, authenticated connection, within `deadline` seconds. Raises HostFailure."""
+        limit = time.monotonic() + deadline
+        with self._lock:
+            current = self._transport
+            if current is not None and _usable(current, deadline):
+                return current
+            self._transport = None
+            self._transport = self._open(limit)
+            return self._transport
+
+    def close(self) -> None:
+        """End the connection without waiting for anybody who is opening it."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _open(self, limit: float) -> TunedTransport:
+        if self._jump is None:
+            return self._handshake(_dial(self.address, limit), limit)
+        if not self._jump.gate.acquire(timeout=max(0.0, limit - time.monotonic())):
+            raise HostFailure(Failure.UNREACHABLE, f"jump host {self._jump.address.alias} is busy", retry=True)
+        try:
+            return self._handshake(_dial_through(self._jump, self.address, limit), limit)
+        finally:
+            self._jump.gate.release()
+
+    def _handshake(self, sock: socket.socket | Channel, limit: float) -> TunedTransport:
+        trust = Trust(self.address)
+        factory = functools.partial(TunedTransport, user=self.address.user, key=self._key, trust=trust, wide=self._wide)
+        connection = self._fabric()
+        self._connect_kwargs.update(sock=sock, transport_factory=factory, timeout=max(0.1, limit - time.monotonic()))
+        try:
+            connection.open()
+        except BaseException as error:
+            _discard(connection, sock)
+            if isinstance(error, IncompatiblePeer) and not self._wide and "host key" not in str(error):
+                self._wide = True
+                raise HostFailure(Failure.LOST, words(error), retry=True) from error
+            raise _explained(error, self.address) from error
+        transport = cast(TunedTransport, connection.transport)
+        transport.channel_timeout = max(1.0, limit - time.monotonic())
+        return transport
+
+    def _fabric(self) -> Any:
+        """The fabric connection, made on first use; it takes our socket and transport by its documented options."""
+        if self._connection is None:
+            address = self.address
+            self._connection = fabric.Connection(
+                address.host,
+                user=address.user,
+                port=address.port,
+                config=self._config,
+                connect_kwargs=self._connect_kwargs,
+            )
+            self._connection.client.set_missing_host_key_policy(_CheckedByTransport())
+        return self._connection
+
+
+class _CheckedByTransport(MissingHostKeyPolicy):
+    """The key was compared in the key exchange, before a byte of ours depended on it; a second look that it was."""
+
+    def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
+        transport = client.get_transport()
+        if not isinstance(transport, TunedTransport) or not transport.identity_checked:
+            raise HostFailure(Failure.IDENTITY, f"the key of {hostname} was not checked")
+
+
+def load_key(path: Path) -> PKey:
+    """The private key of `path`. Raises UserError: it is ours to have, no host is at fault."""
+    try:
+        return PKey.from_path(path)
+    except FileNotFoundError:
+        raise UserError(f"the SSH key {path} does not exist", next_step=f"ssh-keygen -t ed25519 -f {path}") from None
+    except (PasswordRequiredException, TypeError):
+        raise UserError(
+            f"the SSH key {path} has a passphrase",
+            "orch connects to many hosts at once and cannot ask for it",
+            f"make a key for orch: ssh-keygen -t ed25519 -N '' -f {path}.orch",
+        ) from None
+    except (OSError, SSHException, UnknownKeyType, ValueError) as error:
+        raise UserError(f"the SSH key {path} cannot be read", words(error)) from error
+
+
+def plain_config() -> Any:
+    """fabric's defaults and nothing from this machine's ssh_config or fabric files: an address says it all."""
+    return fabric.Config(overrides={"load_ssh_configs": False}, lazy=True)
+
+
+def _usable(transport: TunedTransport, deadline: float) -> bool:
+    if not transport.is_active():
+        return False
+    idle = time.monotonic() - transport.packetizer.last_received
+    if idle < _ASK_AFTER_IDLE or transport.answers(min(5.0, deadline / 4)):
+        return True
+    transport.end(HostFailure(Failure.FROZEN, f"no answer after {idle:.0f} s of silence", retry=True))
+    return False
+
+
+def _dial(address: HostAddress, limit: float) -> socket.socket:
+    """A TCP connection to the first of the host's addresses that answers."""
+    timeout = max(0.1, limit - time.monotonic())
+    try:
+        sock = socket.create_connection((address.host, address.port), timeout)
+    except ConnectionRefusedError as error:
+        where = f"{address.host} port {address.port}"
+        raise HostFailure(Failure.REFUSED, f"nothing listens at {where}", retry=True) from error
+    except ConnectionResetError as error:
+        raise HostFailure(Failure.LOST, words(error), retry=True) from error
+    except TimeoutError as error:
+        where = f"{address.host} port {address.port}"
+        raise HostFailure(Failure.UNREACHABLE, f"no answer from {where} in {timeout:.1f} s", retry=True) from error
+    except OSError as error:
+        raise HostFailure(Failure.UNREACHABLE, words(error), retry=True) from error
+    sock.settimeout(None)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _bound_writes(sock, timeout)
+    return sock
+
+
+def _bound_writes(sock: socket.socket, seconds: float) -> None:
+    """A write that makes no progress for so long fails, so that no thread hangs on a host that stopped reading."""
+    whole = int(seconds)
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", whole, int((seconds - whole) * 1e6)))
+
+
+def _dial_through(jump: Link, address: HostAddress, limit: float) -> Channel:
+    try:
+        transport = jump.transport(max(0.1, limit - time.monotonic()))
+    except HostFailure as failure:
+        detail = f"jump host {jump.address.alias}: {failure.detail}"
+        raise HostFailure(failure.failure, detail, retry=failure.retry) from failure
+    left = max(0.1, limit - time.monotonic())
+    try:
+        return transport.open_channel("direct-tcpip", (address.host, address.port), ("127.0.0.1", 0), timeout=left)
+    except ChannelException as error:
+        refused = "refused" in transport.farewell.lower()
+        detail = f"jump host {jump.address.alias} could not reach {address.host}: {transport.farewell or words(error)}"
+        raise HostFailure(Failure.REFUSED if refused else Failure.UNREACHABLE, detail, retry=True) from error
+    except (SSHException, EOFError, OSError) as error:
+        detail = f"jump host {jump.address.alias}: {words(error)}"
+        raise HostFailure(Failure.UNREACHABLE, detail, retry=True) from error
+
+
+def _discard(connection: Any, sock: socket.socket | Channel) -> None:
+    with contextlib.suppress(OSError, EOFError, SSHException):
+        connection.client.close()
+    with contextlib.suppress(OSError, EOFError, SSHException):
+        sock.close()
+
+
+def _explained(error: BaseException, address: HostAddress) -> BaseException:
+    """What the libraries raise, as our reason; anything that is not about the connection stays what it is."""
+    match error:
+        case HostFailure():
+            return error
+        case AuthenticationException():
+            return HostFailure(Failure.AUTH, f"{address.alias} {words(error)}")
+        case IncompatiblePeer() if "host key" in str(error):
+            return HostFailure(Failure.IDENTITY, f"{address.alias} has no key of the pinned kind")
+        case IncompatiblePeer():
+            return HostFailure(Failure.UNREACHABLE, f"{address.alias}: {words(error)}")
+        case SSHException() | EOFError():
+            return HostFailure(Failure.LOST, f"during the handshake: {words(error)}", retry=True)
+        case OSError() if error.errno not in (errno.EMFILE, errno.ENFILE):
+            return HostFailure(Failure.LOST, f"during the handshake: {words(error)}", retry=True)
+        case _:
+            return error

@@ -1,0 +1,21 @@
+"""Why a host could not be reached or was lost: raised inside this package, reported as HostOutcome.failure."""
+
+from __future__ import annotations
+
+from orchestrator.hosts import Failure
+
+
+class HostFailure(Exception):
+    """One host, one reason. retry: connecting again may help, and nothing was sent that could run twice."""
+
+    def __init__(self, failure: Failure, detail: str, *, retry: bool = False) -> None:
+        super().__init__(f"{failure}: {detail}")
+        self.failure = failure
+        self.detail = detail
+        self.retry = retry
+
+
+def words(error: BaseException) -> str:
+    """An exception in one line for a table: its message, or its type when it has none."""
+    text = str(error).strip() or type(error).__name__
+    return " ".join(text.split())

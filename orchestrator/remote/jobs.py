@@ -1,0 +1,252 @@
+"""Detached jobs: one folder per job on the host, ~/.orch/jobs/JOB, that outlives every connection.
+
+run.sh the script; env its environment, deleted once read; log append only, so that a byte offset names a place for
+ever; alive a lock held while the job runs; job process numbers and boot id; rc the exit status, by rename, last.
+The state is a function of the folder. Needs sh, flock, setsid, grep, GNU tail and mv on the host; no agent.
+"""
+
+from __future__ import annotations
+
+import re
+import signal as signals
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.errors import UserError
+from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
+from orchestrator.remote.fleet import Fleet, FleetResult, HostCall, HostResult
+from orchestrator.remote.scripts import shell_command, shell_source
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_STATUS = re.compile(rb"^orch-job (\S+) (absent|running|finished|lost) (\d+|-) +(\d+) ?(.*)$", re.MULTILINE)
+_AWAY = (Failure.LOST, Failure.FROZEN, Failure.REFUSED, Failure.UNREACHABLE)
+_PATIENCE = 10.0  # seconds in which `follow` tries to come back to a host that it lost
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What the hosts say of one job. jobs: those that answered; result.failed: those that could not."""
+
+    job: str
+    jobs: tuple[HostJob, ...]
+    result: FleetResult
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedHost:
+    """outcome: how the job ended there, or why the host is given up; None when following was stopped before.
+
+    offset: bytes of the log handed to the sink, counted from the log's beginning: where to go on.
+    """
+
+    rank: int
+    offset: int
+    outcome: HostOutcome | None
+
+
+@dataclass(frozen=True, slots=True)
+class FollowResult:
+    hosts: tuple[FollowedHost, ...]
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """For the `offsets` of the next `follow`."""
+        return {host.rank: host.offset for host in self.hosts}
+
+    @property
+    def outcomes(self) -> tuple[HostOutcome, ...]:
+        """Of the hosts on which it ended or that were given up."""
+        return tuple(host.outcome for host in self.hosts if host.outcome is not None)
+
+    @property
+    def ok(self) -> bool:
+        return all(host.outcome is not None and host.outcome.ok for host in self.hosts)
+
+
+def start(
+    fleet: Fleet,
+    job: str,
+    script: bytes,
+    *,
+    env: Callable[[HostAddress], bytes] | None = None,
+    ranks: Sequence[int] | None = None,
+) -> FleetResult:
+    """Start `script` detached on the hosts, with `env` (lines of `export NAME='value'`) sourced before it.
+
+    Idempotent: on a host that knows the job already nothing happens, and that is a success.
+    """
+    _check_name(job)
+    wrapper = shell_source("job-wrap.sh")
+    content = {host: b"" if env is None else env(host) for host in fleet.hosts}
+    return fleet.run(
+        lambda host: shell_command("job-start.sh", job, str(len(script)), str(len(content[host])), wrapper),
+        ranks=ranks,
+        stdin=lambda host: script + content[host],
+        timeout=max(30.0, fleet.deadline),
+    )
+
+
+def status(fleet: Fleet, job: str, *, ranks: Sequence[int] | None = None) -> JobStatus:
+    """The state of one job on every host, in one round trip."""
+    return statuses(fleet, [job], ranks=ranks)[0]
+
+
+def statuses(fleet: Fleet, jobs: Sequence[str], *, ranks: Sequence[int] | None = None) -> tuple[JobStatus, ...]:
+    """The state of several jobs on every host, in one round trip, in the order of `jobs`."""
+    for job in jobs:
+        _check_name(job)
+    result = fleet.run(shell_command("job-status.sh", *jobs), ranks=ranks, timeout=fleet.deadline)
+    told: dict[str, list[HostJob]] = {job: [] for job in jobs}
+    for host in result.hosts:
+        for job, state in _parse(host):
+            told[job].append(state)
+    return tuple(JobStatus(job, tuple(told[job]), result) for job in jobs)
+
+
+def kill(fleet: Fleet, job: str, *, grace: float = 10.0, ranks: Sequence[int] | None = None) -> FleetResult:
+    """TERM to all that belongs to the job, KILL after `grace` seconds, and a look that nobody is left.
+
+    exit_code 1 on a host where somebody is. A job that is unknown or over has nobody: a success.
+    """
+    _check_name(job)
+    command = shell_command("job-kill.sh", job, f"{grace:.1f}")
+    return fleet.run(command, ranks=ranks, timeout=grace + max(20.0, fleet.deadline))
+
+
+def follow(
+    fleet: Fleet,
+    job: str,
+    sink: Callable[[HostAddress, bytes], None],
+    *,
+    offsets: Mapping[int, int] | None = None,
+    ranks: Sequence[int] | None = None,
+    stop: threading.Event | None = None,
+    on_end: Callable[[HostOutcome], None] | None = None,
+    patience: float = _PATIENCE,
+) -> FollowResult:
+    """Stream every host's log to `sink` until the job has ended there, or `stop` is set.
+
+    offsets: where to begin, by rank (0 where absent). A lost connection is opened again and the log goes on at the
+    byte where it broke off. A host that does not come back within `patience` seconds is given up with the failure
+    that it was lost by. `sink` is called from one thread per host; its exceptions end all and are raised here.
+    on_end: told of each host as soon as the job has ended there, or the host is given up.
+    """
+    _check_name(job)
+    began = dict(offsets or {})
+    ends: dict[int, FollowedHost] = {}
+
+    def work(call: HostCall) -> HostResult:
+        follower = _Follower(call, job, sink, began.get(call.host.rank, 0), patience)
+        outcome = follower.run()
+        stopped = outcome.failure is Failure.STOPPED
+        ends[call.host.rank] = FollowedHost(call.host.rank, follower.offset, None if stopped else outcome)
+        if on_end is not None and not stopped:
+            on_end(outcome)
+        return HostResult(outcome, b"")
+
+    fleet.each(work, ranks=ranks, width=max(1, len(fleet.hosts)), stop=stop)
+    return FollowResult(tuple(ends[rank] for rank in sorted(ends)))
+
+
+class _Follower:
+    """Follows one log on one host. offset: where the next byte for the sink is."""
+
+    def __init__(
+        self,
+        call: HostCall,
+        job: str,
+        sink: Callable[[HostAddress, bytes], None],
+        offset: int,
+        patience: float,
+    ) -> None:
+        self.offset = offset
+        self._call, self._job, self._sink, self._patience = call, job, sink, patience
+        self._began = time.monotonic()
+        self._lost: HostOutcome | None = None
+        self._lost_at = 0.0
+
+    def run(self) -> HostOutcome:
+        while True:
+            before = self.offset
+            outcome = self._stream()
+            if self._call.halted:
+                return replace(outcome, exit_code=None, signal=None, failure=Failure.STOPPED)
+            if outcome.exit_code == 0:
+                self._lost = None
+                result = self._call.run(shell_command("job-status.sh", self._job), timeout=self._patience)
+                outcome = result.outcome
+                state = next((state for _, state in _parse(result)), None)
+                if state is not None and state.phase is not JobPhase.RUNNING:
+                    return self._ended(outcome, state)
+                self._call.sleep(0.2)  # it had not ended after all: somebody killed our tail
+                continue
+            if outcome.failure not in _AWAY:
+                return outcome
+            if (given_up := self._away(outcome, progress=self.offset > before)) is not None:
+                return given_up
+
+    def _stream(self) -> HostOutcome:
+        left = None if self._lost is None else max(0.5, self._lost_at + self._patience - time.monotonic())
+        command = shell_command("job-follow.sh", self._job, str(self.offset))
+        return self._call.run(command, keep=0, connect_within=left, on_output=self._deliver).outcome
+
+    def _deliver(self, block: bytes) -> None:
+        self._sink(self._call.host, block)
+        self.offset += len(block)
+
+    def _away(self, outcome: HostOutcome, *, progress: bool) -> HostOutcome | None:
+        """The host is not there: wait a little, or give it up."""
+        now = time.monotonic()
+        if self._lost is None or progress:
+            self._lost, self._lost_at = outcome, now
+        if now - self._lost_at >= self._patience:
+            detail = self._lost.detail
+            if outcome is not self._lost:
+                detail += f"; then: {outcome.detail}"
+            return replace(self._lost, seconds=now - self._began, detail=detail)
+        self._call.sleep(0.3)
+        return None
+
+    def _ended(self, outcome: HostOutcome, state: HostJob) -> HostOutcome:
+        if state.log_bytes > self.offset:
+            self._stream()  # what was written between the last look of tail and the end
+        ended = replace(outcome, seconds=time.monotonic() - self._began, last_line=state.last_line, exit_code=None)
+        if state.phase is JobPhase.FINISHED and state.exit_code is not None:
+            name = signal_name(state.exit_code)
+            return replace(ended, signal=name) if name else replace(ended, exit_code=state.exit_code)
+        detail = "the job was killed hard or the host was started again: it left no exit status"
+        if state.phase is JobPhase.ABSENT:
+            detail = f"the job {self._job} was never started on this host"
+        return replace(ended, failure=Failure.LOST, detail=detail)
+
+
+def signal_name(exit_code: int) -> str | None:
+    """The signal behind a shell's exit status (139: "SEGV"), or None."""
+    try:
+        return signals.Signals(exit_code - 128).name.removeprefix("SIG") if exit_code > 128 else None
+    except ValueError:
+        return None
+
+
+def _parse(result: HostResult) -> list[tuple[str, HostJob]]:
+    if not result.outcome.ok:
+        return []
+    found: list[tuple[str, HostJob]] = []
+    for match in _STATUS.finditer(result.output):
+        name, phase, code, size, last = (group.decode("utf-8", "replace") for group in match.groups())
+        state = HostJob(
+            rank=result.outcome.rank,
+            phase=JobPhase(phase),
+            exit_code=None if code == "-" else int(code),
+            log_bytes=int(size),
+            last_line="".join(c for c in last if c.isprintable())[:300],
+        )
+        found.append((name, state))
+    return found
+
+
+def _check_name(job: str) -> None:
+    if not _NAME.fullmatch(job):
+        raise UserError(f"{job!r} is not a job name", "letters, digits, '.', '_' and '-' are allowed, at most 128")

@@ -1,0 +1,82 @@
+"""Host keys we make ourselves, and the known_hosts file that pins them under a resource's own name."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from filelock import FileLock
+
+from orchestrator.hosts import HostAddress
+
+_LOCK_SECONDS = 30.0
+
+
+def make_host_key() -> tuple[str, str]:
+    """A new Ed25519 key: (private key file in OpenSSH's format, public line "ssh-ed25519 AAAA...")."""
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return private.decode("ascii"), public.decode("ascii")
+
+
+def known_hosts_line(alias: str, public_line: str, port: int | None = None) -> str:
+    """One line of known_hosts. With HostKeyAlias OpenSSH looks up the bare alias, so port stays None there."""
+    kind, blob = public_line.split()[:2]
+    name = alias if port in (None, 22) else f"[{alias}]:{port}"
+    return f"{name} {kind} {blob}\n"
+
+
+def write_known_hosts(path: Path, addresses: Iterable[HostAddress]) -> None:
+    """Pin the keys of `addresses` (and of their jump hosts) in `path`, in one step.
+
+    A pinned alias loses its other lines; lines of other aliases (keys that were accepted once) stay.
+    """
+    pinned: dict[str, str] = {}
+    for address in addresses:
+        hop: HostAddress | None = address
+        while hop is not None:
+            if hop.host_key is not None:
+                pinned[hop.alias] = known_hosts_line(hop.alias, hop.host_key)
+            hop = hop.jump
+    with lock_of(path):
+        kept = [line for line in _lines(path) if line.split(" ", 1)[0] not in pinned]
+        _replace(path, "".join([*kept, *pinned.values()]))
+
+
+def add_known_host(path: Path, alias: str, public_line: str) -> None:
+    """Append one key to `path`; the caller holds `lock_of(path)`."""
+    _replace(path, "".join([*_lines(path), known_hosts_line(alias, public_line)]))
+
+
+def lock_of(path: Path) -> FileLock:
+    """The lock that every writer of `path` holds. Makes the folder, so that the lock has a place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(f"{path}.lock", timeout=_LOCK_SECONDS)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text("utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return []
+    return [line + "\n" for line in text.splitlines()]
+
+
+def _replace(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

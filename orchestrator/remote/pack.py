@@ -1,0 +1,129 @@
+"""A change of a tree as one stream, packed once and sent to all hosts that need the same."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import mmap
+import os
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import IO
+
+from orchestrator.errors import UserError
+from orchestrator.remote.tree import Tree, TreeFile
+
+_IN_MEMORY = 64 << 20  # bytes of a stream above which it is kept in a temporary file
+_SAMPLE = 64 << 10
+_WORTH_IT = 0.7  # compress when a sample shrinks below this
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From what a host has to what the tree is."""
+
+    files: tuple[TreeFile, ...]
+    deleted: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """stream: a tar archive as templates/remote/sync-apply.sh takes it. option: how tar learns its compression."""
+
+    change: Change
+    stream: memoryview
+    option: str
+
+
+def manifest_of(tree: Tree) -> bytes:
+    """What a host keeps to know a tree by; its SHA-256 is `tree.digest`."""
+    return b"".join(manifest_line(file) for file in tree.files)
+
+
+def manifest_line(file: TreeFile) -> bytes:
+    kind = "f" if file.link is None else "l"
+    return f"{kind}{file.mode:o} {file.sha256} ".encode() + os.fsencode(file.path) + b"\0"
+
+
+def pack(tree: Tree, change: Change) -> Pack:
+    """Raises UserError when a file that was there a moment ago cannot be read."""
+    compress = _worth_compressing(tree, change)
+    spool = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  # lives as long as the Pack
+    out: IO[bytes] = gzip.GzipFile(fileobj=spool, mode="wb", compresslevel=1, mtime=0) if compress else spool
+    for file in change.files:
+        _add_file(out, tree, file)
+    kept = {str(parent) for file in tree.files for parent in PurePosixPath(file.path).parents}
+    emptied = {str(parent) for path in change.deleted for parent in PurePosixPath(path).parents} - kept
+    owned = [os.fsencode(file.path) + b"\0" for file in tree.files]
+    _add(out, "meta/manifest", manifest_of(tree))
+    _add(out, "meta/owned", b"".join(owned))
+    _add(out, "meta/delete", _nul_separated(change.deleted))
+    _add(out, "meta/prune", _nul_separated(sorted(emptied, key=lambda path: -path.count("/"))))
+    _add(out, "meta/complete", b"")
+    out.write(b"\0" * 1024)
+    if out is not spool:
+        out.close()
+    return Pack(change, _view(spool), "-z" if compress else "")
+
+
+def _add_file(out: IO[bytes], tree: Tree, file: TreeFile) -> None:
+    path = tree.source(file)
+    try:
+        if file.link is not None:
+            info = _info(f"files/{file.path}", 0, file.mode)
+            info.type, info.linkname = tarfile.SYMTYPE, file.link
+            out.write(_header(info))
+            return
+        content = path.read_bytes()
+        info = _info(f"files/{file.path}", len(content), file.mode)
+        info.mtime = int(path.stat().st_mtime)
+    except OSError as error:
+        raise UserError(f"cannot read {path}", error.strerror or str(error)) from error
+    out.write(_header(info))
+    _write(out, content)
+
+
+def _add(out: IO[bytes], name: str, content: bytes) -> None:
+    out.write(_header(_info(name, len(content), 0o600)))
+    _write(out, content)
+
+
+def _write(out: IO[bytes], content: bytes) -> None:
+    out.write(content)
+    out.write(b"\0" * (-len(content) % tarfile.BLOCKSIZE))
+
+
+def _info(name: str, size: int, mode: int) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = size, mode
+    return info
+
+
+def _header(info: tarfile.TarInfo) -> bytes:
+    return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+
+
+def _nul_separated(paths: Sequence[str]) -> bytes:
+    return b"".join(os.fsencode(path) + b"\0" for path in paths)
+
+
+def _worth_compressing(tree: Tree, change: Change) -> bool:
+    """Whether the largest file, which stands for most of the bytes, shrinks."""
+    largest = max(change.files, key=lambda file: file.size, default=None)
+    if largest is None or sum(file.size for file in change.files) < _SAMPLE:
+        return False
+    with tree.source(largest).open("rb") as file:
+        sample = file.read(_SAMPLE)
+    return len(zlib.compress(sample, 1)) < _WORTH_IT * len(sample)
+
+
+def _view(spool: tempfile.SpooledTemporaryFile[bytes]) -> memoryview:
+    size = spool.tell()
+    if size > _IN_MEMORY:
+        return memoryview(mmap.mmap(spool.fileno(), size, access=mmap.ACCESS_READ))
+    spool.seek(0)
+    return memoryview(spool.read())

@@ -1,0 +1,29 @@
+"""The shell scripts that run on a host: static files of templates/remote, sent as one argument of `sh -c`."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from pathlib import Path
+
+from orchestrator.errors import OrchError
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def shell_command(script: str, *arguments: str) -> str:
+    """The command line that runs templates/remote/`script` with `arguments`, whatever the login shell is."""
+    return shlex.join(["exec", "/bin/sh", "-c", shell_source(script), "orch", *arguments])
+
+
+@functools.cache
+def shell_source(name: str) -> str:
+    """The text of templates/remote/`name`, without its comment lines."""
+    for folder in (_PACKAGE / "_templates", _PACKAGE.parent / "templates"):  # a wheel, a checkout
+        path = folder / "remote" / name
+        if path.is_file():
+            lines = path.read_text("utf-8").splitlines()
+            return "\n".join(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
+    raise OrchError(
+        f"the script {name} is missing from this installation", next_step="pip install --force-reinstall orch"
+    )

@@ -1,0 +1,604 @@
+"""paramiko's transport, tuned for many hosts: the only file that touches paramiko's private names.
+
+What it changes, each measured to matter: large buffered reads and no polling; several messages in one write;
+the public-key request goes out with the service request; one session is opened ahead, so that a command
+costs one round trip; exit signals are kept; a keepalive asks for an answer. tests/remote/test_transport.py
+names every private attribute used here, so that a paramiko release that moves one fails there first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from paramiko import AuthenticationException, PKey, SSHException
+from paramiko.auth_handler import AuthOnlyHandler
+from paramiko.buffered_pipe import BufferedPipe, PipeTimeout
+from paramiko.channel import Channel
+from paramiko.common import (
+    MSG_CHANNEL_FAILURE,
+    MSG_CHANNEL_REQUEST,
+    cMSG_CHANNEL_DATA,
+    cMSG_CHANNEL_EOF,
+    cMSG_CHANNEL_OPEN,
+    cMSG_CHANNEL_REQUEST,
+    cMSG_GLOBAL_REQUEST,
+    cMSG_SERVICE_REQUEST,
+)
+from paramiko.message import Message
+from paramiko.packet import Packetizer
+from paramiko.transport import ChannelMap, ServiceRequestingTransport, Transport
+
+from orchestrator.hosts import Failure
+from orchestrator.remote.failures import HostFailure, words
+from orchestrator.remote.trust import Trust
+
+_FIRST_READ = 16 * 1024
+_LARGEST_READ = 256 * 1024
+_LONGEST_BANNER = 64 * 1024
+_INLINE_STDIN = 16 * 1024  # goes out with the command itself; every server takes a packet of this size
+_QUICKACK = getattr(socket, "TCP_QUICKACK", None)  # Linux only
+
+_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")  # no MAC to compute beside the cipher
+_EXCHANGES = ("mlkem768x25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
+
+Wire: TypeAlias = "socket.socket | Channel"
+
+if TYPE_CHECKING:
+
+    class _Transport(ServiceRequestingTransport):
+        """The private names of paramiko.Transport that this file uses, for the type checkers."""
+
+        _channels: ChannelMap
+        _channel_handler_table: dict[int, Callable[[Channel, Message], None]]
+
+        def _verify_key(self, host_key: bytes, sig: bytes) -> None: ...
+        def _activate_outbound(self) -> None: ...
+        def _auth_trigger(self) -> None: ...
+        def _next_channel(self) -> int: ...
+        def _send_message(self, data: Message) -> None: ...
+        def _send_user_message(self, data: Message) -> None: ...
+        def _parse_channel_open_success(self, m: Message) -> None: ...
+        def _parse_channel_open_failure(self, m: Message) -> None: ...
+        def _parse_request_success(self, m: Message) -> None: ...
+        def _parse_request_failure(self, m: Message) -> None: ...
+        def _parse_disconnect(self, m: Message) -> None: ...
+
+    class _AuthHandler(AuthOnlyHandler):
+        def _parse_userauth_failure(self, m: Message) -> None: ...
+
+    class _Channel(Channel):
+        def _set_transport(self, transport: Transport) -> None: ...
+        def _set_window(self, window_size: int, max_packet_size: int) -> None: ...
+        def _send_eof(self) -> Message | None: ...
+        def _handle_request(self, m: Message) -> None: ...
+        def _request_failed(self, m: Message) -> None: ...
+
+    _Pipe = BufferedPipe[bytes]
+else:
+    _Transport, _AuthHandler, _Channel, _Pipe = ServiceRequestingTransport, AuthOnlyHandler, Channel, BufferedPipe
+
+
+class TunedTransport(_Transport):
+    """One SSH connection. `start_client` returns when the first session is open, or raises why it is not.
+
+    verdict: why we ended the connection ourselves (frozen, lost); None while it lives or when the peer ended it.
+    farewell: what the peer said when it disconnected, or "".
+    """
+
+    packetizer: TunedPacketizer
+    _active_check_timeout = None  # a blocking socket: idle connections cost no wake-ups
+
+    def __init__(
+        self,
+        sock: Wire,
+        *,
+        user: str,
+        key: PKey,
+        trust: Trust,
+        wide: bool = False,
+        disabled_algorithms: Mapping[str, Any] | None = None,
+    ) -> None:
+        """wide: offer every algorithm paramiko knows, for a server that has none of the fast ones."""
+        super().__init__(sock, disabled_algorithms=disabled_algorithms, packetizer_class=TunedPacketizer)
+        self._channel_handler_table = {
+            **super()._channel_handler_table,
+            MSG_CHANNEL_REQUEST: _on_request,
+            MSG_CHANNEL_FAILURE: _on_failure,
+        }
+        self.verdict: HostFailure | None = None
+        self.farewell = ""
+        self.identity_checked = False
+        self._user, self._key, self._trust = user, key, trust
+        self._ready = threading.Event()
+        self._answered = threading.Event()
+        self._ending: Exception | None = None
+        self._refusal = ""
+        self._spare: SessionChannel | None = None
+        self._spare_lock = threading.Lock()
+        self._choose_algorithms(wide)
+
+    def _choose_algorithms(self, wide: bool) -> None:
+        options = self.get_security_options()
+        if (kinds := self._trust.algorithms) is not None:
+            options.key_types = kinds
+        if not wide:
+            options.ciphers = _CIPHERS
+            options.kex = tuple(name for name in _EXCHANGES if name in options.kex)
+
+    # ---- the handshake, all of it in the transport's own thread
+
+    def start_client(self, event: threading.Event | None = None, timeout: float | None = None) -> None:
+        self.active = True
+        self.start()
+        if not self._ready.wait(timeout):
+            stage = "did not end the handshake" if self.remote_version else "sent no SSH banner"
+            detail = f"accepted the connection, but {stage} within {timeout:.1f} s"
+            self.end(HostFailure(Failure.FROZEN, detail, retry=True))
+        if self.verdict is not None:
+            raise self.verdict
+        if self._refusal:
+            raise AuthenticationException(self._refusal)
+        if not self.active:
+            raise self._ending or EOFError(self.farewell or "the host closed the connection during the handshake")
+
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            self._ending = self.saved_exception
+            self._ready.set()
+            self._answered.set()
+
+    def _verify_key(self, host_key: bytes, sig: bytes) -> None:
+        self._trust.check(host_key)
+        super()._verify_key(host_key, sig)
+        if self.host_key is None:
+            raise HostFailure(Failure.IDENTITY, "the host showed no key")
+        self._trust.accept(self.host_key.get_name(), host_key)
+        self.identity_checked = True
+
+    def _activate_outbound(self) -> None:
+        if self.auth_handler is not None:  # new keys for an old connection
+            super()._activate_outbound()
+            return
+        with self.packetizer.corked():
+            super()._activate_outbound()
+            service = Message()
+            service.add_byte(cMSG_SERVICE_REQUEST)
+            service.add_string("ssh-userauth")
+            self._send_message(service)
+            handler = _PipelinedAuth(self)
+            self.auth_handler = handler
+            handler.auth_publickey(self._user, self._key)
+
+    def _auth_trigger(self) -> None:
+        super()._auth_trigger()
+        self.packetizer.end_handshake()
+        self._spare = channel = self._new_session()
+        self._send_user_message(channel.open_request)
+
+    def auth_refused(self, methods: list[str]) -> None:
+        """Called by the handler, in the transport's thread."""
+        self._refusal = f"refused the key for user {self._user}; it allows {', '.join(methods) or 'nothing'}"
+        self._ready.set()
+
+    def auth_publickey(self, username: str, key: PKey) -> list[str]:
+        """Asked by SSHClient after start_client; the answer is already here."""
+        if not self.is_authenticated():
+            raise AuthenticationException(self._refusal or f"{username} was not let in")
+        return []
+
+    # ---- sessions
+
+    def open_session(
+        self, window_size: int | None = None, max_packet_size: int | None = None, timeout: float | None = None
+    ) -> SessionChannel:
+        """The session opened ahead, or a new one. Raises SSHException when the host gives none."""
+        with self._spare_lock:
+            channel, self._spare = self._spare, None
+        if channel is None or channel.closed:
+            channel = self._new_session()
+            if not self.active:  # checked after the channel is known: from here its end sets `opened`
+                raise SSHException("the connection is closed")
+            self._send_user_message(channel.open_request)
+        if not channel.opened.wait(self.channel_timeout if timeout is None else timeout):
+            raise SSHException("the host opened no session in time")
+        if not channel.active or channel.closed:
+            raise SSHException(channel.refusal or "the host opened no session")
+        return channel
+
+    def reserve_session(self) -> list[Message]:
+        """What to send to open the next session ahead; nothing when one is there already."""
+        with self._spare_lock:
+            if self._spare is not None:
+                return []
+            self._spare = self._new_session()
+            return [self._spare.open_request]
+
+    def send_together(self, messages: list[Message]) -> None:
+        """Send all in one write, once a key exchange that is under way has ended."""
+        limit = time.monotonic() + self.clear_to_send_timeout
+        while self.clear_to_send.wait(max(0.0, limit - time.monotonic())):
+            with self.clear_to_send_lock:
+                if self.clear_to_send.is_set():
+                    with self.packetizer.corked():
+                        for message in messages:
+                            self._send_message(message)
+                    return
+        raise SSHException("a key exchange did not end in time")
+
+    def _new_session(self) -> SessionChannel:
+        with self.lock:
+            chanid = self._next_channel()
+            channel = SessionChannel(chanid)
+            self._channels.put(chanid, channel)
+            self.channel_events[chanid] = channel.opened
+            self.channels_seen[chanid] = True
+            channel.attach(self, self.default_window_size, self.default_max_packet_size)
+        return channel
+
+    def _parse_channel_open_success(self, m: Message) -> None:
+        super()._parse_channel_open_success(m)
+        self._ready.set()
+
+    def _parse_channel_open_failure(self, m: Message) -> None:
+        chanid, _, reason = m.get_int(), m.get_int(), m.get_text()
+        m.rewind()
+        channel = self._channels.get(chanid)
+        if isinstance(channel, SessionChannel):
+            channel.refusal = f"the host opened no session: {reason}"
+        self.farewell = reason
+        super()._parse_channel_open_failure(m)
+        self._ready.set()
+
+    # ---- liveness
+
+    def probe(self) -> None:
+        """Ask for a sign of life without ever waiting: skipped while a write or a key exchange is under way."""
+        if self.active and self.clear_to_send.is_set() and _writable(self):
+            request = Message()
+            request.add_byte(cMSG_GLOBAL_REQUEST)
+            request.add_string("keepalive@openssh.com")
+            request.add_boolean(True)
+            self.packetizer.send_if_free(request)
+
+    def answers(self, timeout: float) -> bool:
+        """True when the host answers a keepalive within `timeout` seconds."""
+        self._answered.clear()
+        self.probe()
+        return self._answered.wait(timeout) and self.active
+
+    def end(self, verdict: HostFailure) -> None:
+        """Close the connection and say why; every command on it ends with this verdict."""
+        if self.verdict is None:
+            self.verdict = verdict
+        self.close()
+
+    def unacknowledged(self) -> bool:
+        """True when the peer's kernel acknowledges nothing more: the machine is gone, not merely its sshd stopped.
+
+        Linux only (tcpi_unacked of struct tcp_info, linux/tcp.h); False where that cannot be known.
+        """
+        option = getattr(socket, "TCP_INFO", None)
+        if option is None or not isinstance(self.sock, socket.socket):
+            return False
+        try:
+            info = self.sock.getsockopt(socket.IPPROTO_TCP, option, 28)
+        except OSError:
+            return False
+        return len(info) == 28 and struct.unpack_from("=I", info, 24)[0] > 0
+
+    def _parse_request_success(self, m: Message) -> None:
+        self._answered.set()
+        super()._parse_request_success(m)
+
+    def _parse_request_failure(self, m: Message) -> None:
+        self._answered.set()
+        super()._parse_request_failure(m)
+
+    def _parse_disconnect(self, m: Message) -> None:
+        m.get_int()
+        self.farewell = f"the host disconnected: {m.get_text()}"
+        m.rewind()
+        super()._parse_disconnect(m)
+
+    def _log(self, level: int, msg: object, *args: object) -> None:
+        """Nothing: every failure is reported in words by this package, once, per host."""
+
+
+class SessionChannel(_Channel):
+    """One command: stdout and stderr in one stream, its exit status or the signal that ended it."""
+
+    def __init__(self, chanid: int) -> None:
+        super().__init__(chanid)
+        self.in_buffer: BlockPipe = BlockPipe()
+        self.combine_stderr = True
+        self.opened = threading.Event()  # set on success, refusal and the end of the connection
+        self.open_request = Message()
+        self.refusal = ""
+        self.exit_signal: str | None = None
+
+    def attach(self, transport: TunedTransport, window: int, packet: int) -> None:
+        self._set_transport(transport)
+        self._set_window(window, packet)
+        self.open_request.add_byte(cMSG_CHANNEL_OPEN)
+        self.open_request.add_string("session")
+        self.open_request.add_int(self.chanid)
+        self.open_request.add_int(window)
+        self.open_request.add_int(packet)
+
+    def start(self, command: bytes, stdin: bytes | memoryview) -> memoryview:
+        """Send the command and what fits of `stdin` in one write; returns the rest of `stdin`.
+
+        With no rest the input is closed; otherwise the caller sends it and calls `shutdown_write`.
+        """
+        transport = self.transport
+        if not isinstance(transport, TunedTransport):
+            raise SSHException("the connection is gone")
+        request = Message()
+        request.add_byte(cMSG_CHANNEL_REQUEST)
+        request.add_int(self.remote_chanid)
+        request.add_string("exec")
+        request.add_boolean(True)
+        request.add_string(command)
+        messages = [request]
+        rest = memoryview(stdin)
+        if len(rest) <= min(_INLINE_STDIN, self.out_window_size, self.out_max_packet_size):
+            messages += self._all_input(bytes(rest))
+            rest = rest[:0]
+        transport.send_together([*messages, *transport.reserve_session()])
+        return rest
+
+    def read(self, timeout: float) -> bytes | None:
+        """The next block of output, b"" at its end, None when `timeout` passed or `interrupt` was called."""
+        self.timeout = timeout
+        try:
+            return self.recv(1 << 20)
+        except TimeoutError:
+            return None
+
+    def send_all(self, data: bytes) -> None:
+        """Send as the host takes it, for as long as the command runs. Raises EOFError when it ended before."""
+        while data:
+            try:
+                sent = self.send(data)
+            except TimeoutError:  # the reader's timeout, which paramiko keeps for both directions
+                continue
+            if sent == 0:
+                raise EOFError("the command ended before it had read its input")
+            data = data[sent:]
+
+    def interrupt(self) -> None:
+        """Make a waiting `read` return None at once, and every later one that finds nothing."""
+        self.in_buffer.interrupt()
+
+    def _all_input(self, stdin: bytes) -> list[Message]:
+        messages: list[Message] = []
+        with self.lock:
+            if stdin:
+                data = Message()
+                data.add_byte(cMSG_CHANNEL_DATA)
+                data.add_int(self.remote_chanid)
+                data.add_string(stdin)
+                self.out_window_size -= len(stdin)
+                messages.append(data)
+            end = self._send_eof()
+        return messages if end is None else [*messages, end]
+
+    def handle_request(self, m: Message) -> None:
+        """A request of the host about this command: paramiko knows exit-status; exit-signal is ours (RFC 4254, 6.10)."""
+        position = m.packet.tell()
+        if m.get_text() == "exit-signal":
+            m.get_boolean()
+            self.exit_signal = m.get_text()
+            self.status_event.set()
+            return
+        m.packet.seek(position)
+        self._handle_request(m)
+
+    def request_failed(self, m: Message) -> None:
+        self.refusal = "the host refused to run a command"
+        self._request_failed(m)
+
+    def _log(self, level: int, msg: str, *args: object) -> None:
+        """Nothing: see TunedTransport._log."""
+
+
+class BlockPipe(_Pipe):
+    """The output of a command as the blocks in which it came; a reader gets all that is there in one piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._arrived = threading.Condition()
+        self._blocks: deque[bytes] = deque()
+        self._ended = False
+        self._interrupted = False
+
+    def feed(self, data: bytes) -> None:
+        with self._arrived:
+            self._blocks.append(data)
+            self._arrived.notify()
+
+    def read(self, nbytes: int, timeout: float | None = None) -> bytes:
+        with self._arrived:
+            if not self._blocks and not self._ended and not self._interrupted:
+                self._arrived.wait(timeout)
+            if not self._blocks:
+                if self._ended:
+                    return b""
+                raise PipeTimeout
+            if sum(map(len, self._blocks)) <= nbytes:
+                out = self._blocks[0] if len(self._blocks) == 1 else b"".join(self._blocks)
+                self._blocks.clear()
+                return out
+            out = self._blocks.popleft()
+            if len(out) > nbytes:
+                self._blocks.appendleft(out[nbytes:])
+                out = out[:nbytes]
+            return out
+
+    def interrupt(self) -> None:
+        with self._arrived:
+            self._interrupted = True
+            self._arrived.notify_all()
+
+    def close(self) -> None:
+        with self._arrived:
+            self._ended = True
+            self._arrived.notify_all()
+
+    def empty(self) -> bytes:
+        with self._arrived:
+            out = b"".join(self._blocks)
+            self._blocks.clear()
+            return out
+
+    def read_ready(self) -> bool:
+        return bool(self._blocks)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._blocks))
+
+
+class TunedPacketizer(Packetizer):
+    """Reads the wire in large blocks, writes without polling, joins writes, and notes when the peer last spoke."""
+
+    def __init__(self, socket: Any) -> None:
+        super().__init__(socket)
+        self._wire: Wire = socket
+        self._inbox = b""
+        self._at = 0
+        self._block = _FIRST_READ
+        self._gate = threading.RLock()
+        self._held: list[bytes] | None = None
+        self._quick = _QUICKACK is not None and not isinstance(socket, Channel)
+        self.last_received = time.monotonic()
+
+    def read_all(self, n: int, check_rekey: bool = False) -> bytes:
+        while len(self._inbox) - self._at < n:
+            self._fill()
+        start, self._at = self._at, self._at + n
+        return self._inbox[start : self._at]
+
+    def readline(self, timeout: float) -> str:
+        while (end := self._inbox.find(b"\n", self._at)) < 0:
+            if len(self._inbox) - self._at > _LONGEST_BANNER:
+                raise SSHException("it is not an SSH server: a line without end")
+            self._fill()
+        line = self._inbox[self._at : end]
+        self._at = end + 1
+        return line.rstrip(b"\r").decode("utf-8", "replace")
+
+    def send_message(self, data: Message) -> None:
+        with self._gate:
+            super().send_message(data)
+
+    def send_if_free(self, data: Message) -> None:
+        """Send unless another thread is writing, or is stuck in a write."""
+        if self._gate.acquire(blocking=False):
+            try:
+                super().send_message(data)
+            finally:
+                self._gate.release()
+
+    @contextlib.contextmanager
+    def corked(self) -> Iterator[None]:
+        """Within it messages are collected; at its end they go out in one write."""
+        with self._gate:
+            self._held = []
+            try:
+                yield
+            finally:
+                held, self._held = b"".join(self._held), None
+                if held:
+                    self.write_all(held)
+
+    def write_all(self, out: Any) -> None:
+        if self._held is not None:
+            self._held.append(out)
+            return
+        try:
+            while out:
+                sent = self._wire.send(out)
+                if sent <= 0:
+                    raise EOFError("the connection was closed")
+                out = out[sent:]
+        except OSError as error:
+            raise EOFError(words(error)) from error
+
+    def end_handshake(self) -> None:
+        self._quick = False
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._wire.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in recv
+        super().close()
+
+    def _fill(self) -> None:
+        try:
+            block = self._wire.recv(self._block)
+            if self._quick:
+                self._wire.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)  # type: ignore[union-attr]  # _quick: a socket
+        except OSError as error:
+            raise EOFError(words(error)) from error
+        if not block:
+            raise EOFError("the connection was closed")
+        self.last_received = time.monotonic()
+        self._inbox = self._inbox[self._at :] + block
+        self._at = 0
+        if len(block) == self._block and self._block < _LARGEST_READ:
+            self._block *= 2
+
+    # paramiko's own deadlines: a timer thread for each connection. Ours is the one of start_client.
+
+    def start_handshake(self, timeout: float) -> None: ...
+    def handshake_timed_out(self) -> bool:
+        return False
+
+    def complete_handshake(self) -> None: ...
+
+
+class _PipelinedAuth(_AuthHandler):
+    """Sends its request and lets the transport's thread see the answer, instead of waiting for it."""
+
+    transport: TunedTransport
+
+    def wait_for_response(self, event: threading.Event) -> list[str]:
+        return []
+
+    def _parse_userauth_failure(self, m: Message) -> None:
+        methods = m.get_list()
+        m.rewind()
+        super()._parse_userauth_failure(m)
+        self.transport.auth_refused(methods)
+
+
+def _on_request(channel: Channel, m: Message) -> None:
+    handler = channel.handle_request if isinstance(channel, SessionChannel) else cast(_Channel, channel)._handle_request
+    handler(m)
+
+
+def _on_failure(channel: Channel, m: Message) -> None:
+    handler = channel.request_failed if isinstance(channel, SessionChannel) else cast(_Channel, channel)._request_failed
+    handler(m)
+
+
+def _writable(transport: Transport) -> bool:
+    """True when a small message can be sent without waiting, through every jump host."""
+    sock = transport.sock
+    if isinstance(sock, Channel):
+        return sock.send_ready() and sock.transport is not None and _writable(sock.transport)
+    try:
+        poll = select.poll()
+        poll.register(sock, select.POLLOUT)
+        return bool(poll.poll(0))
+    except (OSError, ValueError):
+        return False

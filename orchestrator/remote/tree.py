@@ -1,0 +1,173 @@
+"""The files of a folder that go to the hosts: what git would send, less what .orchignore names. Local only."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pathspec import GitIgnoreSpec
+
+from orchestrator.errors import UserError
+
+IGNORE_FILE = ".orchignore"
+_READ = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFile:
+    """path: below the destination, with "/". mode: 0o755 or 0o644. link: a symbolic link's target, else None."""
+
+    path: str
+    size: int
+    mode: int
+    sha256: str
+    link: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """root: the folder, or the one file. digest: over paths, modes, contents and links, not over times."""
+
+    root: Path
+    files: tuple[TreeFile, ...]
+    digest: str
+    total_bytes: int
+    prefix: str = ""
+
+    def source(self, file: TreeFile) -> Path:
+        """Where one file of this tree lies on this machine."""
+        if self.root.is_dir():
+            inner = PurePosixPath(file.path).relative_to(self.prefix) if self.prefix else PurePosixPath(file.path)
+            return self.root / inner
+        return self.root
+
+
+def read_tree(root: Path, *, prefix: str = "") -> Tree:
+    """The tree below `root`, its paths put below `prefix`; of a single file, `prefix` is its path (default: its name).
+
+    In a git work tree: tracked files and untracked ones that are not ignored, submodules included. Elsewhere: all
+    files but .git. In both, `.orchignore` at `root` (the language of .gitignore) takes away more. Symbolic links
+    stay links. Raises UserError naming the file that cannot be read.
+    """
+    if root.is_file():
+        files = (_describe(root.resolve(), prefix or root.name),)
+    elif root.is_dir():
+        base = PurePosixPath(prefix)
+        files = tuple(_describe(root / name, str(base / name)) for name in sorted(_names(root)))
+    else:
+        raise UserError(f"{root} does not exist", next_step=f"ls {root.parent}")
+    return Tree(root, files, _digest(files), sum(file.size for file in files), prefix)
+
+
+def _names(root: Path) -> Iterator[str]:
+    ignored = _ignore_spec(root)
+    names = _git_names(root) if _in_git(root) else None
+    for name in _walked_names(root, ignored) if names is None else names:
+        if not ignored.match_file(name):
+            yield name
+
+
+def _ignore_spec(root: Path) -> GitIgnoreSpec:
+    try:
+        lines = (root / IGNORE_FILE).read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        lines = []
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(root / IGNORE_FILE, error) from error
+    return GitIgnoreSpec.from_lines(lines)
+
+
+def _in_git(root: Path) -> bool:
+    folder = root.resolve()
+    return any((parent / ".git").exists() for parent in (folder, *folder.parents))
+
+
+def _git_names(root: Path) -> list[str] | None:
+    """What git would send, or None when `root` is a folder that git was told to ignore."""
+    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if not listed and _git(root, "check-ignore", "-z", "--", ".", ok=(0, 1)):
+        return None
+    names: set[str] = set()
+    for raw in listed.split(b"\0"):
+        name = os.fsdecode(raw).rstrip("/")
+        if not name:
+            continue
+        path = root / name
+        if path.is_dir() and not path.is_symlink():  # a submodule, or a repository of its own
+            inner = _git_names(path) if (path / ".git").exists() else list(_walked_names(path, _ignore_spec(path)))
+            names.update(f"{name}/{below}" for below in inner or ())
+        elif os.path.lexists(path):  # tracked, and not deleted in the work tree
+            names.add(name)
+    return sorted(names)
+
+
+def _git(root: Path, *arguments: str, ok: tuple[int, ...] = (0,)) -> bytes:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, env=environment, check=False)
+    except FileNotFoundError:
+        raise UserError(
+            f"{root} is in a git repository, and git is not installed",
+            "git tells which files belong to it",
+            "install git, or copy the folder to a place outside the repository",
+        ) from None
+    if done.returncode not in ok:
+        raise UserError(f"git cannot list {root}", done.stderr.decode("utf-8", "replace").strip())
+    return done.stdout
+
+
+def _walked_names(root: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
+    def fail(error: OSError) -> None:
+        raise _unreadable(Path(str(error.filename)), error) from error
+
+    for folder, folders, names in os.walk(root, onerror=fail):
+        here = Path(folder).relative_to(root).as_posix()
+        below = "" if here == "." else f"{here}/"
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        folders[:] = [
+            name
+            for name in folders
+            if name != ".git" and name not in links and not ignored.match_file(f"{below}{name}/")
+        ]
+        yield from (f"{below}{name}" for name in [*names, *links] if _is_content(Path(folder, name)))
+
+
+def _is_content(path: Path) -> bool:
+    """A regular file or a link; sockets, pipes and devices are no content."""
+    mode = path.lstat().st_mode
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+
+
+def _describe(path: Path, name: str) -> TreeFile:
+    try:
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            link = os.readlink(path)
+            return TreeFile(name, 0, 0o755, hashlib.sha256(os.fsencode(link)).hexdigest(), link)
+        digest = hashlib.sha256()
+        size = 0
+        with path.open("rb", buffering=0) as file:
+            while block := file.read(_READ):
+                digest.update(block)
+                size += len(block)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return TreeFile(name, size, 0o755 if status.st_mode & 0o111 else 0o644, digest.hexdigest())
+
+
+def _digest(files: Iterable[TreeFile]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        kind = "l" if file.link is not None else "f"
+        digest.update(f"{kind}{file.mode:o} {file.sha256} ".encode() + os.fsencode(file.path) + b"\0")
+    return digest.hexdigest()
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    return UserError(f"cannot read {path}", why, f"give yourself the right, or name it in {IGNORE_FILE}")

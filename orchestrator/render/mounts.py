@@ -1,0 +1,62 @@
+"""The script with which a host copies a bucket path to its own disk (a file mount in COPY mode)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.errors import UserError
+from orchestrator.render.templates import fill
+
+
+@dataclass(frozen=True, slots=True)
+class MountInputs:
+    """source: s3://, gs:// or file:// URI of a folder or an object. destination: absolute, `~/...`, or below the home."""
+
+    source: str
+    destination: str
+
+
+def render_copy_mount(inputs: MountInputs) -> str:
+    """The copy script. Raises UserError for a source or a destination that cannot be."""
+    scheme, separator, path = inputs.source.partition("://")
+    if not separator or scheme not in ("s3", "gs", "file"):
+        raise UserError(
+            f"cannot copy {inputs.source!r} to a host",
+            "a bucket begins with s3://, gs:// or file://",
+            "write for example s3://my-bucket/data",
+        )
+    bucket, _, key = path.partition("/")
+    if scheme == "file" and not path.startswith("/"):
+        raise UserError(f"cannot copy {inputs.source!r} to a host", "file:// needs an absolute path", f"file:///{path}")
+    if scheme != "file" and not bucket:
+        raise UserError(f"cannot copy {inputs.source!r} to a host", "the bucket's name is missing", f"{scheme}://NAME")
+    if scheme == "gs" and any(sign in path for sign in "*?["):
+        raise UserError(
+            f"cannot copy {inputs.source!r} to a host",
+            "gcloud takes *, ? and [ as a pattern and offers no way to quote them",
+            "name the folder above it",
+        )
+    destination, under_home = _place(inputs.destination)
+    return fill(
+        "mount/copy.sh.j2",
+        scheme=scheme,
+        source=inputs.source,
+        path=path,
+        bucket=bucket,
+        key="" if key.endswith("/") else key,  # a slash at the end says that it is a folder
+        destination=destination,
+        under_home=under_home,
+    )
+
+
+def _place(destination: str) -> tuple[str, bool]:
+    """The path to quote, and whether it is below the home."""
+    if destination.startswith("/"):
+        place, under_home = destination.rstrip("/"), False
+    else:
+        place, under_home = destination.removeprefix("~/").strip("/"), True
+    if place in ("", "~", "."):
+        raise UserError(
+            f"cannot copy a bucket to {destination!r}", "it is the whole disk or home", "name a folder: ~/data"
+        )
+    return place, under_home

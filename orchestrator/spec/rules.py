@@ -1,0 +1,199 @@
+"""Combinations that cannot be: each field is right by itself, and together they make no sense.
+
+One function for each rule; each yields the path to blame, what is wrong, why, and what to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from orchestrator.catalog.machines import Accelerator, LocalHosts, TpuSlice
+from orchestrator.catalog.prices import price_per_hour
+from orchestrator.slices import OnDemand, Spot
+from orchestrator.spec.infra import Where
+from orchestrator.spec.read import section, whole
+from orchestrator.spec.schema import Issue
+from orchestrator.spec.task import Mode, Resources, Task
+from orchestrator.spec.yaml_reader import Value
+
+# Set on every host by orch: SkyPilot documentation, "Environment variables", release 0.14.1, and docs/environment.md.
+RESERVED = frozenset(
+    {
+        "SKYPILOT_SETUP_NODE_RANK",
+        "SKYPILOT_SETUP_NODE_IPS",
+        "SKYPILOT_SETUP_NUM_GPUS_PER_NODE",
+        "SKYPILOT_NODE_RANK",
+        "SKYPILOT_NODE_IPS",
+        "SKYPILOT_NUM_GPUS_PER_NODE",
+        "SKYPILOT_NUM_NODES",
+        "SKYPILOT_TASK_ID",
+    }
+)
+
+
+def check(task: Task, data: Mapping[str, Value]) -> list[Issue]:
+    """All broken rules. data: what was written, flags included."""
+    issues = [*_program(task), *_names(data), *_hosts(task, data), *_recovery(data), *_idle(task)]
+    issues += [*_nodes(task, data), *_mounts(task)]
+    for choice in task.choices:
+        issues += [*_market(choice), *_tpu(choice), *_cost(task, choice), *_backend(task, choice)]
+    return list(dict.fromkeys(issues))
+
+
+def _program(task: Task) -> Iterator[Issue]:
+    if task.run and task.train:
+        yield Issue(("train",), "`run` and `train` exclude each other", "both are the program", "keep one of them")
+
+
+def _names(data: Mapping[str, Value]) -> Iterator[Issue]:
+    envs, secrets = section(data, "envs"), section(data, "secrets")
+    for name in secrets:
+        if name in envs:
+            step = f"keep it in secrets and give it with --secret {name}"
+            yield Issue(("secrets", name), f"`{name}` is in envs and in secrets", "", step)
+    for part, names in (("envs", envs), ("secrets", secrets)):
+        for name in names:
+            if name.startswith("ORCH_") or name in RESERVED:
+                yield Issue((part, name), f"`{name}` is set by orch on every host", "", "choose another name")
+
+
+def _hosts(task: Task, data: Mapping[str, Value]) -> Iterator[Issue]:
+    listed = section(data, "hosts")
+    wanted = {choice.infra.provider is Where.HOSTS for choice in task.choices}
+    if True in wanted and not task.hosts:
+        yield Issue(("resources", "infra"), "`infra: hosts` needs the hosts", "", "add hosts: {addresses: [user@host]}")
+    if listed and False in wanted:
+        yield Issue(
+            ("hosts",),
+            "`hosts` is for infra: hosts only",
+            f"here infra is {task.choices[0].infra}",
+            "write infra: hosts",
+        )
+    every = [(host.host, host.port) for host in task.hosts]
+    for index, host in enumerate(every):
+        if host in every[:index]:
+            yield Issue(
+                ("hosts", "addresses", index), f"`{task.hosts[index]}` is listed twice", "", "remove one of them"
+            )
+    for choice in task.choices if task.hosts and wanted == {True} else ():
+        expected = task.num_nodes * choice.machine.hosts
+        if len(task.hosts) != expected:
+            what = f"{len(task.hosts)} hosts are listed and {expected} are asked for"
+            why = f"{task.num_nodes} x {choice.machine.name}, {choice.machine.hosts} host(s) each"
+            yield Issue(("hosts", "addresses"), what, why, "list as many as num_nodes asks for")
+
+
+def _nodes(task: Task, data: Mapping[str, Value]) -> Iterator[Issue]:
+    written = whole(data, "num_nodes")
+    for choice in task.choices:
+        if written is not None and choice.infra.shape.isdigit():
+            yield Issue(
+                ("num_nodes",),
+                f"infra: {choice.infra} already says how many hosts",
+                f"num_nodes says {written}",
+                "remove num_nodes, or write infra: local",
+            )
+
+
+def _mounts(task: Task) -> Iterator[Issue]:
+    seen: set[str] = set()
+    for mount in task.file_mounts:
+        path = ("file_mounts", mount.target)
+        if mount.mode is not Mode.COPY and not mount.from_bucket:
+            yield Issue(
+                path,
+                f"`{mount.source}` cannot be mounted with mode {mount.mode}",
+                "only buckets can",
+                "write mode: COPY",
+            )
+        if not mount.target.strip() or mount.target.rstrip("/") in ("", "~", "."):
+            yield Issue(path, f"`{mount.target}` cannot be the target of a mount", "", "write a path below ~ or /")
+        if mount.target.rstrip("/") in seen:
+            yield Issue(path, f"`{mount.target}` is the target of two mounts", "", "remove one of them")
+        seen.add(mount.target.rstrip("/"))
+
+
+def _recovery(data: Mapping[str, Value]) -> Iterator[Issue]:
+    resources, ours = section(data, "resources"), section(data, "recovery")
+    dialect = section(resources, "job_recovery")
+    pairs = (("max_restarts_on_errors", "max_failures"), ("recover_on_exit_codes", "restart_on_exit_codes"))
+    for theirs, mine in pairs:
+        here, there = dialect.get(theirs), ours.get(mine)
+        here = [here] if mine == "restart_on_exit_codes" and isinstance(here, int) else here
+        if here is not None and there is not None and here != there:
+            yield Issue(
+                ("recovery", mine),
+                f"`recovery.{mine}` and `resources.job_recovery.{theirs}` differ",
+                "they mean the same",
+                "keep one of them",
+            )
+
+
+def _idle(task: Task) -> Iterator[Issue]:
+    limit = task.limits.idle_minutes
+    stop = task.autostop
+    if stop is not None and limit is not None and limit != stop.idle_minutes:
+        yield Issue(
+            ("limits", "idle_minutes"),
+            f"idle for {limit} minutes and, in resources.autostop, for {stop.idle_minutes}",
+            "both say when idle machines go",
+            "keep one of them",
+        )
+
+
+def _market(choice: Resources) -> Iterator[Issue]:
+    if choice.use_spot and choice.infra.owned:
+        why = "nothing is rented there, so nothing can be spot"
+        yield Issue(
+            ("resources", "use_spot"),
+            f"`use_spot` with infra: {choice.infra}",
+            why,
+            "remove use_spot, or add --no-use-spot",
+        )
+
+
+def _tpu(choice: Resources) -> Iterator[Issue]:
+    if not isinstance(choice.machine, TpuSlice):
+        return
+    name = choice.machine.name
+    if choice.images:
+        step = "write accelerator_args: {runtime_version: ...}"
+        yield Issue(
+            ("resources", "image_id"), f"`image_id` has no meaning for {name}", "TPU VMs have runtime versions", step
+        )
+    if choice.network_tier == "best":
+        why = "the chips of a slice have their own network"
+        yield Issue(("resources", "network_tier"), f"`network_tier: best` has no meaning for {name}", why, "remove it")
+
+
+def _cost(task: Task, choice: Resources) -> Iterator[Issue]:
+    """The cap must leave at least one candidate; see `over_cap`."""
+    if all(over_cap(other) is not None for other in task.choices):
+        price = over_cap(choice)
+        why = f"its cap is ${choice.max_hourly_cost:,.2f}" if choice.max_hourly_cost else ""
+        what = f"{choice.machine.name} costs ${price:,.2f} an hour, over max_hourly_cost"
+        yield Issue(("resources", "max_hourly_cost"), what, why, "raise max_hourly_cost, or ask for less")
+
+
+def over_cap(choice: Resources) -> float | None:
+    """The price of one slice an hour when it is known and above `max_hourly_cost`, else None."""
+    if choice.max_hourly_cost is None:
+        return None
+    market = Spot() if choice.use_spot else OnDemand()
+    price = price_per_hour(choice.machine, market, choice.infra.region)
+    return price.low if price is not None and not choice.infra.owned and price.low > choice.max_hourly_cost else None
+
+
+def _backend(task: Task, choice: Resources) -> Iterator[Issue]:
+    if task.train is None or task.train.backend in ("auto", "cpu"):
+        return
+    possible = backends(choice.machine)
+    if task.train.backend not in possible:
+        what = f"`train.backend: {task.train.backend}` cannot drive {choice.machine.name}"
+        words = ", ".join(name for name in possible if name != "jax")
+        yield Issue(("train", "backend"), what, f"possible: {words}", "write backend: auto")
+
+
+def backends(machine: Accelerator) -> tuple[str, ...]:
+    """What can drive it: local hosts run on the CPU whatever they stand for."""
+    return tuple(dict.fromkeys((*machine.backends, "cpu"))) if not isinstance(machine, LocalHosts) else ("cpu", "xla")

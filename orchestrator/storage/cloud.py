@@ -1,0 +1,239 @@
+"""Amazon S3 and Google Cloud Storage through obstore.
+
+Two stores are kept for one bucket: one that retries, and one that does not, for conditional writes. A repeated
+conditional write meets its own first attempt and would report "somebody was quicker", so after an answer that
+leaves the outcome open the object is read back instead.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+from orchestrator.storage.address import Address
+from orchestrator.storage.faults import (
+    cloud_border,
+    http_status,
+    is_network_failure,
+    never_connected,
+    says_missing_bucket,
+)
+from orchestrator.storage.objects import Download, Listing, ObjectInfo, OnBytes, Version
+from orchestrator.storage.source import SourceFile
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, PutMode, UpdateVersion
+    from obstore.store import GCSStore, S3Store
+
+CHECKSUM_FIELD = "orch-sha256"
+"""User metadata that holds the SHA-256 of an object we uploaded (`x-amz-meta-…`, `x-goog-meta-…`)."""
+
+PART = 8 << 20
+PARTS_AT_ONCE = 3
+"""One upload buffers at most about PART * (PARTS_AT_ONCE + 1) bytes."""
+
+MAX_PARTS = 9_000
+"""Both clouds allow 10,000 parts an object.
+
+Sources: S3 User Guide, "Amazon S3 multipart upload limits"; Cloud Storage, "XML API multipart uploads" (2026).
+"""
+
+READ_CHUNK = 1 << 20
+
+CONDITIONAL_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CloudBackend:
+    """The Backend of an `s3://` or `gs://` bucket. single_try: the same bucket through a store without retries."""
+
+    address: Address
+    store: S3Store | GCSStore
+    single_try: S3Store | GCSStore
+
+    def head(self, key: str) -> ObjectInfo | None:
+        with self._border("read", key):
+            try:
+                return self._info(obstore.head(self.store, key))
+            except FileNotFoundError:
+                return None
+
+    def get(self, key: str) -> bytes:
+        with self._border("read", key):
+            return bytes(obstore.get(self.store, key).bytes())
+
+    def put(self, key: str, data: bytes) -> Version:
+        with self._border("write", key):
+            result = obstore.put(self.store, key, data, use_multipart=False)
+        return self._version(result["e_tag"], result["version"])
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._conditional(key, data, "create")
+
+    def replace(self, key: str, data: bytes, expected: Version) -> bool:
+        if self.address.scheme == "gs" and not expected.generation:
+            found = self.head(key)  # a listing carries no generation: the ETag stands for the content
+            if found is None or found.version.e_tag != expected.e_tag:
+                return False
+            expected = found.version
+        mode: UpdateVersion = {"e_tag": expected.e_tag}
+        if expected.generation:
+            mode["version"] = expected.generation  # obstore refuses None here, whatever its type says
+        return self._conditional(key, data, mode)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        with self._border("list", prefix):
+            stream = self._stream(prefix, 1000)
+        while True:
+            with self._border("list", prefix):
+                page = next(stream, None)
+            if page is None:
+                return
+            yield from map(self._info, page)
+
+    def list_dir(self, prefix: str) -> Listing:
+        with self._border("list", prefix):
+            # as in _stream: an overload that is not used has types that are not installed
+            result = obstore.list_with_delimiter(self.store, prefix or None)  # pyright: ignore[reportUnknownMemberType]
+        folders = sorted(result["common_prefixes"], key=str.encode)
+        objects = sorted(map(self._info, result["objects"]), key=lambda info: info.path.encode())
+        return Listing(tuple(folders), tuple(objects))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for start in range(0, len(keys), 1000):
+            batch = list(keys[start : start + 1000])
+            with self._border("delete", batch[0]):
+                try:
+                    obstore.delete(self.store, batch)
+                except FileNotFoundError as error:
+                    if says_missing_bucket(error):
+                        raise
+                    self._delete_one_by_one(batch)
+
+    def sha256(self, key: str) -> str:
+        with self._border("read", key):
+            return _checksum(obstore.get(self.store, key, options={"head": True}).attributes)
+
+    def upload(self, key: str, source: SourceFile, on_bytes: OnBytes) -> None:
+        attributes = {CHECKSUM_FIELD: source.sha256}
+        part = max(PART, math.ceil(source.size / MAX_PARTS))
+        pieces = source.pieces(part, on_bytes)
+        with self._border("write", key):
+            if source.size <= PART:
+                whole = b"".join(pieces)
+                obstore.put(self.store, key, whole, attributes=attributes, use_multipart=False)
+                return
+            obstore.put(self.store, key, pieces, attributes=attributes, chunk_size=part, max_concurrency=PARTS_AT_ONCE)
+
+    @contextmanager
+    def download(self, key: str) -> Generator[Download, None, None]:
+        with self._border("read", key):
+            result = obstore.get(self.store, key)
+            stream = iter(result.stream(min_chunk_size=READ_CHUNK))
+        yield Download(self._info(result.meta), _checksum(result.attributes), self._chunks(stream, key))
+
+    def probe(self, prefix: str) -> None:
+        with self._border("list", prefix):
+            next(self._stream(prefix, 1), None)
+
+    def _stream(self, prefix: str, page: int) -> Iterator[Sequence[ObjectMeta]]:
+        # one overload of list() returns arro3 types, which are not installed and not asked for
+        return iter(obstore.list(self.store, prefix or None, chunk_size=page))  # pyright: ignore[reportUnknownMemberType]
+
+    def _chunks(self, stream: Iterator[bytes], key: str) -> Iterator[bytes]:
+        while True:
+            with self._border("read", key):
+                chunk = next(stream, None)
+            if chunk is None:
+                return
+            yield bytes(chunk)
+
+    def _delete_one_by_one(self, keys: Sequence[str]) -> None:
+        """Cloud Storage stops a batch at the first object that is already gone; we do not."""
+        for key in keys:
+            try:
+                obstore.delete(self.store, key)
+            except FileNotFoundError as error:
+                if says_missing_bucket(error):
+                    raise
+
+    def _conditional(self, key: str, data: bytes, mode: PutMode) -> bool:
+        """Write if the condition holds. True: this call wrote. False: the condition did not hold."""
+        maybe_written = False
+        failure: BaseError | None = None
+        with self._border("write", key):
+            for attempt in range(CONDITIONAL_TRIES):
+                try:
+                    obstore.put(self.single_try, key, data, mode=mode, use_multipart=False)
+                except BaseError as error:
+                    outcome = _outcome(error)
+                    if outcome is _Outcome.REFUSED:
+                        return maybe_written and self._holds(key, data)
+                    if outcome is _Outcome.FAILED:
+                        raise
+                    maybe_written = maybe_written or outcome is _Outcome.UNKNOWN
+                    failure = error
+                else:
+                    return True
+                time.sleep(min(2.0, 0.05 * 2**attempt))
+            if maybe_written and self._holds(key, data):
+                return True
+            assert failure is not None  # noqa: S101 - the loop ends early otherwise
+            raise failure
+
+    def _holds(self, key: str, data: bytes) -> bool:
+        """Whether the object has exactly this content now. Used only after an answer was lost."""
+        try:
+            return bytes(obstore.get(self.store, key).bytes()) == data
+        except FileNotFoundError:
+            return False
+
+    def _info(self, meta: ObjectMeta) -> ObjectInfo:
+        version = self._version(meta["e_tag"], meta["version"])
+        return ObjectInfo(meta["path"], meta["size"], meta["last_modified"].astimezone(UTC), version)
+
+    def _version(self, e_tag: str | None, version: str | None) -> Version:
+        """S3's version ids are left out: they appear in some answers only, and its conditions are on the ETag."""
+        return Version(e_tag or "", version or "" if self.address.scheme == "gs" else "")
+
+    def _border(self, verb: str, key: str) -> AbstractContextManager[None]:
+        place = f"{self.address.scheme}://{self.address.container}/{key}"
+        return cloud_border(self.address, f"{verb} {place.rstrip('/')}")
+
+
+class _Outcome(Enum):
+    """What a failed conditional write tells about the object."""
+
+    REFUSED = auto()  # the condition did not hold
+    NOT_DONE = auto()  # surely nothing was written: try again
+    UNKNOWN = auto()  # it may have been written: try again, but look before believing a refusal
+    FAILED = auto()  # trying again cannot help
+
+
+def _outcome(error: BaseError) -> _Outcome:
+    status = http_status(error)
+    if says_missing_bucket(error):
+        return _Outcome.FAILED  # obstore calls it a failed precondition
+    if status in (408, 409, 429):
+        # 409: a concurrent write or delete; "retry the upload" (S3 API reference, PutObject, 2026)
+        return _Outcome.NOT_DONE
+    if isinstance(error, AlreadyExistsError | PreconditionError):
+        return _Outcome.REFUSED
+    if status >= 500:
+        return _Outcome.UNKNOWN
+    if status or not is_network_failure(error):
+        return _Outcome.FAILED
+    return _Outcome.NOT_DONE if never_connected(error) else _Outcome.UNKNOWN
+
+
+def _checksum(attributes: Mapping[str, str]) -> str:
+    return attributes.get(CHECKSUM_FIELD, "")

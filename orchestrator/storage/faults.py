@@ -1,0 +1,142 @@
+"""The border: what obstore and the operating system raise becomes an error a person can act on, once, here."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.errors import AccessError, NotFoundError, OrchError, StorageError
+from orchestrator.storage.address import Address
+
+
+@contextmanager
+def cloud_border(address: Address, doing: str) -> Generator[None, None, None]:
+    """Translate what obstore raises inside. doing: "read gs://b/k" and the like, for the message."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except OrchError:
+        raise
+    except (BaseError, FileNotFoundError, NotImplementedError, ValueError) as error:
+        raise cloud_failure(address, doing, error) from error
+
+
+@contextmanager
+def disk_border(doing: str) -> Generator[None, None, None]:
+    """Translate an OSError inside. doing: "write /data/file" and the like."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_failure(doing, error) from error
+
+
+def cloud_failure(address: Address, doing: str, error: BaseException) -> OrchError:
+    """The OrchError for one of obstore's errors. obstore keeps the HTTP answer only in the text."""
+    text = str(error)
+    code = _found(r"<Code>(\w+)</Code>", text)
+    status = _found(r"status code: (\d{3})", text)
+    what = f"cannot {doing}"
+    bucket = f"{address.scheme}://{address.container}"
+    if code == "NoSuchBucket":
+        return NotFoundError(what, f"there is no bucket {bucket}", _create_command(address))
+    if _is_about_credentials(text):
+        return AccessError(what, "no credentials were found on this machine", _login_command(address))
+    if status == "401" or code in _REFUSED_KEYS:
+        return AccessError(what, f"the credentials were refused ({code or status})", _login_command(address))
+    if status == "403":
+        why = _message(text) or f"access was refused ({code or status})"
+        return AccessError(what, why, f"ask the owner of {bucket} for this right, or {_login_command(address)}")
+    if isinstance(error, FileNotFoundError) or status == "404":
+        return NotFoundError(what, "there is no such object", f"list it: orch storage ls {bucket}")
+    if code in ("PermanentRedirect", "AuthorizationHeaderMalformed") or "redirect without LOCATION" in text:
+        return StorageError(
+            what, f"{bucket} is in another region", "export AWS_REGION=THE-BUCKETS-REGION and try again"
+        )
+    if status:
+        return StorageError(what, f"the store answered {status}: {_message(text) or code or 'no reason given'}", _RETRY)
+    if is_network_failure(error):
+        host = _found(r"https?://([^/\s]+)", text)
+        return StorageError(what, f"{host or bucket} cannot be reached", "check the network and the endpoint address")
+    return StorageError(what, text.splitlines()[0][:300] if text else type(error).__name__, "")
+
+
+def disk_failure(doing: str, error: OSError) -> OrchError:
+    """The OrchError for a failed system call."""
+    what = f"cannot {doing}"
+    place = str(error.filename or "").strip()
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageError(
+            what,
+            "the disk is full" if error.errno == errno.ENOSPC else "the disk quota is used up",
+            f"free some room and run it again: df -h {Path(place).parent if place else '.'}",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return AccessError(
+            what, (error.strerror or "not allowed").lower(), f"look at the folder's owner and mode: ls -ld {place}"
+        )
+    if error.errno == errno.ENOENT:
+        return NotFoundError(what, f"{place or 'it'} does not exist", "")
+    if error.errno == errno.ENOTDIR:
+        return StorageError(what, "a file stands where a folder is needed", "choose another name")
+    if error.errno == errno.EISDIR:
+        return StorageError(what, "a folder stands where a file is needed", "choose another name")
+    return StorageError(what, error.strerror or str(error), "")
+
+
+def says_missing_bucket(error: BaseException) -> bool:
+    """True when the answer names the bucket, not the object, as missing."""
+    return "<Code>NoSuchBucket</Code>" in str(error)
+
+
+def http_status(error: BaseException) -> int:
+    """The HTTP status in obstore's text; 0 when there was no answer at all."""
+    return int(_found(r"status code: (\d{3})", str(error)) or 0)
+
+
+def is_network_failure(error: BaseException) -> bool:
+    """True when the request or its answer was lost on the way; not when we had no credentials to send it with."""
+    text = str(error)
+    return "HTTP error" in text and not _is_about_credentials(text)
+
+
+def never_connected(error: BaseException) -> bool:
+    """True when no connection came about, so that the other side cannot have done anything."""
+    return re.search(r"kind:\s*Connect\b", str(error)) is not None
+
+
+_RETRY = "it was tried several times; run the command again later"
+
+_REFUSED_KEYS = frozenset(
+    {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
+)
+
+
+def _is_about_credentials(text: str) -> bool:
+    """obstore asks the machine's metadata service last; a failure there means that nothing else was found."""
+    signs = ("169.254.169.254", "metadata.google.internal", "token request", "TokenRequest", "MissingCredentials")
+    return any(sign in text for sign in signs)
+
+
+def _message(text: str) -> str:
+    return _found(r"<Message>([^<]{1,300})</Message>", text)
+
+
+def _found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    return match.group(1) if match else ""
+
+
+def _login_command(address: Address) -> str:
+    if address.scheme == "gs":
+        return "log in: gcloud auth application-default login"
+    return "log in: aws configure, or export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+
+
+def _create_command(address: Address) -> str:
+    if address.scheme == "gs":
+        return f"create it: gcloud storage buckets create gs://{address.container}"
+    return f"create it: aws s3 mb s3://{address.container}"

@@ -1,0 +1,83 @@
+"""What a bucket holds, as values, and the small contract that each kind of bucket fulfils."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from orchestrator.storage.source import SourceFile
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which state of an object: the ETag and, on Cloud Storage, the generation. Compare with `==` only."""
+
+    e_tag: str
+    generation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One object. path: relative to the bucket it came from. size: bytes. modified: in UTC."""
+
+    path: str
+    size: int
+    modified: datetime
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One level of a bucket: folders (paths without a closing slash) and objects, each in byte order."""
+
+    folders: tuple[str, ...]
+    objects: tuple[ObjectInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """An object being read: its state, the SHA-256 stored beside it ("" if none), and its bytes in order."""
+
+    info: ObjectInfo
+    sha256: str
+    chunks: Iterator[bytes]
+
+
+OnBytes: TypeAlias = Callable[[int], None]
+"""Called with the number of bytes just moved. It may raise to stop the transfer."""
+
+
+def ignore_bytes(count: int) -> None:
+    """The OnBytes of a caller that does not watch."""
+
+
+class Backend(Protocol):
+    """What each kind of bucket can do. Keys are full names, already checked; errors are OrchErrors."""
+
+    def head(self, key: str) -> ObjectInfo | None: ...
+
+    def get(self, key: str) -> bytes: ...
+
+    def put(self, key: str, data: bytes) -> Version: ...
+
+    def create(self, key: str, data: bytes) -> bool: ...
+
+    def replace(self, key: str, data: bytes, expected: Version) -> bool: ...
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]: ...
+
+    def list_dir(self, prefix: str) -> Listing: ...
+
+    def delete(self, keys: Sequence[str]) -> None: ...
+
+    def sha256(self, key: str) -> str: ...
+
+    def upload(self, key: str, source: SourceFile, on_bytes: OnBytes) -> None: ...
+
+    def download(self, key: str) -> AbstractContextManager[Download]: ...
+
+    def probe(self, prefix: str) -> None: ...

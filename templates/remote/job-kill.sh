@@ -1,0 +1,51 @@
+# Ends a job and everything it started. Arguments: job, seconds between TERM and KILL. TERM goes to the job's process
+# group and to whoever carries its mark in the environment. Exit status: 0 nobody is left; 1 somebody is.
+dir=$HOME/.orch/jobs/$1
+mark=ORCH_JOB=$1
+group=
+members() {
+    for file in $(grep -lzxF -e "$mark" /proc/[0-9]*/environ 2>/dev/null); do
+        file=${file#/proc/}
+        printf '%s ' "${file%/environ}"
+    done
+    [ -n "$group" ] || return
+    for file in /proc/[0-9]*/stat; do
+        read -r stat 2>/dev/null <"$file" || continue
+        set -- ${stat##*) }
+        if [ "$3" = "$group" ] && [ "$1" != Z ]; then
+            printf '%s ' "${stat%% *}"
+        fi
+    done
+}
+wait_gone() {
+    tries=$1
+    while [ -n "$(members)" ]; do
+        [ "$tries" -gt 0 ] || return 1
+        tries=$((tries - 1))
+        sleep 0.1
+    done
+}
+if [ -d "$dir" ]; then
+    # A job that was claimed and never launched must not be launched later.
+    (flock -n 9 && [ ! -e "$dir/job" ] && [ ! -e "$dir/rc" ] && echo 143 >"$dir/rc.new" && mv -f "$dir/rc.new" "$dir/rc") 9>>"$dir/alive"
+    # Only while the lock is held is the number of the group surely still the job's.
+    if [ -e "$dir/job" ] && ! flock -n -s "$dir/alive" true; then
+        group=$(sed -n 's/^group=//p' "$dir/job")
+    fi
+fi
+left=$(members)
+if [ -n "$left" ]; then
+    kill -TERM $left 2>/dev/null
+    if ! wait_gone "$(printf '%.0f' "${2}e1")"; then
+        kill -KILL $(members) 2>/dev/null
+        if ! wait_gone 50; then
+            echo "still running: $(members)"
+            exit 1
+        fi
+    fi
+fi
+if [ -n "$group" ] && ! flock -w 5 -s "$dir/alive" true; then
+    echo "nobody of the job is left, but its wrapper does not end"
+    exit 1
+fi
+exit 0

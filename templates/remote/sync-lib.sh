@@ -1,0 +1,15 @@
+# Common to the scripts of tree sync; put before each of them. Arguments: key of the state folder, destination.
+# State of one destination, outside of it: manifest (what the last whole sync sent), owned (paths that any sync sent
+# and none took away, NUL between them), seal (sizes and times of the owned files after the last whole sync).
+state=$HOME/.orch/sync/$1
+case $2 in
+/*) dest=$2 ;;
+*) dest=$HOME/$2 ;;
+esac
+listing() {
+    (cd "$dest" && xargs -0 -r stat --printf '%A %s %.9Y %.9Z %n\0' -- <"$state/owned") 2>&1 | sha256sum
+}
+fail() {
+    printf '%s\n' "$1"
+    exit 1
+}

@@ -1,0 +1,72 @@
+"""Wishes, facts and plans that the tests of orchestrator.plan share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from orchestrator.plan.desired import After, Budgets, JobWanted, MountWanted, Run, SetupWanted, TreeWanted
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.imagined import Plan, make_plan
+from orchestrator.plan.observed import Observed
+from orchestrator.slices import Candidate, OnDemand, Request, SliceSpec, Spot
+from orchestrator.values import Secret, Text, Unknown
+
+CLEAR = "s3cr3t-value-never-shown"
+
+
+@dataclass(frozen=True)
+class SampleRequests:
+    """Requests of a made-up provider. bare: without a command line."""
+
+    bare: bool = False
+
+    def create_request(self, spec: SliceSpec) -> Request:
+        body = {"token": spec.token, "labels": dict(spec.labels), "host_keys": [Text.of(Unknown("a key"))] * 3}
+        return self._request("POST", spec.name, body)
+
+    def end_request(self, name: str) -> Request:
+        return self._request("DELETE", name, {})
+
+    def stop_request(self, name: str) -> Request:
+        return self._request("STOP", name, {})
+
+    def start_request(self, name: str) -> Request:
+        return self._request("START", name, {})
+
+    def _request(self, method: str, name: str, body: dict[str, object]) -> Request:
+        command = () if self.bare else tuple(Text.of(word) for word in ("cloud", method.lower(), "--name", name))
+        return Request("sample", method, f"/slices/{name}", body, command)
+
+
+FACTS = Facts({"sample": SampleRequests(), "bare": SampleRequests(bare=True)})
+
+
+def candidate(hosts: int = 4, **changes: object) -> Candidate:
+    base = Candidate(
+        "sample", "v5litepod-16", hosts, 4, Spot(), "us-west4", "us-west4-a", 12.34, "price list, 2026-11-01", 100
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]  # field values by name, checked by the dataclass
+
+
+def wish(hosts: int = 4, **changes: object) -> Run:
+    base = Run(
+        cluster="demo",
+        uid=Text.of(Unknown("id made at launch")),
+        run_id=Text.of(Unknown("run id made at launch")),
+        installation=Text.of("inst"),
+        candidates=(candidate(hosts), candidate(hosts, zone="us-west4-b", market=OnDemand(), price_per_hour=None)),
+        trees=(TreeWanted("workdir", "/home/me/project", "~/orch/workdir", "d1", 321, 5_000_000),),
+        mounts=(MountWanted("/data", "s3://b/data", "/data", "d2", Text.of("#!/bin/bash\ncp s3://b/data /data\n")),),
+        setup=SetupWanted("abcdef0123", Text.of("#!/bin/bash\npip install -r requirements.txt\n")),
+        job=JobWanted(1, Text.of("#!/bin/bash\npython train.py --lr '1e-3' \"$ORCH_RANK\"\n")),
+        env=(("LR", Text.of("1e-3")), ("HF_TOKEN", Text.of(Secret("HF_TOKEN", CLEAR)))),
+        checkpoint_uri=Text.of("s3://b/runs"),
+        budgets=Budgets(preemptions=3, failures=1),
+        after=After.DOWN,
+        labels=(("team", "nlp"),),
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]  # as above
+
+
+def plan(hosts: int = 4, **changes: object) -> Plan:
+    return make_plan(wish(hosts, **changes), Observed(now=1_000_000.0), FACTS)

@@ -1,0 +1,496 @@
+"""A pretend world in memory for decide(): a provider, hosts, a store and a loop, with a clock and faults.
+
+The loop writes and forgets what the engine writes and forgets: intents, attempts, the outcome and `started` survive a
+crash; trouble and the `since` notes do not. Faults come one per turn from a script; when it is at its end, nothing
+goes wrong any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from orchestrator.exits import Exit
+from orchestrator.hosts import JobPhase
+from orchestrator.plan.actions import (
+    Action,
+    Conclude,
+    CreateSlice,
+    EndSlice,
+    FetchMount,
+    ForgetSlice,
+    NextAttempt,
+    RunSetup,
+    StartJob,
+    StartSlice,
+    StopJob,
+    StopSlice,
+    SyncTree,
+)
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.decide import decide
+from orchestrator.plan.desired import Cancel, Desired, Down, Run
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.observed import Contact, Ended, HostView, Intent, IntentState, Observed, Outcome, Trouble
+from orchestrator.plan.steps import Done, GiveUp, Wait
+from orchestrator.slices import SliceSpec, SliceState
+from orchestrator.values import Text
+
+TICK = 5.0  # seconds one wait takes
+ACTION = 0.5  # seconds one action takes
+CODES = (0, 1, 3, 75, 137)
+
+
+class Fault(StrEnum):
+    NONE = "none"
+    CRASH_BEFORE = "crash before the action"
+    CRASH_RECORDED = "crash after the intent is written, before the call"
+    CRASH_CALLED = "crash after the call, before its result is written"
+    CRASH_AFTER = "crash after the action"
+    AWAY = "crash, and nobody comes back for an hour"
+    NO_CAPACITY = "the create is refused"
+    NO_ACCESS = "the create is forbidden"
+    CALL_LOST = "the call times out and did not act"
+    ANSWER_LOST = "the call times out and acted"
+    IGNORED = "a call, not a create, is answered well and does nothing"
+    PREEMPTED = "the provider takes the slice"
+    FAILED = "the provider gives up on the slice"
+    ENDED_ELSEWHERE = "somebody else ends the slice"
+    STALE = "the provider shows old states for a while"
+    UNCLEAR = "the provider cannot be asked for a while"
+    SLOW = "what the slice is at takes a minute longer"
+    SILENT = "a host does not answer for a while"
+    DEAD = "a host never answers again"
+    REBOOT = "a host restarts"
+    IMPOSTOR = "a host shows another key"
+    STEP_FAILS = "a copy or a script fails on a host"
+    STEP_LOST = "a connection breaks during a step"
+    PROGRAM_ENDS = "the program ends on a host"
+    WANTED_DOWN = "somebody asks for down"
+
+
+CRASHES = frozenset({Fault.CRASH_BEFORE, Fault.CRASH_RECORDED, Fault.CRASH_CALLED, Fault.CRASH_AFTER, Fault.AWAY})
+LOSSES = frozenset(
+    {Fault.PREEMPTED, Fault.FAILED, Fault.ENDED_ELSEWHERE, Fault.SILENT, Fault.DEAD, Fault.REBOOT, Fault.STEP_LOST}
+)
+
+
+@dataclass(frozen=True)
+class Mishap:
+    """One fault. number: which host, which exit code, how long. late: after the look, before the deed."""
+
+    fault: Fault = Fault.NONE
+    number: int = 0
+    late: bool = False
+
+
+@dataclass
+class RealHost:
+    contact_from: float = 0.0  # it answers from this time on
+    impostor: bool = False
+    trees: dict[str, str] = field(default_factory=dict)
+    setup: str = ""
+    jobs: dict[str, tuple[float, int | None]] = field(default_factory=dict)  # folder -> ends at, exit code (None: lost)
+
+
+@dataclass
+class RealSlice:
+    """state: until `turns`, then `into`."""
+
+    name: str
+    token: str
+    hosts: list[RealHost]
+    state: SliceState = SliceState.CREATING
+    into: SliceState | None = SliceState.READY
+    turns: float = 0.0
+
+
+class Crash(Exception):
+    """The orchestrator died here."""
+
+
+class Refused(Exception):
+    """A call failed. The words are those of a Trouble."""
+
+    def __init__(self, code: str, status: int, *, lost: bool = False, final: bool = False) -> None:
+        super().__init__(code)
+        self.trouble = Trouble("", lost, f"what: {code}", "why", code, status, 1, "next", final)
+
+
+@dataclass
+class Memory:
+    """What a crash takes away."""
+
+    trouble: Trouble | None = None
+    unclear_since: float | None = None
+    contact_since: float | None = None
+    failed_since: float | None = None
+    first_failed: int | None = None
+
+
+@dataclass
+class World:
+    """Everything that is so, and the loop that acts on it."""
+
+    desired: Desired
+    facts: Facts
+    script: list[Mishap] = field(default_factory=list)
+    now: float = 1_000_000.0
+    slices: dict[str, RealSlice] = field(default_factory=dict)
+    intents: dict[int, Intent] = field(default_factory=dict)
+    attempt: int = 1
+    ended: list[Ended] = field(default_factory=list)
+    started: bool = False
+    opened_at: int = 0
+    outcome: Outcome | None = None
+    wanted_down: bool = False
+    memory: Memory = field(default_factory=Memory)
+    unclear_until: float = 0.0
+    stale_until: float = 0.0
+    stale_view: tuple[str, SliceState] | None = None
+    created: Counter[str] = field(default_factory=Counter)  # tokens of creates that made a slice
+    concluded: int = 0
+    losses: int = 0
+    steps: list[Action | Wait] = field(default_factory=list)
+    ending: Done | GiveUp | None = None
+
+    # --- the loop -----------------------------------------------------------------------------------------
+
+    def turn(self) -> bool:
+        """Observe, decide, do one thing. False when decide() says that it is over."""
+        mishap = self.script.pop(0) if self.script else Mishap()
+        if not mishap.late:
+            self._befall(mishap)
+        observed = self.look()
+        step = decide(self.desired, observed, self.facts)
+        if mishap.late:
+            self._befall(mishap)
+        if isinstance(step, Done | GiveUp):
+            self.ending = step
+            return False
+        self.check_no_spin(step, observed)
+        self.steps.append(step)
+        if isinstance(step, Wait):
+            self._advance(TICK)
+            if mishap.fault in CRASHES:
+                self._crash(mishap)
+            return True
+        try:
+            self._act(step, mishap)
+        except Crash:
+            self._crash(mishap)
+        return True
+
+    def _crash(self, mishap: Mishap) -> None:
+        self.memory = Memory()
+        self._last = None
+        self._advance(3600.0 if mishap.fault is Fault.AWAY else 1.0)
+
+    _last: tuple[Action | Wait, Observed] | None = None
+
+    def check_no_spin(self, step: Action | Wait, observed: Observed) -> None:
+        """The same action on the same sight, with nothing forgotten in between, would go on for ever."""
+        sight = (step, replace(observed, now=0.0))
+        assert isinstance(step, Wait) or self._last != sight, f"done twice in vain: {step}"
+        self._last = sight
+
+    # --- looking ------------------------------------------------------------------------------------------
+
+    def look(self) -> Observed:
+        intents = tuple(self.intents[generation] for generation in sorted(self.intents))
+        observed = Observed(self.now, intents)
+        intent = observed.current
+        state = self._view(intent)
+        hosts = self._hosts(intent) if state is SliceState.READY else ()
+        self._note(state, hosts)
+        memory = self.memory
+        return Observed(
+            now=self.now,
+            intents=intents,
+            slice_state=state,
+            hosts=hosts,
+            unclear_since=memory.unclear_since,
+            contact_since=memory.contact_since,
+            failed_since=memory.failed_since,
+            attempt=self.attempt,
+            ended=tuple(self.ended),
+            started=self.started,
+            opened_at=self.opened_at,
+            first_failed=memory.first_failed,
+            running_job=self.folder,
+            outcome=self.outcome,
+            trouble=memory.trouble,
+            wanted_down=self.wanted_down and isinstance(self.desired, Run),
+        )
+
+    @property
+    def folder(self) -> str:
+        if isinstance(self.desired, Cancel):
+            return self.desired.folder
+        return f"1-a{self.attempt}"
+
+    def _view(self, intent: Intent | None) -> SliceState:
+        if intent is None or intent.state is IntentState.PLANNED:
+            return SliceState.UNCLEAR
+        real = self.slices.get(intent.name)
+        state = self._shown(intent.name, real.state if real is not None else SliceState.ABSENT)
+        self.memory.unclear_since = (self.memory.unclear_since or self.now) if state is SliceState.UNCLEAR else None
+        return state
+
+    def _shown(self, name: str, state: SliceState) -> SliceState:
+        if self.now < self.unclear_until:
+            return SliceState.UNCLEAR
+        if self.now < self.stale_until and self.stale_view is not None and self.stale_view[0] == name:
+            return self.stale_view[1]
+        return state
+
+    def _hosts(self, intent: Intent | None) -> tuple[HostView, ...]:
+        real = self.slices.get(intent.name) if intent is not None else None
+        if real is None or intent is None:
+            return ()
+        up = real.state is SliceState.READY
+        return tuple(self._host(rank, host, up=up) for rank, host in enumerate(real.hosts))
+
+    def _host(self, rank: int, host: RealHost, *, up: bool) -> HostView:
+        ip = Text.of(f"10.0.0.{rank}")
+        if not up or self.now < host.contact_from:
+            return HostView(rank, ip, Contact.DOWN)
+        if host.impostor:
+            return HostView(rank, ip, Contact.IDENTITY)
+        phase, code = self.job_on(host)
+        return HostView(rank, ip, Contact.OK, tuple(host.trees.items()), host.setup, phase, code)
+
+    def job_on(self, host: RealHost) -> tuple[JobPhase, int | None]:
+        if self.folder not in host.jobs:
+            return JobPhase.ABSENT, None
+        ends, code = host.jobs[self.folder]
+        if code is None:
+            return JobPhase.LOST, None
+        return (JobPhase.RUNNING, None) if self.now < ends else (JobPhase.FINISHED, code)
+
+    def _note(self, state: SliceState, hosts: tuple[HostView, ...]) -> None:
+        memory = self.memory
+        silent = any(host.contact is not Contact.OK for host in hosts)
+        memory.contact_since = (memory.contact_since or self.now) if silent else None
+        bad = [host.rank for host in hosts if host.job is JobPhase.LOST or (host.exit_code or 0) != 0]
+        memory.failed_since = (memory.failed_since or self.now) if bad else None
+        if bad and memory.first_failed is None:
+            memory.first_failed = bad[0]
+
+    # --- acting -------------------------------------------------------------------------------------------
+
+    def _act(self, action: Action, mishap: Mishap) -> None:
+        if mishap.fault in (Fault.CRASH_BEFORE, Fault.AWAY):
+            raise Crash
+        self._advance(ACTION)
+        try:
+            self._do(action, mishap)
+        except Refused as refusal:
+            name = type(action).__name__
+            before = self.memory.trouble
+            times = before.times + 1 if before is not None and before.step == name else 1
+            self.memory.trouble = replace(refusal.trouble, step=name, times=times)
+        else:
+            self.memory.trouble = None
+        if mishap.fault in CRASHES:
+            raise Crash
+
+    def _do(self, action: Action, mishap: Mishap) -> None:
+        match action:
+            case CreateSlice():
+                self._create(action, mishap)
+            case EndSlice():
+                self._move(action.name, IntentState.ENDING, action.cause, action.why)
+                self._call(mishap, lambda: self._end(action.name))
+            case ForgetSlice():
+                self._move(action.name, IntentState.GONE, action.cause, action.why)
+            case StopSlice():
+                self._touch(action.name)
+                self._call(mishap, lambda: self._become(action.name, SliceState.STOPPING, SliceState.STOPPED))
+            case StartSlice():
+                self._touch(action.name)
+                self._call(mishap, lambda: self._become(action.name, SliceState.STARTING, SliceState.READY))
+            case NextAttempt():
+                self.ended.append(Ended(self.attempt, action.cause, action.why, action.generation))
+                self.attempt, self.started = action.attempt, False
+                self.memory.failed_since = self.memory.first_failed = None
+            case Conclude():
+                self.concluded += 1
+                self.outcome = Outcome(action.status, action.code, action.what, action.why, action.next_step)
+            case _:
+                self._on_hosts(action, mishap)
+
+    def _create(self, action: CreateSlice, mishap: Mishap) -> None:
+        spec = action.spec
+        planned = Intent(action.generation, spec.name, spec.candidate, IntentState.PLANNED, self.now, touched=self.now)
+        self.intents.setdefault(action.generation, planned)
+        if mishap.fault in (Fault.NO_CAPACITY, Fault.NO_ACCESS) and spec.name not in self.slices:
+            self._move(spec.name, IntentState.REFUSED, EndCause.REFUSED, "no")
+            if mishap.fault is Fault.NO_ACCESS:
+                raise Refused("permission", Exit.PERMISSION, final=True)
+            return
+        self._call(mishap, lambda: self._make(spec), creating=True)
+        self._move(spec.name, IntentState.ACCEPTED)
+
+    def _call(self, mishap: Mishap, effect: Callable[[], None], *, creating: bool = False) -> None:
+        """Send a request to the provider, which may be lost on either way. It never says yes to a create for nothing."""
+        if mishap.fault is Fault.CRASH_RECORDED:
+            raise Crash
+        if mishap.fault is Fault.CALL_LOST:
+            raise Refused("cloud", Exit.FAILURE)
+        if mishap.fault is not Fault.IGNORED or creating:
+            effect()
+        if mishap.fault is Fault.CRASH_CALLED:
+            raise Crash
+        if mishap.fault is Fault.ANSWER_LOST:
+            raise Refused("cloud", Exit.FAILURE)
+
+    def _make(self, spec: SliceSpec) -> None:
+        """The provider's side of a create: idempotent by its token, as the contract of a provider says."""
+        token = spec.token.reveal()
+        if any(real.token == token for real in self.slices.values()):
+            return
+        self.created[token] += 1
+        hosts = [RealHost() for _ in range(spec.candidate.hosts)]
+        self.slices[spec.name] = RealSlice(spec.name, token, hosts, turns=self.now + 10)
+
+    def _end(self, name: str) -> None:
+        if name in self.slices and self.slices[name].state is not SliceState.ENDING:
+            self._become(name, SliceState.ENDING, None)
+
+    def _become(self, name: str, state: SliceState, into: SliceState | None) -> None:
+        if name in self.slices:
+            real = self.slices[name]
+            real.state, real.into, real.turns = state, into, self.now + 10
+            for host in real.hosts:
+                self._kill_jobs(host)
+
+    def _kill_jobs(self, host: RealHost) -> None:
+        host.jobs = {job: (ends, None if self.now < ends else code) for job, (ends, code) in host.jobs.items()}
+
+    def _on_hosts(self, action: SyncTree | FetchMount | RunSetup | StartJob | StopJob, mishap: Mishap) -> None:
+        if isinstance(action, StartJob):
+            self.started = True
+        if mishap.fault is Fault.CRASH_RECORDED:
+            raise Crash
+        real = self.slices.get(f"{self.desired.cluster}-{max(self.intents)}")
+        unlucky = action.ranks[mishap.number % len(action.ranks)]
+        lost = failed = False
+        for rank in action.ranks:
+            host = real.hosts[rank] if real is not None and real.state is SliceState.READY else None
+            if host is None or self.now < host.contact_from or host.impostor:
+                lost = True
+            elif rank == unlucky and mishap.fault is Fault.STEP_LOST:
+                lost = True
+            elif rank == unlucky and mishap.fault is Fault.STEP_FAILS:
+                failed = True
+            elif rank == unlucky and mishap.fault is Fault.CRASH_CALLED:
+                raise Crash
+            else:
+                self._on_host(host, action)
+        if failed:
+            raise Refused("setup-failed", Exit.SETUP_FAILED)
+        if lost:
+            raise Refused("host-lost", Exit.HOST_LOST, lost=True)
+
+    def _on_host(self, host: RealHost, action: SyncTree | FetchMount | RunSetup | StartJob | StopJob) -> None:
+        match action:
+            case SyncTree() | FetchMount():
+                host.trees[action.label] = action.digest
+            case RunSetup():
+                host.setup = action.digest
+            case StartJob():
+                host.jobs.setdefault(action.job, (self.now + 20, 0))
+            case StopJob():
+                if self.job_on(host)[0] is JobPhase.RUNNING:
+                    host.jobs[action.job] = (self.now, 143)
+
+    # --- the record ---------------------------------------------------------------------------------------
+
+    def _touch(self, name: str) -> None:
+        intent = self._intent(name)
+        self.intents[intent.generation] = replace(intent, touched=self.now)
+
+    def _move(self, name: str, state: IntentState, cause: EndCause | None = None, why: str = "") -> None:
+        intent = self._intent(name)
+        since = intent.since if intent.state is state else self.now
+        moved = replace(intent, state=state, since=since, touched=self.now)
+        self.intents[intent.generation] = moved if cause is None else replace(moved, cause=cause, why=why)
+
+    def _intent(self, name: str) -> Intent:
+        return next(intent for intent in self.intents.values() if intent.name == name)
+
+    # --- what happens by itself ---------------------------------------------------------------------------
+
+    def _advance(self, seconds: float) -> None:
+        self.now += seconds
+        for real in list(self.slices.values()):
+            if real.turns and self.now >= real.turns:
+                if real.into is None:
+                    del self.slices[real.name]
+                else:
+                    real.state, real.turns = real.into, 0.0
+
+    def _befall(self, mishap: Mishap) -> None:
+        fault, number = mishap.fault, mishap.number
+        if fault in LOSSES:
+            self.losses += 1
+        if fault is Fault.UNCLEAR:
+            self.unclear_until = self.now + 8.0 * number
+        elif fault is Fault.WANTED_DOWN:
+            self.wanted_down = True
+        for real in self.slices.values():
+            if fault is Fault.STALE and real.state is not SliceState.ENDING:
+                self.stale_view, self.stale_until = (real.name, real.state), self.now + 4.0 * number
+            elif fault is Fault.SLOW:
+                real.turns += 60.0 if real.turns else 0.0
+            elif fault is Fault.PREEMPTED and real.state is SliceState.READY:
+                self._become(real.name, SliceState.PREEMPTED, None)
+                real.turns += 60.0  # first it is shown as taken, then it is gone
+            elif fault is Fault.FAILED and real.state is not SliceState.ENDING:
+                self._become(real.name, SliceState.FAILED, None)
+                real.turns = 0.0  # it stays until it is ended
+            elif fault is Fault.ENDED_ELSEWHERE:
+                self._end(real.name)
+            else:
+                self._befall_host(real.hosts[number % len(real.hosts)], mishap)
+
+    def _befall_host(self, host: RealHost, mishap: Mishap) -> None:
+        match mishap.fault:
+            case Fault.SILENT:
+                host.contact_from = max(host.contact_from, self.now + 7.0 * mishap.number)
+            case Fault.DEAD:
+                host.contact_from = float("inf")
+            case Fault.REBOOT:
+                host.contact_from = max(host.contact_from, self.now + 10)
+                self._kill_jobs(host)
+            case Fault.IMPOSTOR:
+                host.impostor = True
+            case Fault.PROGRAM_ENDS:
+                code = CODES[mishap.number % len(CODES)]
+                host.jobs = {
+                    job: (self.now, code) if self.now < ends and past is not None else (ends, past)
+                    for job, (ends, past) in host.jobs.items()
+                }
+            case _:
+                pass
+
+
+def run_to_the_end(world: World, most: int) -> Done | GiveUp:
+    """Let it run. AssertionError when it has not ended after `most` turns."""
+    for _ in range(most):
+        if not world.turn():
+            assert world.ending is not None
+            return world.ending
+    raise AssertionError(f"not over after {most} turns; the last: {world.steps[-3:]}")
+
+
+def take_down(world: World) -> Done | GiveUp:
+    """The user types `orch down`, with nothing going wrong any more."""
+    world.script.clear()
+    world.unclear_until = world.stale_until = 0.0
+    world.memory = Memory()
+    world.desired = Down(world.desired.cluster, world.desired.budgets)
+    return run_to_the_end(world, 200)

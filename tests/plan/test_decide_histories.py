@@ -1,0 +1,256 @@
+"""decide() driven through random histories of faults: what holds in every one of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from plan_samples import candidate, wish
+from plan_world import CODES, LOSSES, Fault, Mishap, RealHost, RealSlice, World, run_to_the_end, take_down
+
+from orchestrator.exits import Exit
+from orchestrator.hosts import JobPhase
+from orchestrator.plan.actions import Conclude, CreateSlice, NextAttempt, StartJob
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.desired import After, Budgets, Run
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.observed import FINAL, Intent, IntentState
+from orchestrator.plan.steps import Done, GiveUp
+from orchestrator.slices import Request, SliceSpec, SliceState
+from orchestrator.values import Text
+
+HISTORIES = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+MOST_TURNS = 1200  # far above the longest honest history: three candidates, four losses and every deadline in full
+
+
+@dataclass(frozen=True)
+class PlainRequests:
+    def create_request(self, spec: SliceSpec) -> Request:
+        return Request("t", "CREATE", spec.name)
+
+    def end_request(self, name: str) -> Request:
+        return Request("t", "END", name)
+
+    def stop_request(self, name: str) -> Request:
+        return Request("t", "STOP", name)
+
+    def start_request(self, name: str) -> Request:
+        return Request("t", "START", name)
+
+
+FACTS = Facts({"sample": PlainRequests()})
+
+mishaps = st.builds(
+    Mishap,
+    st.one_of(st.just(Fault.NONE), st.sampled_from(list(Fault))),
+    st.integers(0, 9),
+    st.booleans(),
+)
+scripts = st.lists(mishaps, max_size=70)
+budgets = st.builds(
+    Budgets,
+    preemptions=st.integers(0, 3),
+    failures=st.integers(0, 2),
+    restart_on=st.sampled_from([(), (3,)]),
+    boot_deadline=st.just(60.0),
+    contact_deadline=st.just(40.0),
+    end_deadline=st.just(60.0),
+    lost_deadline=st.just(30.0),
+    unclear_deadline=st.just(50.0),
+)
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> Run:
+    places = tuple(candidate(2, zone=f"zone-{index}") for index in range(draw(st.integers(1, 3))))
+    return wish(
+        2,
+        uid=Text.of("uid"),
+        run_id=Text.of("run"),
+        candidates=places,
+        env=(),
+        mounts=(),
+        after=draw(st.sampled_from(After)),
+        budgets=draw(budgets),
+        ranks=draw(st.sampled_from([None, (0,)])),
+        create=draw(st.sampled_from([True, True, True, False])),
+    )
+
+
+class Watched(World):
+    """The same world; looks at every turn whether a promise is broken."""
+
+    def turn(self) -> bool:
+        before = len(self.steps)
+        proofs = self._proofs()
+        goes_on = super().turn()
+        for step in self.steps[before:]:
+            if isinstance(step, NextAttempt):
+                self._check_charge(step, proofs)
+            if isinstance(step, Conclude) and step.status == Exit.OK and self.wish.job is not None:
+                assert proofs >= {("rank", rank, 0) for rank in self.ranks}, "success without every rank's exit 0"
+        self._check_now()
+        return goes_on
+
+    @property
+    def wish(self) -> Run:
+        assert isinstance(self.desired, Run)
+        return self.desired
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return self.wish.ranks if self.wish.ranks is not None else tuple(range(2))
+
+    def _proofs(self) -> set[tuple[str, int, int | None]]:
+        """What every host says of the program now: ("rank", rank, exit code), None for a lost one."""
+        if not isinstance(self.desired, Run):
+            return set()
+        found: set[tuple[str, int, int | None]] = set()
+        for real in self.slices.values():
+            for rank, host in enumerate(real.hosts):
+                phase, code = self.job_on(host)
+                if phase in (JobPhase.FINISHED, JobPhase.LOST):
+                    found.add(("rank", rank, code))
+        return found
+
+    def _check_charge(self, step: NextAttempt, proofs: set[tuple[str, int, int | None]]) -> None:
+        codes = {code for _, rank, code in proofs if rank in self.ranks}
+        asks = {None, int(Exit.PREEMPTED), *self.wish.budgets.restart_on}
+        if step.cause is EndCause.PROGRAM:
+            assert codes - {0, None}, "a failure was charged that no program had"
+        else:
+            assert step.cause is EndCause.PREEMPTED
+            assert step.generation is not None or codes & asks, "a program's failure was charged as a preemption"
+
+    def _check_now(self) -> None:
+        assert len(self.slices) <= 1, f"two slices at once: {list(self.slices)}"
+        assert max(self.created.values(), default=0) <= 1, "a token made two slices"
+        assert self.concluded <= 1, "the result was recorded twice"
+        live = {intent.name for intent in self.intents.values() if intent.state not in FINAL}
+        assert set(self.slices) <= live, "a slice without an open record"
+        if isinstance(self.desired, Run):
+            charged = Counter(ended.cause for ended in self.ended)
+            assert charged[EndCause.PREEMPTED] <= self.desired.budgets.preemptions
+            assert charged[EndCause.PROGRAM] <= self.desired.budgets.failures
+
+
+def world(desired: Run, script: list[Mishap], *, existing: bool = False) -> Watched:
+    """existing: the cluster is there from an earlier job."""
+    made = Watched(desired, FACTS, list(script))
+    if existing:
+        made.intents[1] = Intent(1, "demo-1", desired.candidates[0], IntentState.ACCEPTED, made.now - 86_400.0)
+        hosts = [RealHost() for _ in range(2)]
+        made.slices["demo-1"] = RealSlice("demo-1", "uid-1", hosts, SliceState.READY, None)
+        made.opened_at = 1
+    return made
+
+
+@HISTORIES
+@given(wishes(), scripts, st.booleans())
+def test_every_history_ends_and_down_after_it_leaves_nothing(
+    desired: Run, script: list[Mishap], existing: bool
+) -> None:
+    one = world(desired, script, existing=existing)
+    ending = run_to_the_end(one, MOST_TURNS)
+    event(f"{type(ending).__name__} {ending.code if isinstance(ending, GiveUp) else ''}")
+    assert isinstance(ending, Done) == (
+        one.outcome is not None and one.outcome.status == Exit.OK and not _unfinished(one)
+    )
+    if desired.after is After.DOWN and one.outcome is not None and not _unfinished(one):
+        assert not one.slices, "the result is said and machines are left"
+    ending = take_down(one)
+    for _ in range(2):
+        if isinstance(ending, GiveUp):
+            ending = take_down(one)
+    assert isinstance(ending, Done), ending
+    assert not one.slices
+    assert all(intent.state in FINAL for intent in one.intents.values())
+
+
+def _unfinished(one: World) -> bool:
+    """It gave up on the way down, and said so: the machines did not go away in time, or the provider refused."""
+    ending = one.ending
+    return one.outcome is not None and isinstance(ending, GiveUp) and ending.what != one.outcome.what
+
+
+@HISTORIES
+@given(wishes(), scripts)
+def test_a_program_failure_alone_never_costs_a_machine(desired: Run, script: list[Mishap]) -> None:
+    kept = {
+        Fault.PROGRAM_ENDS,
+        Fault.CRASH_BEFORE,
+        Fault.CRASH_AFTER,
+        Fault.CRASH_CALLED,
+        Fault.CRASH_RECORDED,
+        Fault.NONE,
+    }
+    one = world(desired, [mishap for mishap in script if mishap.fault in kept])
+    run_to_the_end(one, MOST_TURNS)
+    assert sum(isinstance(step, CreateSlice) for step in one.steps if one.created) >= len(one.created)
+    assert len(one.created) <= 1, "a new slice after a failure of the program"
+    assert all(ended.generation is None for ended in one.ended)
+
+
+@HISTORIES
+@given(wishes(), st.lists(st.sampled_from([fault for fault in Fault if fault not in LOSSES]), max_size=40))
+def test_without_a_loss_no_loss_is_charged(desired: Run, faults: list[Fault]) -> None:
+    harmless = [f for f in faults if f not in (Fault.SLOW, Fault.UNCLEAR, Fault.AWAY, Fault.STALE, Fault.IMPOSTOR)]
+    one = world(desired, [Mishap(fault, index) for index, fault in enumerate(harmless)])
+    run_to_the_end(one, MOST_TURNS)
+    assert all(ended.generation is None for ended in one.ended)
+
+
+@HISTORIES
+@given(wishes(), st.integers(0, 60), st.sampled_from([f for f in Fault if f.value.startswith("crash")]), st.booleans())
+def test_a_crash_at_any_point_changes_nothing_about_the_result(
+    desired: Run, turn: int, crash: Fault, existing: bool
+) -> None:
+    """One crash, anywhere, and the run goes on to the same end with the same number of machines and attempts."""
+    if not desired.create and not existing:
+        existing = True
+    calm = world(desired, [], existing=existing)
+    one = world(desired, [*[Mishap()] * turn, Mishap(crash)], existing=existing)
+    assert run_to_the_end(one, MOST_TURNS) == run_to_the_end(calm, MOST_TURNS)
+    assert (one.created, one.ended, one.outcome) == (calm.created, calm.ended, calm.outcome)
+    assert isinstance(one.ending, Done)
+
+
+@HISTORIES
+@given(scripts, st.booleans())
+def test_down_in_the_middle_of_anything_leaves_nothing(script: list[Mishap], existing: bool) -> None:
+    one = world(wish(2, uid=Text.of("uid"), run_id=Text.of("run"), env=(), mounts=()), script, existing=existing)
+    for _ in range(len(script) // 2):
+        if not one.turn():
+            break
+    assert isinstance(take_down(one), Done)
+    assert not one.slices
+
+
+@HISTORIES
+@given(wishes(), scripts)
+def test_the_program_is_started_once_per_attempt_and_host_only(desired: Run, script: list[Mishap]) -> None:
+    """Every start names the folder of the current attempt, so that repeating it is harmless."""
+    one = world(desired, script)
+    run_to_the_end(one, MOST_TURNS)
+    starts = [step for step in one.steps if isinstance(step, StartJob)]
+    assert all(step.job == f"1-a{step.attempt}" for step in starts)
+    assert [step.attempt for step in starts] == sorted(step.attempt for step in starts)
+    assert {step.attempt for step in starts} <= set(range(1, len(one.ended) + 2))
+
+
+def test_the_faults_reach_every_part_of_the_table() -> None:
+    """The world is not blind: each fault, alone and at some turn, changes what happens."""
+    calm = world(wish(2, uid=Text.of("u"), run_id=Text.of("r"), budgets=Budgets(2, 2)), [])
+    run_to_the_end(calm, MOST_TURNS)
+    for fault in Fault:
+        changed = False
+        for turn in range(16):
+            for number in (1, 9):
+                one = world(wish(2, uid=Text.of("u"), run_id=Text.of("r"), budgets=Budgets(2, 2)),
+                            [*[Mishap()] * turn, Mishap(fault, number)])  # fmt: skip
+                run_to_the_end(one, MOST_TURNS)
+                changed = changed or one.steps != calm.steps or one.ending != calm.ending
+        assert changed or fault in (Fault.NONE, Fault.CRASH_AFTER), f"{fault} changes nothing at all"
+    assert CODES[0] == 0

@@ -1,0 +1,168 @@
+"""Killed at any point and asked again: one set of hosts, or none; never two, never half a one left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from provider_support import LocalWorld, asked, eventually, make_keys, on_host
+
+from orchestrator.providers.local import processes
+from orchestrator.providers.local.machines import is_up
+from orchestrator.providers.local.record import Phase, read_record, write_record
+from orchestrator.slices import SliceState
+
+CREATE_POINTS: dict[str, Callable[[LocalWorld], object]] = {
+    "folder made": lambda world: world.paths.path.exists(),
+    "record written": lambda world: world.paths.record.exists(),
+    "first key written": lambda world: world.host(0).host_key.exists(),
+    "last host written": lambda world: world.host(1).authorized_keys.exists(),
+    "first configuration": lambda world: world.host(0).config.exists(),
+    "last configuration": lambda world: world.host(1).config.exists(),
+    "first guard": lambda world: world.host(0).guard.exists(),
+    "last guard": lambda world: world.host(1).guard.exists(),
+    "first sshd listens": lambda world: world.host(0).sshd_pid.exists(),
+    "all listen": lambda world: is_up(world.host(0)) and is_up(world.host(1)),
+}
+
+
+def _one_set(world: LocalWorld) -> bool:
+    """Guard and keeper for each host, and one sshd: exactly."""
+    commands = world.processes().values()
+    listeners = sum("[listener]" in command for command in commands)
+    return listeners == 2 and len(commands) == 6
+
+
+def _kill(pid: int, *, with_children: bool) -> None:
+    children = processes.descendants(processes.snapshot(), [pid]) if with_children else []
+    os.kill(pid, signal.SIGKILL)
+    for child in children:
+        processes.send(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("launcher", ["launcher lives", "launcher killed"])
+@pytest.mark.parametrize("point", CREATE_POINTS.values(), ids=CREATE_POINTS.keys())
+def test_create_killed_at_a_point_is_completed_by_the_next(
+    world: LocalWorld, point: Callable[[LocalWorld], object], launcher: str
+) -> None:
+    creator = asked("create", world.state, world.spec, world.keys, world.folder).start()
+    reached = False
+    while not reached and creator.poll() is None:
+        reached = bool(point(world))
+    _kill(creator.pid, with_children=launcher == "launcher killed")
+    creator.communicate()
+    assert world.seen in (SliceState.CREATING, SliceState.READY)
+    hosts = world.up()
+    assert eventually(lambda: _one_set(world)), world.processes()
+    assert [on_host(host, "echo $ORCH_LOCAL_HOST").stdout.split(":")[1] for host in hosts] == ["0", "1"]
+    world.provider.end(world.spec.name)
+    assert eventually(lambda: world.processes() == {}), world.processes()
+    assert not world.paths.path.exists()
+
+
+@pytest.mark.parametrize("point", list(CREATE_POINTS.values())[::3], ids=list(CREATE_POINTS)[::3])
+def test_create_killed_at_a_point_can_be_ended(world: LocalWorld, point: Callable[[LocalWorld], object]) -> None:
+    creator = asked("create", world.state, world.spec, world.keys, world.folder).start()
+    while not point(world):
+        assert creator.poll() is None
+    _kill(creator.pid, with_children=False)
+    creator.communicate()
+    world.provider.end(world.spec.name)
+    assert world.seen is SliceState.ABSENT
+    assert eventually(lambda: world.processes() == {}), world.processes()
+
+
+def test_half_made_slice_whose_keys_were_lost_is_built_anew(world: LocalWorld) -> None:
+    old = _leave_half_made(world)
+    keys = make_keys(world.folder / "again", 2)
+    world.provider.create(world.spec, keys)
+    hosts = world.hosts()
+    assert [host.host_key for host in hosts] == list(keys.host_public)
+    assert on_host(hosts[0], "echo ok").stdout == "ok\n"
+    assert not set(old) & set(world.processes())
+    assert eventually(lambda: _one_set(world)), world.processes()
+
+
+def test_half_made_slice_says_that_it_needs_the_same_create_again(world: LocalWorld) -> None:
+    _leave_half_made(world)
+    view = world.provider.observe(world.spec.name)
+    assert view.state is SliceState.CREATING
+    assert "2 of 2 hosts are up" in view.reason
+    assert "the same create goes on" in view.reason
+
+
+def test_many_creates_at_once_make_one_set_of_hosts(world: LocalWorld) -> None:
+    creators = []
+    for number in range(4):
+        folder = world.folder / str(number)
+        folder.mkdir()
+        creators.append(asked("create", world.state, world.spec, world.keys, folder).start())
+    answers = [creator.communicate(timeout=60) for creator in creators]
+    assert [out.split() for out, _ in answers] == [["ready", "ready"]] * 4, answers
+    assert eventually(lambda: _one_set(world)), world.processes()
+
+
+@pytest.mark.parametrize("late", [0.0, 0.005, 0.01, 0.02, 0.03, 0.05])
+def test_end_killed_midway_is_finished_by_the_next(world: LocalWorld, late: float) -> None:
+    world.up()
+    ender = asked("end", world.state, world.spec, world.keys, world.folder).start()
+    while ender.poll() is None and _phase(world) is Phase.RUNNING:
+        pass
+    time.sleep(late)
+    _kill(ender.pid, with_children=True)
+    ender.communicate()
+    # ENDING would mean that somebody is at it: whoever waits for that would wait for ever.
+    assert world.seen in (SliceState.FAILED, SliceState.ABSENT, SliceState.CREATING)
+    world.provider.end(world.spec.name)
+    assert world.seen is SliceState.ABSENT
+    assert eventually(lambda: world.processes() == {}), world.processes()
+
+
+@pytest.mark.parametrize("late", [0.0, 0.005, 0.01, 0.02])
+def test_stop_killed_midway_still_stops_every_host(world: LocalWorld, late: float) -> None:
+    world.up()
+    stopper = asked("stop", world.state, world.spec, world.keys, world.folder).start()
+    while stopper.poll() is None and _phase(world) is Phase.RUNNING:
+        pass
+    time.sleep(late)
+    _kill(stopper.pid, with_children=True)
+    stopper.communicate()
+    world.provider.stop(world.spec.name)
+    assert world.seen is SliceState.STOPPED
+    assert world.processes() == {}
+    world.provider.start(world.spec.name)
+    assert on_host(world.hosts()[0], "echo ok").stdout == "ok\n"
+
+
+@pytest.mark.parametrize("late", [0.0, 0.03, 0.06, 0.1])
+def test_start_killed_midway_is_completed_by_the_next(world: LocalWorld, late: float) -> None:
+    world.up()
+    world.provider.stop(world.spec.name)
+    starter = asked("start", world.state, world.spec, world.keys, world.folder).start()
+    while starter.poll() is None and _phase(world) is Phase.STOPPED:
+        pass
+    time.sleep(late)
+    _kill(starter.pid, with_children=False)
+    starter.communicate()
+    assert world.seen in (SliceState.STARTING, SliceState.STOPPED, SliceState.READY)
+    world.provider.start(world.spec.name)
+    assert on_host(world.hosts()[1], "echo ok").stdout == "ok\n"
+    assert eventually(lambda: _one_set(world)), world.processes()
+
+
+def _leave_half_made(world: LocalWorld) -> dict[int, str]:
+    """What a create leaves that is killed just before its last step; its processes."""
+    world.up()
+    record = read_record(world.paths)
+    assert record is not None
+    write_record(world.paths, replace(record, phase=Phase.CREATING))
+    return world.processes()
+
+
+def _phase(world: LocalWorld) -> Phase | None:
+    record = read_record(world.paths)
+    return None if record is None else record.phase

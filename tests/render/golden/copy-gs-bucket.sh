@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Copies a bucket path to this host's own disk. Safe to run again: what is here already is not sent twice.
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
+set -euo pipefail
+
+orch_fail() { # what failed, and what to do next
+  printf 'copy: %s\n' "$1" >&2
+  if [ -n "${2:-}" ]; then printf '  next: %s\n' "$2" >&2; fi
+  exit 1
+}
+orch_source=gs://bucket
+orch_target=/data
+
+orch_folder() { # makes a folder, with the rights of root where ours do not do; never takes over one that exists
+  if mkdir -p -- "$1" 2>/dev/null; then
+    [ -w "$1" ] || orch_fail "the folder $1 is not ours to write in" 'choose a destination below ~'
+  elif ! sudo -n mkdir -p -- "$1" 2>/dev/null || ! sudo -n chown -- "$(id -u):$(id -g)" "$1"; then
+    orch_fail "cannot make the folder $1" 'choose a destination below ~'
+  fi
+}
+orch_parent() { # makes the folder that the file goes to
+  local parent
+  parent=$(dirname -- "$orch_target"; printf .)
+  orch_folder "${parent%??}"
+}
+
+if command -v gcloud >/dev/null; then
+  orch_is_file() { gcloud storage objects describe "$orch_source" >/dev/null 2>&1; }
+  orch_copy() { gcloud storage cp "$orch_source" "$orch_target"; }
+  orch_sync() { gcloud storage rsync --recursive "$orch_source" "$orch_target"; }
+elif command -v gsutil >/dev/null; then
+  orch_is_file() { gsutil -q stat "$orch_source" 2>/dev/null; }
+  orch_copy() { gsutil cp "$orch_source" "$orch_target"; }
+  orch_sync() { gsutil -m rsync -r "$orch_source" "$orch_target"; }
+else
+  orch_fail 'this host has neither gcloud nor gsutil' 'take an image that has one, or: sudo snap install google-cloud-cli --classic'
+fi
+orch_folder "$orch_target"
+orch_sync || orch_fail "$orch_source could not be copied" "gcloud storage ls $orch_source"
+[ -n "$(ls -A -- "$orch_target")" ] || orch_fail "there is nothing at $orch_source" "gcloud storage ls $orch_source"

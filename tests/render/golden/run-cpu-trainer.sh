@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Runs the program on one host. The same text on every host: what differs comes from the environment.
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
+set -euo pipefail
+
+orch_fail() { # what failed, and what to do next
+  printf 'run: %s\n' "$1" >&2
+  if [ -n "${2:-}" ]; then printf '  next: %s\n' "$2" >&2; fi
+  exit 1
+}
+for orch_name in HOME ORCH_RANK ORCH_NUM_HOSTS ORCH_COORDINATOR; do
+  [ -n "${!orch_name:-}" ] || orch_fail "$orch_name is not set" 'start it with orch, or export the variables of docs/environment.md'
+done
+[ -n "${ORCH_PYTHON:-}" ] || ORCH_PYTHON=$HOME/.orch/venv/bin/python
+export ORCH_PYTHON PYTHONPATH="$HOME/.orch/trainer${PYTHONPATH:+:$PYTHONPATH}"
+command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
+
+# A name that is set already, by `envs` or by the image, is left alone, here and below.
+orch_head=${ORCH_COORDINATOR%:*}
+orch_head=${orch_head#\[}
+orch_head=${orch_head%\]}
+export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH_COORDINATOR##*:}}"
+
+# Threads of one process: the cores of the machine, shared with the other hosts that are on it.
+if [ -z "${OMP_NUM_THREADS+set}" ]; then
+  orch_cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+  orch_cores=$((orch_cores / ${ORCH_LOCAL_RANKS_PER_MACHINE:-1}))
+  export OMP_NUM_THREADS="$((orch_cores > 0 ? orch_cores : 1))"
+fi
+
+export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
+cd -- "$HOME"
+set -- "$ORCH_PYTHON" -m trainer \
+  device=cpu \
+  model=tiny \
+  steps=120 \
+  'data=file:///data/my books'
+exec -- "$@"

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Runs the program on one host. The same text on every host: what differs comes from the environment.
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
+set -euo pipefail
+
+orch_fail() { # what failed, and what to do next
+  printf 'run: %s\n' "$1" >&2
+  if [ -n "${2:-}" ]; then printf '  next: %s\n' "$2" >&2; fi
+  exit 1
+}
+for orch_name in HOME ORCH_RANK ORCH_NUM_HOSTS ORCH_COORDINATOR; do
+  [ -n "${!orch_name:-}" ] || orch_fail "$orch_name is not set" 'start it with orch, or export the variables of docs/environment.md'
+done
+[ -n "${ORCH_PYTHON:-}" ] || ORCH_PYTHON=$HOME/.orch/venv/bin/python
+export ORCH_PYTHON PYTHONPATH="$HOME/.orch/trainer${PYTHONPATH:+:$PYTHONPATH}"
+command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
+
+# A name that is set already, by `envs` or by the image, is left alone, here and below.
+orch_head=${ORCH_COORDINATOR%:*}
+orch_head=${orch_head#\[}
+orch_head=${orch_head%\]}
+export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH_COORDINATOR##*:}}"
+
+# NCCL over EFA: aws-ofi-nccl doc/efa-env-var.md (August 2026). Its plugin sets the rest by instance type; NCCL_IB_HCA and
+# NCCL_NET_GDR_LEVEL do nothing there. Huge pages are off because data loaders that fork would run out of memory.
+export FI_EFA_USE_HUGE_PAGE="${FI_EFA_USE_HUGE_PAGE-0}" NCCL_DEBUG="${NCCL_DEBUG-WARN}"
+case $orch_head in
+  127.* | ::1 | localhost) ;; # hosts that are one machine meet on its loopback interface
+  *) export NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME-^docker,lo,veth}" ;;
+esac
+
+if [ -z "${ORCH_RANKS_PER_HOST:-}" ]; then
+  ORCH_RANKS_PER_HOST=${ORCH_CHIPS_PER_HOST:-0}
+  [ "$ORCH_RANKS_PER_HOST" -gt 0 ] || ORCH_RANKS_PER_HOST=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') \
+    || orch_fail 'this host shows no GPU' 'look at: nvidia-smi'
+fi
+
+export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
+cd -- "$HOME"
+set -- "$ORCH_PYTHON" -m trainer \
+  device=cuda \
+  model=tiny \
+  steps=120 \
+  'data=file:///data/my books'
+# One process per device, with the variables that torchrun sets. Not torchrun itself: when it is stopped it kills its workers
+# after 30 s and ends with status 1 (torch 2.13, seen November 2026), and 75, "saved, run me again", would be lost.
+orch_count=$ORCH_RANKS_PER_HOST
+export ORCH_RANKS_PER_HOST TORCHELASTIC_RUN_ID="${ORCH_RUN_ID:-orch}"
+export GROUP_RANK="$ORCH_RANK" LOCAL_WORLD_SIZE="$orch_count" WORLD_SIZE="$((ORCH_NUM_HOSTS * orch_count))"
+trap ':' HUP INT TERM # a stop goes to every process of the job: wait for them, do not send it twice
+orch_pids=()
+for ((orch_at = 0; orch_at < orch_count; orch_at++)); do
+  RANK=$((ORCH_RANK * orch_count + orch_at)) LOCAL_RANK=$orch_at "$@" &
+  orch_pids[orch_at]=$!
+done
+orch_failed=0  # status of the first process that failed
+orch_stopped=0 # 75 or 143 of one that was stopped
+orch_end=0     # when the others are ended, on the clock of SECONDS
+orch_left=$orch_count
+while [ "$orch_left" -gt 0 ]; do
+  sleep 0.5 || true
+  for ((orch_at = 0; orch_at < orch_count; orch_at++)); do
+    orch_pid=${orch_pids[orch_at]}
+    if [ -z "$orch_pid" ] || kill -0 "$orch_pid" 2>/dev/null; then continue; fi
+    orch_status=0
+    wait "$orch_pid" || orch_status=$?
+    orch_pids[orch_at]=''
+    orch_left=$((orch_left - 1))
+    case $orch_status in
+      0) ;;
+      75) orch_stopped=75 ;;
+      143) [ "$orch_stopped" -ne 0 ] || orch_stopped=143 ;;
+      *)
+        printf 'run: the process of device %d ended with status %d\n' "$orch_at" "$orch_status" >&2
+        if [ "$orch_failed" -eq 0 ]; then orch_failed=$orch_status orch_end=$((SECONDS + 10)); fi
+        ;;
+    esac
+  done
+  if [ "$orch_failed" -ne 0 ] && [ "$SECONDS" -ge "$orch_end" ]; then
+    orch_signal=TERM
+    [ "$SECONDS" -lt "$((orch_end + 10))" ] || orch_signal=KILL
+    for orch_pid in "${orch_pids[@]}"; do
+      [ -z "$orch_pid" ] || kill "-$orch_signal" "$orch_pid" 2>/dev/null || true
+    done
+  fi
+done
+[ "$orch_failed" -eq 0 ] || exit "$orch_failed"
+exit "$orch_stopped"

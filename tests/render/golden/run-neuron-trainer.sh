@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# Runs the program on one host. The same text on every host: what differs comes from the environment.
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
+set -euo pipefail
+
+orch_fail() { # what failed, and what to do next
+  printf 'run: %s\n' "$1" >&2
+  if [ -n "${2:-}" ]; then printf '  next: %s\n' "$2" >&2; fi
+  exit 1
+}
+for orch_name in HOME ORCH_RANK ORCH_NUM_HOSTS ORCH_COORDINATOR; do
+  [ -n "${!orch_name:-}" ] || orch_fail "$orch_name is not set" 'start it with orch, or export the variables of docs/environment.md'
+done
+# Python: the environment that AWS put into the image, unless ORCH_PYTHON names another. Neuron 2.33 and later have
+# /opt/aws_neuronx_venv_torch_neuronx_* (Trn2, Trn3), up to 2.31 it was /opt/aws_neuronx_venv_pytorch_* (also Trn1).
+# Source: AWS Neuron documentation 2.33.0, "Update PyTorch on a Deep Learning AMI" (October 2026).
+for orch_name in 'torch_neuronx_*' 'pytorch_[0-9]_[0-9]' 'pytorch_[0-9]_[0-9][0-9]'; do
+  [ -z "${ORCH_PYTHON:-}" ] || break
+  ORCH_PYTHON=$(compgen -G "/opt/aws_neuronx_venv_$orch_name/bin/python" | sort -V | tail -n 1) || true
+done
+[ -n "$ORCH_PYTHON" ] || orch_fail 'this image has no PyTorch for Neuron' \
+  'trn1: an image of Neuron SDK 2.28; trn2: one of 2.33 or later; or set ORCH_PYTHON in envs'
+export ORCH_PYTHON PYTHONPATH="$HOME/.orch/trainer:$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
+command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
+
+# A name that is set already, by `envs` or by the image, is left alone, here and below.
+orch_head=${ORCH_COORDINATOR%:*}
+orch_head=${orch_head#\[}
+orch_head=${orch_head%\]}
+export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH_COORDINATOR##*:}}"
+
+# Cores that the frameworks see: 2 a chip on Trainium, 8 a chip on Trainium2, of which 2 make one by default.
+# Sources: AWS Neuron documentation, "Logical NeuronCore configuration" and the distributed guides (SDK 2.28 to 2.32, 2026).
+if [ -z "${ORCH_RANKS_PER_HOST:-}" ]; then
+  orch_chips=${ORCH_CHIPS_PER_HOST:-0}
+  case $(printf '%s' "${ORCH_ACCELERATOR:-}" | tr '[:upper:]' '[:lower:]') in
+    trn2* | trainium2*) ORCH_RANKS_PER_HOST=$((orch_chips * 8 / ${NEURON_LOGICAL_NC_CONFIG:-2})) ;;
+    trn1* | trainium | trainium:* | trainium1*) ORCH_RANKS_PER_HOST=$((orch_chips * 2)) ;;
+    *) ORCH_RANKS_PER_HOST=0 ;;
+  esac
+fi
+[ "$ORCH_RANKS_PER_HOST" -gt 0 ] \
+  || orch_fail "how many cores has ${ORCH_ACCELERATOR:-this accelerator}?" 'set ORCH_RANKS_PER_HOST in envs'
+export ORCH_RANKS_PER_HOST
+
+# The runtime meets on a port of its own, beside that of the program.
+export NEURON_RT_ROOT_COMM_ID="${NEURON_RT_ROOT_COMM_ID-$orch_head:$((${ORCH_COORDINATOR##*:} + 100))}"
+if [ "$ORCH_NUM_HOSTS" -gt 1 ]; then
+  # Required by Neuron's multi-node guide, unlike with NCCL. Fork safety: only for kernels before 5.15.
+  export FI_PROVIDER="${FI_PROVIDER-efa}" FI_EFA_USE_DEVICE_RDMA="${FI_EFA_USE_DEVICE_RDMA-1}"
+  if [ "$(printf '%s\n' 5.15 "$(uname -r)" | sort -V | head -n 1)" != 5.15 ]; then
+    export FI_EFA_FORK_SAFE="${FI_EFA_FORK_SAFE-1}"
+  fi
+fi
+# Compiling takes minutes: kept in the run's bucket where Neuron can, so that no attempt does it twice.
+orch_cache=$HOME/.orch/cache/neuron
+case ${ORCH_CHECKPOINT_URI:-} in s3://*/checkpoints) orch_cache=${ORCH_CHECKPOINT_URI%/checkpoints}/neuron-cache ;; esac
+export NEURON_COMPILE_CACHE_URL="${NEURON_COMPILE_CACHE_URL-$orch_cache}" MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX-64}"
+ulimit -S -n 65536 2>/dev/null || true # many cores open many files; where it may not be raised, it stays
+
+# An old process keeps its cores reserved (aws-neuron-samples issue 44).
+# A process that outlived its job can still hold the chips. TERM first and with patience: after a KILL at once libtpu has
+# not reset the chip, and the next start nearly always fails (vllm-project/tpu-inference PR 2629).
+orch_dev=${ORCH_DEV_DIR:-/dev}
+orch_root() { # with the rights of root where we may have them, else with our own
+  if [ "$(id -u)" -ne 0 ] && sudo -n true 2>/dev/null; then sudo -n "$@"; else "$@"; fi
+}
+orch_holders() { # ids of the processes that have a file open which matches one of the patterns
+  local pattern
+  for pattern in "$@"; do
+    orch_root find /proc/[0-9]*/fd -lname "$orch_dev/$pattern" 2>/dev/null || true
+  done | sed -n 's|^/proc/\([0-9]*\)/.*|\1|p' | sort -un
+}
+orch_owner_lives() { # true when a process belongs to a job of ours whose lock is still held
+  local job
+  job=$(orch_root cat "/proc/$1/environ" 2>/dev/null | tr '\0' '\n' | sed -n 's/^ORCH_JOB=//p' | tail -n 1) || true
+  [ -n "$job" ] && [ -e "$HOME/.orch/jobs/$job/alive" ] && ! flock -n "$HOME/.orch/jobs/$job/alive" true
+}
+orch_sort_holders() { # into orch_stale, and orch_busy: those of a job that still runs, which stay
+  local pid
+  orch_stale='' orch_busy=''
+  for pid in $(orch_holders "$@"); do
+    if orch_owner_lives "$pid"; then orch_busy+=" $pid"; else orch_stale+=" $pid"; fi
+  done
+}
+orch_clear() { # ends stale holders: TERM, up to 10 s, KILL, up to 10 s
+  local pid signal tries
+  orch_sort_holders "$@"
+  for signal in TERM KILL; do
+    [ -n "$orch_stale" ] || break
+    printf 'SIG%s to processes that still hold the accelerator:%s\n' "$signal" "$orch_stale"
+    for pid in $orch_stale; do orch_root kill "-$signal" "$pid" 2>/dev/null || true; done
+    for ((tries = 0; tries < 50; tries++)); do
+      sleep 0.2
+      orch_sort_holders "$@"
+      [ -n "$orch_stale" ] || break
+    done
+  done
+  [ -z "$orch_stale" ] || orch_fail "processes that hold the accelerator do not end:$orch_stale" "sudo kill -KILL$orch_stale"
+  [ -z "$orch_busy" ] || printf 'the accelerator is in use by another job:%s\n' "$orch_busy" >&2
+}
+if compgen -G "$orch_dev/neuron[0-9]*" >/dev/null; then orch_clear 'neuron[0-9]*'; fi
+
+export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
+cd -- "$HOME"
+set -- "$ORCH_PYTHON" -m trainer \
+  device=neuron \
+  model=tiny \
+  steps=120 \
+  'data=file:///data/my books'
+# One process per device, with the variables that torchrun sets. Not torchrun itself: when it is stopped it kills its workers
+# after 30 s and ends with status 1 (torch 2.13, seen November 2026), and 75, "saved, run me again", would be lost.
+orch_count=$ORCH_RANKS_PER_HOST
+export ORCH_RANKS_PER_HOST TORCHELASTIC_RUN_ID="${ORCH_RUN_ID:-orch}"
+export GROUP_RANK="$ORCH_RANK" LOCAL_WORLD_SIZE="$orch_count" WORLD_SIZE="$((ORCH_NUM_HOSTS * orch_count))"
+trap ':' HUP INT TERM # a stop goes to every process of the job: wait for them, do not send it twice
+orch_pids=()
+for ((orch_at = 0; orch_at < orch_count; orch_at++)); do
+  RANK=$((ORCH_RANK * orch_count + orch_at)) LOCAL_RANK=$orch_at "$@" &
+  orch_pids[orch_at]=$!
+done
+orch_failed=0  # status of the first process that failed
+orch_stopped=0 # 75 or 143 of one that was stopped
+orch_end=0     # when the others are ended, on the clock of SECONDS
+orch_left=$orch_count
+while [ "$orch_left" -gt 0 ]; do
+  sleep 0.5 || true
+  for ((orch_at = 0; orch_at < orch_count; orch_at++)); do
+    orch_pid=${orch_pids[orch_at]}
+    if [ -z "$orch_pid" ] || kill -0 "$orch_pid" 2>/dev/null; then continue; fi
+    orch_status=0
+    wait "$orch_pid" || orch_status=$?
+    orch_pids[orch_at]=''
+    orch_left=$((orch_left - 1))
+    case $orch_status in
+      0) ;;
+      75) orch_stopped=75 ;;
+      143) [ "$orch_stopped" -ne 0 ] || orch_stopped=143 ;;
+      *)
+        printf 'run: the process of device %d ended with status %d\n' "$orch_at" "$orch_status" >&2
+        if [ "$orch_failed" -eq 0 ]; then orch_failed=$orch_status orch_end=$((SECONDS + 10)); fi
+        ;;
+    esac
+  done
+  if [ "$orch_failed" -ne 0 ] && [ "$SECONDS" -ge "$orch_end" ]; then
+    orch_signal=TERM
+    [ "$SECONDS" -lt "$((orch_end + 10))" ] || orch_signal=KILL
+    for orch_pid in "${orch_pids[@]}"; do
+      [ -z "$orch_pid" ] || kill "-$orch_signal" "$orch_pid" 2>/dev/null || true
+    done
+  fi
+done
+[ "$orch_failed" -eq 0 ] || exit "$orch_failed"
+exit "$orch_stopped"

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Sets one host up. The same text on every host: what differs comes from the environment. Safe to run again.
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
+set -euo pipefail
+orch_umask=$(umask)
+umask 077
+
+orch_fail() { # what failed, and what to do next
+  printf 'setup: %s\n' "$1" >&2
+  if [ -n "${2:-}" ]; then printf '  next: %s\n' "$2" >&2; fi
+  exit 1
+}
+
+orch_wait_turn() { # many hosts are not let loose on the package index in one second: 0 to 20 s, by rank
+  if [ "${ORCH_NUM_HOSTS:-1}" -gt 8 ]; then sleep "$((${ORCH_RANK:-0} * 13 % 21))"; fi
+}
+# Python: an environment of our own, unless ORCH_PYTHON names an interpreter.
+if [ -z "${ORCH_PYTHON:-}" ]; then
+  orch_packages=( 'jax[tpu]' )
+  orch_venv=$HOME/.orch/venv
+  ORCH_PYTHON=$orch_venv/bin/python
+
+  orch_find_python() { # prints the first interpreter of a version that all our packages have wheels for
+    local candidate
+    for candidate in python3 python3.12 python3.11 python3.13; do
+      if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+        printf '%s\n' "$candidate"
+        return 0
+      fi
+    done
+    return 1
+  }
+
+  orch_make_venv() {
+    local base version
+    base=$(orch_find_python) \
+      || orch_fail 'no Python 3.11, 3.12 or 3.13 here' \
+        'sudo apt-get install python3.11 python3.11-venv, or set ORCH_PYTHON in envs to an interpreter'
+    version=$("$base" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+    "$base" -c 'import ensurepip, venv' 2>/dev/null \
+      || orch_fail "$version has no ensurepip: it cannot make an environment" "sudo apt-get install $version-venv"
+    mkdir -p -- "$HOME/.orch"
+    "$base" -m venv --clear "$orch_venv" || orch_fail "$base could not make an environment in $orch_venv"
+  }
+
+  if ! "$ORCH_PYTHON" -c '' 2>/dev/null \
+    || [ "$(cat -- "$orch_venv/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "${orch_packages[@]}")" ]; then
+    printf 'setup: installing %s\n' "${orch_packages[*]}"
+    orch_wait_turn
+    "$ORCH_PYTHON" -c '' 2>/dev/null || orch_make_venv
+    "$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet \
+      -- "${orch_packages[@]}" \
+      || orch_fail 'the packages could not be installed' 'read the lines above; PIP_INDEX_URL in envs names another index'
+    printf '%s\n' "${orch_packages[@]}" >"$orch_venv/.orch-packages"
+  fi
+fi
+export ORCH_PYTHON
+
+umask "$orch_umask"
+# From here on it is an ordinary bash script: our names and options are gone, the last command's status counts.
+export PATH="$HOME/.orch/venv/bin:$PATH"
+case ":$PATH:" in *":$HOME/.local/bin:"*) ;; *) export PATH="$HOME/.local/bin:$PATH" ;; esac
+export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
+cd -- "$HOME"/orch_workdir || orch_fail 'the working directory is not here' 'orch launch again: it is copied before this'
+set +euo pipefail
+for orch_conda in "$HOME/miniconda3" "$HOME/miniforge3" "$HOME/anaconda3" /opt/conda; do
+  # shellcheck disable=SC1091 # the file is conda's own, on the host
+  if [ -r "$orch_conda/etc/profile.d/conda.sh" ]; then . "$orch_conda/etc/profile.d/conda.sh"; fi
+done
+unset -f orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_apt orch_find_python orch_make_venv
+unset -v "${!orch_@}"
+# ---- setup of the task ----
+pip install -r requirements.txt
+

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Sets one host up. The same text on every host: what differs comes from the environment. Safe to run again.
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
+set -euo pipefail
+orch_umask=$(umask)
+umask 077
+
+orch_fail() { # what failed, and what to do next
+  printf 'setup: %s\n' "$1" >&2
+  if [ -n "${2:-}" ]; then printf '  next: %s\n' "$2" >&2; fi
+  exit 1
+}
+
+# Python: the environment that AWS put into the image, unless ORCH_PYTHON names another. Neuron 2.33 and later have
+# /opt/aws_neuronx_venv_torch_neuronx_* (Trn2, Trn3), up to 2.31 it was /opt/aws_neuronx_venv_pytorch_* (also Trn1).
+# Source: AWS Neuron documentation 2.33.0, "Update PyTorch on a Deep Learning AMI" (October 2026).
+for orch_name in 'torch_neuronx_*' 'pytorch_[0-9]_[0-9]' 'pytorch_[0-9]_[0-9][0-9]'; do
+  [ -z "${ORCH_PYTHON:-}" ] || break
+  ORCH_PYTHON=$(compgen -G "/opt/aws_neuronx_venv_$orch_name/bin/python" | sort -V | tail -n 1) || true
+done
+[ -n "$ORCH_PYTHON" ] || orch_fail 'this image has no PyTorch for Neuron' \
+  'trn1: an image of Neuron SDK 2.28; trn2: one of 2.33 or later; or set ORCH_PYTHON in envs'
+export ORCH_PYTHON
+
+orch_wait_turn() { # many hosts are not let loose on the package index in one second: 0 to 20 s, by rank
+  if [ "${ORCH_NUM_HOSTS:-1}" -gt 8 ]; then sleep "$((${ORCH_RANK:-0} * 13 % 21))"; fi
+}
+# Beside the image's own environment, which stays as it is. Only names that are real on the public index:
+# the Neuron packages there are empty placeholders (seen November 2026) and must come with the image.
+orch_packages=( safetensors obstore )
+orch_site=$HOME/.orch/site
+if [ "$(cat -- "$orch_site/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "$ORCH_PYTHON" "${orch_packages[@]}")" ]; then
+  printf 'setup: installing %s\n' "${orch_packages[*]}"
+  orch_wait_turn
+  rm -rf -- "$orch_site"
+  "$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet \
+    --target "$orch_site" -- "${orch_packages[@]}" \
+    || orch_fail 'the packages could not be installed' 'read the lines above; PIP_INDEX_URL in envs names another index'
+  printf '%s\n' "$ORCH_PYTHON" "${orch_packages[@]}" >"$orch_site/.orch-packages"
+fi
+
+# The bundled trainer was copied to ~/.orch/trainer. Does it work here, on this device?
+orch_path="$HOME/.orch/trainer:$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
+[ -f "$HOME/.orch/trainer/trainer/__main__.py" ] || orch_fail 'the trainer is missing in ~/.orch/trainer' 'orch launch again: it is copied before setup'
+orch_missing=$(PYTHONPATH=$orch_path "$ORCH_PYTHON" -c '
+import importlib.util, sys
+print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
+' torch numpy safetensors obstore) || orch_fail "$ORCH_PYTHON does not run"
+[ -z "$orch_missing" ] || orch_fail "$ORCH_PYTHON lacks: $orch_missing" "$ORCH_PYTHON -m pip install $orch_missing"
+PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer check device=neuron

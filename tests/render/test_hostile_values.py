@@ -1,0 +1,148 @@
+"""Hostile strings through every value of every template: the script runs, the value arrives, nothing else happens."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from render_support import FAKE_PYTHON, RECORDER, hostile, program, recorded, run_script, script_env
+
+from orchestrator.render.mounts import MountInputs, render_copy_mount
+from orchestrator.render.packages import Backend
+from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
+
+BACKENDS: tuple[Backend, ...] = ("cpu", "cuda", "xla", "neuron", "jax")
+TRAINED: tuple[Backend, ...] = ("cpu", "cuda", "xla", "neuron")
+examples = settings(max_examples=40, deadline=None)
+
+
+@contextmanager
+def host() -> Iterator[Path]:
+    """A home folder of a host; on leaving, the canary must not be there."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        yield folder / "home"
+        assert not (folder / "canary").exists(), "a value was run as a command"
+
+
+def env(home: Path, **more: str) -> dict[str, str]:
+    return {**script_env(home.parent), "ORCH_RANKS_PER_HOST": "1", **more}
+
+
+@examples
+@given(st.sampled_from(TRAINED), hostile(), st.lists(st.tuples(hostile(slash=True), hostile(slash=True)), max_size=3), hostile())
+def test_run_of_the_trainer(backend: Backend, python: str, args: list[tuple[str, str]], workdir: str) -> None:
+    with host() as home:
+        interpreter = program(home.parent / python / "python", RECORDER + 'printf "%s" "$PWD" >"$RECORD.pwd"\n')
+        (home / workdir).mkdir(parents=True)
+        text = render_run(RunInputs(backend, trainer_args=tuple(args), python=str(interpreter), workdir=workdir))
+        done = run_script(text, home, env(home))
+        assert (done.returncode, done.stderr) == (0, "")
+        words = [f"{key}={value}" for key, value in args]
+        assert recorded(home.parent / "record") == ["-m", "trainer", f"device={backend}", *words]
+        assert (home.parent / "record.pwd").read_text(newline="") == str(home / workdir)
+
+
+@examples
+@given(st.sampled_from(BACKENDS), hostile())
+def test_run_of_a_program(backend: Backend, workdir: str) -> None:
+    with host() as home:
+        (home / workdir).mkdir(parents=True)
+        text = render_run(RunInputs(backend, user_run='printf "%s\\0" "$PWD" >"$RECORD"', workdir=workdir))
+        done = run_script(text, home, env(home))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert recorded(home.parent / "record") == [str(home / workdir)]
+
+
+@examples
+@given(st.sampled_from(BACKENDS), st.lists(hostile(slash=True), min_size=1, max_size=3), hostile())
+def test_setup_with_packages(backend: Backend, packages: list[str], workdir: str) -> None:
+    with host() as home:
+        python = program(home.parent / "bin" / "python3", FAKE_PYTHON)
+        (home / workdir).mkdir(parents=True)
+        inputs = SetupInputs(
+            backend,
+            user_setup='printf "%s\\0" "$PWD" >>"$RECORD"',
+            packages=tuple(packages),
+            workdir=workdir,
+        )
+        more = {"ORCH_PYTHON": str(python)} if backend == "neuron" else {}
+        (home / ".orch" / "site").mkdir(parents=True)
+        text = (render_setup(inputs) or "").replace('rm -rf -- "$orch_site"', "")  # the false pip makes no folder
+        done = run_script(text, home, env(home, **more), path=str(python.parent))
+        assert (done.returncode, done.stderr) == (0, "")
+        got = recorded(home.parent / "record")
+        assert got[:3] == ["-m", "pip", "install"]
+        assert got[got.index("--") + 1 :] == [*packages, str(home / workdir)]
+
+
+@examples
+@given(st.sampled_from(TRAINED), hostile())
+def test_setup_with_an_interpreter(backend: Backend, python: str) -> None:
+    with host() as home:
+        interpreter = program(home.parent / python / "python", RECORDER.replace("#!/bin/sh\n", '#!/bin/sh\n[ "$1" != -c ] || exit 0\n'))
+        program(home / ".orch/trainer/trainer/__main__.py", "")
+        (home / ".orch" / "site").mkdir(parents=True)
+        inputs = SetupInputs(backend, bundled_trainer=True, python=str(interpreter))
+        text = (render_setup(inputs) or "").replace('rm -rf -- "$orch_site"', "")
+        done = run_script(text, home, env(home))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert recorded(home.parent / "record")[-4:] == ["-m", "trainer", "check", f"device={backend}"]
+
+
+@examples
+@given(hostile(), hostile(), st.sampled_from(["", "~/"]))
+def test_copy_from_a_file_bucket(source: str, destination: str, home_mark: str) -> None:
+    with host() as home:
+        (home.parent / source).mkdir()
+        (home.parent / source / "a b").write_text("content")
+        text = render_copy_mount(MountInputs(f"file://{home.parent / source}", f"{home_mark}{destination}"))
+        done = run_script(text, home, env(home))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (home / destination / "a b").read_text() == "content"
+
+
+@examples
+@given(hostile(slash=True), hostile(), st.booleans())
+def test_copy_from_s3(key: str, destination: str, is_object: bool) -> None:
+    with host() as home:
+        # The recorder stands for `aws`; head-object answers yes or no.
+        head = '[ "$2" != head-object ] || exit 1\n' if not is_object else ""
+        program(home.parent / "bin" / "aws", RECORDER + head + '[ "$2" != sync ] || touch "$HOME/$TARGET/x"\n')
+        text = render_copy_mount(MountInputs(f"s3://bucket/{key}", f"~/{destination}"))
+        done = run_script(text, home, env(home, TARGET=destination), path=str(home.parent / "bin"))
+        assert (done.returncode, done.stderr) == (0, "")
+        got = recorded(home.parent / "record")
+        assert got[-2:] == [f"s3://bucket/{key}", str(home / destination)]
+        if not key.endswith("/"):
+            assert got[:6] == ["s3api", "head-object", "--bucket", "bucket", "--key", key]
+
+
+@examples
+@given(hostile(slash=True).filter(lambda key: not set(key) & set("*?[")), hostile(), st.sampled_from(["gcloud", "gsutil"]))
+def test_copy_from_google(key: str, destination: str, tool: str) -> None:
+    with host() as home:
+        program(home.parent / "bin" / tool, RECORDER)
+        for name in ("bash", "mkdir", "dirname", "ls", "id"):
+            (home.parent / "bin" / name).symlink_to(f"/usr/bin/{name}")
+        (home.parent / "bin" / "sh").symlink_to("/bin/sh")
+        text = render_copy_mount(MountInputs(f"gs://bucket/{key}", f"~/{destination}"))
+        (home / destination).mkdir(parents=True)
+        (home / destination / "x").touch()
+        done = run_script(text, home, env(home, PATH=str(home.parent / "bin")))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert recorded(home.parent / "record")[-2:] == [f"gs://bucket/{key}", str(home / destination)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_program_of_the_user_is_run_as_it_stands(backend: Backend, tmp_path: Path) -> None:
+    program_text = "printf '%s' \"it's $((6 * 7)) \\\"x\\\" {{ 7 }} {% raw %}\" \\\n  | cat\ncat <<'EOF'\n`no` $(no)\nEOF\n# end"
+    text = render_run(RunInputs(backend, user_run=program_text))
+    done = run_script(text, tmp_path / "home", env(tmp_path / "home"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == 'it\'s 42 "x" {{ 7 }} {% raw %}`no` $(no)\n'

@@ -1,0 +1,134 @@
+"""No value gets into a script unquoted: checked in every template, and again when one is filled."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jinja2 import Environment, UndefinedError, nodes
+from render_support import TEMPLATES, hostile
+
+from orchestrator.errors import UserError
+from orchestrator.render import templates
+from orchestrator.render.quoting import code, q
+
+USER_PROGRAMS = {"user_setup", "user_run"}
+
+# Each of these is driven with hostile strings by a test in test_hostile_values.py; the last two only ever hold words
+# from a fixed list.
+QUOTED = {"python", "package", "workdir", "word", "source", "destination", "path", "bucket", "key", "module", "device"}
+
+
+def unsafe(source: str) -> Iterator[str]:
+    """What a template puts out in a way that is not allowed."""
+    tree = Environment().parse(source)
+    for output in tree.find_all(nodes.Output):
+        for node in output.nodes:
+            if isinstance(node, nodes.TemplateData):
+                continue
+            known = isinstance(node, nodes.Filter) and isinstance(node.node, nodes.Name)
+            if not known or node.name not in ("q", "code") or (node.name == "code" and node.node.name not in USER_PROGRAMS):
+                yield f"line {node.lineno}: {node}"
+    for kind in (nodes.FilterBlock, nodes.CallBlock, nodes.Macro, nodes.AssignBlock, nodes.Import, nodes.FromImport):
+        yield from (f"line {node.lineno}: {kind.__name__}" for node in tree.find_all(kind))
+    for include in (*tree.find_all(nodes.Include), *tree.find_all(nodes.Extends)):
+        if not isinstance(include.template, nodes.Const):
+            yield f"line {include.lineno}: a template by a name that is not constant"
+
+
+def template_files() -> list[Path]:
+    return sorted(path for part in ("setup", "run", "mount") for path in (TEMPLATES / part).glob("*.j2"))
+
+
+@pytest.mark.parametrize("path", template_files(), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_template_puts_out_quoted_values_only(path: Path) -> None:
+    assert list(unsafe(path.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ name }}",
+        "{{ name | code }}",
+        "{{ name | upper }}",
+        "{{ name | q | upper }}",
+        "{{ 'a' ~ name }}",
+        "{% if a %}{{ name }}{% endif %}",
+        "{% filter upper %}x{% endfilter %}",
+        "{% macro m() %}x{% endmacro %}",
+        "{% include name %}",
+        "{% block b %}{{ super() }}{% endblock %}",
+    ],
+)
+def test_guard_sees_what_is_not_quoted(source: str) -> None:
+    assert list(unsafe(source)) != []
+
+
+def test_every_quoted_value_is_known_to_the_hostile_tests() -> None:
+    found = {
+        node.node.name
+        for path in template_files()
+        for node in Environment().parse(path.read_text()).find_all(nodes.Filter)
+        if node.name == "q" and isinstance(node.node, nodes.Name)
+    }
+    assert found == QUOTED
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of templates of the test's own."""
+    monkeypatch.setattr(templates, "folder", lambda: tmp_path)
+    templates._environment.cache_clear()
+    yield tmp_path
+    templates._environment.cache_clear()
+
+
+def test_filling_refuses_a_value_without_quotes(scratch: Path) -> None:
+    (scratch / "bad.j2").write_text("echo {{ name }}\n")
+    with pytest.raises(TypeError, match="without `| q`"):
+        templates.fill("bad.j2", name="x")
+
+
+def test_filling_refuses_a_name_that_is_not_given(scratch: Path) -> None:
+    (scratch / "bad.j2").write_text("echo {{ name | q }}{% if other %}x{% endif %}\n")
+    with pytest.raises(UndefinedError, match="other"):
+        templates.fill("bad.j2", name="x")
+    (scratch / "worse.j2").write_text("echo {{ name }}\n")
+    with pytest.raises(UndefinedError, match="name"):
+        templates.fill("worse.j2")
+
+
+def test_only_our_two_filters_exist() -> None:
+    assert set(templates._environment().filters) == {"q", "code"}
+
+
+@given(hostile(slash=True))
+def test_quoted_value_is_one_word_for_a_shell(value: str) -> None:
+    assert shlex.split(q(value)) == [value]
+
+
+@given(st.lists(hostile(slash=True), min_size=1, max_size=20))
+def test_bash_gets_the_very_bytes(values: list[str]) -> None:
+    script = "printf '%s\\0' " + " ".join(q(value) for value in values)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
+    assert done.stdout.decode().split("\0")[:-1] == values
+
+
+@pytest.mark.parametrize("make", [q, code])
+@pytest.mark.parametrize("bad", ["a\0b", "\ud800"])
+def test_what_no_script_can_hold_is_refused_with_a_next_step(make: object, bad: str) -> None:
+    assert callable(make)
+    with pytest.raises(UserError) as caught:
+        make(bad)
+    assert caught.value.next_step
+
+
+@pytest.mark.parametrize("value", [None, True, 1.5, b"x", ["x"], q("x")])
+def test_other_types_are_not_quoted_by_accident(value: object) -> None:
+    with pytest.raises(TypeError):
+        q(value)

@@ -1,0 +1,182 @@
+"""The durable memory keeps what it promised: one intent per generation, one living cluster per name, fenced writes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import ConflictError, OrchError
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.observed import Ended, IntentState, Outcome
+from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Owned, Reservation, Spot
+from orchestrator.store.leases import Holder, Lease
+from orchestrator.store.read import Reader
+from orchestrator.store.records import candidate_from_json, candidate_to_json
+from orchestrator.store.store import NewJob, Store
+
+LOCAL = Candidate("local", "cpu", 4, 0, OnDemand(), details=(("shape", "4"),))
+JOB = NewJob("launch", "run-1", "digest", "{}", "file:///b", None, "keep")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "orch.db"
+
+
+def taken(store: Store, name: str = "cluster:c") -> Lease:
+    lease = store.acquire(name, "test")
+    assert isinstance(lease, Lease)
+    return lease
+
+
+def test_what_is_written_is_read_back_by_the_light_reader(database: Path) -> None:
+    with Store(database) as store:
+        cluster = store.open_cluster("c", "local:4")
+        lease = taken(store)
+        store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
+        store.move_intent(lease, cluster, "c-1", IntentState.ENDING, EndCause.PREEMPTED, "taken back")
+        job = store.open_job(cluster, JOB)
+        store.start_attempt(cluster, job.id)
+        store.next_attempt(cluster, job.id, Ended(1, EndCause.PREEMPTED, "taken back", 1), 2)
+        store.conclude(cluster, job.id, Outcome(3, "program-failed", "it failed", "why", "next"))
+        written = (store.intents(cluster), store.jobs(cluster), store.ended(cluster, job.id))
+    with Reader(database) as reader:
+        (seen,) = reader.clusters()
+        assert (reader.intents(seen), reader.jobs(seen), reader.ended(seen, 1)) == written
+        assert reader.find_run("run-1") == ("c", written[1][0])
+        assert reader.last_run_of("c") == written[1][0]
+        assert [event.kind for event in reader.events("c")] == [
+            "cluster", "intent", "intent", "job", "job", "attempt", "job",
+        ]  # fmt: skip
+        assert reader.lease_holder("cluster:c").startswith("process ")
+
+
+def test_a_store_that_is_not_there_reads_as_empty(tmp_path: Path) -> None:
+    with Reader(tmp_path / "none.db") as reader:
+        assert reader.clusters() == ()
+        assert reader.events(None) == ()
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_file_that_is_no_store_is_refused_in_plain_words(tmp_path: Path) -> None:
+    broken = tmp_path / "orch.db"
+    broken.write_text("this is not a database, not at all, but it is long enough to look like a file")
+    with pytest.raises(OrchError, match="cannot be used"):
+        Store(broken)
+    with Reader(broken) as reader, pytest.raises(OrchError, match="cannot be read"):
+        reader.clusters()
+
+
+def test_an_intent_written_twice_is_one_intent(database: Path) -> None:
+    with Store(database) as store:
+        cluster = store.open_cluster("c", "")
+        lease = taken(store)
+        store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
+        store.move_intent(lease, cluster, "c-1", IntentState.ACCEPTED)
+        store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
+        (intent,) = store.intents(cluster)
+    assert intent.state is IntentState.ACCEPTED
+    assert intent.candidate == LOCAL
+
+
+def test_the_time_of_a_state_is_kept_when_its_request_is_sent_again(database: Path) -> None:
+    with Store(database) as store:
+        cluster = store.open_cluster("c", "")
+        lease = taken(store)
+        store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
+        store.move_intent(lease, cluster, "c-1", IntentState.ENDING, EndCause.ASKED, "x")
+        (first,) = store.intents(cluster)
+        time.sleep(0.01)
+        store.move_intent(lease, cluster, "c-1", IntentState.ENDING, EndCause.ASKED, "x")
+        (again,) = store.intents(cluster)
+    assert again.since == first.since
+    assert again.touched > first.touched
+
+
+def test_a_name_is_free_again_when_its_cluster_is_gone_and_gets_a_new_uid(database: Path) -> None:
+    with Store(database) as store:
+        first = store.open_cluster("c", "")
+        assert store.open_cluster("c", "").uid == first.uid
+        store.close_cluster(taken(store), first)
+        assert store.cluster("c") is None
+        assert store.open_cluster("c", "").uid != first.uid
+
+
+def test_two_openers_of_one_name_get_one_cluster(database: Path) -> None:
+    Store(database).__exit__()
+
+    def open_it(_: int) -> str:
+        with Store(database) as store:
+            return store.open_cluster("c", "").uid
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(open_it, range(8)))) == 1
+
+
+def test_two_jobs_opened_at_once_get_two_numbers(database: Path) -> None:
+    with Store(database) as store:
+        cluster = store.open_cluster("c", "")
+
+        def open_job(_: int) -> int:
+            with Store(database) as mine:
+                return mine.open_job(cluster, JOB).id
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sorted(pool.map(open_job, range(8))) == list(range(1, 9))
+
+
+def test_a_second_command_sees_who_holds_the_lease(database: Path) -> None:
+    with Store(database) as store:
+        lease = taken(store)
+        holder = store.acquire("cluster:c", "down")
+        assert isinstance(holder, Holder)
+        assert "test" in str(holder)
+        store.release(lease)
+        assert taken(store).fence == lease.fence + 1
+
+
+def test_a_holder_that_was_overtaken_can_write_nothing(database: Path) -> None:
+    with Store(database) as store:
+        cluster = store.open_cluster("c", "")
+        late = taken(store)
+        store.release(late)
+        taken(store)
+        with pytest.raises(ConflictError, match="took over"):
+            store.write_intent(late, cluster, 1, "c-1", LOCAL, "token", "request")
+        assert store.intents(cluster) == ()
+        assert not store.renew(late)
+
+
+def test_the_lease_of_a_killed_process_is_taken_over_at_once(database: Path) -> None:
+    script = textwrap.dedent(f"""
+        import pathlib, time
+        from orchestrator.store.store import Store
+        store = Store(pathlib.Path({str(database)!r}))
+        print(store.acquire("cluster:c", "launch").fence, flush=True)
+        time.sleep(60)
+    """)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        fence = int(process.stdout.readline())
+        with Store(database) as store:
+            assert isinstance(store.acquire("cluster:c", "down"), Holder)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            assert taken(store).fence == fence + 1
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("market", [OnDemand(), Spot(), Owned(), Reservation("r-1"), CapacityBlock("cb-1")])
+def test_every_market_survives_the_store(market: OnDemand | Spot | Owned | Reservation | CapacityBlock) -> None:
+    candidate = Candidate("aws", "H100:8", 2, 8, market, "us-east-1", "use1-az4", 110.08, "list", 500, (("a", "b"),))
+    assert candidate_from_json(candidate_to_json(candidate)) == candidate

@@ -1,0 +1,1 @@
+"""Devices behind one small adapter: the loop names none of them."""

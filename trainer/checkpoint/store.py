@@ -1,0 +1,255 @@
+"""A folder of a bucket (file://, s3://, gs://) with the two conditional writes that checkpoints rest on.
+
+obstore does the work. A local folder has no conditional replace there (obstore 0.12), so that one is done here
+with an advisory lock and an atomic rename; the lock of `name` is the file `.name.lock` beside it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.store import GCSStore, LocalStore, S3Store
+
+from trainer.errors import StorageError
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+def open_store(place: str, *, create: bool = False, environ: Mapping[str, str] = os.environ) -> Store:
+    """`place`: a file://, s3:// or gs:// URI, or a path. create: make a local folder that is not there.
+
+    Credentials and endpoints come from the environment (AWS_*, GOOGLE_*, STORAGE_EMULATOR_HOST) or from the
+    machine's role. Raises StorageError.
+    """
+    scheme, separator, rest = place.partition("://")
+    if not separator or scheme == "file":
+        return _local(Path(rest if separator else place).expanduser().absolute(), create)
+    bucket, _, prefix = rest.partition("/")
+    prefix = prefix.strip("/")
+    if scheme not in ("s3", "gs") or not bucket:
+        raise StorageError(f"{place}: not a file://, s3:// or gs:// place")
+    with _explained(place, "cannot be opened"):
+        if scheme == "s3":
+            return Store(f"s3://{rest.rstrip('/')}", _s3(bucket, prefix, environ), None)
+        return Store(f"gs://{rest.rstrip('/')}", _gcs(bucket, prefix, environ), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which state of an object was read. Compare only for equality."""
+
+    e_tag: str | None
+    generation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    data: bytes
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object below the folder. path: relative to it. size: bytes."""
+
+    path: str
+    size: int
+
+
+class Store:
+    """Every method raises StorageError, naming the object, when the bucket refuses or cannot be reached."""
+
+    def __init__(self, uri: str, backend: S3Store | GCSStore | LocalStore, folder: Path | None) -> None:
+        self.uri = uri
+        self._backend = backend
+        self._folder = folder
+
+    def find(self, path: str) -> Found | None:
+        """The whole object, or None when there is none."""
+        with self._explained(path, "cannot be read"):
+            try:
+                result = obstore.get(self._backend, path)
+                data = bytes(result.bytes())
+            except FileNotFoundError:
+                return None
+            meta = result.meta
+        if self._folder is not None:
+            return Found(data, _content_version(data))
+        return Found(data, Version(meta.get("e_tag"), meta.get("version")))
+
+    def put(self, path: str, data: Buffer) -> None:
+        with self._explained(path, "cannot be written"):
+            obstore.put(self._backend, path, data, max_concurrency=4)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write only if there is no such object; False when there is one with other content."""
+        with self._explained(path, "cannot be written"):
+            try:
+                obstore.put(self._backend, path, data, mode="create")
+            except AlreadyExistsError:
+                # A first try whose answer was lost looks the same as somebody else's object.
+                found = self.find(path)
+                return found is not None and found.data == data
+            return True
+
+    def swap(self, path: str, data: bytes, expected: Version | None) -> bool:
+        """Replace the state that was read (None: no object); False when it is no longer the present one."""
+        if expected is None:
+            return self._create_only(path, data)
+        if self._folder is not None:
+            return _swap_file(self._folder / path, data, expected)
+        with self._explained(path, "cannot be written"):
+            try:
+                obstore.put(
+                    self._backend,
+                    path,
+                    data,
+                    mode={"e_tag": expected.e_tag, "version": expected.generation},
+                )
+            except (PreconditionError, FileNotFoundError):
+                return False
+            return True
+
+    def entries(self, prefix: str) -> list[Entry]:
+        """Everything below `prefix` ("" or a folder), without hidden files, in no order."""
+        with self._explained(prefix, "cannot be listed"):
+            # Its annotations speak of pyarrow, which is not installed.
+            pages: Any = obstore.list(self._backend, prefix or None)  # pyright: ignore[reportUnknownMemberType]
+            entries = [Entry(str(meta["path"]), int(meta["size"])) for page in pages for meta in page]
+        return [entry for entry in entries if not entry.path.rsplit("/", 1)[-1].startswith(".")]
+
+    def folders(self) -> list[str]:
+        """Names of the folders directly below."""
+        with self._explained("", "cannot be listed"):
+            listing: Any = obstore.list_with_delimiter(self._backend)  # pyright: ignore[reportUnknownMemberType]
+            paths: Sequence[str] = listing["common_prefixes"]  # as above
+        return [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
+
+    def ranges(self, path: str, offsets: Sequence[int], counts: Sequence[int]) -> list[bytes]:
+        """Stretches of one object, in order; nearby ones are read together."""
+        with self._explained(path, "cannot be read"):
+            parts = obstore.get_ranges(self._backend, path, starts=offsets, lengths=counts)
+            return [bytes(part) for part in parts]
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Objects that are not there are no error."""
+        for path in paths:
+            with self._explained(path, "cannot be deleted"):
+                try:
+                    obstore.delete(self._backend, path)
+                except FileNotFoundError:
+                    continue
+        if self._folder is not None:
+            for folder in {(self._folder / path).parent for path in paths} - {self._folder}:
+                _remove_if_empty(folder)
+
+    def _create_only(self, path: str, data: bytes) -> bool:
+        with self._explained(path, "cannot be written"):
+            try:
+                obstore.put(self._backend, path, data, mode="create")
+            except AlreadyExistsError:
+                return False
+            return True
+
+    @contextmanager
+    def _explained(self, path: str, what: str) -> Generator[None]:
+        with _explained(f"{self.uri}/{path}" if path else self.uri, what):
+            yield
+
+
+def _local(folder: Path, create: bool) -> Store:
+    if not create and not folder.is_dir():
+        raise StorageError(f"{folder}: no such folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
+    return Store(f"file://{folder}", LocalStore(folder), folder)
+
+
+def _s3(bucket: str, prefix: str, environ: Mapping[str, str]) -> S3Store:
+    endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    client, retry = _client(endpoint), _retry()
+    if endpoint:
+        return S3Store(
+            bucket, prefix=prefix or None, region=region, endpoint=endpoint, client_options=client, retry_config=retry
+        )
+    return S3Store(bucket, prefix=prefix or None, region=region, client_options=client, retry_config=retry)
+
+
+def _gcs(bucket: str, prefix: str, environ: Mapping[str, str]) -> GCSStore:
+    emulator = environ.get("STORAGE_EMULATOR_HOST", "")
+    if not emulator:
+        return GCSStore(bucket, prefix=prefix or None, client_options=_client(""), retry_config=_retry())
+    base = emulator if "://" in emulator else f"http://{emulator}"
+    return GCSStore(
+        bucket,
+        prefix=prefix or None,
+        config={"base_url": base, "skip_signature": True},
+        client_options=_client(base),
+        retry_config=_retry(),
+    )
+
+
+def _client(endpoint: str) -> ClientConfig:
+    plain = urlsplit(endpoint).scheme == "http"
+    return {"allow_http": plain, "connect_timeout": timedelta(seconds=10), "timeout": timedelta(seconds=300)}
+
+
+def _retry() -> RetryConfig:
+    return {"max_retries": 8, "retry_timeout": timedelta(seconds=120)}
+
+
+def _content_version(data: bytes) -> Version:
+    return Version(hashlib.sha256(data).hexdigest())
+
+
+def _swap_file(path: Path, data: bytes, expected: Version) -> bool:
+    lock = path.with_name(f".{path.name}.lock")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with lock.open("ab") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)  # released with the file, also when the process is killed
+            if not path.exists() or _content_version(path.read_bytes()) != expected:
+                return False
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            return True
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _remove_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return  # not empty, or gone already: both are fine
+
+
+@contextmanager
+def _explained(where: str, what: str) -> Generator[None]:
+    """Translate what the library raises, once."""
+    try:
+        yield
+    except (BaseError, OSError, ValueError) as error:
+        text = str(error).strip()
+        reason = text.splitlines()[0] if text else type(error).__name__
+        raise StorageError(f"{where} {what}: {reason}") from error

@@ -1,0 +1,122 @@
+"""What a run does, as frozen values: every key of the command line is a field of one of these classes.
+
+trainer/options.py reads the command line into a Config; trainer/help.py prints the same table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from trainer.errors import ConfigError
+
+Scalar: TypeAlias = bool | int | float | str
+DTypeName: TypeAlias = Literal["fp32", "bf16"]
+DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "xla", "neuron"]
+
+VOCAB = 256  # the model reads bytes
+AUTO = 0  # value of an integer key that was given as `auto`
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """A key's help text and allowed range, both ends allowed. auto: an integer key that also takes `auto`."""
+
+    text: str
+    least: float | None = None
+    most: float | None = None
+    auto: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    dim: Annotated[int, Doc("width of the model", least=2)] = 128
+    layers: Annotated[int, Doc("number of blocks", least=1)] = 4
+    heads: Annotated[int, Doc("attention heads", least=1)] = 4
+    kv_heads: Annotated[int, Doc("key and value heads; divides heads", least=1)] = 2
+    ffn: Annotated[
+        int, Doc("width of the feed-forward layer; auto: 8/3 of dim, rounded up to 8", least=1, auto=True)
+    ] = AUTO
+    tied: Annotated[bool, Doc("the output layer is the embedding")] = True
+    rope_theta: Annotated[float, Doc("base of the rotary position angles", least=1)] = 10_000.0
+
+    @property
+    def hidden(self) -> int:
+        return self.ffn or -(-self.dim * 8 // 3 // 8) * 8
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.heads
+
+
+@dataclass(frozen=True, slots=True)
+class OptimConfig:
+    lr: Annotated[float, Doc("highest learning rate", least=0)] = 3e-3
+    warmup: Annotated[int, Doc("steps of linear warm-up", least=0)] = 20
+    floor: Annotated[float, Doc("last learning rate as a share of the highest", least=0, most=1)] = 0.1
+    beta1: Annotated[float, Doc("AdamW beta 1", least=0, most=0.999999)] = 0.9
+    beta2: Annotated[float, Doc("AdamW beta 2", least=0, most=0.999999)] = 0.95
+    weight_decay: Annotated[float, Doc("AdamW weight decay of the matrices", least=0)] = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointConfig:
+    uri: Annotated[str, Doc("file://, s3:// or gs:// folder, or a path; default: $ORCH_CHECKPOINT_URI")] = ""
+    every: Annotated[int, Doc("steps between checkpoints; 0: only at the end", least=0)] = 50
+    keep: Annotated[int, Doc("complete checkpoints that are kept", least=1)] = 3
+    timeout: Annotated[float, Doc("seconds that the ranks wait for each other's parts", least=1)] = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class DataConfig:
+    source: Annotated[str, Doc("python-stdlib, a path, or a bucket folder; :GLOB may follow")] = "python-stdlib"
+    allow_change: Annotated[bool, Doc("go on although the corpus or the data order is not the checkpoint's")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class DistConfig:
+    join_timeout: Annotated[float, Doc("seconds until all ranks must have met", least=1)] = 120.0
+    timeout: Annotated[float, Doc("seconds that a rank waits for the others within a step", least=1)] = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    file: Annotated[str, Doc("local file to which rank 0 appends; empty: none")] = "metrics.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    steps: Annotated[int, Doc("optimizer steps in all", least=1)] = 200
+    batch: Annotated[int, Doc("rows of one optimizer step over all ranks", least=1)] = 32
+    seq_len: Annotated[int, Doc("bytes that are predicted in a row", least=1)] = 128
+    accumulate: Annotated[int, Doc("micro-batches of one optimizer step", least=1)] = 1
+    grad_clip: Annotated[float, Doc("largest gradient norm; 0: no limit", least=0)] = 1.0
+    dtype: Annotated[DTypeName, Doc("arithmetic of the matrix products; weights stay fp32")] = "fp32"
+    device: Annotated[DeviceName, Doc("where to train")] = "auto"
+    seed: Annotated[int, Doc("seed of the weights and of the data order", least=0, most=2**63 - 1)] = 0
+    threads: Annotated[
+        int, Doc("processor threads of a rank; auto: cores / ranks on the machine", least=1, auto=True)
+    ] = AUTO
+    compile: Annotated[bool, Doc("compile the model")] = False
+    deterministic: Annotated[bool, Doc("use only deterministic operations where the device has them")] = True
+    log_every: Annotated[int, Doc("steps between two lines", least=1)] = 10
+    resume: Annotated[Literal["auto", "never", "required"], Doc("start from the newest complete checkpoint")] = "auto"
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    optim: OptimConfig = dataclasses.field(default_factory=OptimConfig)
+    checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    dist: DistConfig = dataclasses.field(default_factory=DistConfig)
+    metrics: MetricsConfig = dataclasses.field(default_factory=MetricsConfig)
+
+    def rows_per_micro_batch(self, ranks: int) -> int:
+        """Rows that one rank takes through the model at once. Raises ConfigError when batch does not divide."""
+        share = ranks * self.accumulate
+        if self.batch % share:
+            below, above = self.batch // share * share, -(-self.batch // share) * share
+            near = f"{below} or {above}" if below else str(above)
+            raise ConfigError(
+                f"batch={self.batch} does not divide over {ranks} ranks x accumulate={self.accumulate}: "
+                f"use batch={near}"
+            )
+        return self.batch // share

@@ -1,0 +1,126 @@
+"""What the launcher tells a rank through environment variables, read once and checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from trainer.errors import ConfigError
+
+Launcher: TypeAlias = Literal["alone", "orch", "torchrun"]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Which of the ranks this process is. coordinator: where the ranks meet, "" when alone.
+
+    local_rank, local_size: among the ranks that share this machine's devices. sharers: ranks that share
+    its processor cores (more than local_size when several local hosts are one machine).
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    sharers: int = 1
+    coordinator: str = ""
+    launcher: Launcher = "alone"
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def threads(self, wanted: int) -> int:
+        """Processor threads of this rank: `wanted`, or the cores we may use over the ranks that share them."""
+        return wanted or max(1, usable_cores() // self.sharers)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Which run, and which attempt at it. checkpoint_uri, resume_from: "" when not set."""
+
+    run_id: str = "local"
+    attempt: int = 1
+    checkpoint_uri: str = ""
+    resume_from: str = ""
+    heartbeat_file: Path | None = None
+
+
+def read_run(environ: Mapping[str, str]) -> Run:
+    """Raises ConfigError for a variable with a wrong value."""
+    heartbeat = environ.get("ORCH_HEARTBEAT_FILE", "")
+    return Run(
+        run_id=environ.get("ORCH_RUN_ID", "") or "local",
+        attempt=_whole(environ, "ORCH_ATTEMPT", 1, least=1),
+        checkpoint_uri=environ.get("ORCH_CHECKPOINT_URI", ""),
+        resume_from=environ.get("ORCH_RESUME_FROM", ""),
+        heartbeat_file=Path(heartbeat) if heartbeat else None,
+    )
+
+
+def read_world(environ: Mapping[str, str]) -> World:
+    """Raises ConfigError. torchrun's variables win over ours: it is started by us, once per host."""
+    if environ.get("RANK") and environ.get("WORLD_SIZE"):
+        return _from_torchrun(environ)
+    size = _whole(environ, "ORCH_NUM_HOSTS", 1, least=1)
+    rank = _whole(environ, "ORCH_RANK", 0, least=0)
+    _check_rank("ORCH_RANK", rank, size)
+    sharers = _whole(environ, "ORCH_LOCAL_RANKS_PER_MACHINE", 1, least=1)
+    if size == 1:
+        return World(sharers=sharers, launcher="orch" if "ORCH_RANK" in environ else "alone")
+    coordinator = environ.get("ORCH_COORDINATOR", "")
+    split_address("ORCH_COORDINATOR", coordinator)
+    return World(rank=rank, size=size, sharers=sharers, coordinator=coordinator, launcher="orch")
+
+
+def _from_torchrun(environ: Mapping[str, str]) -> World:
+    size = _whole(environ, "WORLD_SIZE", 1, least=1)
+    rank = _whole(environ, "RANK", 0, least=0)
+    _check_rank("RANK", rank, size)
+    local_size = _whole(environ, "LOCAL_WORLD_SIZE", 1, least=1)
+    coordinator = f"{environ.get('MASTER_ADDR', '')}:{environ.get('MASTER_PORT', '')}"
+    if size > 1:
+        split_address("MASTER_ADDR:MASTER_PORT", coordinator)
+    return World(
+        rank=rank,
+        size=size,
+        local_rank=_whole(environ, "LOCAL_RANK", 0, least=0),
+        local_size=local_size,
+        sharers=max(local_size, _whole(environ, "ORCH_LOCAL_RANKS_PER_MACHINE", 1, least=1)),
+        coordinator=coordinator,
+        launcher="torchrun",
+    )
+
+
+def split_address(name: str, address: str) -> tuple[str, int]:
+    """Host and port of `10.0.0.1:29500`, `host:29500` or `[::1]:29500`. Raises ConfigError naming `name`."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{name}={address!r}: not an address of the form host:port")
+    return host, int(port)
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
+
+
+def _check_rank(name: str, rank: int, size: int) -> None:
+    if rank >= size:
+        raise ConfigError(f"{name}={rank} is not below the number of ranks, {size}")
+
+
+def _whole(environ: Mapping[str, str], name: str, default: int, *, least: int) -> int:
+    text = environ.get(name, "")
+    if not text:
+        return default
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise ConfigError(f"{name}={text!r}: not a whole number of at least {least}")
+    return int(text)

@@ -1,0 +1,52 @@
+"""Every failure of the trainer that is explained in one line, each kind with its own exit status."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit statuses of `python -m trainer`. 10 and 75 mean the same as in the orchestrator."""
+
+    OK = 0
+    FAILURE = 1  # a fault that fits no other line, a lost peer, a loss that is not a number
+    CONFIG = 2  # the command line or the environment is wrong; nothing was done
+    DATA = 3  # the corpus is missing, too small, or not the one the checkpoint was made with
+    DEVICE = 4  # the device is missing or does not work
+    STORAGE = 10  # a checkpoint could not be written or read
+    STOPPED = 75  # stopped by SIGTERM with a checkpoint saved: run again to go on
+    INTERRUPTED = 130
+    TERMINATED = 143  # SIGTERM with nothing saved, or a second SIGTERM
+
+
+class TrainerError(Exception):
+    """A failure with a message for people. It is printed as `error[code]: message` without a trace."""
+
+    code = "failure"
+    exit_status: Exit = Exit.FAILURE
+
+
+class ConfigError(TrainerError):
+    code = "config"
+    exit_status = Exit.CONFIG
+
+
+class DataError(TrainerError):
+    code = "data"
+    exit_status = Exit.DATA
+
+
+class DeviceError(TrainerError):
+    code = "device"
+    exit_status = Exit.DEVICE
+
+
+class StorageError(TrainerError):
+    code = "storage"
+    exit_status = Exit.STORAGE
+
+
+class PeerError(TrainerError):
+    """Another rank cannot be reached, or left in the middle of a step."""
+
+    code = "peer"

@@ -1,0 +1,184 @@
+"""The command line: `parse(["steps=200", "model.dim=128"])` gives a checked Config."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+
+from trainer.config import AUTO, Config, Doc, ModelConfig, Scalar
+from trainer.errors import ConfigError
+
+PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "tiny": {"model.dim": "128", "model.layers": "4", "model.heads": "4", "model.kv_heads": "2"},
+        "10m": {
+            "model.dim": "384",
+            "model.layers": "6",
+            "model.heads": "6",
+            "model.kv_heads": "2",
+            "seq_len": "256",
+            "optim.lr": "1e-3",
+            "optim.warmup": "100",
+        },
+        "100m": {
+            "model.dim": "768",
+            "model.layers": "14",
+            "model.heads": "12",
+            "model.kv_heads": "4",
+            "seq_len": "1024",
+            "optim.lr": "6e-4",
+            "optim.warmup": "500",
+        },
+        "1b": {
+            "model.dim": "2048",
+            "model.layers": "22",
+            "model.heads": "16",
+            "model.kv_heads": "4",
+            "seq_len": "2048",
+            "optim.lr": "3e-4",
+            "optim.warmup": "1000",
+        },
+    }
+)
+"""Values that `model=NAME` sets; a key that is given as well wins, wherever it stands."""
+
+_ALIASES: Mapping[str, str] = MappingProxyType({"data": "data.source"})
+
+
+def parse(words: Sequence[str]) -> Config:
+    """Read `key=value` words; a later one wins. Raises ConfigError for the first word that is wrong."""
+    table = {key.name: key for key in keys()}
+    given: dict[str, str] = {}
+    preset: Mapping[str, str] = {}
+    for word in words:
+        name, separator, text = word.partition("=")
+        if not separator:
+            raise ConfigError(f"not a key=value word: {word!r}; `python -m trainer --help` lists the keys")
+        name = _ALIASES.get(name, name)
+        if name == "model":
+            preset = _preset(text)
+        elif name in table:
+            given[name] = text
+        else:
+            raise ConfigError(_unknown(name, [*table, *_ALIASES, "model"]))
+    texts = {**preset, **given}
+    values = {name: table[name].read(text) for name, text in texts.items()}
+    config: Config = _build(Config, "", values)
+    _check_shapes(config.model)
+    return config
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of the command line. kind: bool, int, float, str, or the tuple of allowed words."""
+
+    name: str
+    kind: type | tuple[str, ...]
+    default: Scalar
+    doc: Doc
+
+    def read(self, text: str) -> Scalar:
+        """The typed value. Raises ConfigError with the key's name and what is allowed."""
+        if isinstance(self.kind, tuple):
+            if text not in self.kind:
+                raise ConfigError(f"{self.name}={text}: not one of {', '.join(self.kind)}")
+            return text
+        if self.doc.auto and text == "auto":
+            return AUTO
+        if self.kind is bool:
+            words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+            if text.lower() not in words:
+                raise ConfigError(f"{self.name}={text}: not true or false")
+            return words[text.lower()]
+        if self.kind is str:
+            return text
+        return self._number(text)
+
+    def _number(self, text: str) -> Scalar:
+        what = "a whole number" if self.kind is int else "a number"
+        try:
+            value: int | float = int(text) if self.kind is int else float(text)
+        except ValueError:
+            raise ConfigError(f"{self.name}={text}: not {what}") from None
+        if not math.isfinite(value):
+            raise ConfigError(f"{self.name}={text}: not {what}")
+        if self.doc.least is not None and value < self.doc.least:
+            raise ConfigError(f"{self.name}={text}: must be at least {self.doc.least:g}")
+        if self.doc.most is not None and value > self.doc.most:
+            raise ConfigError(f"{self.name}={text}: must be at most {self.doc.most:g}")
+        return value
+
+    def value_in(self, config: Config) -> Scalar:
+        value: Any = config
+        for part in self.name.split("."):
+            value = getattr(value, part)
+        return cast("Scalar", value)
+
+    @property
+    def default_text(self) -> str:
+        if self.doc.auto and self.default == AUTO:
+            return "auto"
+        return str(self.default).lower() if isinstance(self.default, bool) else f"{self.default}"
+
+
+def keys() -> list[Key]:
+    """Every key, in the order of the classes."""
+    return list(_walk(Config, ""))
+
+
+def flat(config: Config) -> dict[str, Scalar]:
+    """All values by dotted key: what a checkpoint records."""
+    return {key.name: key.value_in(config) for key in keys()}
+
+
+def _walk(cls: Any, prefix: str) -> Iterator[Key]:
+    hints = get_type_hints(cls, include_extras=True)
+    for field in dataclasses.fields(cls):
+        hint = hints[field.name]
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            yield from _walk(hint, f"{prefix}{field.name}.")
+            continue
+        kind, doc = get_args(hint)
+        words: tuple[str, ...] = get_args(kind)
+        default = cast("Scalar", field.default)
+        yield Key(f"{prefix}{field.name}", words if get_origin(kind) is Literal else kind, default, doc)
+
+
+def _build(cls: Any, prefix: str, values: Mapping[str, Scalar]) -> Any:
+    hints = get_type_hints(cls)
+    arguments: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):
+        name = f"{prefix}{field.name}"
+        if dataclasses.is_dataclass(hints[field.name]):
+            arguments[field.name] = _build(hints[field.name], f"{name}.", values)
+        elif name in values:
+            arguments[field.name] = values[name]
+    return cls(**arguments)
+
+
+def _preset(name: str) -> Mapping[str, str]:
+    if name not in PRESETS:
+        raise ConfigError(f"model={name}: no such preset; there are {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    # The last part alone finds `lr` -> `optim.lr`.
+    tails = [key for key in known if key.rsplit(".", 1)[-1] == name]
+    near = tails or difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else "`python -m trainer --help` lists the keys"
+    return f"unknown key {name!r}; {hint}"
+
+
+def _check_shapes(model: ModelConfig) -> None:
+    if model.dim % model.heads:
+        raise ConfigError(f"model.dim={model.dim} is not a multiple of model.heads={model.heads}")
+    if model.head_dim % 2:
+        raise ConfigError(f"model.dim / model.heads = {model.head_dim} must be even (rotary positions)")
+    if model.heads % model.kv_heads:
+        raise ConfigError(f"model.heads={model.heads} is not a multiple of model.kv_heads={model.kv_heads}")
