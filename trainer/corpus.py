@@ -26,7 +26,8 @@ PYTHON_STDLIB = "python-stdlib"
 
 
 def open_corpus(source: str) -> Corpus:
-    """`python-stdlib`, a path or a bucket folder, each of the last two with an optional `:GLOB`.
+    """`python-stdlib`, a path or a bucket folder, each of the last two with an optional `:GLOB`,
+    matched against the names below it (`*` also takes slashes).
 
     Raises DataError when there is nothing to read.
     """
@@ -175,7 +176,7 @@ class BucketCorpus:
 
 def _stdlib_files() -> list[tuple[str, Path]]:
     root = Path(sysconfig.get_path("stdlib"))
-    files = _walk(root, "**/*.py", skip=frozenset({"site-packages", "dist-packages"}))
+    files = _walk(root, "*.py", skip=frozenset({"site-packages", "dist-packages"}))
     if not files:
         raise DataError(f"data={PYTHON_STDLIB}: this Python has no source files in {root}")
     return files
@@ -193,21 +194,31 @@ def _files(place: Path, pattern: str) -> list[tuple[str, Path]]:
 
 
 def _walk(root: Path, pattern: str, skip: frozenset[str]) -> list[tuple[str, Path]]:
+    """Files below `root` by their relative names, without hidden ones and without folders named in `skip`."""
     found: list[tuple[str, Path]] = []
-    for path in root.glob(pattern):
-        parts = path.relative_to(root).parts
-        hidden = any(part.startswith(".") for part in parts)
-        if not hidden and not skip.intersection(parts) and path.is_file():
-            found.append(("/".join(parts), path))
-    return sorted(found)
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in skip and not name.startswith(".")]
+        inside = os.path.relpath(folder, root)
+        prefix = "" if inside == "." else f"{inside}/"
+        found += [
+            (f"{prefix}{name}", Path(folder, name))
+            for name in names
+            if not name.startswith(".") and _matches(f"{prefix}{name}", pattern)
+        ]
+    return sorted(item for item in found if item[1].is_file())
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """`*` stands for any text, slashes too, so `*.py` and `**/*.py` mean the same."""
+    return fnmatch.fnmatchcase(name, pattern.removeprefix("**/"))
 
 
 def _split_pattern(source: str) -> tuple[str, str]:
     """`place:GLOB` -> both; a place whose own name holds a colon is taken as a whole when it exists."""
     scheme, separator, rest = source.rpartition("://")
     if not separator and Path(source).exists():
-        return source, "**/*"
+        return source, "*"
     place, colon, pattern = rest.rpartition(":")
     if not colon or not pattern:
-        return source, "**/*"
+        return source, "*"
     return f"{scheme}{separator}{place}", pattern

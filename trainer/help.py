@@ -9,7 +9,7 @@ Train a byte-level language model on this host and its peers.
 
 Examples:
   python -m trainer model=tiny steps=120 data=python-stdlib
-  python -m trainer model=10m data='/data/books:**/*.txt' checkpoint.uri=file:///var/tmp/run1/checkpoints
+  python -m trainer model=10m data='/data/books:*.txt' checkpoint.uri=file:///var/tmp/run1/checkpoints
   python -m trainer model=100m device=cuda dtype=bf16 data=s3://bucket/text checkpoint.uri=s3://bucket/run1/checkpoints
   torchrun --nproc-per-node 8 -m trainer model=1b device=cuda dtype=bf16 batch=256
   python -m trainer devices        what accelerators this machine has, as JSON; touches none of them

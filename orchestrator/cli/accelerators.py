@@ -10,7 +10,7 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.human import columns
 from orchestrator.cli.terminal import put, say
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import UserError
 
 if TYPE_CHECKING:
     from orchestrator.catalog.machines import Accelerator
@@ -49,13 +49,10 @@ def _matching(name: str | None) -> list[Accelerator]:
 
     names = [*tpu.common_names(), *ec2.common_names()]
     if name is not None:
-        word = name.lower()
         try:
             return [resolve(name)]
-        except NotFoundError:
-            raise
-        except Exception:
-            names = [known for known in names if word in known.lower()]
+        except UserError:
+            names = [known for known in names if name.lower() in known.lower()]
             if not names:
                 raise
     machines = {machine.name: machine for machine in map(resolve, names)}

@@ -20,6 +20,9 @@ def explain(error: BaseException, *, debug: bool) -> int:
     if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
         _print(["interrupted"])
         return Exit.INTERRUPTED
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        _print([error.format_message()])
+        return Exit.USAGE
     if isinstance(error, click.ClickException):
         error = from_click(error)
     if not isinstance(error, OrchError):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-_SIZE = re.compile(r"(?P<sign>-?)(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 def size(count: int) -> str:
@@ -21,13 +21,12 @@ def size(count: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """`120000`, `64KiB`, `-1MB` (all powers of 1024) as bytes. Raises ValueError."""
+    """`120000`, `64KiB`, `1.5M` (all powers of 1024) as bytes. Raises ValueError."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"'{text}' is no size")
     power = "BKMGT".index(found["unit"].upper() or "B")
-    count = int(float(found["number"]) * 1024**power)
-    return -count if found["sign"] else count
+    return int(float(found["number"]) * 1024**power)
 
 
 def duration(seconds: float) -> str:

@@ -53,10 +53,12 @@ def status(cluster: str | None, refresh: bool, output: str) -> None:
 
 
 def _refresh(names: list[str]) -> None:
+    from orchestrator.cli.narrator import TerminalNarrator
     from orchestrator.engine.look import refresh
 
-    for name in names:
-        refresh(name)
+    with TerminalNarrator(sys.stderr.buffer) as narrator:
+        for name in names:
+            refresh(name, narrator)
 
 
 def _table(standings: list[Standing]) -> list[str]:

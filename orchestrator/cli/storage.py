@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import click
 
+from orchestrator.cli import human
 from orchestrator.errors import NotFoundError, UserError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _dry_run = click.option(
 _recursive = click.option("-r", "--recursive", is_flag=True, help="Everything below the folder.")
 
 
-@storage.command("ls")
+@storage.command("ls", short_help="List a folder of a bucket, or one object.")
 @click.argument("uri")
 @_recursive
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
@@ -66,7 +67,7 @@ def list_command(uri: str, recursive: bool, output: str) -> None:
     _print_objects(listing.objects)
 
 
-@storage.command("cp")
+@storage.command("cp", short_help="Copy between this computer and a bucket.")
 @click.argument("source")
 @click.argument("target")
 @_recursive
@@ -90,7 +91,7 @@ def copy_command(source: str, target: str, recursive: bool, mode: Mode) -> None:
         _download(source, target, mode)
 
 
-@storage.command("sync")
+@storage.command("sync", short_help="Make one side's content like the other's.")
 @click.argument("source")
 @click.argument("target")
 @click.option("--delete", is_flag=True, help="Also delete in TARGET what SOURCE does not have.")
@@ -108,7 +109,7 @@ def sync_command(source: str, target: str, delete: bool, mode: Mode) -> None:
     _sync(source, target, delete=delete, mode=mode)
 
 
-@storage.command("rm")
+@storage.command("rm", short_help="Delete one object or a folder of them.")
 @click.argument("uri")
 @_recursive
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -123,7 +124,7 @@ def remove_command(uri: str, recursive: bool, yes: bool, mode: Mode) -> None:
     """
     bucket, objects = _to_remove(uri, recursive)
     paths = [info.path for info in objects]
-    size = size_text(sum(info.size for info in objects))
+    size = human.size(sum(info.size for info in objects))
     if mode == "show":
         for path in paths:
             click.echo(f"delete {bucket.uri_of(path)}")
@@ -176,7 +177,7 @@ def _one_object(uri: str) -> tuple[Bucket, ObjectInfo]:
 def _print_objects(objects: Iterable[ObjectInfo]) -> int:
     count = 0
     for info in objects:
-        click.echo(f"{size_text(info.size):>10}  {info.modified:%Y-%m-%dT%H:%M:%SZ}  {info.path}")
+        click.echo(f"{human.size(info.size):>10}  {info.modified:%Y-%m-%dT%H:%M:%SZ}  {info.path}")
         count += 1
     return count
 
@@ -233,7 +234,7 @@ def _upload(source: Path, target: str, mode: Mode) -> None:
         return
     reporter = _Reporter()
     bucket.upload_file(source, name, lambda count: reporter.add(name, count, size))
-    reporter.end(f"copied {source} to {bucket.uri_of(name)}, {size_text(size)}")
+    reporter.end(f"copied {source} to {bucket.uri_of(name)}, {human.size(size)}")
 
 
 def _download(source: str, target: str, mode: Mode) -> None:
@@ -251,11 +252,11 @@ def _download(source: str, target: str, mode: Mode) -> None:
         return
     reporter = _Reporter()
     bucket.download_file(info.path, path, lambda count: reporter.add(info.path, count, info.size))
-    reporter.end(f"copied {source} to {path}, {size_text(info.size)}")
+    reporter.end(f"copied {source} to {path}, {human.size(info.size)}")
 
 
 def _show_copy(source: str, target: str, size: int) -> None:
-    click.echo(f"copy {source} -> {target}  ({size_text(size)})")
+    click.echo(f"copy {source} -> {target}  ({human.size(size)})")
     _say("nothing was changed")
 
 
@@ -283,7 +284,7 @@ def _show_plan(plan: SyncPlan) -> None:
     for transfer in plan.transfers:
         here, there = plan.folder / transfer.path, plan.bucket.uri_of(transfer.path)
         source, target = (here, there) if plan.direction == "up" else (there, here)
-        click.echo(f"copy {source} -> {target}  ({size_text(transfer.size)}, {_REASONS[transfer.reason]})")
+        click.echo(f"copy {source} -> {target}  ({human.size(transfer.size)}, {_REASONS[transfer.reason]})")
     for path in plan.deletes:
         click.echo(f"delete {plan.bucket.uri_of(path) if plan.direction == 'up' else plan.folder / path}")
     _say(f"would copy {_summary(plan)}; nothing was changed")
@@ -293,7 +294,7 @@ _REASONS = {"new": "new", "size": "other size", "content": "other content"}
 
 
 def _summary(plan: SyncPlan) -> str:
-    parts = [f"{len(plan.transfers)} files, {size_text(plan.size)}"]
+    parts = [f"{len(plan.transfers)} files, {human.size(plan.size)}"]
     parts += [f"delete {len(plan.deletes)}"] if plan.deletes else []
     return ", ".join([*parts, f"{plan.unchanged} unchanged"])
 
@@ -328,11 +329,11 @@ class _Reporter:
     def add(self, path: str, count: int, size: int) -> None:
         """Progress of a single file."""
         self._moved += count
-        self._show(f"{size_text(self._moved)} of {size_text(size)}  {path}")
+        self._show(f"{human.size(self._moved)} of {human.size(size)}  {path}")
 
     def update(self, now: Progress) -> None:
         """Progress of a sync."""
-        done = f"{now.files_done}/{now.files} files, {size_text(now.bytes_done)} of {size_text(now.bytes)}"
+        done = f"{now.files_done}/{now.files} files, {human.size(now.bytes_done)} of {human.size(now.bytes)}"
         self._show(f"{done}  {now.path}")
 
     def end(self, line: str) -> None:
@@ -349,12 +350,3 @@ class _Reporter:
             click.echo(f"\r\033[K{line[:100]}", err=True, nl=False)
         else:
             _say(line)
-
-
-def size_text(size: float) -> str:
-    """`0 B`, `1.5 KiB`, `20 MiB`: binary units, at most three digits that count."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 999.5:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"

@@ -10,14 +10,14 @@ from orchestrator.engine.lease import LeaseKeeper
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.observe import observe
 from orchestrator.engine.ready import Ending, Ready
-from orchestrator.engine.results import archive_logs, job_outcomes
+from orchestrator.engine.results import archive_logs, job_outcomes, leave_task, open_bucket
 from orchestrator.engine.session import Session
 from orchestrator.engine.settle import refuse_if_busy, settle
-from orchestrator.engine.waiting import Waiter
+from orchestrator.engine.waiting import Waiter, drain, watch
 from orchestrator.errors import NotFoundError, OrchError
 from orchestrator.exits import Exit
 from orchestrator.paths import paths
-from orchestrator.plan.actions import Action
+from orchestrator.plan.actions import Action, Conclude, StartJob
 from orchestrator.plan.decide import decide
 from orchestrator.plan.desired import After, Desired, Down, Run
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
@@ -69,9 +69,12 @@ def _open_job(session: Session, ready: Ready) -> None:
         return
     settle(session)
     record = refuse_if_busy(session, new)
+    bucket = open_bucket(new.bucket) if new.bucket else None
     if record is None:
         run_id = new.run_id or new_run_id(ready.cluster)
         record = session.store.open_job(session.cluster, replace(new, run_id=run_id))
+    if bucket is not None:
+        leave_task(bucket, record)
     session.job = record
     session.desired = _known(desired, session.store.installation, session.cluster, record)
 
@@ -97,7 +100,11 @@ def _loop(session: Session, ready: Ready, *, follow: bool, recorder: list[Action
             case _:
                 if recorder is not None:
                     recorder.append(step)
+                if isinstance(step, Conclude):
+                    drain(session)
                 act(session, step)
+                if isinstance(step, StartJob) and follow and session.memory.trouble is None:
+                    watch(session)
 
 
 def _wait(session: Session, waiter: Waiter, step: Wait) -> None:

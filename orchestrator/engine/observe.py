@@ -160,6 +160,7 @@ def _host_view(
         setup=held.get(SETUP, ""),
         job=state.phase,
         exit_code=state.exit_code,
+        last_line=state.last_line,
     )
 
 

@@ -1,18 +1,37 @@
-"""What is left of a job when it is over: one outcome per host, and its logs in the bucket."""
+"""What a run leaves in its bucket beside checkpoints: its task and its logs; and each host's outcome."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from orchestrator.engine.session import Session
 from orchestrator.errors import OrchError
 from orchestrator.hosts import HostOutcome
+from orchestrator.store.records import JobRecord
+
+if TYPE_CHECKING:
+    from orchestrator.storage.bucket import Bucket
 
 
 def job_outcomes(session: Session) -> tuple[HostOutcome, ...]:
     """One per host, in rank order, for the last program or the step that failed; empty when there was none."""
-    if session.follower is not None:
-        session.follower.finish(2.0)
-        session.memory.outcomes = tuple(session.follower.outcomes.values()) or session.memory.outcomes
     return tuple(sorted(session.memory.outcomes, key=lambda outcome: outcome.rank))
+
+
+def open_bucket(uri: str) -> Bucket:
+    """The bucket, checked for writing before a machine is paid for. Raises the storage errors."""
+    from orchestrator.storage.bucket import Bucket
+
+    bucket = Bucket.open(uri)
+    bucket.check(write=True)
+    return bucket
+
+
+def leave_task(bucket: Bucket, job: JobRecord) -> None:
+    """Put the task beside its checkpoints, so that any computer can resume the run."""
+    from orchestrator.storage.checkpoints import put_task
+
+    put_task(bucket, job.run_id, job.task.encode())
 
 
 def archive_logs(session: Session) -> None:

@@ -13,6 +13,7 @@ from orchestrator.plan.steps import Wait, WaitFor
 FIRST_LOOK = 0.05  # seconds; local hosts are ready at once
 SLOWEST_LOOK = 5.0
 TELL_EVERY = 1.0
+LAST_WORDS = 10.0  # seconds the logs may still need after the program has ended
 
 
 class Waiter:
@@ -42,7 +43,7 @@ class Waiter:
     def _job(self, wait: Wait) -> None:
         """Follow the logs until some host's program ends. The cluster is free for others meanwhile."""
         session = self._session
-        follower = self._follower()
+        follower = watch(session)
         session.keeper.let_go()
         while not follower.wait(TELL_EVERY):
             session.narrator.waiting(wait, time.monotonic() - self._since)
@@ -56,17 +57,29 @@ class Waiter:
             if error is not None:
                 raise error
 
-    def _follower(self) -> Follower:
-        session = self._session
-        job, desired = session.job, session.desired
-        assert job is not None and isinstance(desired, Run)  # noqa: S101  # only a Run waits for a job
-        current = session.store.job(session.cluster, job.id)
-        folder = f"{job.id}-a{current.attempt}"
-        if session.follower is not None and session.follower.job != folder:
-            session.follower.stop()
-            session.follower = None
-        if session.follower is None:
-            logs = session.paths.logs(session.cluster.name, job.id) / f"attempt-{current.attempt:04d}"
-            fleet = session.fleet(session.hosts)
-            session.follower = Follower(fleet, folder, logs, session.narrator, desired.ranks)
-        return session.follower
+
+def watch(session: Session) -> Follower:
+    """The follower of the current attempt's logs, begun if it is not there yet."""
+    job, desired = session.job, session.desired
+    assert job is not None and isinstance(desired, Run)  # noqa: S101  # only a Run has a program to watch
+    current = session.store.job(session.cluster, job.id)
+    folder = f"{job.id}-a{current.attempt}"
+    if session.follower is not None and session.follower.job != folder:
+        session.follower.stop()
+        session.follower = None
+    if session.follower is None:
+        logs = session.paths.logs(session.cluster.name, job.id) / f"attempt-{current.attempt:04d}"
+        fleet = session.fleet(session.hosts)
+        session.follower = Follower(fleet, folder, logs, session.narrator, desired.ranks)
+    return session.follower
+
+
+def drain(session: Session) -> None:
+    """Have all that the program has said until its end, before its result is recorded."""
+    if not session.hosts or not isinstance(session.desired, Run) or session.desired.job is None:
+        return
+    if session.job is None or not session.store.job(session.cluster, session.job.id).started:
+        return
+    follower = watch(session)
+    follower.finish(LAST_WORDS)
+    session.memory.outcomes = tuple(follower.outcomes.values()) or session.memory.outcomes

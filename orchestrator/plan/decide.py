@@ -12,8 +12,9 @@ from orchestrator.plan import decide_hosts, decide_job, decide_slice
 from orchestrator.plan.actions import StartSlice, StopJob, StopSlice
 from orchestrator.plan.desired import After, Cancel, Desired, Down, Run, Start, Stop
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.observed import IntentState, Observed
-from orchestrator.plan.steps import Done, GiveUp, Step
+from orchestrator.plan.observed import Contact, IntentState, Observed
+from orchestrator.plan.ranks import host_words
+from orchestrator.plan.steps import Done, GiveUp, Step, Wait, WaitFor
 from orchestrator.slices import SliceState
 
 
@@ -77,8 +78,8 @@ def _stop(desired: Stop, observed: Observed, facts: Facts) -> Step:
         case SliceState.STOPPED:
             return Done(f"cluster '{desired.cluster}' is stopped")
         case SliceState.STOPPING | SliceState.UNCLEAR | SliceState.CREATING | SliceState.STARTING:
-            deadline = max(intent.since, intent.touched) + desired.budgets.end_deadline
-            return decide_slice.wait_slice(desired.cluster, observed, deadline)
+            until = decide_slice.patience(observed, intent, desired.budgets.end_deadline)
+            return decide_slice.wait_slice(desired.cluster, observed, until)
         case SliceState.READY:
             return StopSlice(intent.name, facts.requests[intent.candidate.provider].stop_request(intent.name))
         case _:
@@ -95,8 +96,8 @@ def _start(desired: Start, observed: Observed, facts: Facts) -> Step:
         case SliceState.READY:
             return Done(f"cluster '{desired.cluster}' is up")
         case SliceState.STARTING | SliceState.CREATING | SliceState.STOPPING | SliceState.UNCLEAR:
-            deadline = max(intent.since, intent.touched) + desired.budgets.boot_deadline
-            return decide_slice.wait_slice(desired.cluster, observed, deadline)
+            until = decide_slice.patience(observed, intent, desired.budgets.boot_deadline)
+            return decide_slice.wait_slice(desired.cluster, observed, until)
         case SliceState.STOPPED:
             return StartSlice(intent.name, facts.requests[intent.candidate.provider].start_request(intent.name))
         case _:
@@ -108,12 +109,33 @@ def _cancel(desired: Cancel, observed: Observed) -> Step:
         trouble = observed.trouble
         status = Exit.HOST_LOST if trouble.lost else Exit.FAILURE
         return GiveUp(trouble.code, status, trouble.what, trouble.why, trouble.next_step)
+    if observed.current is not None and observed.slice_state is SliceState.UNCLEAR:
+        since = observed.unclear_since if observed.unclear_since is not None else observed.now
+        return decide_slice.wait_slice(desired.cluster, observed, since + desired.budgets.unclear_deadline)
     if observed.current is None or observed.slice_state is not SliceState.READY:
         return Done("nothing is running: the cluster has no hosts now")
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
     if running:
         return StopJob(desired.folder, "cancel was asked", desired.grace, running)
+    silent = [host.rank for host in observed.hosts if host.contact is not Contact.OK]
+    if silent:
+        return _unanswered(desired, observed, silent)
     return Done(f"job {desired.folder.partition('-')[0]} on '{desired.cluster}' is not running")
+
+
+def _unanswered(desired: Cancel, observed: Observed, silent: list[int]) -> Step:
+    """Whether the job runs on these hosts cannot be known: not a reason to call it stopped."""
+    since = observed.contact_since if observed.contact_since is not None else observed.now
+    until = since + desired.budgets.lost_deadline
+    if observed.now < until:
+        return Wait(WaitFor.CONTACT, f"waiting for SSH on {host_words(silent)}", until)
+    return GiveUp(
+        "host-lost",
+        Exit.HOST_LOST,
+        f"{host_words(silent)} of '{desired.cluster}' did not answer, so the job may still run there",
+        f"no answer for {desired.budgets.lost_deadline:.0f} s",
+        f"orch status {desired.cluster}   then again: orch cancel {desired.cluster}   or: orch down {desired.cluster}",
+    )
 
 
 def _nothing_here(cluster: str) -> GiveUp:

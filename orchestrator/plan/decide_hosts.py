@@ -11,8 +11,8 @@ from orchestrator.plan.desired import Run
 from orchestrator.plan.environment import HostEnvironment, attempt_port
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Contact, HostView, Observed
-from orchestrator.plan.ranks import host_words
-from orchestrator.plan.steps import Step, Wait, WaitFor
+from orchestrator.plan.ranks import host_words, rank_ranges
+from orchestrator.plan.steps import GiveUp, Step, Wait, WaitFor
 from orchestrator.values import Text
 
 STEP_TRIES = 3
@@ -22,7 +22,8 @@ def have_hosts(desired: Run, observed: Observed, facts: Facts) -> Step | None:
     """The next step towards hosts that answer, hold every file and passed setup; None when they do."""
     hosts = chosen(desired, observed)
     return (
-        _identity(desired, hosts)
+        _complete(desired, observed)
+        or _identity(desired, hosts)
         or _contact(desired, observed, facts, hosts)
         or _trouble(desired, observed, facts)
         or _prepare(desired, observed, hosts)
@@ -57,6 +58,29 @@ def environment(desired: Run, observed: Observed, *, setup: bool) -> HostEnviron
         task_id=desired.run_id,
         for_setup=setup,
         num_slices=desired.num_slices,
+    )
+
+
+def _complete(desired: Run, observed: Observed) -> Step | None:
+    """Nothing is ever judged by a part of the hosts: no host at all would pass for success."""
+    intent = observed.current
+    assert intent is not None  # noqa: S101  # the slice is READY
+    expected, shown = intent.candidate.hosts, len(observed.hosts)
+    if shown < expected:
+        return GiveUp(
+            "cloud",
+            Exit.FAILURE,
+            f"the provider shows {shown} of the {expected} hosts of '{desired.cluster}', and calls it ready",
+            next_step=f"the same command again   or: orch down {desired.cluster}",
+        )
+    missing = [rank for rank in desired.ranks or () if not 0 <= rank < expected]
+    if not missing:
+        return None
+    return Conclude(
+        Exit.USAGE,
+        "usage",
+        f"'{desired.cluster}' has no {host_words(missing)}",
+        f"its hosts are {rank_ranges(range(expected))}",
     )
 
 

@@ -58,12 +58,14 @@ def _after_failure(
 def _judge(desired: Run, observed: Observed, culprit: HostView, words: str) -> Action:
     code = culprit.exit_code
     if culprit.job is JobPhase.LOST:
-        return next_attempt_or_end(desired, observed, EndCause.PREEMPTED, words, None, Exit.HOST_LOST)
+        return next_attempt_or_end(
+            desired, observed, EndCause.PREEMPTED, words, None, Exit.HOST_LOST, culprit.last_line
+        )
     assert code is not None  # noqa: S101  # a finished job has a status
     cause = EndCause.PROGRAM
     if code == Exit.PREEMPTED or code in desired.budgets.restart_on:
         cause = EndCause.PREEMPTED
-    return next_attempt_or_end(desired, observed, cause, words, None, code)
+    return next_attempt_or_end(desired, observed, cause, words, None, code, culprit.last_line)
 
 
 def _culprit(observed: Observed, bad: list[HostView]) -> HostView:

@@ -65,6 +65,14 @@ def wait_slice(cluster: str, observed: Observed, until: float) -> Step:
     )
 
 
+def patience(observed: Observed, intent: Intent, seconds: float) -> float:
+    """Until when the slice may be on its way: since its request was sent, or since all was well with it.
+
+    A record that is a day old is no reason to give up on something that began a minute ago.
+    """
+    return max(intent.since, intent.touched, observed.well_at or 0.0) + seconds
+
+
 def last_trouble(observed: Observed) -> GiveUp | None:
     trouble = observed.trouble
     if trouble is None:
@@ -83,7 +91,7 @@ def _accepted(desired: Run, observed: Observed, facts: Facts, intent: Intent) ->
         case SliceState.READY:
             return None
         case SliceState.CREATING | SliceState.STARTING:
-            until = max(intent.since, intent.touched) + budgets.boot_deadline
+            until = patience(observed, intent, budgets.boot_deadline)
             if observed.now >= until and desired.create:
                 return _end(facts, intent, EndCause.BROKEN, f"not ready in time: {reason}")
             return wait_slice(cluster, observed, until)
@@ -97,7 +105,7 @@ def _accepted(desired: Run, observed: Observed, facts: Facts, intent: Intent) ->
                 next_step=f"orch start {cluster}",
             )
         case SliceState.STOPPING | SliceState.ENDING:
-            return wait_slice(cluster, observed, max(intent.since, intent.touched) + budgets.end_deadline)
+            return wait_slice(cluster, observed, patience(observed, intent, budgets.end_deadline))
         case SliceState.PREEMPTED:
             return _end(facts, intent, EndCause.PREEMPTED, reason)
         case SliceState.FAILED:
@@ -118,7 +126,10 @@ def _until_gone(observed: Observed, facts: Facts, budgets: Budgets, intent: Inte
     quiet = observed.now - max(intent.since, intent.touched)
     if observed.slice_state not in (SliceState.ENDING, SliceState.UNCLEAR) and quiet >= budgets.resend_after:
         return _end(facts, intent, intent.cause or EndCause.ASKED, intent.why)
-    return wait_slice(intent.name, observed, intent.since + budgets.end_deadline)
+    until = (
+        max(intent.since, observed.well_at or 0.0) + budgets.end_deadline
+    )  # not `touched`: it is sent again and again
+    return wait_slice(intent.name, observed, until)
 
 
 def _create_again(desired: Run, observed: Observed, facts: Facts, intent: Intent) -> Action:
@@ -187,6 +198,7 @@ def next_attempt_or_end(
     why: str,
     generation: int | None,
     status: int = Exit.HOST_LOST,
+    last_words: str = "",
 ) -> Action:
     """Open the next attempt when the budget for this cause allows it; else record the end."""
     budget = desired.budgets.preemptions if cause is EndCause.PREEMPTED else desired.budgets.failures
@@ -194,13 +206,17 @@ def next_attempt_or_end(
     if used < budget:
         return NextAttempt(observed.attempt + 1, cause, why, generation)
     what = f"the hosts of '{desired.cluster}' were lost" if generation is not None else why
-    spent = f"{why}; " if generation is not None else ""
+    reasons = [why] if generation is not None else [last_words] if last_words else []
+    if budget:
+        reasons.append(f"{used} of {budget} restarts for this cause were used")
+    logs = f"orch logs {desired.cluster} {desired.job_id}   shows its output"
+    back = f"orch resume {desired.cluster}   goes on from the newest checkpoint"
     return Conclude(
         status,
-        "host-lost" if generation is not None else "program-failed",
+        "host-lost" if cause is EndCause.PREEMPTED and status == Exit.HOST_LOST else "program-failed",
         what,
-        f"{spent}{used} of {budget} restarts for this cause were used",
-        f"orch resume {desired.cluster}   (goes on from the newest checkpoint)",
+        "; ".join(reasons),
+        back if desired.checkpoint_uri is not None else logs,
     )
 
 

@@ -49,6 +49,7 @@ class Plan:
 def make_plan(desired: Desired, observed: Observed, facts: Facts) -> Plan:
     """Walk decide() through the imagined world, starting from what is known. Pure."""
     steps: list[Action | Wait] = []
+    observed = _opening(observed)
     for _ in range(MOST_STEPS):
         step = decide(desired, observed, facts)
         if isinstance(step, Done | GiveUp):
@@ -56,6 +57,15 @@ def make_plan(desired: Desired, observed: Observed, facts: Facts) -> Plan:
         steps.append(step)
         observed = imagine(observed, step)
     raise RuntimeError(f"the plan does not end; last step: {steps[-1]}")
+
+
+def _opening(observed: Observed) -> Observed:
+    """What the first real look would have as well: the command begins now, and READY means that there are hosts."""
+    observed = replace(observed, well_at=observed.now if observed.well_at is None else observed.well_at)
+    intent = observed.current
+    if intent is None or observed.slice_state is not SliceState.READY or observed.hosts:
+        return observed
+    return replace(observed, hosts=_new_hosts(intent))
 
 
 def imagine(observed: Observed, step: Action | Wait) -> Observed:

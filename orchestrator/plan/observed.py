@@ -59,6 +59,7 @@ class HostView:
     setup: str = ""
     job: JobPhase = JobPhase.ABSENT
     exit_code: int | None = None
+    last_line: str = ""  # of the job's output
 
     def has(self, label: str, digest: str) -> bool:
         return (label, digest) in self.trees
@@ -109,7 +110,8 @@ class Observed:
     """One look at everything. now: epoch seconds. attempt: the current one of the job, from 1.
 
     started: the program of this attempt was started at some time (durable). opened_at: the newest generation that
-    existed when this job was opened. first_failed: the rank whose program failed first, when that was seen.
+    existed when this job was opened. first_failed: the rank whose program failed first, when that was seen. well_at: the
+    last look of this command at which an ACCEPTED slice was READY, or when the command began.
     """
 
     now: float
@@ -125,6 +127,7 @@ class Observed:
     started: bool = False
     opened_at: int = 0
     first_failed: int | None = None
+    well_at: float | None = None
     running_job: str = ""  # folder of the job that the hosts' `job` speaks of
     outcome: Outcome | None = None
     trouble: Trouble | None = None

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from paramiko import SSHException
@@ -47,7 +47,7 @@ class Halt:
             channel.interrupt()
 
     @contextlib.contextmanager
-    def reaches(self, channel: SessionChannel) -> Iterator[None]:
+    def reaches(self, channel: SessionChannel) -> Generator[None]:
         """While inside, asking wakes whoever reads from `channel`."""
         with self._lock:
             self._channels.add(channel)
@@ -140,7 +140,7 @@ class Command:
         return max(0.01, min(waits))
 
     def _idle(self, now: float) -> float:
-        return now - max(self._transport.packetizer.last_received, self._heard)
+        return now - max(self._transport.wire.last_received, self._heard)
 
     def _overdue(self) -> HostFailure | None:
         now = time.monotonic()

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-import fabric
+import fabric  # pyright: ignore[reportMissingTypeStubs]  # fabric ships no types; `Any` at its border
 from paramiko import AuthenticationException, PasswordRequiredException, PKey, SSHClient, SSHException
 from paramiko.channel import Channel
 from paramiko.client import MissingHostKeyPolicy
@@ -40,7 +40,7 @@ class Link:
         self._jump = jump
         self._lock = threading.Lock()
         self._connect_kwargs: dict[str, Any] = {"pkey": key, "allow_agent": False, "look_for_keys": False}
-        self._connection = cast(Any, None)
+        self._connection: Any = None
         self._transport: TunedTransport | None = None
         self._wide = False
 
@@ -91,14 +91,15 @@ class Link:
         """The fabric connection, made on first use; it takes our socket and transport by its documented options."""
         if self._connection is None:
             address = self.address
-            self._connection = fabric.Connection(
+            connection = cast(Any, fabric).Connection(
                 address.host,
                 user=address.user,
                 port=address.port,
                 config=self._config,
                 connect_kwargs=self._connect_kwargs,
             )
-            self._connection.client.set_missing_host_key_policy(_CheckedByTransport())
+            connection.client.set_missing_host_key_policy(_CheckedByTransport())
+            self._connection = connection
         return self._connection
 
 
@@ -129,13 +130,13 @@ def load_key(path: Path) -> PKey:
 
 def plain_config() -> Any:
     """fabric's defaults and nothing from this machine's ssh_config or fabric files: an address says it all."""
-    return fabric.Config(overrides={"load_ssh_configs": False}, lazy=True)
+    return cast(Any, fabric).Config(overrides={"load_ssh_configs": False}, lazy=True)
 
 
 def _usable(transport: TunedTransport, deadline: float) -> bool:
     if not transport.is_active():
         return False
-    idle = time.monotonic() - transport.packetizer.last_received
+    idle = time.monotonic() - transport.wire.last_received
     if idle < _ASK_AFTER_IDLE or transport.answers(min(5.0, deadline / 4)):
         return True
     transport.end(HostFailure(Failure.FROZEN, f"no answer after {idle:.0f} s of silence", retry=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import secrets
 import threading
@@ -15,8 +16,15 @@ from types import TracebackType
 from typing import TypeAlias
 
 from paramiko import PKey
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, stop_any
-from tenacity import stop_when_event_set, wait_exponential_jitter
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    stop_after_delay,
+    stop_any,
+    stop_when_event_set,
+    wait_exponential_jitter,
+)
 from tenacity.nap import sleep_using_event
 
 from orchestrator.errors import UserError
@@ -126,8 +134,8 @@ class Fleet:
                 timeout=timeout,
                 keep=keep,
                 mark=mark,
-                on_output=None if on_output is None else lambda block: on_output(host, block),
-                on_sent=None if on_sent is None else lambda size: on_sent(host, size),
+                on_output=None if on_output is None else functools.partial(on_output, host),
+                on_sent=None if on_sent is None else functools.partial(on_sent, host),
             )
 
         return self.each(work, ranks=ranks, stop_after_failure=stop_after_failure, stop=stop)
@@ -346,7 +354,7 @@ class _FanOut:
                 return
             try:
                 self._done.put(self._work(HostCall(self._fleet, host, self._halt)))
-            except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
+            except BaseException as error:  # raised again in the caller's thread
                 self._done.put(error)
 
     def _next(self, stop_at: float | None) -> HostResult | BaseException:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import mmap
 import os
 import tarfile
@@ -12,7 +11,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import IO
+from typing import Protocol
 
 from orchestrator.errors import UserError
 from orchestrator.remote.tree import Tree, TreeFile
@@ -20,6 +19,10 @@ from orchestrator.remote.tree import Tree, TreeFile
 _IN_MEMORY = 64 << 20  # bytes of a stream above which it is kept in a temporary file
 _SAMPLE = 64 << 10
 _WORTH_IT = 0.7  # compress when a sample shrinks below this
+
+
+class _Sink(Protocol):
+    def write(self, data: bytes, /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ def pack(tree: Tree, change: Change) -> Pack:
     """Raises UserError when a file that was there a moment ago cannot be read."""
     compress = _worth_compressing(tree, change)
     spool = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  # lives as long as the Pack
-    out: IO[bytes] = gzip.GzipFile(fileobj=spool, mode="wb", compresslevel=1, mtime=0) if compress else spool
+    gzipped = gzip.GzipFile(fileobj=spool, mode="wb", compresslevel=1, mtime=0) if compress else None
+    out: _Sink = spool if gzipped is None else gzipped
     for file in change.files:
         _add_file(out, tree, file)
     kept = {str(parent) for file in tree.files for parent in PurePosixPath(file.path).parents}
@@ -65,12 +69,12 @@ def pack(tree: Tree, change: Change) -> Pack:
     _add(out, "meta/prune", _nul_separated(sorted(emptied, key=lambda path: -path.count("/"))))
     _add(out, "meta/complete", b"")
     out.write(b"\0" * 1024)
-    if out is not spool:
-        out.close()
+    if gzipped is not None:
+        gzipped.close()
     return Pack(change, _view(spool), "-z" if compress else "")
 
 
-def _add_file(out: IO[bytes], tree: Tree, file: TreeFile) -> None:
+def _add_file(out: _Sink, tree: Tree, file: TreeFile) -> None:
     path = tree.source(file)
     try:
         if file.link is not None:
@@ -87,12 +91,12 @@ def _add_file(out: IO[bytes], tree: Tree, file: TreeFile) -> None:
     _write(out, content)
 
 
-def _add(out: IO[bytes], name: str, content: bytes) -> None:
+def _add(out: _Sink, name: str, content: bytes) -> None:
     out.write(_header(_info(name, len(content), 0o600)))
     _write(out, content)
 
 
-def _write(out: IO[bytes], content: bytes) -> None:
+def _write(out: _Sink, content: bytes) -> None:
     out.write(content)
     out.write(b"\0" * (-len(content) % tarfile.BLOCKSIZE))
 

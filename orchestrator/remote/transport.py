@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from paramiko import AuthenticationException, PKey, SSHException
@@ -26,7 +26,6 @@ from paramiko.common import (
     MSG_CHANNEL_FAILURE,
     MSG_CHANNEL_REQUEST,
     cMSG_CHANNEL_DATA,
-    cMSG_CHANNEL_EOF,
     cMSG_CHANNEL_OPEN,
     cMSG_CHANNEL_REQUEST,
     cMSG_GLOBAL_REQUEST,
@@ -44,7 +43,7 @@ _FIRST_READ = 16 * 1024
 _LARGEST_READ = 256 * 1024
 _LONGEST_BANNER = 64 * 1024
 _INLINE_STDIN = 16 * 1024  # goes out with the command itself; every server takes a packet of this size
-_QUICKACK = getattr(socket, "TCP_QUICKACK", None)  # Linux only
+_QUICKACK = getattr(socket, "TCP_QUICKACK", 0)  # Linux only
 
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")  # no MAC to compute beside the cipher
 _EXCHANGES = ("mlkem768x25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
@@ -93,7 +92,6 @@ class TunedTransport(_Transport):
     farewell: what the peer said when it disconnected, or "".
     """
 
-    packetizer: TunedPacketizer
     _active_check_timeout = None  # a blocking socket: idle connections cost no wake-ups
 
     def __init__(
@@ -109,10 +107,11 @@ class TunedTransport(_Transport):
         """wide: offer every algorithm paramiko knows, for a server that has none of the fast ones."""
         super().__init__(sock, disabled_algorithms=disabled_algorithms, packetizer_class=TunedPacketizer)
         self._channel_handler_table = {
-            **super()._channel_handler_table,
+            **self._channel_handler_table,
             MSG_CHANNEL_REQUEST: _on_request,
             MSG_CHANNEL_FAILURE: _on_failure,
         }
+        self.wire = cast(TunedPacketizer, self.packetizer)
         self.verdict: HostFailure | None = None
         self.farewell = ""
         self.identity_checked = False
@@ -169,7 +168,7 @@ class TunedTransport(_Transport):
         if self.auth_handler is not None:  # new keys for an old connection
             super()._activate_outbound()
             return
-        with self.packetizer.corked():
+        with self.wire.corked():
             super()._activate_outbound()
             service = Message()
             service.add_byte(cMSG_SERVICE_REQUEST)
@@ -181,7 +180,7 @@ class TunedTransport(_Transport):
 
     def _auth_trigger(self) -> None:
         super()._auth_trigger()
-        self.packetizer.end_handshake()
+        self.wire.end_handshake()
         self._spare = channel = self._new_session()
         self._send_user_message(channel.open_request)
 
@@ -190,7 +189,7 @@ class TunedTransport(_Transport):
         self._refusal = f"refused the key for user {self._user}; it allows {', '.join(methods) or 'nothing'}"
         self._ready.set()
 
-    def auth_publickey(self, username: str, key: PKey) -> list[str]:
+    def auth_publickey(self, username: str, key: PKey, event: threading.Event | None = None) -> list[str]:
         """Asked by SSHClient after start_client; the answer is already here."""
         if not self.is_authenticated():
             raise AuthenticationException(self._refusal or f"{username} was not let in")
@@ -229,7 +228,7 @@ class TunedTransport(_Transport):
         while self.clear_to_send.wait(max(0.0, limit - time.monotonic())):
             with self.clear_to_send_lock:
                 if self.clear_to_send.is_set():
-                    with self.packetizer.corked():
+                    with self.wire.corked():
                         for message in messages:
                             self._send_message(message)
                     return
@@ -268,7 +267,7 @@ class TunedTransport(_Transport):
             request.add_byte(cMSG_GLOBAL_REQUEST)
             request.add_string("keepalive@openssh.com")
             request.add_boolean(True)
-            self.packetizer.send_if_free(request)
+            self.wire.send_if_free(request)
 
     def answers(self, timeout: float) -> bool:
         """True when the host answers a keepalive within `timeout` seconds."""
@@ -319,7 +318,7 @@ class SessionChannel(_Channel):
 
     def __init__(self, chanid: int) -> None:
         super().__init__(chanid)
-        self.in_buffer: BlockPipe = BlockPipe()
+        self.in_buffer = self._blocks = BlockPipe()
         self.combine_stderr = True
         self.opened = threading.Event()  # set on success, refusal and the end of the connection
         self.open_request = Message()
@@ -378,7 +377,7 @@ class SessionChannel(_Channel):
 
     def interrupt(self) -> None:
         """Make a waiting `read` return None at once, and every later one that finds nothing."""
-        self.in_buffer.interrupt()
+        self._blocks.interrupt()
 
     def _all_input(self, stdin: bytes) -> list[Message]:
         messages: list[Message] = []
@@ -394,7 +393,7 @@ class SessionChannel(_Channel):
         return messages if end is None else [*messages, end]
 
     def handle_request(self, m: Message) -> None:
-        """A request of the host about this command: paramiko knows exit-status; exit-signal is ours (RFC 4254, 6.10)."""
+        """What the host says of this command: paramiko knows exit-status; exit-signal is ours (RFC 4254, 6.10)."""
         position = m.packet.tell()
         if m.get_text() == "exit-signal":
             m.get_boolean()
@@ -479,7 +478,7 @@ class TunedPacketizer(Packetizer):
         self._block = _FIRST_READ
         self._gate = threading.RLock()
         self._held: list[bytes] | None = None
-        self._quick = _QUICKACK is not None and not isinstance(socket, Channel)
+        self._quick = bool(_QUICKACK) and not isinstance(socket, Channel)
         self.last_received = time.monotonic()
 
     def read_all(self, n: int, check_rekey: bool = False) -> bytes:
@@ -510,7 +509,7 @@ class TunedPacketizer(Packetizer):
                 self._gate.release()
 
     @contextlib.contextmanager
-    def corked(self) -> Iterator[None]:
+    def corked(self) -> Generator[None]:
         """Within it messages are collected; at its end they go out in one write."""
         with self._gate:
             self._held = []
@@ -546,7 +545,7 @@ class TunedPacketizer(Packetizer):
         try:
             block = self._wire.recv(self._block)
             if self._quick:
-                self._wire.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)  # type: ignore[union-attr]  # _quick: a socket
+                cast(socket.socket, self._wire).setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
         except OSError as error:
             raise EOFError(words(error)) from error
         if not block:
@@ -569,7 +568,9 @@ class TunedPacketizer(Packetizer):
 class _PipelinedAuth(_AuthHandler):
     """Sends its request and lets the transport's thread see the answer, instead of waiting for it."""
 
-    transport: TunedTransport
+    def __init__(self, transport: TunedTransport) -> None:
+        super().__init__(transport)
+        self._refused = transport.auth_refused
 
     def wait_for_response(self, event: threading.Event) -> list[str]:
         return []
@@ -578,17 +579,21 @@ class _PipelinedAuth(_AuthHandler):
         methods = m.get_list()
         m.rewind()
         super()._parse_userauth_failure(m)
-        self.transport.auth_refused(methods)
+        self._refused(methods)
 
 
 def _on_request(channel: Channel, m: Message) -> None:
-    handler = channel.handle_request if isinstance(channel, SessionChannel) else cast(_Channel, channel)._handle_request
-    handler(m)
+    if isinstance(channel, SessionChannel):
+        channel.handle_request(m)
+    else:
+        _Transport._channel_handler_table[MSG_CHANNEL_REQUEST](channel, m)
 
 
 def _on_failure(channel: Channel, m: Message) -> None:
-    handler = channel.request_failed if isinstance(channel, SessionChannel) else cast(_Channel, channel)._request_failed
-    handler(m)
+    if isinstance(channel, SessionChannel):
+        channel.request_failed(m)
+    else:
+        _Transport._channel_handler_table[MSG_CHANNEL_FAILURE](channel, m)
 
 
 def _writable(transport: Transport) -> bool:

@@ -55,7 +55,7 @@ def read_tree(root: Path, *, prefix: str = "") -> Tree:
     stay links. Raises UserError naming the file that cannot be read.
     """
     if root.is_file():
-        files = (_describe(root.resolve(), prefix or root.name),)
+        files: tuple[TreeFile, ...] = (_describe(root.resolve(), prefix or root.name),)
     elif root.is_dir():
         base = PurePosixPath(prefix)
         files = tuple(_describe(root / name, str(base / name)) for name in sorted(_names(root)))
@@ -147,7 +147,7 @@ def _describe(path: Path, name: str) -> TreeFile:
     try:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
-            link = os.readlink(path)
+            link = str(path.readlink())
             return TreeFile(name, 0, 0o755, hashlib.sha256(os.fsencode(link)).hexdigest(), link)
         digest = hashlib.sha256()
         size = 0

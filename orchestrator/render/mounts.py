@@ -51,12 +51,16 @@ def render_copy_mount(inputs: MountInputs) -> str:
 
 def _place(destination: str) -> tuple[str, bool]:
     """The path to quote, and whether it is below the home."""
-    if destination.startswith("/"):
-        place, under_home = destination.rstrip("/"), False
-    else:
-        place, under_home = destination.removeprefix("~/").strip("/"), True
-    if place in ("", "~", "."):
+    under_home = not destination.startswith("/")
+    place = destination.removeprefix("~/").strip("/") if under_home else destination.rstrip("/")
+    if place in ("", ".") or destination == "~":
         raise UserError(
             f"cannot copy a bucket to {destination!r}", "it is the whole disk or home", "name a folder: ~/data"
+        )
+    if destination.startswith("~") and not destination.startswith("~/"):
+        raise UserError(
+            f"cannot copy a bucket to {destination!r}",
+            "only ~/ stands for a home, that of the host's user",
+            "write ~/NAME or an absolute path",
         )
     return place, under_home

@@ -230,8 +230,8 @@ def _host(entry: Value, section_data: Mapping[str, Value]) -> UserHost:
         raise FormError("a host needs an address", "", "write host: NAME")
     host = forms.address(text(data, "host") if data else str(entry))
     jump = text(data, "jump") or text(section_data, "jump")
-    if jump:
-        forms.address(jump)
+    for hop in jump.split(",") if jump else ():
+        forms.address(hop.strip())
     return UserHost(
         host=host.host,
         user=text(data, "user") or host.user or text(section_data, "user"),

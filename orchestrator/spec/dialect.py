@@ -150,7 +150,7 @@ PIPELINE = Section(
         Field("primary_tasks", ListOf(_NAME), "with parallel: the tasks whose end ends the group"),
         Field(
             "termination_delay",
-            OneOf((Whole(0), Text("text such as 30s", pattern=r"[0-9]+[smh]"))),
+            OneOf((Whole(0), Text("text such as 30s", pattern=r"[0-9]{1,6}[smh]"))),
             "with parallel: time the others get",
         ),
     )

@@ -62,7 +62,7 @@ HOST = Section(
         Field("user", Text("a user name"), "user to log in as", ours=True),
         Field("port", _PORT, "port of sshd", ours=True),
         Field("key", Text("a path"), "private key file", ours=True),
-        Field("jump", Text("user@host:port"), "jump host", ours=True),
+        Field("jump", Text("user@host:port"), "jump host; several hops with commas", ours=True),
         Field("internal_ip", Text("an address"), "how the other hosts reach it", ours=True),
     )
 )

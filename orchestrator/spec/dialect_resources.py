@@ -43,7 +43,7 @@ JOB_RECOVERY = Section(
         Field("max_restarts_on_errors", Whole(0), "as recovery.max_failures"),
         Field(
             "recover_on_exit_codes",
-            OneOf((Whole(0, 255), ListOf(Whole(0, 255)))),
+            OneOf((Whole(1, 255), ListOf(Whole(1, 255)))),
             "as recovery.restart_on_exit_codes",
         ),
     )
@@ -80,7 +80,7 @@ _PER_CANDIDATE: tuple[Field | Refused, ...] = (
     Field("accelerator_args", ACCELERATOR_ARGS, "settings of a TPU slice"),
     Field("instance_type", Text("text such as p5.48xlarge"), "exact EC2 instance type"),
     Field("use_spot", Flag(), "ask for spot capacity, which may be taken back"),
-    Field("disk_size", OneOf((Whole(), Text("text such as 500GB", pattern=r"[0-9]+ ?(?:GB|TB)"))), "boot disk, GB"),
+    Field("disk_size", OneOf((Whole(), Text("text such as 500GB", pattern=r"[0-9]{1,6} ?(?:GB|TB)"))), "boot disk, GB"),
     Field("network_tier", Text("text", ("standard", "best")), "best: all EFA interfaces on AWS"),
     Field(
         "image_id", OneOf((Text("an image"), MapOf(Text("an image"), least=1))), "image, or a map from region to image"
@@ -123,7 +123,7 @@ RESOURCES = Section(
         ),
         Field(
             "autostop",
-            OneOf((Flag(), Whole(), Text("text such as 30m or 10h", pattern=r"[0-9]+[mhdw]?"), AUTOSTOP)),
+            OneOf((Flag(), Whole(), Text("text such as 30m or 10h", pattern=r"[0-9]{1,6}[mhdw]?"), AUTOSTOP)),
             "stop when idle: minutes, `10h`, true for 5 minutes, false for never",
         ),
         Field(

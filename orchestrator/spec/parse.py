@@ -142,6 +142,7 @@ def _read_task(document: Document, file: str, env: Mapping[str, str], flags: Ove
         task = builder.task()
         issues = list(builder.issues) if task is None else rules.check(task, layered.data)
         notes = builder.notes
+        task = rules.arranged(task) if task is not None and not issues else None
     return _Read(layered, task, [_problem(issue, layered, document, file) for issue in issues], notes)
 
 

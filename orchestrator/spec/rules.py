@@ -5,15 +5,17 @@ One function for each rule; each yields the path to blame, what is wrong, why, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from orchestrator.catalog.machines import Accelerator, LocalHosts, TpuSlice
 from orchestrator.catalog.prices import price_per_hour
-from orchestrator.slices import OnDemand, Spot
+from orchestrator.slices import OnDemand, Owned, Spot
 from orchestrator.spec.infra import Where
 from orchestrator.spec.read import section, whole
 from orchestrator.spec.schema import Issue
-from orchestrator.spec.task import Mode, Resources, Task
+from orchestrator.spec.task import Mode, Order, Resources, Task
 from orchestrator.spec.yaml_reader import Value
 
 # Set on every host by orch: SkyPilot documentation, "Environment variables", release 0.14.1, and docs/environment.md.
@@ -167,21 +169,34 @@ def _tpu(choice: Resources) -> Iterator[Issue]:
 
 
 def _cost(task: Task, choice: Resources) -> Iterator[Issue]:
-    """The cap must leave at least one candidate; see `over_cap`."""
-    if all(over_cap(other) is not None for other in task.choices):
-        price = over_cap(choice)
-        why = f"its cap is ${choice.max_hourly_cost:,.2f}" if choice.max_hourly_cost else ""
+    """The cap must leave at least one candidate."""
+    price = over_cap(choice)
+    if price is not None and all(over_cap(other) is not None for other in task.choices):
         what = f"{choice.machine.name} costs ${price:,.2f} an hour, over max_hourly_cost"
+        why = f"the cap is ${choice.max_hourly_cost:,.2f}"
         yield Issue(("resources", "max_hourly_cost"), what, why, "raise max_hourly_cost, or ask for less")
+
+
+def arranged(task: Task) -> Task:
+    """The task with candidates over their cap left out and, for any_of, the cheapest first, unknown prices last."""
+    kept = tuple(choice for choice in task.choices if over_cap(choice) is None)
+    if task.order is Order.CHEAPEST:
+        kept = tuple(sorted(kept, key=_known_price))
+    return replace(task, choices=kept)
 
 
 def over_cap(choice: Resources) -> float | None:
     """The price of one slice an hour when it is known and above `max_hourly_cost`, else None."""
-    if choice.max_hourly_cost is None:
-        return None
-    market = Spot() if choice.use_spot else OnDemand()
+    price = _known_price(choice)
+    over = choice.max_hourly_cost is not None and math.isfinite(price) and price > choice.max_hourly_cost
+    return price if over else None
+
+
+def _known_price(choice: Resources) -> float:
+    """US dollars an hour for one slice, infinite when not known."""
+    market = Owned() if choice.infra.owned else Spot() if choice.use_spot else OnDemand()
     price = price_per_hour(choice.machine, market, choice.infra.region)
-    return price.low if price is not None and not choice.infra.owned and price.low > choice.max_hourly_cost else None
+    return math.inf if price is None else price.low
 
 
 def _backend(task: Task, choice: Resources) -> Iterator[Issue]:

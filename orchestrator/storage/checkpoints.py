@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -40,7 +41,7 @@ class Part(BaseModel):
 
 
 class Manifest(BaseModel):
-    """`manifest.json`. world: ranks that wrote it. time: seconds since 1970. Unknown fields are ignored."""
+    """`manifest.json`. world: ranks that wrote it, one part each. time: when, in UTC. Unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -49,7 +50,7 @@ class Manifest(BaseModel):
     run_id: str
     attempt: int = Field(ge=0)
     world: int = Field(ge=1)
-    time: float
+    time: datetime
     parts: tuple[Part, ...] = Field(min_length=1)
     data: dict[str, JsonValue] = Field(default_factory=dict)
     config: dict[str, JsonValue] = Field(default_factory=dict)
@@ -147,7 +148,7 @@ def _steps(bucket: Bucket, run_id: str) -> Iterator[tuple[int, str]]:
     """(step, folder) of every step folder, newest first."""
     found: list[tuple[int, str]] = []
     for folder in bucket.list_dir(checkpoints_path(run_id)).folders:
-        match = re.fullmatch(r"step-([0-9]{8,})", folder.rsplit("/", 1)[-1])
+        match = re.fullmatch(r"step-([0-9]{8}|[1-9][0-9]{8,})", folder.rsplit("/", 1)[-1])
         if match:
             found.append((int(match.group(1)), folder))
     yield from sorted(found, reverse=True)
@@ -163,6 +164,8 @@ def _examine(bucket: Bucket, run_id: str, step: int, path: str, verify: Verify) 
         return Skipped(step, path, f"its manifest cannot be read: {_short(error)}")
     if (manifest.step, manifest.run_id) != (step, run_id):
         return Skipped(step, path, f"its manifest is of run {manifest.run_id}, step {manifest.step}")
+    if len(manifest.parts) != manifest.world:
+        return Skipped(step, path, f"its manifest has {len(manifest.parts)} parts for {manifest.world} ranks")
     for part in manifest.parts:
         reason = _wrong(bucket, path, part, sizes.get(part.name), verify)
         if reason:

@@ -80,7 +80,7 @@ def disk_failure(doing: str, error: OSError) -> OrchError:
         )
     if error.errno == errno.ENOENT:
         return NotFoundError(what, f"{place or 'it'} does not exist", "")
-    if error.errno == errno.ENOTDIR:
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return StorageError(what, "a file stands where a folder is needed", "choose another name")
     if error.errno == errno.EISDIR:
         return StorageError(what, "a folder stands where a file is needed", "choose another name")

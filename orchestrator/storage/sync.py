@@ -86,7 +86,7 @@ def plan_upload(folder: Path, bucket: Bucket, prefix: str = "", *, delete: bool 
     an empty folder would delete everything.
     """
     local = _look(folder)
-    remote = {_below(prefix, info.path): info for info in bucket.list(prefix)}
+    remote = {} if _is_unmade(bucket) else _remote(bucket, prefix)
 
     def compare(path: str) -> Transfer | None:
         size, there = local.files[path].st_size, remote.get(path)
@@ -108,8 +108,7 @@ def plan_download(bucket: Bucket, prefix: str, folder: Path, *, delete: bool = F
     Objects of other programs have none: there, equal size and time (a download keeps the time) mean equal.
     """
     local = _look(folder) if folder.exists() else _Local({}, (), ())
-    remote = {_below(prefix, info.path): info for info in bucket.list(prefix)}
-    remote = _without_folder_markers(remote)
+    remote = _without_folder_markers(_remote(bucket, prefix))
 
     def compare(path: str) -> Transfer | None:
         there, here = remote[path], local.files.get(path)
@@ -130,9 +129,12 @@ def plan_download(bucket: Bucket, prefix: str, folder: Path, *, delete: bool = F
 def run(plan: SyncPlan, on_progress: OnProgress | None = None, *, files_at_once: int = FILES_AT_ONCE) -> None:
     """Do what the plan says: copies first, deletions only when every copy succeeded.
 
+    Only what stands in the way of a copy on a disk (a file where a folder must be, or the reverse) goes before it.
     The first failure, and Ctrl-C, stop the other copies; whole files that arrived stay. Memory is bounded by
     about 32 MiB times `files_at_once`. Raises what Bucket.upload_file and Bucket.download_file raise.
     """
+    in_the_way = _in_the_way(plan)
+    _delete(plan, in_the_way)
     meter = _Meter(len(plan.transfers), plan.size, on_progress)
     with ThreadPoolExecutor(files_at_once, thread_name_prefix="sync") as pool:
         copies = [pool.submit(_copy, plan, transfer, meter) for transfer in plan.transfers]
@@ -141,10 +143,8 @@ def run(plan: SyncPlan, on_progress: OnProgress | None = None, *, files_at_once:
         finally:
             meter.stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
-    if plan.direction == "up":
-        plan.bucket.delete_all(_join(plan.prefix, path) for path in plan.deletes)
-        return
-    for path in (*(plan.folder / name for name in plan.deletes), *plan.leftovers):
+    _delete(plan, [path for path in plan.deletes if path not in in_the_way])
+    for path in plan.leftovers:
         with disk_border(f"delete {path}"):
             path.unlink(missing_ok=True)
 
@@ -200,6 +200,32 @@ def _copy(plan: SyncPlan, transfer: Transfer, meter: _Meter) -> None:
     meter.finished(transfer.path)
 
 
+def _in_the_way(plan: SyncPlan) -> set[str]:
+    """Deletions without which a copy to a disk cannot be made. The clouds have no folders that could collide."""
+    if plan.direction == "up" and plan.bucket.address.scheme != "file":
+        return set()
+    targets = {transfer.path for transfer in plan.transfers}
+    folders = {folder for path in targets for folder in _parents(path)}
+    return {path for path in plan.deletes if path in folders or not targets.isdisjoint(_parents(path))}
+
+
+def _parents(path: str) -> list[str]:
+    return [path[:end] for end in range(len(path)) if path[end] == "/"]
+
+
+def _delete(plan: SyncPlan, paths: Iterable[str]) -> None:
+    if plan.direction == "up":
+        plan.bucket.delete_all(_join(plan.prefix, path) for path in paths)
+        return
+    for name in paths:
+        with disk_border(f"delete {plan.folder / name}"):
+            (plan.folder / name).unlink(missing_ok=True)
+            for folder in _parents(name)[::-1]:  # as a bucket, a synced folder keeps no empty folders
+                if any((plan.folder / folder).iterdir()):
+                    break
+                (plan.folder / folder).rmdir()
+
+
 def _first_failure(copies: Iterable[Future[None]]) -> None:
     """Wait until all succeeded or one failed; raise that failure."""
     waiting = set(copies)
@@ -216,6 +242,15 @@ def _compare_all(compare: Callable[[str], Transfer | None], paths: Iterable[str]
             return tuple(found for found in pool.map(compare, ordered) if found is not None)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _remote(bucket: Bucket, prefix: str) -> dict[str, ObjectInfo]:
+    return {_below(prefix, info.path): info for info in bucket.list(prefix)}
+
+
+def _is_unmade(bucket: Bucket) -> bool:
+    """True for a file: bucket whose folder the first write will make; a cloud's bucket has to be there."""
+    return bucket.address.scheme == "file" and not Path(bucket.address.container).exists()
 
 
 def _look(folder: Path) -> _Local:
@@ -250,7 +285,7 @@ def _relative(folder: Path, parent: str, name: str) -> str:
 
 def _without_folder_markers(remote: dict[str, ObjectInfo]) -> dict[str, ObjectInfo]:
     """Drop the empty objects that consoles make to show a folder; refuse a real object of a folder's name."""
-    folders = {path[:end] for path in remote for end in range(len(path)) if path[end] == "/"}
+    folders = {folder for path in remote for folder in _parents(path)}
     for path in folders & remote.keys():
         if remote[path].size:
             why = "it is an object and a folder at once, which a disk cannot hold"

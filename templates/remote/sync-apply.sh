@@ -35,7 +35,8 @@ else
         shift
         for folder; do
             [ -d "$dest/$folder" ] || mkdir "$dest/$folder" || exit 1
-            find "$folder" -mindepth 1 -maxdepth 1 ! -type d -exec mv -f -t "$dest/$folder" -- {} + || exit 1
+            find "$folder" -mindepth 1 -maxdepth 1 ! -type d -print0 |
+                xargs -0 -r mv -f -t "$dest/$folder" -- || exit 1
         done
     ' sh "$dest" {} + 2>&1) || fail "$(printf '%s\n' "$said" | head -n 1)"
     cd /

@@ -40,6 +40,7 @@ from orchestrator.values import Text
 
 TICK = 5.0  # seconds one wait takes
 ACTION = 0.5  # seconds one action takes
+PROGRAM = 50.0  # seconds the program takes when nothing happens to it
 CODES = (0, 1, 3, 75, 137)
 
 
@@ -402,7 +403,7 @@ class World:
             case RunSetup():
                 host.setup = action.digest
             case StartJob():
-                host.jobs.setdefault(action.job, (self.now + 20, 0))
+                host.jobs.setdefault(action.job, (self.now + PROGRAM, 0))
             case StopJob():
                 if self.job_on(host)[0] is JobPhase.RUNNING:
                     host.jobs[action.job] = (self.now, 143)

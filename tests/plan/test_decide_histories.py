@@ -16,7 +16,7 @@ from orchestrator.plan.actions import Conclude, CreateSlice, NextAttempt, StartJ
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import After, Budgets, Run
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.observed import FINAL, Intent, IntentState
+from orchestrator.plan.observed import FINAL, Intent, IntentState, Observed
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.slices import Request, SliceSpec, SliceState
 from orchestrator.values import Text
@@ -42,13 +42,23 @@ class PlainRequests:
 
 FACTS = Facts({"sample": PlainRequests()})
 
-mishaps = st.builds(
-    Mishap,
-    st.one_of(st.just(Fault.NONE), st.sampled_from(list(Fault))),
-    st.integers(0, 9),
-    st.booleans(),
-)
-scripts = st.lists(mishaps, max_size=70)
+ODDS = {
+    Fault.PROGRAM_ENDS: 4,
+    Fault.PREEMPTED: 2,
+    Fault.REBOOT: 2,
+    Fault.SILENT: 2,
+    Fault.WANTED_DOWN: 0.2,
+    Fault.IMPOSTOR: 0.2,
+}
+BAD = [
+    Mishap(fault, number, late)
+    for fault in Fault
+    for number in range(10)
+    for late in (False, True)
+    for _ in range(round(5 * ODDS.get(fault, 1)))
+]
+mishaps = st.sampled_from([Mishap()] * len(BAD) + BAD)  # the first is what a failing history shrinks to
+scripts = st.lists(mishaps, min_size=25, max_size=70)
 budgets = st.builds(
     Budgets,
     preemptions=st.integers(0, 3),
@@ -80,19 +90,25 @@ def wishes(draw: st.DrawFn) -> Run:
 
 
 class Watched(World):
-    """The same world; looks at every turn whether a promise is broken."""
+    """The same world; looks at every turn whether a promise is broken. proofs: what hosts said at the last look."""
+
+    proofs: set[tuple[str, int, int | None]]
 
     def turn(self) -> bool:
         before = len(self.steps)
-        proofs = self._proofs()
         goes_on = super().turn()
         for step in self.steps[before:]:
             if isinstance(step, NextAttempt):
-                self._check_charge(step, proofs)
+                self._check_charge(step, self.proofs)
             if isinstance(step, Conclude) and step.status == Exit.OK and self.wish.job is not None:
-                assert proofs >= {("rank", rank, 0) for rank in self.ranks}, "success without every rank's exit 0"
+                assert self.proofs >= {("rank", rank, 0) for rank in self.ranks}, "success without every rank's exit 0"
         self._check_now()
         return goes_on
+
+    def look(self) -> Observed:
+        observed = super().look()
+        self.proofs = self._proofs()
+        return observed
 
     @property
     def wish(self) -> Run:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 from provider_support import LocalWorld, asked, eventually, make_keys, on_host
 
+from orchestrator.errors import ConflictError
 from orchestrator.providers.local import processes
+from orchestrator.providers.local import record as record_module
 from orchestrator.providers.local.machines import is_up
 from orchestrator.providers.local.record import Phase, read_record, write_record
 from orchestrator.slices import SliceState
@@ -166,3 +171,50 @@ def _leave_half_made(world: LocalWorld) -> dict[int, str]:
 def _phase(world: LocalWorld) -> Phase | None:
     record = read_record(world.paths)
     return None if record is None else record.phase
+
+
+@contextmanager
+def _somebody_at_work(world: LocalWorld) -> Generator[None]:
+    """Another process that holds the lock of the slice, as one in the middle of a change does."""
+    world.paths.path.mkdir(parents=True, exist_ok=True)
+    code = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX); print(1, flush=True); input()"
+    argv = [sys.executable, "-c", code, str(world.paths.lock)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "1\n"
+        try:
+            yield
+        finally:
+            other.kill()
+
+
+def test_change_waits_for_another_command_and_then_says_so(world: LocalWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_module, "LOCK_LIMIT", 0.1)
+    with _somebody_at_work(world):
+        for change in (lambda: world.provider.create(world.spec, world.keys), lambda: world.provider.end("demo-1")):
+            with pytest.raises(ConflictError, match="being changed"):
+                change()
+    world.provider.end("demo-1")
+    assert world.seen is SliceState.ABSENT
+
+
+def test_word_ending_in_ing_is_used_only_while_somebody_is_at_work(world: LocalWorld) -> None:
+    world.up()
+    record = read_record(world.paths)
+    assert record is not None
+    at_work, abandoned = {}, {}
+    for phase in (Phase.STARTING, Phase.STOPPING, Phase.ENDING):
+        write_record(world.paths, replace(record, phase=phase))
+        with _somebody_at_work(world):
+            at_work[phase] = world.seen
+        abandoned[phase] = world.seen
+    assert at_work == {
+        Phase.STARTING: SliceState.STARTING,
+        Phase.STOPPING: SliceState.STOPPING,
+        Phase.ENDING: SliceState.ENDING,
+    }
+    assert abandoned[Phase.STARTING] is SliceState.STOPPED  # a start completes it
+    assert abandoned[Phase.ENDING] is SliceState.FAILED  # an end completes it
+    assert abandoned[Phase.STOPPING] is SliceState.STOPPING  # hosts are still up: their guards end them
+    world.provider.end("demo-1")
+    assert world.processes() == {}

@@ -183,7 +183,8 @@ def test_sshd_that_ends_at_once_is_an_error_with_its_last_words(
 ) -> None:
     broken = world.folder / "sshd"
     broken.write_text(
-        f'#!/bin/sh\ncase $1 in -V) exec {find_sshd().path} -V;; -t) exit 0;; esac\necho "fatal: no luck today" >&2\nexit 1\n'
+        f"#!/bin/sh\ncase $1 in -V) exec {find_sshd().path} -V;; -t) exit 0;; esac\n"
+        'echo "fatal: no luck today" >&2\nexit 1\n'
     )
     broken.chmod(0o755)
     monkeypatch.setenv("ORCH_SSHD", str(broken))

@@ -96,12 +96,12 @@ def test_setup_with_an_interpreter(backend: Backend, python: str) -> None:
 
 
 @examples
-@given(hostile(), hostile(), st.sampled_from(["", "~/"]))
-def test_copy_from_a_file_bucket(source: str, destination: str, home_mark: str) -> None:
+@given(hostile(), hostile(), st.booleans())
+def test_copy_from_a_file_bucket(source: str, destination: str, absolute: bool) -> None:
     with host() as home:
         (home.parent / source).mkdir()
         (home.parent / source / "a b").write_text("content")
-        text = render_copy_mount(MountInputs(f"file://{home.parent / source}", f"{home_mark}{destination}"))
+        text = render_copy_mount(MountInputs(f"file://{home.parent / source}", f"{home}/{destination}" if absolute else f"~/{destination}"))
         done = run_script(text, home, env(home))
         assert (done.returncode, done.stderr) == (0, "")
         assert (home / destination / "a b").read_text() == "content"

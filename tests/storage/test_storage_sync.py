@@ -163,14 +163,15 @@ def test_a_sync_that_is_killed_goes_on_with_the_files_that_are_missing(
 
 def test_leftovers_of_a_killed_download_are_removed_when_they_are_old(bucket: Bucket, tmp_path: Path) -> None:
     bucket.put("a", b"1")
-    old, young = tmp_path / ".orch-0123456789abcdef.part", tmp_path / ".orch-fedcba9876543210.part"
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    old, young = folder / ".orch-0123456789abcdef.part", folder / ".orch-fedcba9876543210.part"
     for path in (old, young):
         path.write_bytes(b"half")
     os.utime(old, (time.time() - 7200,) * 2)
-    run(plan_download(bucket, "", tmp_path))
-    assert not old.exists()
-    assert young.exists()
-    assert [transfer.path for transfer in plan_upload(tmp_path, bucket).transfers] == []
+    assert plan_upload(folder, bucket).transfers == ()
+    run(plan_download(bucket, "", folder))
+    assert sorted(path.name for path in folder.iterdir()) == [young.name, "a"]
 
 
 def test_the_first_failure_stops_the_sync_and_is_raised(own_gcs: GcsServer, tmp_path: Path) -> None:
@@ -265,6 +266,9 @@ def test_after_a_sync_with_delete_both_sides_are_equal(first: dict[str, bytes], 
         run(plan_upload(here, Bucket.open(f"file://{there}"), delete=True))
         assert _read(there) == _read(here)
         assert plan_upload(here, Bucket.open(f"file://{there}"), delete=True).transfers == ()
+        _write(Path(folder, "back"), second)
+        run(plan_download(Bucket.open(f"file://{there}"), "", Path(folder, "back"), delete=True))
+        assert _read(Path(folder, "back")) == _read(here)
 
 
 MEMORY = """

@@ -31,7 +31,7 @@ SMALL = (
 def server() -> ForkServerContext:
     """The one server of this test process, with the trainer loaded."""
     context = mp.get_context("forkserver")
-    context.set_forkserver_preload(["trainer.loop", "safetensors.torch"])
+    context.set_forkserver_preload(["trainer.loop", "safetensors.torch", "torch._inductor"])
     os.environ["PYTHONPATH"] = os.pathsep.join(
         dict.fromkeys([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH", "")])])
     )

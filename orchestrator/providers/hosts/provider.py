@@ -75,8 +75,13 @@ class HostsProvider:
                 "for another request",
                 f"orch down {found.cluster}   (the machines stay as they are)",
             )
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(path, json.dumps(asdict(note), indent=1) + "\n")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(path, json.dumps(asdict(note), indent=1) + "\n")
+        except OSError as error:
+            raise CloudError(
+                f"cannot note down the hosts of '{spec.name}'", str(error), f"see {path.parent}"
+            ) from error
 
     def observe(self, name: str) -> SliceView:
         try:

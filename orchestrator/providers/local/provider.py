@@ -30,7 +30,7 @@ from orchestrator.providers.local.record import (
     remove_tree,
     write_record,
 )
-from orchestrator.providers.local.sshd import account, find_sshd
+from orchestrator.providers.local.sshd import Account, Sshd, account, find_sshd
 from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
 
 INSTALLATION_LABEL = "orch-installation"
@@ -54,16 +54,10 @@ class LocalProvider:
         _check(spec, keys)
         sshd, who = find_sshd(), account()
         paths = self._paths(spec.name)
-        with claimed(paths) as lock:
-            record = _claim(paths, spec, keys, who.name)
-            if record.phase is not Phase.CREATING:
-                return
-            for rank in record.ranks:
-                machines.write_host(paths, record, rank, keys.host_private[rank])
-            missing = [rank for rank in record.ranks if not machines.is_up(paths.host(rank))]
-            if missing:
-                record = machines.start_hosts(paths, record, missing, sshd, who, lock)
-            write_record(paths, replace(record, phase=Phase.RUNNING))
+        with _explained(spec.name):
+            new = _new_record(spec, keys, who.name)
+            with claimed(paths) as lock:
+                _complete(paths, new, keys, sshd, who, lock)
 
     def observe(self, name: str) -> SliceView:
         paths = self._paths(name)
@@ -80,19 +74,14 @@ class LocalProvider:
     def end(self, name: str) -> None:
         """Returns when the slice is gone. Raises CloudError for a process or a file that stays."""
         paths = self._paths(name)
-        with locked(paths) as lock:
+        with _explained(name), locked(paths) as lock:
             if lock is None:
                 return
             record = _read(paths)
             if record is not None:
                 write_record(paths, replace(record, phase=Phase.ENDING))
                 machines.end_hosts(paths, record, record.ranks)
-            try:
-                remove_folder(paths)
-            except OSError as error:
-                raise CloudError(
-                    f"the folder of local slice '{name}' cannot be removed", str(error), f"rm -r {paths.path}"
-                ) from error
+            remove_folder(paths)
         with suppress(OSError):  # other slices are still there
             self._root.rmdir()
 
@@ -147,7 +136,7 @@ class LocalProvider:
     def _existing(self, name: str) -> Generator[tuple[SlicePaths, SliceRecord, int]]:
         """Hold the lock of a slice that must be there."""
         paths = self._paths(name)
-        with locked(paths) as lock:
+        with _explained(name), locked(paths) as lock:
             record = None if lock is None else _read(paths)
             if lock is None or record is None:
                 raise NotFoundError(f"there is no local slice '{name}'", "", "orch status")
@@ -169,22 +158,45 @@ def _check(spec: SliceSpec, keys: SliceKeys) -> None:
         raise ValueError(f"{count} hosts need a key pair each, there are {len(keys.host_private)}")
 
 
-def _claim(paths: SlicePaths, spec: SliceSpec, keys: SliceKeys, user: str) -> SliceRecord:
-    """The record of this slice: ours from an earlier try, or a new one. Raises ConflictError for somebody else's."""
+@contextmanager
+def _explained(name: str) -> Generator[None]:
+    """A full disk, a folder that is not ours: told as what it is."""
+    try:
+        yield
+    except OSError as error:
+        raise CloudError(
+            f"local slice '{name}' cannot be changed", str(error), "see to it, then run the same command again"
+        ) from error
+
+
+def _complete(paths: SlicePaths, new: SliceRecord, keys: SliceKeys, sshd: Sshd, who: Account, lock: int) -> None:
+    """Whatever an earlier try has left: all hosts up, then the record says so."""
+    record = _claim(paths, new)
+    if record.phase is not Phase.CREATING:
+        return
+    for rank in record.ranks:
+        machines.write_host(paths, record, rank, keys.host_private[rank])
+    missing = [rank for rank in record.ranks if not machines.is_up(paths.host(rank))]
+    if missing:
+        record = machines.start_hosts(paths, record, missing, sshd, who, lock)
+    write_record(paths, replace(record, phase=Phase.RUNNING))
+
+
+def _claim(paths: SlicePaths, new: SliceRecord) -> SliceRecord:
+    """The record of this slice: ours from an earlier try, or the new one. Raises ConflictError for somebody else's."""
     found = _read(paths)
-    new = _new_record(spec, keys, user)
     if found is None:
         remove_tree(paths.hosts)  # nothing was ever started in it
     elif found.token != new.token or found.phase is Phase.ENDING:
         why = "it is being ended" if found.token == new.token else "it was made for another request"
         raise ConflictError(
-            f"a local slice '{spec.name}' exists already", why, f"orch down {found.cluster}   then try again"
+            f"a local slice '{new.name}' exists already", why, f"orch down {found.cluster}   then try again"
         )
     elif _same_request(found, new):
         return found
     elif found.phase is not Phase.CREATING:
         raise ConflictError(
-            f"a local slice '{spec.name}' exists already",
+            f"a local slice '{new.name}' exists already",
             "it was made by this request with other keys, labels or number of hosts",
             f"orch down {found.cluster}   then try again",
         )

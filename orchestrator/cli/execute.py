@@ -1,0 +1,74 @@
+"""`orch exec`: one command on the hosts of a living cluster."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.act import Manner, carry_out
+from orchestrator.cli.clusters import CLUSTER
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.options import HOSTS, acting, choose_hosts, pairs
+from orchestrator.errors import UserError
+
+if TYPE_CHECKING:
+    from orchestrator.values import Text
+
+
+@click.command(
+    "exec",
+    cls=OrchCommand,
+    examples=[
+        ("orch exec mine -- nvidia-smi", "on all hosts; each line says whose it is"),
+        ("orch exec mine --host 0,3-5 -- 'df -h / | tail -1'", "one word is a line for the shell"),
+        ("orch exec mine --head --workdir . -- python check.py", "send this folder first"),
+    ],
+)
+@click.argument("cluster", type=CLUSTER)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+@click.option("--host", "ranks", type=HOSTS, help="Some hosts: 0,3-5. Default: all.")
+@click.option("--head", is_flag=True, help="Only the head, host 0.")
+@click.option("--workdir", type=click.Path(path_type=Path), metavar="DIR", help="Send this folder first, and run in it.")
+@click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Variable; NAME alone takes the shell's value.")
+@click.option("--secret", multiple=True, metavar="NAME[=VALUE]", help="Like --env, never shown, kept or logged.")
+@acting(detachable=True)
+@click.pass_context
+def execute(
+    ctx: click.Context,
+    cluster: str,
+    command: tuple[str, ...],
+    ranks: tuple[int, ...] | None,
+    head: bool,
+    workdir: Path | None,
+    env: tuple[str, ...],
+    secret: tuple[str, ...],
+    manner: Manner,
+) -> None:
+    """Run one command on the hosts of CLUSTER. Nothing is provisioned or set up.
+
+    The exit status is 0 when it was 0 on every host, else that of the host that failed first.
+    """
+    from orchestrator.engine.prepare import exec_
+
+    line = command[0] if len(command) == 1 else shlex.join(command)
+    chosen = choose_hosts(ranks, head)
+    ctx.exit(carry_out(exec_(cluster, line, hosts=chosen, workdir=workdir, env=_environment(env, secret)), manner))
+
+
+def _environment(env: tuple[str, ...], secret: tuple[str, ...]) -> tuple[tuple[str, Text], ...]:
+    from orchestrator.values import Secret, text
+
+    plain = [(name, text(_value(name, value))) for name, value in pairs(env)]
+    hidden = [(name, text(Secret(name, _value(name, value)))) for name, value in pairs(secret)]
+    return (*plain, *hidden)
+
+
+def _value(name: str, value: str | None) -> str:
+    found = os.environ.get(name) if value is None else value
+    if found is None:
+        raise UserError(f"{name} has no value in this shell", next_step=f"export {name}, or write {name}=VALUE")
+    return found

@@ -1,0 +1,85 @@
+"""`orch launch` and `orch plan`: a task file, done or shown."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.act import Manner, Show, carry_out
+from orchestrator.cli.clusters import CLUSTER
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.options import acting
+from orchestrator.cli.task_options import overrides, task_options
+
+if TYPE_CHECKING:
+    from orchestrator.engine.ready import Ready
+
+_CLUSTER_HELP = "Name of the cluster, new or living; default: the task's name."
+_DOWN_HELP = "End the hosts when the program has ended, well or badly."
+_FORCE_SETUP_HELP = "Run setup again, also where it has passed."
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch launch examples/train-local.yaml", "provision, set up, run, follow"),
+        ("orch launch task.yaml -c mine --accelerators v5litepod-16 --use-spot --dry-run", "all that would be done"),
+        ("orch launch task.yaml -c mine --env LR=0.1 --secret HF_TOKEN --detach", "return when the program runs"),
+    ],
+)
+@click.argument("task", metavar="TASK.yaml", type=click.Path())
+@click.option("-c", "--cluster", type=CLUSTER, help=_CLUSTER_HELP)
+@task_options
+@click.option("--down", is_flag=True, help=_DOWN_HELP)
+@click.option("--force-setup", is_flag=True, help=_FORCE_SETUP_HELP)
+@acting(detachable=True)
+@click.pass_context
+def launch(
+    ctx: click.Context, task: str, cluster: str | None, down: bool, force_setup: bool, manner: Manner, **given: Any
+) -> None:
+    """Provision hosts for a task file, set them up, run its program on all of them.
+
+    On a living cluster only what changed is sent, and setup runs again only when it changed. The same command again,
+    after this one was cut off, goes on where it ended.
+    """
+    ctx.exit(carry_out(_ready(task, cluster, down, force_setup, given), manner))
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch plan task.yaml", "every request, script, file and price, in order"),
+        ("orch plan task.yaml -o json", "the same for programs; schema: orchestrator/plan/data/plan.schema.json"),
+        ("orch plan task.yaml -o sh > by-hand.sh", "the same as a script to read"),
+    ],
+)
+@click.argument("task", metavar="TASK.yaml", type=click.Path())
+@click.option("-c", "--cluster", type=CLUSTER, help=_CLUSTER_HELP)
+@task_options
+@click.option("--down", is_flag=True, help=_DOWN_HELP)
+@click.option("--force-setup", is_flag=True, help=_FORCE_SETUP_HELP)
+@click.option("-o", "--output", type=click.Choice(["text", "json", "sh"]), default="text", show_default=True)
+@click.pass_context
+def plan(
+    ctx: click.Context, task: str, cluster: str | None, down: bool, force_setup: bool, output: str, **given: Any
+) -> None:
+    """Show all that a launch would do. Needs no network and no credentials; nothing is done."""
+    form = "json" if output == "json" else "sh" if output == "sh" else "text"
+    ctx.exit(carry_out(_ready(task, cluster, down, force_setup, given), Show(form)))
+
+
+def _ready(path: str, cluster: str | None, down: bool, force_setup: bool, given: dict[str, Any]) -> Ready:
+    from dataclasses import replace
+
+    from orchestrator.engine.prepare import launch as prepare
+    from orchestrator.plan.desired import After
+    from orchestrator.spec.config import load_config
+    from orchestrator.spec.parse import load_task_file
+
+    file = load_task_file(path, env=os.environ, flags=overrides(given), config=load_config(os.environ))
+    ready = prepare(
+        file.only, cluster=cluster, after=After.DOWN if down else After.KEEP, force_setup=force_setup
+    )
+    return replace(ready, notes=tuple(dict.fromkeys((*file.notes, *ready.notes))))

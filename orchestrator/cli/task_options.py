@@ -1,0 +1,71 @@
+"""The options that are laid over a task: shared by launch, plan and train, turned into spec.Overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from orchestrator.cli.options import pairs
+
+if TYPE_CHECKING:
+    from orchestrator.spec.layers import Overrides
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option("--infra", help="Where: local:4, hosts, gcp/REGION/ZONE, aws/REGION; * for any."),
+    click.option("--accelerators", "--gpus", metavar="NAME", help="v5litepod-16, H100:8, ...: see orch accelerators."),
+    click.option("--instance-type", metavar="TYPE", help="p5.48xlarge, trn1.32xlarge, ..."),
+    click.option("--num-nodes", type=click.IntRange(min=1), help="Slices or instances."),
+    click.option("--use-spot/--no-use-spot", default=None, help="Spot capacity: cheap, may be taken away."),
+    click.option("--disk-size", type=click.IntRange(min=1), metavar="GB", help="Boot disk."),
+    click.option("--image-id", metavar="IMAGE", help="Machine image."),
+    click.option("--max-hourly-cost", type=float, metavar="USD", help="Most that one slice or instance may cost."),
+    click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Variable; NAME alone takes the shell's value."),
+    click.option("--secret", multiple=True, metavar="NAME[=VALUE]", help="Like --env, never shown, kept or logged."),
+    click.option("--workdir", metavar="DIR", help="Folder that every host gets; what git ignores stays here."),
+    click.option("--bucket", metavar="URI", help="Where checkpoints and logs go: gs://, s3:// or file://."),
+    click.option("--checkpoint-every", type=click.IntRange(min=1), metavar="STEPS", help="Steps between checkpoints."),
+    click.option("--max-preemptions", type=click.IntRange(min=0), help="How often lost hosts are replaced."),
+    click.option("--max-failures", type=click.IntRange(min=0), help="How often a failed program is started again."),
+    click.option("--max-hours", type=float, help="The machines end after so many hours."),
+    click.option("--idle-minutes", type=click.IntRange(min=1), help="The machines end when idle for so long."),
+)
+
+
+def task_options(command: F) -> F:
+    decorated: Any = command
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]  # click's decorators keep the callable
+
+
+def overrides(
+    given: dict[str, Any], *, backend: str | None = None, train_args: tuple[tuple[str, str], ...] = ()
+) -> Overrides:
+    """given: the values of `task_options`, by click's names."""
+    from orchestrator.spec.layers import Overrides
+
+    return Overrides(
+        infra=given["infra"],
+        accelerators=given["accelerators"],
+        instance_type=given["instance_type"],
+        num_nodes=given["num_nodes"],
+        use_spot=given["use_spot"],
+        disk_size=given["disk_size"],
+        image_id=given["image_id"],
+        workdir=given["workdir"],
+        bucket=given["bucket"],
+        checkpoint_every=given["checkpoint_every"],
+        backend=backend,
+        max_preemptions=given["max_preemptions"],
+        max_failures=given["max_failures"],
+        max_hours=given["max_hours"],
+        idle_minutes=given["idle_minutes"],
+        max_hourly_cost=given["max_hourly_cost"],
+        env=pairs(given["env"]),
+        secrets=pairs(given["secret"]),
+        train_args=train_args,
+    )

@@ -1,0 +1,56 @@
+"""The output of many hosts on one stream: whole lines, each with its host's name, in large writes."""
+
+from __future__ import annotations
+
+import threading
+from typing import IO
+
+from orchestrator.hosts import HostAddress
+
+_LONGEST = 1 << 20  # bytes of one line after which it is broken, so that a stream without line ends is seen too
+
+
+class LinePrinter:
+    """Call it from any thread with (host, block); call `close` at the end for last lines without an end.
+
+    prefix: put "(worker2, rank=2, 10.0.0.4) " before every line. A line is never mixed with another host's.
+    """
+
+    def __init__(self, stream: IO[bytes], *, prefix: bool = True) -> None:
+        self._stream = stream
+        self._prefix = prefix
+        self._lock = threading.Lock()
+        self._pending: dict[HostAddress, bytes] = {}
+
+    def __call__(self, host: HostAddress, block: bytes) -> None:
+        held = self._pending.pop(host, b"")  # one thread per host: its remainder needs no lock
+        end = block.rfind(b"\n") + 1
+        if not end and len(held) + len(block) < _LONGEST:
+            self._pending[host] = held + block
+            return
+        if not end:
+            block, end = block + b"\n", len(block) + 1
+        if end < len(block):
+            self._pending[host] = block[end:]
+        self._write(host, held + block[:end])
+
+    def close(self) -> None:
+        """Write the last lines that had no end, and flush."""
+        for host, held in sorted(self._pending.items(), key=lambda item: item[0].rank):
+            self._write(host, held + b"\n")
+        self._pending.clear()
+        with self._lock:
+            self._stream.flush()
+
+    def _write(self, host: HostAddress, lines: bytes) -> None:
+        """`lines` ends in a line end."""
+        if self._prefix:
+            name = prefix_of(host)
+            lines = name + lines[:-1].replace(b"\n", b"\n" + name) + b"\n"
+        with self._lock:
+            self._stream.write(lines)
+            self._stream.flush()
+
+
+def prefix_of(host: HostAddress) -> bytes:
+    return f"({host.label}, rank={host.rank}, {host.internal_ip}) ".encode()

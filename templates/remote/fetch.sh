@@ -1,0 +1,17 @@
+# Streams a file or a folder as tar. Arguments: a mark, printed alone on a line before the archive (a login shell may
+# have greeted before), the path.
+case $2 in
+/*) path=$2 ;;
+*) path=$HOME/${2#\~/} ;;
+esac
+[ -e "$path" ] || [ -L "$path" ] || {
+    printf '%s\n' "$2 does not exist"
+    exit 1
+}
+case $path in
+/ | */. | */..) folder=$path name=. ;;
+*/) path=${path%/} folder=${path%/*} name=${path##*/} ;;
+*) folder=${path%/*} name=${path##*/} ;;
+esac
+printf '\n%s\n' "$1"
+exec tar -c -f - -C "${folder:-/}" -- "$name" 2>/dev/null

@@ -1,0 +1,23 @@
+# Writes small files. Arguments: mode, then for each file its path and its size; standard input holds the contents one
+# after the other. The mode is set before there is content; a file appears whole, by rename.
+mode=$1
+shift
+fail() {
+    printf '%s\n' "$1"
+    exit 1
+}
+while [ $# -gt 0 ]; do
+    case $1 in
+    /*) path=$1 ;;
+    *) path=$HOME/${1#\~/} ;;
+    esac
+    size=$2
+    shift 2
+    said=$(mkdir -p "${path%/*}/" 2>&1) || fail "$said"
+    [ ! -d "$path" ] || fail "$path is a folder"
+    new=${path%/*}/.orch-put-$$
+    said=$( (umask 077 && : >"$new" && chmod "$mode" "$new") 2>&1) || fail "$said"
+    said=$(head -c "$size" 2>&1 >>"$new") || { rm -f "$new"; fail "$said"; }
+    [ "$(wc -c <"$new")" -eq "$size" ] || { rm -f "$new"; fail "$path came incomplete"; }
+    said=$(mv -f -T "$new" "$path" 2>&1) || { rm -f "$new"; fail "$said"; }
+done

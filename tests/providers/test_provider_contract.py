@@ -1,0 +1,236 @@
+"""What every provider promises (orchestrator/providers/protocol.py), asked of each of them.
+
+A new provider adds one line to CASES: a function that yields a Case for an empty folder and cleans up after itself.
+A provider without `Stops` or `Preempts` simply lacks the methods; the tests for those see that and pass it by.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from provider_support import INSTALLATION, clear, make_keys, make_spec, make_world
+
+from orchestrator.errors import CloudError, ConflictError, OrchError
+from orchestrator.providers import registry
+from orchestrator.providers.hosts.machines import OwnHost, to_details
+from orchestrator.providers.protocol import Planner, Preempts, Provider, Stops
+from orchestrator.slices import Candidate, Owned, SliceKeys, SliceSpec, SliceState, SliceView
+from orchestrator.values import Text, Unknown
+
+WAIT = 60.0  # seconds a provider under test may take for any step
+UNDER_WAY = {SliceState.CREATING, SliceState.STARTING, SliceState.STOPPING, SliceState.ENDING}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """reopen: a second provider with the same state, as another command would have it."""
+
+    planner: Planner
+    provider: Provider
+    reopen: Callable[[], Provider]
+    spec: SliceSpec
+    keys: SliceKeys
+
+    def settled(self, provider: Provider | None = None) -> SliceView:
+        """What the provider says once nothing is under way any more."""
+        deadline = time.monotonic() + WAIT
+        while True:
+            view = (provider or self.provider).observe(self.spec.name)
+            if view.state not in UNDER_WAY:
+                return view
+            assert time.monotonic() < deadline, view
+            time.sleep(0.01)
+
+    def created(self) -> SliceView:
+        self.provider.create(self.spec, self.keys)
+        view = self.settled()
+        assert view.state is SliceState.READY, view
+        return view
+
+
+@contextmanager
+def _local(folder: Path) -> Generator[Case]:
+    world = make_world(folder)
+    try:
+        yield Case(
+            registry.planner("local"),
+            registry.open_provider("local", world.state),
+            lambda: registry.open_provider("local", world.state),
+            world.spec,
+            world.keys,
+        )
+    finally:
+        clear(world)
+
+
+@contextmanager
+def _hosts(folder: Path) -> Generator[Case]:
+    keys = replace(make_keys(folder / "keys", 0), host_private=(), host_public=())
+    machines = [OwnHost(f"192.0.2.{number}", "someone", key=keys.identity_file) for number in (1, 2)]
+    candidate = Candidate("hosts", "cpu", 2, 0, Owned(), details=to_details(machines))
+    state = folder / "state"
+    yield Case(
+        registry.planner("hosts"),
+        registry.open_provider("hosts", state),
+        lambda: registry.open_provider("hosts", state),
+        make_spec(candidate=candidate),
+        keys,
+    )
+
+
+CASES: dict[str, Callable[[Path], AbstractContextManager[Case]]] = {"local": _local, "hosts": _hosts}
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES.keys())
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
+    make = cast(Callable[[Path], AbstractContextManager[Case]], request.param)
+    with make(tmp_path) as case:
+        yield case
+
+
+def test_what_was_never_created_is_absent_and_its_end_succeeds(case: Case) -> None:
+    assert case.provider.observe(case.spec.name) == SliceView(SliceState.ABSENT)
+    case.provider.end(case.spec.name)
+    assert case.settled().state is SliceState.ABSENT
+    assert case.provider.owned(INSTALLATION) == ()
+
+
+def test_created_slice_has_all_its_hosts_in_rank_order(case: Case) -> None:
+    hosts = case.created().hosts
+    assert [host.rank for host in hosts] == list(range(case.spec.candidate.hosts))
+    assert len({host.alias for host in hosts}) == len(hosts)
+    for host in hosts:
+        assert host.alias == host.alias.lower()
+        assert host.host not in host.alias, "an address is reused by other machines, an alias never"
+        assert host.internal_ip
+        assert host.user
+        assert host.identity_file.exists()
+
+
+def test_hosts_carry_the_keys_that_were_made_for_them(case: Case) -> None:
+    hosts = case.created().hosts
+    expected = list(case.keys.host_public) or [None] * len(hosts)
+    assert [host.host_key for host in hosts] == expected
+    assert {str(host.known_hosts) for host in hosts} == {case.keys.known_hosts}
+
+
+def test_create_asked_twice_makes_one_slice(case: Case) -> None:
+    first = case.created()
+    second = case.reopen()
+    second.create(case.spec, case.keys)
+    assert case.settled(second) == first
+    assert len(case.provider.owned(INSTALLATION)) == 1
+
+
+def test_name_taken_by_another_token_is_a_conflict(case: Case) -> None:
+    first = case.created()
+    with pytest.raises(ConflictError) as caught:
+        case.provider.create(replace(case.spec, token=Text.of("quite another")), case.keys)
+    assert caught.value.next_step
+    assert case.settled() == first
+
+
+def test_another_command_sees_the_same(case: Case) -> None:
+    assert case.settled(case.reopen()).state is SliceState.ABSENT
+    first = case.created()
+    assert case.settled(case.reopen()) == first
+
+
+def test_ended_slice_is_absent_for_everybody_and_can_be_ended_again(case: Case) -> None:
+    case.created()
+    case.provider.end(case.spec.name)
+    assert case.settled().state is SliceState.ABSENT
+    case.reopen().end(case.spec.name)
+    assert case.settled(case.reopen()).state is SliceState.ABSENT
+    assert case.provider.owned(INSTALLATION) == ()
+
+
+def test_name_can_be_used_again_after_the_end(case: Case) -> None:
+    before = case.created()
+    case.provider.end(case.spec.name)
+    assert case.settled().state is SliceState.ABSENT
+    case.provider.create(replace(case.spec, token=Text.of("the next")), case.keys)
+    after = case.settled()
+    assert after.state is SliceState.READY
+    assert [host.rank for host in after.hosts] == [host.rank for host in before.hosts]
+    assert [host.host_key for host in after.hosts] == [host.host_key for host in before.hosts]
+
+
+def test_owned_slice_is_found_by_its_label_and_by_no_other(case: Case) -> None:
+    before = time.time()
+    case.created()
+    (found,) = case.provider.owned(INSTALLATION)
+    assert (found.name, found.cluster, found.installation) == (case.spec.name, case.spec.cluster, INSTALLATION)
+    assert found.state is SliceState.READY
+    assert before - 1 <= found.created <= time.time() + 1
+    assert case.provider.owned("somebody else") == ()
+
+
+def test_token_that_is_not_known_yet_is_never_sent(case: Case) -> None:
+    with pytest.raises((ValueError, OrchError)):
+        case.provider.create(replace(case.spec, token=Text.of(Unknown(), "-1")), case.keys)
+    assert case.settled().state is SliceState.ABSENT
+
+
+def test_stopped_slice_is_started_again_with_the_same_identity(case: Case) -> None:
+    provider = case.provider
+    if not isinstance(provider, Stops):
+        assert not hasattr(provider, "stop")
+        return
+    before = case.created()
+    provider.stop(case.spec.name)
+    assert case.settled() == SliceView(SliceState.STOPPED)
+    assert [owned.state for owned in case.provider.owned(INSTALLATION)] == [SliceState.STOPPED]
+    provider.start(case.spec.name)
+    after = case.settled()
+    assert after.state is SliceState.READY
+    assert [host.alias for host in after.hosts] == [host.alias for host in before.hosts]
+    case.provider.end(case.spec.name)
+
+
+def test_slice_that_lost_one_host_is_preempted_as_a_whole(case: Case) -> None:
+    provider = case.provider
+    if not isinstance(provider, Preempts):
+        assert not hasattr(provider, "preempt")
+        return
+    case.created()
+    provider.preempt(case.spec.name, 1)
+    view = case.settled()
+    assert view.state is SliceState.PREEMPTED
+    assert view.hosts == ()
+    assert view.reason
+    case.provider.end(case.spec.name)
+    assert case.settled().state is SliceState.ABSENT
+
+
+def test_state_that_cannot_be_written_is_an_error_of_ours(case: Case, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    provider = registry.open_provider(case.provider.name, tmp_path / "file" / "state")
+    with pytest.raises(CloudError, match="Not a directory"):
+        provider.create(case.spec, case.keys)
+    assert provider.observe(case.spec.name).state is SliceState.UNCLEAR
+
+
+def test_requests_are_whole_and_need_nothing_that_is_known_later(case: Case) -> None:
+    request = case.planner.create_request(case.spec)
+    assert request.target == case.spec.name
+    assert request.body["token"] == case.spec.token
+    verbs = {
+        request.method,
+        case.planner.end_request(case.spec.name).method,
+    }
+    assert len(verbs) == 2
+    unknown = replace(case.spec, token=Text.of(Unknown(), "-1"))
+    assert case.planner.create_request(unknown).body["token"] == unknown.token
+
+
+def test_what_a_host_is_told_names_each_variable_once(case: Case) -> None:
+    names = [name for name, _ in case.planner.host_facts(case.spec.candidate).env]
+    assert len(names) == len(set(names))
+    assert all(name.isidentifier() for name in names)
