@@ -35,8 +35,7 @@ def accelerators(name: str | None, output: str) -> None:
         put(json.dumps({"version": 1, "kind": "accelerators", "accelerators": items}, indent=2))
         return
     rows = [("NAME", "HOSTS", "CHIPS", "HBM/CHIP", "BF16/CHIP", "ON DEMAND", "SPOT")]
-    rows += [_row(machine) for machine in found]
-    put(*columns(rows))
+    put(*columns([*rows, *map(_row, found)]))
     dates = {price.as_of for machine in found for price in _prices(machine) if price is not None and price.as_of}
     if dates:
         say(f"US list prices an hour for the whole slice or instance; newest source {max(dates)}")
@@ -66,7 +65,7 @@ def _prices(machine: Accelerator) -> tuple[Price | None, Price | None]:
     return price_per_hour(machine, OnDemand()), price_per_hour(machine, Spot())
 
 
-def _row(machine: Accelerator) -> tuple[str, ...]:
+def _row(machine: Accelerator) -> tuple[str, str, str, str, str, str, str]:
     on_demand, spot = _prices(machine)
     return (
         machine.name,

@@ -11,6 +11,7 @@ import click
 from orchestrator.cli.retype import real_command
 from orchestrator.cli.terminal import can_ask, put, say
 from orchestrator.errors import OrchError, UserError
+from orchestrator.exits import Exit
 
 if TYPE_CHECKING:
     from orchestrator.engine.ready import Ending, Ready
@@ -28,11 +29,15 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class Perform:
-    """Do it. consent: money may be spent without asking. as_json: stdout gets the result alone, as JSON."""
+    """Do it. consent: money may be spent without asking. follow: until the program has ended, not only till it runs.
+
+    as_json: stdout gets the result alone, as JSON. prefix: each line of the program's output says whose it is.
+    """
 
     consent: bool = False
     follow: bool = True
     as_json: bool = False
+    prefix: bool = True
 
 
 Manner: TypeAlias = Show | Perform
@@ -57,20 +62,43 @@ def show(ready: Ready, form: Form) -> int:
 
 
 def perform(ready: Ready, manner: Perform) -> int:
-    from orchestrator.cli.narrator import TerminalNarrator
+    """Fulfil the wish, drawing what happens."""
     from orchestrator.cli.outcomes import tell
-    from orchestrator.engine.drive import drive
 
     if not manner.consent:
         _ask_before_spending(ready)
-    with TerminalNarrator(sys.stderr.buffer if manner.as_json else sys.stdout.buffer) as narrator:
-        for note in ready.notes:
-            narrator.note(note)
-        ending = drive(ready, narrator, follow=manner.follow)
+    try:
+        ending = _drive(ready, manner)
+    except OrchError as error:
+        if manner.as_json:
+            _print_json(ready, _as_ending(error))
+        raise
+    except KeyboardInterrupt:
+        say("interrupted; what was begun is on record, and the same command again goes on")
+        say(f"  orch status {ready.cluster}   to look", f"  orch down {ready.cluster}   to end it")
+        return Exit.INTERRUPTED
     if manner.as_json:
         _print_json(ready, ending)
     tell(ending)
     return ending.status
+
+
+def _drive(ready: Ready, manner: Perform) -> Ending:
+    from orchestrator.cli.narrator import TerminalNarrator
+    from orchestrator.engine.drive import drive
+
+    out = sys.stderr if manner.as_json else sys.stdout
+    with TerminalNarrator(out, prefix=manner.prefix) as narrator:
+        for note in ready.notes:
+            narrator.note(note)
+        return drive(ready, narrator, follow=manner.follow)
+
+
+def _as_ending(error: OrchError) -> Ending:
+    from orchestrator.engine.ready import Ending
+    from orchestrator.plan.steps import GiveUp
+
+    return Ending(GiveUp(error.code, int(error.exit_status), error.what, error.why, error.next_step))
 
 
 def plan_of(ready: Ready) -> Plan:

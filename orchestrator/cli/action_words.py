@@ -21,6 +21,11 @@ from orchestrator.plan.actions import (
 from orchestrator.plan.ranks import host_words
 
 
+def is_remark(action: Action) -> bool:
+    """Whether it takes no time worth telling: a change of our own records."""
+    return isinstance(action, ForgetSlice | NextAttempt)
+
+
 def action_words(action: Action) -> str:
     """What is done, to what; "" for what is told elsewhere."""
     match action:

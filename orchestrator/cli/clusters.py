@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from difflib import get_close_matches
 
@@ -16,7 +16,7 @@ from orchestrator.store.records import ClusterRecord
 
 
 @contextmanager
-def reader() -> Iterator[Reader]:
+def reader() -> Generator[Reader]:
     from orchestrator.paths import paths
 
     with Reader(paths().database) as store:
@@ -55,7 +55,7 @@ def hosts_of(record: ClusterRecord, ranks: tuple[int, ...] | None = None) -> tup
     return tuple(by_rank[rank] for rank in ranks)
 
 
-class ClusterName(click.ParamType):
+class ClusterName(click.ParamType[str]):
     """A cluster by name. Completes the living ones, from the store on this computer alone."""
 
     name = "cluster"

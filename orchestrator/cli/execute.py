@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 @click.option("--host", "ranks", type=HOSTS, help="Some hosts: 0,3-5. Default: all.")
 @click.option("--head", is_flag=True, help="Only the head, host 0.")
-@click.option("--workdir", type=click.Path(path_type=Path), metavar="DIR", help="Send this folder first, and run in it.")
+@click.option(
+    "--workdir", type=click.Path(path_type=Path), metavar="DIR", help="Send this folder first, and run in it."
+)
 @click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Variable; NAME alone takes the shell's value.")
 @click.option("--secret", multiple=True, metavar="NAME[=VALUE]", help="Like --env, never shown, kept or logged.")
-@acting(detachable=True)
+@acting(detachable=True, raw=True)
 @click.pass_context
 def execute(
     ctx: click.Context,

@@ -29,7 +29,7 @@ def explain(error: BaseException, *, debug: bool) -> int:
         return _our_fault(error, debug=debug)
     if debug:
         _print(_trace(error))
-    _print(error.lines())
+    _print(_detached(error) if error.exit_status == Exit.INTERRUPTED else error.lines())
     return error.exit_status
 
 
@@ -40,6 +40,11 @@ def from_click(error: click.ClickException) -> OrchError:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         next_step = f"{error.ctx.command_path} --help"
     return UserError(message[:1].lower() + message[1:].rstrip("."), next_step=next_step)
+
+
+def _detached(error: OrchError) -> list[str]:
+    """The user left on purpose: no error, and how to come back."""
+    return [error.what, *(f"  {line}" for line in error.next_step.splitlines())]
 
 
 def _our_fault(error: BaseException, *, debug: bool) -> int:

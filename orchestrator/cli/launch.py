@@ -10,7 +10,7 @@ import click
 from orchestrator.cli.act import Manner, Show, carry_out
 from orchestrator.cli.clusters import CLUSTER
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.options import acting
+from orchestrator.cli.options import acting, form_of
 from orchestrator.cli.task_options import overrides, task_options
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _FORCE_SETUP_HELP = "Run setup again, also where it has passed."
 @acting(detachable=True)
 @click.pass_context
 def launch(
-    ctx: click.Context, task: str, cluster: str | None, down: bool, force_setup: bool, manner: Manner, **given: Any
+    ctx: click.Context, /, task: str, cluster: str | None, down: bool, force_setup: bool, manner: Manner, **given: Any
 ) -> None:
     """Provision hosts for a task file, set them up, run its program on all of them.
 
@@ -63,11 +63,10 @@ def launch(
 @click.option("-o", "--output", type=click.Choice(["text", "json", "sh"]), default="text", show_default=True)
 @click.pass_context
 def plan(
-    ctx: click.Context, task: str, cluster: str | None, down: bool, force_setup: bool, output: str, **given: Any
+    ctx: click.Context, /, task: str, cluster: str | None, down: bool, force_setup: bool, output: str, **given: Any
 ) -> None:
     """Show all that a launch would do. Needs no network and no credentials; nothing is done."""
-    form = "json" if output == "json" else "sh" if output == "sh" else "text"
-    ctx.exit(carry_out(_ready(task, cluster, down, force_setup, given), Show(form)))
+    ctx.exit(carry_out(_ready(task, cluster, down, force_setup, given), Show(form_of(output))))
 
 
 def _ready(path: str, cluster: str | None, down: bool, force_setup: bool, given: dict[str, Any]) -> Ready:
@@ -79,7 +78,5 @@ def _ready(path: str, cluster: str | None, down: bool, force_setup: bool, given:
     from orchestrator.spec.parse import load_task_file
 
     file = load_task_file(path, env=os.environ, flags=overrides(given), config=load_config(os.environ))
-    ready = prepare(
-        file.only, cluster=cluster, after=After.DOWN if down else After.KEEP, force_setup=force_setup
-    )
+    ready = prepare(file.only, cluster=cluster, after=After.DOWN if down else After.KEEP, force_setup=force_setup)
     return replace(ready, notes=tuple(dict.fromkeys((*file.notes, *ready.notes))))

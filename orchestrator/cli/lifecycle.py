@@ -55,7 +55,10 @@ def stop(ctx: click.Context, clusters: tuple[str, ...], manner: Manner) -> None:
 
 @click.command(
     cls=OrchCommand,
-    examples=[("orch start mine", "hosts that were stopped"), ("orch start mine --yes", "without asking about the price")],
+    examples=[
+        ("orch start mine", "hosts that were stopped"),
+        ("orch start mine --yes", "without asking about the price"),
+    ],
 )
 @click.argument("clusters", metavar="CLUSTER...", type=CLUSTER, nargs=-1, required=True)
 @acting()

@@ -14,7 +14,7 @@ from orchestrator.cli.options import HOSTS
 from orchestrator.cli.terminal import say
 
 
-class Size(click.ParamType):
+class Size(click.ParamType[int]):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -36,7 +36,9 @@ class Size(click.ParamType):
 @click.argument("job", type=click.IntRange(min=1), required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends; its exit status becomes ours.")
 @click.option("--host", "ranks", type=HOSTS, help="Some hosts: 0,3-5. Default: all.")
-@click.option("--since", type=Size(), metavar="SIZE", help="Only so much from the end of what is there; 0: only what comes.")
+@click.option(
+    "--since", type=Size(), metavar="SIZE", help="Only so much from the end of what is there; 0: only what comes."
+)
 @click.option("--no-prefix", is_flag=True, help="Do not say on each line whose it is.")
 @click.pass_context
 def logs(
@@ -54,11 +56,9 @@ def logs(
     from orchestrator.engine.attach import follow_logs
     from orchestrator.plan.steps import Done
 
-    with TerminalNarrator(sys.stdout.buffer, prefix=not no_prefix, stop_on_closed=True) as narrator:
+    with TerminalNarrator(sys.stdout, prefix=not no_prefix, stop_when_closed=True) as narrator:
         try:
-            ending = follow_logs(
-                cluster, job, narrator.output, narrator, hosts=ranks, follow=follow, tail_bytes=since
-            )
+            ending = follow_logs(cluster, job, narrator.output, narrator, hosts=ranks, follow=follow, tail_bytes=since)
         except KeyboardInterrupt:
             narrator.note(f"stopped watching; the job goes on: orch logs -f {cluster}   end it: orch cancel {cluster}")
             ctx.exit(130)

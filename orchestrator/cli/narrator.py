@@ -11,10 +11,11 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from types import TracebackType
-from typing import BinaryIO
+from typing import TextIO
 
-from orchestrator.cli.action_words import action_words
+from orchestrator.cli.action_words import action_words, is_remark
 from orchestrator.cli.human import duration, size
 from orchestrator.cli.output import Output
 from orchestrator.cli.terminal import Style, look_at
@@ -28,9 +29,13 @@ SHORT_WAIT = 2.0  # a wait shorter than this is not worth a line that stays
 
 
 class TerminalNarrator:
-    """An engine.narrator.Narrator. Use as a context manager: leaving it writes what is still held back."""
+    """An engine.narrator.Narrator. Use as a context manager: leaving it writes what is still held back.
 
-    def __init__(self, out: BinaryIO, *, prefix: bool = True) -> None:
+    out: for the program's output; setup's goes to stderr. stop_when_closed: raise BrokenPipeError when nobody reads
+    `out` any more; otherwise that is said once, and the work goes on.
+    """
+
+    def __init__(self, out: TextIO, *, prefix: bool = True, stop_when_closed: bool = False) -> None:
         self._stderr = sys.stderr
         self._terminal = look_at(sys.stderr)
         self._lock = threading.RLock()
@@ -41,8 +46,8 @@ class TerminalNarrator:
         self._wait = ""  # the reason of the wait that is told
         self._told = 0.0  # seconds into it when it was last told
         self._last_output = time.monotonic()
-        self._output = Output(out, prefix=prefix, before=self._make_room, closed=self.note)
-        self._setup_output = Output(sys.stderr.buffer, prefix=True, before=self._make_room)
+        self._output = self._open(out, prefix, None if stop_when_closed else self._nobody_reads)
+        self._setup_output = self._open(sys.stderr, True, _ignore)
 
     def __enter__(self) -> TerminalNarrator:
         return self
@@ -59,19 +64,23 @@ class TerminalNarrator:
     def starting(self, action: Action) -> None:
         with self._lock:
             self._setup = isinstance(action, RunSetup)
-            if words := action_words(action):
+            words = action_words(action)
+            if is_remark(action):
+                self._say(words)
+            elif words:
                 self._begin(words)
 
     def finished(self, action: Action, seconds: float) -> None:
+        self._setup_output.finish()  # before our lock is taken: writers take the printer's lock first
         with self._lock:
-            self._setup_output.finish()
             self._setup = False
-            if words := action_words(action):
+            words = action_words(action)
+            if words and not is_remark(action):
                 self._end(words, "done" if seconds < 0.05 else f"done in {duration(seconds)}")
 
     def failed(self, action: Action, outcomes: tuple[HostOutcome, ...]) -> None:
+        self._setup_output.finish()  # before our lock is taken: writers take the printer's lock first
         with self._lock:
-            self._setup_output.finish()
             self._setup = False
             if not isinstance(action, Conclude):
                 failed = self._terminal.paint("failed", Style.RED)
@@ -110,6 +119,19 @@ class TerminalNarrator:
     def note(self, words: str) -> None:
         with self._lock:
             self._say(words)
+
+    def _open(self, stream: TextIO, prefix: bool, on_closed: Callable[[], None] | None) -> Output:
+        return Output(
+            stream.buffer,
+            prefix=prefix,
+            colour=look_at(stream).colour,
+            lock=self._lock,
+            make_room=self._make_room,
+            on_closed=on_closed,
+        )
+
+    def _nobody_reads(self) -> None:
+        self.note("nobody reads the output any more; the program goes on")
 
     # --- drawing; the caller holds the lock ---------------------------------------------------------------
 
@@ -169,6 +191,10 @@ class TerminalNarrator:
         with contextlib.suppress(OSError, ValueError):  # nobody reads stderr: the work goes on all the same
             self._stderr.write(text)
             self._stderr.flush()
+
+
+def _ignore() -> None:
+    """stderr is closed: there is nobody to tell."""
 
 
 def _where(outcomes: tuple[HostOutcome, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -12,17 +12,18 @@ from orchestrator.cli.act import Manner, Perform, Show
 from orchestrator.cli.human import parse_ranges
 from orchestrator.errors import UserError
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from orchestrator.plan.preview import Form
+
+Command: TypeAlias = Callable[..., None]
 
 
-class HostRanks(click.ParamType):
+class HostRanks(click.ParamType[tuple[int, ...]]):
     """`0,3-5` as ranks."""
 
     name = "hosts"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
         try:
             return parse_ranges(str(value))
         except ValueError as error:
@@ -32,13 +33,22 @@ class HostRanks(click.ParamType):
 HOSTS = HostRanks()
 
 
-def acting(*, detachable: bool = False) -> Callable[[F], F]:
-    """--dry-run, -o and --yes (and --detach), given to the command as one `manner`."""
+def acting(*, detachable: bool = False, raw: bool = False) -> Callable[[Command], Command]:
+    """--dry-run, -o and --yes (and --detach, --no-prefix), given to the command as one `manner`."""
 
-    def decorate(command: F) -> F:
+    def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def wrapper(*args: Any, dry_run: bool, output: str, yes: bool, detach: bool = False, **kwargs: Any) -> Any:
-            return command(*args, manner=manner(output, preview=dry_run, consent=yes, follow=not detach), **kwargs)
+        def wrapper(
+            *args: Any,
+            dry_run: bool,
+            output: str,
+            yes: bool,
+            detach: bool = False,
+            no_prefix: bool = False,
+            **kwargs: Any,
+        ) -> None:
+            doing = Perform(consent=yes, follow=not detach, as_json=output == "json", prefix=not no_prefix)
+            command(*args, manner=_manner(output, doing, preview=dry_run), **kwargs)
 
         options = [
             click.option("--dry-run", is_flag=True, help="Print all that would be done; do nothing."),
@@ -54,7 +64,9 @@ def acting(*, detachable: bool = False) -> Callable[[F], F]:
         ]
         if detachable:
             options.append(click.option("-d", "--detach", is_flag=True, help="Return as soon as the program runs."))
-        decorated: Any = wrapper
+        if raw:
+            options.append(click.option("--no-prefix", is_flag=True, help="Do not say on each line whose it is."))
+        decorated: Command = wrapper
         for option in reversed(options):
             decorated = option(decorated)
         return decorated
@@ -62,12 +74,16 @@ def acting(*, detachable: bool = False) -> Callable[[F], F]:
     return decorate
 
 
-def manner(output: str, *, preview: bool, consent: bool, follow: bool) -> Manner:
+def _manner(output: str, doing: Perform, *, preview: bool) -> Manner:
     if preview:
-        return Show("json" if output == "json" else "sh" if output == "sh" else "text")
+        return Show(form_of(output))
     if output == "sh":
         raise UserError("-o sh is a form of the preview", next_step="add --dry-run")
-    return Perform(consent=consent, follow=follow, as_json=output == "json")
+    return doing
+
+
+def form_of(output: str) -> Form:
+    return "json" if output == "json" else "sh" if output == "sh" else "text"
 
 
 def choose_hosts(ranks: tuple[int, ...] | None, head: bool) -> tuple[int, ...] | None:

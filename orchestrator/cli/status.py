@@ -56,7 +56,7 @@ def _refresh(names: list[str]) -> None:
     from orchestrator.cli.narrator import TerminalNarrator
     from orchestrator.engine.look import refresh
 
-    with TerminalNarrator(sys.stderr.buffer) as narrator:
+    with TerminalNarrator(sys.stderr) as narrator:
         for name in names:
             refresh(name, narrator)
 
@@ -64,7 +64,7 @@ def _refresh(names: list[str]) -> None:
 def _table(standings: list[Standing]) -> list[str]:
     terminal = look_at(sys.stdout)
     now = time.time()
-    rows = [("NAME", "STATE", "SEEN", "HOSTS", "WHERE", "MARKET", "JOB", "PRICE")]
+    rows = [("NAME", "STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", "PRICE")]
     for item in standings:
         intent = item.current
         rows.append(
@@ -72,7 +72,8 @@ def _table(standings: list[Standing]) -> list[str]:
                 item.cluster.name,
                 item.state,
                 ago(item.state_at, now),
-                f"{intent.candidate.hosts} x {intent.candidate.accelerator}" if intent else "0",
+                str(intent.candidate.hosts) if intent else "0",
+                intent.candidate.accelerator if intent else "-",
                 intent.candidate.where if intent else "-",
                 str(intent.candidate.market) if intent else "-",
                 job_words(item.last_job),
@@ -93,10 +94,9 @@ def _in_full(item: Standing, recent: tuple[EventRecord, ...]) -> list[str]:
     if intent is not None:
         machine = intent.candidate
         chips = f", {plural(machine.chips_per_host, 'chip')} each" if machine.chips_per_host else ""
-        facts.append(
-            ("machines", f"{plural(machine.hosts, 'host')} of {machine.accelerator}{chips} on {machine.where}")
-        )
-        facts.append(("price", f"{price(machine.price_per_hour)} {machine.market} {machine.price_note}".rstrip()))
+        words = f"{plural(machine.hosts, 'host')} of {machine.accelerator}{chips} on {machine.where}, {machine.market}"
+        note = f" ({machine.price_note})" if machine.price_note else ""
+        facts += [("machines", words), ("price", price(machine.price_per_hour) + note)]
     facts.append(("made", f"{clock(item.cluster.created)}, {ago(item.cluster.created, now)}"))
     lines = columns(facts)
     if item.cluster.hosts:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.options import pairs
+from orchestrator.cli.options import Command, pairs
 
 if TYPE_CHECKING:
     from orchestrator.spec.layers import Overrides
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
     click.option("--infra", help="Where: local:4, hosts, gcp/REGION/ZONE, aws/REGION; * for any."),
@@ -35,11 +32,11 @@ _OPTIONS = (
 )
 
 
-def task_options(command: F) -> F:
-    decorated: Any = command
+def task_options(command: Command) -> Command:
+    decorated = command
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]  # click's decorators keep the callable
+    return decorated
 
 
 def overrides(

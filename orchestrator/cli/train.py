@@ -38,6 +38,7 @@ _TASK = "train: {}\n"
 @click.pass_context
 def train(
     ctx: click.Context,
+    /,
     infra_argument: str,
     settings: tuple[str, ...],
     cluster: str | None,

@@ -126,10 +126,9 @@ def _until_gone(observed: Observed, facts: Facts, budgets: Budgets, intent: Inte
     quiet = observed.now - max(intent.since, intent.touched)
     if observed.slice_state not in (SliceState.ENDING, SliceState.UNCLEAR) and quiet >= budgets.resend_after:
         return _end(facts, intent, intent.cause or EndCause.ASKED, intent.why)
-    until = (
-        max(intent.since, observed.well_at or 0.0) + budgets.end_deadline
-    )  # not `touched`: it is sent again and again
-    return wait_slice(intent.name, observed, until)
+    # Not from `touched`: the request is sent again and again, and that must not move the deadline.
+    until = max(intent.since, observed.well_at or 0.0) + budgets.end_deadline
+    return wait_slice(intent.name.removesuffix(f"-{intent.generation}"), observed, until)
 
 
 def _create_again(desired: Run, observed: Observed, facts: Facts, intent: Intent) -> Action:

@@ -110,8 +110,8 @@ class Observed:
     """One look at everything. now: epoch seconds. attempt: the current one of the job, from 1.
 
     started: the program of this attempt was started at some time (durable). opened_at: the newest generation that
-    existed when this job was opened. first_failed: the rank whose program failed first, when that was seen. well_at: the
-    last look of this command at which an ACCEPTED slice was READY, or when the command began.
+    existed when this job was opened. first_failed: the rank whose program failed first, when that was seen. well_at:
+    the last look of this command at which an ACCEPTED slice was READY, or when the command began.
     """
 
     now: float

@@ -15,7 +15,8 @@ from orchestrator.hosts import Failure
 from orchestrator.remote.failures import HostFailure, words
 from orchestrator.remote.transport import SessionChannel, TunedTransport
 
-_LINGER = 2.0  # seconds of silence after the exit status until processes left behind are no longer listened to
+_LINGER = 0.5  # seconds of silence after the exit status until processes left behind are no longer listened to
+_LONGEST_WAIT = 1.0  # seconds between looks whether the exit status has come while the output stays open
 _STDIN_BLOCK = 1 << 20
 
 
@@ -111,18 +112,24 @@ class Command:
         """Read until the command ended; returns why we stopped earlier, if we did."""
         while True:
             exited = channel.status_event.is_set() and not channel.closed
-            block = channel.read(_LINGER if exited else self._wait())
+            block = channel.read(_LINGER if exited else min(_LONGEST_WAIT, self._wait()))
             if block:
-                self._tail.add(block)
-                if self._on_output:
-                    self._on_output(block)
-                    self._heard = time.monotonic()  # a slow reader of ours is not a silent host
+                self._deliver(block)
             elif block == b"":
                 return self._await_status(channel)
-            elif exited:
-                return None  # it ended; what it left behind in the background may keep the stream open for ever
+            elif exited:  # what it left in the background may keep the output open for ever
+                self._transport.answers(self._deadline)  # after the answer, all that was on its way is here
+                while block := channel.read(0.01):
+                    self._deliver(block)
+                return None
             elif (failure := self._overdue()) is not None:
                 return failure
+
+    def _deliver(self, block: bytes) -> None:
+        self._tail.add(block)
+        if self._on_output:
+            self._on_output(block)
+            self._heard = time.monotonic()  # a slow reader of ours is not a silent host
 
     def _await_status(self, channel: SessionChannel) -> HostFailure | None:
         """The output is closed; the command may still run."""

@@ -23,7 +23,8 @@ from tenacity import (
     stop_after_delay,
     stop_any,
     stop_when_event_set,
-    wait_exponential_jitter,
+    wait_exponential,
+    wait_random,
 )
 from tenacity.nap import sleep_using_event
 
@@ -36,7 +37,7 @@ from orchestrator.remote.scripts import shell_command
 
 Input: TypeAlias = "bytes | memoryview"
 
-_ATTEMPTS = 5  # connections in all before a host that refuses is given up by `run`
+_ATTEMPTS = 4  # connections in all before a host that refuses is given up by `run`
 _END_GRACE = 2.0  # seconds between TERM and KILL for a command that is ended early
 _LONGEST_LINE = 300  # characters of `last_line`
 
@@ -255,7 +256,7 @@ class HostCall:
         retrying = Retrying(
             retry=retry_if_exception(lambda error: isinstance(error, HostFailure) and error.retry),
             stop=stop_any(*stops, *([] if attempts is None else [stop_after_attempt(attempts)])),
-            wait=wait_exponential_jitter(initial=0.2, max=2.0, jitter=0.1),
+            wait=wait_exponential(multiplier=0.2, max=2.0) + wait_random(0.0, 0.1),
             sleep=sleep_using_event(self._halt.asked),
             reraise=True,
         )

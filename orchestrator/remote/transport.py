@@ -9,6 +9,7 @@ names every private attribute used here, so that a paramiko release that moves o
 from __future__ import annotations
 
 import contextlib
+import functools
 import select
 import socket
 import struct
@@ -49,6 +50,7 @@ _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")  # no MAC to com
 _EXCHANGES = ("mlkem768x25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
 
 Wire: TypeAlias = "socket.socket | Channel"
+_Handler: TypeAlias = Callable[[Channel, Message], None]
 
 if TYPE_CHECKING:
 
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
         """The private names of paramiko.Transport that this file uses, for the type checkers."""
 
         _channels: ChannelMap
-        _channel_handler_table: dict[int, Callable[[Channel, Message], None]]
+        _channel_handler_table: dict[int, _Handler]
 
         def _verify_key(self, host_key: bytes, sig: bytes) -> None: ...
         def _activate_outbound(self) -> None: ...
@@ -106,10 +108,11 @@ class TunedTransport(_Transport):
     ) -> None:
         """wide: offer every algorithm paramiko knows, for a server that has none of the fast ones."""
         super().__init__(sock, disabled_algorithms=disabled_algorithms, packetizer_class=TunedPacketizer)
+        handlers = self._channel_handler_table
         self._channel_handler_table = {
-            **self._channel_handler_table,
-            MSG_CHANNEL_REQUEST: _on_request,
-            MSG_CHANNEL_FAILURE: _on_failure,
+            **handlers,
+            MSG_CHANNEL_REQUEST: functools.partial(_on_request, handlers[MSG_CHANNEL_REQUEST]),
+            MSG_CHANNEL_FAILURE: functools.partial(_on_failure, handlers[MSG_CHANNEL_FAILURE]),
         }
         self.wire = cast(TunedPacketizer, self.packetizer)
         self.verdict: HostFailure | None = None
@@ -582,18 +585,18 @@ class _PipelinedAuth(_AuthHandler):
         self._refused(methods)
 
 
-def _on_request(channel: Channel, m: Message) -> None:
+def _on_request(usual: _Handler, channel: Channel, m: Message) -> None:
     if isinstance(channel, SessionChannel):
         channel.handle_request(m)
     else:
-        _Transport._channel_handler_table[MSG_CHANNEL_REQUEST](channel, m)
+        usual(channel, m)
 
 
-def _on_failure(channel: Channel, m: Message) -> None:
+def _on_failure(usual: _Handler, channel: Channel, m: Message) -> None:
     if isinstance(channel, SessionChannel):
         channel.request_failed(m)
     else:
-        _Transport._channel_handler_table[MSG_CHANNEL_FAILURE](channel, m)
+        usual(channel, m)
 
 
 def _writable(transport: Transport) -> bool:

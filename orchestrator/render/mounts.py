@@ -10,7 +10,7 @@ from orchestrator.render.templates import fill
 
 @dataclass(frozen=True, slots=True)
 class MountInputs:
-    """source: s3://, gs:// or file:// URI of a folder or an object. destination: absolute, `~/...`, or below the home."""
+    """source: s3://, gs:// or file:// URI of a folder or an object. destination: absolute, or below the home."""
 
     source: str
     destination: str

@@ -30,7 +30,7 @@ def q(value: object) -> Word:
 
 
 def code(program: object) -> Code:
-    """The user's program as it stands, its last line ended. Raises UserError for text that cannot be a script; TypeError for other types."""
+    """The user's program as it stands, its last line ended. Raises as `q` does."""
     if not isinstance(program, str):
         raise TypeError(f"a program is text, not {type(program).__name__}")
     return Code(_sendable(program if program.endswith("\n") else program + "\n"))

@@ -13,7 +13,7 @@ from orchestrator.render.quoting import Code, Word, code, q
 
 def fill(template: str, **values: object) -> str:
     """Render one template by its path below templates/, such as `run/cpu.sh.j2`."""
-    return _environment().get_template(template).render(**values)
+    return environment().get_template(template).render(**values)
 
 
 def folder() -> Path:
@@ -26,8 +26,9 @@ def folder() -> Path:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """The one Jinja environment of the project."""
+    made = Environment(
         loader=FileSystemLoader(folder(), followlinks=True),
         undefined=StrictUndefined,
         autoescape=False,  # noqa: S701 - shell, not HTML: `q` quotes every value, and `_only_quoted` sees to it
@@ -37,9 +38,9 @@ def _environment() -> Environment:
         auto_reload=False,
         finalize=_only_quoted,
     )
-    environment.filters.clear()  # nothing else may change a value on its way out
-    environment.filters.update({"q": q, "code": code})
-    return environment
+    made.filters.clear()  # nothing else may change a value on its way out
+    made.filters.update({"q": q, "code": code})
+    return made
 
 
 def _only_quoted(value: object) -> object:

@@ -85,7 +85,7 @@ def _paths() -> list[str]:
 
 
 def _chain(
-    root: Mapping[str, Value],
+    root: dict[str, Value],
     path: tuple[str, ...],
     document: Document,
     file: str,
@@ -110,7 +110,7 @@ def _chain(
     return chain
 
 
-def _older_infra(root: Mapping[str, Value], dotted: str) -> str | None:
+def _older_infra(root: dict[str, Value], dotted: str) -> str | None:
     """`cloud`, `region` and `zone` as one value, for the explanation of `infra`."""
     if dotted != "resources.infra":
         return None
@@ -187,8 +187,8 @@ def _lay_maps(root: dict[str, Value], flags: Overrides, origins: dict[Path, Orig
             _put(root, (*path, name), Valued(Origin(Source.FLAG, f"{flag} {name}"), value), origins)
 
 
-def _get(root: Mapping[str, Value], path: Path) -> Value:
-    value: Value = dict(root)
+def _get(root: dict[str, Value], path: Path) -> Value:
+    value: Value = root
     for part in path:
         value = _step(value, part)
     return value
@@ -200,7 +200,7 @@ def _step(value: Value, part: str | int) -> Value:
     return value[part] if isinstance(value, list) and isinstance(part, int) else None
 
 
-def _remove(root: Mapping[str, Value], path: Path) -> None:
+def _remove(root: dict[str, Value], path: Path) -> None:
     section, name = _get(root, path[:-1]), path[-1]
     if isinstance(section, dict) and isinstance(name, str):
         section.pop(name, None)

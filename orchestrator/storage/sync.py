@@ -190,8 +190,6 @@ def _copy(plan: SyncPlan, transfer: Transfer, meter: _Meter) -> None:
     def on_bytes(count: int) -> None:
         meter.moved(transfer.path, count)
 
-    if meter.stop.is_set():
-        raise _Stopped
     key, path = _join(plan.prefix, transfer.path), plan.folder / transfer.path
     if plan.direction == "up":
         plan.bucket.upload_file(path, key, on_bytes)

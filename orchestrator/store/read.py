@@ -111,4 +111,6 @@ class Reader:
         try:
             yield from self._connection.execute(query, values)
         except sqlite3.DatabaseError as error:
+            if str(error).startswith("no such table"):
+                return  # made by a command that was killed before its first write
             raise OrchError("the store cannot be read", str(error), "orch status --debug   (shows the file)") from error

@@ -39,9 +39,9 @@ def test_status_lists_living_clusters_only(orch: Orch, filled: Path) -> None:
     said = orch("status")
     assert said.status == 0 and said.err == ""
     head, *rows = said.out.splitlines()
-    assert head.split() == ["NAME", "STATE", "SEEN", "HOSTS", "WHERE", "MARKET", "JOB", "PRICE"]
+    assert head.split() == ["NAME", "STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", "PRICE"]
     assert len(rows) == 1 and rows[0].startswith("mine  ready")
-    assert "2 x cpu" in rows[0] and "2 running" in rows[0] and "free" in rows[0]
+    assert "2      cpu       local" in rows[0] and "2 running" in rows[0] and "free" in rows[0]
 
 
 def test_status_of_one_cluster_tells_hosts_jobs_and_earlier_machines(orch: Orch, filled: Path) -> None:

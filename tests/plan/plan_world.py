@@ -129,6 +129,7 @@ class Memory:
     contact_since: float | None = None
     failed_since: float | None = None
     first_failed: int | None = None
+    well_at: float | None = None
 
 
 @dataclass
@@ -154,6 +155,7 @@ class World:
     created: Counter[str] = field(default_factory=Counter)  # tokens of creates that made a slice
     concluded: int = 0
     losses: int = 0
+    slow: int = 0
     steps: list[Action | Wait] = field(default_factory=list)
     ending: Done | GiveUp | None = None
 
@@ -185,9 +187,9 @@ class World:
         return True
 
     def _crash(self, mishap: Mishap) -> None:
-        self.memory = Memory()
         self._last = None
         self._advance(3600.0 if mishap.fault is Fault.AWAY else 1.0)
+        self.memory = Memory(well_at=self.now)
 
     _last: tuple[Action | Wait, Observed] | None = None
 
@@ -206,6 +208,8 @@ class World:
         state = self._view(intent)
         hosts = self._hosts(intent) if state is SliceState.READY else ()
         self._note(state, hosts)
+        if state is SliceState.READY and intent is not None and intent.state is IntentState.ACCEPTED:
+            self.memory.well_at = self.now
         memory = self.memory
         return Observed(
             now=self.now,
@@ -220,6 +224,7 @@ class World:
             started=self.started,
             opened_at=self.opened_at,
             first_failed=memory.first_failed,
+            well_at=memory.well_at,
             running_job=self.folder,
             outcome=self.outcome,
             trouble=memory.trouble,
@@ -336,7 +341,7 @@ class World:
         self._move(spec.name, IntentState.ACCEPTED)
 
     def _call(self, mishap: Mishap, effect: Callable[[], None], *, creating: bool = False) -> None:
-        """Send a request to the provider, which may be lost on either way. It never says yes to a create for nothing."""
+        """Send a request to the provider, which may be lost on either way; a create is never ignored."""
         if mishap.fault is Fault.CRASH_RECORDED:
             raise Crash
         if mishap.fault is Fault.CALL_LOST:
@@ -381,9 +386,8 @@ class World:
         lost = failed = False
         for rank in action.ranks:
             host = real.hosts[rank] if real is not None and real.state is SliceState.READY else None
-            if host is None or self.now < host.contact_from or host.impostor:
-                lost = True
-            elif rank == unlucky and mishap.fault is Fault.STEP_LOST:
+            unheard = host is None or self.now < host.contact_from or host.impostor
+            if host is None or unheard or (rank == unlucky and mishap.fault is Fault.STEP_LOST):
                 lost = True
             elif rank == unlucky and mishap.fault is Fault.STEP_FAILS:
                 failed = True
@@ -436,8 +440,8 @@ class World:
 
     def _befall(self, mishap: Mishap) -> None:
         fault, number = mishap.fault, mishap.number
-        if fault in LOSSES:
-            self.losses += 1
+        self.losses += fault in LOSSES
+        self.slow += fault in (Fault.SLOW, Fault.STALE, Fault.UNCLEAR, Fault.AWAY)
         if fault is Fault.UNCLEAR:
             self.unclear_until = self.now + 8.0 * number
         elif fault is Fault.WANTED_DOWN:
@@ -492,6 +496,6 @@ def take_down(world: World) -> Done | GiveUp:
     """The user types `orch down`, with nothing going wrong any more."""
     world.script.clear()
     world.unclear_until = world.stale_until = 0.0
-    world.memory = Memory()
+    world.memory = Memory(well_at=world.now)
     world.desired = Down(world.desired.cluster, world.desired.budgets)
     return run_to_the_end(world, 200)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from provider_support import LocalWorld, asked, eventually, make_keys, on_host
@@ -17,8 +19,9 @@ from provider_support import LocalWorld, asked, eventually, make_keys, on_host
 from orchestrator.errors import ConflictError
 from orchestrator.providers.local import processes
 from orchestrator.providers.local import record as record_module
-from orchestrator.providers.local.machines import is_up
-from orchestrator.providers.local.record import Phase, read_record, write_record
+from orchestrator.providers.local.machines import guard_of, is_up
+from orchestrator.providers.local.record import Phase, is_busy, read_record, write_record
+from orchestrator.providers.local.sshd import find_sshd
 from orchestrator.slices import SliceState
 
 CREATE_POINTS: dict[str, Callable[[LocalWorld], object]] = {
@@ -171,6 +174,40 @@ def _leave_half_made(world: LocalWorld) -> dict[int, str]:
 def _phase(world: LocalWorld) -> Phase | None:
     record = read_record(world.paths)
     return None if record is None else record.phase
+
+
+def test_launcher_of_a_killed_create_keeps_the_lock_until_its_hosts_are_up(
+    world: LocalWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, slow = find_sshd().path, world.folder / "sshd"
+    slow.write_text(f'#!/bin/sh\ncase $1 in -V|-t) ;; *) sleep 0.5;; esac\nexec {real} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("ORCH_SSHD", str(slow))
+    creator = asked("create", world.state, world.spec, world.keys, world.folder).start()
+    assert eventually(lambda: guard_of(world.host(0)) and guard_of(world.host(1)))
+    _kill(creator.pid, with_children=False)
+    creator.communicate()
+    assert is_busy(world.paths)
+    guards = [guard_of(world.host(rank)) for rank in (0, 1)]
+    world.up()
+    assert [guard_of(world.host(rank)) for rank in (0, 1)] == guards, "hosts that were coming up were started again"
+
+
+def test_create_that_waited_for_an_end_makes_a_new_folder(world: LocalWorld) -> None:
+    with _somebody_at_work(world):
+        creator = asked("create", world.state, world.spec, world.keys, world.folder).start()
+        assert eventually(lambda: _has_open(creator.pid, world.paths.lock))
+        shutil.rmtree(world.paths.path)
+    out, err = creator.communicate(timeout=60)
+    assert out.split() == ["ready", "ready"], err
+    assert on_host(world.hosts()[0], "echo ok").stdout == "ok\n"
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    try:
+        return str(path) in [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

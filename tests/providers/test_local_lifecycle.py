@@ -224,13 +224,14 @@ def test_name_that_could_leave_the_folder_is_refused(world: LocalWorld, name: st
         world.provider.observe(name)
 
 
-def test_port_held_by_something_else_is_avoided(world: LocalWorld) -> None:
+def test_port_taken_while_the_slice_was_stopped_is_avoided(world: LocalWorld) -> None:
     taken = [(host.host, host.port) for host in world.up()]
-    world.provider.end(world.spec.name)
+    world.provider.stop(world.spec.name)
     with socket.socket() as other:
         other.bind(taken[1])
         other.listen()
-        hosts = world.up()
+        world.provider.start(world.spec.name)
+        hosts = world.hosts()
         assert (hosts[0].host, hosts[0].port) == taken[0]
         assert hosts[1].port != taken[1][1]
         assert on_host(hosts[1], "echo ok").stdout == "ok\n"

@@ -152,3 +152,5 @@ def test_only_ranks_whose_port_was_taken_move() -> None:
     assert (moved[0], moved[2]) == (places[0], places[2])
     assert moved[1] == Place(places[1].host, moved[1].port)
     assert moved[1].port != places[1].port
+    assert keep_free(places, [0, 1, 2]) == places
+    assert keep_free(places, [0], other=True)[0].port != places[0].port

@@ -17,7 +17,9 @@ from provider_support import REPOSITORY, LocalWorld, asked, living, make_keys, m
 
 from orchestrator.errors import CloudError, UserError
 from orchestrator.hosts import HostAddress
-from orchestrator.providers.local.sshd import find_sshd, is_locked
+from orchestrator.providers.local.addresses import Place, choose_places
+from orchestrator.providers.local.record import read_record
+from orchestrator.providers.local.sshd import account, config, find_sshd, is_locked
 from orchestrator.slices import SliceKeys, SliceState
 
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -70,7 +72,12 @@ def test_works_without_root(open_folder: Path) -> None:
         made = verbs["create"].run(*_as(USER))
         assert made.stdout.split() == ["ready", "ready"], made.stderr
         for host in _addresses(state, spec.name, keys):
-            said = on_host(host, "id -un; pwd; setsid nohup sleep 1000 >/dev/null 2>&1 </dev/null &", prefix=_as(USER))
+            said = on_host(
+                host,
+                "mkdir -p a/b; touch a/b/c; chmod -R a-w a; id -un; pwd; "
+                "setsid nohup sleep 1000 >/dev/null 2>&1 </dev/null &",
+                prefix=_as(USER),
+            )
             home = state / "local" / spec.name / "hosts" / str(host.rank) / "home"
             assert said.stdout.split() == [USER.pw_name, str(home)], said.stderr
         assert verbs["stop"].run(*_as(USER)).stdout.split() == ["ready", "stopped"]
@@ -196,6 +203,26 @@ def test_sshd_that_ends_at_once_is_an_error_with_its_last_words(
     assert world.seen is SliceState.ABSENT
 
 
+def test_port_that_is_taken_at_the_last_moment_is_changed(world: LocalWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    unlucky, tried = world.folder / "sshd", world.folder / "tried"
+    real = find_sshd().path
+    unlucky.write_text(  # as if something had bound the port between the look and the start: the first two times
+        f'#!/bin/sh\ncase $1 in -V|-t) exec {real} "$@";; esac\n'
+        f'mkdir {tried}-1 || mkdir {tried}-2 || exec {real} "$@"\n'
+        'echo "Bind to port 1 on 127.0.0.1 failed: Address already in use." >&2\nexit 255\n'
+    )
+    unlucky.chmod(0o755)
+    monkeypatch.setenv("ORCH_SSHD", str(unlucky))
+    hosts = world.up()
+    assert {path.name for path in world.folder.glob("tried-*")} == {"tried-1", "tried-2"}
+    record = read_record(world.paths)
+    assert record is not None
+    first_choice = choose_places(record.id, 2)
+    assert [host.host for host in hosts] == [place.host for place in first_choice]
+    assert all(host.port != place.port for host, place in zip(hosts, first_choice, strict=True))
+    assert [on_host(host, "echo ok").stdout for host in hosts] == ["ok\n", "ok\n"]
+
+
 @pytest.mark.parametrize(
     ("line", "locked"),
     [("root:!:1::::::", True), ("root:!*:1::::::", True), ("root:*:1::::::", False), ("root:$y$x:1::::::", False)],
@@ -208,9 +235,6 @@ def test_locked_account_is_noticed(tmp_path: Path, line: str, locked: bool) -> N
 
 
 def test_newer_sshd_gets_the_options_it_needs_and_older_none_it_would_refuse(world: LocalWorld) -> None:
-    from orchestrator.providers.local.addresses import Place
-    from orchestrator.providers.local.sshd import account, config
-
     def told(version: tuple[int, int]) -> str:
         sshd = replace(find_sshd(), version=version)
         return config(sshd, account(), world.host(0), Place("127.0.0.1", 2222), world.paths.session, "mark")

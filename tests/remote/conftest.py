@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.sshd import Farm, sshd_farm
 
 from orchestrator.remote.fleet import Fleet
-from tests.support.sshd import Farm, sshd_farm
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ def script_env(folder: Path) -> dict[str, str]:
 _BREAKOUTS = [
     '$(touch "$CANARY")',
     '`touch "$CANARY"`',
-    '\'; touch "$CANARY"; \'',
+    "'; touch \"$CANARY\"; '",
     '"; touch "$CANARY"; "',
     '\n touch "$CANARY" \n',
     '"$(touch "$CANARY")"',

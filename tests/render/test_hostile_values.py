@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from render_support import FAKE_PYTHON, RECORDER, hostile, program, recorded, run_script, script_env
 
+from orchestrator.render.checkout import render_git_checkout
 from orchestrator.render.mounts import MountInputs, render_copy_mount
 from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
@@ -22,7 +23,7 @@ examples = settings(max_examples=40, deadline=None)
 
 
 @contextmanager
-def host() -> Iterator[Path]:
+def host() -> Generator[Path]:
     """A home folder of a host; on leaving, the canary must not be there."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -35,17 +36,22 @@ def env(home: Path, **more: str) -> dict[str, str]:
 
 
 @examples
-@given(st.sampled_from(TRAINED), hostile(), st.lists(st.tuples(hostile(slash=True), hostile(slash=True)), max_size=3), hostile())
+@given(
+    st.sampled_from(TRAINED),
+    hostile(),
+    st.lists(st.tuples(hostile(slash=True), hostile(slash=True)), max_size=3),
+    hostile(),
+)
 def test_run_of_the_trainer(backend: Backend, python: str, args: list[tuple[str, str]], workdir: str) -> None:
     with host() as home:
-        interpreter = program(home.parent / python / "python", RECORDER + 'printf "%s" "$PWD" >"$RECORD.pwd"\n')
+        interpreter = program(home.parent / python / "python", RECORDER + 'printf "%s\\0" "$PWD" >"$RECORD.pwd"\n')
         (home / workdir).mkdir(parents=True)
         text = render_run(RunInputs(backend, trainer_args=tuple(args), python=str(interpreter), workdir=workdir))
         done = run_script(text, home, env(home))
         assert (done.returncode, done.stderr) == (0, "")
         words = [f"{key}={value}" for key, value in args]
         assert recorded(home.parent / "record") == ["-m", "trainer", f"device={backend}", *words]
-        assert (home.parent / "record.pwd").read_text(newline="") == str(home / workdir)
+        assert recorded(home.parent / "record.pwd") == [str(home / workdir)]
 
 
 @examples
@@ -85,7 +91,9 @@ def test_setup_with_packages(backend: Backend, packages: list[str], workdir: str
 @given(st.sampled_from(TRAINED), hostile())
 def test_setup_with_an_interpreter(backend: Backend, python: str) -> None:
     with host() as home:
-        interpreter = program(home.parent / python / "python", RECORDER.replace("#!/bin/sh\n", '#!/bin/sh\n[ "$1" != -c ] || exit 0\n'))
+        interpreter = program(
+            home.parent / python / "python", RECORDER.replace("#!/bin/sh\n", '#!/bin/sh\n[ "$1" != -c ] || exit 0\n')
+        )
         program(home / ".orch/trainer/trainer/__main__.py", "")
         (home / ".orch" / "site").mkdir(parents=True)
         inputs = SetupInputs(backend, bundled_trainer=True, python=str(interpreter))
@@ -101,7 +109,9 @@ def test_copy_from_a_file_bucket(source: str, destination: str, absolute: bool) 
     with host() as home:
         (home.parent / source).mkdir()
         (home.parent / source / "a b").write_text("content")
-        text = render_copy_mount(MountInputs(f"file://{home.parent / source}", f"{home}/{destination}" if absolute else f"~/{destination}"))
+        text = render_copy_mount(
+            MountInputs(f"file://{home.parent / source}", f"{home}/{destination}" if absolute else f"~/{destination}")
+        )
         done = run_script(text, home, env(home))
         assert (done.returncode, done.stderr) == (0, "")
         assert (home / destination / "a b").read_text() == "content"
@@ -124,7 +134,9 @@ def test_copy_from_s3(key: str, destination: str, is_object: bool) -> None:
 
 
 @examples
-@given(hostile(slash=True).filter(lambda key: not set(key) & set("*?[")), hostile(), st.sampled_from(["gcloud", "gsutil"]))
+@given(
+    hostile(slash=True).filter(lambda key: not set(key) & set("*?[")), hostile(), st.sampled_from(["gcloud", "gsutil"])
+)
 def test_copy_from_google(key: str, destination: str, tool: str) -> None:
     with host() as home:
         program(home.parent / "bin" / tool, RECORDER)
@@ -139,9 +151,27 @@ def test_copy_from_google(key: str, destination: str, tool: str) -> None:
         assert recorded(home.parent / "record")[-2:] == [f"gs://bucket/{key}", str(home / destination)]
 
 
+@examples
+@given(
+    hostile(slash=True).filter(lambda url: not url.startswith("-")),
+    hostile(slash=True).filter(lambda ref: not ref.startswith("-")),
+    hostile(),
+)
+def test_git_checkout(url: str, ref: str, destination: str) -> None:
+    with host() as home:
+        git = program(home.parent / "bin" / "git", RECORDER)
+        done = run_script(render_git_checkout(url, ref, destination), home, env(home), path=str(git.parent))
+        assert (done.returncode, done.stderr) == (0, "")
+        got = recorded(home.parent / "record")
+        assert got[:4] == ["init", "--quiet", "--", str(home / destination)]
+        assert got[got.index("fetch") + 4 :][:3] == ["--", url, ref]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_program_of_the_user_is_run_as_it_stands(backend: Backend, tmp_path: Path) -> None:
-    program_text = "printf '%s' \"it's $((6 * 7)) \\\"x\\\" {{ 7 }} {% raw %}\" \\\n  | cat\ncat <<'EOF'\n`no` $(no)\nEOF\n# end"
+    program_text = (
+        "printf '%s' \"it's $((6 * 7)) \\\"x\\\" {{ 7 }} {% raw %}\" \\\n  | cat\ncat <<'EOF'\n`no` $(no)\nEOF\n# end"
+    )
     text = render_run(RunInputs(backend, user_run=program_text))
     done = run_script(text, tmp_path / "home", env(tmp_path / "home"))
     assert (done.returncode, done.stderr) == (0, "")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +23,10 @@ USER_PROGRAMS = {"user_setup", "user_run"}
 
 # Each of these is driven with hostile strings by a test in test_hostile_values.py; the last two only ever hold words
 # from a fixed list.
-QUOTED = {"python", "package", "workdir", "word", "source", "destination", "path", "bucket", "key", "module", "device"}
+QUOTED = {"python", "package", "workdir", "word", "source", "destination", "path", "bucket", "key", "url", "ref"} | {
+    "module",
+    "device",
+}
 
 
 def unsafe(source: str) -> Iterator[str]:
@@ -31,14 +36,20 @@ def unsafe(source: str) -> Iterator[str]:
         for node in output.nodes:
             if isinstance(node, nodes.TemplateData):
                 continue
-            known = isinstance(node, nodes.Filter) and isinstance(node.node, nodes.Name)
-            if not known or node.name not in ("q", "code") or (node.name == "code" and node.node.name not in USER_PROGRAMS):
+            if not _is_allowed(node):
                 yield f"line {node.lineno}: {node}"
     for kind in (nodes.FilterBlock, nodes.CallBlock, nodes.Macro, nodes.AssignBlock, nodes.Import, nodes.FromImport):
         yield from (f"line {node.lineno}: {kind.__name__}" for node in tree.find_all(kind))
-    for include in (*tree.find_all(nodes.Include), *tree.find_all(nodes.Extends)):
+    others: list[nodes.Include | nodes.Extends] = [*tree.find_all(nodes.Include), *tree.find_all(nodes.Extends)]
+    for include in others:
         if not isinstance(include.template, nodes.Const):
             yield f"line {include.lineno}: a template by a name that is not constant"
+
+
+def _is_allowed(node: nodes.Expr) -> bool:
+    if not isinstance(node, nodes.Filter) or not isinstance(node.node, nodes.Name):
+        return False
+    return node.name == "q" or (node.name == "code" and node.node.name in USER_PROGRAMS)
 
 
 def template_files() -> list[Path]:
@@ -83,14 +94,14 @@ def test_every_quoted_value_is_known_to_the_hostile_tests() -> None:
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of templates of the test's own."""
     monkeypatch.setattr(templates, "folder", lambda: tmp_path)
-    templates._environment.cache_clear()
+    templates.environment.cache_clear()
     yield tmp_path
-    templates._environment.cache_clear()
+    templates.environment.cache_clear()
 
 
 def test_filling_refuses_a_value_without_quotes(scratch: Path) -> None:
     (scratch / "bad.j2").write_text("echo {{ name }}\n")
-    with pytest.raises(TypeError, match="without `| q`"):
+    with pytest.raises(TypeError, match=r"without `\| q`"):
         templates.fill("bad.j2", name="x")
 
 
@@ -104,7 +115,22 @@ def test_filling_refuses_a_name_that_is_not_given(scratch: Path) -> None:
 
 
 def test_only_our_two_filters_exist() -> None:
-    assert set(templates._environment().filters) == {"q", "code"}
+    assert set(templates.environment().filters) == {"q", "code"}
+
+
+def test_templates_are_found_in_an_installed_package(tmp_path: Path) -> None:
+    """The wheel carries them as orchestrator/_templates (pyproject.toml, force-include)."""
+    source = TEMPLATES.parent / "orchestrator"
+    shutil.copytree(source, tmp_path / "orchestrator", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(TEMPLATES, tmp_path / "orchestrator" / "_templates")
+    ask = (
+        "from orchestrator.render.templates import folder\n"
+        "from orchestrator.render.scripts import RunInputs, render_run\n"
+        "assert render_run(RunInputs('cpu', user_run='x'))\n"
+        "print(folder())"
+    )
+    done = subprocess.run([sys.executable, "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path}/orchestrator/_templates\n"), done.stderr
 
 
 @given(hostile(slash=True))

@@ -244,12 +244,6 @@ def test_a_big_file_travels_whole_both_ways(bucket: Bucket, tmp_path: Path) -> N
     assert _names(tmp_path / "deep/er") == ["back"]
 
 
-def test_a_download_keeps_the_objects_time(bucket: Bucket, tmp_path: Path) -> None:
-    bucket.put("k", b"x")
-    info = bucket.download_file("k", tmp_path / "k")
-    assert abs((tmp_path / "k").stat().st_mtime - info.modified.timestamp()) < 1
-
-
 def test_a_transfer_that_is_stopped_midway_leaves_nothing(bucket: Bucket, tmp_path: Path) -> None:
     class Stop(Exception):
         pass

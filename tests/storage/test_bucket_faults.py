@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import fcntl
 import http.server
 import os
 import shutil
@@ -19,6 +21,7 @@ from support.gcs import GcsServer
 from orchestrator.errors import AccessError, NotFoundError, OrchError, StorageError, UserError
 from orchestrator.storage.address import Address, split_object
 from orchestrator.storage.bucket import Bucket
+from orchestrator.storage.folder import _try_lock
 
 OPERATIONS: dict[str, Callable[[Bucket], object]] = {
     "check": lambda bucket: bucket.check(),
@@ -273,6 +276,55 @@ def test_a_killed_writer_leaves_the_old_object_and_no_lock(tmp_path: Path) -> No
         assert len(set(content)) == 1
         assert bucket.put_if_absent("pointer", b"") is False
         assert [info.path for info in bucket.list()] == ["pointer"]
+
+
+def test_a_file_bucket_holds_nothing_but_its_objects(tmp_path: Path) -> None:
+    """No lock, no temporary file and no empty folder, after writes that won, lost, failed or were undone."""
+    root = tmp_path / "bucket"
+    bucket = Bucket.open(f"file://{root}")
+    version = bucket.put("a/b/kept", b"1")
+    bucket.put_if_absent("a/b/kept", b"2")
+    bucket.replace_if("a/b/kept", b"3", version)
+    bucket.replace_if("a/b/kept", b"4", version)
+    bucket.put("x/y/z", b"")
+    bucket.delete("x/y/z")
+    bucket.delete("x/never")
+    with pytest.raises(StorageError):
+        bucket.put("a/b", b"a folder stands there")
+    assert sorted(path.relative_to(root).as_posix() for path in root.rglob("*")) == ["a", "a/b", "a/b/kept"]
+
+
+def test_a_lock_on_a_file_that_was_removed_meanwhile_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a waiter's open and its flock the holder may remove the file: both would hold "the" lock."""
+    lock = tmp_path / "lock"
+    real = fcntl.flock
+
+    def flock_late(descriptor: int, operation: int) -> None:
+        lock.unlink()
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock_late)
+    assert _try_lock(lock) is None
+    monkeypatch.setattr(
+        fcntl, "flock", lambda descriptor, operation: (lock.unlink(), lock.touch(), real(descriptor, operation))
+    )
+    assert _try_lock(lock) is None
+    monkeypatch.setattr(fcntl, "flock", real)
+    descriptor = _try_lock(lock)
+    assert descriptor is not None
+    assert _try_lock(lock) is None
+    os.close(descriptor)
+
+
+def test_a_download_keeps_the_objects_time(own_gcs: GcsServer, tmp_path: Path) -> None:
+    bucket = Bucket.open("gs://faulty")
+    bucket.put("k", b"x")
+    objects = own_gcs.buckets["faulty"]
+    objects["k"] = dataclasses.replace(objects["k"], modified=1_700_000_000.0)
+    bucket.download_file("k", tmp_path / "k")
+    assert (tmp_path / "k").stat().st_mtime == 1_700_000_000.0
 
 
 @pytest.mark.parametrize(

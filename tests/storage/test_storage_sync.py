@@ -184,6 +184,23 @@ def test_the_first_failure_stops_the_sync_and_is_raised(own_gcs: GcsServer, tmp_
     assert sum(request.method == "PUT" for request in own_gcs.seen) < 40
 
 
+def test_a_failure_stops_the_other_copies_midway(bucket: Bucket, tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / "src").mkdir(exist_ok=True)
+        (tmp_path / "src" / name).write_bytes(bytes(30 << 20))
+    calls: list[str] = []
+
+    def fail_once(now: Progress) -> None:
+        calls.append(now.path)
+        if len(calls) == 1:
+            raise ZeroDivisionError
+        time.sleep(0.05)
+
+    with pytest.raises(ZeroDivisionError):
+        run(plan_upload(tmp_path / "src", bucket), fail_once)
+    assert list(bucket.list()) == []
+
+
 def test_a_failed_copy_keeps_the_deletions_from_happening(own_gcs: GcsServer, tmp_path: Path) -> None:
     bucket = Bucket.open("gs://faulty")
     bucket.put("old-name", b"x")

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.gcs import GcsServer, gcs_server  # noqa: E402 - needs the line above
-from support.s3 import S3Server, s3_server  # noqa: E402 - needs the line above
-from trainer_ranks import Launcher  # noqa: E402 - lies beside this file
+from support.gcs import GcsServer, gcs_server
+from support.s3 import S3Server, s3_server
+from trainer_ranks import Launcher
+
+settings.register_profile("trainer", deadline=None)  # the machine is shared: no promise about one example's time
+settings.load_profile("trainer")
 
 
 @pytest.fixture(scope="session")

@@ -91,8 +91,8 @@ def test_sigterm_without_a_place_to_save_is_told_from_a_saved_stop(launch: Launc
 
 
 def test_second_sigterm_ends_at_once(launch: Launcher, tmp_path: Path) -> None:
-    # A step of this size takes about a second, so the second signal falls into the same step.
-    big = ("model.dim=512", "model.layers=6", "model.heads=8", "batch=32", "seq_len=128")
+    # A step of this size takes about half a second, so the second signal falls into the same step.
+    big = ("model.dim=384", "model.layers=4", "model.heads=6", "batch=8", "seq_len=128")
     ranks = launch(1, "steps=1000", *big, f"checkpoint.uri={tmp_path}/checkpoints")
     ranks.wait_for("step 1/")
     ranks.signal(0, signal.SIGTERM)
@@ -255,9 +255,7 @@ def test_metrics_reach_the_bucket_with_the_same_lines(launch: Launcher, tmp_path
 
 
 def test_a_loss_that_is_not_a_number_stops_before_it_is_saved(launch: Launcher, tmp_path: Path) -> None:
-    ranks = launch(
-        1, "steps=50", "optim.lr=1e30", "grad_clip=0", f"checkpoint.uri={tmp_path}/c", "checkpoint.every=1"
-    )
+    ranks = launch(1, "steps=50", "optim.lr=1e30", "grad_clip=0", f"checkpoint.uri={tmp_path}/c", "checkpoint.every=1")
     assert ranks.wait() == [1]
     assert "lower optim.lr" in ranks.text()
 
@@ -270,9 +268,7 @@ def test_torchrun_variables_are_understood(launch: Launcher) -> None:
     ]
     for one in ranks:
         one.ok()
-    assert [r["loss"] for r in ranks[0].metrics()] == pytest.approx(
-        [r["loss"] for r in alone.metrics()], abs=TOLERANCE
-    )
+    assert [r["loss"] for r in ranks[0].metrics()] == pytest.approx([r["loss"] for r in alone.metrics()], abs=TOLERANCE)
     assert not (ranks[1].folder / "metrics.jsonl").exists()
 
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +136,19 @@ class Launcher:
                 if process.is_alive():
                     process.kill()
                 process.join(20)
+
+
+def race(uri: str, barrier: Barrier, results: Queue[list[int]], rounds: int) -> None:
+    """One of many processes that all move `latest` to the same steps; answers with the steps it won."""
+    from trainer.checkpoint.pointer import advance
+    from trainer.checkpoint.store import open_store
+
+    store, won = open_store(uri), list[int]()
+    for step in range(1, rounds + 1):
+        barrier.wait(60)
+        if advance(store, step):
+            won.append(step)
+    results.put(won)
 
 
 def free_port() -> int:

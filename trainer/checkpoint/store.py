@@ -24,7 +24,8 @@ from obstore.store import GCSStore, LocalStore, S3Store
 from trainer.errors import StorageError
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, RetryConfig
+    from obstore import UpdateVersion
+    from obstore.store import ClientConfig, GCSCredential, RetryConfig
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -114,12 +115,7 @@ class Store:
             return _swap_file(self._folder / path, data, expected)
         with self._explained(path, "cannot be written"):
             try:
-                obstore.put(
-                    self._backend,
-                    path,
-                    data,
-                    mode={"e_tag": expected.e_tag, "version": expected.generation},
-                )
+                obstore.put(self._backend, path, data, mode=_condition(expected))
             except (PreconditionError, FileNotFoundError):
                 return False
             return True
@@ -200,10 +196,16 @@ def _gcs(bucket: str, prefix: str, environ: Mapping[str, str]) -> GCSStore:
     return GCSStore(
         bucket,
         prefix=prefix or None,
-        config={"base_url": base, "skip_signature": True},
+        config={"base_url": base},
+        credential_provider=_anonymous,
         client_options=_client(base),
         retry_config=_retry(),
     )
+
+
+def _anonymous() -> GCSCredential:
+    """An emulator asks for no login, but obstore sends none of its writes without a token."""
+    return {"token": "anonymous", "expires_at": None}
 
 
 def _client(endpoint: str) -> ClientConfig:
@@ -213,6 +215,15 @@ def _client(endpoint: str) -> ClientConfig:
 
 def _retry() -> RetryConfig:
     return {"max_retries": 8, "retry_timeout": timedelta(seconds=120)}
+
+
+def _condition(expected: Version) -> UpdateVersion:
+    condition: UpdateVersion = {}
+    if expected.e_tag is not None:
+        condition["e_tag"] = expected.e_tag
+    if expected.generation is not None:
+        condition["version"] = expected.generation
+    return condition
 
 
 def _content_version(data: bytes) -> Version:

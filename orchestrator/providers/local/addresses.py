@@ -38,12 +38,15 @@ def choose_places(seed: str, count: int) -> tuple[Place, ...]:
     return tuple(places)
 
 
-def keep_free(places: Sequence[Place], ranks: Sequence[int]) -> tuple[Place, ...]:
-    """The same places, with another port for those of `ranks` whose port something else holds by now."""
+def keep_free(places: Sequence[Place], ranks: Sequence[int], *, other: bool = False) -> tuple[Place, ...]:
+    """The same places, with another port for those of `ranks` whose port something else holds by now.
+
+    other: another port for each of `ranks`, even where theirs seems free.
+    """
     kept = list(places)
     for rank in ranks:
-        others = [place for other, place in enumerate(kept) if other != rank]
-        kept[rank] = _free_place(kept[rank].host, kept[rank].port, others)
+        taken = [place for index, place in enumerate(kept) if index != rank or other]
+        kept[rank] = _free_place(kept[rank].host, kept[rank].port, taken)
     return tuple(kept)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.errors import CloudError
 from orchestrator.providers.local import processes
-from orchestrator.providers.local.addresses import is_free, keep_free
+from orchestrator.providers.local.addresses import keep_free
 from orchestrator.providers.local.guard import UP, mark_of
 from orchestrator.providers.local.layout import CLEAN_PATH, HostFolder, SlicePaths, write_whole
 from orchestrator.providers.local.record import SliceRecord, write_record
@@ -20,6 +21,7 @@ from orchestrator.providers.local.sshd import SESSION_SCRIPT, Account, Sshd, che
 
 END_LIMIT = 30.0  # seconds until every process of a slice must be gone
 _START_TRIES = 3
+_PORT_TAKEN = os.strerror(errno.EADDRINUSE)  # between our look and sshd's bind
 _PACKAGE_ROOT = Path(__file__).resolve().parents[3]
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
@@ -40,10 +42,11 @@ def start_hosts(
 ) -> SliceRecord:
     """Start these hosts, all at once, and return the record with their ports. Raises CloudError."""
     write_whole(paths.session, SESSION_SCRIPT, mode=0o755)
-    waiting, failed = list(ranks), dict[int, str]()
-    for _ in range(_START_TRIES):
+    failed = dict.fromkeys(ranks, "not tried yet")
+    for attempt in range(_START_TRIES):
+        waiting = list(failed)
         end_hosts(paths, record, waiting)  # what a killed create left half started
-        record = replace(record, places=keep_free(record.places, waiting))
+        record = replace(record, places=keep_free(record.places, waiting, other=attempt > 0))
         write_record(paths, record)
         for rank in waiting:
             _write_config(paths, record, rank, sshd, who)
@@ -51,8 +54,7 @@ def start_hosts(
         failed = _launch(paths, record, waiting, sshd, lock)
         if not failed:
             return record
-        waiting = [rank for rank in failed if not is_free(record.places[rank])]
-        if len(waiting) < len(failed):  # something else than a port that was taken meanwhile
+        if not all(_PORT_TAKEN in why for why in failed.values()):
             break
     rank, why = next(iter(failed.items()))
     raise CloudError(

@@ -208,12 +208,12 @@ def _claim(paths: SlicePaths, new: SliceRecord) -> SliceRecord:
 
 
 def _new_record(spec: SliceSpec, keys: SliceKeys, user: str) -> SliceRecord:
-    token = spec.token.reveal()
+    token, unique = spec.token.reveal(), uuid.uuid4().hex
     return SliceRecord(
         name=spec.name,
         cluster=spec.cluster,
         token=token,
-        id=uuid.uuid4().hex,
+        id=unique,
         created=time.time(),
         phase=Phase.CREATING,
         labels={key: value.reveal() for key, value in spec.labels},
@@ -222,7 +222,7 @@ def _new_record(spec: SliceSpec, keys: SliceKeys, user: str) -> SliceRecord:
         identity_file=keys.identity_file,
         known_hosts=keys.known_hosts,
         host_public=keys.host_public,
-        places=choose_places(f"{spec.name} {token}", spec.candidate.hosts),
+        places=choose_places(unique, spec.candidate.hosts),
     )
 
 

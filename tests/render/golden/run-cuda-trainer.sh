@@ -58,7 +58,7 @@ orch_stopped=0 # 75 or 143 of one that was stopped
 orch_end=0     # when the others are ended, on the clock of SECONDS
 orch_left=$orch_count
 while [ "$orch_left" -gt 0 ]; do
-  sleep 0.5 || true
+  { sleep 0.5 || true; } 2>/dev/null # a stop ends the sleep too; bash would tell of it
   for ((orch_at = 0; orch_at < orch_count; orch_at++)); do
     orch_pid=${orch_pids[orch_at]}
     if [ -z "$orch_pid" ] || kill -0 "$orch_pid" 2>/dev/null; then continue; fi

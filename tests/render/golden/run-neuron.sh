@@ -108,4 +108,3 @@ unset -f orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_
 unset -v "${!orch_@}"
 # ---- program of the task ----
 python train.py --rank "$ORCH_RANK"
-

@@ -2,8 +2,6 @@
 # Sets one host up. The same text on every host: what differs comes from the environment. Safe to run again.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
 set -euo pipefail
-orch_umask=$(umask)
-umask 077
 
 orch_fail() { # what failed, and what to do next
   printf 'setup: %s\n' "$1" >&2
@@ -11,7 +9,6 @@ orch_fail() { # what failed, and what to do next
   exit 1
 }
 
-umask "$orch_umask"
 # From here on it is an ordinary bash script: our names and options are gone, the last command's status counts.
 case ":$PATH:" in *":$HOME/.local/bin:"*) ;; *) export PATH="$HOME/.local/bin:$PATH" ;; esac
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
@@ -25,4 +22,3 @@ unset -f orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_
 unset -v "${!orch_@}"
 # ---- setup of the task ----
 pip install -r requirements.txt
-

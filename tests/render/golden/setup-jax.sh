@@ -71,4 +71,3 @@ unset -f orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_
 unset -v "${!orch_@}"
 # ---- setup of the task ----
 pip install -r requirements.txt
-

@@ -2,7 +2,6 @@
 # Sets one host up. The same text on every host: what differs comes from the environment. Safe to run again.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
 set -euo pipefail
-orch_umask=$(umask)
 umask 077
 
 orch_fail() { # what failed, and what to do next

@@ -1,0 +1,98 @@
+"""Light commands stay light: what they load, and how much of the machine they take, in ratios."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = (
+    "pydantic", "sqlalchemy", "rich", "jinja2", "paramiko", "fabric", "obstore", "boto3", "botocore", "google", "torch",
+    "yaml", "cryptography", "asyncio", "importlib.metadata",
+)  # fmt: skip
+LIGHT = {
+    "version": ["--version"],
+    "help": ["--help"],
+    "help of a verb": ["launch", "--help"],
+    "help of exec": ["exec", "--help"],
+    "help of logs": ["logs", "--help"],
+    "completion": ["completion", "bash"],
+    "status": ["status"],
+    "status of one": ["status", "mine"],
+    "status as json": ["status", "-o", "json"],
+    "events": ["events"],
+    "ssh": ["ssh", "--print", "mine"],
+    "config explain": ["config", "explain", "defaults.bucket"],
+    "accelerators": ["accelerators"],
+    "a typing error": ["stauts"],
+}
+LIST_MODULES = (
+    "import json, sys; from orchestrator.__main__ import main; status = main(sys.argv[1:]);"
+    "print('\\n' + json.dumps(sorted(sys.modules)))"
+)
+
+
+@pytest.mark.parametrize("words", LIGHT.values(), ids=LIGHT)
+def test_a_light_command_loads_nothing_heavy(filled: Path, words: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", LIST_MODULES, *words], capture_output=True, text=True, check=True)
+    loaded = json.loads(done.stdout.splitlines()[-1])
+    assert "orchestrator.cli.app" in loaded
+    assert [name for name in loaded if name.startswith(tuple(f"{heavy}." for heavy in HEAVY)) or name in HEAVY] == []
+
+
+def test_completing_a_cluster_name_loads_nothing_heavy(filled: Path) -> None:
+    code = (
+        "import atexit, json, sys; from orchestrator.__main__ import main;"
+        "atexit.register(lambda: print('\\n' + json.dumps(sorted(sys.modules)))); sys.exit(main([]))"
+    )
+    env = {**os.environ, "_ORCH_COMPLETE": "bash_complete", "COMP_WORDS": "orch logs m", "COMP_CWORD": "2"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    assert done.stdout.startswith("plain,mine\n")
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_completing_a_verb_imports_no_verb(filled: Path) -> None:
+    code = (
+        "import atexit, json, sys; from orchestrator.__main__ import main;"
+        "atexit.register(lambda: print('\\n' + json.dumps(sorted(sys.modules)))); sys.exit(main([]))"
+    )
+    env = {**os.environ, "_ORCH_COMPLETE": "bash_complete", "COMP_WORDS": "orch s", "COMP_CWORD": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    loaded = json.loads(done.stdout.splitlines()[-1])
+    verbs = [name for name in loaded if name.startswith("orchestrator.")]
+    assert not {"orchestrator.cli.status", "orchestrator.cli.storage", "orchestrator.store.read"} & set(verbs)
+
+
+def cost(*command: str, runs: int = 5) -> tuple[float, int]:
+    """Median CPU seconds (user and system) and the peak resident KiB of the last run."""
+    seconds: list[float] = []
+    peak = 0
+    for _ in range(runs):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, _, usage = os.wait4(process.pid, 0)
+        process.returncode = 0
+        seconds.append(usage.ru_utime + usage.ru_stime)
+        peak = usage.ru_maxrss
+        del before
+    return sorted(seconds)[runs // 2], peak
+
+
+def test_help_costs_little_more_than_click_itself(home: Path) -> None:
+    """A ratio within one run: the machine's speed cancels out."""
+    click, click_peak = cost(sys.executable, "-c", "import click")
+    ours, peak = cost(sys.executable, "-m", "orchestrator", "--help")
+    assert ours <= 2.0 * click
+    assert peak <= 30 * 1024 and peak <= 1.6 * click_peak
+
+
+def test_status_costs_little_more_than_help(filled: Path) -> None:
+    help_, _ = cost(sys.executable, "-m", "orchestrator", "--help")
+    status, _ = cost(sys.executable, "-m", "orchestrator", "status")
+    assert status <= 2.2 * help_

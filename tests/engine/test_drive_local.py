@@ -1,0 +1,290 @@
+"""What a launch promises, seen on real hosts of this computer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from support.driving import Listener, fulfil, local_task
+
+from orchestrator.engine import prepare
+from orchestrator.engine.drive import drive
+from orchestrator.engine.known import open_reader
+from orchestrator.errors import ConflictError, NotFoundError, StorageError, UserError
+from orchestrator.exits import Exit
+from orchestrator.plan.actions import EndSlice, StopJob
+from orchestrator.plan.desired import After
+from orchestrator.plan.observed import FINAL
+from orchestrator.plan.steps import Done
+from orchestrator.providers.registry import open_provider
+from orchestrator.slices import SliceState
+from orchestrator.spec.task import Checkpoint, FileMount, Recovery
+
+KEEP, DOWN = After.KEEP, After.DOWN
+
+
+def living(name: str) -> list[str]:
+    """Names of slices that our record takes for living."""
+    with open_reader() as reader:
+        cluster = reader.cluster(name)
+        return [] if cluster is None else [i.name for i in reader.intents(cluster) if i.state not in FINAL]
+
+
+def test_every_host_runs_the_program_with_its_own_rank(home: Path, listener: Listener) -> None:
+    task = local_task(3, run='echo "rank $ORCH_RANK of $ORCH_NUM_HOSTS, run $SKYPILOT_NODE_RANK"')
+    ending = fulfil(prepare.launch(task, cluster="c", after=KEEP), listener)
+    assert ending.status == Exit.OK
+    assert [outcome.verdict for outcome in ending.outcomes] == ["exit 0"] * 3
+    assert listener.outputs == {rank: f"rank {rank} of 3, run {rank}\n".encode() for rank in range(3)}
+
+
+def test_down_leaves_no_slice_no_record_and_no_folder(home: Path, listener: Listener) -> None:
+    fulfil(prepare.launch(local_task(2, run="true"), cluster="c", after=KEEP))
+    assert fulfil(prepare.down("c")).status == Exit.OK
+    with open_reader() as reader:
+        assert reader.clusters() == ()
+        installation = reader.installation()
+    assert installation is not None
+    assert open_provider("local", home / "state").owned(installation) == ()
+    assert list((home / "state" / "local").glob("c*")) == []
+    assert list((home / "state" / "keys").glob("c*")) == []
+
+
+def test_launching_with_down_ends_the_machines_even_when_the_program_fails(home: Path) -> None:
+    ending = fulfil(prepare.launch(local_task(2, run="exit 9"), cluster="c", after=DOWN))
+    assert ending.status == 9
+    assert living("c") == []
+    with open_reader() as reader:
+        assert reader.clusters() == ()
+
+
+def test_a_second_launch_sends_nothing_again_and_skips_setup(home: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "code.py").write_text("print('v1')")
+    task = local_task(2, workdir=str(work), setup="echo once >> ~/setups", run="python3 code.py; cat ~/setups")
+    first, second, third = Listener(), Listener(), Listener()
+    assert fulfil(prepare.launch(task, cluster="c", after=KEEP), first).status == 0
+    assert fulfil(prepare.launch(task, cluster="c", after=KEEP), second).status == 0
+    (work / "code.py").write_text("print('v2')")
+    assert fulfil(prepare.launch(task, cluster="c", after=KEEP), third).status == 0
+    assert first.steps == ["CreateSlice", "SyncTree", "RunSetup", "StartJob", "Conclude"]
+    assert second.steps == ["StartJob", "Conclude"]
+    assert third.steps == ["SyncTree", "StartJob", "Conclude"]
+    assert third.outputs[1] == b"v2\nonce\n"
+
+
+def test_setup_runs_again_when_a_dependency_file_changes(home: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "requirements.txt").write_text("one")
+    task = local_task(1, workdir=str(work), setup="echo once >> ~/setups", run="cat ~/setups")
+    fulfil(prepare.launch(task, cluster="c", after=KEEP))
+    (work / "requirements.txt").write_text("two")
+    again = Listener()
+    fulfil(prepare.launch(task, cluster="c", after=KEEP), again)
+    assert "RunSetup" in again.steps
+    assert again.outputs[0].endswith(b"once\nonce\n")
+
+
+def test_a_setup_that_fails_on_one_host_of_four_stops_before_the_program(home: Path, tmp_path: Path) -> None:
+    canary = tmp_path / "ran"
+    task = local_task(4, setup='[ "$ORCH_RANK" != 2 ] || { echo "no space for wheels" >&2; exit 5; }', run=f"touch {canary}")
+    listener = Listener()
+    ending = fulfil(prepare.launch(task, cluster="c", after=KEEP), listener)
+    assert ending.status == Exit.SETUP_FAILED
+    assert "worker2 (rank 2): exit 5" in ending.step.what  # type: ignore[union-attr]  # it is a GiveUp
+    assert "no space for wheels" in ending.step.why  # type: ignore[union-attr]
+    assert [outcome.verdict for outcome in ending.outcomes] == ["exit 0", "exit 0", "exit 5", "exit 0"]
+    assert not canary.exists()
+    assert living("c") == ["c-1"]
+
+
+def test_a_copy_that_fails_on_one_host_names_it(home: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "x").write_text("x")
+    fulfil(prepare.launch(local_task(3), cluster="c", after=KEEP))
+    blocked = fulfil(prepare.exec_("c", "touch ~/data", hosts=(1,), workdir=None))
+    assert blocked.status == 0
+    task = local_task(3, file_mounts=(FileMount("~/data", str(data)),), run="true")
+    ending = fulfil(prepare.launch(task, cluster="c", after=KEEP))
+    assert ending.status == Exit.SETUP_FAILED
+    assert "worker1 (rank 1)" in ending.step.what  # type: ignore[union-attr]
+
+
+def test_the_first_failure_stops_the_others_and_its_code_passes_through(home: Path, tmp_path: Path) -> None:
+    task = local_task(3, run='if [ "$ORCH_RANK" = 1 ]; then echo bad luck; exit 42; fi; sleep 300')
+    listener = Listener()
+    ending = fulfil(prepare.launch(task, cluster="c", after=KEEP), listener)
+    assert ending.status == 42
+    assert ending.step.why.endswith("bad luck")  # type: ignore[union-attr]
+    assert any(isinstance(action, StopJob) and action.ranks == (0, 2) for action in listener.actions)
+    verdicts = [outcome.verdict for outcome in ending.outcomes]
+    assert verdicts[1] == "exit 42"
+    assert verdicts[0] == verdicts[2] == "signal TERM"
+
+
+def test_a_program_killed_by_a_signal_is_a_failure_with_its_signal(home: Path) -> None:
+    ending = fulfil(prepare.launch(local_task(2, run='[ $ORCH_RANK = 0 ] || kill -SEGV $$'), cluster="c", after=KEEP))
+    assert ending.status == 128 + signal.SIGSEGV
+    assert ending.outcomes[1].verdict == "signal SEGV"
+
+
+def test_a_preempted_host_brings_a_new_slice_and_the_next_attempt(home: Path, tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    marks = tmp_path / "marks"
+    run = f'echo "$ORCH_ATTEMPT $ORCH_RUN_ID $ORCH_RESUME_FROM" >> {marks}; [ "$ORCH_ATTEMPT" = 2 ] || sleep 300'
+    task = local_task(2, run=run, checkpoint=Checkpoint(bucket=f"file://{bucket}"), recovery=Recovery(max_preemptions=3))
+    listener = Listener()
+    started = threading.Event()
+
+    def preempt() -> None:
+        started.wait(60)
+        open_provider("local", home / "state").preempt("c-1", 1)  # type: ignore[attr-defined]  # local hosts can be
+
+    helper = threading.Thread(target=preempt)
+    helper.start()
+    watcher = threading.Thread(target=_when, args=(lambda: marks.exists() and len(marks.read_text().split("\n")) > 2, started))
+    watcher.start()
+    ending = fulfil(prepare.launch(task, cluster="c", after=KEEP), listener)
+    helper.join()
+    assert isinstance(ending.step, Done)
+    lines = sorted(marks.read_text().splitlines())
+    assert [line.split()[0] for line in lines] == ["1", "1", "2", "2"]
+    assert len({line.split()[1] for line in lines}) == 1
+    assert all(line.split()[2] == "latest" for line in lines[2:])
+    assert living("c") == ["c-2"]
+    assert [type(action).__name__ for action in listener.actions if isinstance(action, EndSlice)] == ["EndSlice"]
+
+
+def _when(condition: object, event: threading.Event) -> None:
+    import time
+
+    for _ in range(600):
+        if condition():  # type: ignore[operator]  # a function without arguments
+            break
+        time.sleep(0.1)
+    event.set()
+
+
+def test_a_preemption_without_budget_ends_the_slice_and_says_how_to_go_on(home: Path, tmp_path: Path) -> None:
+    task = local_task(2, run="sleep 300", recovery=Recovery(max_preemptions=0))
+    listener = Listener()
+    ready = prepare.launch(task, cluster="c", after=KEEP)
+    drive(ready, Listener(), follow=False)
+    open_provider("local", home / "state").preempt("c-1", 0)  # type: ignore[attr-defined]
+    ending = fulfil(prepare.launch(task, cluster="c", after=KEEP), listener)
+    assert ending.status == Exit.HOST_LOST
+    assert living("c") == []
+
+
+def test_exec_runs_beside_a_job_and_only_where_it_was_asked(home: Path) -> None:
+    drive(prepare.launch(local_task(3, run="sleep 300"), cluster="c", after=KEEP), Listener(), follow=False)
+    listener = Listener()
+    ending = fulfil(prepare.exec_("c", "echo on $ORCH_RANK; exit $ORCH_RANK", hosts=(0, 2), workdir=None), listener)
+    assert listener.outputs == {0: b"on 0\n", 2: b"on 2\n"}
+    assert ending.status == 2
+    assert [outcome.rank for outcome in ending.outcomes] == [0, 2]
+
+
+def test_a_second_launch_while_a_job_runs_is_refused(home: Path) -> None:
+    drive(prepare.launch(local_task(1, run="sleep 300"), cluster="c", after=KEEP), Listener(), follow=False)
+    with pytest.raises(ConflictError, match="still runs"):
+        fulfil(prepare.launch(local_task(1, run="sleep 301"), cluster="c", after=KEEP))
+
+
+def test_cancel_ends_the_program_and_keeps_the_hosts(home: Path) -> None:
+    drive(prepare.launch(local_task(2, run="sleep 300"), cluster="c", after=KEEP), Listener(), follow=False)
+    assert fulfil(prepare.cancel("c", None)).status == Exit.OK
+    ending = fulfil(prepare.exec_("c", "ps -ef | grep -c '[s]leep 300' || true", hosts=None, workdir=None))
+    assert ending.status == 0
+    assert living("c") == ["c-1"]
+    assert fulfil(prepare.launch(local_task(2, run="true"), cluster="c", after=KEEP)).status == Exit.OK
+
+
+def test_stop_and_start_keep_the_homes(home: Path) -> None:
+    fulfil(prepare.launch(local_task(2, run="echo kept > ~/note"), cluster="c", after=KEEP))
+    assert fulfil(prepare.stop("c")).status == Exit.OK
+    assert open_provider("local", home / "state").observe("c-1").state is SliceState.STOPPED
+    assert fulfil(prepare.start("c")).status == Exit.OK
+    listener = Listener()
+    fulfil(prepare.exec_("c", "cat ~/note", hosts=None, workdir=None), listener)
+    assert listener.outputs == {0: b"kept\n", 1: b"kept\n"}
+
+
+def test_a_changed_host_key_is_refused_before_anything_is_sent(home: Path) -> None:
+    fulfil(prepare.launch(local_task(2, run="true"), cluster="c", after=KEEP))
+    record = next((home / "state" / "local").glob("c-1/**/*.json"))
+    text = record.read_text()
+    with open_reader() as reader:
+        cluster = reader.cluster("c")
+    assert cluster is not None
+    first, second = (host.host_key or "" for host in cluster.hosts)
+    record.write_text(text.replace(first.split()[1], "@").replace(second.split()[1], first.split()[1]).replace("@", second.split()[1]))
+    ending = fulfil(prepare.exec_("c", "touch ~/never", hosts=None, workdir=None))
+    assert ending.status == Exit.IDENTITY
+
+
+def test_a_run_without_bucket_cannot_be_resumed_and_says_why(home: Path) -> None:
+    fulfil(prepare.launch(local_task(1, run="exit 3"), cluster="c", after=KEEP))
+    with pytest.raises(UserError, match="no bucket"):
+        prepare.resume("c", after=KEEP)
+
+
+def test_a_finished_run_is_not_resumed_by_accident(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    task = local_task(1, run="true", checkpoint=Checkpoint(bucket=f"file://{tmp_path}/b"))
+    fulfil(prepare.launch(task, cluster="c", after=KEEP))
+    with pytest.raises(ConflictError, match="ended well"):
+        prepare.resume("c", after=KEEP)
+
+
+def test_a_run_of_another_computer_is_resumed_from_its_bucket(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "b").mkdir()
+    bucket = f"file://{tmp_path}/b"
+    task = local_task(1, run='[ "$ORCH_ATTEMPT" -gt 1 ]', checkpoint=Checkpoint(bucket=bucket))
+    ending = fulfil(prepare.launch(task, cluster="c", after=DOWN))
+    assert ending.status == 1
+    monkeypatch.setenv("ORCH_HOME", str(tmp_path / "other"))
+    with pytest.raises(NotFoundError, match="another computer"):
+        prepare.resume(ending.run_id, after=DOWN)
+    again = fulfil(prepare.resume(ending.run_id, bucket=bucket, after=DOWN))
+    assert again.status == 0
+    assert again.run_id == ending.run_id
+    monkeypatch.setenv("ORCH_HOME", str(home))
+
+
+def test_a_bucket_that_refuses_is_told_before_a_machine_is_made(home: Path, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    task = local_task(1, run="true", checkpoint=Checkpoint(bucket=f"file://{blocked}/b"))
+    listener = Listener()
+    with pytest.raises((StorageError, NotFoundError, UserError)):
+        fulfil(prepare.launch(task, cluster="c", after=KEEP), listener)
+    assert listener.actions == []
+
+
+def test_a_secret_reaches_the_program_and_nothing_else(home: Path, tmp_path: Path) -> None:
+    from orchestrator.values import Secret
+
+    canary = "s3cr3t-canary-value"
+    task = local_task(1, run='printf %s "$TOKEN" | sha256sum', secret_names=("TOKEN",), secrets=(Secret("TOKEN", canary),))
+    listener = Listener()
+    assert fulfil(prepare.launch(task, cluster="c", after=KEEP), listener).status == 0
+    import hashlib
+
+    assert hashlib.sha256(canary.encode()).hexdigest().encode() in listener.outputs[0]
+    leaks = [
+        str(path)
+        for path in home.rglob("*")
+        if path.is_file() and not path.is_symlink() and canary.encode() in path.read_bytes()
+    ]
+    assert leaks == []
+    assert os.environ.get("TOKEN") is None

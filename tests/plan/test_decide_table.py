@@ -1,0 +1,38 @@
+"""Every row of the state table is so, and the page in docs/ says the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import state_table
+from state_table import ROWS, Row, answer, page
+
+from orchestrator.plan import actions, steps
+from orchestrator.slices import SliceState
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[f"{row.part}: {row.seen}".replace(" ", "_") for row in ROWS])
+def test_row_of_the_state_table(row: Row) -> None:
+    assert answer(row) == row.answer
+
+
+def test_the_page_in_docs_is_the_table() -> None:
+    written = (Path(state_table.__file__).parents[2] / "docs" / "state-table.md").read_text()
+    assert written == page(), "write it again: python tests/plan/state_table.py > docs/state-table.md"
+
+
+def test_no_two_rows_of_the_table_show_the_same() -> None:
+    assert len({(row.part, row.seen) for row in ROWS}) == len(ROWS)
+
+
+def test_the_table_reaches_every_answer_and_every_state_of_a_slice() -> None:
+    answered = {row.answer.split()[0] for row in ROWS}
+    possible = set(re.findall(r"\w+", str(actions.Action).replace("orchestrator.plan.actions.", ""))) - {
+        "typing",
+        "Union",
+    }
+    assert possible <= answered
+    assert {steps.Wait.__name__, steps.Done.__name__, steps.GiveUp.__name__} <= answered
+    assert {row.observed.slice_state for row in ROWS} == set(SliceState)

@@ -1,0 +1,319 @@
+"""Setup: what it does, what it leaves alone, and how it says that it cannot."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from render_support import FAKE_PYTHON, HOST, program, recorded, run_script
+
+from orchestrator.errors import UserError
+from orchestrator.render.packages import Backend, backend_packages, trainer_packages
+from orchestrator.render.scripts import TRAINER_ROOT, SetupInputs, render_setup
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def setup_of(backend: Backend = "cpu", **more: object) -> str:
+    text = render_setup(SetupInputs(backend, **more))  # type: ignore[arg-type]  # the test names the fields
+    assert text is not None
+    return text
+
+
+@pytest.fixture
+def real_python(tmp_path: Path) -> str:
+    """A folder in which `python3` is this interpreter, without what is installed beside it."""
+    folder = tmp_path / "python"
+    folder.mkdir()
+    (folder / "python3").symlink_to(Path(os.path.realpath(sys.executable)))
+    return str(folder)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> dict[str, str]:
+    """A package index on disk with one package, `tiny`, and no way to any other."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for version in ("1.0", "2.0"):
+        _wheel(folder, "tiny", version)
+    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder), "PIP_NO_CACHE_DIR": "1"}
+
+
+def _wheel(folder: Path, name: str, version: str) -> None:
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}.py": f"version = {version!r}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    lines = [f"{path},sha256={_digest(text)},{len(text)}" for path, text in files.items()]
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        for path, text in files.items():
+            wheel.writestr(path, text)
+        wheel.writestr(f"{info}/RECORD", "\n".join([*lines, f"{info}/RECORD,,"]) + "\n")
+
+
+def _digest(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize("user_setup", [None, "", " \n\t\n"])
+@pytest.mark.parametrize("python", ["", "/usr/bin/python3"])
+def test_nothing_to_do_is_no_script(user_setup: str | None, python: str) -> None:
+    assert render_setup(SetupInputs("cpu", user_setup=user_setup, python=python, workdir="w")) is None
+
+
+def test_the_environment_is_made_once_and_follows_its_packages(
+    tmp_path: Path, real_python: str, index: dict[str, str]
+) -> None:
+    home = tmp_path / "home"
+    ask = "python -c 'import tiny; print(tiny.version)'\ncommand -v python"
+    first = run_script(setup_of(packages=("tiny==1.0",), user_setup=ask), home, index, path=real_python)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.splitlines() == ["setup: installing tiny==1.0", "1.0", f"{home}/.orch/venv/bin/python"]
+
+    (home / ".orch/venv/kept").touch()
+    again = run_script(setup_of(packages=("tiny==1.0",), user_setup=ask), home, {"PIP_NO_INDEX": "1"}, path=real_python)
+    assert (again.returncode, again.stdout.splitlines()[0]) == (0, "1.0")
+
+    newer = run_script(setup_of(packages=("tiny==2.0",), user_setup=ask), home, index, path=real_python)
+    assert newer.stdout.splitlines()[:2] == ["setup: installing tiny==2.0", "2.0"]
+    assert (home / ".orch/venv/kept").exists()
+
+
+def test_an_environment_that_was_half_made_is_made_again(
+    tmp_path: Path, real_python: str, index: dict[str, str]
+) -> None:
+    home = tmp_path / "home"
+    program(home / ".orch/venv/bin/python", "#!/nowhere/python\n")
+    (home / ".orch/venv/.orch-packages").write_text("tiny==1.0\n")
+    done = run_script(
+        setup_of(packages=("tiny==1.0",), user_setup="python -c 'import tiny'"), home, index, path=real_python
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_failed_install_stops_before_the_setup_of_the_task_and_is_tried_again(
+    tmp_path: Path, real_python: str, index: dict[str, str]
+) -> None:
+    home = tmp_path / "home"
+    text = setup_of(packages=("absent==1.0",), user_setup="touch reached")
+    for _ in range(2):
+        done = run_script(text, home, index, path=real_python)
+        assert done.returncode == 1
+        assert "No matching distribution found for absent==1.0" in done.stderr
+        assert "setup: the packages could not be installed\n  next: " in done.stderr
+        assert not (home / "reached").exists()
+
+
+def test_no_python_is_said_with_the_command_to_type(tmp_path: Path) -> None:
+    for name in ("python3", "python3.11", "python3.12", "python3.13"):
+        program(tmp_path / "bin" / name, "#!/bin/sh\nexit 1\n")
+    done = run_script(setup_of(packages=("x",)), tmp_path / "home", path=str(tmp_path / "bin"))
+    assert done.returncode == 1
+    assert "setup: no Python 3.11, 3.12 or 3.13 here\n  next: sudo apt-get install python3.11" in done.stderr
+
+
+def test_python_without_ensurepip_is_said_with_the_command_to_type(tmp_path: Path) -> None:
+    without = FAKE_PYTHON.replace("'-c '*)", "'-c import ensurepip, venv') exit 1 ;;\n  '-c '*)")
+    program(tmp_path / "bin" / "python3", without)
+    done = run_script(setup_of(packages=("x",)), tmp_path / "home", path=str(tmp_path / "bin"))
+    assert done.returncode == 1
+    assert "python3.11 has no ensurepip" in done.stderr
+    assert "next: sudo apt-get install python3.11-venv" in done.stderr
+
+
+def test_a_machine_of_ours_gets_the_missing_python_from_apt(tmp_path: Path) -> None:
+    """apt-get is played by a program that brings a python3.11, as the real one does."""
+    folder = tmp_path / "bin"
+    for name in ("python3", "python3.11", "python3.12", "python3.13"):
+        program(folder / name, "#!/bin/sh\nexit 1\n")
+    program(tmp_path / "new", FAKE_PYTHON)
+    program(
+        folder / "apt-get",
+        f'#!/bin/sh\nprintf "%s\\0" "$DEBIAN_FRONTEND" "$@" >>"$RECORD.apt"\n'
+        f'case "$*" in *install*) cp {tmp_path}/new {folder}/python3.11 ;; esac\n',
+    )
+    program(folder / "sudo", '#!/bin/sh\n[ "$1" = -n ] && shift\nexec "$@"\n')
+    env = {"RECORD": str(tmp_path / "record")}
+    without = run_script(setup_of(packages=("x",)), tmp_path / "home", env, path=str(folder))
+    assert without.returncode == 1
+    assert not (tmp_path / "record.apt").exists()
+    done = run_script(setup_of(packages=("x",), may_install_system=True), tmp_path / "home", env, path=str(folder))
+    assert done.returncode == 0, done.stderr
+    apt = recorded(tmp_path / "record.apt")
+    assert apt[0] == "noninteractive"
+    assert apt[-2:] == ["python3.11", "python3.11-venv"]
+    assert recorded(tmp_path / "record")[-1] == "x"
+
+
+def test_orch_python_in_envs_wins_and_nothing_is_installed_into_it(tmp_path: Path) -> None:
+    python = program(tmp_path / "mine", FAKE_PYTHON)
+    env = {"ORCH_PYTHON": str(python), "RECORD": str(tmp_path / "record")}
+    done = run_script(setup_of(packages=("x",)), tmp_path / "home", env)
+    assert done.returncode == 0
+    assert not (tmp_path / "record").exists()
+    assert not (tmp_path / "home/.orch").exists()
+
+
+def test_installs_of_large_slices_are_spread_by_rank(tmp_path: Path) -> None:
+    program(tmp_path / "bin" / "python3", FAKE_PYTHON)
+    program(tmp_path / "bin" / "sleep", '#!/bin/sh\necho "slept $1"\n')
+
+    def slept(rank: int, hosts: int) -> list[str]:
+        env = {"ORCH_RANK": str(rank), "ORCH_NUM_HOSTS": str(hosts), "RECORD": str(tmp_path / "record")}
+        done = run_script(setup_of(packages=("x",)), tmp_path / f"h{rank}-{hosts}", env, path=str(tmp_path / "bin"))
+        assert done.returncode == 0, done.stderr
+        return [line for line in done.stdout.splitlines() if line.startswith("slept")]
+
+    assert slept(5, 8) == []
+    waits = [slept(rank, 64)[0] for rank in range(21)]
+    assert sorted(int(wait.split()[1]) for wait in waits) == list(range(21))
+
+
+@pytest.mark.parametrize(
+    ("program_text", "status", "out"),
+    [
+        ("false\necho still here", 0, "still here\n"),
+        ("echo a; exit 3", 3, "a\n"),
+        ("echo $undefined_name; false", 1, "\n"),
+        ("false | true", 0, ""),
+        ("# nothing but a comment", 0, ""),
+        ("set -e\nfalse\necho no", 1, ""),
+        ("umask 0027; umask", 0, "0027\n"),
+        ("echo 'no newline at the end'", 0, "no newline at the end\n"),
+        ("set | grep -c ^orch_; declare -F | wc -l", 0, "0\n0\n"),
+    ],
+)
+@pytest.mark.parametrize("trained", [False, True])
+def test_setup_of_the_task_is_a_plain_bash_script(
+    tmp_path: Path, program_text: str, status: int, out: str, trained: bool
+) -> None:
+    home = tmp_path / "home"
+    program(home / f"{TRAINER_ROOT}/trainer/__main__.py", "")
+    python = program(tmp_path / "python", "#!/bin/sh\n")
+    text = setup_of(user_setup=program_text, bundled_trainer=trained, python=str(python))
+    done = run_script(text, home)
+    assert (done.returncode, done.stdout, done.stderr) == (status, out, "")
+
+
+def test_setup_of_the_task_keeps_the_umask_of_the_host(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    program(home / f"{TRAINER_ROOT}/trainer/__main__.py", "")
+    python = program(tmp_path / "python", "#!/bin/sh\n")
+    text = setup_of(user_setup="umask", bundled_trainer=True, python=str(python))
+    before = os.umask(0o022)
+    try:
+        assert run_script(text, home).stdout == "0022\n"
+        os.umask(0o002)
+        assert run_script(text, home).stdout == "0002\n"
+    finally:
+        os.umask(before)
+
+
+def test_setup_runs_in_the_working_directory_and_says_when_it_is_missing(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    text = setup_of(user_setup="pwd", workdir="orch_workdir")
+    missing = run_script(text, home)
+    assert missing.returncode == 1
+    assert "the working directory is not here\n  next: " in missing.stderr
+    (home / "orch_workdir").mkdir()
+    assert run_script(text, home).stdout == f"{home}/orch_workdir\n"
+    assert run_script(setup_of(user_setup="pwd"), home).stdout == f"{home}\n"
+
+
+def test_conda_of_the_host_can_be_activated(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    program(home / "miniconda3/etc/profile.d/conda.sh", 'conda() { echo "conda $*"; }\nfalse\n: $unset_name\n')
+    done = run_script(setup_of(user_setup="conda activate mine"), home)
+    assert (done.returncode, done.stdout) == (0, "conda activate mine\n")
+
+
+def test_a_script_that_is_started_with_sh_still_runs_in_bash(tmp_path: Path) -> None:
+    script = tmp_path / "setup.sh"
+    script.write_text(setup_of(user_setup='[[ a == a ]] && echo "bash ${BASH_VERSION:+yes}"'))
+    done = subprocess.run(
+        ["sh", str(script)],
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "bash yes\n")
+
+
+def test_trainer_that_was_not_copied_is_said(tmp_path: Path) -> None:
+    done = run_script(setup_of(bundled_trainer=True, python=sys.executable), tmp_path / "home")
+    assert done.returncode == 1
+    assert "the trainer is missing in ~/.orch/trainer" in done.stderr
+
+
+def test_interpreter_without_the_libraries_is_told_which(tmp_path: Path, real_python: str) -> None:
+    home = tmp_path / "home"
+    program(home / f"{TRAINER_ROOT}/trainer/__main__.py", "")
+    python = Path(real_python, "python3").resolve()
+    empty = program(tmp_path / "isolated", f'#!/bin/sh\nexec {python} -S "$@"\n')
+    done = run_script(setup_of(bundled_trainer=True, python=str(empty)), home)
+    assert done.returncode == 1
+    assert "lacks: torch numpy safetensors obstore" in done.stderr
+    assert "-m pip install torch numpy safetensors obstore" in done.stderr
+
+
+def test_setup_checks_the_real_trainer_on_this_processor(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / TRAINER_ROOT).mkdir(parents=True)
+    (home / TRAINER_ROOT / "trainer").symlink_to(CHECKOUT / "trainer")
+    text = setup_of(bundled_trainer=True, python=sys.executable, user_setup='echo "path=${PYTHONPATH-none}"')
+    done = run_script(text, home, HOST)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("ok: cpu")
+    assert lines[-1] == "path=none"
+
+
+def test_neuron_without_the_image_of_aws_says_which_image(tmp_path: Path) -> None:
+    done = run_script(setup_of("neuron", bundled_trainer=True), tmp_path / "home")
+    assert done.returncode == 1
+    assert "this image has no PyTorch for Neuron" in done.stderr
+    assert "SDK 2.28" in done.stderr
+
+
+def test_neuron_adds_libraries_beside_the_image_and_not_into_it(tmp_path: Path, index: dict[str, str]) -> None:
+    home = tmp_path / "home"
+    env = {**index, "ORCH_PYTHON": sys.executable}
+    text = setup_of(
+        "neuron", packages=("tiny==1.0",), user_setup='"$ORCH_PYTHON" -c "import tiny; print(tiny.__file__)"'
+    )
+    done = run_script(text, home, env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"{home}/.orch/site/tiny.py"
+    again = run_script(text, home, {**env, "PIP_FIND_LINKS": ""})
+    assert (again.returncode, again.stdout.splitlines()) == (0, [f"{home}/.orch/site/tiny.py"])
+
+
+def test_packages_of_each_backend() -> None:
+    assert trainer_packages("cpu") == ("torch==2.13.0", "numpy", "safetensors", "obstore")
+    assert trainer_packages("xla")[:2] == ("torch==2.9.*", "torch_xla[tpu]==2.9.0")
+    assert (backend_packages("jax"), backend_packages("jax", tpu=True)) == (("jax",), ("jax[tpu]",))
+
+
+def test_the_trainer_has_no_jax_engine() -> None:
+    with pytest.raises(UserError, match="no JAX engine"):
+        SetupInputs("jax", bundled_trainer=True)
+
+
+@pytest.mark.parametrize("workdir", ["", "/abs", "../up", "a/../../b"])
+def test_working_directory_is_below_the_home(workdir: str) -> None:
+    with pytest.raises(ValueError, match="below the host's home"):
+        SetupInputs("cpu", user_setup="x", workdir=workdir)
+
+
+def test_packages_never_go_to_an_interpreter_that_is_there_already() -> None:
+    with pytest.raises(ValueError, match="never to an interpreter"):
+        SetupInputs("cpu", packages=("x",), python="/usr/bin/python3")

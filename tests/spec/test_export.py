@@ -1,0 +1,191 @@
+"""The schema for editors and the table for people say what the reader does."""
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from orchestrator.spec.dialect import TASK
+from orchestrator.spec.errors import TaskError
+from orchestrator.spec.export import all_fields, fields_table, schema_text, task_schema
+from orchestrator.spec.parse import parse_task
+from orchestrator.spec.schema import Field
+
+ROOT = Path(__file__).parents[2]
+# SkyPilot task YAML reference, release 0.14.1.
+DIALECT = """
+name workdir num_nodes resources setup run envs secrets managed_secrets file_mounts volumes service pool config inputs
+outputs api_server_access event_callback file_mounts_mapping volume_mounts _metadata
+"""
+DIALECT_RESOURCES = """
+infra cloud region zone accelerators accelerator_args instance_type cpus memory use_spot job_recovery disk_size
+disk_tier local_disk ephemeral_storage network_tier max_hourly_cost ports image_id labels autostop volumes priority
+priority_class any_of ordered
+"""
+VALIDATOR = jsonschema.Draft202012Validator(task_schema())
+
+
+def test_the_shipped_schema_is_current() -> None:
+    shipped = (ROOT / "orchestrator/spec/data/task.schema.json").read_text(encoding="utf-8")
+    assert shipped == schema_text(), (
+        "python -m orchestrator.spec.export schema > orchestrator/spec/data/task.schema.json"
+    )
+
+
+def test_the_table_in_the_documentation_is_current() -> None:
+    page = (ROOT / "docs/task-files.md").read_text(encoding="utf-8")
+    _, _, rest = page.partition("<!-- fields -->\n")
+    assert rest.partition("<!-- /fields -->")[0].strip() == fields_table().strip(), (
+        "python -m orchestrator.spec.export table"
+    )
+
+
+def test_every_field_of_the_public_dialect_is_in_the_table() -> None:
+    paths = {path for path, _ in all_fields(TASK)}
+    assert set(DIALECT.split()) <= paths
+    assert {f"resources.{name}" for name in DIALECT_RESOURCES.split()} <= paths
+    args = {
+        f"resources.accelerator_args.{name}"
+        for name in ("runtime_version", "tpu_name", "tpu_vm", "gcp_queued_resource")
+    }
+    stop = {f"resources.autostop.{name}" for name in ("idle_minutes", "down", "wait_for", "hook", "hook_timeout")}
+    storage = {f"file_mounts.*.{name}" for name in ("name", "source", "store", "persistent", "mode", "type", "config")}
+    assert args | stop | storage <= paths
+
+
+# One value for every served field; together they are a check that no served field is refused.
+SERVED = {
+    "name": "a",
+    "workdir": ".",
+    "workdir.url": "https://example.org/a.git",
+    "workdir.ref": "main",
+    "num_nodes": 2,
+    "resources": {},
+    "resources.infra": "gcp",
+    "resources.cloud": "gcp",
+    "resources.region": "us-west4",
+    "resources.zone": "us-west4-a",
+    "resources.accelerators": "v5e-16",
+    "resources.accelerator_args": {},
+    "resources.accelerator_args.runtime_version": "v2-alpha-tpuv5-lite",
+    "resources.accelerator_args.tpu_vm": True,
+    "resources.accelerator_args.gcp_queued_resource": True,
+    "resources.instance_type": "p5.48xlarge",
+    "resources.use_spot": True,
+    "resources.disk_size": "200GB",
+    "resources.network_tier": "standard",
+    "resources.image_id": "ami-1",
+    "resources.labels": {"a": "b"},
+    "resources.max_hourly_cost": 1000,
+    "resources.any_of": [{"infra": "gcp"}],
+    "resources.ordered": [{"infra": "gcp"}],
+    "resources.autostop": "1h",
+    "resources.autostop.idle_minutes": 3,
+    "resources.autostop.down": True,
+    "resources.autostop.wait_for": "jobs",
+    "resources.job_recovery": "FAILOVER",
+    "resources.job_recovery.strategy": "FAILOVER",
+    "resources.job_recovery.max_restarts_on_errors": 1,
+    "resources.job_recovery.recover_on_exit_codes": [1],
+    "setup": "a",
+    "run": "a",
+    "envs": {"A": 1},
+    "secrets": {"A": "b"},
+    "file_mounts": {"/a": "s3://b"},
+    "file_mounts.*.source": "s3://b",
+    "file_mounts.*.name": "b",
+    "file_mounts.*.store": "gcs",
+    "file_mounts.*.mode": "COPY",
+    "file_mounts.*.persistent": True,
+    "config": {},
+    "config.gcp": {},
+    "config.gcp.vpc_name": "v",
+    "config.gcp.subnet_names": ["s"],
+    "checkpoint": {},
+    "checkpoint.bucket": "s3://b",
+    "checkpoint.every": 5,
+    "checkpoint.keep": 2,
+    "recovery": {},
+    "recovery.max_preemptions": 0,
+    "recovery.max_failures": 1,
+    "recovery.restart_on_exit_codes": [7],
+    "limits": {},
+    "limits.max_hours": 1.5,
+    "limits.idle_minutes": 3,
+    "limits.max_cost": 10,
+    "train": {},
+    "train.backend": "xla",
+    "train.args": {"model": {"dim": 3}},
+    "hosts": {"addresses": ["a"]},
+    "hosts.addresses": ["a"],
+    "hosts.addresses[].host": "a",
+    "hosts.addresses[].user": "u",
+    "hosts.addresses[].port": 2222,
+    "hosts.addresses[].key": "~/k",
+    "hosts.addresses[].jump": "a@b",
+    "hosts.addresses[].internal_ip": "10.0.0.1",
+    "hosts.user": "u",
+    "hosts.port": 22,
+    "hosts.key": "~/k",
+    "hosts.jump": "a@b:1,c@d",
+}
+# What a field needs beside it to make sense.
+BESIDE = {
+    "hosts": {"resources": {"infra": "hosts"}, "hosts": {"addresses": ["x"]}},
+    "resources": {"resources": {"accelerators": "v5e-16"}},
+    "resources.instance_type": {},
+    "resources.image_id": {"resources": {"accelerators": "H100:8"}},
+    "resources.region": {"resources": {"accelerators": "v5e-16", "cloud": "gcp"}},
+    "resources.zone": {"resources": {"accelerators": "v5e-16", "cloud": "gcp"}},
+    "file_mounts.*.source": {},
+    "file_mounts.*.name": {"file_mounts": {"/data": {"store": "s3"}}},
+    "file_mounts.*.store": {"file_mounts": {"/data": {"name": "b"}}},
+    "file_mounts": {"file_mounts": {"/data": {"source": "s3://b"}}},
+    "train.backend": {"resources": {"accelerators": "v5e-16"}},
+    "workdir.ref": {"workdir": {"url": "https://example.org/a.git"}},
+}
+
+
+def document(path: str) -> dict[str, object]:
+    beside = next((BESIDE[key] for key in (path, path.split(".", 1)[0]) if key in BESIDE), {})
+    data: dict[str, object] = yaml.safe_load(yaml.safe_dump(beside))
+    at: dict[str, object] = data
+    parts = path.replace("*", "/data").split(".")
+    for part in parts[:-1]:
+        if part.endswith("[]"):
+            at[part[:-2]] = [{"host": "x"}]
+            at = at[part[:-2]][0]  # type: ignore[index]  # just made
+        else:
+            at = at.setdefault(part, {})  # type: ignore[assignment]  # sections are maps
+    at[parts[-1]] = SERVED[path]
+    return data
+
+
+@pytest.mark.parametrize("path", [path for path, field in all_fields(TASK) if isinstance(field, Field)])
+def test_a_served_field_is_accepted_by_reader_and_schema(path: str) -> None:
+    data = document(path)
+    assert parse_task(yaml.safe_dump(data), file="t.yaml", env={}).tasks
+    VALIDATOR.validate(data)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["nam: a", "num_nodes: '2'", "resources: {ports: 80}", "service: {}", "limits: {max_hours: 0}", "workdir: ''"],
+)
+def test_reader_and_schema_refuse_the_same(text: str) -> None:
+    assert not VALIDATOR.is_valid(yaml.safe_load(text))
+    with pytest.raises(TaskError):
+        parse_task(text, file="t.yaml", env={})
+
+
+def test_every_example_is_valid_by_the_schema() -> None:
+    for path in (ROOT / "examples").glob("*.yaml"):
+        VALIDATOR.validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def test_a_task_as_json_is_valid_by_the_schema() -> None:
+    import json
+
+    task = parse_task("resources: {accelerators: [v5e-16, 'H100:8']}\nrun: x\n", file="t.yaml", env={}).only
+    VALIDATOR.validate(json.loads(task.to_json()))

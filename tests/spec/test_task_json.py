@@ -1,0 +1,104 @@
+"""A task to JSON and back: equal, itself a task file, and without secrets."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestrator.spec.errors import TaskError
+from orchestrator.spec.parse import load_task_file, parse_task
+from orchestrator.spec.task import Task
+from orchestrator.values import Secret
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+
+FULL = """
+name: full
+num_nodes: 2
+workdir: {url: "https://example.org/a.git", ref: main}
+resources:
+  autostop: {idle_minutes: 9, down: true, wait_for: jobs}
+  job_recovery: {strategy: FAILOVER, max_restarts_on_errors: 4}
+  max_hourly_cost: 99.5
+  ordered:
+    - {infra: gcp/us-west4/us-west4-a, accelerators: tpu-v5e-16, labels: {a: "", b: c},
+       accelerator_args: {runtime_version: r, gcp_queued_resource: true}}
+    - {instance_type: p5.48xlarge, use_spot: true, disk_size: 2TB, network_tier: best, image_id: {us-east-1: ami-1}}
+    - {infra: local, accelerators: v5e-16}
+envs: {EMPTY: "", A: "a$b", N: 3}
+secrets: {TOKEN: hidden, OTHER: alsohidden}
+file_mounts:
+  /a/$N: {source: s3://b/x, mode: MOUNT_CACHED}
+  /b: ./x$A
+setup: "  echo $A\\n"
+train: {backend: cpu, args: {a: null, m: {x: 1.5}}}
+checkpoint: {bucket: s3://b/, every: 3, keep: 9}
+recovery: {max_preemptions: 0, restart_on_exit_codes: [3, 4]}
+limits: {max_hours: 1.5, idle_minutes: 9, max_cost: 3}
+config: {gcp: {vpc_name: v, subnet_names: [s, t]}}
+"""
+
+
+def test_everything_survives() -> None:
+    task = parse_task(FULL, file="t.yaml", env={}).only
+    assert dict(task.envs) == {"EMPTY": "", "A": "a$b", "N": "3"}
+    assert Task.from_json(task.to_json()) == task
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=[path.name for path in EXAMPLES])
+def test_every_example_parses_and_survives(path: Path) -> None:
+    found = load_task_file(str(path), env={"HF_TOKEN": "hf"})
+    assert found.only.name
+    assert Task.from_json(found.only.to_json()) == found.only
+
+
+def test_there_is_an_example_of_each_kind() -> None:
+    names = {path.stem for path in EXAMPLES}
+    assert {"train-local", "tpu-v5e-16", "p5", "trn1", "hosts"} <= names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "resources: {infra: 'local:4'}",
+        "num_nodes: 3",
+        "num_nodes: 2\nresources: {infra: 'local:v5e-16'}",
+        "resources: {infra: hosts}\nhosts: {user: u, addresses: [a, 'b:2', '[::1]:3']}",
+        "resources: {infra: hosts, accelerators: 'H100:3'}\nhosts: {addresses: [a, b]}",
+        "resources: {infra: hosts, accelerators: v5e-16}\nhosts: {addresses: [a, b, c, d, e, f, g, h]}",
+        "resources: {infra: hosts, accelerators: p5.48xlarge}\nhosts: {addresses: [a]}",
+        "resources: {accelerators: {H100: 8, A100: 8}}",
+        "resources: {instance_type: p5.48xlarge, image_id: ami-1}",
+        "secrets: {}\nenvs: {}",
+        "workdir: .\nrun: x",
+    ],
+)
+def test_each_kind_of_place_survives(text: str) -> None:
+    task = parse_task(text, file="t.yaml", env={}).only
+    restored = Task.from_json(task.to_json())
+    assert restored == task
+    assert [restored.hosts_of(c) for c in restored.choices] == [task.hosts_of(c) for c in task.choices]
+
+
+def test_secrets_are_there_by_name_only_and_can_be_given_again() -> None:
+    task = parse_task(FULL, file="t.yaml", env={}).only
+    text = task.to_json()
+    assert "hidden" not in text
+    assert json.loads(text)["secrets"] == {"TOKEN": None, "OTHER": None}
+    restored = Task.from_json(text)
+    assert (restored.secrets, restored.missing_secrets, task.missing_secrets) == ((), ("TOKEN", "OTHER"), ())
+    given = restored.with_secrets((Secret("TOKEN", "x"), Secret("STRANGE", "y")))
+    assert ([secret.name for secret in given.secrets], given.missing_secrets) == (["TOKEN"], ("OTHER",))
+
+
+def test_the_json_is_a_task_file() -> None:
+    task = parse_task(
+        "name: a\nresources: {accelerators: [v5e-16, 'H100:8']}\nenvs: {A: 1}\nrun: x\n", file="t", env={}
+    ).only
+    assert parse_task(task.to_json(), file="task.json", env={}).only == task
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"nam": 1}', '{"resources": {"infra": "x"}}', "[" * 100_000, "null"])
+def test_what_is_not_a_task_is_refused(text: str) -> None:
+    with pytest.raises(TaskError):
+        Task.from_json(text)
