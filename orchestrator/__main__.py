@@ -5,40 +5,58 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from orchestrator.cli.command import Session
+
+COMPLETE = "_ORCH_COMPLETE"  # set by the shell when it asks for completion
 SIGPIPE_STATUS = 141  # what a shell shows for a program that wrote to a closed pipe
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; the exit status to leave with. argv: without the program's name."""
+    words = tuple(sys.argv[1:] if argv is None else argv)
     debug = os.environ.get("ORCH_DEBUG", "") not in {"", "0"}
     try:
-        return _run(argv, debug)
+        return _explained(words, debug)
     except KeyboardInterrupt:  # so early that not even the command line was loaded
         return 130
 
 
-def _run(argv: Sequence[str] | None, debug: bool) -> int:
-    from orchestrator.cli.app import app
+def _explained(words: tuple[str, ...], debug: bool) -> int:
     from orchestrator.cli.command import Session
     from orchestrator.cli.failures import explain
 
-    session = Session(tuple(sys.argv[1:] if argv is None else argv), debug)
+    session = Session(words, debug)
     try:
-        answer = app.main(
-            list(session.words),
-            prog_name="orch",
-            complete_var="_ORCH_COMPLETE",
-            standalone_mode=False,
-            obj=session,
-        )
+        status = _run(session)
         sys.stdout.flush()
-    except Exception as error:  # the last border: everything else has become words by now
+    except (Exception, KeyboardInterrupt) as error:  # the last border: everything else has become words by now
         if isinstance(error, BrokenPipeError) and _stdout_is_closed():
             _stop_writing()
             return SIGPIPE_STATUS
         return explain(error, debug=session.debug)
-    return answer if isinstance(answer, int) else 0
+    return status
+
+
+def _run(session: Session) -> int:
+    """Not click's own main(): that one turns a closed pipe into exit 1, and Ctrl-C into words of its own."""
+    import click
+
+    from orchestrator.cli.app import app
+
+    instruction = os.environ.get(COMPLETE)
+    if instruction:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(app, {}, "orch", COMPLETE, instruction)
+    try:
+        with app.make_context("orch", list(session.words), obj=session) as context:
+            app.invoke(context)
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    return 0
 
 
 def _stdout_is_closed() -> bool:

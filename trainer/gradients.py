@@ -50,10 +50,10 @@ class Gradients(Protocol):
 class FlatGradients:
     """For devices that run each operation at once."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], team: Team) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], team: Team, bucket_bytes: int = BUCKET_BYTES) -> None:
         self._team = team
         # Backward reaches the last layers first, so their buffer is the first to be sent.
-        self._buckets = _fill(list(parameters)[::-1])
+        self._buckets = _fill(list(parameters)[::-1], bucket_bytes)
         self._sent = 0
         self._last = False
         self._pending: list[Pending] = []
@@ -133,12 +133,12 @@ class _Bucket:
     missing: int
 
 
-def _fill(parameters: Sequence[nn.Parameter]) -> list[_Bucket]:
+def _fill(parameters: Sequence[nn.Parameter], limit: int) -> list[_Bucket]:
     groups: list[list[nn.Parameter]] = [[]]
     size = 0
     for parameter in parameters:
         count = parameter.numel() * 4
-        if size and size + count > BUCKET_BYTES:
+        if size and size + count > limit:
             groups.append([])
             size = 0
         groups[-1].append(parameter)

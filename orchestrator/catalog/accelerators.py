@@ -132,5 +132,5 @@ def _unknown(name: str) -> UserError:
         f"nearest: {', '.join(near)}"
         if near
         else "TPU slices are named like v5litepod-16, GPUs like H100:8, or by instance type",
-        f"use {near[0]}" if near else "see the table of accelerators in docs/task-files.md",
+        f"use {near[0]}" if near else "orch accelerators lists them",
     )

@@ -184,11 +184,12 @@ def _details(task: Task, choice: Resources) -> tuple[tuple[str, str], ...]:
 
 
 def _trainer_args(task: Task) -> tuple[tuple[str, str], ...] | None:
-    """The trainer's settings; the device is the template's business unless the user named one."""
+    """The trainer's settings; the template names the device unless the user did in `args`."""
     if task.train is None:
         return None
+    users_own = any(key == "device" for key, _ in task.train.args)
     words = (word.partition("=") for word in task.train.words(task.checkpoint))
-    return tuple((key, value) for key, _, value in words if (key, value) != ("device", "auto"))
+    return tuple((key, value) for key, _, value in words if key != "device" or users_own)
 
 
 def _refuse_mount(mount: FileMount) -> None:

@@ -108,10 +108,7 @@ def _ansi_c(char: str) -> str:
         return "\\" + char
     if char.isprintable():
         return char
-    code = ord(char)
-    if code < 0x80:
-        return f"\\{code:03o}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return "".join(f"\\{byte:03o}" for byte in char.encode())  # \u would depend on the locale of who runs it
 
 
 def _upper(value: str) -> str:

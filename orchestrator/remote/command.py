@@ -37,12 +37,12 @@ class Halt:
         self.why: HostFailure | None = None
         self.asked = threading.Event()
         self._lock = threading.Lock()
-        self._channels: set[SessionChannel] = set()
+        self._open: set[SessionChannel] = set()
 
     def ask(self, why: HostFailure) -> None:
         with self._lock:
             self.why = self.why or why
-            channels = tuple(self._channels)
+            channels = tuple(self._open)
         self.asked.set()
         for channel in channels:
             channel.interrupt()
@@ -51,7 +51,7 @@ class Halt:
     def reaches(self, channel: SessionChannel) -> Generator[None]:
         """While inside, asking wakes whoever reads from `channel`."""
         with self._lock:
-            self._channels.add(channel)
+            self._open.add(channel)
             asked = self.why is not None
         if asked:
             channel.interrupt()
@@ -59,7 +59,7 @@ class Halt:
             yield
         finally:
             with self._lock:
-                self._channels.discard(channel)
+                self._open.discard(channel)
 
 
 class Command:

@@ -26,7 +26,8 @@ class LinePrinter:
         held = self._pending.pop(host, b"")  # one thread per host: its remainder needs no lock
         end = block.rfind(b"\n") + 1
         if not end and len(held) + len(block) < _LONGEST:
-            self._pending[host] = held + block
+            if held or block:
+                self._pending[host] = held + block
             return
         if not end:
             block, end = block + b"\n", len(block) + 1

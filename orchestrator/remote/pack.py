@@ -128,6 +128,7 @@ def _worth_compressing(tree: Tree, change: Change) -> bool:
 def _view(spool: tempfile.SpooledTemporaryFile[bytes]) -> memoryview:
     size = spool.tell()
     if size > _IN_MEMORY:
+        spool.flush()
         return memoryview(mmap.mmap(spool.fileno(), size, access=mmap.ACCESS_READ))
     spool.seek(0)
     return memoryview(spool.read())

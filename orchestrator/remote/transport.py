@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         def _next_channel(self) -> int: ...
         def _send_message(self, data: Message) -> None: ...
         def _send_user_message(self, data: Message) -> None: ...
+        def _parse_newkeys(self, m: Message) -> None: ...
         def _parse_channel_open_success(self, m: Message) -> None: ...
         def _parse_channel_open_failure(self, m: Message) -> None: ...
         def _parse_request_success(self, m: Message) -> None: ...
@@ -123,6 +124,7 @@ class TunedTransport(_Transport):
         self._answered = threading.Event()
         self._ending: Exception | None = None
         self._refusal = ""
+        self._deferred: list[Message] = []  # of the transport's own thread, until a key exchange has ended
         self._spare: SessionChannel | None = None
         self._spare_lock = threading.Lock()
         self._choose_algorithms(wide)
@@ -225,6 +227,19 @@ class TunedTransport(_Transport):
             self._spare = self._new_session()
             return [self._spare.open_request]
 
+    def _send_user_message(self, data: Message) -> None:
+        """paramiko waits here for the end of a key exchange; in the transport's own thread that would be for ever."""
+        if threading.current_thread() is self and not self.clear_to_send.is_set():
+            self._deferred.append(data)
+        else:
+            super()._send_user_message(data)
+
+    def _parse_newkeys(self, m: Message) -> None:
+        super()._parse_newkeys(m)
+        deferred, self._deferred = self._deferred, []
+        for message in deferred:
+            self._send_message(message)
+
     def send_together(self, messages: list[Message]) -> None:
         """Send all in one write, once a key exchange that is under way has ended."""
         limit = time.monotonic() + self.clear_to_send_timeout
@@ -265,12 +280,17 @@ class TunedTransport(_Transport):
 
     def probe(self) -> None:
         """Ask for a sign of life without ever waiting: skipped while a write or a key exchange is under way."""
-        if self.active and self.clear_to_send.is_set() and _writable(self):
-            request = Message()
-            request.add_byte(cMSG_GLOBAL_REQUEST)
-            request.add_string("keepalive@openssh.com")
-            request.add_boolean(True)
-            self.wire.send_if_free(request)
+        if not self.active or not self.clear_to_send_lock.acquire(blocking=False):
+            return
+        try:
+            if self.clear_to_send.is_set() and _writable(self):
+                request = Message()
+                request.add_byte(cMSG_GLOBAL_REQUEST)
+                request.add_string("keepalive@openssh.com")
+                request.add_boolean(True)
+                self.wire.send_if_free(request)
+        finally:
+            self.clear_to_send_lock.release()
 
     def answers(self, timeout: float) -> bool:
         """True when the host answers a keepalive within `timeout` seconds."""

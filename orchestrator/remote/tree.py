@@ -90,7 +90,7 @@ def _in_git(root: Path) -> bool:
 def _git_names(root: Path) -> list[str] | None:
     """What git would send, or None when `root` is a folder that git was told to ignore."""
     listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    if not listed and _git(root, "check-ignore", "-z", "--", ".", ok=(0, 1)):
+    if not listed and _git(root, "check-ignore", "--", ".", ok=(0, 1)):
         return None
     names: set[str] = set()
     for raw in listed.split(b"\0"):
@@ -139,7 +139,10 @@ def _walked_names(root: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
 
 def _is_content(path: Path) -> bool:
     """A regular file or a link; sockets, pipes and devices are no content."""
-    mode = path.lstat().st_mode
+    try:
+        mode = path.lstat().st_mode
+    except OSError as error:
+        raise _unreadable(path, error) from error
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 

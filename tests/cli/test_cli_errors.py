@@ -26,10 +26,12 @@ VERBS = [verb.name for section in SECTIONS for verb in section.verbs]
 def test_every_help_begins_with_examples_that_name_the_command(orch: Orch, words: tuple[str, ...]) -> None:
     said = orch(*words, "--help")
     assert said.status == 0 and said.err == ""
-    examples = said.out[said.out.index("Examples:") :]
-    assert said.out.index("Examples:") < 80 + len("Usage: orch storage [OPTIONS] COMMAND [ARGS]...")
-    lines = [line for line in examples.splitlines() if re.match(rf"  +(\S+=\S+ )?.*orch {' '.join(words)}", line)]
-    assert len(lines) >= (2 if words else 1)
+    usage = said.out.index("Usage:")
+    assert said.out.index("Examples:") < (usage if words != ("storage",) else usage + 100)
+    examples = said.out[said.out.index("Examples:") :].split("\n\n")[0].splitlines()
+    lines = [line for line in examples if "orch" in line and not line.strip().startswith("#")]
+    assert len(lines) >= 2
+    assert any(f"orch {' '.join(words)}" in line for line in lines)
 
 
 def test_help_groups_verbs_by_what_a_person_wants(orch: Orch) -> None:
@@ -149,10 +151,10 @@ def test_a_reader_that_leaves_ends_us_quietly(filled: Path) -> None:
 def test_a_broken_pipe_that_is_not_stdout_is_a_failure(monkeypatch: pytest.MonkeyPatch, orch: Orch) -> None:
     from orchestrator.cli import app as module
 
-    def broken() -> None:
+    def broken(_ctx: click.Context) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(module.app, "invoke", lambda _ctx: broken())
+    monkeypatch.setattr(module.app, "invoke", broken)
     said = orch("status")
     assert said.status == 1 and "BrokenPipeError" in said.err
 

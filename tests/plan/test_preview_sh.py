@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,10 +22,10 @@ from orchestrator.slices import Request, SliceSpec
 from orchestrator.values import Secret, Text, Unknown
 
 NASTY = [
-    "'", '"', "`", "\\", "$", "$(touch canary)", "`touch canary`", "${HOME}", "!", "\n", "\t", "\r", "\x1b[2J", "\x7f",
-    "\u202e", "\xa0", "é", "ORCH_SCRIPT", "\nORCH_SCRIPT\n", "\nORCH_SCRIPT_\n", "EOF", "#", "# shellcheck disable=all",
-    "\n# shellcheck source=/nowhere extended=maybe\n", "; exit 3", "&& false", "}", "{", "%s", "%", "-n", "--", "*", "~",
-    "<<", "|", "\\\n", "\\n", "it's",
+    "'", '"', '`', '\\', '$', '$(touch canary)', '`touch canary`', '${HOME}', '!', '\n', '\t', '\r',
+    '\x1b[2J', '\x7f', '\u202e', '\xa0', 'e\u0301', 'ORCH_SCRIPT', '\nORCH_SCRIPT\n', '\nORCH_SCRIPT_\n',
+    'EOF', '#', '# shellcheck disable=all', '\n# shellcheck source=/nowhere extended=maybe\n', '; exit 3',
+    '&& false', '}', '{', '%s', '%', '-n', '--', '*', '~', '<<', '|', '\\\n', '\\n', "it's",
 ]  # fmt: skip
 hostile = st.one_of(
     st.lists(st.sampled_from(NASTY), max_size=6).map("".join),
@@ -39,7 +38,7 @@ texts = st.builds(
     st.lists(st.one_of(st.builds(Unknown, anything), st.builds(Secret, anything, anything)), max_size=2),
     anything,
 )
-names = st.one_of(st.sampled_from(["A", "LR", "PATH_", "bad name", "x;touch canary", "1", ""]), anything)
+env_names = st.one_of(st.sampled_from(["A", "LR", "PATH_", "bad name", "x;touch canary", "1", ""]), anything)
 
 
 class HostileRequests:
@@ -74,7 +73,7 @@ def plans(draw: st.DrawFn) -> Plan:
             mounts=(MountWanted(draw(anything), draw(anything), draw(anything), "d", draw(texts)),),
             setup=SetupWanted("digest", draw(texts)),
             job=JobWanted(1, draw(texts)),
-            env=((draw(names), draw(texts)), (draw(names), draw(texts))),
+            env=((draw(env_names), draw(texts)), (draw(env_names), draw(texts))),
         ),
         Observed(0.0),
         Facts({"sample": HostileRequests(word, command=draw(st.booleans()))}),
@@ -141,7 +140,7 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(hostile, hostile, hostile)
 @example('it\'s "$(touch canary)" `touch canary` \\ \n\r\x1b', "s3 'cret\n$(touch canary)", "tail\nORCH_SCRIPT\n")
 def test_the_script_really_run_does_what_the_plan_says(machine: Path, value: str, secret: str, comment: str) -> None:
@@ -209,8 +208,3 @@ def test_a_secret_named_like_a_variable_of_bash_is_not_taken_from_it() -> None:
     variables = Variables()
     words = {bash_word(Text.of(Secret(name, "v")), variables) for name in ("a b", "a-b", "a b")}
     assert len(words) == 2
-
-
-def test_a_market_of_its_own_does_not_change_the_form() -> None:
-    one = replace(make_plan(wish(1), Observed(0.0), FACTS), now=5.0)
-    assert preview_sh.render(one).startswith("#!/usr/bin/env bash\n")

@@ -34,7 +34,8 @@ from orchestrator.values import Text
 verb, order = sys.argv[2], json.loads(Path(sys.argv[3]).read_text())
 keys = order["keys"] | {k: tuple(order["keys"][k]) for k in ("host_private", "host_public")}
 spec = SliceSpec(order["cluster"], order["name"], Text.of(order["token"]),
-                 Candidate("local", "cpu", order["hosts"], 0, OnDemand()), ())
+                 Candidate("local", "cpu", order["hosts"], 0, OnDemand()),
+                 tuple((key, Text.of(value)) for key, value in order["labels"]))
 provider = open_provider(Path(order["state"]))
 print("ready", flush=True)
 if verb == "create":
@@ -146,6 +147,7 @@ def asked(
         "token": spec.token.reveal(),
         "hosts": spec.candidate.hosts,
         "keys": asdict(keys),
+        "labels": [(key, value.reveal()) for key, value in spec.labels],
     }
     path = folder / f"order-{verb}.json"
     path.write_text(json.dumps(order))

@@ -35,7 +35,9 @@ def test_openssh_finds_the_pinned_key_by_alias(tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     _, public = make_host_key()
     write_known_hosts(known, [address("tpu-1234", known, public)])
-    found = subprocess.run(["ssh-keygen", "-F", "tpu-1234", "-f", str(known)], capture_output=True, text=True)
+    found = subprocess.run(
+        ["ssh-keygen", "-F", "tpu-1234", "-f", str(known)], capture_output=True, text=True, check=False
+    )
     assert public.split()[1] in found.stdout
     assert known_hosts_line("h", public, 2222) == f"[h]:2222 {public}\n"
     assert known_hosts_line("h", public, 22) == known_hosts_line("h", public)
@@ -69,10 +71,10 @@ def test_concurrent_writers_lose_no_line(tmp_path: Path) -> None:
 
 def test_plain_openssh_trusts_the_same_hosts_with_our_command(farm: Farm) -> None:
     argv = ssh_argv(farm.addresses[0], "echo", "in")
-    done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     assert (done.returncode, done.stdout) == (0, "in\n"), done.stderr
     farm.hosts[0].change_host_key()
-    done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     assert done.returncode == 255
     assert "REMOTE HOST IDENTIFICATION HAS CHANGED" in done.stderr
 

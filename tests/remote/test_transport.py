@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,7 @@ PRIVATE_OF_TRANSPORT = {
     "_next_channel": ["self"],
     "_send_message": ["self", "data"],
     "_send_user_message": ["self", "data"],
+    "_parse_newkeys": ["self", "m"],
     "_parse_channel_open_success": ["self", "m"],
     "_parse_channel_open_failure": ["self", "m"],
     "_parse_request_success": ["self", "m"],
@@ -125,12 +127,14 @@ def test_new_keys_in_the_middle_of_a_stream_lose_nothing(shared_farm: Farm, monk
     monkeypatch.setattr(TunedTransport, "_activate_outbound", counted)
     data = os.urandom(3_000_000)
     got: list[bytes] = []
+    began = time.monotonic()
     with Fleet(shared_farm.addresses[:1], deadline=20) as fleet:
         result = fleet.run("cat", stdin=data, on_output=lambda host, block: got.append(block))
         assert result.ok, result.failed
         assert fleet.run("echo still here").ok
     assert b"".join(got) == data
     assert len(exchanges) > 5
+    assert time.monotonic() - began < 15  # half of the 30 s that paramiko waits when it blocks its own thread
 
 
 def test_a_keepalive_is_answered_and_an_idle_connection_has_no_thread_that_polls(connection: TunedTransport) -> None:

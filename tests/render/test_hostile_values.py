@@ -19,7 +19,7 @@ from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, rend
 
 BACKENDS: tuple[Backend, ...] = ("cpu", "cuda", "xla", "neuron", "jax")
 TRAINED: tuple[Backend, ...] = ("cpu", "cuda", "xla", "neuron")
-examples = settings(max_examples=40, deadline=None)
+examples = settings(max_examples=25, deadline=None)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 from render_support import GOLDEN, TEMPLATES
 
+from orchestrator.plan.environment import HostEnvironment
 from orchestrator.render.mounts import MountInputs, render_copy_mount
 from orchestrator.render.packages import Backend, backend_packages, trainer_packages
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
+from orchestrator.values import Text
 
 UPDATE = os.environ.get("ORCH_UPDATE_GOLDEN") == "1"
 BACKENDS: tuple[Backend, ...] = ("cpu", "cuda", "xla", "neuron", "jax")
@@ -121,3 +124,21 @@ def test_no_script_sets_what_efa_does_not_want() -> None:
         code = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
         for obsolete in ("NCCL_IB_HCA", "NCCL_NET_GDR_LEVEL", "RDMAV_", "NCCL_PROTO", "XLA_USE_BF16"):
             assert not any(obsolete in line for line in code), (name, obsolete)
+
+
+def test_every_variable_that_a_program_gets_is_documented() -> None:
+    page = (TEMPLATES.parent / "docs" / "environment.md").read_text()
+    exported = {
+        name
+        for script in SCRIPTS.values()
+        for line in script.splitlines()
+        if line.lstrip().startswith("export ")
+        for name in re.findall(r"(?:^|\s)([A-Z][A-Z0-9_]+)(?==|\s|$)", line)
+    }
+    assert {"MASTER_ADDR", "PJRT_DEVICE", "WORLD_SIZE", "ORCH_PYTHON"} <= exported
+    for for_setup in (False, True):
+        ips = (Text.of("10.0.0.1"), Text.of("10.0.0.2"))
+        place = HostEnvironment((), ips, 4, "v5litepod-8", 29500, Text.of("id"), for_setup=for_setup)
+        exported |= {name for name, _ in place.of(1)}
+    missing = {name for name in exported - {"PATH"} if f"`{name}`" not in page}
+    assert missing == set()

@@ -69,6 +69,7 @@ def test_nothing_to_do_is_no_script(user_setup: str | None, python: str) -> None
     assert render_setup(SetupInputs("cpu", user_setup=user_setup, python=python, workdir="w")) is None
 
 
+@pytest.mark.slow
 def test_the_environment_is_made_once_and_follows_its_packages(
     tmp_path: Path, real_python: str, index: dict[str, str]
 ) -> None:
@@ -87,6 +88,7 @@ def test_the_environment_is_made_once_and_follows_its_packages(
     assert (home / ".orch/venv/kept").exists()
 
 
+@pytest.mark.slow
 def test_an_environment_that_was_half_made_is_made_again(
     tmp_path: Path, real_python: str, index: dict[str, str]
 ) -> None:
@@ -99,6 +101,7 @@ def test_an_environment_that_was_half_made_is_made_again(
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_failed_install_stops_before_the_setup_of_the_task_and_is_tried_again(
     tmp_path: Path, real_python: str, index: dict[str, str]
 ) -> None:

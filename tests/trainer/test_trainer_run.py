@@ -34,6 +34,13 @@ def test_one_two_and_four_ranks_have_the_same_losses(launch: Launcher) -> None:
         )
 
 
+def test_a_model_of_several_gradient_buffers_has_the_same_losses_on_two_ranks(launch: Launcher) -> None:
+    # 11 million weights are 44 MB: two buffers, of which the first is sent during the backward pass.
+    wide = ("model.dim=512", "model.layers=4", "model.heads=8", "model.kv_heads=2", "steps=3")
+    alone, two = launch(1, *wide).ok(), launch(2, *wide).ok()
+    assert [r["loss"] for r in two.metrics()] == pytest.approx([r["loss"] for r in alone.metrics()], abs=TOLERANCE)
+
+
 def test_accumulation_changes_nothing_but_the_rounding(launch: Launcher) -> None:
     whole = launch(2, "steps=6").ok()
     parts = launch(2, "steps=6", "accumulate=4").ok()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainer.accelerators.discovery import Device, discover
@@ -13,9 +14,12 @@ if TYPE_CHECKING:
     from trainer.accelerators.base import Accelerator
 
 
-def open_accelerator(name: DeviceName, world: World) -> Accelerator:
-    """Raises DeviceError when the device is not there or not usable."""
-    chosen = choose(discover()) if name == "auto" else name
+def open_accelerator(name: DeviceName, world: World, found: Sequence[Device] | None = None) -> Accelerator:
+    """Raises DeviceError when the device is not there or not usable.
+
+    found: what `auto` chooses from; None looks at this machine.
+    """
+    chosen = choose(discover() if found is None else found) if name == "auto" else name
     if chosen == "xla":
         from trainer.accelerators.xla import XlaAccelerator
 
@@ -33,7 +37,7 @@ def open_accelerator(name: DeviceName, world: World) -> Accelerator:
         raise DeviceError(f"{error}; to train on the processor all the same: device=cpu") from error
 
 
-def choose(devices: list[Device]) -> DeviceName:
+def choose(devices: Sequence[Device]) -> DeviceName:
     """The word that device=auto stands for on a machine with these devices."""
     kinds = {device.kind for device in devices}
     if "cuda" in kinds:

@@ -1,0 +1,122 @@
+"""What our training loop costs: against a bare torch loop, and what a checkpoint costs the training.
+
+    python scripts/bench/trainer.py [model=tiny steps=40 ...]
+
+Both loops run in turn in this process with the same model and rows, and the best round of each counts; only
+ratios are worth comparing between machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import torch
+
+from trainer.accelerators.registry import open_accelerator
+from trainer.checkpoint.store import open_store
+from trainer.checkpoint.writer import CheckpointWriter, Origin
+from trainer.config import Config
+from trainer.corpus import open_corpus
+from trainer.data import DataState
+from trainer.distributed import Team
+from trainer.environment import Run, World
+from trainer.loop import train
+from trainer.model import Transformer, parameter_count
+from trainer.options import parse
+from trainer.order import RowOrder
+from trainer.state import TrainState
+
+ROUNDS = 3
+_QUIET = ("log_every=10", "device=cpu", "checkpoint.uri=")
+
+
+def bare(config: Config) -> float:
+    """Tokens/s of the plainest loop: rows in memory, no clipping by buffer, no logs, no checkpoints."""
+    corpus = open_corpus(config.data.source)
+    order = RowOrder(corpus.total, config.batch, config.seq_len, config.seed)
+    rows = [
+        torch.as_tensor(corpus.read(order.positions(s, 0, config.batch), config.seq_len + 1))
+        for s in range(config.steps)
+    ]
+    model = Transformer(config.model, config.seq_len)
+    model.initialise(config.seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.optim.lr, fused=True)
+    times: list[float] = []
+    for step in range(config.steps):
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        model(rows[step]).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)
+        optimizer.step()
+        times.append(time.perf_counter() - start)
+    return _tokens(config) / _middle(times[2:])
+
+
+def ours(config: Config, file: Path) -> float:
+    """Tokens/s of trainer.loop, from the lines it writes."""
+    file.unlink(missing_ok=True)
+    with contextlib.redirect_stdout(io.StringIO()):
+        train(config, Run(), World())
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    return _tokens(config) / _middle([record["step_s"] for record in records[1:]])
+
+
+def stalls(config: Config, place: str) -> tuple[float, float, int]:
+    """Seconds that training stands still for one checkpoint: written beside it, and waited for. And its bytes."""
+    world = World()
+    state = TrainState(config, open_accelerator("cpu", world), world)
+    writer = CheckpointWriter(open_store(place, create=True), Team(world, None, 60), Origin("bench", 1, {}), keep=2)
+    beside, waited = list[float](), list[float]()
+    share = state.share()
+    for step in range(1, 7):
+        start = time.perf_counter()
+        stall = writer.save(DataState(step, 0, config.batch, config.seq_len, "bench", 1, "f"), share)
+        writer.wait()
+        beside.append(stall)
+        waited.append(time.perf_counter() - start)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in share.values())
+    return min(beside[1:]), min(waited[1:]), size
+
+
+def main() -> None:
+    words = sys.argv[1:] or ["model=tiny", "steps=40"]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "metrics.jsonl")
+        config = parse([*words, *_QUIET, f"metrics.file={file}"])
+        plain, own = 0.0, 0.0
+        for _ in range(ROUNDS):
+            plain = max(plain, bare(config))
+            own = max(own, ours(config, file))
+        print(
+            f"{parameter_count(Transformer(config.model, config.seq_len)):,} parameters, {torch.get_num_threads()} threads"
+        )
+        print(f"{'loop':<28}{'tokens/s':>12}{'ratio':>8}")
+        print(f"{'bare torch':<28}{plain:>12,.0f}{1:>8.2f}")
+        print(f"{'trainer.loop':<28}{own:>12,.0f}{own / plain:>8.2f}")
+        print()
+        print(f"{'checkpoint':<28}{'stall, s':>12}{'ratio':>8}")
+        for name, model in (("tiny", "tiny"), ("10m", "10m")):
+            beside, waited, size = stalls(parse([f"model={model}"]), f"{folder}/{name}")
+            label = f"{name}, {size / 2**20:,.0f} MiB"
+            print(f"{label + ', waited for':<28}{waited:>12.4f}{1:>8.2f}")
+            print(f"{label + ', beside':<28}{beside:>12.4f}{beside / waited:>8.2f}")
+
+
+def _tokens(config: Config) -> int:
+    return config.batch * config.seq_len
+
+
+def _middle(times: list[float]) -> float:
+    return sorted(times)[len(times) // 2]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""Showing and fulfilling a wish: the preview does nothing, money is only spent when somebody agreed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from orchestrator.cli.outcomes import as_json, in_words, table
+from orchestrator.engine.ready import Ending
+from orchestrator.hosts import Failure, HostOutcome
+from orchestrator.plan.steps import Done, GiveUp
+
+Orch = Callable[..., Any]
+ROOT = Path(__file__).parents[2]
+TASK = """
+name: mine
+resources: {infra: "local:2"}
+envs: {GREETING: hello}
+secrets: {TOKEN: null}
+run: echo $GREETING
+"""
+# A wish for machines that cost, on the one provider that is always there; the drive itself is never reached.
+ASK = """
+import os, sys
+from dataclasses import replace
+from orchestrator.cli.act import Perform, carry_out
+from orchestrator.cli.failures import explain
+from orchestrator.engine import drive
+from orchestrator.engine.prepare import launch
+from orchestrator.plan.desired import After
+from orchestrator.spec.parse import parse_task
+
+price = None if sys.argv[1] == "unknown" else float(sys.argv[1])
+task = parse_task("run: echo hi\\nresources: {infra: local}", file="t", env={}).only
+ready = launch(task, cluster="mine", after=After.KEEP)
+priced = tuple(replace(one, price_per_hour=price, price_note="list price") for one in ready.desired.candidates)
+ready = replace(ready, desired=replace(ready.desired, candidates=priced))
+class Reached(Exception): pass
+def reached(*_a, **_k): raise Reached()
+drive.drive = reached
+try:
+    carry_out(ready, Perform(consent="--yes" in sys.argv))
+except Reached:
+    print("BEGUN")
+except Exception as error:
+    sys.exit(explain(error, debug=False))
+"""
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    path = tmp_path / "task.yaml"
+    path.write_text(TASK)
+    return path
+
+
+def test_a_preview_does_nothing_and_says_how_to_do_it(orch: Orch, task: Path, home: Path) -> None:
+    said = orch("launch", str(task), "--secret", "TOKEN=hunter2", "--dry-run")
+    assert said.status == 0 and said.err == ""
+    assert "2 hosts" in said.out and "echo $GREETING" in said.out
+    assert said.out.rstrip().endswith(f"orch launch {task} --secret TOKEN")
+    assert "hunter2" not in said.out
+    assert not (home / "state" / "orch.db").exists()
+
+
+def test_plan_is_the_dry_run_of_launch(orch: Orch, task: Path) -> None:
+    words = (str(task), "--secret", "TOKEN=hunter2")
+    assert orch("plan", *words).out == orch("launch", *words, "--dry-run").out
+
+
+def test_the_preview_in_all_forms_needs_no_network(orch: Orch, task: Path) -> None:
+    words = ("plan", str(task), "--secret", "TOKEN=hunter2", "-o")
+    found = json.loads(orch(*words, "json").out)
+    schema = json.loads((ROOT / "orchestrator" / "plan" / "data" / "plan.schema.json").read_text())
+    jsonschema.validate(found, schema)
+    script = orch(*words, "sh").out
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    assert "hunter2" not in script and "hunter2" not in json.dumps(found)
+
+
+def test_flags_override_the_file(orch: Orch, task: Path) -> None:
+    out = orch(
+        "plan", str(task), "--secret", "TOKEN=x", "--infra", "local:3", "--env", "GREETING=bye", "-c", "other"
+    ).out
+    assert "3 hosts" in out and "GREETING=bye" in out and "'other'" in out and "'mine'" not in out
+
+
+def test_train_needs_no_file(orch: Orch) -> None:
+    said = orch("train", "local:2", "model=tiny", "steps=7", "--bucket", "file:///tmp/b", "--dry-run")
+    assert said.status == 0, said.err
+    assert "steps=7" in said.out and "2 hosts" in said.out and "file:///tmp/b" in said.out
+
+
+def test_train_with_a_setting_in_place_of_hosts_says_so(orch: Orch) -> None:
+    said = orch("train", "steps=7")
+    assert said.status == 2 and "where to train" in said.err
+    assert orch("train", "local:2", "steps").status == 2
+
+
+def test_a_pipeline_is_recognised_and_refused(orch: Orch, tmp_path: Path) -> None:
+    path = tmp_path / "two.yaml"
+    path.write_text("name: both\n---\nrun: echo a\n---\nrun: echo b\n")
+    said = orch("launch", str(path), "--dry-run")
+    assert said.status == 2 and "2 tasks" in said.err
+
+
+def test_a_secret_without_value_is_refused_before_anything(orch: Orch, task: Path) -> None:
+    said = orch("launch", str(task), "--dry-run")
+    assert said.status == 2 and "TOKEN" in said.err
+
+
+def test_a_shell_script_is_no_form_of_the_real_thing(orch: Orch, task: Path) -> None:
+    said = orch("launch", str(task), "-o", "sh")
+    assert said.status == 2 and "--dry-run" in said.err
+
+
+@pytest.mark.parametrize("verb", ["stop", "start", "down", "cancel", "exec"])
+def test_a_verb_on_an_unknown_cluster_is_exit_3(orch: Orch, filled: Path, verb: str) -> None:
+    said = orch(verb, "nine", *(["--", "ls"] if verb == "exec" else []))
+    assert said.status == 3 and said.out == "" and "nine" in said.err
+
+
+@pytest.mark.parametrize("verb", ["stop", "down", "cancel"])
+def test_ending_verbs_can_be_previewed_without_a_change(orch: Orch, filled: Path, verb: str) -> None:
+    before = orch("events", "-o", "json").out
+    said = orch(verb, "mine", "--dry-run")
+    assert said.status == 0 and said.out
+    assert json.loads(orch(verb, "mine", "--dry-run", "-o", "json").out)["kind"] == "plan"
+    assert orch("events", "-o", "json").out == before
+
+
+def test_exec_keeps_words_apart_and_one_word_is_a_line(orch: Orch, filled: Path) -> None:
+    assert "python -c 'print(\"a b\")'" in orch("exec", "mine", "--dry-run", "--", "python", "-c", 'print("a b")').out
+    assert "df -h | tail -1" in orch("exec", "mine", "--dry-run", "--", "df -h | tail -1").out
+
+
+def test_exec_hides_secrets_and_wants_values(orch: Orch, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FROM_SHELL", "seen")
+    said = orch("exec", "mine", "--env", "FROM_SHELL", "--secret", "KEY=hunter2", "--dry-run", "--", "ls")
+    assert "FROM_SHELL=seen" in said.out and "KEY=****" in said.out and "hunter2" not in said.out
+    missing = orch("exec", "mine", "--env", "NOT_SET_HERE", "--dry-run", "--", "ls")
+    assert missing.status == 2 and "export NOT_SET_HERE" in missing.err
+
+
+def test_several_clusters_are_all_tried_and_the_first_failure_counts(orch: Orch, filled: Path) -> None:
+    said = orch("down", "nine", "mine", "--dry-run")
+    assert said.status == 3
+    assert "nine" in said.err and "mine-2" in said.out
+
+
+# --- money ------------------------------------------------------------------------------------------------
+
+
+def ask_process(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", ASK, *words]
+    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("price", ["12.5", "unknown"])
+def test_money_is_not_spent_without_a_terminal_or_yes(home: Path, price: str) -> None:
+    done = ask_process(price)
+    assert done.returncode == 2 and "BEGUN" not in done.stdout
+    assert "--yes" in done.stderr
+    assert ("$12.50/h" if price == "12.5" else "price not known") in done.stderr
+
+
+@pytest.mark.parametrize("words", [("12.5", "--yes"), ("unknown", "--yes"), ("0",)])
+def test_consent_or_a_price_of_nothing_needs_no_question(home: Path, words: tuple[str, ...]) -> None:
+    done = ask_process(*words)
+    assert done.returncode == 0 and done.stdout == "BEGUN\n", done.stderr
+
+
+def on_a_terminal(answer: bytes) -> tuple[int, bytes]:
+    """The question on a real terminal, answered by typing."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execv(sys.executable, [sys.executable, "-c", ASK, "12.5"])
+    seen = b""
+    while b"[y/N]" not in seen and select.select([terminal], [], [], 60)[0]:
+        seen += os.read(terminal, 4096)
+    os.write(terminal, answer)
+    while True:
+        try:
+            block = os.read(terminal, 4096)
+        except OSError:  # Linux says EIO when the other side has closed
+            break
+        if not block:
+            break
+        seen += block
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), seen
+
+
+def test_a_person_is_asked_with_the_price_and_may_agree(home: Path) -> None:
+    status, seen = on_a_terminal(b"y\n")
+    assert status == 0 and b"$12.50/h" in seen and b"BEGUN" in seen
+
+
+@pytest.mark.parametrize("answer", [b"n\n", b"\n"])
+def test_a_person_may_refuse_and_that_is_what_enter_does(home: Path, answer: bytes) -> None:
+    status, seen = on_a_terminal(answer)
+    assert status == 1 and b"nothing was done" in seen and b"BEGUN" not in seen
+
+
+def test_ctrl_c_at_the_question_is_130(home: Path) -> None:
+    status, seen = on_a_terminal(b"\x03")
+    assert status == 130 and b"BEGUN" not in seen
+
+
+# --- the ending -------------------------------------------------------------------------------------------
+
+
+def outcome(rank: int, **how: Any) -> HostOutcome:
+    return HostOutcome(rank, f"10.0.0.{rank}", seconds=1.5, **how)
+
+
+def test_the_table_names_host_rank_verdict_seconds_and_last_line() -> None:
+    lines = table(
+        (
+            outcome(0, exit_code=0),
+            outcome(1, exit_code=3, last_line="no space left"),
+            outcome(2, signal="SEGV"),
+            outcome(3, failure=Failure.LOST, detail="connection reset"),
+            outcome(4, exit_code=0),
+        )
+    )
+    assert lines[0].split() == ["HOST", "RANK", "RESULT", "TOOK", "LAST", "LINE"]
+    assert lines[1].split("  ")[0] == "worker1 (10.0.0.1)" and "exit 3" in lines[1] and "no space left" in lines[1]
+    assert "signal SEGV" in lines[2]
+    assert "lost" in lines[3] and "connection reset" in lines[3]
+    assert lines[4] == "hosts 0,4: exit 0"
+
+
+def test_a_thousand_failed_hosts_are_counted_not_listed() -> None:
+    lines = table(tuple(outcome(rank, exit_code=rank % 2 + 1) for rank in range(1000)))
+    assert len(lines) < 50
+    assert "968 more failed hosts" in lines[-1] and "exit 1: 484" in lines[-1]
+
+
+def test_a_last_line_cannot_move_the_cursor() -> None:
+    lines = table((outcome(1, exit_code=1, last_line="a\x1b[2Jb\rc"),))
+    assert "\x1b" not in lines[1] and "\r" not in lines[1]
+
+
+def test_endings_as_json_keep_their_schema() -> None:
+    schema = json.loads((ROOT / "orchestrator" / "cli" / "data" / "ending.schema.json").read_text())
+    hosts = (outcome(0, exit_code=0), outcome(1, signal="TERM"), outcome(2, failure=Failure.FROZEN, detail="no answer"))
+    endings = [
+        Ending(Done("all is well"), hosts[:1], 1, "run-1"),
+        Ending(GiveUp("host-lost", 8, "a host was lost", "frozen", "orch resume"), hosts, 2, "run-2"),
+        Ending(GiveUp("conflict", 6, "somebody else")),
+    ]
+    for ending in endings:
+        document = as_json("mine", "launch", ending)
+        jsonschema.validate(json.loads(json.dumps(document)), schema)
+        assert document["status"] == ending.status
+    broken = {**as_json("mine", "launch", endings[0]), "status": "0"}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(broken, schema)
+
+
+def test_a_giveup_keeps_its_words_and_status() -> None:
+    error = in_words(GiveUp("host-lost", 8, "a", "b", "c"))
+    assert error.lines() == ["error[host-lost]: a", "  why:  b", "  next: c"] and error.exit_status == 8

@@ -1,0 +1,144 @@
+"""Numbers, sets of hosts and places, as people write and read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.cli.cp import Here, There, parse_place
+from orchestrator.cli.human import ago, columns, duration, parse_ranges, parse_size, price, size
+from orchestrator.cli.options import choose_hosts, pairs
+from orchestrator.cli.retype import retype
+from orchestrator.errors import UserError
+from orchestrator.plan.ranks import rank_ranges
+
+
+@given(st.sets(st.integers(0, 5000), min_size=1, max_size=60))
+def test_host_ranges_read_back_as_they_were_written(ranks: set[int]) -> None:
+    assert parse_ranges(rank_ranges(ranks)) == tuple(sorted(ranks))
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_list_of_hosts_or_refused(text: str) -> None:
+    try:
+        ranks = parse_ranges(text)
+    except ValueError:
+        return
+    assert ranks == tuple(sorted(set(ranks))) and all(rank >= 0 for rank in ranks)
+
+
+@pytest.mark.parametrize("text", ["", "a", "1,", "3-1", "-1", "1-", "1.5", "٣"])
+def test_what_is_no_list_of_hosts_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="hosts|backwards"):
+        parse_ranges(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("0", 0), ("4096", 4096), ("64KiB", 65536), ("64k", 65536), ("1.5MB", 3 << 19), ("2 GiB", 2 << 30)],
+)
+def test_sizes_in_every_usual_spelling(text: str, count: int) -> None:
+    assert parse_size(text) == count
+
+
+@given(st.integers(0, 1 << 45))
+def test_a_size_shown_is_within_five_percent_of_the_size(count: int) -> None:
+    assert abs(parse_size(size(count)) - count) <= count * 0.05 + 0.5
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1 XB", "KiB", "1e3"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0.0 s"),
+        (0.24, "0.2 s"),
+        (59.6, "60 s"),
+        (300, "5 min"),
+        (7800, "2 h 10 min"),
+        (3600, "1 h"),
+        (273600, "3 d 4 h"),
+    ],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_a_clock_that_went_backwards_is_not_a_negative_age() -> None:
+    assert ago(100.0, 90.0) == "0.0 s ago"
+    assert ago(0.0) == ""
+
+
+def test_a_price_that_is_not_known_is_not_zero() -> None:
+    assert (price(None), price(0.0), price(1234.5)) == ("price not known", "free", "$1,234.50/h")
+
+
+@given(st.lists(st.tuples(st.text("abc ", max_size=5), st.text("xyz ", max_size=5)), max_size=6), st.integers(3, 20))
+def test_columns_line_up_and_never_pass_the_width(rows: list[tuple[str, str]], width: int) -> None:
+    lines = columns(rows, width)
+    assert len(lines) == len(rows)
+    assert all(len(line) <= width for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("mine:", There("mine", None, "")),
+        ("mine:a/b", There("mine", None, "a/b")),
+        ("mine/2:a", There("mine", (2,), "a")),
+        ("mine/0,3-5:/x y", There("mine", (0, 3, 4, 5), "/x y")),
+        ("mine:a:b", There("mine", None, "a:b")),
+        ("./mine:a", Here(Path("mine:a"))),
+        ("/tmp/x", Here(Path("/tmp/x"))),
+        ("logs/", Here(Path("logs"), as_folder=True)),
+        ("plain", Here(Path("plain"))),
+    ],
+)
+def test_places_of_cp(text: str, place: Here | There) -> None:
+    assert parse_place(text) == place
+
+
+def test_a_place_with_impossible_hosts_is_refused() -> None:
+    with pytest.raises(ValueError, match="backwards"):
+        parse_place("mine/5-3:a")
+
+
+def test_variables_with_and_without_value() -> None:
+    assert pairs(("A=1", "B", "C=", "D=x=y")) == (("A", "1"), ("B", None), ("C", ""), ("D", "x=y"))
+    with pytest.raises(UserError, match="no name"):
+        pairs(("=1",))
+
+
+def test_head_is_host_0_and_excludes_others() -> None:
+    assert choose_hosts(None, True) == (0,)
+    assert choose_hosts((1, 2), False) == (1, 2)
+    assert choose_hosts(None, False) is None
+    with pytest.raises(UserError):
+        choose_hosts((1,), True)
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        (("launch", "t.yaml", "--dry-run"), "orch launch t.yaml"),
+        (("launch", "t.yaml", "--dry-run", "-o", "json", "-c", "mine"), "orch launch t.yaml -c mine"),
+        (("plan", "t.yaml", "--output=sh"), "orch launch t.yaml"),
+        (("exec", "c", "--dry-run", "--", "ls", "-o", "--dry-run"), "orch exec c -- ls -o --dry-run"),
+        (("launch", "my task.yaml", "-osh"), "orch launch 'my task.yaml'"),
+    ],
+)
+def test_the_command_to_type_after_a_preview(words: tuple[str, ...], typed: str) -> None:
+    assert retype(words) == typed
+
+
+@pytest.mark.parametrize("words", [("--secret", "KEY=hunter2"), ("--secret=KEY=hunter2",)])
+def test_the_command_to_type_never_holds_a_secret(words: tuple[str, ...]) -> None:
+    typed = retype(("launch", "t.yaml", *words, "--dry-run"))
+    assert "hunter2" not in typed and "KEY" in typed

@@ -1,0 +1,217 @@
+"""The command line of the trainer: typed, checked, with a nearest key for a wrong one; no trace, exit 2."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trainer_ranks import REPOSITORY
+
+from trainer.config import Config
+from trainer.environment import World, read_run, read_world, split_address
+from trainer.errors import ConfigError
+from trainer.options import PRESETS, Key, flat, keys, parse
+
+
+def texts(key: Key) -> st.SearchStrategy[str]:
+    """Words that the key takes."""
+    if isinstance(key.kind, tuple):
+        return st.sampled_from(key.kind)
+    if key.kind is bool:
+        return st.sampled_from(["true", "false"])
+    if key.kind is str:
+        return st.text(max_size=20)
+    least, most = key.doc.least, key.doc.most
+    if key.kind is int:
+        number = st.integers(int(least or 0), int(most) if most is not None else 10**6).map(str)
+        return number | st.just("auto") if key.doc.auto else number
+    return st.floats(least, most if most is not None else 1e6, allow_nan=False).map(repr)
+
+
+PLAIN = [key for key in keys() if not key.name.startswith("model.")]
+
+
+@given(st.data())
+def test_every_value_that_is_taken_is_read_back_the_same(data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.sampled_from(PLAIN), unique_by=lambda key: key.name))
+    words = {key.name: data.draw(texts(key)) for key in chosen}
+    config = parse([f"{name}={text}" for name, text in words.items()])
+    shown = {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in flat(config).items()
+    }
+    automatic = {key.name for key in keys() if key.doc.auto}
+    again = [f"{n}={'auto' if n in automatic and t == '0' else t}" for n, t in shown.items()]
+    assert parse(again) == config
+
+
+@given(st.text())
+def test_any_word_is_taken_or_refused_with_a_message(word: str) -> None:
+    try:
+        parse([word])
+    except ConfigError as error:
+        assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("stps=3", "did you mean steps?"),
+        ("lr=3", "did you mean optim.lr?"),
+        ("model.dims=3", "did you mean model.dim?"),
+        ("zzzz=1", "--help"),
+        ("steps", "not a key=value word"),
+        ("steps=many", "steps=many: not a whole number"),
+        ("steps=1.5", "not a whole number"),
+        ("steps=0", "must be at least 1"),
+        ("optim.lr=nan", "not a number"),
+        ("optim.lr=inf", "not a number"),
+        ("optim.beta1=1", "must be at most"),
+        ("compile=maybe", "not true or false"),
+        ("dtype=fp8", "not one of fp32, bf16"),
+        ("model=huge", "no such preset; there are tiny"),
+        ("model.heads=3", "not a multiple of model.heads=3"),
+        ("model.kv_heads=3", "not a multiple of model.kv_heads=3"),
+        ("model.dim=12", "must be even"),
+        ("model.ffn=0", "must be at least 1"),
+    ],
+)
+def test_each_mistake_has_its_own_words(word: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse([word])
+    assert message in str(caught.value)
+
+
+def test_a_preset_sets_many_keys_and_a_key_wins_wherever_it_stands() -> None:
+    assert parse(["model=10m"]).model.dim == 384
+    assert parse(["model.dim=96", "model=10m", "steps=5", "steps=6"]).model.dim == 96
+    assert parse(["steps=5", "steps=6"]).steps == 6
+    for name in PRESETS:
+        parse([f"model={name}"])
+
+
+def test_data_is_short_for_its_source() -> None:
+    assert parse(["data=/x:y=z"]).data.source == "/x:y=z"
+
+
+@given(batch=st.integers(1, 200), ranks=st.integers(1, 9), accumulate=st.integers(1, 5))
+def test_the_global_batch_is_divided_or_the_nearest_ones_are_named(batch: int, ranks: int, accumulate: int) -> None:
+    config = Config(batch=batch, accumulate=accumulate)
+    try:
+        rows = config.rows_per_micro_batch(ranks)
+    except ConfigError as error:
+        near = [int(word) for word in str(error).rpartition("batch=")[2].split(" or ")]
+        assert batch % (ranks * accumulate) != 0
+        assert all(number % (ranks * accumulate) == 0 and number > 0 for number in near)
+    else:
+        assert rows * ranks * accumulate == batch
+
+
+def test_ranks_come_from_orch_or_torchrun_or_there_is_one() -> None:
+    assert read_world({}) == World()
+    ours = {"ORCH_RANK": "2", "ORCH_NUM_HOSTS": "4", "ORCH_COORDINATOR": "10.0.0.1:29500"}
+    world = read_world({**ours, "ORCH_LOCAL_RANKS_PER_MACHINE": "4"})
+    assert (world.rank, world.size, world.coordinator, world.launcher) == (2, 4, "10.0.0.1:29500", "orch")
+    assert world.threads(0) == max(1, len(os.sched_getaffinity(0)) // 4)
+    assert world.threads(7) == 7
+    torchrun = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8"}
+    world = read_world({**ours, **torchrun, "MASTER_ADDR": "h", "MASTER_PORT": "1"})
+    assert (world.rank, world.size, world.local_rank, world.local_size) == (9, 16, 1, 8)
+    assert world.launcher == "torchrun"
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"ORCH_RANK": "4", "ORCH_NUM_HOSTS": "4"}, "ORCH_RANK=4 is not below"),
+        ({"ORCH_RANK": "x", "ORCH_NUM_HOSTS": "4"}, "ORCH_RANK='x'"),
+        ({"ORCH_RANK": "0", "ORCH_NUM_HOSTS": "0"}, "ORCH_NUM_HOSTS='0'"),
+        ({"ORCH_RANK": "0", "ORCH_NUM_HOSTS": "2"}, "ORCH_COORDINATOR=''"),
+        ({"ORCH_RANK": "0", "ORCH_NUM_HOSTS": "2", "ORCH_COORDINATOR": "h:0"}, "ORCH_COORDINATOR='h:0'"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR:MASTER_PORT"),
+    ],
+)
+def test_a_wrong_variable_is_named(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_world(environment)
+    assert message in str(caught.value)
+
+
+def test_run_variables_have_defaults_and_are_checked() -> None:
+    assert read_run({}).run_id == "local"
+    with pytest.raises(ConfigError, match="ORCH_ATTEMPT"):
+        read_run({"ORCH_ATTEMPT": "0"})
+
+
+def test_addresses_with_colons_are_split_at_the_last_one() -> None:
+    assert split_address("X", "[::1]:29500") == ("::1", 29500)
+    assert split_address("X", "host.example:1") == ("host.example", 1)
+
+
+def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trainer", *words],
+        cwd=REPOSITORY,
+        env={"PATH": os.environ["PATH"], **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_help_begins_with_examples_and_lists_every_key() -> None:
+    result = command("--help")
+    assert result.returncode == 0
+    assert result.stdout.index("Examples:") < result.stdout.index("Keys (key=default):")
+    for key in keys():
+        assert f"  {key.name}=" in result.stdout
+    examples = [line.strip() for line in result.stdout.splitlines() if line.startswith("  python -m trainer model=")]
+    assert len(examples) >= 3
+    for example in examples:
+        parse(shlex.split(example.removeprefix("python -m trainer ")))
+
+
+def test_a_wrong_key_ends_with_status_2_and_one_line() -> None:
+    result = command("stps=3")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "error[config]: unknown key 'stps'; did you mean steps?\n"
+    traced = command("stps=3", TRAINER_DEBUG="1")
+    assert "Traceback" in traced.stderr
+
+
+def test_a_batch_that_does_not_divide_is_refused_before_torch_is_loaded() -> None:
+    ranks = {"ORCH_RANK": "0", "ORCH_NUM_HOSTS": "3", "ORCH_COORDINATOR": "127.0.0.1:1"}
+    result = command("batch=32", **ranks)
+    assert result.returncode == 2
+    assert "use batch=30 or 33" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["devices"], ["stps=3"]])
+def test_light_commands_load_neither_torch_nor_numpy(words: list[str]) -> None:
+    code = (
+        "import sys; from trainer.__main__ import main; main(sys.argv[1:]);"
+        "sys.stderr.write('LOADED ' + ' '.join({'torch', 'numpy', 'obstore', 'safetensors'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert result.stderr.endswith("LOADED ")
+
+
+def test_the_trainer_never_imports_the_orchestrator() -> None:
+    for path in (REPOSITORY / "trainer").rglob("*.py"):
+        assert "orchestrator" not in "".join(
+            line for line in path.read_text().splitlines() if line.lstrip().startswith(("import ", "from "))
+        ), path
+
+
+def test_check_runs_a_small_model_on_the_chosen_device(tmp_path: Path) -> None:
+    result = command("check", "device=cpu", "dtype=bf16", HOME=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("ok: cpu (")
