@@ -11,6 +11,7 @@ from orchestrator.errors import ConflictError
 from orchestrator.store.leases import LEASE_SECONDS, Lease
 from orchestrator.store.store import Store
 
+QUIET = 2.0  # seconds before it is worth saying that we wait
 PATIENCE = 15.0  # seconds another command may still need before we say that it is in the way
 
 
@@ -46,7 +47,7 @@ class LeaseKeeper:
         """Take the lease, waiting a little for another command to finish. Raises ConflictError after that."""
         if self._lease is not None:
             return
-        deadline = time.monotonic() + PATIENCE
+        began = time.monotonic()
         told = False
         while True:
             got = self._store.acquire(self._name, self._doing)
@@ -54,16 +55,17 @@ class LeaseKeeper:
                 self._lease = got
                 self._start_renewing(got)
                 return
-            if not told:
+            waited = time.monotonic() - began
+            if not told and waited > QUIET:
                 self._narrator.note(f"'{self._cluster}' is being worked on by {got}; waiting for it")
                 told = True
-            if time.monotonic() > deadline:
+            if waited > PATIENCE:
                 raise ConflictError(
                     f"'{self._cluster}' is being worked on by {got}",
                     f"it did not finish within {PATIENCE:.0f} s",
                     f"wait for it, end it, or look: orch events {self._cluster}",
                 )
-            time.sleep(0.2)
+            time.sleep(0.1)
 
     def let_go(self) -> None:
         lease, self._lease = self._lease, None

@@ -215,6 +215,8 @@ def test_state_that_cannot_be_written_is_an_error_of_ours(case: Case, tmp_path: 
     with pytest.raises(CloudError, match="Not a directory"):
         provider.create(case.spec, case.keys)
     assert provider.observe(case.spec.name).state is SliceState.UNCLEAR
+    with pytest.raises(CloudError):
+        provider.owned(INSTALLATION)
 
 
 def test_requests_are_whole_and_need_nothing_that_is_known_later(case: Case) -> None:

@@ -56,6 +56,7 @@ def start_hosts(
             return record
         if not all(_PORT_TAKEN in why for why in failed.values()):
             break
+    end_hosts(paths, record, list(failed))  # they are on their way out: see them gone
     rank, why = next(iter(failed.items()))
     raise CloudError(
         f"{len(failed)} of {len(ranks)} local hosts did not start, the first is host {rank}",

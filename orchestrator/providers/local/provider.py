@@ -87,8 +87,8 @@ class LocalProvider:
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
         found: list[OwnedSlice] = []
-        for folder in sorted(self._root.iterdir()) if self._root.exists() else ():
-            record = _read(SlicePaths(folder))
+        for paths in self._slices():
+            record = _read(paths)
             if record is None or record.labels.get(INSTALLATION_LABEL) != installation:
                 continue
             state = self.observe(record.name).state
@@ -131,6 +131,14 @@ class LocalProvider:
             if rank not in record.preempted:
                 write_record(paths, replace(record, preempted=(*record.preempted, rank)))
             machines.end_hosts(paths, record, [rank])
+
+    def _slices(self) -> list[SlicePaths]:
+        try:
+            return [SlicePaths(path) for path in sorted(self._root.iterdir()) if path.is_dir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise CloudError("the local slices cannot be listed", str(error), f"ls -l {self._root}") from error
 
     @contextmanager
     def _existing(self, name: str) -> Generator[tuple[SlicePaths, SliceRecord, int]]:
