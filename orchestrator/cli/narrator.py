@@ -36,7 +36,7 @@ class TerminalNarrator:
     """
 
     def __init__(self, out: TextIO, *, prefix: bool = True, stop_when_closed: bool = False) -> None:
-        self._stderr = sys.stderr
+        self._stdout, self._stderr = out, sys.stderr  # both held, so that their buffers stay open
         self._terminal = look_at(sys.stderr)
         self._lock = threading.RLock()
         self._line = ""  # what the unfinished last line of stderr shows

@@ -22,8 +22,7 @@ from orchestrator.providers.registry import names, planner
 from orchestrator.render.scripts import RunInputs, render_run
 from orchestrator.spec.task import Task
 from orchestrator.store.read import Reader
-from orchestrator.store.records import ClusterRecord, JobRecord
-from orchestrator.store.store import NewJob
+from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
 from orchestrator.values import Secret, Text, text
 
 

@@ -9,7 +9,7 @@ from orchestrator.plan.desired import Desired
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Observed
 from orchestrator.plan.steps import Done, GiveUp
-from orchestrator.store.store import NewJob
+from orchestrator.store.records import NewJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from orchestrator.exits import Exit
 from orchestrator.hosts import HostJob, JobPhase
 from orchestrator.plan.observed import IntentState, Outcome
 from orchestrator.slices import SliceState
-from orchestrator.store.records import JobRecord
-from orchestrator.store.store import NewJob
+from orchestrator.store.records import JobRecord, NewJob
 
 
 def settle(session: Session) -> None:

@@ -69,6 +69,20 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class NewJob:
+    """What a job is opened with; see JobRecord."""
+
+    kind: str
+    run_id: str
+    digest: str
+    task: str
+    bucket: str
+    ranks: tuple[int, ...] | None
+    after: str
+    first_attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class EventRecord:
     seq: int
     at: float

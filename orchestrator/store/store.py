@@ -13,12 +13,10 @@ import secrets
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, func, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.hosts import HostAddress
 from orchestrator.plan.causes import EndCause
@@ -30,6 +28,7 @@ from orchestrator.store.leases import Holder, Lease
 from orchestrator.store.records import (
     ClusterRecord,
     JobRecord,
+    NewJob,
     candidate_to_json,
     cluster_from_row,
     hosts_to_json,
@@ -37,20 +36,6 @@ from orchestrator.store.records import (
     job_from_row,
 )
 from orchestrator.store.schema import SCHEMA_VERSION, attempts, clusters, events, intents, jobs, meta
-
-
-@dataclass(frozen=True, slots=True)
-class NewJob:
-    """What a job is opened with; see JobRecord."""
-
-    kind: str
-    run_id: str
-    digest: str
-    task: str
-    bucket: str
-    ranks: tuple[int, ...] | None
-    after: str
-    first_attempt: int = 1
 
 
 class Store:
@@ -308,5 +293,10 @@ class Store:
 
 
 def _insert_or_nothing(engine: Engine, table: Table, values: dict[str, Any]) -> Any:
-    dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
-    return dialect.insert(table).values(**values).on_conflict_do_nothing()
+    if engine.dialect.name == "postgresql":
+        from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+
+        return postgresql_insert(table).values(**values).on_conflict_do_nothing()
+    from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+    return sqlite_insert(table).values(**values).on_conflict_do_nothing()

@@ -2,6 +2,7 @@
 # Exit status: 0 nobody is left, 1 somebody is (their process ids are printed).
 marked() {
     found=
+    # shellcheck disable=SC2013 # names of /proc: no blanks
     for file in $(grep -lzxF -e "$1" /proc/[0-9]*/environ 2>/dev/null); do
         pid=${file#/proc/}
         found="$found ${pid%/environ}"
@@ -21,8 +22,10 @@ wait_gone() {
 tenths=$(printf '%.0f' "${2}e1")
 left=$(marked "$1")
 [ -z "$left" ] && exit 0
+# shellcheck disable=SC2086 # a list of numbers
 kill -TERM $left 2>/dev/null
 wait_gone "$1" "$tenths" && exit 0
+# shellcheck disable=SC2046 # a list of numbers
 kill -KILL $(marked "$1") 2>/dev/null
 wait_gone "$1" 50 && exit 0
 echo "still running:$(marked "$1")"

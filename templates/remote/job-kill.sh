@@ -4,6 +4,7 @@ dir=$HOME/.orch/jobs/$1
 mark=ORCH_JOB=$1
 group=
 members() {
+    # shellcheck disable=SC2013 # names of /proc: no blanks
     for file in $(grep -lzxF -e "$mark" /proc/[0-9]*/environ 2>/dev/null); do
         file=${file#/proc/}
         printf '%s ' "${file%/environ}"
@@ -11,6 +12,7 @@ members() {
     [ -n "$group" ] || return
     for file in /proc/[0-9]*/stat; do
         read -r stat 2>/dev/null <"$file" || continue
+        # shellcheck disable=SC2086 # fields: state, parent, group
         set -- ${stat##*) }
         if [ "$3" = "$group" ] && [ "$1" != Z ]; then
             printf '%s ' "${stat%% *}"
@@ -35,8 +37,10 @@ if [ -d "$dir" ]; then
 fi
 left=$(members)
 if [ -n "$left" ]; then
+    # shellcheck disable=SC2086 # a list of numbers
     kill -TERM $left 2>/dev/null
     if ! wait_gone "$(printf '%.0f' "${2}e1")"; then
+        # shellcheck disable=SC2046 # a list of numbers
         kill -KILL $(members) 2>/dev/null
         if ! wait_gone 50; then
             echo "still running: $(members)"

@@ -15,9 +15,10 @@ if [ ! -d "$dir" ]; then
     new=$jobs/.new-$job-$$
     mkdir "$new" || fail "cannot make $new"
     trap 'rm -rf "$new"' EXIT
-    head -c "$2" >"$new/run.sh" && head -c "$3" >"$new/env" || fail "cannot write the job's files"
-    [ "$(wc -c <"$new/run.sh")" -eq "$2" ] && [ "$(wc -c <"$new/env")" -eq "$3" ] || fail "the job's files came incomplete"
-    chmod 700 "$new/run.sh" && : >"$new/log" && : >"$new/alive" || fail "cannot write the job's files"
+    { head -c "$2" >"$new/run.sh" && head -c "$3" >"$new/env"; } || fail "cannot write the job's files"
+    [ "$(wc -c <"$new/run.sh")" -eq "$2" ] || fail "the job's script came incomplete"
+    [ "$(wc -c <"$new/env")" -eq "$3" ] || fail "the job's environment came incomplete"
+    { chmod 700 "$new/run.sh" && : >"$new/log" && : >"$new/alive"; } || fail "cannot write the job's files"
     mv -T "$new" "$dir" 2>/dev/null || [ -d "$dir" ] || fail "cannot make $dir"
 fi
 if [ -e "$dir/job" ] || [ -e "$dir/rc" ]; then

@@ -19,6 +19,7 @@ fi
 rm -rf "$new"
 said=$(mkdir "$new" 2>&1) || fail "$said"
 trap 'rm -rf "$new"' EXIT
+# shellcheck disable=SC2086 # one option or none
 said=$(tar -x $3 -f - -C "$new" --no-same-owner 2>&1) || fail "$(printf '%s\n' "$said" | head -n 1)"
 [ -e "$new/meta/complete" ] || fail "the files came incomplete"
 mkdir -p "$new/files"

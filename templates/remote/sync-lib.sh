@@ -1,6 +1,7 @@
 # Common to the scripts of tree sync; put before each of them. Arguments: key of the state folder, destination.
 # State of one destination, outside of it: manifest (what the last whole sync sent), owned (paths that any sync sent
 # and none took away, NUL between them), seal (sizes and times of the owned files after the last whole sync).
+# shellcheck disable=SC2317 # not every script calls every function
 state=$HOME/.orch/sync/$1
 case $2 in
 /*) dest=$2 ;;

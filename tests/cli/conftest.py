@@ -20,7 +20,8 @@ from orchestrator.plan.desired import After
 from orchestrator.plan.observed import IntentState, Outcome
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.store.leases import Lease
-from orchestrator.store.store import NewJob, Store
+from orchestrator.store.records import NewJob
+from orchestrator.store.store import Store
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,9 @@ def test_setup_runs_again_when_a_dependency_file_changes(home: Path, tmp_path: P
 
 def test_a_setup_that_fails_on_one_host_of_four_stops_before_the_program(home: Path, tmp_path: Path) -> None:
     canary = tmp_path / "ran"
-    task = local_task(4, setup='[ "$ORCH_RANK" != 2 ] || { echo "no space for wheels" >&2; exit 5; }', run=f"touch {canary}")
+    task = local_task(
+        4, setup='[ "$ORCH_RANK" != 2 ] || { echo "no space for wheels" >&2; exit 5; }', run=f"touch {canary}"
+    )
     listener = Listener()
     ending = fulfil(prepare.launch(task, cluster="c", after=KEEP), listener)
     assert ending.status == Exit.SETUP_FAILED
@@ -129,7 +131,7 @@ def test_the_first_failure_stops_the_others_and_its_code_passes_through(home: Pa
 
 
 def test_a_program_killed_by_a_signal_is_a_failure_with_its_signal(home: Path) -> None:
-    ending = fulfil(prepare.launch(local_task(2, run='[ $ORCH_RANK = 0 ] || kill -SEGV $$'), cluster="c", after=KEEP))
+    ending = fulfil(prepare.launch(local_task(2, run="[ $ORCH_RANK = 0 ] || kill -SEGV $$"), cluster="c", after=KEEP))
     assert ending.status == 128 + signal.SIGSEGV
     assert ending.outcomes[1].verdict == "signal SEGV"
 
@@ -139,7 +141,9 @@ def test_a_preempted_host_brings_a_new_slice_and_the_next_attempt(home: Path, tm
     bucket.mkdir()
     marks = tmp_path / "marks"
     run = f'echo "$ORCH_ATTEMPT $ORCH_RUN_ID $ORCH_RESUME_FROM" >> {marks}; [ "$ORCH_ATTEMPT" = 2 ] || sleep 300'
-    task = local_task(2, run=run, checkpoint=Checkpoint(bucket=f"file://{bucket}"), recovery=Recovery(max_preemptions=3))
+    task = local_task(
+        2, run=run, checkpoint=Checkpoint(bucket=f"file://{bucket}"), recovery=Recovery(max_preemptions=3)
+    )
     listener = Listener()
     started = threading.Event()
 
@@ -149,7 +153,9 @@ def test_a_preempted_host_brings_a_new_slice_and_the_next_attempt(home: Path, tm
 
     helper = threading.Thread(target=preempt)
     helper.start()
-    watcher = threading.Thread(target=_when, args=(lambda: marks.exists() and len(marks.read_text().split("\n")) > 2, started))
+    watcher = threading.Thread(
+        target=_when, args=(lambda: marks.exists() and len(marks.read_text().split("\n")) > 2, started)
+    )
     watcher.start()
     ending = fulfil(prepare.launch(task, cluster="c", after=KEEP), listener)
     helper.join()
@@ -225,7 +231,9 @@ def test_a_changed_host_key_is_refused_before_anything_is_sent(home: Path) -> No
         cluster = reader.cluster("c")
     assert cluster is not None
     first, second = (host.host_key or "" for host in cluster.hosts)
-    record.write_text(text.replace(first.split()[1], "@").replace(second.split()[1], first.split()[1]).replace("@", second.split()[1]))
+    record.write_text(
+        text.replace(first.split()[1], "@").replace(second.split()[1], first.split()[1]).replace("@", second.split()[1])
+    )
     ending = fulfil(prepare.exec_("c", "touch ~/never", hosts=None, workdir=None))
     assert ending.status == Exit.IDENTITY
 
@@ -275,7 +283,9 @@ def test_a_secret_reaches_the_program_and_nothing_else(home: Path, tmp_path: Pat
     from orchestrator.values import Secret
 
     canary = "s3cr3t-canary-value"
-    task = local_task(1, run='printf %s "$TOKEN" | sha256sum', secret_names=("TOKEN",), secrets=(Secret("TOKEN", canary),))
+    task = local_task(
+        1, run='printf %s "$TOKEN" | sha256sum', secret_names=("TOKEN",), secrets=(Secret("TOKEN", canary),)
+    )
     listener = Listener()
     assert fulfil(prepare.launch(task, cluster="c", after=KEEP), listener).status == 0
     import hashlib

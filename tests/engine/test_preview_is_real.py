@@ -107,7 +107,7 @@ def test_two_terminals_at_once_make_one_cluster_and_say_who_is_in_the_way(home: 
         try:
             ready = prepare.launch(local_task(2, run=f"sleep {seconds}"), cluster="c", after=After.KEEP)
             endings.append(drive(ready, Listener()).status)
-        except Exception as error:  # noqa: BLE001  # the second one is refused; its words are looked at
+        except Exception as error:  # the second one is refused; its words are looked at
             endings.append(error)
 
     threads = [threading.Thread(target=launch, args=(seconds,)) for seconds in ("6", "7")]

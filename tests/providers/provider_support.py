@@ -196,7 +196,7 @@ def is_alive(pid: int) -> bool:
     return process is not None and not process.zombie
 
 
-def eventually(condition: Callable[[], object], seconds: float = 20.0) -> bool:
+def eventually(condition: Callable[[], object], seconds: float = 60.0) -> bool:
     """Wait until it holds; the limit is only there so that a failure ends."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from orchestrator.providers.hosts.machines import OwnHost, from_details, parse_a
 from orchestrator.providers.hosts.planner import PLANNER
 from orchestrator.providers.hosts.provider import HostsProvider, open_provider
 from orchestrator.slices import Candidate, Owned, SliceKeys, SliceSpec, SliceState
+from orchestrator.spec.task import UserHost
 
 
 def _spec(*machines: OwnHost) -> SliceSpec:
@@ -172,6 +173,13 @@ def test_ipv6_address_with_port_is_read() -> None:
 )
 def test_details_carry_any_machine_unchanged(machines: list[OwnHost]) -> None:
     assert from_details(_spec(*machines).candidate) == tuple(machines)
+
+
+def test_machines_of_a_task_file_are_understood() -> None:
+    written = UserHost(host="box", user="me", port=2200, key="~/.ssh/k", jump="a@b:22", internal_ip="10.0.0.1")
+    candidate = _spec(OwnHost("any")).candidate
+    described = replace(candidate, details=(("hosts", json.dumps([asdict(written)])),))
+    assert from_details(described) == (OwnHost("box", "me", 2200, "~/.ssh/k", "a@b:22", "10.0.0.1"),)
 
 
 def test_nothing_heavy_is_loaded_by_the_providers() -> None:

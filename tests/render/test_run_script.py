@@ -268,7 +268,7 @@ def test_a_stop_lets_every_process_save_and_says_75(tmp_path: Path, started: lis
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [{}, {"stubborn": "1"}], ids=["willing", "stubborn"])
+@pytest.mark.parametrize("more", [{"stopped": "9"}, {"stubborn": "1"}], ids=["willing", "stubborn"])
 def test_the_others_do_not_outlive_a_failed_process(
     tmp_path: Path, started: list[subprocess.Popen[bytes]], more: dict[str, str]
 ) -> None:

@@ -18,8 +18,8 @@ from orchestrator.plan.observed import Ended, IntentState, Outcome
 from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Owned, Reservation, Spot
 from orchestrator.store.leases import Holder, Lease
 from orchestrator.store.read import Reader
-from orchestrator.store.records import candidate_from_json, candidate_to_json
-from orchestrator.store.store import NewJob, Store
+from orchestrator.store.records import NewJob, candidate_from_json, candidate_to_json
+from orchestrator.store.store import Store
 
 LOCAL = Candidate("local", "cpu", 4, 0, OnDemand(), details=(("shape", "4"),))
 JOB = NewJob("launch", "run-1", "digest", "{}", "file:///b", None, "keep")

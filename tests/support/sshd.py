@@ -35,8 +35,11 @@ SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 
 
 @contextlib.contextmanager
-def sshd_farm(root: Path, count: int, *, extra: str = "") -> Iterator[Farm]:
-    """`count` servers below the folder `root`; `extra` is added to every sshd_config."""
+def sshd_farm(root: Path, count: int, *, extra: str = "", one_port: bool = False) -> Iterator[Farm]:
+    """`count` servers below the folder `root`; `extra` is added to every sshd_config.
+
+    one_port: all listen on the same port number, for tools that can be told only one.
+    """
     root.mkdir(parents=True, exist_ok=True)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)  # sshd's privilege separation wants it and does not make it
@@ -45,10 +48,12 @@ def sshd_farm(root: Path, count: int, *, extra: str = "") -> Iterator[Farm]:
     _secret(identity, private)
     subnet = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
     hosts: list[Sshd] = []
+    port = _free_port(f"{subnet}.1") if one_port else None
     farm = Farm(root, identity, hosts)
     try:
         for rank in range(count):
-            hosts.append(Sshd(rank, root / f"host{rank}", f"{subnet}.{rank % 250 + 1}", identity, public, extra))
+            ip = f"{subnet}.{rank + 1}" if rank < 250 else f"127.255.{rank // 250}.{rank % 250 + 1}"
+            hosts.append(Sshd(rank, root / f"host{rank}", ip, identity, public, extra, port))
             hosts[-1].start(wait=False)
         for host in hosts:
             host.await_listening()
@@ -82,13 +87,15 @@ class Farm:
 class Sshd:
     """One server; `address` is what orchestrator.remote needs to reach it."""
 
-    def __init__(self, rank: int, folder: Path, ip: str, identity: Path, public: str, extra: str = "") -> None:
+    def __init__(
+        self, rank: int, folder: Path, ip: str, identity: Path, public: str, extra: str = "", port: int | None = None
+    ) -> None:
         self.folder, self.ip, self.extra = folder, ip, extra
         self.home = folder / "home"
         self.mark = uuid.uuid4().hex
         self.home.mkdir(parents=True)
         (folder / "authorized_keys").write_text(public + "\n")
-        self.port = _free_port(ip)
+        self.port = _free_port(ip) if port is None else port
         self.process: subprocess.Popen[bytes] | None = None
         key = self._new_host_key()
         self.address = HostAddress(

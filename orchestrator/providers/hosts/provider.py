@@ -96,12 +96,20 @@ class HostsProvider:
         self._path(name).unlink(missing_ok=True)
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
-        notes = [_read(path) for path in sorted(self._root.glob("*.json"))]
+        notes = [_read(path) for path in self._notes()]
         return tuple(
             OwnedSlice(note.name, note.cluster, installation, SliceState.READY, note.created, where=self.name)
             for note in notes
             if note is not None and note.labels.get(INSTALLATION_LABEL) == installation
         )
+
+    def _notes(self) -> list[Path]:
+        try:  # not glob(): it takes a folder that cannot be read for an empty one
+            return sorted(path for path in self._root.iterdir() if path.suffix == ".json")
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise CloudError("our notes about hosts cannot be listed", str(error), f"ls -l {self._root}") from error
 
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):

@@ -1,0 +1,266 @@
+"""orchestrator.remote beside OpenSSH, pdsh and rsync, on real sshd hosts of this machine; prints tables of ratios.
+
+    python scripts/bench/remote.py --hosts 64 [--rounds 5] [--only fanout,stream,sync]
+
+All tools take turns within each round, so that a busy machine is busy for all. The sshd side runs here too: it is
+the floor of every wall time. CPU is that of the client (its children included), in milliseconds per host.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "tests")]
+
+from support.sshd import Farm, sshd_farm
+
+from orchestrator.hosts import HostAddress
+from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.output import LinePrinter, prefix_of
+from orchestrator.remote.sync import sync
+from orchestrator.remote.tree import read_tree
+
+LINES = 10_000
+FILES = 2_000
+TREE_BYTES = 50_000_000
+SYNC_HOSTS = 32
+
+
+@dataclass
+class Tool:
+    """One contender: seconds and client CPU milliseconds of each round."""
+
+    name: str
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    def measure(self, work: Callable[[], None]) -> None:
+        before, began = _cpu(), time.perf_counter()
+        work()
+        self.wall.append(time.perf_counter() - began)
+        self.cpu.append((_cpu() - before) * 1000)
+
+    @property
+    def seconds(self) -> float:
+        return statistics.median(self.wall)
+
+    def row(self, hosts: int, against: Tool) -> str:
+        cpu = statistics.median(self.cpu) / hosts
+        return f"| {self.name} | {self.seconds:.3f} | {self.seconds / against.seconds:.2f} | {cpu:.2f} |"
+
+
+def _cpu() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+def ssh_options(host: HostAddress) -> list[str]:
+    """What a careful user of plain ssh would set: no config files, no agent, one key, the fast algorithms."""
+    settings = {
+        "IdentitiesOnly": "yes",
+        "IdentityAgent": "none",
+        "BatchMode": "yes",
+        "StrictHostKeyChecking": "no",
+        "UserKnownHostsFile": "/dev/null",
+        "GlobalKnownHostsFile": "/dev/null",
+        "LogLevel": "ERROR",
+        "PreferredAuthentications": "publickey",
+        "Ciphers": "aes128-gcm@openssh.com",
+        "KexAlgorithms": "curve25519-sha256",
+        "HostKeyAlgorithms": "ssh-ed25519",
+        "Compression": "no",
+        "ForwardAgent": "no",
+        "ForwardX11": "no",
+    }
+    options = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
+    return ["-F", "none", "-p", str(host.port), "-i", str(host.identity_file), *options]
+
+
+def all_of(commands: Sequence[list[str]], quiet: bool = True) -> None:
+    target = subprocess.DEVNULL if quiet else None
+    running = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=target) for command in commands]
+    codes = [process.wait() for process in running]
+    assert not any(codes), codes
+
+
+def openssh(farm: Farm, command: str) -> None:
+    all_of([["ssh", *ssh_options(host), f"{host.user}@{host.host}", command] for host in farm.addresses])
+
+
+def fanout(farm: Farm, rounds: int) -> None:
+    count = len(farm.addresses)
+    cold, warm, plain = Tool("orch, cold"), Tool("orch, warm"), Tool("OpenSSH processes, tuned options")
+    for _ in range(rounds):
+        plain.measure(lambda: openssh(farm, "true"))
+        with Fleet(farm.addresses) as fleet:
+            cold.measure(lambda: _ok(fleet))
+            _ok(fleet)
+            for _ in range(3):
+                warm.measure(lambda: _ok(fleet))
+    print(f"\nA trivial command on {count} hosts\n")
+    print("| tool | wall s | x OpenSSH | client CPU ms/host |\n| --- | --- | --- | --- |")
+    for tool in (plain, cold, warm):
+        print(tool.row(count, plain))
+    _target("cold wall / OpenSSH", cold.seconds / plain.seconds, 0.75)
+    _target("warm wall / own cold", warm.seconds / cold.seconds, 0.2)
+    _target("cold CPU ms/host", statistics.median(cold.cpu) / count, 4.0)
+    _target("warm CPU ms/host", statistics.median(warm.cpu) / count, 1.0)
+
+
+def _ok(fleet: Fleet) -> None:
+    result = fleet.run("true")
+    assert result.ok, result.failed
+
+
+def stream(farm: Farm, rounds: int, folder: Path) -> None:
+    count = len(farm.addresses)
+    for host in farm.hosts:
+        line = f"{host.address.internal_ip} step %d loss 2.71828 tokens/s 123456 grad 0.5 lr 3e-4 {'x' * 20}\n"
+        (host.home / "lines").write_bytes(b"".join((line % number).encode() for number in range(LINES)))
+    ours, theirs = Tool("orch, warm"), Tool("pdsh")
+    for _ in range(rounds):
+        with Fleet(farm.addresses) as fleet:
+            _ok(fleet)
+            with (folder / "ours").open("wb") as file:
+                printer = LinePrinter(file)
+                ours.measure(lambda: _collect(fleet, printer))
+        with (folder / "theirs").open("wb") as file:
+            theirs.measure(lambda: _pdsh(farm, file.fileno()))
+    for host in farm.hosts:
+        name = prefix_of(host.address)
+        mine = [line.removeprefix(name) for line in (folder / "ours").open("rb") if line.startswith(name)]
+        assert b"".join(mine) == (host.home / "lines").read_bytes(), "lines differ"
+    print(f"\n{LINES} lines from each of {count} hosts, prefixed, into one file\n")
+    print("| tool | wall s | x pdsh | client CPU ms/host |\n| --- | --- | --- | --- |")
+    for tool in (theirs, ours):
+        print(tool.row(count, theirs))
+    _target("wall / pdsh (byte exact)", ours.seconds / theirs.seconds, 0.2)
+
+
+def _collect(fleet: Fleet, printer: LinePrinter) -> None:
+    result = fleet.run("cat $HOME/lines", on_output=printer, keep=0)
+    printer.close()
+    assert result.ok, result.failed
+
+
+def _pdsh(farm: Farm, out: int) -> None:
+    first = farm.addresses[0]
+    options = [option for option in ssh_options(first) if option not in ("-F", "none")]
+    environment = {**os.environ, "PDSH_SSH_ARGS": " ".join(["-F none", "-2 -l%u %h", *options])}
+    hosts = ",".join(host.host for host in farm.addresses)
+    fan = str(len(farm.addresses))
+    subprocess.run(
+        ["pdsh", "-R", "ssh", "-f", fan, "-w", hosts, "cat $HOME/lines"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        check=True,
+    )
+
+
+def tree_sync(farm: Farm, rounds: int, folder: Path) -> None:
+    source = folder / "tree"
+    make_tree(source)
+    hosts = farm.hosts[:SYNC_HOSTS]
+    addresses = [host.address for host in hosts]
+    tools = {
+        name: (Tool(f"orch, {name}"), Tool(f"rsync per host, {name}"))
+        for name in ("first", "one file changed", "nothing changed")
+    }
+    for number in range(rounds):
+        for host in hosts:
+            shutil.rmtree(host.home / "ours", ignore_errors=True)
+            shutil.rmtree(host.home / ".orch", ignore_errors=True)
+            shutil.rmtree(host.home / "theirs", ignore_errors=True)
+        for name, (ours, theirs) in tools.items():
+            if name == "one file changed":
+                (source / "pkg7" / "module_107.py").write_text(f"changed = {number}\n")
+            ours.measure(lambda: _sync(addresses, source))
+            theirs.measure(lambda: _rsync(addresses, source))
+    for host in hosts:
+        done = subprocess.run(["diff", "-r", str(host.home / "ours"), str(source)], check=False)
+        assert done.returncode == 0
+    print(f"\n{FILES} files, {TREE_BYTES / 1e6:.0f} MB, to {len(hosts)} hosts; connections included\n")
+    print("| tool | wall s | x rsync | client CPU ms/host |\n| --- | --- | --- | --- |")
+    for ours, theirs in tools.values():
+        print(theirs.row(len(hosts), theirs))
+        print(ours.row(len(hosts), theirs))
+    for (name, (ours, theirs)), limit in zip(tools.items(), (1.0, 0.5, 0.5), strict=True):
+        _target(f"{name}: wall / rsync", ours.seconds / theirs.seconds, limit)
+
+
+def make_tree(root: Path) -> None:
+    """Text like source code: 2,000 files, 50 MB, in 100 folders; the words are drawn, so it shrinks as code does."""
+    dice = random.Random(7)
+    words = ["".join(dice.choices("abcdefghijklmnopqrstuvwxyz_", k=dice.randrange(2, 12))) for _ in range(4000)]
+    for number in range(FILES):
+        path = root / f"pkg{number % 100}" / f"module_{number}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines: list[str] = []
+        size = 0
+        while size < TREE_BYTES // FILES:
+            line = "    " * dice.randrange(4) + " ".join(dice.choices(words, k=8))
+            lines.append(line)
+            size += len(line) + 1
+        path.write_text("\n".join(lines) + "\n")
+
+
+def _sync(addresses: Sequence[HostAddress], source: Path) -> None:
+    with Fleet(addresses) as fleet:
+        result = sync(fleet, read_tree(source), "ours")
+    assert result.result.ok, result.result.failed
+
+
+def _rsync(addresses: Sequence[HostAddress], source: Path) -> None:
+    all_of(
+        [
+            [
+                "rsync",
+                "-a",
+                "--delete",
+                "-e",
+                " ".join(["ssh", *ssh_options(host)]),
+                f"{source}/",
+                f"{host.user}@{host.host}:theirs/",
+            ]
+            for host in addresses
+        ]
+    )
+
+
+def _target(what: str, value: float, limit: float) -> None:
+    print(f"{'ok  ' if value <= limit else 'MISS'} {what}: {value:.2f} (target <= {limit:g})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="fanout,stream,sync")
+    options = parser.parse_args()
+    chosen = options.only.split(",")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        with sshd_farm(place / "farm", options.hosts, one_port=True) as farm:
+            if "fanout" in chosen:
+                fanout(farm, options.rounds)
+            if "stream" in chosen:
+                stream(farm, options.rounds, place)
+            if "sync" in chosen:
+                tree_sync(farm, max(1, options.rounds // 2), place)
+
+
+if __name__ == "__main__":
+    main()

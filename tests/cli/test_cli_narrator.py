@@ -1,0 +1,309 @@
+"""What is drawn: lines that stay in a pipe, one living line on a terminal, the program's output apart."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import threading
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+from orchestrator.cli.action_words import action_words
+from orchestrator.cli.narrator import TerminalNarrator
+from orchestrator.cli.terminal import look_at
+from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.plan.actions import Action, Conclude, ForgetSlice, NextAttempt, RunSetup, StartJob, SyncTree
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.environment import HostEnvironment
+from orchestrator.plan.steps import Wait, WaitFor
+from orchestrator.values import text
+
+RANKS = (0, 1, 2, 3)
+SYNC = SyncTree("workdir", "/here", "there", "d", 12, 40 * 1024, RANKS)
+ENVIRONMENT = HostEnvironment((), tuple(text(f"10.0.0.{rank}") for rank in RANKS), 0, "cpu", 29500, text("run"))
+SETUP = RunSetup("setup-1", "d", text("true"), ENVIRONMENT, RANKS)
+START = StartJob("1-a1", 1, text("true"), ENVIRONMENT, RANKS)
+
+
+def host(rank: int) -> HostAddress:
+    nowhere = Path()
+    return HostAddress(rank, f"h{rank}", "127.0.0.1", 22, "me", nowhere, nowhere, f"10.0.0.{rank}")
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+class Pipe:
+    """A stream that is no terminal, and what was written to it."""
+
+    def __init__(self) -> None:
+        self.stream: TextIO = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
+
+    @property
+    def text(self) -> str:
+        return self.stream.buffer.getvalue().decode()  # type: ignore[attr-defined]  # it is a BytesIO
+
+
+@pytest.fixture
+def err() -> Pipe:
+    return Pipe()
+
+
+@contextmanager
+def drawing(out: TextIO, err: TextIO, **options: bool) -> Iterator[TerminalNarrator]:
+    """A narrator whose stderr is `err`."""
+    with redirect_stderr(err), TerminalNarrator(out, **options) as narrator:
+        yield narrator
+
+
+class Screen:
+    """A real pseudo-terminal, read as it fills."""
+
+    def __init__(self) -> None:
+        self._main, side = pty.openpty()
+        tty.setraw(side)  # no translation of line ends: what is written is what is seen
+        self.stream: TextIO = os.fdopen(side, "w", buffering=1)
+        self._seen = b""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                self._seen += os.read(self._main, 65536)
+            except OSError:
+                return
+
+    def close(self) -> str:
+        self.stream.close()
+        self._reader.join(10)
+        os.close(self._main)
+        return self._seen.decode()
+
+
+def final_lines(drawn: str) -> list[str]:
+    """What a person sees in the end: every carriage return with erase takes the line back."""
+    return [line.rpartition("\r\x1b[K")[2] for line in drawn.split("\n")]
+
+
+def test_an_action_is_one_line_in_a_pipe(err: Pipe) -> None:
+    with drawing(Pipe().stream, err.stream) as narrator:
+        narrator.starting(SYNC)
+        assert err.text == "sync workdir: 12 files, 40 KiB to 4 hosts … "
+        narrator.finished(SYNC, 0.2)
+    assert err.text == "sync workdir: 12 files, 40 KiB to 4 hosts … done in 0.2 s\n"
+
+
+def test_an_action_that_is_interrupted_by_words_keeps_its_name(err: Pipe) -> None:
+    with drawing(Pipe().stream, err.stream) as narrator:
+        narrator.starting(SYNC)
+        narrator.note("by the way")
+        narrator.finished(SYNC, 2.0)
+    lines = err.text.splitlines()
+    assert lines[1:] == ["by the way", "sync workdir: 12 files, 40 KiB to 4 hosts: done in 2.0 s"]
+
+
+def test_a_failed_action_says_where_and_how(err: Pipe) -> None:
+    with drawing(Pipe().stream, err.stream) as narrator:
+        narrator.starting(START)
+        narrator.failed(START, (HostOutcome(2, "10.0.0.2", exit_code=3),))
+        narrator.starting(SYNC)
+        narrator.failed(SYNC, tuple(HostOutcome(rank, "x", exit_code=1) for rank in RANKS))
+    assert "failed on worker2 (exit 3)" in err.text
+    assert "failed on 4 hosts (exit 1: 4)" in err.text
+
+
+def test_the_program_is_on_stdout_and_setup_on_stderr(err: Pipe) -> None:
+    out = Pipe()
+    with drawing(out.stream, err.stream) as narrator:
+        narrator.starting(SETUP)
+        narrator.output(host(2), b"installing\n")
+        narrator.finished(SETUP, 1.0)
+        narrator.starting(START)
+        narrator.finished(START, 0.0)
+        narrator.output(host(2), b"loss 1\nlo")
+        narrator.output(host(0), b"hello\n")
+        narrator.output(host(2), b"ss 2\nlast")
+    assert out.text.splitlines() == [
+        "(worker2, rank=2, 10.0.0.2) loss 1",
+        "(head, rank=0, 10.0.0.0) hello",
+        "(worker2, rank=2, 10.0.0.2) loss 2",
+        "(worker2, rank=2, 10.0.0.2) last",
+    ]
+    assert "(worker2, rank=2, 10.0.0.2) installing" in err.text
+
+
+def test_without_prefix_the_bytes_are_as_written(err: Pipe) -> None:
+    out = Pipe()
+    with drawing(out.stream, err.stream, prefix=False) as narrator:
+        narrator.output(host(1), b"\xff\x00 raw\n")
+    assert out.stream.buffer.getvalue() == b"\xff\x00 raw\n"  # type: ignore[attr-defined]  # it is a BytesIO
+
+
+def test_a_wait_in_a_pipe_is_told_at_first_and_then_every_15_seconds(err: Pipe) -> None:
+    wait = Wait(WaitFor.SLICE, "waiting for capacity", time.time() + 3600)
+    with drawing(Pipe().stream, err.stream) as narrator:
+        for second in range(40):
+            narrator.waiting(wait, float(second))
+        narrator.waiting(Wait(WaitFor.CONTACT, "waiting for SSH on hosts 0-3", None), 0.0)
+    lines = err.text.splitlines()
+    assert [line.split(", ")[1].split(" (")[0] for line in lines] == ["2.0 s", "17 s", "32 s"]
+    assert "at most 60 min more" in lines[0] or "at most 59 min more" in lines[0] or "at most 1 h more" in lines[0]
+
+
+def test_a_wait_on_a_terminal_is_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Screen()
+    with drawing(Pipe().stream, shown.stream) as narrator:
+        for second in range(30):
+            narrator.waiting(Wait(WaitFor.SLICE, "waiting for capacity", None), float(second))
+        narrator.note("here it is")
+    drawn = shown.close()
+    assert drawn.count("waiting for capacity") == 29
+    assert final_lines(drawn) == ["here it is", ""]
+
+
+def test_an_action_on_a_terminal_is_rewritten_by_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Screen()
+    with drawing(Pipe().stream, shown.stream) as narrator:
+        narrator.starting(SYNC)
+        narrator.progress("sync workdir", 10, 40)
+        narrator.progress("sync workdir", 20, 40)
+        narrator.finished(SYNC, 3.0)
+    drawn = shown.close()
+    assert "25%" in drawn and "50%" in drawn
+    assert final_lines(drawn) == ["sync workdir: 12 files, 40 KiB to 4 hosts: done in 3.0 s", ""]
+
+
+def test_output_never_lands_behind_a_living_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """stdout and stderr are the same terminal, and two threads write."""
+    shown = Screen()
+    with drawing(shown.stream, shown.stream) as narrator:
+
+        def talk() -> None:
+            for number in range(200):
+                narrator.output(host(1), b"line %d\n" % number)
+
+        talker = threading.Thread(target=talk)
+        talker.start()
+        for number in range(200):
+            narrator.waiting(Wait(WaitFor.CONTACT, f"waiting {number}", None), 1.0)
+        talker.join()
+    drawn = shown.close()
+    seen = [line for line in final_lines(drawn) if line]
+    bare = [line.replace("\x1b[33m", "").replace("\x1b[0m", "") for line in seen]
+    assert bare == [f"(worker1, rank=1, 10.0.0.1) line {number}" for number in range(200)]
+
+
+def test_a_living_line_is_never_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    shown = Screen()
+    with drawing(Pipe().stream, shown.stream) as narrator:
+        narrator.waiting(Wait(WaitFor.SLICE, "waiting " + "x" * 100, None), 5.0)
+    drawn = shown.close()
+    assert max(len(part) for part in drawn.replace("\n", "\r").split("\r")) - len("\x1b[K") <= 29
+
+
+def test_setup_output_and_the_engine_do_not_block_each_other(err: Pipe) -> None:
+    """Writers hold the printer's lock and want ours; `finished` holds ours and wants the printer's."""
+    with drawing(Pipe().stream, err.stream) as narrator:
+        narrator.starting(SETUP)
+
+        def talk(rank: int) -> None:
+            for number in range(300):
+                narrator.output(host(rank), b"%d\npart" % number)
+
+        talkers = [threading.Thread(target=talk, args=(rank,), daemon=True) for rank in RANKS]
+        for talker in talkers:
+            talker.start()
+        for _ in range(300):
+            narrator.finished(SETUP, 1.0)
+            narrator.starting(SETUP)
+        for talker in talkers:
+            talker.join(20)
+        assert not any(talker.is_alive() for talker in talkers)
+
+
+def test_a_reader_that_leaves_is_told_once_and_the_work_goes_on(err: Pipe) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as out, drawing(out, err.stream) as narrator:
+        for number in range(5):
+            narrator.output(host(0), b"%d\n" % number)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+    assert err.text.count("nobody reads the output any more") == 1
+
+
+def test_logs_stop_when_their_reader_leaves(err: Pipe) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as out:
+        with pytest.raises(BrokenPipeError), drawing(out, err.stream, stop_when_closed=True) as narrator:
+            narrator.output(host(0), b"x\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+
+
+def test_a_running_program_that_speaks_needs_no_sign_of_life(err: Pipe) -> None:
+    wait = Wait(WaitFor.JOB, "job 1 runs", None)
+    with drawing(Pipe().stream, err.stream) as narrator:
+        for second in range(200):
+            narrator.output(host(0), b"x\n")
+            narrator.waiting(wait, float(second))
+    assert err.text == ""
+
+
+def test_colour_is_decided_per_stream(monkeypatch: pytest.MonkeyPatch, err: Pipe) -> None:
+    shown = Screen()
+    assert look_at(shown.stream).colour and look_at(shown.stream).live
+    assert not look_at(err.stream).colour and not look_at(err.stream).live
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert look_at(err.stream).colour and not look_at(err.stream).live
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not look_at(err.stream).colour and not look_at(shown.stream).colour
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.delenv("FORCE_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not look_at(shown.stream).colour and not look_at(shown.stream).live
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("CI", "true")
+    assert not look_at(shown.stream).live
+    shown.close()
+
+
+def test_prefixes_are_coloured_when_asked_and_the_words_stay(monkeypatch: pytest.MonkeyPatch, err: Pipe) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    out = Pipe()
+    with drawing(out.stream, err.stream) as narrator:
+        narrator.output(host(1), b"a\nb (x) \n")
+    assert out.text == "".join(f"\x1b[33m(worker1, rank=1, 10.0.0.1)\x1b[0m {line}\n" for line in ("a", "b (x) "))
+
+
+REMARKS: list[Action] = [
+    ForgetSlice("mine-1", EndCause.PREEMPTED, "taken back"),
+    NextAttempt(2, EndCause.PREEMPTED, "host 1 was lost"),
+]
+
+
+@pytest.mark.parametrize("action", REMARKS)
+def test_a_change_of_our_own_records_is_one_remark(err: Pipe, action: Action) -> None:
+    with drawing(Pipe().stream, err.stream) as narrator:
+        narrator.starting(action)
+        narrator.finished(action, 0.0)
+    assert err.text == action_words(action) + "\n"
+
+
+def test_the_end_is_told_elsewhere(err: Pipe) -> None:
+    with drawing(Pipe().stream, err.stream) as narrator:
+        narrator.starting(Conclude(0, "", "well"))
+        narrator.finished(Conclude(0, "", "well"), 0.0)
+    assert err.text == ""
