@@ -27,13 +27,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _explained(words: tuple[str, ...], debug: bool) -> int:
     from orchestrator.cli.command import Session
     from orchestrator.cli.failures import explain
+    from orchestrator.cli.terminal import ReaderLeft
 
     session = Session(words, debug)
     try:
         status = _run(session)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:  # the last border: everything else has become words by now
-        if isinstance(error, BrokenPipeError) and _stdout_is_closed():
+        if isinstance(error, ReaderLeft) or (isinstance(error, BrokenPipeError) and _stdout_is_closed()):
             _stop_writing()
             return SIGPIPE_STATUS
         return explain(error, debug=session.debug)

@@ -128,8 +128,7 @@ def _fill(value: Any, known: Mapping[Unknown, str]) -> Any:
     if isinstance(value, Text):
         return value.fill(known)
     if isinstance(value, tuple):
-        items: tuple[Any, ...] = value
-        return tuple(_fill(item, known) for item in items)
+        return tuple(_fill(item, known) for item in cast(tuple[object, ...], value))
     if is_dataclass(value) and not isinstance(value, type):
         changed = {field.name: _fill(getattr(value, field.name), known) for field in fields(value)}
         return replace(value, **changed)

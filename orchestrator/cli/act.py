@@ -74,8 +74,7 @@ def perform(ready: Ready, manner: Perform) -> int:
             _print_json(ready, _as_ending(error))
         raise
     except KeyboardInterrupt:
-        say("interrupted; what was begun is on record, and the same command again goes on")
-        say(f"  orch status {ready.cluster}   to look", f"  orch down {ready.cluster}   to end it")
+        say(*_after_interrupt(ready.cluster))
         return Exit.INTERRUPTED
     if manner.as_json:
         _print_json(ready, ending)
@@ -92,6 +91,20 @@ def _drive(ready: Ready, manner: Perform) -> Ending:
         for note in ready.notes:
             narrator.note(note)
         return drive(ready, narrator, follow=manner.follow)
+
+
+def _after_interrupt(cluster: str) -> list[str]:
+    """What goes on without us, and how to come back to it."""
+    from orchestrator.cli.clusters import reader
+
+    with reader() as store:
+        record = store.cluster(cluster)
+        running = [job for job in store.jobs(record) if job.state == "running"] if record is not None else []
+    if running:
+        words = f"stopped watching; job {running[-1].id} goes on"
+        return [words, f"  orch logs -f {cluster}   to watch again", f"  orch cancel {cluster}   to end it"]
+    words = "interrupted; what was begun is on record, and the same command again goes on"
+    return [words, f"  orch status {cluster}   to look", f"  orch down {cluster}   to end it"]
 
 
 def _as_ending(error: OrchError) -> Ending:

@@ -31,7 +31,7 @@ SHORT_WAIT = 2.0  # a wait shorter than this is not worth a line that stays
 class TerminalNarrator:
     """An engine.narrator.Narrator. Use as a context manager: leaving it writes what is still held back.
 
-    out: for the program's output; setup's goes to stderr. stop_when_closed: raise BrokenPipeError when nobody reads
+    out: for the program's output; setup's goes to stderr. stop_when_closed: raise ReaderLeft when nobody reads
     `out` any more; otherwise that is said once, and the work goes on.
     """
 

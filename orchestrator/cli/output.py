@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import IO, BinaryIO, cast
 
+from orchestrator.cli.terminal import ReaderLeft
 from orchestrator.hosts import HostAddress
 from orchestrator.remote.output import LinePrinter
 
@@ -16,7 +17,7 @@ class Output:
     """Give it blocks of any host with `write`; `finish` writes lines that never got their end.
 
     lock, make_room: taken and called before each write, so that a living line is out of the way. on_closed: called
-    once when nobody reads the stream any more, and what follows is dropped; without it BrokenPipeError is raised.
+    once when nobody reads the stream any more, and what follows is dropped; without it ReaderLeft is raised.
     """
 
     def __init__(
@@ -74,9 +75,9 @@ class _Beside:
             return
         try:
             do()
-        except BrokenPipeError:
+        except BrokenPipeError as error:
             if self._on_closed is None:
-                raise
+                raise ReaderLeft from error
             self._closed = True
             self._on_closed()
 

@@ -10,6 +10,10 @@ from enum import StrEnum
 from typing import TextIO
 
 
+class ReaderLeft(Exception):
+    """Nobody reads our output any more. Not an OSError: those mean a broken connection to a host further down."""
+
+
 class Style(StrEnum):
     BOLD = "1"
     DIM = "2"

@@ -184,9 +184,10 @@ def _run(
 
 def _notes(task: Task) -> tuple[str, ...]:
     first = task.choices[0].machine
-    if first.normalised_from is None:
-        return ()
-    return (f"'{first.normalised_from}' means {first.name}",)
+    notes = [f"'{first.normalised_from}' means {first.name}"] if first.normalised_from is not None else []
+    if (task.run or task.train) and task.recovery.max_preemptions and not task.checkpoint.bucket:
+        notes.append("no bucket is given: after a loss of hosts the program starts from its beginning")
+    return tuple(notes)
 
 
 def _same_job(reader: Reader, name: str, verb: str, digest: str) -> tuple[JobRecord | None, int]:

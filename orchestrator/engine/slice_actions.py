@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from orchestrator.engine.keys import forget_keys, slice_keys
 from orchestrator.engine.session import Session
@@ -83,9 +84,10 @@ def _plain(value: object) -> object:
     if isinstance(value, Text):
         return value.preview()
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # JSON of unknown shape
+        fields = cast(Mapping[str, object], value)
+        return {key: _plain(item) for key, item in fields.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]  # JSON of unknown shape
+        return [_plain(item) for item in cast(Sequence[object], value)]
     return value
 
 

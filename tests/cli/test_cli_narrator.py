@@ -17,7 +17,7 @@ import pytest
 
 from orchestrator.cli.action_words import action_words
 from orchestrator.cli.narrator import TerminalNarrator
-from orchestrator.cli.terminal import look_at
+from orchestrator.cli.terminal import ReaderLeft, look_at
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.plan.actions import Action, Conclude, ForgetSlice, NextAttempt, RunSetup, StartJob, SyncTree
 from orchestrator.plan.causes import EndCause
@@ -248,7 +248,7 @@ def test_logs_stop_when_their_reader_leaves(err: Pipe) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as out:
-        with pytest.raises(BrokenPipeError), drawing(out, err.stream, stop_when_closed=True) as narrator:
+        with pytest.raises(ReaderLeft), drawing(out, err.stream, stop_when_closed=True) as narrator:
             narrator.output(host(0), b"x\n")
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
 

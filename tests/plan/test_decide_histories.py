@@ -139,6 +139,11 @@ class Watched(World):
         assert self.concluded <= 1, "the result was recorded twice"
         live = {intent.name for intent in self.intents.values() if intent.state not in FINAL}
         assert set(self.slices) <= live, "a slice without an open record"
+        newest = max(self.intents, default=0)
+        booked = {ended.generation for ended in self.ended}
+        for generation, intent in self.intents.items():
+            if intent.cause is EndCause.PREEMPTED and self.opened_at < generation < newest:
+                assert generation in booked, "a lost slice was replaced and not charged"
         if isinstance(self.desired, Run):
             charged = Counter(ended.cause for ended in self.ended)
             assert charged[EndCause.PREEMPTED] <= self.desired.budgets.preemptions

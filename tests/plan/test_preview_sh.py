@@ -23,7 +23,7 @@ from orchestrator.values import Secret, Text, Unknown
 
 NASTY = [
     "'", '"', '`', '\\', '$', '$(touch canary)', '`touch canary`', '${HOME}', '!', '\n', '\t', '\r',
-    '\x1b[2J', '\x7f', '\u202e', '\xa0', 'e\u0301', 'ORCH_SCRIPT', '\nORCH_SCRIPT\n', '\nORCH_SCRIPT_\n',
+    '\x1b[2J', '\x7f', '\u202e', '\xa0', '\x80', 'e\u0301', 'ORCH_SCRIPT', '\nORCH_SCRIPT\n', '\nORCH_SCRIPT_\n',
     'EOF', '#', '# shellcheck disable=all', '\n# shellcheck source=/nowhere extended=maybe\n', '; exit 3',
     '&& false', '}', '{', '%s', '%', '-n', '--', '*', '~', '<<', '|', '\\\n', '\\n', "it's",
 ]  # fmt: skip

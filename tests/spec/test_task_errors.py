@@ -171,7 +171,7 @@ documents = st.dictionaries(
 
 
 @given(documents)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_no_document_gives_anything_but_tasks_or_a_task_error(data: dict[str, object]) -> None:
     import yaml
 
