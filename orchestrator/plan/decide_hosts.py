@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
-from orchestrator.plan.actions import Action, Conclude, FetchMount, RunSetup, SyncTree
+from orchestrator.plan.actions import Action, Conclude, FetchMount, RunSetup, StopJob, SyncTree
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.decide_slice import end_for
 from orchestrator.plan.desired import Run
@@ -13,6 +13,7 @@ from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Contact, HostView, Observed
 from orchestrator.plan.ranks import host_words, rank_ranges
 from orchestrator.plan.steps import GiveUp, Step, Wait, WaitFor
+from orchestrator.slices import Owned
 from orchestrator.values import Text
 
 STEP_TRIES = 3
@@ -114,7 +115,7 @@ def _lost(desired: Run, observed: Observed, facts: Facts, why: str) -> Action:
     assert intent is not None  # noqa: S101  # there are hosts, so there is a slice
     preempted = sum(ended.cause is EndCause.PREEMPTED for ended in observed.ended)
     if desired.create and preempted < desired.budgets.preemptions:
-        return end_for(facts, intent, EndCause.PREEMPTED, why)
+        return _stop_own(desired, observed, why) or end_for(facts, intent, EndCause.PREEMPTED, why)
     return Conclude(
         Exit.HOST_LOST,
         "host-lost",
@@ -122,6 +123,17 @@ def _lost(desired: Run, observed: Observed, facts: Facts, why: str) -> Action:
         why,
         f"orch status {desired.cluster}   then: orch resume {desired.cluster}   or: orch down {desired.cluster}",
     )
+
+
+def _stop_own(desired: Run, observed: Observed, why: str) -> Action | None:
+    """Nothing ends the user's own machines: the next attempt must not meet this one on those that still answer."""
+    intent, trouble = observed.current, observed.trouble
+    running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
+    if intent is None or not isinstance(intent.candidate.market, Owned) or desired.job is None or not running:
+        return None
+    if trouble is not None and trouble.times >= STEP_TRIES:
+        return None
+    return StopJob(desired.job.folder(observed.attempt), why, desired.job.stop_grace, running)
 
 
 def _trouble(desired: Run, observed: Observed, facts: Facts) -> Action | None:

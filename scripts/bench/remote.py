@@ -22,15 +22,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "tests")]
-
-from support.sshd import Farm, sshd_farm
-
 from orchestrator.hosts import HostAddress
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.output import LinePrinter, prefix_of
 from orchestrator.remote.sync import sync
 from orchestrator.remote.tree import read_tree
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+from support.sshd import Farm, Sshd, sshd_farm  # noqa: E402  # the tests' real sshd hosts; they are no package
 
 LINES = 10_000
 FILES = 2_000
@@ -133,11 +132,8 @@ def stream(farm: Farm, rounds: int, folder: Path) -> None:
     for _ in range(rounds):
         with Fleet(farm.addresses) as fleet:
             _ok(fleet)
-            with (folder / "ours").open("wb") as file:
-                printer = LinePrinter(file)
-                ours.measure(lambda: _collect(fleet, printer))
-        with (folder / "theirs").open("wb") as file:
-            theirs.measure(lambda: _pdsh(farm, file.fileno()))
+            ours.measure(lambda: _collect(fleet, folder / "ours"))
+        theirs.measure(lambda: _pdsh(farm, folder / "theirs"))
     for host in farm.hosts:
         name = prefix_of(host.address)
         mine = [line.removeprefix(name) for line in (folder / "ours").open("rb") if line.startswith(name)]
@@ -149,25 +145,21 @@ def stream(farm: Farm, rounds: int, folder: Path) -> None:
     _target("wall / pdsh (byte exact)", ours.seconds / theirs.seconds, 0.2)
 
 
-def _collect(fleet: Fleet, printer: LinePrinter) -> None:
-    result = fleet.run("cat $HOME/lines", on_output=printer, keep=0)
-    printer.close()
+def _collect(fleet: Fleet, target: Path) -> None:
+    with target.open("wb") as file:
+        printer = LinePrinter(file)
+        result = fleet.run("cat $HOME/lines", on_output=printer, keep=0)
+        printer.close()
     assert result.ok, result.failed
 
 
-def _pdsh(farm: Farm, out: int) -> None:
-    first = farm.addresses[0]
-    options = [option for option in ssh_options(first) if option not in ("-F", "none")]
+def _pdsh(farm: Farm, target: Path) -> None:
+    options = [option for option in ssh_options(farm.addresses[0]) if option not in ("-F", "none")]
     environment = {**os.environ, "PDSH_SSH_ARGS": " ".join(["-F none", "-2 -l%u %h", *options])}
     hosts = ",".join(host.host for host in farm.addresses)
-    fan = str(len(farm.addresses))
-    subprocess.run(
-        ["pdsh", "-R", "ssh", "-f", fan, "-w", hosts, "cat $HOME/lines"],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=out,
-        check=True,
-    )
+    command = ["pdsh", "-R", "ssh", "-f", str(len(farm.addresses)), "-w", hosts, "cat $HOME/lines"]
+    with target.open("wb") as file:
+        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=file, check=True)
 
 
 def tree_sync(farm: Farm, rounds: int, folder: Path) -> None:
@@ -188,7 +180,7 @@ def tree_sync(farm: Farm, rounds: int, folder: Path) -> None:
             if name == "one file changed":
                 (source / "pkg7" / "module_107.py").write_text(f"changed = {number}\n")
             ours.measure(lambda: _sync(addresses, source))
-            theirs.measure(lambda: _rsync(addresses, source))
+            theirs.measure(lambda: _rsync(hosts, source))
     for host in hosts:
         done = subprocess.run(["diff", "-r", str(host.home / "ours"), str(source)], check=False)
         assert done.returncode == 0
@@ -223,21 +215,13 @@ def _sync(addresses: Sequence[HostAddress], source: Path) -> None:
     assert result.result.ok, result.result.failed
 
 
-def _rsync(addresses: Sequence[HostAddress], source: Path) -> None:
-    all_of(
-        [
-            [
-                "rsync",
-                "-a",
-                "--delete",
-                "-e",
-                " ".join(["ssh", *ssh_options(host)]),
-                f"{source}/",
-                f"{host.user}@{host.host}:theirs/",
-            ]
-            for host in addresses
-        ]
-    )
+def _rsync(hosts: Sequence[Sshd], source: Path) -> None:
+    commands: list[list[str]] = []
+    for host in hosts:
+        shell = " ".join(["ssh", *ssh_options(host.address)])
+        target = f"{host.address.user}@{host.address.host}:{host.home}/theirs/"
+        commands.append(["rsync", "-a", "--delete", "-e", shell, f"{source}/", target])
+    all_of(commands)
 
 
 def _target(what: str, value: float, limit: float) -> None:

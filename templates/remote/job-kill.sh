@@ -1,9 +1,13 @@
 # Ends a job and everything it started. Arguments: job, seconds between TERM and KILL. TERM goes to the job's process
-# group and to whoever carries its mark in the environment. Exit status: 0 nobody is left; 1 somebody is.
+# group and to whoever carries its mark in the environment: the job's folder, since several hosts may share one machine
+# and so one /proc. Exit status: 0 nobody is left; 1 somebody is.
 dir=$HOME/.orch/jobs/$1
-mark=ORCH_JOB=$1
+mark=ORCH_JOB_DIR=$dir
 group=
-members() {
+members() { # each process once: a second TERM would mean something else to a program
+    all_members | tr ' ' '\n' | sort -un | tr '\n' ' '
+}
+all_members() {
     # shellcheck disable=SC2013 # names of /proc: no blanks
     for file in $(grep -lzxF -e "$mark" /proc/[0-9]*/environ 2>/dev/null); do
         file=${file#/proc/}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -169,8 +170,6 @@ def test_a_preempted_host_brings_a_new_slice_and_the_next_attempt(home: Path, tm
 
 
 def _when(condition: object, event: threading.Event) -> None:
-    import time
-
     for _ in range(600):
         if condition():  # type: ignore[operator]  # a function without arguments
             break
@@ -211,6 +210,21 @@ def test_cancel_ends_the_program_and_keeps_the_hosts(home: Path) -> None:
     assert ending.status == 0
     assert living("c") == ["c-1"]
     assert fulfil(prepare.launch(local_task(2, run="true"), cluster="c", after=KEEP)).status == Exit.OK
+
+
+def test_ending_a_job_touches_no_job_of_the_same_number_elsewhere(home: Path, tmp_path: Path) -> None:
+    still = tmp_path / "still"
+    program = f"while sleep 0.1; do echo $ORCH_RANK >> {still}; done"
+    for name in ("a", "b"):
+        drive(prepare.launch(local_task(1, run=program), cluster=name, after=KEEP), Listener(), follow=False)
+    assert fulfil(prepare.cancel("a", None)).status == Exit.OK
+    still.write_text("")
+    time.sleep(1)
+    assert still.read_text() != ""
+    assert fulfil(prepare.cancel("b", None)).status == Exit.OK
+    still.write_text("")
+    time.sleep(0.5)
+    assert still.read_text() == ""
 
 
 def test_stop_and_start_keep_the_homes(home: Path) -> None:

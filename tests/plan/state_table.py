@@ -221,6 +221,12 @@ HOSTS: tuple[Line, ...] = (
         "EndSlice preempted",
     ),
     (
+        "the same on the user's own hosts",
+        RUN,
+        seen(OWNED, state=SS.READY, hosts=(running(0), silent(1)), contact_since=NOW - 31, started=True),
+        "StopJob host 0",
+    ),
+    (
         "the same, no restart is left",
         POOR,
         ready(running(0), silent(1), contact_since=NOW - 31, started=True),

@@ -248,7 +248,7 @@ def test_kill_reaches_who_ignores_term_who_left_the_group_and_who_dropped_the_ma
     script = b"""#!/bin/bash
 trap '' TERM
 setsid sleep 81 &
-env -u ORCH_JOB sleep 82 &
+env -u ORCH_JOB_DIR sleep 82 &
 (trap '' TERM; while :; do sleep 0.1; done) &
 echo ready
 while :; do sleep 0.1; done

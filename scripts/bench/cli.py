@@ -1,0 +1,107 @@
+"""What the command line costs: CPU seconds (user and system) and peak memory of whole processes, as a table.
+
+    python scripts/bench/cli.py [--runs 9]
+
+Medians of whole-process runs; the last column is the ratio to `python -c pass` in the same session, which another
+machine's figures can be compared by. Exit status 1 when a budget is passed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TASK = str(ROOT / "examples" / "train-local.yaml")
+FILL = """
+import sys
+from pathlib import Path
+from orchestrator.plan.observed import IntentState
+from orchestrator.slices import Candidate, OnDemand
+from orchestrator.store.store import Store
+with Store(Path(sys.argv[1])) as store:
+    for number in range(20):
+        cluster = store.open_cluster(f"c{number}", "cpu on local")
+        lease = store.acquire(f"cluster:c{number}", "bench")
+        store.write_intent(lease, cluster, 1, f"c{number}-1", Candidate("local", "cpu", 4, 0, OnDemand()), "t", "{}")
+        store.move_intent(lease, cluster, f"c{number}-1", IntentState.ACCEPTED)
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """words: of orch; None for a bare interpreter. Budgets: CPU seconds and MiB."""
+
+    name: str
+    words: tuple[str, ...] | None
+    seconds: float | None = None
+    mebibytes: float | None = None
+
+
+CASES = (
+    Case("python -c pass", None),
+    Case("orch --version", ("--version",), 0.12, 30),
+    Case("orch --help", ("--help",), 0.12, 30),
+    Case("orch launch --help", ("launch", "--help")),
+    Case("orch completion bash", ("completion", "bash"), 0.12, 30),
+    Case("orch status (20 clusters)", ("status",), 0.15),
+    Case("orch events", ("events",), 0.15),
+    Case("orch config explain", ("config", "explain", "defaults.bucket"), 0.15),
+    Case("orch launch --dry-run, 4 hosts", ("launch", TASK, "--dry-run"), 0.35),
+    Case("orch launch --dry-run, 1,024 hosts", ("launch", TASK, "--infra", "local:1024", "--dry-run"), 1.5),
+    Case("the same, -o json", ("launch", TASK, "--infra", "local:1024", "--dry-run", "-o", "json"), 1.5),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=9)
+    runs: int = parser.parse_args().runs
+    with tempfile.TemporaryDirectory() as home:
+        env = {**os.environ, "ORCH_HOME": home, "HOME": home, "PYTHONPATH": str(ROOT)}
+        database = Path(home) / "state" / "orch.db"
+        subprocess.run([sys.executable, "-c", FILL, str(database)], env=env, check=True)
+        print(f"{'command':<36} {'CPU s':>7} {'budget':>7} {'MiB':>6} {'budget':>7} {'x pass':>7}")
+        bare = 0.0
+        over = False
+        for case in CASES:
+            seconds, peak = measure(case, env, runs)
+            bare = bare or seconds
+            over |= seconds > (case.seconds or seconds) or peak > (case.mebibytes or peak)
+            print(
+                f"{case.name:<36} {seconds:>7.3f} {shown(case.seconds):>7} {peak:>6.1f} {shown(case.mebibytes):>7} "
+                f"{seconds / bare:>7.1f}"
+            )
+    return int(over)
+
+
+def measure(case: Case, env: dict[str, str], runs: int) -> tuple[float, float]:
+    """Median CPU seconds and peak MiB. The kernel counts this small process's own size as the least peak."""
+    words = ["-c", "pass"] if case.words is None else ["-m", "orchestrator", *case.words]
+    seconds: list[float] = []
+    peaks: list[float] = []
+    for _ in range(runs):
+        null = subprocess.DEVNULL
+        process = subprocess.Popen([sys.executable, *words], env=env, stdin=null, stdout=null, stderr=subprocess.PIPE)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            raise SystemExit(f"{case.name} failed:\n{said.decode()}")
+        seconds.append(usage.ru_utime + usage.ru_stime)
+        peaks.append(usage.ru_maxrss / 1024)
+    return sorted(seconds)[runs // 2], sorted(peaks)[runs // 2]
+
+
+def shown(budget: float | None) -> str:
+    return "" if budget is None else f"{budget:g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
