@@ -26,7 +26,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _explained(words: tuple[str, ...], debug: bool) -> int:
     from orchestrator.cli.command import Session
-    from orchestrator.cli.failures import explain
     from orchestrator.cli.terminal import ReaderLeft
 
     session = Session(words, debug)
@@ -37,6 +36,8 @@ def _explained(words: tuple[str, ...], debug: bool) -> int:
         if isinstance(error, ReaderLeft) or (isinstance(error, BrokenPipeError) and _stdout_is_closed()):
             _stop_writing()
             return SIGPIPE_STATUS
+        from orchestrator.cli.failures import explain
+
         return explain(error, debug=session.debug)
     return status
 

@@ -109,8 +109,9 @@ class HostJob:
 
 def ssh_argv(address: HostAddress, *command: str, interactive: bool = False) -> list[str]:
     """The plain OpenSSH command that reaches this host with the same trust as ours; safe to paste after quoting."""
-    argv = ["ssh", "-p", str(address.port), "-i", str(address.identity_file), "-o", "IdentitiesOnly=yes"]
-    argv += ["-o", f"HostKeyAlias={address.alias}", "-o", f"UserKnownHostsFile={address.known_hosts}"]
+    argv = ["ssh", "-p", str(address.port), "-o", "IdentitiesOnly=yes", "-o", f"HostKeyAlias={address.alias}"]
+    argv += ["-o", f'IdentityFile="{_no_tokens(address.identity_file)}"']
+    argv += ["-o", f'UserKnownHostsFile="{_no_tokens(address.known_hosts)}"']
     strict = "yes" if address.host_key else "accept-new"
     argv += [
         "-o",
@@ -125,6 +126,11 @@ def ssh_argv(address: HostAddress, *command: str, interactive: bool = False) -> 
     if interactive:
         argv.append("-t")
     return [*argv, f"{address.user}@{address.host}", *(["--", *command] if command else [])]
+
+
+def _no_tokens(path: Path) -> str:
+    """A path as ssh takes it literally: % begins a token there (ssh_config(5), TOKENS)."""
+    return str(path).replace("%", "%%")
 
 
 def _proxy_command(jump: HostAddress) -> str:

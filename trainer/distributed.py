@@ -11,7 +11,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed
@@ -33,16 +33,13 @@ def join(world: World, backend: Backend, config: DistConfig) -> Team:
     _prefer_loopback(world)
     both = "gloo" if backend == "gloo" else f"cpu:gloo,{'cuda' if backend == 'nccl' else backend}:{backend}"
     try:
-        if world.launcher == "torchrun":
-            dist.init_process_group(both, init_method="env://", timeout=timedelta(seconds=config.join_timeout))
-        else:
-            dist.init_process_group(
-                both,
-                store=_meeting_place(world, config.join_timeout),
-                rank=world.rank,
-                world_size=world.size,
-                timeout=timedelta(seconds=config.timeout),
-            )
+        dist.init_process_group(
+            both,
+            store=_meeting_place(world, config.join_timeout),
+            rank=world.rank,
+            world_size=world.size,
+            timeout=timedelta(seconds=config.timeout),
+        )
         control = dist.new_group(backend="gloo", timeout=timedelta(seconds=config.timeout))
     except (RuntimeError, ValueError) as error:
         raise PeerError(
@@ -114,6 +111,11 @@ def leave(status: int) -> None:
 
 
 def _meeting_place(world: World, timeout: float) -> object:
+    if world.launcher == "torchrun":
+        # Its agent may keep the store already; torch knows from the environment.
+        limit = timedelta(seconds=timeout)
+        store, _, _ = next(dist.rendezvous("env://", world.rank, world.size, timeout=limit))
+        return cast("object", store)
     host, port = split_address("ORCH_COORDINATOR", world.coordinator)
     return dist.TCPStore(
         host,

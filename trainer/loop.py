@@ -62,6 +62,8 @@ def train(config: Config, run: Run, world: World) -> Exit:
         accelerator.set_deterministic()
     team = distributed.join(world, accelerator.backend, config.dist)
     console.every(_start_line(accelerator, world))
+    if accelerator.note():
+        console.every(accelerator.note())
 
     corpus = open_corpus(config.data.source)
     order = RowOrder(corpus.total, config.batch, config.seq_len, config.seed)

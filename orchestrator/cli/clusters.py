@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from orchestrator.errors import NotFoundError, OrchError, UserError
-from orchestrator.hosts import HostAddress
-from orchestrator.store.read import Reader
-from orchestrator.store.records import ClusterRecord
+
+if TYPE_CHECKING:  # the help of a verb needs none of these
+    from orchestrator.hosts import HostAddress
+    from orchestrator.store.read import Reader
+    from orchestrator.store.records import ClusterRecord
 
 
 @contextmanager
 def reader() -> Generator[Reader]:
     from orchestrator.paths import paths
+    from orchestrator.store.read import Reader
 
     with Reader(paths().database) as store:
         yield store
@@ -28,6 +31,8 @@ def find(store: Reader, name: str) -> ClusterRecord:
     record = store.cluster(name)
     if record is not None:
         return record
+    from difflib import get_close_matches
+
     known = [cluster.name for cluster in store.clusters()]
     close = get_close_matches(name, known, n=3, cutoff=0.5)
     why = f"did you mean {' or '.join(close)}?" if close else ""

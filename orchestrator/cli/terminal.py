@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
@@ -46,8 +45,8 @@ def look_at(stream: TextIO) -> Terminal:
         colour = True
     else:
         colour = tty and not dumb
-    width = shutil.get_terminal_size().columns if tty else None
-    return Terminal(live=tty and not dumb and not os.environ.get("CI"), colour=colour, width=width)
+    live = tty and not dumb and not os.environ.get("CI")
+    return Terminal(live=live, colour=colour, width=_width() if tty else None)
 
 
 def say(*lines: str) -> None:
@@ -64,6 +63,12 @@ def put(*lines: str) -> None:
 def can_ask() -> bool:
     """Whether a question would be seen and could be answered."""
     return _is_tty(sys.stdin) and _is_tty(sys.stderr)
+
+
+def _width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def _is_tty(stream: TextIO) -> bool:

@@ -187,7 +187,23 @@ def _notes(task: Task) -> tuple[str, ...]:
     notes = [f"'{first.normalised_from}' means {first.name}"] if first.normalised_from is not None else []
     if (task.run or task.train) and task.recovery.max_preemptions and not task.checkpoint.bucket:
         notes.append("no bucket is given: after a loss of hosts the program starts from its beginning")
+    unserved = _unserved(task)
+    if unserved:
+        notes.append(f"{', '.join(unserved)}: without effect on {task.choices[0].infra}, where nothing is rented")
     return tuple(notes)
+
+
+def _unserved(task: Task) -> list[str]:
+    """What the task asks for that has no meaning on machines that cost nothing."""
+    first, limits = task.choices[0], task.limits
+    asked = {
+        "autostop": task.autostop is not None,
+        "limits": (limits.max_hours, limits.idle_minutes, limits.max_cost) != (None, None, None),
+        "disk_size": first.disk_gib is not None,
+        "network_tier": bool(first.network_tier),
+        "image_id": bool(first.images),
+    }
+    return [name for name, given in asked.items() if given and first.infra.owned]
 
 
 def _same_job(reader: Reader, name: str, verb: str, digest: str) -> tuple[JobRecord | None, int]:

@@ -121,6 +121,8 @@ def program(task: Task, facts: HostFacts, job_id: int) -> JobWanted | None:
 def environment(task: Task, facts: HostFacts) -> tuple[tuple[str, Text], ...]:
     """Later wins: what the provider knows, then the user's envs, then the secrets."""
     pairs = [(name, text(value)) for name, value in facts.env]
+    if task.checkpoint.every is not None:
+        pairs.append(("ORCH_CHECKPOINT_EVERY", text(str(task.checkpoint.every))))
     pairs += [(name, text(value)) for name, value in task.envs]
     pairs += [(secret.name, text(secret)) for secret in task.secrets]
     return tuple(pairs)

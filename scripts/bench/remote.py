@@ -29,7 +29,7 @@ from orchestrator.remote.sync import sync
 from orchestrator.remote.tree import read_tree
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-from support.sshd import Farm, Sshd, sshd_farm  # noqa: E402  # the tests' real sshd hosts; they are no package
+from support.sshd import Farm, Sshd, sshd_farm  # the tests' real sshd hosts; they are no package
 
 LINES = 10_000
 FILES = 2_000

@@ -1,6 +1,6 @@
 """What our training loop costs: against a bare torch loop, and what a checkpoint costs the training.
 
-    python scripts/bench/trainer.py [model=tiny steps=24 threads=1 ...]
+    python scripts/bench/trainer.py [model=tiny steps=22 threads=1 ...]
 
 Both loops run in turn in this process with the same model and rows; ours writes a line for every step. The best
 round of each counts, and only ratios are worth comparing between machines.
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -38,8 +39,8 @@ ROUNDS = 2
 _SETTINGS = ("log_every=1", "device=cpu", "checkpoint.uri=")
 
 
-def bare(config: Config) -> float:
-    """Tokens/s of the plainest loop: rows in memory, no clipping by buffer, no logs, no checkpoints."""
+def bare(config: Config) -> None:
+    """The plainest loop: rows in memory, no clipping by buffer, no lines, no checkpoints."""
     corpus = open_corpus(config.data.source)
     order = RowOrder(corpus.total, config.batch, config.seq_len, config.seed)
     rows = [
@@ -50,24 +51,30 @@ def bare(config: Config) -> float:
     model = Transformer(config.model, config.seq_len)
     model.initialise(config.seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.optim.lr, fused=True)
-    times: list[float] = []
     for step in range(config.steps):
-        start = time.perf_counter()
         optimizer.zero_grad()
         model(rows[step]).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)
         optimizer.step()
-        times.append(time.perf_counter() - start)
-    return _tokens(config) / _quiet(times[2:])
 
 
-def ours(config: Config, file: Path) -> float:
-    """Tokens/s of trainer.loop, from the lines it writes."""
-    file.unlink(missing_ok=True)
+def ours(config: Config) -> None:
+    """trainer.loop with a line for every step."""
     with contextlib.redirect_stdout(io.StringIO()):
         train(config, Run(), World())
-    records = [json.loads(line) for line in file.read_text().splitlines()]
-    return _tokens(config) / _quiet([record["step_s"] for record in records[1:]])
+
+
+def cost(run: Callable[[Config], None], config: Config) -> tuple[float, float]:
+    """Wall and processor seconds of one step, all threads counted, without the start: a long run minus a short."""
+    short = _timed(run, replace(config, steps=2))
+    long = _timed(run, config)
+    return (long[0] - short[0]) / (config.steps - 2), (long[1] - short[1]) / (config.steps - 2)
+
+
+def _timed(run: Callable[[Config], None], config: Config) -> tuple[float, float]:
+    start = time.perf_counter(), time.process_time()
+    run(config)
+    return time.perf_counter() - start[0], time.process_time() - start[1]
 
 
 def stalls(config: Config, place: str) -> tuple[float, float, int]:
@@ -88,19 +95,22 @@ def stalls(config: Config, place: str) -> tuple[float, float, int]:
 
 
 def main() -> None:
-    words = sys.argv[1:] or ["model=tiny", "steps=24", "threads=1"]
+    words = sys.argv[1:] or ["model=tiny", "steps=22", "threads=1"]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "metrics.jsonl")
         config = parse([*words, *_SETTINGS, f"metrics.file={file}"])
-        plain, own = 0.0, 0.0
-        for _ in range(ROUNDS):
-            plain = max(plain, bare(config))
-            own = max(own, ours(config, file))
+        costs = {"bare torch": [cost(bare, config)], "trainer.loop": [cost(ours, config)]}
+        for _ in range(ROUNDS - 1):
+            costs["bare torch"].append(cost(bare, config))
+            costs["trainer.loop"].append(cost(ours, config))
         count = parameter_count(Transformer(config.model, config.seq_len))
-        print(f"{count:,} parameters, {torch.get_num_threads()} threads")
-        print(f"{'loop':<28}{'tokens/s':>12}{'ratio':>8}")
-        print(f"{'bare torch':<28}{plain:>12,.0f}{1:>8.2f}")
-        print(f"{'trainer.loop':<28}{own:>12,.0f}{own / plain:>8.2f}")
+        print(f"{count:,} parameters, {torch.get_num_threads()} threads, best of {ROUNDS} rounds")
+        print(f"{'loop':<28}{'tokens/s':>12}{'ratio':>8}{'cpu ms/step':>14}{'ratio':>8}")
+        plain = [min(values) for values in zip(*costs["bare torch"], strict=True)]
+        for name, found in costs.items():
+            wall, cpu = (min(values) for values in zip(*found, strict=True))
+            speed = config.batch * config.seq_len / wall
+            print(f"{name:<28}{speed:>12,.0f}{plain[0] / wall:>8.2f}{cpu * 1e3:>14.1f}{cpu / plain[1]:>8.2f}")
         print()
         print(f"{'checkpoint':<28}{'stall, s':>12}{'ratio':>8}")
         for name, model in (("tiny", "tiny"), ("10m", "10m")):
@@ -108,15 +118,6 @@ def main() -> None:
             label = f"{name}, {size / 2**20:,.0f} MiB"
             print(f"{label + ', waited for':<28}{waited:>12.4f}{1:>8.2f}")
             print(f"{label + ', beside':<28}{beside:>12.4f}{beside / waited:>8.2f}")
-
-
-def _tokens(config: Config) -> int:
-    return config.batch * config.seq_len
-
-
-def _quiet(times: list[float]) -> float:
-    """The lower quartile: what a step takes when the machine does nothing else."""
-    return sorted(times)[len(times) // 4]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import pytest
 
@@ -214,19 +214,28 @@ def test_a_living_line_is_never_wider_than_the_terminal(monkeypatch: pytest.Monk
     assert max(len(part) for part in drawn.replace("\n", "\r").split("\r")) - len("\x1b[K") <= 29
 
 
-def test_setup_output_and_the_engine_do_not_block_each_other(err: Pipe) -> None:
-    """Writers hold the printer's lock and want ours; `finished` holds ours and wants the printer's."""
-    with drawing(Pipe().stream, err.stream) as narrator:
+class SlowBytes(io.BytesIO):
+    """A terminal that takes its time, so that threads meet at every lock."""
+
+    def write(self, data: Any, /) -> int:
+        time.sleep(0.0005)
+        return super().write(data)
+
+
+def test_setup_output_and_the_engine_do_not_block_each_other() -> None:
+    """Writers hold the printer's lock and want ours; `finished` must not hold ours and want the printer's."""
+    slow = io.TextIOWrapper(SlowBytes(), "utf-8", write_through=True)
+    with drawing(Pipe().stream, slow) as narrator:
         narrator.starting(SETUP)
 
         def talk(rank: int) -> None:
-            for number in range(300):
+            for number in range(200):
                 narrator.output(host(rank), b"%d\npart" % number)
 
         talkers = [threading.Thread(target=talk, args=(rank,), daemon=True) for rank in RANKS]
         for talker in talkers:
             talker.start()
-        for _ in range(300):
+        for _ in range(200):
             narrator.finished(SETUP, 1.0)
             narrator.starting(SETUP)
         for talker in talkers:

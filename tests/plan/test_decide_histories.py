@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from hypothesis import HealthCheck, event, given, settings
@@ -71,13 +71,7 @@ def script_of(events: list[tuple[int, Mishap]]) -> list[Mishap]:
 # The first of BAD is what a failing history shrinks to: nothing. Few events, drawn with their turn, are cheap to draw.
 mishaps = st.sampled_from([Mishap(), *BAD])
 scripts = st.lists(st.tuples(st.integers(0, 60), mishaps), min_size=8, max_size=16).map(script_of)
-SHORT = {
-    "boot_deadline": 60.0,
-    "contact_deadline": 40.0,
-    "end_deadline": 60.0,
-    "lost_deadline": 30.0,
-    "unclear_deadline": 50.0,
-}
+SHORT = Budgets(boot_deadline=60.0, contact_deadline=40.0, end_deadline=60.0, lost_deadline=30.0, unclear_deadline=50.0)
 PLACES = tuple(candidate(2, zone=f"zone-{index}") for index in range(3))
 wishes = st.integers(0, 2**32).map(lambda seed: random_wish(Random(seed)))
 
@@ -170,11 +164,16 @@ def keep_promises(desired: Run, script: list[Mishap], *, existing: bool) -> str:
     if desired.after is After.DOWN and one.outcome is not None and not _unfinished(one):
         assert not one.slices, "the result is said and machines are left"
     assert sum(ended.generation is not None for ended in one.ended) <= one.losses + one.slow, "a loss was made up"
-    after = next((done for _ in range(4) if isinstance(done := take_down(one), Done)), None)
-    assert after is not None, f"typed four times, down is still not done: {one.ending}"
-    assert not one.slices
-    assert all(intent.state in FINAL for intent in one.intents.values())
+    check_down(one)
     return ending.code if isinstance(ending, GiveUp) else "ok"
+
+
+def check_down(one: World) -> None:
+    """`orch down`, typed again when a slow provider made it give up, ends well and leaves no machine and no open record."""
+    done = next((ending for _ in range(4) if isinstance(ending := take_down(one), Done)), None)
+    assert done is not None, f"typed four times, down is still not done: {one.ending}"
+    assert not one.slices, "down says done, and a machine is left"
+    assert all(intent.state in FINAL for intent in one.intents.values())
 
 
 @HISTORIES
@@ -211,7 +210,12 @@ def random_wish(dice: Random) -> Run:
         env=(),
         mounts=(),
         after=dice.choice(list(After)),
-        budgets=Budgets(dice.randint(0, 3), dice.randint(0, 2), dice.choice([(), (3,)]), **SHORT),
+        budgets=replace(
+            SHORT,
+            preemptions=dice.randint(0, 3),
+            failures=dice.randint(0, 2),
+            restart_on=dice.choice([(), (3,)]),
+        ),
         ranks=dice.choice([None, None, (0,)]),
         create=dice.random() < 0.8,
     )
@@ -265,14 +269,34 @@ def test_a_crash_at_any_point_changes_nothing_about_the_result(
 
 
 @HISTORIES
-@given(scripts, st.booleans())
-def test_down_in_the_middle_of_anything_leaves_nothing(script: list[Mishap], existing: bool) -> None:
+@given(st.lists(mishaps, max_size=25), st.integers(0, 25), st.booleans())
+def test_down_in_the_middle_of_anything_leaves_nothing(script: list[Mishap], turns: int, existing: bool) -> None:
     one = world(wish(2, uid=Text.of("uid"), run_id=Text.of("run"), env=(), mounts=()), script, existing=existing)
-    for _ in range(len(script) // 2):
+    for _ in range(turns):
         if not one.turn():
             break
-    assert isinstance(take_down(one), Done)
-    assert not one.slices
+    check_down(one)
+
+
+def test_down_right_after_a_crash_or_a_lost_call_at_any_turn_leaves_nothing() -> None:
+    """Every single fault at every single turn, with `down` as the very next thing that is typed."""
+    desired = wish(
+        2,
+        uid=Text.of("uid"),
+        run_id=Text.of("run"),
+        env=(),
+        after=After.DOWN,
+        budgets=replace(SHORT, preemptions=2, failures=2),
+    )
+    calm = world(desired, [])
+    run_to_the_end(calm, MOST_TURNS)
+    for fault in Fault:
+        for turn in range(len(calm.steps)):
+            one = world(desired, [*[Mishap()] * turn, Mishap(fault, 1)])
+            for _ in range(turn + 1):
+                if not one.turn():
+                    break
+            check_down(one)
 
 
 @HISTORIES

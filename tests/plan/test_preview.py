@@ -190,7 +190,9 @@ def test_json_tells_unknown_secret_and_plain_apart() -> None:
 def test_json_lists_each_host_of_a_small_slice_and_the_ends_of_a_large_one() -> None:
     def environment(hosts: int) -> dict[str, dict[str, dict[str, str]]]:
         document = json.loads(preview_json.render(plan(hosts)))
-        return next(step for step in document["steps"] if step["do"] == "start_job")["environment"]
+        shown: dict[str, dict[str, dict[str, str]]]
+        shown = next(step for step in document["steps"] if step["do"] == "start_job")["environment"]
+        return shown
 
     small, large = environment(64), environment(65)
     assert [small["per_host"][str(rank)]["ORCH_RANK"] for rank in range(64)] == [str(rank) for rank in range(64)]

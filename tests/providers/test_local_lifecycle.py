@@ -16,6 +16,7 @@ from provider_support import (
     eventually,
     is_alive,
     leave_on_host,
+    living,
     make_keys,
     make_spec,
     on_host,
@@ -52,6 +53,12 @@ def _tree(world: LocalWorld, rank: int) -> dict[str, int]:
     return {"guard": guard.pid, "keeper": keeper.pid, "sshd": sshd.pid}
 
 
+def _without_sessions(world: LocalWorld, rank: int) -> list[int]:
+    """What is below a host's guard, once the SSH sessions that started it have gone."""
+    assert eventually(lambda: not set(_below(world, rank)) & set(living("sshd: ")) - set(living("[listener]")))
+    return _below(world, rank)
+
+
 def _below(world: LocalWorld, rank: int) -> list[int]:
     return [process.pid for process in processes.descendants(processes.snapshot(), [_guard(world, rank).pid])]
 
@@ -79,7 +86,7 @@ def test_preempting_one_host_ends_all_it_ran_and_nothing_of_the_others(world: Lo
     for host in hosts:
         leave_on_host(host, escape)
     assert eventually(lambda: len(_below(world, 1)) > 2)
-    gone, stays = _below(world, 1), _below(world, 0)
+    gone, stays = _without_sessions(world, 1), _without_sessions(world, 0)
     world.provider.preempt(world.spec.name, 1)
     assert [pid for pid in gone if is_alive(pid)] == []
     assert all(map(is_alive, stays))
@@ -119,7 +126,7 @@ def test_orphans_without_a_mark_die_with_the_guard_or_the_keeper(world: LocalWor
 
 def test_frozen_host_can_be_ended(world: LocalWorld) -> None:
     leave_on_host(world.up()[0], "sleep 1000")
-    frozen = [_guard(world, 0).pid, *_below(world, 0)]
+    frozen = [_guard(world, 0).pid, *_without_sessions(world, 0)]
     for pid in frozen:
         os.kill(pid, signal.SIGSTOP)
     assert world.seen is SliceState.READY  # a provider does not see that a machine hangs

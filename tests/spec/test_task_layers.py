@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from orchestrator.spec.config import Source, parse_config
 from orchestrator.spec.errors import TaskError
-from orchestrator.spec.layers import Overrides
+from orchestrator.spec.layers import Overrides, lay_over
 from orchestrator.spec.parse import TaskFile, parse_task
+from orchestrator.spec.yaml_reader import read_documents
 
 
 def read(text: str, flags: Overrides | None = None, config: str = "", env: dict[str, str] | None = None) -> TaskFile:
@@ -118,12 +119,12 @@ def test_a_wrong_value_of_the_configuration_is_blamed_on_its_line() -> None:
     assert caught.value.what == "c.toml:3: `nope` is not a bucket address"
 
 
-def test_flags_do_not_change_what_the_file_said() -> None:
+def test_flags_do_not_change_the_document_they_are_laid_over() -> None:
     text = "envs: {A: 1}\nresources: {any_of: [{infra: local}]}\n"
-    first = read(text, Overrides(infra="local:2", env=(("A", "2"),)))
-    second = read(text)
-    assert (first.only.envs, second.only.envs) == ((("A", "2"),), (("A", "1"),))
-    assert str(second.only.choices[0].infra) == "local"
+    (document,) = read_documents(text, "t.yaml")
+    layered = lay_over(document, "t.yaml", Overrides(infra="local:2", env=(("A", "2"),)), None)
+    assert layered.data == {"envs": {"A": "2"}, "resources": {"any_of": [{}], "infra": "local:2"}}
+    assert document.data == {"envs": {"A": 1}, "resources": {"any_of": [{"infra": "local"}]}}
 
 
 fields = st.sampled_from(

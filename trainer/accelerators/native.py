@@ -61,6 +61,7 @@ class NativeAccelerator:
         """Raises DeviceError when torch has no such device, or fewer than there are ranks here."""
         self._row = row
         self._module = _open(row, world)
+        self._local_size = world.local_size
         self.name = row.name
         self.backend: Backend = row.backend
         self.device = torch.device("cpu" if row is CPU else f"{row.name}:{world.local_rank}")
@@ -74,6 +75,15 @@ class NativeAccelerator:
             if device.index == index:
                 return device
         return Device(self._row.name, str(self.device), "unknown", index, None, None, None)
+
+    def note(self) -> str:
+        idle = 0 if self._module is None else int(self._module.device_count()) - self._local_size
+        if not idle:
+            return ""
+        return (
+            f"note: {idle} {self.name} devices of this host are not used; start one rank for each with "
+            "`torchrun --nproc-per-node N -m trainer ...`"
+        )
 
     def set_deterministic(self) -> None:
         # cuBLAS reads this once, when its first handle is made (cuBLAS documentation, "Results reproducibility").

@@ -47,7 +47,6 @@ class XlaAccelerator:
             self._count: int = runtime.global_runtime_device_count()
         except RuntimeError as error:
             raise DeviceError(f"device=xla: torch_xla finds no device: {error}") from error
-        self._runtime = runtime
         self._mesh = self._spmd.Mesh(np.arange(self._count), (self._count,), ("data",))
 
     def describe(self) -> Device:
@@ -55,6 +54,9 @@ class XlaAccelerator:
             if device.kind in ("tpu", "neuron"):
                 return device
         return discovery.processor()
+
+    def note(self) -> str:
+        return ""
 
     def set_deterministic(self) -> None:
         pass  # XLA compiles one program for a step and runs it in one order
@@ -76,7 +78,6 @@ class XlaAccelerator:
         return PlainGradients(model.parameters())
 
     def optimizer(self, groups: list[dict[str, object]], config: OptimConfig) -> Optimizer:
-        # A tensor as the rate keeps the traced step the same when the rate changes.
         return AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), foreach=False)
 
     def boundary(self) -> None:
@@ -86,14 +87,11 @@ class XlaAccelerator:
         self._xla.sync(wait=True)
 
     def random_states(self) -> dict[str, Tensor]:
-        # The device's state is one integer; as bytes, like every other state.
-        seed = np.array([self._xla.runtime.get_rng_state()], dtype=np.int64)
-        return {"cpu": torch.get_rng_state(), "device": torch.as_tensor(seed.view(np.uint8))}
+        # The model draws nothing on the device.
+        return {"cpu": torch.get_rng_state()}
 
     def set_random_states(self, states: dict[str, Tensor]) -> None:
         torch.set_rng_state(states["cpu"])
-        if "device" in states:
-            self._xla.set_rng_state(int(states["device"].numpy().view(np.int64)[0]))
 
     def peak_flops(self, dtype: DTypeName) -> float | None:
         peak = peak_flops(self.describe().name, dtype)
