@@ -67,7 +67,7 @@ def _open_job(session: Session, ready: Ready) -> None:
     new, desired = ready.job, ready.desired
     if new is None or not isinstance(desired, Run):
         return
-    settle(session)
+    settle(session, but=new.digest)
     record = refuse_if_busy(session, new)
     bucket = open_bucket(new.bucket) if new.bucket else None
     if record is None:

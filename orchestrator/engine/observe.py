@@ -34,6 +34,7 @@ def observe(session: Session) -> Observed:
         slice_state=view.state,
         slice_reason=view.reason,
         hosts=hosts,
+        well_at=memory.well_at,
         unclear_since=memory.unclear_since,
         contact_since=memory.contact_since,
         failed_since=memory.failed_since,
@@ -63,6 +64,8 @@ def _look_at_slice(session: Session, intent: Intent | None) -> SliceView:
         memory.unclear_since = None
     if view.state is not SliceState.READY:
         session.drop_fleet()
+    elif intent.state is IntentState.ACCEPTED:
+        memory.well_at = time.time()
     session.store.note_state(session.cluster, view.state.value)
     return view
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Memory:
-    """Evidence that only this process has seen. Losing it costs time, never correctness."""
+    """Evidence that only this process has seen. Losing it costs time, never correctness.
+
+    well_at: when the slice was last seen READY, or when this command began: deadlines do not run from before that.
+    """
 
     trouble: Trouble | None = None
+    well_at: float = field(default_factory=time.time)
     unclear_since: float | None = None
     contact_since: float | None = None
     failed_since: float | None = None

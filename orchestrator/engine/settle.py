@@ -11,11 +11,15 @@ from orchestrator.slices import SliceState
 from orchestrator.store.records import JobRecord, NewJob
 
 
-def settle(session: Session) -> None:
-    """Record the end of every started job that has ended on all its hosts meanwhile."""
+def settle(session: Session, *, but: str = "") -> None:
+    """Record the end of every started job that has ended on all its hosts meanwhile.
+
+    but: digest of a job that is gone on with: its end is judged by decide(), with its budgets.
+    """
     from orchestrator.remote.jobs import status
 
     open_jobs = [job for job in session.store.jobs(session.cluster) if job.state != "ended" and job.started]
+    open_jobs = [job for job in open_jobs if job.digest != but]
     live = [i for i in session.store.intents(session.cluster) if i.state is IntentState.ACCEPTED]
     if not open_jobs or not live:
         return

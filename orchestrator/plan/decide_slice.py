@@ -23,6 +23,7 @@ from orchestrator.slices import Candidate, Owned, SliceSpec, SliceState
 from orchestrator.values import Text
 
 CREATE_TRIES = 3
+_OF_NO_USE = frozenset({SliceState.PREEMPTED, SliceState.FAILED, SliceState.ABSENT})
 
 
 def have_slice(desired: Run, observed: Observed, facts: Facts) -> Step | None:
@@ -30,6 +31,8 @@ def have_slice(desired: Run, observed: Observed, facts: Facts) -> Step | None:
     intent = observed.current
     if intent is None:
         return _charge_loss(desired, observed) or _create_next(desired, observed, facts)
+    if not desired.create and (intent.state is not IntentState.ACCEPTED or observed.slice_state in _OF_NO_USE):
+        return _not_for_a_guest(desired, observed, intent)
     if intent.state is IntentState.PLANNED:
         return _create_again(desired, observed, facts, intent)
     if intent.state is IntentState.ENDING:
@@ -115,6 +118,18 @@ def _accepted(desired: Run, observed: Observed, facts: Facts, intent: Intent) ->
         case SliceState.UNCLEAR:
             since = observed.unclear_since if observed.unclear_since is not None else observed.now
             return wait_slice(cluster, observed, since + budgets.unclear_deadline)
+
+
+def _not_for_a_guest(desired: Run, observed: Observed, intent: Intent) -> Action:
+    """A command that only uses the cluster neither finishes a create nor ends a slice: that is its owner's business."""
+    state = observed.slice_state if intent.state is IntentState.ACCEPTED else intent.state
+    return Conclude(
+        Exit.HOST_LOST,
+        "host-lost",
+        f"cluster '{desired.cluster}' has no hosts to use: it is {state}",
+        observed.slice_reason,
+        f"orch resume {desired.cluster}   or: orch down {desired.cluster}",
+    )
 
 
 def _until_gone(observed: Observed, facts: Facts, budgets: Budgets, intent: Intent) -> Step:

@@ -7,6 +7,7 @@ import errno
 import functools
 import socket
 import struct
+import sys
 import threading
 import time
 from pathlib import Path
@@ -26,6 +27,7 @@ from orchestrator.remote.transport import TunedTransport
 from orchestrator.remote.trust import Trust
 
 _JUMPS_AT_ONCE = 8  # handshakes through one jump host at a time; sshd's MaxStartups is 10:30:100
+_FAR = 0.004  # seconds of one round trip
 _ASK_AFTER_IDLE = 15.0  # seconds without a byte after which an open connection is asked before it is used
 
 
@@ -43,6 +45,12 @@ class Link:
         self._connection: Any = None
         self._transport: TunedTransport | None = None
         self._wide = False
+        self._round_trip = 0.0
+
+    @property
+    def is_far(self) -> bool:
+        """The way to the host is long (a wide area, not its own network or region): bytes are dear there."""
+        return self._round_trip > _FAR or (self._jump is not None and self._jump.is_far)
 
     def transport(self, deadline: float) -> TunedTransport:
         """An open, authenticated connection, within `deadline` seconds. Raises HostFailure."""
@@ -62,7 +70,10 @@ class Link:
 
     def _open(self, limit: float) -> TunedTransport:
         if self._jump is None:
-            return self._handshake(_dial(self.address, limit), limit)
+            began = time.monotonic()
+            sock = _dial(self.address, limit)
+            self._round_trip = _round_trip(sock, time.monotonic() - began)
+            return self._handshake(sock, limit)
         if not self._jump.gate.acquire(timeout=max(0.0, limit - time.monotonic())):
             raise HostFailure(Failure.UNREACHABLE, f"jump host {self._jump.address.alias} is busy", retry=True)
         try:
@@ -162,6 +173,18 @@ def _dial(address: HostAddress, limit: float) -> socket.socket:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     _bound_writes(sock, timeout)
     return sock
+
+
+def _round_trip(sock: socket.socket, measured: float) -> float:
+    """Seconds to the host and back as the kernel saw them, for our own clock also waits for other threads.
+
+    Linux (tcpi_rtt of struct tcp_info, linux/tcp.h); elsewhere what we measured ourselves.
+    """
+    option = getattr(socket, "TCP_INFO", None)
+    if option is None or not sys.platform.startswith("linux"):
+        return measured
+    info = sock.getsockopt(socket.IPPROTO_TCP, option, 72)
+    return float(struct.unpack_from("=I", info, 68)[0]) / 1e6 if len(info) == 72 else measured
 
 
 def _bound_writes(sock: socket.socket, seconds: float) -> None:

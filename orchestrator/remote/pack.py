@@ -52,9 +52,12 @@ def manifest_line(file: TreeFile) -> bytes:
     return f"{kind}{file.mode:o} {file.sha256} ".encode() + os.fsencode(file.path) + b"\0"
 
 
-def pack(tree: Tree, change: Change) -> Pack:
-    """Raises UserError when a file that was there a moment ago cannot be read."""
-    compress = _worth_compressing(tree, change)
+def pack(tree: Tree, change: Change, *, compress: bool) -> Pack:
+    """Raises UserError when a file that was there a moment ago cannot be read.
+
+    compress: the way is long, so spend a little time to send less, if the content shrinks at all.
+    """
+    compress = compress and _worth_compressing(tree, change)
     spool = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  # lives as long as the Pack
     gzipped = gzip.GzipFile(fileobj=spool, mode="wb", compresslevel=1, mtime=0) if compress else None
     out: _Sink = spool if gzipped is None else gzipped

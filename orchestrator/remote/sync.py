@@ -6,6 +6,7 @@ Files that an earlier sync sent and that are gone from the tree are deleted; oth
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -74,9 +75,9 @@ def sync(
     """
     place = _Place(fleet, destination)
     results, holdings = _ask(place, tree, ranks)
-    packs = _packs(tree, holdings)
+    packs = _packs(fleet, tree, holdings)
     if packs:
-        results |= {host.outcome.rank: host for host in place.send(packs, on_progress).hosts}
+        results |= {host.outcome.rank: host for host in place.send(tree, packs, on_progress).hosts}
     merged = tuple(results[rank] for rank in sorted(results))
     failed = sorted((host.outcome for host in merged if not host.outcome.ok), key=lambda outcome: outcome.seconds)
     return SyncResult(
@@ -103,10 +104,12 @@ class _Place:
     def inventory(self, ranks: Sequence[int]) -> FleetResult:
         return self.fleet.run(self._command("sync-inventory.sh"), ranks=ranks, keep=_WHOLE)
 
-    def send(self, packs: Mapping[int, Pack], on_progress: Callable[[int, int], None] | None) -> FleetResult:
+    def send(
+        self, tree: Tree, packs: Mapping[int, Pack], on_progress: Callable[[int, int], None] | None
+    ) -> FleetResult:
         progress = _Progress(sum(len(pack.stream) for pack in packs.values()), on_progress)
         return self.fleet.run(
-            lambda host: self._command("sync-apply.sh", packs[host.rank].option),
+            lambda host: self._command("sync-apply.sh", tree.digest, packs[host.rank].option),
             ranks=sorted(packs),
             stdin=lambda host: packs[host.rank].stream,
             on_sent=None if on_progress is None else progress.add,
@@ -142,13 +145,17 @@ def _ask(place: _Place, tree: Tree, ranks: Sequence[int] | None) -> tuple[dict[i
             speakers.setdefault(digest, rank)
     if speakers:
         manifests |= _manifests(place.probe(tree.digest, None, list(speakers.values())))
+    known = {
+        digest: _from_manifest(manifests[digest])
+        for digest in {digest for _, digest in states.values()} & manifests.keys()
+    }
     holdings: dict[int, _Holding] = {}
     unknown: list[int] = []
     for rank, (state, digest) in states.items():
         if state == "none":
             holdings[rank] = _NOTHING
-        elif state == "clean" and digest in manifests:
-            holdings[rank] = _from_manifest(manifests[digest])
+        elif state == "clean" and digest in known:
+            holdings[rank] = known[digest]
         else:
             unknown.append(rank)
     if unknown:
@@ -203,23 +210,30 @@ def _from_inventory(output: bytes) -> _Holding:
     return _Holding(files, frozenset(owned))
 
 
-def _packs(tree: Tree, holdings: Mapping[int, _Holding]) -> dict[int, Pack]:
-    """What each host needs; hosts that need the same share one Pack. A host that has all is absent."""
-    wanted = _from_manifest(manifest_of(tree))
-    by_path = {file.path.encode("utf-8", "surrogateescape"): file for file in tree.files}
-    made: dict[tuple[frozenset[bytes], frozenset[bytes]], Pack] = {}
-    packs: dict[int, Pack] = {}
+def _packs(fleet: Fleet, tree: Tree, holdings: Mapping[int, _Holding]) -> dict[int, Pack]:
+    """What each host needs; hosts that have the same share one Pack. A host that lacks nothing is absent."""
+    hosts = {host.rank: host for host in fleet.hosts}
+    groups: dict[int, list[int]] = {}  # hosts by the identity of what they hold
     for rank, holding in holdings.items():
-        missing = frozenset(path for path, record in wanted.files.items() if holding.files.get(path) != record)
-        gone = holding.owned - wanted.owned
-        if not missing and not gone and holding is not _NOTHING:
-            continue
-        if (missing, gone) not in made:
-            deleted = tuple(sorted(path.decode("utf-8", "surrogateescape") for path in gone))
-            change = Change(tuple(file for path, file in by_path.items() if path in missing), deleted)
-            made[missing, gone] = pack(tree, change)
-        packs[rank] = made[missing, gone]
+        groups.setdefault(id(holding), []).append(rank)
+    wanted = _from_manifest(manifest_of(tree))
+    packs: dict[int, Pack] = {}
+    for ranks in groups.values():
+        holding = holdings[ranks[0]]
+        change = _change(tree, wanted, holding)
+        if change.files or change.deleted or holding is _NOTHING:
+            far = any(fleet.link(hosts[rank]).is_far for rank in ranks)
+            packs |= dict.fromkeys(ranks, pack(tree, change, compress=far))
     return packs
+
+
+def _change(tree: Tree, wanted: _Holding, holding: _Holding) -> Change:
+    missing = {path for path, record in wanted.files.items() if holding.files.get(path) != record}
+    deleted = sorted(holding.owned - wanted.owned)
+    return Change(
+        tuple(file for file in tree.files if os.fsencode(file.path) in missing),
+        tuple(os.fsdecode(path) for path in deleted),
+    )
 
 
 def _summary(host: HostResult, packs: Mapping[int, Pack]) -> HostSync:

@@ -13,6 +13,7 @@ import functools
 import select
 import socket
 import struct
+import sys
 import threading
 import time
 from collections import deque
@@ -310,7 +311,7 @@ class TunedTransport(_Transport):
         Linux only (tcpi_unacked of struct tcp_info, linux/tcp.h); False where that cannot be known.
         """
         option = getattr(socket, "TCP_INFO", None)
-        if option is None or not isinstance(self.sock, socket.socket):
+        if option is None or not sys.platform.startswith("linux") or not isinstance(self.sock, socket.socket):
             return False
         try:
             info = self.sock.getsockopt(socket.IPPROTO_TCP, option, 28)

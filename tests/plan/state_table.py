@@ -154,6 +154,8 @@ SLICE: tuple[Line, ...] = (
     ("stopped", RUN, seen(intent(), state=SS.STOPPED), "StartSlice"),
     ("stopped, and the wish may not create", EXEC, seen(intent(), state=SS.STOPPED), "Conclude not-found"),
     ("preempted", RUN, seen(intent(), state=SS.PREEMPTED), "EndSlice preempted"),
+    ("preempted, and the wish may not create", EXEC, seen(intent(), state=SS.PREEMPTED), "Conclude host-lost"),
+    ("planned or ending, and the wish may not create", EXEC, seen(intent(IntentState.ENDING)), "Conclude host-lost"),
     ("failed", RUN, seen(intent(), state=SS.FAILED), "EndSlice broken"),
     ("gone, not by us", RUN, seen(intent(), state=SS.ABSENT), "ForgetSlice preempted"),
     ("the provider cannot be asked", RUN, seen(intent(), unclear_since=NOW - 10), "Wait slice"),

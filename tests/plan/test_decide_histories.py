@@ -169,7 +169,7 @@ def keep_promises(desired: Run, script: list[Mishap], *, existing: bool) -> str:
 
 
 def check_down(one: World) -> None:
-    """`orch down`, typed again when a slow provider made it give up, ends well and leaves no machine and no open record."""
+    """`orch down`, typed again when a slow provider made it give up, ends well and leaves nothing."""
     done = next((ending for _ in range(4) if isinstance(ending := take_down(one), Done)), None)
     assert done is not None, f"typed four times, down is still not done: {one.ending}"
     assert not one.slices, "down says done, and a machine is left"

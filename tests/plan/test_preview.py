@@ -264,7 +264,7 @@ def test_script_uses_the_pinned_ssh_words_of_hosts_that_are_known() -> None:
         0, "demo-1-0", "127.0.0.1", 2222, "me", Path("/keys/id"), Path("/keys/known"), "10.0.0.0", "ssh-ed25519 A"
     )
     shown = preview_sh.render(plans()["resume"], hosts=(address,))
-    assert "0) ssh -p 2222 -i /keys/id" in shown
+    assert "0) ssh -p 2222 -o IdentitiesOnly=yes -o HostKeyAlias=demo-1-0" in shown
     assert "HostKeyAlias=demo-1-0" in shown
     assert "HOST_0_SSH" not in shown
     assert ': "${HOST_1_SSH:?' not in shown  # its steps need no wait; on_host asks for it by name

@@ -202,6 +202,18 @@ def test_large_content_that_does_not_shrink_arrives_whole(
         assert content(at(host, place)) == content(source)
 
 
+def test_over_a_long_way_text_is_compressed(
+    fleet: Fleet, shared_farm: Farm, source: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source / "words").write_text("the same words again\n" * 20_000)
+    near = send(fleet, source, f"{place}-near")
+    monkeypatch.setattr("orchestrator.remote.connect._FAR", -1.0)
+    far = send(fleet, source, place)
+    assert far.hosts[0].sent_bytes < near.hosts[0].sent_bytes / 4
+    for host in shared_farm.hosts:
+        assert content(at(host, place)) == content(source)
+
+
 def test_a_full_disk_on_one_host_is_its_failure_in_its_words_and_changes_nothing_there(
     fleet: Fleet, shared_farm: Farm, source: Path, place: str
 ) -> None:

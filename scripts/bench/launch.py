@@ -1,0 +1,89 @@
+"""How long a launch on hosts that are up takes until the program speaks on all of them, setup being unchanged.
+
+Usage: scripts/bench/launch.py [--hosts 4] [--rounds 5]. Prints a table; the last column compares with a bare `ssh`
+to each host in parallel, which is the least that any launcher could need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from support.driving import Listener, local_task  # noqa: E402  # the path above comes first
+
+from orchestrator.engine import prepare  # noqa: E402
+from orchestrator.engine.drive import drive  # noqa: E402
+from orchestrator.engine.known import open_reader  # noqa: E402
+from orchestrator.hosts import ssh_argv  # noqa: E402
+from orchestrator.plan.desired import After  # noqa: E402
+
+
+class Clock(Listener):
+    """Notes when each host spoke first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: dict[int, float] = {}
+
+    def output(self, host: object, block: bytes) -> None:
+        self.first.setdefault(host.rank, time.perf_counter())  # type: ignore[attr-defined]  # a HostAddress
+
+
+def first_lines(hosts: int, folder: Path) -> float:
+    """Seconds from the wish until every host has said something."""
+    task = local_task(hosts, run="echo ready; sleep 0.2", setup="true", workdir=str(folder))
+    clock = Clock()
+    began = time.perf_counter()
+    drive(prepare.launch(task, cluster="bench", after=After.KEEP), clock)
+    return max(clock.first.values()) - began
+
+
+def bare_ssh() -> float:
+    with open_reader() as reader:
+        (cluster,) = reader.clusters()
+    began = time.perf_counter()
+    threads = [
+        threading.Thread(target=subprocess.run, args=(ssh_argv(host, "echo ready"),), kwargs={"capture_output": True})
+        for host in cluster.hosts
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["ORCH_HOME"] = str(Path(home) / "orch")
+        folder = Path(home) / "work"
+        folder.mkdir()
+        (folder / "program.py").write_text("print('x')")
+        first = first_lines(options.hosts, folder)
+        rounds = [(first_lines(options.hosts, folder), bare_ssh()) for _ in range(options.rounds)]
+        drive(prepare.down("bench"), Listener())
+    ours, ssh = statistics.median(a for a, _ in rounds), statistics.median(b for _, b in rounds)
+    print(f"{options.hosts} hosts, median of {options.rounds}")
+    print("| what | seconds | x bare ssh |")
+    print("| --- | --- | --- |")
+    print(f"| from nothing: hosts made, code sent, set up, first line on all | {first:.2f} | {first / ssh:.1f} |")
+    print(f"| hosts up, nothing changed: first line on all | {ours:.2f} | {ours / ssh:.1f} |")
+    print(f"| `ssh HOST echo`, all at once | {ssh:.2f} | 1.0 |")
+
+
+if __name__ == "__main__":
+    main()
