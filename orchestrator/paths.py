@@ -9,26 +9,21 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """state: store, keys, logs, local hosts. config: config.toml."""
+    """state: store, keys, logs, local hosts."""
 
     state: Path
-    config: Path
 
     @property
     def database(self) -> Path:
         return self.state / "orch.db"
 
-    @property
-    def config_file(self) -> Path:
-        override = os.environ.get("ORCH_CONFIG")
-        return Path(override) if override else self.config / "config.toml"
-
     def keys(self, slice_name: str) -> Path:
         """Folder with the SSH material of one slice."""
         return self.state / "keys" / slice_name
 
-    def logs(self, cluster: str, job: int) -> Path:
-        return self.state / "logs" / cluster / str(job)
+    def logs(self, cluster_uid: str, job: int) -> Path:
+        """Copies of a job's logs. By uid: a later cluster of the same name has jobs of the same numbers."""
+        return self.state / "logs" / cluster_uid / str(job)
 
 
 def paths() -> Paths:
@@ -36,7 +31,7 @@ def paths() -> Paths:
     home = os.environ.get("ORCH_HOME")
     if home:
         root = Path(home).expanduser().absolute()
-        return Paths(root / "state", root / "config")
-    from platformdirs import user_config_path, user_state_path
+        return Paths(root / "state")
+    from platformdirs import user_state_path
 
-    return Paths(user_state_path("orch"), user_config_path("orch"))
+    return Paths(user_state_path("orch"))

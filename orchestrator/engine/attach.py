@@ -47,7 +47,7 @@ def follow_logs(
 
 def _find(cluster: str, job: int | None) -> tuple[ClusterRecord, JobRecord]:
     with open_reader() as reader:
-        record = reader.cluster(cluster)
+        record = reader.cluster(cluster) or reader.gone_cluster(cluster)
         if record is None:
             raise NotFoundError(f"there is no cluster '{cluster}'", next_step="orch status")
         jobs = [one for one in reader.jobs(record) if (one.id == job if job is not None else True)]
@@ -108,7 +108,7 @@ def _verdict(cluster: str, job: JobRecord, outcomes: tuple[HostOutcome, ...]) ->
 
 def _kept(record: ClusterRecord, job: JobRecord, sink: Sink, hosts: tuple[int, ...] | None) -> Ending:
     """The copies that were made here while somebody followed."""
-    folder = paths().logs(record.name, job.id)
+    folder = paths().logs(record.uid, job.id)
     files = sorted(folder.glob("attempt-*/*.log"))
     if not files:
         where = f"look in the bucket: orch storage ls {job.bucket}/{job.run_id}/logs/" if job.bucket else ""

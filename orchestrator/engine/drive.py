@@ -49,6 +49,11 @@ def drive(ready: Ready, narrator: Narrator, *, follow: bool = True, recorder: li
         try:
             _open_job(session, ready)
             return _loop(session, ready, follow=follow, recorder=recorder)
+        except KeyboardInterrupt:
+            detached = _detached(session)
+            if detached is None:
+                raise
+            raise detached from None
         finally:
             session.close()
 
@@ -96,7 +101,7 @@ def _loop(session: Session, ready: Ready, *, follow: bool, recorder: list[Action
             case Wait():
                 if step.on is WaitFor.JOB and not follow:
                     return _leave(session)
-                _wait(session, waiter, step)
+                waiter.wait(step)
             case _:
                 if recorder is not None:
                     recorder.append(step)
@@ -107,17 +112,18 @@ def _loop(session: Session, ready: Ready, *, follow: bool, recorder: list[Action
                     watch(session)
 
 
-def _wait(session: Session, waiter: Waiter, step: Wait) -> None:
-    try:
-        waiter.wait(step)
-    except KeyboardInterrupt:
-        if step.on is not WaitFor.JOB or session.job is None:
-            raise
-        name = session.cluster.name
-        raise Detached(
-            f"stopped watching; job {session.job.id} goes on",
-            next_step=f"orch logs -f {name}   to watch again\norch cancel {name}   to end it",
-        ) from None
+def _detached(session: Session) -> Detached | None:
+    """What to say after Ctrl-C when the program runs; None when there is no program yet, or no more."""
+    if session.job is None:
+        return None
+    job = session.store.job(session.cluster, session.job.id)
+    if not job.started or job.state == "ended":
+        return None
+    name = session.cluster.name
+    return Detached(
+        f"stopped watching; job {job.id} goes on",
+        next_step=f"orch logs -f {name}   to watch again\norch cancel {name}   to end it",
+    )
 
 
 def _leave(session: Session) -> Ending:

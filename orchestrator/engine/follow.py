@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO
 
 from orchestrator.engine.narrator import Narrator
+from orchestrator.errors import StorageError
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.jobs import follow
@@ -28,10 +29,17 @@ class LogFiles:
         return {rank: self.path(rank).stat().st_size if self.path(rank).exists() else 0 for rank in ranks}
 
     def write(self, rank: int, block: bytes) -> None:
-        file = self._files.get(rank)
-        if file is None:
-            file = self._files[rank] = self.path(rank).open("ab", buffering=0)
-        file.write(block)
+        try:
+            file = self._files.get(rank)
+            if file is None:
+                file = self._files[rank] = self.path(rank).open("ab", buffering=0)
+            file.write(block)
+        except OSError as error:
+            raise StorageError(
+                f"the log cannot be kept in {self.folder}",
+                f"{error.strerror or error}; the program goes on",
+                "make room, then: orch logs -f CLUSTER",
+            ) from error
 
     def close(self) -> None:
         for file in self._files.values():

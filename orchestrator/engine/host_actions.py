@@ -54,7 +54,7 @@ def run_setup(session: Session, action: RunSetup) -> None:
     started = start(fleet, action.job, script, env=_env_file(action.environment), ranks=action.ranks)
     _check(session, started.outcomes, "setup")
     assert session.job is not None  # noqa: S101  # setup belongs to a job
-    logs = LogFiles(session.paths.logs(session.cluster.name, session.job.id) / "setup")
+    logs = LogFiles(session.paths.logs(session.cluster.uid, session.job.id) / "setup")
     try:
 
         def sink(host: HostAddress, block: bytes) -> None:

@@ -39,7 +39,7 @@ def archive_logs(session: Session) -> None:
     job = session.job
     if job is None or not job.bucket:
         return
-    root = session.paths.logs(session.cluster.name, job.id)
+    root = session.paths.logs(session.cluster.uid, job.id)
     files = sorted(root.glob("attempt-*/*.log"))
     if not files:
         return

@@ -68,7 +68,7 @@ def watch(session: Session) -> Follower:
         session.follower.stop()
         session.follower = None
     if session.follower is None:
-        logs = session.paths.logs(session.cluster.name, job.id) / f"attempt-{current.attempt:04d}"
+        logs = session.paths.logs(session.cluster.uid, job.id) / f"attempt-{current.attempt:04d}"
         fleet = session.fleet(session.hosts)
         session.follower = Follower(fleet, folder, logs, session.narrator, desired.ranks)
     return session.follower

@@ -134,9 +134,11 @@ class Config:
 
 
 def config_path(env: Mapping[str, str]) -> Path:
-    """$ORCH_CONFIG, else $XDG_CONFIG_HOME/orch/config.toml, else ~/.config/orch/config.toml."""
+    """$ORCH_CONFIG, else $ORCH_HOME/config.toml, else $XDG_CONFIG_HOME/orch/config.toml, else in ~/.config/orch."""
     if env.get("ORCH_CONFIG"):
         return Path(env["ORCH_CONFIG"])
+    if env.get("ORCH_HOME"):
+        return Path(env["ORCH_HOME"]).expanduser() / "config.toml"
     base = env.get("XDG_CONFIG_HOME", "")
     home = Path(base) if base.startswith("/") else Path(env.get("HOME") or Path.home()) / ".config"
     return home / "orch" / "config.toml"

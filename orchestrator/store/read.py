@@ -56,6 +56,12 @@ class Reader:
             return cluster_from_row(dict(row))
         return None
 
+    def gone_cluster(self, name: str) -> ClusterRecord | None:
+        """The newest cluster of this name that is gone: its jobs and logs are still on record."""
+        for row in self._rows("SELECT * FROM clusters WHERE gone IS NOT NULL AND name = ? ORDER BY gone DESC", name):
+            return cluster_from_row(dict(row))
+        return None
+
     def intents(self, cluster: ClusterRecord) -> tuple[Intent, ...]:
         rows = self._rows("SELECT * FROM intents WHERE cluster_uid = ? ORDER BY generation", cluster.uid)
         return tuple(intent_from_row(dict(row)) for row in rows)

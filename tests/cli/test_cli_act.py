@@ -190,6 +190,9 @@ def on_a_terminal(answer: bytes) -> tuple[int, bytes]:
         seen += os.read(terminal, 4096)
     os.write(terminal, answer)
     while True:
+        if not select.select([terminal], [], [], 1.0)[0] and answer == b"\x03":
+            os.write(terminal, answer)  # a signal just before read(2) begins is seen only when it returns: press again
+            continue
         try:
             block = os.read(terminal, 4096)
         except OSError:  # Linux says EIO when the other side has closed

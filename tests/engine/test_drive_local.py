@@ -12,6 +12,7 @@ import pytest
 from support.driving import Listener, fulfil, local_task
 
 from orchestrator.engine import prepare
+from orchestrator.engine.attach import follow_logs
 from orchestrator.engine.drive import drive
 from orchestrator.engine.known import open_reader
 from orchestrator.errors import ConflictError, NotFoundError, StorageError, UserError
@@ -225,6 +226,16 @@ def test_ending_a_job_touches_no_job_of_the_same_number_elsewhere(home: Path, tm
     still.write_text("")
     time.sleep(0.5)
     assert still.read_text() == ""
+
+
+def test_a_later_cluster_of_the_same_name_shows_its_own_output_whole(home: Path) -> None:
+    for words in ("first and longer", "second"):
+        listener = Listener()
+        fulfil(prepare.launch(local_task(1, run=f"echo {words}"), cluster="c", after=DOWN), listener)
+        assert listener.outputs == {0: f"{words}\n".encode()}
+    seen: list[bytes] = []
+    follow_logs("c", None, lambda _host, block: seen.append(block), Listener(), hosts=None, follow=False)
+    assert b"".join(seen) == b"second\n"
 
 
 def test_stop_and_start_keep_the_homes(home: Path) -> None:
