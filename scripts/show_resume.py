@@ -23,8 +23,8 @@ def main() -> int:
     first, second = attempts(Path(sys.argv[1]))[-2:]
     both = sorted(first.keys() & second.keys())
     print(f"attempt 1 logged the steps 1 to {max(first)}, attempt 2 the steps {min(second)} to {max(second)}")
-    same = [step for step in both if first[step]["loss_hex"] == second[step]["loss_hex"]]
-    print(f"logged by both: {len(both)} steps; the same loss to the last bit: {len(same)}")
+    same = [step for step in both if all(first[step][key] == second[step][key] for key in ("loss_hex", "tokens"))]
+    print(f"logged by both: {len(both)} steps; the same data position, and the same loss to the last bit: {len(same)}")
     for step in both[:3]:
         print(f"  step {step}: loss {first[step]['loss']} before, {second[step]['loss']} after")
     start, end = first[min(first)]["loss"], second[max(second)]["loss"]

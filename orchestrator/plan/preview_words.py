@@ -76,7 +76,8 @@ def verb(desired: Desired) -> str:
 def afterwards(run: Run) -> str:
     if run.after is After.DOWN:
         return "the machines are taken down, whatever the result"
-    return "the machines stay, and cost, until they are taken down"
+    free = all(candidate.price_per_hour == 0 for candidate in run.candidates)
+    return f"the machines stay{'' if free else ', and cost,'} until they are taken down"
 
 
 def ranks_of(action: Action) -> tuple[int, ...]:

@@ -178,8 +178,7 @@ class Command:
         # An error here is one of the connection or an early end of the command: the reader sees the same one.
         with contextlib.suppress(SSHException, EOFError, OSError):
             while rest:
-                block = bytes(rest[:_STDIN_BLOCK])
-                rest = rest[_STDIN_BLOCK:]
+                block, rest = rest[:_STDIN_BLOCK], rest[_STDIN_BLOCK:]
                 channel.send_all(block)
                 if self._on_sent:
                     self._on_sent(len(block))

@@ -388,11 +388,11 @@ class SessionChannel(_Channel):
         except TimeoutError:
             return None
 
-    def send_all(self, data: bytes) -> None:
+    def send_all(self, data: memoryview) -> None:
         """Send as the host takes it, for as long as the command runs. Raises EOFError when it ended before."""
         while data:
             try:
-                sent = self.send(data)
+                sent = self.send(bytes(data[: self.out_max_packet_size]))
             except TimeoutError:  # the reader's timeout, which paramiko keeps for both directions
                 continue
             if sent == 0:

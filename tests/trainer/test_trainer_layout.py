@@ -123,7 +123,7 @@ def test_a_cut_manifest_is_broken(data: st.DataObject) -> None:
 def test_pruning_keeps_the_newest_what_latest_names_and_everything_newer(
     tmp_path_factory: pytest.TempPathFactory, complete: set[int], partial: set[int], keep: int, data: st.DataObject
 ) -> None:
-    named = data.draw(st.sampled_from(sorted(complete)))
+    named = data.draw(st.sampled_from(sorted(complete | partial)))
     place = tmp_path_factory.mktemp("prune")
     store = open_store(str(place), create=True)
     for step in complete | partial:
@@ -135,7 +135,7 @@ def test_pruning_keeps_the_newest_what_latest_names_and_everything_newer(
     removed = pointer.prune(store, keep)
     left = {step for path in place.iterdir() if (step := step_of(path.name)) is not None}
     newer = {step for step in complete | partial if step > named}
-    expected = newer | set(sorted((step for step in complete if step <= named), reverse=True)[:keep])
+    expected = newer | {named} | set(sorted((step for step in complete if step <= named), reverse=True)[:keep])
     assert left == expected
     assert set(removed) == (complete | partial) - expected
     assert (place / "other/keep.txt").exists()

@@ -27,7 +27,8 @@ def newest_step(store: Store, reasons: list[str] | None = None) -> int | None:
     if found is None:
         return None
     loaded = {name: tensor for part in found.tensors() for name, tensor in part.items()}
-    assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors_of(found.manifest.step).items())
+    expected = tensors_of(found.manifest.step, found.manifest.attempt)
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in expected.items())
     return found.manifest.step
 
 
@@ -37,7 +38,7 @@ def test_killed_at_any_moment_of_a_checkpoint_leaves_the_old_or_the_new_one_whol
         store = open_store(f"file://{tmp_path}/{moments}", create=True)
         for step in (1, 2):
             write(store, step)
-        process = server().Process(target=write_until_killed, args=(store.uri, 3, moments))
+        process = server().Process(target=write_until_killed, args=(store.uri, 3, moments, 1))
         process.start()
         process.join(60)
         assert process.exitcode in (0, -signal.SIGKILL)
@@ -46,6 +47,11 @@ def test_killed_at_any_moment_of_a_checkpoint_leaves_the_old_or_the_new_one_whol
         assert outcome in (2, 3)
         assert latest is not None
         assert latest.step in (2, outcome), "the pointer never names what is not there"
+        for path in Path(tmp_path, str(moments)).glob("*/manifest.json"):
+            step = int(path.parent.name[5:])
+            found = reader.newest(store, ALONE, lambda _: None, up_to=step)
+            assert found is not None
+            assert found.manifest.step == step, "a manifest never outlives a part"
         outcomes.add(outcome)
         write(store, 4, attempt=2)
         assert newest_step(store) == 4
@@ -62,9 +68,10 @@ def test_killed_while_replacing_a_step_never_mixes_old_and_new_parts(tmp_path: P
         store = open_store(f"file://{tmp_path}/{moment}", create=True)
         write(store, 1)
         write(store, 2)
-        process = server().Process(target=write_until_killed, args=(store.uri, 2, moment))
+        process = server().Process(target=write_until_killed, args=(store.uri, 2, moment, 2))
         process.start()
         process.join(60)
+        assert process.exitcode in (0, -signal.SIGKILL)
         assert newest_step(store) in (1, 2)
         if process.exitcode == 0:
             break

@@ -17,8 +17,8 @@ from trainer.distributed import Team
 from trainer.environment import World
 
 
-def tensors_of(step: int) -> dict[str, Tensor]:
-    return {"model/a": torch.full((300,), float(step)), "optimizer/a/step": torch.tensor(float(step))}
+def tensors_of(step: int, attempt: int = 1) -> dict[str, Tensor]:
+    return {"model/a": torch.full((300,), float(step + 1000 * attempt)), "optimizer/a/step": torch.tensor(float(step))}
 
 
 def state_of(step: int) -> DataState:
@@ -32,7 +32,7 @@ def writer_for(store: Store, *, attempt: int = 1, keep: int = 2) -> CheckpointWr
 def write(store: Store, step: int, *, attempt: int = 1) -> None:
     """One checkpoint, to its end."""
     writer = writer_for(store, attempt=attempt)
-    writer.save(state_of(step), tensors_of(step))
+    writer.save(state_of(step), tensors_of(step, attempt))
     writer.wait()
 
 
@@ -82,7 +82,7 @@ class DyingStore(Store):
             self._around("delete", [path])
 
 
-def write_until_killed(uri: str, step: int, moment: int) -> None:
+def write_until_killed(uri: str, step: int, moment: int, attempt: int) -> None:
     """Ends with status 0 when the moment is after the last request."""
-    write(DyingStore(open_store(uri), moment), step)
+    write(DyingStore(open_store(uri), moment), step, attempt=attempt)
     os._exit(0)

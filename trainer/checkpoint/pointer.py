@@ -54,7 +54,7 @@ def prune(store: Store, keep: int) -> list[int]:
         manifest = f"{step_folder(step)}/{MANIFEST}"
         complete = any(entry.path == manifest for entry in entries)
         if step == latest.step or (complete and kept < keep):
-            kept += 1
+            kept += complete
             continue
         rest = [entry.path for entry in entries if entry.path != manifest]
         store.delete([manifest, *rest] if complete else rest)
