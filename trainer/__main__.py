@@ -19,7 +19,7 @@ def main(words: Sequence[str]) -> int:
         _complain(error.code, str(error))
         return error.exit_status
     except KeyboardInterrupt:
-        _complain("interrupted", "stopped from the keyboard; nothing was saved")
+        _complain("interrupted", "stopped from the keyboard; steps since the last checkpoint are lost")
         return Exit.INTERRUPTED
     except MemoryError:
         _complain("device", "out of memory: raise accumulate or lower batch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections import deque
@@ -79,8 +80,10 @@ class Command:
         keep: int,
         on_output: Callable[[bytes], None] | None = None,
         on_sent: Callable[[int], None] | None = None,
+        talk: Callable[[Conversation], memoryview] | None = None,
     ) -> None:
         self._transport = transport
+        self._talk = talk
         self._deadline = deadline * 0.9  # leaves time to report within the deadline
         self._timeout = timeout
         self._halt = halt
@@ -98,45 +101,51 @@ class Command:
         self._began = self._heard = time.monotonic()
         with contextlib.closing(channel), self._halt.reaches(channel):
             try:
-                rest = channel.start(line, stdin)
+                rest = channel.start(line, stdin, more=self._talk is not None)
+                if self._talk is not None:
+                    rest = self._talk(Conversation(functools.partial(self._next, channel), channel.send_all))
                 if rest:
                     self._feed(channel, rest)
                 elif stdin and self._on_sent:
                     self._on_sent(len(stdin))
+                if self._talk is not None and not rest:
+                    channel.shutdown_write()
                 failure = self._follow(channel)
+            except HostFailure as error:
+                failure = error
             except (SSHException, EOFError, OSError) as error:
                 failure = self._lost(words(error))
         return self._ended(channel, failure)
 
     def _follow(self, channel: SessionChannel) -> HostFailure | None:
         """Read until the command ended; returns why we stopped earlier, if we did."""
+        while self._next(channel):
+            pass
+        while not channel.status_event.wait(min(self._wait(), 0.25 if self._halt.why is None else 0.0)):
+            if (failure := self._overdue()) is not None:  # the output is closed, the command may still run
+                return failure
+        return None
+
+    def _next(self, channel: SessionChannel) -> bytes:
+        """The next block of output, b"" at its end. Raises HostFailure when we stop earlier."""
         while True:
             exited = channel.status_event.is_set() and not channel.closed
             block = channel.read(_LINGER if exited else min(_LONGEST_WAIT, self._wait()))
-            if block:
-                self._deliver(block)
-            elif block == b"":
-                return self._await_status(channel)
-            elif exited:  # what it left in the background may keep the output open for ever
+            if block is None and exited:  # what it left in the background may keep the output open for ever
                 self._transport.answers(self._deadline)  # after the answer, all that was on its way is here
-                while block := channel.read(0.01):
+                block = channel.read(0.01) or b""
+            if block is not None:
+                if block:
                     self._deliver(block)
-                return None
-            elif (failure := self._overdue()) is not None:
-                return failure
+                return block
+            if (failure := self._overdue()) is not None:
+                raise failure
 
     def _deliver(self, block: bytes) -> None:
         self._tail.add(block)
         if self._on_output:
             self._on_output(block)
             self._heard = time.monotonic()  # a slow reader of ours is not a silent host
-
-    def _await_status(self, channel: SessionChannel) -> HostFailure | None:
-        """The output is closed; the command may still run."""
-        while not channel.status_event.wait(min(self._wait(), 0.25 if self._halt.why is None else 0.0)):
-            if (failure := self._overdue()) is not None:
-                return failure
-        return None
 
     def _wait(self) -> float:
         """Seconds until something has to be looked at when nothing comes."""
@@ -203,6 +212,27 @@ class Command:
         if self._transport.is_active():
             detail = "the host closed the session without an exit status"
         return Ended(None, None, self._lost(detail), output)
+
+
+class Conversation:
+    """For a command that asks back: its output so far, and answers to it. Ends with the last of its input."""
+
+    def __init__(self, read: Callable[[], bytes], send: Callable[[memoryview], None]) -> None:
+        self._read, self._send = read, send
+        self._heard = b""
+
+    def say(self, line: str) -> None:
+        self._send(memoryview(line.encode() + b"\n"))
+
+    def expect(self, end: bytes) -> bytes | None:
+        """What comes before `end`, which is consumed; None when the command has ended without it."""
+        while end not in self._heard:
+            block = self._read()
+            if not block:
+                return None
+            self._heard += block
+        found, _, self._heard = self._heard.partition(end)
+        return found
 
 
 class _Tail:

@@ -30,7 +30,7 @@ from tenacity.nap import sleep_using_event
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
-from orchestrator.remote.command import Command, Ended, Halt
+from orchestrator.remote.command import Command, Conversation, Ended, Halt
 from orchestrator.remote.connect import Link, load_key, plain_config
 from orchestrator.remote.failures import HostFailure
 from orchestrator.remote.scripts import shell_command
@@ -113,6 +113,7 @@ class Fleet:
         keep: int = 1 << 20,
         stop_after_failure: float | None = None,
         stop: threading.Event | None = None,
+        talk: Callable[[HostAddress, Conversation], memoryview] | None = None,
     ) -> FleetResult:
         """Run `command` on the hosts and wait for all of them; never runs it twice on a host.
 
@@ -120,13 +121,15 @@ class Fleet:
         output kept per host. timeout: seconds for the command on each host. stop_after_failure: seconds of grace
         after the first failure, then the others are ended as Failure.STOPPED; None lets all end. stop: set it from
         another thread to end all. on_sent: bytes of `stdin` handed to a host since the last call.
+        talk: answers a command that asks back, and returns the last of its input (instead of `stdin`).
         An exception of a callback ends the other hosts and is raised here.
         """
         ends_early = timeout is not None or stop_after_failure is not None or stop is not None
-        mark = f"ORCH_CALL={secrets.token_hex(8)}" if ends_early else ""
+        token = secrets.token_hex(8)
 
         def work(call: HostCall) -> HostResult:
             host = call.host
+            mark = f"ORCH_CALL={token}-{host.rank}" if ends_early else ""  # hosts may share one machine's /proc
             line = command if isinstance(command, str) else command(host)
             given = stdin(host) if callable(stdin) else stdin
             return call.run(
@@ -137,6 +140,7 @@ class Fleet:
                 mark=mark,
                 on_output=None if on_output is None else functools.partial(on_output, host),
                 on_sent=None if on_sent is None else functools.partial(on_sent, host),
+                talk=None if talk is None else functools.partial(talk, host),
             )
 
         return self.each(work, ranks=ranks, stop_after_failure=stop_after_failure, stop=stop)
@@ -213,6 +217,7 @@ class HostCall:
         connect_within: float | None = None,
         on_output: Callable[[bytes], None] | None = None,
         on_sent: Callable[[int], None] | None = None,
+        talk: Callable[[Conversation], memoryview] | None = None,
     ) -> HostResult:
         """mark: NAME=VALUE that `line` exports, to find its processes by when they are ended early."""
         self._began, self._attempts = time.monotonic(), 0
@@ -226,10 +231,16 @@ class HostCall:
                 keep=keep,
                 on_output=on_output,
                 on_sent=on_sent,
+                talk=talk,
             )
             return command.run(line.encode("utf-8", "surrogateescape"), stdin)
 
-        ended = self._trying(once, self._deadline if connect_within is None else connect_within, _ATTEMPTS)
+        try:
+            ended = self._trying(once, self._deadline if connect_within is None else connect_within, _ATTEMPTS)
+        except BaseException:  # of a callback: the command must not go on without us
+            if mark:
+                self._end_processes(mark)
+            raise
         if mark and ended.failure and ended.failure.failure in (Failure.TIMEOUT, Failure.STOPPED):
             self._end_processes(mark)
         return self._result(ended)

@@ -8,7 +8,7 @@ import os
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
@@ -65,11 +65,12 @@ def pack(tree: Tree, change: Change, *, compress: bool) -> Pack:
         _add_file(out, tree, file)
     kept = {str(parent) for file in tree.files for parent in PurePosixPath(file.path).parents}
     emptied = {str(parent) for path in change.deleted for parent in PurePosixPath(path).parents} - kept
-    owned = [os.fsencode(file.path) + b"\0" for file in tree.files]
+    folders = {PurePosixPath(file.path).parent.as_posix() for file in change.files}
     _add(out, "meta/manifest", manifest_of(tree))
-    _add(out, "meta/owned", b"".join(owned))
-    _add(out, "meta/delete", _nul_separated(change.deleted))
-    _add(out, "meta/prune", _nul_separated(sorted(emptied, key=lambda path: -path.count("/"))))
+    _add(out, "meta/owned", _nul_separated(f"./{file.path}" for file in tree.files))
+    _add(out, "meta/folders", _nul_separated(sorted(f"./{folder}" for folder in folders)))
+    _add(out, "meta/delete", _nul_separated(f"./{path}" for path in change.deleted))
+    _add(out, "meta/prune", _nul_separated(f"./{path}" for path in sorted(emptied, key=lambda path: -path.count("/"))))
     _add(out, "meta/complete", b"")
     out.write(b"\0" * 1024)
     if gzipped is not None:
@@ -114,7 +115,7 @@ def _header(info: tarfile.TarInfo) -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
 
 
-def _nul_separated(paths: Sequence[str]) -> bytes:
+def _nul_separated(paths: Iterable[str]) -> bytes:
     return b"".join(os.fsencode(path) + b"\0" for path in paths)
 
 

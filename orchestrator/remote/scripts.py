@@ -11,13 +11,9 @@ from orchestrator.errors import OrchError
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
-def shell_command(script: str, *arguments: str, library: str = "") -> str:
-    """The command line that runs templates/remote/`script` with `arguments`, whatever the login shell is.
-
-    library: another file of that folder, put before the script.
-    """
-    source = shell_source(script) if not library else f"{shell_source(library)}\n{shell_source(script)}"
-    return shlex.join(["exec", "/bin/sh", "-c", source, "orch", *arguments])
+def shell_command(script: str, *arguments: str) -> str:
+    """The command line that runs templates/remote/`script` with `arguments`, whatever the login shell is."""
+    return shlex.join(["exec", "/bin/sh", "-c", shell_source(script), "orch", *arguments])
 
 
 @functools.cache

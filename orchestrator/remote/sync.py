@@ -1,4 +1,4 @@
-"""A tree to a folder on every host: one round trip to ask what is there, one packed stream of what changed.
+"""A tree to a folder on every host: one command per host that tells what is there and takes what is missing.
 
 Files that an earlier sync sent and that are gone from the tree are deleted; other files are never touched.
 """
@@ -6,22 +6,19 @@ Files that an earlier sync sent and that are gone from the tree are deleted; oth
 from __future__ import annotations
 
 import hashlib
-import os
-import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.hosts import HostAddress
+from orchestrator.remote.command import Conversation
 from orchestrator.remote.fleet import Fleet, FleetResult, HostResult
-from orchestrator.remote.pack import Change, Pack, manifest_of, pack
+from orchestrator.remote.holdings import NOTHING, Holding, Once, change, from_inventory, from_manifest, from_tree
+from orchestrator.remote.pack import Pack, pack
 from orchestrator.remote.scripts import shell_command
 from orchestrator.remote.tree import Tree
 
-_STATE = re.compile(rb"^orch-sync (none|clean|changed) (\S+)$", re.MULTILINE)
-_MANIFEST = b"\norch-manifest\n"
-_RECORD = re.compile(rb"([fl][0-7]+ [0-9a-f]{64}) (.*)", re.DOTALL)
-_WHOLE = 1 << 31  # bytes of output kept where all of it is needed
+_END = b"end\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +47,6 @@ class SyncResult:
         return sum(host.sent_files for host in self.hosts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Holding:
-    """What a host has of ours: path to "f755 CHECKSUM", as in a manifest; owned: all paths we ever sent there."""
-
-    files: Mapping[bytes, bytes]
-    owned: frozenset[bytes]
-
-
-_NOTHING = _Holding({}, frozenset())
-
-
 def sync(
     fleet: Fleet,
     tree: Tree,
@@ -71,174 +57,97 @@ def sync(
 ) -> SyncResult:
     """Make `destination` on the hosts hold `tree`. A relative one, or one that begins with ~/, is below the home.
 
-    on_progress(done, total): bytes over all hosts; called from the hosts' threads, one at a time.
+    on_progress(done, total): bytes over all hosts that are known to need some; called from the hosts' threads,
+    one at a time. Raises UserError when a file of the tree can no longer be read.
     """
-    place = _Place(fleet, destination)
-    results, holdings = _ask(place, tree, ranks)
-    packs = _packs(fleet, tree, holdings)
-    if packs:
-        results |= {host.outcome.rank: host for host in place.send(tree, packs, on_progress).hosts}
-    merged = tuple(results[rank] for rank in sorted(results))
-    failed = sorted((host.outcome for host in merged if not host.outcome.ok), key=lambda outcome: outcome.seconds)
-    return SyncResult(
-        FleetResult(merged, failed[0] if failed else None), tuple(_summary(host, packs) for host in merged)
+    path = destination.removeprefix("~/") if destination != "~" else "."
+    path = path if path == "/" else path.rstrip("/") or "."
+    key = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    sending = _Sending(fleet, tree, on_progress)
+    result = fleet.run(
+        shell_command("sync.sh", key, path),
+        ranks=ranks,
+        talk=sending.talk,
+        on_sent=sending.sent,
+        keep=64 * 1024,
     )
+    hosts = tuple(_quiet(host) for host in result.hosts)
+    return SyncResult(FleetResult(hosts, result.first_failure), tuple(sending.summary(host) for host in result.hosts))
 
 
-class _Place:
-    """The destination on the hosts, and the scripts that look at it and change it."""
+class _Sending:
+    """One tree on its way to many hosts. Hosts that hold the same share what is sent: it is packed once."""
 
-    def __init__(self, fleet: Fleet, destination: str) -> None:
-        path = destination.removeprefix("~/") if destination != "~" else "."
-        self._path = path if path == "/" else path.rstrip("/") or "."
-        self._key = hashlib.sha256(self._path.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        self.fleet = fleet
-
-    def probe(self, known: str, full: frozenset[int] | None, ranks: Sequence[int] | None) -> FleetResult:
-        """Ask for the state; the hosts `full` (None: all) also tell their manifest unless its digest is `known`."""
-        short, long = self._command("sync-probe.sh", ""), self._command("sync-probe.sh", known)
-        return self.fleet.run(
-            lambda host: long if full is None or host.rank in full else short, ranks=ranks, keep=_WHOLE
-        )
-
-    def inventory(self, ranks: Sequence[int]) -> FleetResult:
-        return self.fleet.run(self._command("sync-inventory.sh"), ranks=ranks, keep=_WHOLE)
-
-    def send(
-        self, tree: Tree, packs: Mapping[int, Pack], on_progress: Callable[[int, int], None] | None
-    ) -> FleetResult:
-        progress = _Progress(sum(len(pack.stream) for pack in packs.values()), on_progress)
-        return self.fleet.run(
-            lambda host: self._command("sync-apply.sh", tree.digest, packs[host.rank].option),
-            ranks=sorted(packs),
-            stdin=lambda host: packs[host.rank].stream,
-            on_sent=None if on_progress is None else progress.add,
-        )
-
-    def _command(self, script: str, *arguments: str) -> str:
-        return shell_command(script, self._key, self._path, *arguments, library="sync-lib.sh")
-
-
-class _Progress:
-    def __init__(self, total: int, report: Callable[[int, int], None] | None) -> None:
-        self._total, self._report = total, report
-        self._done = 0
+    def __init__(self, fleet: Fleet, tree: Tree, report: Callable[[int, int], None] | None) -> None:
+        self._fleet, self._tree, self._report = fleet, tree, report
+        self._wanted = from_tree(tree)
+        self._held: Once[str, Holding] = Once()
+        self._packed: Once[tuple[Holding, bool], Pack | None] = Once()
+        self._packs: dict[int, Pack] = {}
         self._lock = threading.Lock()
+        self._done = self._total = 0
 
-    def add(self, host: HostAddress, size: int) -> None:
+    def talk(self, host: HostAddress, host_says: Conversation) -> memoryview:
+        """Hear what the host holds; answer with what it lacks."""
+        if host_says.expect(b"orch-sync ") is None or (said := host_says.expect(b"\n")) is None:
+            return memoryview(b"")  # it ended: its status and its last line say why
+        state, digest = said.decode("ascii", "replace").split(" ", 1)
+        held = self._holding(state, digest, host_says)
+        if held is None:
+            return memoryview(b"")
+        far = self._fleet.link(host).is_far
+        packed = self._packed.get((held, far), lambda: self._pack(held, compress=far))
+        if packed is None:
+            return memoryview(b"")
+        with self._lock:
+            self._packs[host.rank] = packed
+            self._total += len(packed.stream)
+        host_says.say(f"apply {self._tree.digest} {packed.option}")
+        return packed.stream
+
+    def sent(self, host: HostAddress, size: int) -> None:
         with self._lock:
             self._done += size
             if self._report is not None:
                 self._report(self._done, self._total)
 
+    def summary(self, host: HostResult) -> HostSync:
+        rank = host.outcome.rank
+        sent = self._packs.get(rank)
+        if sent is None or not host.outcome.ok:
+            return HostSync(rank, 0, 0, 0)
+        return HostSync(rank, len(sent.change.files), len(sent.stream), len(sent.change.deleted))
 
-def _ask(place: _Place, tree: Tree, ranks: Sequence[int] | None) -> tuple[dict[int, HostResult], dict[int, _Holding]]:
-    """What every host answered, and what those that could answer hold."""
-    asked = [host.rank for host in place.fleet.hosts] if ranks is None else sorted(ranks)
-    probed = place.probe(tree.digest, frozenset(asked[:1]), ranks)
-    results = {host.outcome.rank: _answered(host) for host in probed.hosts}
-    states = {host.outcome.rank: _state(host) for host in probed.hosts if host.outcome.ok}
-    manifests = {tree.digest: manifest_of(tree), **_manifests(probed)}
-    speakers: dict[str, int] = {}  # for each manifest that nobody told yet, one host that has it
-    for rank, (state, digest) in states.items():
-        if state == "clean" and digest not in manifests:
-            speakers.setdefault(digest, rank)
-    if speakers:
-        manifests |= _manifests(place.probe(tree.digest, None, list(speakers.values())))
-    known = {
-        digest: _from_manifest(manifests[digest])
-        for digest in {digest for _, digest in states.values()} & manifests.keys()
-    }
-    holdings: dict[int, _Holding] = {}
-    unknown: list[int] = []
-    for rank, (state, digest) in states.items():
+    def _holding(self, state: str, digest: str, host_says: Conversation) -> Holding | None:
         if state == "none":
-            holdings[rank] = _NOTHING
-        elif state == "clean" and digest in known:
-            holdings[rank] = known[digest]
-        else:
-            unknown.append(rank)
-    if unknown:
-        for host in place.inventory(unknown).hosts:
-            results[host.outcome.rank] = _answered(host)
-            if host.outcome.ok:
-                holdings[host.outcome.rank] = _from_inventory(host.output)
-    return results, holdings
+            return NOTHING
+        if state == "clean" and digest == self._tree.digest:
+            return self._wanted
+        if state == "clean":
+            try:
+                return self._held.get(digest, lambda: from_manifest(_ask(host_says, "manifest")))
+            except EOFError:
+                return None
+        try:
+            return from_inventory(_ask(host_says, "inventory"))
+        except EOFError:
+            return None
+
+    def _pack(self, held: Holding, *, compress: bool) -> Pack | None:
+        """None when the host lacks nothing. A place that never saw a sync is made, even for an empty tree."""
+        if held is self._wanted:
+            return None
+        return pack(self._tree, change(self._tree, self._wanted, held), compress=compress)
 
 
-def _answered(host: HostResult) -> HostResult:
-    """A good answer is for us, not for a table."""
-    return HostResult(replace(host.outcome, last_line=""), b"") if host.outcome.ok else host
-
-
-def _state(host: HostResult) -> tuple[str, str]:
-    found = _STATE.search(host.output)
-    return ("changed", "-") if found is None else (found[1].decode("ascii"), found[2].decode("ascii"))
-
-
-def _manifests(result: FleetResult) -> dict[str, bytes]:
-    """The manifests that hosts told, by digest."""
-    told: dict[str, bytes] = {}
-    for host in result.hosts:
-        if host.outcome.ok and (at := host.output.find(_MANIFEST)) >= 0:
-            told[_state(host)[1]] = host.output[at + len(_MANIFEST) :]
+def _ask(host_says: Conversation, word: str) -> bytes:
+    host_says.say(word)
+    told = host_says.expect(_END)
+    if told is None:
+        raise EOFError(word)
     return told
 
 
-def _from_manifest(manifest: bytes) -> _Holding:
-    records = (_RECORD.fullmatch(record) for record in manifest.split(b"\0"))
-    files = {found[2]: found[1] for found in records if found is not None}
-    return _Holding(files, frozenset(files))
-
-
-def _from_inventory(output: bytes) -> _Holding:
-    """See templates/remote/sync-inventory.sh. A link never matches: sending it again costs nothing."""
-    owned: set[bytes] = set()
-    modes: dict[bytes, bytes] = {}
-    files: dict[bytes, bytes] = {}
-    for record in output.split(b"\0")[1:]:
-        kind, rest = record[:1], record[1:]
-        if kind == b"O":
-            owned.add(rest)
-        elif kind == b"S" and rest.startswith(b"-"):
-            permissions, _, path = rest.partition(b" ")
-            modes[path] = b"f755" if permissions[3:4] == b"x" else b"f644"
-        elif kind == b"H":
-            checksum, _, path = rest.partition(b"  ")
-            if path in modes:
-                files[path] = modes[path] + b" " + checksum
-    return _Holding(files, frozenset(owned))
-
-
-def _packs(fleet: Fleet, tree: Tree, holdings: Mapping[int, _Holding]) -> dict[int, Pack]:
-    """What each host needs; hosts that have the same share one Pack. A host that lacks nothing is absent."""
-    hosts = {host.rank: host for host in fleet.hosts}
-    groups: dict[int, list[int]] = {}  # hosts by the identity of what they hold
-    for rank, holding in holdings.items():
-        groups.setdefault(id(holding), []).append(rank)
-    wanted = _from_manifest(manifest_of(tree))
-    packs: dict[int, Pack] = {}
-    for ranks in groups.values():
-        holding = holdings[ranks[0]]
-        change = _change(tree, wanted, holding)
-        if change.files or change.deleted or holding is _NOTHING:
-            far = any(fleet.link(hosts[rank]).is_far for rank in ranks)
-            packs |= dict.fromkeys(ranks, pack(tree, change, compress=far))
-    return packs
-
-
-def _change(tree: Tree, wanted: _Holding, holding: _Holding) -> Change:
-    missing = {path for path, record in wanted.files.items() if holding.files.get(path) != record}
-    deleted = sorted(holding.owned - wanted.owned)
-    return Change(
-        tuple(file for file in tree.files if os.fsencode(file.path) in missing),
-        tuple(os.fsdecode(path) for path in deleted),
-    )
-
-
-def _summary(host: HostResult, packs: Mapping[int, Pack]) -> HostSync:
-    rank = host.outcome.rank
-    sent = packs.get(rank)
-    if sent is None or not host.outcome.ok:
-        return HostSync(rank, 0, 0, 0)
-    return HostSync(rank, len(sent.change.files), len(sent.stream), len(sent.change.deleted))
+def _quiet(host: HostResult) -> HostResult:
+    """A good answer is for us, not for a table."""
+    return HostResult(replace(host.outcome, last_line=""), b"") if host.outcome.ok else host

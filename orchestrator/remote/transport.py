@@ -358,10 +358,10 @@ class SessionChannel(_Channel):
         self.open_request.add_int(window)
         self.open_request.add_int(packet)
 
-    def start(self, command: bytes, stdin: bytes | memoryview) -> memoryview:
+    def start(self, command: bytes, stdin: bytes | memoryview, *, more: bool = False) -> memoryview:
         """Send the command and what fits of `stdin` in one write; returns the rest of `stdin`.
 
-        With no rest the input is closed; otherwise the caller sends it and calls `shutdown_write`.
+        With no rest the input is closed; otherwise, and when there is `more`, the caller calls `shutdown_write`.
         """
         transport = self.transport
         if not isinstance(transport, TunedTransport):
@@ -374,7 +374,7 @@ class SessionChannel(_Channel):
         request.add_string(command)
         messages = [request]
         rest = memoryview(stdin)
-        if len(rest) <= min(_INLINE_STDIN, self.out_window_size, self.out_max_packet_size):
+        if not more and len(rest) <= min(_INLINE_STDIN, self.out_window_size, self.out_max_packet_size):
             messages += self._all_input(bytes(rest))
             rest = rest[:0]
         transport.send_together([*messages, *transport.reserve_session()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -55,10 +56,10 @@ def read_tree(root: Path, *, prefix: str = "") -> Tree:
     stay links. Raises UserError naming the file that cannot be read.
     """
     if root.is_file():
-        files: tuple[TreeFile, ...] = (_describe(root.resolve(), prefix or root.name),)
+        files: tuple[TreeFile, ...] = (_describe(str(root.resolve()), prefix or root.name),)
     elif root.is_dir():
-        base = PurePosixPath(prefix)
-        files = tuple(_describe(root / name, str(base / name)) for name in sorted(_names(root)))
+        below = f"{PurePosixPath(prefix)}/" if prefix else ""
+        files = tuple(_describe(f"{root}/{name}", below + name) for name in sorted(_names(root)))
     else:
         raise UserError(f"{root} does not exist", next_step=f"ls {root.parent}")
     return Tree(root, files, _digest(files), sum(file.size for file in files), prefix)
@@ -134,33 +135,39 @@ def _walked_names(root: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
             for name in folders
             if name != ".git" and name not in links and not ignored.match_file(f"{below}{name}/")
         ]
-        yield from (f"{below}{name}" for name in [*names, *links] if _is_content(Path(folder, name)))
+        yield from (f"{below}{name}" for name in [*names, *links] if _is_content(f"{folder}/{name}"))
 
 
-def _is_content(path: Path) -> bool:
+def _is_content(path: str) -> bool:
     """A regular file or a link; sockets, pipes and devices are no content."""
     try:
-        mode = path.lstat().st_mode
+        mode = os.lstat(path).st_mode
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(Path(path), error) from error
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 
-def _describe(path: Path, name: str) -> TreeFile:
+def _describe(path: str, name: str) -> TreeFile:
     try:
-        status = path.lstat()
-        if stat.S_ISLNK(status.st_mode):
-            link = str(path.readlink())
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ELOOP:  # what O_NOFOLLOW says of a symbolic link
+                raise
+            link = str(Path(path).readlink())
             return TreeFile(name, 0, 0o755, hashlib.sha256(os.fsencode(link)).hexdigest(), link)
-        digest = hashlib.sha256()
-        size = 0
-        with path.open("rb", buffering=0) as file:
-            while block := file.read(_READ):
+        try:
+            mode = os.fstat(handle).st_mode
+            digest = hashlib.sha256()
+            size = 0
+            while block := os.read(handle, _READ):
                 digest.update(block)
                 size += len(block)
+        finally:
+            os.close(handle)
     except OSError as error:
-        raise _unreadable(path, error) from error
-    return TreeFile(name, size, 0o755 if status.st_mode & 0o111 else 0o644, digest.hexdigest())
+        raise _unreadable(Path(path), error) from error
+    return TreeFile(name, size, 0o755 if mode & 0o111 else 0o644, digest.hexdigest())
 
 
 def _digest(files: Iterable[TreeFile]) -> str:

@@ -167,30 +167,40 @@ def tree_sync(farm: Farm, rounds: int, folder: Path) -> None:
     make_tree(source)
     hosts = farm.hosts[:SYNC_HOSTS]
     addresses = [host.address for host in hosts]
-    tools = {
-        name: (Tool(f"orch, {name}"), Tool(f"rsync per host, {name}"))
-        for name in ("first", "one file changed", "nothing changed")
-    }
+    steps = ("first", "one file changed", "nothing changed")
+    cold = {step: Tool(f"orch, {step}") for step in steps}
+    warm = {step: Tool(f"orch, {step}, connections open before") for step in steps[1:]}
+    theirs = {step: Tool(f"rsync per host, {step}") for step in steps}
     for number in range(rounds):
         for host in hosts:
-            shutil.rmtree(host.home / "ours", ignore_errors=True)
-            shutil.rmtree(host.home / ".orch", ignore_errors=True)
-            shutil.rmtree(host.home / "theirs", ignore_errors=True)
-        for name, (ours, theirs) in tools.items():
-            if name == "one file changed":
-                (source / "pkg7" / "module_107.py").write_text(f"changed = {number}\n")
-            ours.measure(lambda: _sync(addresses, source))
-            theirs.measure(lambda: _rsync(hosts, source))
+            for name in ("ours", ".orch", "theirs"):
+                shutil.rmtree(host.home / name, ignore_errors=True)
+        for step in steps:
+            _change(source, step, number * 2)
+            theirs[step].measure(lambda: _rsync(hosts, source))
+            cold[step].measure(lambda: _cold_sync(addresses, source))
+        with Fleet(addresses) as fleet:
+            _ok(fleet)
+            for step in steps[1:]:
+                _change(source, step, number * 2 + 1)
+                warm[step].measure(lambda: _sync(fleet, source))
+                _rsync(hosts, source)
     for host in hosts:
-        done = subprocess.run(["diff", "-r", str(host.home / "ours"), str(source)], check=False)
-        assert done.returncode == 0
-    print(f"\n{FILES} files, {TREE_BYTES / 1e6:.0f} MB, to {len(hosts)} hosts; connections included\n")
+        subprocess.run(["diff", "-r", str(host.home / "ours"), str(source)], check=True)
+    print(f"\n{FILES} files, {TREE_BYTES / 1e6:.0f} MB, to {len(hosts)} hosts; reading the tree included\n")
     print("| tool | wall s | x rsync | client CPU ms/host |\n| --- | --- | --- | --- |")
-    for ours, theirs in tools.values():
-        print(theirs.row(len(hosts), theirs))
-        print(ours.row(len(hosts), theirs))
-    for (name, (ours, theirs)), limit in zip(tools.items(), (1.0, 0.5, 0.5), strict=True):
-        _target(f"{name}: wall / rsync", ours.seconds / theirs.seconds, limit)
+    for step in steps:
+        for tool in (theirs[step], cold[step], *([warm[step]] if step in warm else [])):
+            print(tool.row(len(hosts), theirs[step]))
+    _target("first: wall / rsync", cold["first"].seconds / theirs["first"].seconds, 1.0)
+    changed = steps[1]
+    _target("one file changed: wall / rsync", cold[changed].seconds / theirs[changed].seconds, 0.5)
+    _target("one file changed, connections open: wall / rsync", warm[changed].seconds / theirs[changed].seconds, 0.5)
+
+
+def _change(source: Path, step: str, number: int) -> None:
+    if step == "one file changed":
+        (source / "pkg7" / "module_107.py").write_text(f"changed = {number}\n" * 100)
 
 
 def make_tree(root: Path) -> None:
@@ -209,9 +219,13 @@ def make_tree(root: Path) -> None:
         path.write_text("\n".join(lines) + "\n")
 
 
-def _sync(addresses: Sequence[HostAddress], source: Path) -> None:
+def _cold_sync(addresses: Sequence[HostAddress], source: Path) -> None:
     with Fleet(addresses) as fleet:
-        result = sync(fleet, read_tree(source), "ours")
+        _sync(fleet, source)
+
+
+def _sync(fleet: Fleet, source: Path) -> None:
+    result = sync(fleet, read_tree(source), "ours")
     assert result.result.ok, result.result.failed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import shutil
 import subprocess
 from dataclasses import replace
@@ -91,7 +92,7 @@ def test_scp_sftp_and_rsync_land_in_the_home_of_the_host(world: LocalWorld) -> N
     )  # fmt: skip
     names = {"by-scp", "by-tilde", "by-sftp"}
     if shutil.which("rsync"):
-        shell = subprocess.list2cmdline(["ssh", "-F", "none", *ssh_argv(host)[1:-1]])
+        shell = shlex.join(["ssh", "-F", "none", *ssh_argv(host)[1:-1]])
         subprocess.run(["rsync", "-e", shell, source, f"{target}:by-rsync"], check=True, timeout=30)
         names.add("by-rsync")
     home = world.host(1).home

@@ -107,7 +107,7 @@ def test_standard_error_is_part_of_the_output(fleet: Fleet) -> None:
     assert {host.output for host in result.hosts} == {b"said\nmore\n"}
 
 
-def test_an_exception_in_a_callback_is_raised_and_ends_the_other_hosts(fleet: Fleet) -> None:
+def test_an_exception_in_a_callback_is_raised_and_ends_the_command_everywhere(fleet: Fleet, shared_farm: Farm) -> None:
     class Full(Exception):
         pass
 
@@ -119,6 +119,21 @@ def test_an_exception_in_a_callback_is_raised_and_ends_the_other_hosts(fleet: Fl
     with pytest.raises(Full):
         fleet.run("echo x; sleep 60", on_output=full, timeout=50)
     assert time.monotonic() - began < 20
+    for host in shared_farm.hosts:
+        assert not [pid for pid in host.user_pids() if b"sleep" in _command_line(pid)]
+
+
+def test_what_is_ended_early_on_one_host_goes_on_on_another(fleet: Fleet) -> None:
+    """The hosts of these tests share one /proc, as local hosts do."""
+    late = threading.Event()
+
+    def line(host: HostAddress) -> str:
+        if host.rank == 1:
+            late.wait(0.7)
+        return "sleep 1; echo done" if host.rank == 1 else "sleep 60"
+
+    result = fleet.run(line, timeout=1.2)
+    assert [host.outcome.verdict for host in result.hosts] == ["timeout", "exit 0", "timeout"]
 
 
 def test_a_command_over_its_limit_is_ended_on_the_host_too(fleet: Fleet, shared_farm: Farm) -> None:

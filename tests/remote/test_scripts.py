@@ -17,15 +17,10 @@ FOLDER = Path(__file__).resolve().parents[2] / "templates" / "remote"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.sh"))
 
 
-def sent(name: str, read: str) -> str:
-    library = (FOLDER / "sync-lib.sh").read_text() if name.startswith("sync-") and name != "sync-lib.sh" else ""
-    return library + read
-
-
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-@pytest.mark.parametrize("name", [name for name in SCRIPTS if name != "sync-lib.sh"])
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_each_script_is_clean(name: str) -> None:
-    text = sent(name, (FOLDER / name).read_text())
+    text = (FOLDER / name).read_text()
     done = subprocess.run(["shellcheck", "-s", "sh", "-"], input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
@@ -52,9 +47,7 @@ def test_a_missing_script_is_an_error_with_a_way_out() -> None:
 @given(st.lists(st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"])), max_size=4))
 @settings(max_examples=50, deadline=None)
 def test_any_argument_arrives_unchanged_through_any_login_shell(arguments: list[str]) -> None:
-    command = shell_command("sync-lib.sh", *arguments, library="sync-lib.sh").replace(
-        "/bin/sh -c", "/usr/bin/env -i printf '%s\\0' -c", 1
-    )
+    command = shell_command("put.sh", *arguments).replace("/bin/sh -c", "/usr/bin/env -i printf '%s\\0' -c", 1)
     for shell in ("sh", "bash"):
         done = subprocess.run([shell, "-c", command], capture_output=True, check=True)
         assert done.stdout.split(b"\0")[3:-1] == [argument.encode() for argument in arguments]

@@ -19,7 +19,8 @@ from orchestrator.values import MASK, Secret, Text, Unknown, fill, text
 def host(**changes: object) -> HostAddress:
     fields: dict[str, object] = {
         "rank": 2, "alias": "c-1-2", "host": "127.0.0.9", "port": 2222, "user": "me",
-        "identity_file": Path("/k/id"), "known_hosts": Path("/k/known"), "internal_ip": "10.0.0.9", "host_key": "ssh-ed25519 A",
+        "identity_file": Path("/k/id"), "known_hosts": Path("/k/known"), "internal_ip": "10.0.0.9",
+        "host_key": "ssh-ed25519 A",
     }  # fmt: skip
     return HostAddress(**{**fields, **changes})  # type: ignore[arg-type]  # the fields above, some replaced
 

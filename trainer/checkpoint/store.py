@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from obstore import UpdateVersion
     from obstore.store import ClientConfig, GCSCredential, RetryConfig
 
+_METADATA_SERVER = "169.254.169.254"  # where EC2 and Google machines ask for their role
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
@@ -263,4 +265,10 @@ def _explained(where: str, what: str) -> Generator[None]:
     except (BaseError, OSError, ValueError) as error:
         text = str(error).strip()
         reason = text.splitlines()[0] if text else type(error).__name__
+        if _METADATA_SERVER in reason:
+            # Without credentials the library asks the machine for its role, and that is what it then reports.
+            reason = (
+                "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+                f"GOOGLE_APPLICATION_CREDENTIALS, or give the host a role ({reason})"
+            )
         raise StorageError(f"{where} {what}: {reason}") from error

@@ -1,0 +1,140 @@
+# Tree sync on one host, as a talk. Arguments: key of the state folder, destination.
+# It says "orch-sync STATE ID" and then reads lines from standard input:
+#   manifest          says the manifest behind ID, then "end" and NUL
+#   inventory         says file by file what is here, then "end" and NUL: O owned path; S permissions path;
+#                     H checksum, two blanks, path. A path begins with ./ here, a record ends in NUL.
+#   apply ID [-z]     takes a tar stream and puts it into the destination; ID is the new manifest's digest
+#   (end of input)    ends
+# STATE: none (no sync was here), clean (all is as the last sync left it), changed (somebody was at the files).
+# State of one destination, outside of it: manifest (what the last whole sync sent), owned (its paths as ./PATH, NUL
+# between them), seal (the manifest's digest; written when a sync has ended, empty while one is under way).
+# An owned file whose inode changed after the seal was written (ctime) was changed by somebody else.
+state=$HOME/.orch/sync/$1
+case $2 in
+/*) dest=$2 ;;
+*) dest=$HOME/$2 ;;
+esac
+incoming=.orch-incoming
+umask 022
+fail() {
+    printf '%s\n' "$1" | head -n 1
+    exit 1
+}
+tell_state() {
+    what=none
+    id=-
+    if [ -e "$state/owned" ] || [ -e "$dest/$incoming" ]; then
+        what=changed
+        if [ -s "$state/seal" ] && cd "$dest" 2>/dev/null; then
+            # shellcheck disable=SC2016 # the inner shell's own arguments
+            newer=$(xargs -0 -r sh -c 'seal=$1; shift; exec find "$@" -maxdepth 0 -newercm "$seal" -print -quit' sh \
+                "$state/seal" <"$state/owned" 2>&1)
+            if [ -z "$newer" ]; then
+                what=clean
+                read -r id <"$state/seal"
+            fi
+            cd /
+        fi
+    fi
+    echo "orch-sync $what $id"
+}
+owned() {
+    cat "$state/owned" "$dest/$incoming/meta/owned" "$dest/$incoming/meta/delete" 2>/dev/null
+}
+tell_inventory() {
+    owned | sed -z 's/^/O/'
+    if cd "$dest" 2>/dev/null; then
+        owned | xargs -0 -r stat --printf 'S%A %n\0' -- 2>/dev/null
+        owned | xargs -0 -r sha256sum -z -- 2>/dev/null | sed -z 's/^/H/'
+        cd /
+    fi
+}
+# The stream holds files/ (what is new), then meta/: manifest, owned, folders (that hold new files), delete, prune
+# (folders that may be empty now), complete (last: the stream came whole). Nothing in the destination changes before
+# all has arrived; then each file is replaced by rename.
+apply() {
+    [ -d "$state" ] || said=$(mkdir -p "$state" 2>&1) || fail "$said"
+    exec 9>>"$state/lock"
+    flock -n 9 || fail "another sync to $dest is under way"
+    fresh=
+    if [ ! -e "$dest" ] || { [ ! -e "$state/owned" ] && rmdir "$dest" 2>/dev/null; }; then
+        fresh=yes
+        parent=${dest%/*}/
+        top=${dest##*/}$incoming
+        [ -d "$parent" ] || said=$(mkdir -p "$parent" 2>&1) || fail "$said"
+    else
+        [ -d "$dest" ] || fail "$dest is not a folder"
+        parent=$dest/
+        top=$incoming
+    fi
+    new=$parent$top
+    trap 'rm -rf "$new"' EXIT
+    [ ! -e "$new" ] || rm -rf "$new"
+    # shellcheck disable=SC2086 # one option or none
+    said=$(tar -x $2 -f - -C "$parent" --one-top-level="$top" --no-same-owner 2>&1) || fail "$said"
+    [ -e "$new/meta/complete" ] || fail "the files came incomplete"
+    : >"$state/seal" || fail "cannot write to $state"
+    if [ -n "$fresh" ]; then
+        [ -d "$new/files" ] || mkdir "$new/files"
+        said=$(mv -T "$new/files" "$dest" 2>&1) || fail "$said"
+    else
+        trap - EXIT # from here on meta/ tells the next sync what may be here
+        replace
+    fi
+    said=$(mv -f -t "$state" "$new/meta/manifest" "$new/meta/owned" 2>&1) || fail "$said"
+    rm -rf "$new"
+    trap - EXIT
+    echo "$1" >"$state/seal"
+}
+replace() {
+    cd "$dest" || fail "cannot enter $dest"
+    if [ -s "$new/meta/delete" ]; then
+        said=$(xargs -0 rm -f -- <"$new/meta/delete" 2>&1) || fail "$said"
+        xargs -0 -r rmdir --ignore-fail-on-non-empty -- <"$new/meta/prune" 2>/dev/null
+    fi
+    [ -s "$new/meta/folders" ] || return 0
+    cd "$new/files" || fail "cannot enter $new"
+    # shellcheck disable=SC2016 # the inner shell's own arguments
+    said=$(xargs -0 sh -c '
+        dest=$1
+        shift
+        for folder; do
+            [ -d "$dest/$folder" ] || mkdir -p "$dest/$folder" || exit 255
+            (
+                set --
+                for file in "$folder"/* "$folder"/.[!.]* "$folder"/..?*; do
+                    if [ -L "$file" ] || [ -f "$file" ]; then
+                        set -- "$@" "$file"
+                    fi
+                done
+                if [ $# -gt 1000 ]; then
+                    printf "%s\0" "$@" | xargs -0 mv -f -t "$dest/$folder" --
+                else
+                    exec mv -f -t "$dest/$folder" -- "$@"
+                fi
+            ) || exit 255
+        done
+    ' sh "$dest" <"$new/meta/folders" 2>&1) || fail "$said"
+    cd /
+}
+tell_state
+while read -r verb first second; do
+    case $verb in
+    manifest)
+        cat "$state/manifest"
+        printf 'end\0'
+        ;;
+    inventory)
+        tell_inventory
+        printf 'end\0'
+        ;;
+    apply)
+        apply "$first" "$second"
+        exit 0
+        ;;
+    *)
+        fail "sync: unknown word $verb"
+        ;;
+    esac
+done
+exit 0
