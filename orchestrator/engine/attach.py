@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from orchestrator.engine.identity import host_job
 from orchestrator.engine.known import open_reader
 from orchestrator.engine.look import refresh
 from orchestrator.engine.narrator import Narrator
@@ -56,8 +57,12 @@ def _find(cluster: str, job: int | None) -> tuple[ClusterRecord, JobRecord]:
     return record, jobs[-1]
 
 
+def _folder(job: JobRecord) -> str:
+    return host_job(job.cluster_uid, f"{job.id}-a{job.attempt}")
+
+
 def _log_path(job: JobRecord) -> str:
-    return f'"$HOME/.orch/jobs/{job.id}-a{job.attempt}/log"'
+    return f'"$HOME/.orch/jobs/{_folder(job)}/log"'
 
 
 def _now(fleet: Fleet, job: JobRecord, sink: Sink, ranks: tuple[int, ...], tail: int | None) -> Ending:
@@ -83,7 +88,7 @@ def _follow(
 ) -> tuple[HostOutcome, ...]:
     from orchestrator.remote.jobs import follow, status
 
-    folder = f"{job.id}-a{job.attempt}"
+    folder = _folder(job)
     offsets: dict[int, int] = {}
     if tail is not None:
         offsets = {state.rank: max(0, state.log_bytes - tail) for state in status(fleet, folder, ranks=ranks).jobs}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.engine.follow import LogFiles
+from orchestrator.engine.identity import host_job
 from orchestrator.engine.marks import SETUP, write_mark
 from orchestrator.engine.session import Session
 from orchestrator.errors import HostError, IdentityMismatch, OrchError, SetupError, UserError
@@ -49,9 +50,9 @@ def run_setup(session: Session, action: RunSetup) -> None:
     """Run setup as a job of its own, so that a lost connection, or a new orch, goes on with it."""
     from orchestrator.remote.jobs import follow, start
 
-    fleet = session.fleet(session.hosts)
+    fleet, folder = session.fleet(session.hosts), host_job(session.cluster.uid, action.job)
     script = action.script.reveal().encode()
-    started = start(fleet, action.job, script, env=_env_file(action.environment), ranks=action.ranks)
+    started = start(fleet, folder, script, env=_env_file(action.environment), ranks=action.ranks)
     _check(session, started.outcomes, "setup")
     assert session.job is not None  # noqa: S101  # setup belongs to a job
     logs = LogFiles(session.paths.logs(session.cluster.uid, session.job.id) / "setup")
@@ -61,7 +62,7 @@ def run_setup(session: Session, action: RunSetup) -> None:
             logs.write(host.rank, block)
             session.narrator.output(host, block)
 
-        ended = follow(fleet, action.job, sink, offsets=logs.offsets(list(action.ranks)), ranks=action.ranks)
+        ended = follow(fleet, folder, sink, offsets=logs.offsets(list(action.ranks)), ranks=action.ranks)
     finally:
         logs.close()
     _check(session, ended.outcomes, "setup")
@@ -76,14 +77,16 @@ def start_job(session: Session, action: StartJob) -> None:
     session.store.start_attempt(session.cluster, session.job.id)
     script = action.script.reveal().encode()
     fleet = session.fleet(session.hosts)
-    result = start(fleet, action.job, script, env=_env_file(action.environment), ranks=action.ranks)
+    folder = host_job(session.cluster.uid, action.job)
+    result = start(fleet, folder, script, env=_env_file(action.environment), ranks=action.ranks)
     _check(session, result.outcomes, "start")
 
 
 def stop_job(session: Session, action: StopJob) -> None:
     from orchestrator.remote.jobs import kill
 
-    result = kill(session.fleet(session.hosts), action.job, grace=action.grace, ranks=action.ranks)
+    folder = host_job(session.cluster.uid, action.job)
+    result = kill(session.fleet(session.hosts), folder, grace=action.grace, ranks=action.ranks)
     _check(session, result.outcomes, "stop")
 
 

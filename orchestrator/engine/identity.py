@@ -1,4 +1,4 @@
-"""Names that are made at launch, and stand as unknowns in a preview."""
+"""Names that are made at launch and stand as unknowns in a preview, and names made from them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from orchestrator.values import Unknown
 UID = Unknown("cluster id, made at launch")
 RUN_ID = Unknown("run id, made at launch")
 INSTALLATION = Unknown("installation id, made at first launch")
+
+
+def host_job(cluster_uid: str, job: str) -> str:
+    """The name of a job's folder on the hosts, e.g. "c91f02aa-1-a1".
+
+    The user's own hosts outlive a cluster, and two clusters may share them: a number alone would meet another's job.
+    """
+    return f"{cluster_uid[:8]}-{job}"
 
 
 def new_run_id(cluster: str) -> str:

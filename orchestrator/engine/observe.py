@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any
 
+from orchestrator.engine.identity import host_job
 from orchestrator.engine.marks import READ_MARKS, SETUP, mark_name, parse_marks
 from orchestrator.engine.session import Session
 from orchestrator.errors import OrchError
@@ -112,7 +113,7 @@ def _job_states(
 ) -> tuple[dict[int, HostJob], dict[int, HostOutcome]]:
     from orchestrator.remote.jobs import status
 
-    report = status(session.fleet(hosts), folder or "none", ranks=ranks)
+    report = status(session.fleet(hosts), host_job(session.cluster.uid, folder or "none"), ranks=ranks)
     failures = {outcome.rank: outcome for outcome in report.result.failed}
     return {state.rank: state for state in report.jobs}, failures
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.engine.identity import host_job
 from orchestrator.engine.session import Session
 from orchestrator.errors import ConflictError, OrchError
 from orchestrator.exits import Exit
@@ -32,7 +33,7 @@ def settle(session: Session, *, but: str = "") -> None:
         return
     fleet = session.fleet(view.hosts)
     for job in open_jobs:
-        states = status(fleet, f"{job.id}-a{job.attempt}", ranks=job.ranks)
+        states = status(fleet, host_job(job.cluster_uid, f"{job.id}-a{job.attempt}"), ranks=job.ranks)
         if states.result.ok:
             _conclude(session, job, states.jobs)
 

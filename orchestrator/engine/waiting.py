@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from orchestrator.engine.follow import Follower
+from orchestrator.engine.identity import host_job
 from orchestrator.engine.session import Session
 from orchestrator.hosts import Failure
 from orchestrator.plan.desired import Run
@@ -63,7 +64,7 @@ def watch(session: Session) -> Follower:
     job, desired = session.job, session.desired
     assert job is not None and isinstance(desired, Run)  # noqa: S101  # only a Run has a program to watch
     current = session.store.job(session.cluster, job.id)
-    folder = f"{job.id}-a{current.attempt}"
+    folder = host_job(session.cluster.uid, f"{job.id}-a{current.attempt}")
     if session.follower is not None and session.follower.job != folder:
         session.follower.stop()
         session.follower = None

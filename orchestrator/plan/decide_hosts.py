@@ -8,7 +8,7 @@ from orchestrator.plan.actions import Action, Conclude, FetchMount, RunSetup, St
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.decide_slice import end_for
 from orchestrator.plan.desired import Run
-from orchestrator.plan.environment import HostEnvironment, attempt_port
+from orchestrator.plan.environment import HostEnvironment, rendezvous_port
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Contact, HostView, Observed
 from orchestrator.plan.ranks import host_words, rank_ranges
@@ -55,7 +55,7 @@ def environment(desired: Run, observed: Observed, *, setup: bool) -> HostEnviron
         internal_ips=tuple(host.internal_ip for host in observed.hosts),
         chips_per_host=intent.candidate.chips_per_host,
         accelerator=intent.candidate.accelerator,
-        port=attempt_port(observed.attempt),
+        port=rendezvous_port(desired.job_id, observed.attempt),
         task_id=desired.run_id,
         for_setup=setup,
         num_slices=desired.num_slices,

@@ -91,5 +91,6 @@ class HostEnvironment:
         return 0 if self.accelerator.lower().startswith(other) else self.chips_per_host
 
 
-def attempt_port(attempt: int) -> int:
-    return COORDINATOR_PORT + (attempt - 1) % PORTS_PER_HOST
+def rendezvous_port(job_id: int, attempt: int) -> int:
+    """Another one for each attempt, and for jobs that run beside each other."""
+    return COORDINATOR_PORT + (job_id + attempt - 2) % PORTS_PER_HOST

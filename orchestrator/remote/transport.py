@@ -45,6 +45,7 @@ _FIRST_READ = 16 * 1024
 _LARGEST_READ = 256 * 1024
 _LONGEST_BANNER = 64 * 1024
 _INLINE_STDIN = 16 * 1024  # goes out with the command itself; every server takes a packet of this size
+_PACKETS_AT_ONCE = 8
 _QUICKACK = getattr(socket, "TCP_QUICKACK", 0)  # Linux only
 
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")  # no MAC to compute beside the cipher
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
         def _set_transport(self, transport: Transport) -> None: ...
         def _set_window(self, window_size: int, max_packet_size: int) -> None: ...
         def _send_eof(self) -> Message | None: ...
+        def _wait_for_send_window(self, size: int) -> int: ...
         def _handle_request(self, m: Message) -> None: ...
         def _request_failed(self, m: Message) -> None: ...
 
@@ -363,9 +365,7 @@ class SessionChannel(_Channel):
 
         With no rest the input is closed; otherwise, and when there is `more`, the caller calls `shutdown_write`.
         """
-        transport = self.transport
-        if not isinstance(transport, TunedTransport):
-            raise SSHException("the connection is gone")
+        transport = self._tuned()
         request = Message()
         request.add_byte(cMSG_CHANNEL_REQUEST)
         request.add_int(self.remote_chanid)
@@ -389,15 +389,24 @@ class SessionChannel(_Channel):
             return None
 
     def send_all(self, data: memoryview) -> None:
-        """Send as the host takes it, for as long as the command runs. Raises EOFError when it ended before."""
+        """Send as the host takes it, for as long as the command runs. Raises EOFError when it ended before.
+
+        Several packets go out in one write: with many hosts at once, threads cost more than bytes.
+        """
         while data:
-            try:
-                sent = self.send(bytes(data[: self.out_max_packet_size]))
-            except TimeoutError:  # the reader's timeout, which paramiko keeps for both directions
-                continue
-            if sent == 0:
-                raise EOFError("the command ended before it had read its input")
-            data = data[sent:]
+            messages: list[Message] = []
+            with self.lock:
+                while data and len(messages) < _PACKETS_AT_ONCE and not (messages and self.out_window_size == 0):
+                    try:
+                        size = self._wait_for_send_window(len(data))
+                    except TimeoutError:  # the reader's timeout, which paramiko keeps for both directions
+                        break
+                    if size == 0 or self.closed:
+                        raise EOFError("the command ended before it had read its input")
+                    messages.append(self._data(bytes(data[:size])))
+                    data = data[size:]
+            if messages:
+                self._tuned().send_together(messages)
 
     def interrupt(self) -> None:
         """Make a waiting `read` return None at once, and every later one that finds nothing."""
@@ -407,14 +416,22 @@ class SessionChannel(_Channel):
         messages: list[Message] = []
         with self.lock:
             if stdin:
-                data = Message()
-                data.add_byte(cMSG_CHANNEL_DATA)
-                data.add_int(self.remote_chanid)
-                data.add_string(stdin)
                 self.out_window_size -= len(stdin)
-                messages.append(data)
+                messages.append(self._data(stdin))
             end = self._send_eof()
         return messages if end is None else [*messages, end]
+
+    def _data(self, content: bytes) -> Message:
+        data = Message()
+        data.add_byte(cMSG_CHANNEL_DATA)
+        data.add_int(self.remote_chanid)
+        data.add_string(content)
+        return data
+
+    def _tuned(self) -> TunedTransport:
+        if not isinstance(self.transport, TunedTransport):
+            raise SSHException("the connection is gone")
+        return self.transport
 
     def handle_request(self, m: Message) -> None:
         """What the host says of this command: paramiko knows exit-status; exit-signal is ours (RFC 4254, 6.10)."""
@@ -548,6 +565,8 @@ class TunedPacketizer(Packetizer):
         if self._held is not None:
             self._held.append(out)
             return
+        if isinstance(self._wire, socket.socket):
+            out = memoryview(out)
         try:
             while out:
                 sent = self._wire.send(out)

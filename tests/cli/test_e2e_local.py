@@ -173,7 +173,7 @@ def test_previews_of_copies_and_commands_do_nothing(mine: Cluster) -> None:
 
 
 def test_ssh_is_the_same_host_with_a_pinned_key(mine: Cluster) -> None:
-    done = mine("ssh", "mine", "1", "--", "cat .orch/jobs/1-a1/log")
+    done = mine("ssh", "mine", "1", "--", "cat .orch/jobs/*-1-a1/log")
     assert (done.returncode, done.stdout) == (0, "hello from 1 of 2\n"), done.stderr
     assert mine("ssh", "mine", "--", "exit 9").returncode == 9
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.driving import Listener, fulfil, local_task
 
+from orchestrator.catalog.accelerators import resolve
 from orchestrator.engine import prepare
 from orchestrator.engine.attach import follow_logs
 from orchestrator.engine.drive import drive
@@ -23,7 +24,8 @@ from orchestrator.plan.observed import FINAL
 from orchestrator.plan.steps import Done
 from orchestrator.providers.registry import open_provider
 from orchestrator.slices import SliceState
-from orchestrator.spec.task import Checkpoint, FileMount, Recovery
+from orchestrator.spec.infra import parse_infra
+from orchestrator.spec.task import Checkpoint, FileMount, Recovery, Resources, Task, UserHost
 
 KEEP, DOWN = After.KEEP, After.DOWN
 
@@ -323,3 +325,18 @@ def test_a_secret_reaches_the_program_and_nothing_else(home: Path, tmp_path: Pat
     ]
     assert leaks == []
     assert os.environ.get("TOKEN") is None
+
+
+def test_own_hosts_that_are_given_again_run_the_new_program(home: Path) -> None:
+    fulfil(prepare.launch(local_task(2, run="true"), cluster="base", after=KEEP))
+    with open_reader() as reader:
+        (base,) = reader.clusters()
+    machines = tuple(UserHost(h.host, h.user, h.port, str(h.identity_file)) for h in base.hosts)
+    choice = Resources(parse_infra("hosts"), resolve("cpu"))
+    for words in ("first", "second"):
+        listener = Listener()
+        task = Task(choices=(choice,), hosts=machines, run=f"echo {words} $ORCH_RANK")
+        assert fulfil(prepare.launch(task, cluster="mine", after=KEEP), listener).status == 0
+        assert listener.outputs == {0: f"{words} 0\n".encode(), 1: f"{words} 1\n".encode()}
+        assert fulfil(prepare.down("mine")).status == 0
+    assert living("base") == ["base-1"]
