@@ -7,6 +7,7 @@ whose part is written). Mixed on one gloo group from two threads they would be m
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -135,8 +136,10 @@ def _prefer_loopback(world: World) -> None:
 
 
 def _first_line(error: BaseException) -> str:
+    """The cause alone: gloo puts a source position before it and advice behind it."""
     text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    line = text.splitlines()[0] if text else type(error).__name__
+    return re.sub(r"^\[[^\]]*\.cc:\d+\] ", "", line).partition(". This is typically")[0]
 
 
 def set_threads(count: int) -> None:

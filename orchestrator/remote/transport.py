@@ -45,7 +45,6 @@ _FIRST_READ = 16 * 1024
 _LARGEST_READ = 256 * 1024
 _LONGEST_BANNER = 64 * 1024
 _INLINE_STDIN = 16 * 1024  # goes out with the command itself; every server takes a packet of this size
-_PACKETS_AT_ONCE = 8
 _QUICKACK = getattr(socket, "TCP_QUICKACK", 0)  # Linux only
 
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")  # no MAC to compute beside the cipher
@@ -82,7 +81,6 @@ if TYPE_CHECKING:
         def _set_transport(self, transport: Transport) -> None: ...
         def _set_window(self, window_size: int, max_packet_size: int) -> None: ...
         def _send_eof(self) -> Message | None: ...
-        def _wait_for_send_window(self, size: int) -> int: ...
         def _handle_request(self, m: Message) -> None: ...
         def _request_failed(self, m: Message) -> None: ...
 
@@ -389,24 +387,15 @@ class SessionChannel(_Channel):
             return None
 
     def send_all(self, data: memoryview) -> None:
-        """Send as the host takes it, for as long as the command runs. Raises EOFError when it ended before.
-
-        Several packets go out in one write: with many hosts at once, threads cost more than bytes.
-        """
+        """Send as the host takes it, for as long as the command runs. Raises EOFError when it ended before."""
         while data:
-            messages: list[Message] = []
-            with self.lock:
-                while data and len(messages) < _PACKETS_AT_ONCE and not (messages and self.out_window_size == 0):
-                    try:
-                        size = self._wait_for_send_window(len(data))
-                    except TimeoutError:  # the reader's timeout, which paramiko keeps for both directions
-                        break
-                    if size == 0 or self.closed:
-                        raise EOFError("the command ended before it had read its input")
-                    messages.append(self._data(bytes(data[:size])))
-                    data = data[size:]
-            if messages:
-                self._tuned().send_together(messages)
+            try:
+                sent = self.send(bytes(data[: self.out_max_packet_size]))
+            except TimeoutError:  # the reader's timeout, which paramiko keeps for both directions
+                continue
+            if sent == 0:
+                raise EOFError("the command ended before it had read its input")
+            data = data[sent:]
 
     def interrupt(self) -> None:
         """Make a waiting `read` return None at once, and every later one that finds nothing."""

@@ -2,14 +2,15 @@
 
     python scripts/bench/trainer.py [model=tiny steps=22 threads=1 ...]
 
-Both loops run in turn in this process with the same model and rows; ours writes a line for every step. The best
-round of each counts, and only ratios are worth comparing between machines.
+`bare` is the plainest torch loop, `ours` is trainer.loop with a line for every step: the same model and rows, in
+turn. The best round of each counts, and only ratios are worth comparing between machines.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import subprocess
 import sys
 import tempfile
 import time
@@ -35,7 +36,7 @@ from trainer.options import parse
 from trainer.order import RowOrder
 from trainer.state import TrainState
 
-ROUNDS = 2
+ROUNDS = 3
 _SETTINGS = ("log_every=1", "device=cpu", "checkpoint.uri=")
 
 
@@ -64,11 +65,23 @@ def ours(config: Config) -> None:
         train(config, Run(), World())
 
 
-def cost(run: Callable[[Config], None], config: Config) -> tuple[float, float]:
-    """Wall and processor seconds of one step, all threads counted, without the start: a long run minus a short."""
+def cost(name: str, words: list[str]) -> tuple[float, float]:
+    """Wall and processor seconds of one step of `bare` or `ours`, in a process of its own.
+
+    One process for both would let the first loop's heap decide how fast the second one allocates.
+    """
+    argv = [sys.executable, __file__, f"--only={name}", *words]
+    wall, cpu = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()[-2:]
+    return float(wall), float(cpu)
+
+
+def only(name: str, config: Config) -> None:
+    """Print the cost of a step without the start: a long run minus a short one, after a first run for imports."""
+    run = {"bare": bare, "ours": ours}[name]
+    run(replace(config, steps=2))
     short = _timed(run, replace(config, steps=2))
     long = _timed(run, config)
-    return (long[0] - short[0]) / (config.steps - 2), (long[1] - short[1]) / (config.steps - 2)
+    print(*((a - b) / (config.steps - 2) for a, b in zip(long, short, strict=True)))
 
 
 def _timed(run: Callable[[Config], None], config: Config) -> tuple[float, float]:
@@ -95,18 +108,21 @@ def stalls(config: Config, place: str) -> tuple[float, float, int]:
 
 
 def main() -> None:
-    words = sys.argv[1:] or ["model=tiny", "steps=22", "threads=1"]
+    words = [word for word in sys.argv[1:] if not word.startswith("--only=")]
+    words = words or ["model=tiny", "steps=22", "threads=1"]
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "metrics.jsonl")
-        config = parse([*words, *_SETTINGS, f"metrics.file={file}"])
-        costs = {"bare torch": [cost(bare, config)], "trainer.loop": [cost(ours, config)]}
-        for _ in range(ROUNDS - 1):
-            costs["bare torch"].append(cost(bare, config))
-            costs["trainer.loop"].append(cost(ours, config))
+        config = parse([*words, *_SETTINGS, f"metrics.file={folder}/metrics.jsonl"])
+        if sys.argv[1:] and sys.argv[1].startswith("--only="):
+            only(sys.argv[1].removeprefix("--only="), config)
+            return
+        costs: dict[str, list[tuple[float, float]]] = {"bare": [], "ours": []}
+        for _ in range(ROUNDS):
+            for name, found in costs.items():
+                found.append(cost(name, words))
         count = parameter_count(Transformer(config.model, config.seq_len))
-        print(f"{count:,} parameters, {torch.get_num_threads()} threads, best of {ROUNDS} rounds")
+        print(f"{count:,} parameters, {World().threads(config.threads)} threads, best of {ROUNDS} rounds")
         print(f"{'loop':<28}{'tokens/s':>12}{'ratio':>8}{'cpu ms/step':>14}{'ratio':>8}")
-        plain = [min(values) for values in zip(*costs["bare torch"], strict=True)]
+        plain = [min(values) for values in zip(*costs["bare"], strict=True)]
         for name, found in costs.items():
             wall, cpu = (min(values) for values in zip(*found, strict=True))
             speed = config.batch * config.seq_len / wall

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import threading
@@ -15,6 +16,8 @@ from support.sshd import Farm, Sshd, sshd_farm
 
 from orchestrator.hosts import Failure
 from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.pack import Change, pack
+from orchestrator.remote.scripts import shell_command
 from orchestrator.remote.sync import SyncResult, sync
 from orchestrator.remote.tree import read_tree
 
@@ -235,6 +238,45 @@ def test_a_full_disk_on_one_host_is_its_failure_in_its_words_and_changes_nothing
     send(fleet, source, place)
     for host in shared_farm.hosts:
         assert content(at(host, place)) == content(source)
+
+
+def test_a_stream_that_ends_between_two_files_changes_nothing(
+    fleet: Fleet, shared_farm: Farm, source: Path, place: str
+) -> None:
+    """tar takes such a stream for whole; ours ends with a member that says so."""
+    send(fleet, source, place)
+    before = content(at(shared_farm.hosts[0], place))
+    (source / "pkg0" / "module 0.py").write_text("new")
+    (source / "pkg1" / "module 1.py").write_text("new")
+    tree = read_tree(source)
+    whole = pack(tree, Change(tree.files, ()), compress=False).stream
+    key = hashlib.sha256(place.removeprefix("~/").encode()).hexdigest()[:16]
+    command = shell_command("sync.sh", key, place.removeprefix("~/"))
+    cut = bytes(whole).index(b"meta/complete")
+    result = fleet.run(command, ranks=[0], stdin=f"apply {tree.digest}\n".encode() + bytes(whole[:cut]))
+    assert result.hosts[0].outcome.exit_code == 1
+    assert "incomplete" in result.hosts[0].outcome.last_line
+    assert content(at(shared_farm.hosts[0], place)) == before
+    send(fleet, source, place)
+    assert content(at(shared_farm.hosts[0], place)) == content(source)
+
+
+def test_killed_while_it_replaces_files_the_next_sync_makes_it_whole(
+    fleet: Fleet, shared_farm: Farm, source: Path, place: str
+) -> None:
+    """A state as it is left between two renames: the seal is empty, some files are new, meta/ tells of them."""
+    send(fleet, source, place)
+    folder = at(shared_farm.hosts[0], place)
+    key = hashlib.sha256(place.removeprefix("~/").encode()).hexdigest()[:16]
+    (shared_farm.hosts[0].home / ".orch" / "sync" / key / "seal").write_text("")
+    (folder / "half-sent.py").write_text("of a tree that was never whole here")
+    (folder / ".orch-incoming" / "meta").mkdir(parents=True)
+    (folder / ".orch-incoming" / "meta" / "owned").write_bytes(b"./half-sent.py\0./run.sh\0")
+    (folder / ".orch-incoming" / "meta" / "delete").write_bytes(b"")
+    result = send(fleet, source, place)
+    assert result.hosts[0].deleted_files == 1
+    assert result.hosts[1].sent_bytes == 0
+    assert content(folder) == content(source)
 
 
 def test_a_destination_that_is_a_file_is_that_hosts_failure(

@@ -46,7 +46,6 @@ PRIVATE_OF_CHANNEL = {
     "_set_transport": ["self", "transport"],
     "_set_window": ["self", "window_size", "max_packet_size"],
     "_send_eof": ["self"],
-    "_wait_for_send_window": ["self", "size"],
     "_handle_request": ["self", "m"],
     "_request_failed": ["self", "m"],
     "_log": ["self", "level", "msg", "args"],
