@@ -90,6 +90,7 @@ class Command:
         self._tail = _Tail(keep)
         self._on_output = on_output
         self._on_sent = on_sent
+        self._of_callback: _OfCallback | None = None
         self._began = self._heard = time.monotonic()
 
     def run(self, line: bytes, stdin: bytes | memoryview) -> Ended:
@@ -99,20 +100,19 @@ class Command:
         except (SSHException, EOFError, OSError) as error:
             raise self._transport.verdict or HostFailure(Failure.LOST, words(error), retry=True) from error
         self._began = self._heard = time.monotonic()
-        with contextlib.closing(channel), self._halt.reaches(channel):
+        with _closing(channel), self._halt.reaches(channel):
             try:
-                rest = channel.start(line, stdin, more=self._talk is not None)
+                more = self._talk is not None or len(stdin) > 0
+                channel.start(line, more=more)
                 if self._talk is not None:
-                    rest = self._talk(Conversation(functools.partial(self._next, channel), channel.send_all))
-                if rest:
-                    self._feed(channel, rest)
-                elif stdin and self._on_sent:
-                    self._on_sent(len(stdin))
-                if self._talk is not None and not rest:
-                    channel.shutdown_write()
+                    stdin = self._talk(Conversation(functools.partial(self._next, channel), channel.send_all))
+                if more:
+                    self._feed(channel, memoryview(stdin))
                 failure = self._follow(channel)
             except HostFailure as error:
                 failure = error
+            except _OfCallback as error:
+                raise error.cause from None
             except (SSHException, EOFError, OSError) as error:
                 failure = self._lost(words(error))
         return self._ended(channel, failure)
@@ -144,7 +144,10 @@ class Command:
     def _deliver(self, block: bytes) -> None:
         self._tail.add(block)
         if self._on_output:
-            self._on_output(block)
+            try:
+                self._on_output(block)
+            except Exception as error:
+                raise _OfCallback(error) from error
             self._heard = time.monotonic()  # a slow reader of ours is not a silent host
 
     def _wait(self) -> float:
@@ -160,6 +163,8 @@ class Command:
 
     def _overdue(self) -> HostFailure | None:
         now = time.monotonic()
+        if self._of_callback is not None:
+            raise self._of_callback
         if self._halt.why is not None:
             return self._halt.why
         if self._timeout is not None and now - self._began >= self._timeout:
@@ -179,7 +184,7 @@ class Command:
         return verdict
 
     def _feed(self, channel: SessionChannel, rest: memoryview) -> None:
-        """Send a large input beside the reading, so that a command that writes before it has read all goes on."""
+        """Send the input beside the reading, so that a command that writes before it has read all goes on."""
         sender = threading.Thread(target=self._send, args=(channel, rest), daemon=True)
         sender.start()
 
@@ -189,9 +194,20 @@ class Command:
             while rest:
                 block, rest = rest[:_STDIN_BLOCK], rest[_STDIN_BLOCK:]
                 channel.send_all(block)
-                if self._on_sent:
-                    self._on_sent(len(block))
+                if not self._told(channel, len(block)):
+                    return
             channel.shutdown_write()
+
+    def _told(self, channel: SessionChannel, size: int) -> bool:
+        """Report progress; an exception of the callback is raised by the thread that reads."""
+        try:
+            if self._on_sent:
+                self._on_sent(size)
+        except Exception as error:
+            self._of_callback = _OfCallback(error)
+            channel.interrupt()
+            return False
+        return True
 
     def _lost(self, detail: str) -> HostFailure:
         if self._transport.verdict is not None:
@@ -212,6 +228,24 @@ class Command:
         if self._transport.is_active():
             detail = "the host closed the session without an exit status"
         return Ended(None, None, self._lost(detail), output)
+
+
+class _OfCallback(Exception):
+    """An error of the caller's own function, kept apart from the connection's: a full disk here is no lost host."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@contextlib.contextmanager
+def _closing(channel: SessionChannel) -> Generator[None]:
+    """Close the session at the end; on a broken connection there is nothing to close, and that is known already."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(SSHException, EOFError, OSError):
+            channel.close()
 
 
 class Conversation:

@@ -27,6 +27,7 @@ from orchestrator.remote.transport import TunedTransport
 from orchestrator.remote.trust import Trust
 
 _JUMPS_AT_ONCE = 8  # handshakes through one jump host at a time; sshd's MaxStartups is 10:30:100
+_WRITE_AT_LEAST = 5.0  # seconds without progress after which a write may fail
 _FAR = 0.004  # seconds of one round trip
 _ASK_AFTER_IDLE = 15.0  # seconds without a byte after which an open connection is asked before it is used
 
@@ -102,7 +103,7 @@ class Link:
         """The fabric connection, made on first use; it takes our socket and transport by its documented options."""
         if self._connection is None:
             address = self.address
-            connection = cast(Any, fabric).Connection(
+            connection = _Connection(
                 address.host,
                 user=address.user,
                 port=address.port,
@@ -112,6 +113,13 @@ class Link:
             connection.client.set_missing_host_key_policy(_CheckedByTransport())
             self._connection = connection
         return self._connection
+
+
+class _Connection(cast(Any, fabric).Connection):  # type: ignore[misc]  # fabric ships no types
+    """fabric's Connection without its look at every assignment whether it might be a setting; ours are all plain."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
 
 
 class _CheckedByTransport(MissingHostKeyPolicy):
@@ -171,7 +179,7 @@ def _dial(address: HostAddress, limit: float) -> socket.socket:
         raise HostFailure(Failure.UNREACHABLE, words(error), retry=True) from error
     sock.settimeout(None)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    _bound_writes(sock, timeout)
+    _bound_writes(sock, max(timeout, _WRITE_AT_LEAST))
     return sock
 
 

@@ -124,8 +124,11 @@ def _worth_compressing(tree: Tree, change: Change) -> bool:
     largest = max(change.files, key=lambda file: file.size, default=None)
     if largest is None or sum(file.size for file in change.files) < _SAMPLE:
         return False
-    with tree.source(largest).open("rb") as file:
-        sample = file.read(_SAMPLE)
+    try:
+        with tree.source(largest).open("rb") as file:
+            sample = file.read(_SAMPLE)
+    except OSError as error:
+        raise UserError(f"cannot read {tree.source(largest)}", error.strerror or str(error)) from error
     return len(zlib.compress(sample, 1)) < _WORTH_IT * len(sample)
 
 

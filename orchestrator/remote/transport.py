@@ -27,7 +27,6 @@ from paramiko.channel import Channel
 from paramiko.common import (
     MSG_CHANNEL_FAILURE,
     MSG_CHANNEL_REQUEST,
-    cMSG_CHANNEL_DATA,
     cMSG_CHANNEL_OPEN,
     cMSG_CHANNEL_REQUEST,
     cMSG_GLOBAL_REQUEST,
@@ -44,7 +43,6 @@ from orchestrator.remote.trust import Trust
 _FIRST_READ = 16 * 1024
 _LARGEST_READ = 256 * 1024
 _LONGEST_BANNER = 64 * 1024
-_INLINE_STDIN = 16 * 1024  # goes out with the command itself; every server takes a packet of this size
 _QUICKACK = getattr(socket, "TCP_QUICKACK", 0)  # Linux only
 
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")  # no MAC to compute beside the cipher
@@ -73,6 +71,7 @@ if TYPE_CHECKING:
         def _parse_request_success(self, m: Message) -> None: ...
         def _parse_request_failure(self, m: Message) -> None: ...
         def _parse_disconnect(self, m: Message) -> None: ...
+        def _parse_debug(self, m: Message) -> None: ...
 
     class _AuthHandler(AuthOnlyHandler):
         def _parse_userauth_failure(self, m: Message) -> None: ...
@@ -333,6 +332,9 @@ class TunedTransport(_Transport):
         m.rewind()
         super()._parse_disconnect(m)
 
+    def _parse_debug(self, m: Message) -> None:
+        """Nothing: sshd remarks on each key option, and paramiko would make every byte of it printable for a log."""
+
     def _log(self, level: int, msg: object, *args: object) -> None:
         """Nothing: every failure is reported in words by this package, once, per host."""
 
@@ -358,12 +360,11 @@ class SessionChannel(_Channel):
         self.open_request.add_int(window)
         self.open_request.add_int(packet)
 
-    def start(self, command: bytes, stdin: bytes | memoryview, *, more: bool = False) -> memoryview:
-        """Send the command and what fits of `stdin` in one write; returns the rest of `stdin`.
+    def start(self, command: bytes, *, more: bool) -> None:
+        """Send the command, and in the same write what opens the next session. more: input follows.
 
-        With no rest the input is closed; otherwise, and when there is `more`, the caller calls `shutdown_write`.
+        Input cannot go along: a session's window is 0 until sshd has started the command.
         """
-        transport = self._tuned()
         request = Message()
         request.add_byte(cMSG_CHANNEL_REQUEST)
         request.add_int(self.remote_chanid)
@@ -371,12 +372,12 @@ class SessionChannel(_Channel):
         request.add_boolean(True)
         request.add_string(command)
         messages = [request]
-        rest = memoryview(stdin)
-        if not more and len(rest) <= min(_INLINE_STDIN, self.out_window_size, self.out_max_packet_size):
-            messages += self._all_input(bytes(rest))
-            rest = rest[:0]
+        if not more:
+            with self.lock:
+                end = self._send_eof()
+            messages += [] if end is None else [end]
+        transport = self._tuned()
         transport.send_together([*messages, *transport.reserve_session()])
-        return rest
 
     def read(self, timeout: float) -> bytes | None:
         """The next block of output, b"" at its end, None when `timeout` passed or `interrupt` was called."""
@@ -400,22 +401,6 @@ class SessionChannel(_Channel):
     def interrupt(self) -> None:
         """Make a waiting `read` return None at once, and every later one that finds nothing."""
         self._blocks.interrupt()
-
-    def _all_input(self, stdin: bytes) -> list[Message]:
-        messages: list[Message] = []
-        with self.lock:
-            if stdin:
-                self.out_window_size -= len(stdin)
-                messages.append(self._data(stdin))
-            end = self._send_eof()
-        return messages if end is None else [*messages, end]
-
-    def _data(self, content: bytes) -> Message:
-        data = Message()
-        data.add_byte(cMSG_CHANNEL_DATA)
-        data.add_int(self.remote_chanid)
-        data.add_string(content)
-        return data
 
     def _tuned(self) -> TunedTransport:
         if not isinstance(self.transport, TunedTransport):
@@ -563,6 +548,7 @@ class TunedPacketizer(Packetizer):
                     raise EOFError("the connection was closed")
                 out = out[sent:]
         except OSError as error:
+            self.close()  # a packet that went out in part cannot be taken up again
             raise EOFError(words(error)) from error
 
     def end_handshake(self) -> None:

@@ -73,9 +73,11 @@ def main() -> None:
         folder = Path(home) / "work"
         folder.mkdir()
         (folder / "program.py").write_text("print('x')")
-        first = first_lines(options.hosts, folder)
-        rounds = [(first_lines(options.hosts, folder), bare_ssh()) for _ in range(options.rounds)]
-        drive(prepare.down("bench"), Listener())
+        try:
+            first = first_lines(options.hosts, folder)
+            rounds = [(first_lines(options.hosts, folder), bare_ssh()) for _ in range(options.rounds)]
+        finally:
+            drive(prepare.down("bench"), Listener())
     ours, ssh = statistics.median(a for a, _ in rounds), statistics.median(b for _, b in rounds)
     print(f"{options.hosts} hosts, median of {options.rounds}")
     print("| what | seconds | x bare ssh |")

@@ -17,7 +17,7 @@ echo '    ' >rc.new # room for the status while there is room: a full disk must 
     umask "$mask"
     export ORCH_JOB="$1" ORCH_JOB_DIR="$2" ORCH_HEARTBEAT_FILE="$2/heartbeat"
     # shellcheck disable=SC2016 # the inner shell's own arguments
-    exec setsid /bin/sh -c '. "$1/env"; cd "$HOME" && exec "$1/run.sh"' orch "$2"
+    exec setsid /bin/sh -c '. "$1/env"; rm -f "$1/env"; cd "$HOME" && exec "$1/run.sh"' orch "$2"
 ) </dev/null >>log 2>&1 &
 child=$!
 {

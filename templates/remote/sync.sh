@@ -122,11 +122,11 @@ while read -r verb first second; do
     case $verb in
     manifest)
         cat "$state/manifest"
-        printf 'end\0'
+        printf 'end\0\n'
         ;;
     inventory)
         tell_inventory
-        printf 'end\0'
+        printf 'end\0\n'
         ;;
     apply)
         apply "$first" "$second"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -126,8 +127,6 @@ def test_refused_key(farm: Farm) -> None:
 
 
 def test_a_host_that_is_no_ssh_server_is_lost_in_the_handshake(farm: Farm) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -180,8 +179,11 @@ def test_a_slow_reader_of_ours_is_not_taken_for_a_frozen_host(farm: Farm) -> Non
                 time.sleep(2.5)
             blocks.append(len(block))
 
-        result = fleet.run("seq 1 1000000; sleep 0.5; exit 5", ranks=[1], on_output=slow)
-    assert result.hosts[0].outcome.exit_code == 5, result.hosts[0].outcome
+        result = fleet.run("echo x; sleep 4; exit 5", ranks=[1], on_output=slow)
+        assert result.hosts[0].outcome.exit_code == 5, result.hosts[0].outcome
+        blocks.clear()
+        result = fleet.run("seq 1 1000000", ranks=[1], on_output=slow)
+    assert result.hosts[0].outcome.exit_code == 0, result.hosts[0].outcome
     assert sum(blocks) == 6888896
 
 
@@ -195,6 +197,20 @@ def test_a_frozen_host_does_not_hang_a_large_input(farm: Farm) -> None:
     farm.hosts[1].thaw()
     assert result.hosts[0].outcome.failure in (Failure.FROZEN, Failure.LOST)
     assert took <= 1.5
+
+
+def test_a_vanished_host_with_a_full_pipe_to_it_does_not_hang_the_clean_up(farm: Farm) -> None:
+    relay = farm.cut_off_later(1)
+    with Fleet([relay.address], deadline=DEADLINE) as fleet:
+        wire = fleet.link(relay.address).transport(5).sock
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # as on a slow network: a write has to wait
+        began = time.monotonic()
+        result = fleet.run(
+            "cat > /dev/null", stdin=b"x" * 60_000_000, timeout=1.5, on_sent=lambda host, size: relay.vanish()
+        )
+        took = time.monotonic() - began
+    assert result.hosts[0].outcome.failure is Failure.TIMEOUT
+    assert took < 20
 
 
 def test_a_connection_that_died_in_silence_is_asked_before_it_is_used(

@@ -123,6 +123,19 @@ def test_an_exception_in_a_callback_is_raised_and_ends_the_command_everywhere(fl
         assert not [pid for pid in host.user_pids() if b"sleep" in _command_line(pid)]
 
 
+@pytest.mark.parametrize("error", [OSError("no space left here"), EOFError("ours"), ValueError("ours")])
+def test_an_error_of_our_own_functions_is_never_taken_for_a_lost_host(fleet: Fleet, error: Exception) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        fleet.run("echo x; sleep 1", on_output=fail)
+    assert caught.value is error
+    with pytest.raises(type(error)) as caught:
+        fleet.run("cat; sleep 1", stdin=b"x" * 100, on_sent=fail)
+    assert caught.value is error
+
+
 def test_what_is_ended_early_on_one_host_goes_on_on_another(fleet: Fleet) -> None:
     """The hosts of these tests share one /proc, as local hosts do."""
     late = threading.Event()
@@ -130,7 +143,7 @@ def test_what_is_ended_early_on_one_host_goes_on_on_another(fleet: Fleet) -> Non
     def line(host: HostAddress) -> str:
         if host.rank == 1:
             late.wait(0.7)
-        return "sleep 1; echo done" if host.rank == 1 else "sleep 60"
+        return "sleep 1 && echo done" if host.rank == 1 else "sleep 60"
 
     result = fleet.run(line, timeout=1.2)
     assert [host.outcome.verdict for host in result.hosts] == ["timeout", "exit 0", "timeout"]

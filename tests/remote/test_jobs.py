@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -166,7 +167,8 @@ def test_a_lost_connection_is_taken_up_at_the_byte_where_it_broke(farm: Farm) ->
                 connections = set(farm.hosts[1].pids()) - set(farm.hosts[1].user_pids())
                 assert farm.hosts[1].process is not None
                 for pid in connections - {farm.hosts[1].process.pid}:
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
 
         result = jobs.follow(fleet, "cut", sink)
     whole = b"".join(b"line %d\n" % number for number in range(1, 401))
