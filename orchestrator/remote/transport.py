@@ -8,7 +8,6 @@ names every private attribute used here, so that a paramiko release that moves o
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import select
 import socket
@@ -16,13 +15,11 @@ import struct
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from paramiko import AuthenticationException, PKey, SSHException
 from paramiko.auth_handler import AuthOnlyHandler
-from paramiko.buffered_pipe import BufferedPipe, PipeTimeout
 from paramiko.channel import Channel
 from paramiko.common import (
     MSG_CHANNEL_FAILURE,
@@ -33,22 +30,16 @@ from paramiko.common import (
     cMSG_SERVICE_REQUEST,
 )
 from paramiko.message import Message
-from paramiko.packet import Packetizer
 from paramiko.transport import ChannelMap, ServiceRequestingTransport, Transport
 
 from orchestrator.hosts import Failure
-from orchestrator.remote.failures import HostFailure, words
+from orchestrator.remote.failures import HostFailure
 from orchestrator.remote.trust import Trust
-
-_FIRST_READ = 16 * 1024
-_LARGEST_READ = 256 * 1024
-_LONGEST_BANNER = 64 * 1024
-_QUICKACK = getattr(socket, "TCP_QUICKACK", 0)  # Linux only
+from orchestrator.remote.wire import BlockPipe, TunedPacketizer, Wire
 
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")  # no MAC to compute beside the cipher
 _EXCHANGES = ("mlkem768x25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
 
-Wire: TypeAlias = "socket.socket | Channel"
 _Handler: TypeAlias = Callable[[Channel, Message], None]
 
 if TYPE_CHECKING:
@@ -83,9 +74,8 @@ if TYPE_CHECKING:
         def _handle_request(self, m: Message) -> None: ...
         def _request_failed(self, m: Message) -> None: ...
 
-    _Pipe = BufferedPipe[bytes]
 else:
-    _Transport, _AuthHandler, _Channel, _Pipe = ServiceRequestingTransport, AuthOnlyHandler, Channel, BufferedPipe
+    _Transport, _AuthHandler, _Channel = ServiceRequestingTransport, AuthOnlyHandler, Channel
 
 
 class TunedTransport(_Transport):
@@ -424,163 +414,6 @@ class SessionChannel(_Channel):
 
     def _log(self, level: int, msg: str, *args: object) -> None:
         """Nothing: see TunedTransport._log."""
-
-
-class BlockPipe(_Pipe):
-    """The output of a command as the blocks in which it came; a reader gets all that is there in one piece."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._arrived = threading.Condition()
-        self._blocks: deque[bytes] = deque()
-        self._ended = False
-        self._interrupted = False
-
-    def feed(self, data: bytes) -> None:
-        with self._arrived:
-            self._blocks.append(data)
-            self._arrived.notify()
-
-    def read(self, nbytes: int, timeout: float | None = None) -> bytes:
-        with self._arrived:
-            if not self._blocks and not self._ended and not self._interrupted:
-                self._arrived.wait(timeout)
-            if not self._blocks:
-                if self._ended:
-                    return b""
-                raise PipeTimeout
-            if sum(map(len, self._blocks)) <= nbytes:
-                out = self._blocks[0] if len(self._blocks) == 1 else b"".join(self._blocks)
-                self._blocks.clear()
-                return out
-            out = self._blocks.popleft()
-            if len(out) > nbytes:
-                self._blocks.appendleft(out[nbytes:])
-                out = out[:nbytes]
-            return out
-
-    def interrupt(self) -> None:
-        with self._arrived:
-            self._interrupted = True
-            self._arrived.notify_all()
-
-    def close(self) -> None:
-        with self._arrived:
-            self._ended = True
-            self._arrived.notify_all()
-
-    def empty(self) -> bytes:
-        with self._arrived:
-            out = b"".join(self._blocks)
-            self._blocks.clear()
-            return out
-
-    def read_ready(self) -> bool:
-        return bool(self._blocks)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._blocks))
-
-
-class TunedPacketizer(Packetizer):
-    """Reads the wire in large blocks, writes without polling, joins writes, and notes when the peer last spoke."""
-
-    def __init__(self, socket: Any) -> None:
-        super().__init__(socket)
-        self._wire: Wire = socket
-        self._inbox = b""
-        self._at = 0
-        self._block = _FIRST_READ
-        self._gate = threading.RLock()
-        self._held: list[bytes] | None = None
-        self._quick = bool(_QUICKACK) and not isinstance(socket, Channel)
-        self.last_received = time.monotonic()
-
-    def read_all(self, n: int, check_rekey: bool = False) -> bytes:
-        while len(self._inbox) - self._at < n:
-            self._fill()
-        start, self._at = self._at, self._at + n
-        return self._inbox[start : self._at]
-
-    def readline(self, timeout: float) -> str:
-        while (end := self._inbox.find(b"\n", self._at)) < 0:
-            if len(self._inbox) - self._at > _LONGEST_BANNER:
-                raise SSHException("it is not an SSH server: a line without end")
-            self._fill()
-        line = self._inbox[self._at : end]
-        self._at = end + 1
-        return line.rstrip(b"\r").decode("utf-8", "replace")
-
-    def send_message(self, data: Message) -> None:
-        with self._gate:
-            super().send_message(data)
-
-    def send_if_free(self, data: Message) -> None:
-        """Send unless another thread is writing, or is stuck in a write."""
-        if self._gate.acquire(blocking=False):
-            try:
-                super().send_message(data)
-            finally:
-                self._gate.release()
-
-    @contextlib.contextmanager
-    def corked(self) -> Generator[None]:
-        """Within it messages are collected; at its end they go out in one write."""
-        with self._gate:
-            self._held = []
-            try:
-                yield
-            finally:
-                held, self._held = b"".join(self._held), None
-                if held:
-                    self.write_all(held)
-
-    def write_all(self, out: Any) -> None:
-        if self._held is not None:
-            self._held.append(out)
-            return
-        if isinstance(self._wire, socket.socket):
-            out = memoryview(out)
-        try:
-            while out:
-                sent = self._wire.send(out)
-                if sent <= 0:
-                    raise EOFError("the connection was closed")
-                out = out[sent:]
-        except OSError as error:
-            self.close()  # a packet that went out in part cannot be taken up again
-            raise EOFError(words(error)) from error
-
-    def end_handshake(self) -> None:
-        self._quick = False
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._wire.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in recv
-        super().close()
-
-    def _fill(self) -> None:
-        try:
-            block = self._wire.recv(self._block)
-            if self._quick:
-                cast(socket.socket, self._wire).setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
-        except OSError as error:
-            raise EOFError(words(error)) from error
-        if not block:
-            raise EOFError("the connection was closed")
-        self.last_received = time.monotonic()
-        self._inbox = self._inbox[self._at :] + block
-        self._at = 0
-        if len(block) == self._block and self._block < _LARGEST_READ:
-            self._block *= 2
-
-    # paramiko's own deadlines: a timer thread for each connection. Ours is the one of start_client.
-
-    def start_handshake(self, timeout: float) -> None: ...
-    def handshake_timed_out(self) -> bool:
-        return False
-
-    def complete_handshake(self) -> None: ...
 
 
 class _PipelinedAuth(_AuthHandler):

@@ -22,7 +22,8 @@ from support.sshd import Farm
 from orchestrator.remote import transport as ours
 from orchestrator.remote.connect import Link, load_key, plain_config
 from orchestrator.remote.fleet import Fleet
-from orchestrator.remote.transport import BlockPipe, TunedTransport
+from orchestrator.remote.transport import TunedTransport
+from orchestrator.remote.wire import BlockPipe
 
 REMOTE = Path(ours.__file__).parent
 
@@ -87,7 +88,7 @@ def test_paramiko_still_dispatches_channel_messages_through_its_table() -> None:
 
 def test_the_lists_above_name_every_private_attribute_that_the_file_uses() -> None:
     text = Path(ours.__file__).read_text()
-    block = text[text.index("if TYPE_CHECKING:") : text.index("_Pipe = BufferedPipe")]
+    block = text[text.index("if TYPE_CHECKING:") : text.index("_Transport, _AuthHandler, _Channel =")]
     declared = set(re.findall(r"def (_[a-z]\w+)\(", block))
     tested = {*PRIVATE_OF_TRANSPORT, *PRIVATE_OF_CHANNEL, "_parse_userauth_failure"}
     assert declared <= tested, declared - tested
