@@ -31,5 +31,9 @@ def open_provider(name: str, state: Path) -> Provider:
 
 def _module(name: str, part: str):  # type: ignore[no-untyped-def]  # a module has no useful static type
     if name not in _MODULES:
-        raise UserError(f"no provider called '{name}'", f"served now: {', '.join(_MODULES)}")
+        raise UserError(
+            f"no provider called '{name}'",
+            f"served now: {', '.join(_MODULES)}",
+            "--infra local   takes the same shape here",
+        )
     return import_module(f"{_MODULES[name]}.{part}")
