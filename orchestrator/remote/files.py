@@ -16,6 +16,7 @@ from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.remote.failures import words
 from orchestrator.remote.fleet import Fleet, FleetResult, HostCall, HostResult
 from orchestrator.remote.scripts import shell_command
+from orchestrator.remote.unpack import unpack
 
 Content: TypeAlias = "bytes | Callable[[HostAddress], bytes]"
 _WHOLE = 1 << 31
@@ -75,7 +76,7 @@ def fetch_tree(
 ) -> FleetResult:
     """Copy a file or folder of each host into the folder `into(host)`, under its own name, as it streams in.
 
-    Names that would leave that folder are refused (tarfile's "data" filter).
+    Names that would leave that folder are refused.
     """
     return fleet.each(lambda call: _Download(call, path, into(call.host)).run(), ranks=ranks)
 
@@ -124,8 +125,8 @@ class _Download:
     def _unpack(self, source: IO[bytes]) -> None:
         try:
             with tarfile.open(fileobj=source, mode="r|") as archive:
-                archive.extractall(self._folder, filter="data")
-        except (tarfile.TarError, OSError) as error:
+                unpack(archive, self._folder)
+        except Exception as error:  # whatever it is, it fails this host; a silent end here would hang the writer
             self._error = error
         while source.read(1 << 16):
             pass  # what follows the archive's end, or an error: the writer must not wait for us
