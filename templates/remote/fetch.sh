@@ -14,4 +14,5 @@ case $path in
 *) folder=${path%/*} name=${path##*/} ;;
 esac
 printf '\n%s\n' "$1"
-exec tar -c -f - -C "${folder:-/}" -- "$name" 2>/dev/null
+cd -- "${folder:-/}" || exit 1
+exec tar -c -f - --no-unquote -- "$name" 2>/dev/null # GNU tar else reads \ in a name as an escape

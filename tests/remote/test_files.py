@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.sshd import Farm
 
@@ -131,6 +131,8 @@ def test_a_disk_that_is_full_here_is_a_failure_not_a_hang(fleet: Fleet, shared_f
     assert not result.ok
 
 
+@example(name="\\0", data=b"")
+@example(name="a\\tb\n", data=b"x")
 @given(
     name=st.text(alphabet=st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=20),
     data=st.binary(max_size=200),
