@@ -77,7 +77,6 @@ def _next_attempt(session: Session, action: NextAttempt) -> None:
     session.store.next_attempt(session.cluster, job.id, ended, action.attempt)
     session.memory.failed_since = None
     session.memory.first_failed = None
-    session.memory.lost = {}
 
 
 def _conclude(session: Session, action: Conclude) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from orchestrator.engine.act import act
 from orchestrator.engine.identity import INSTALLATION, RUN_ID, UID, new_run_id
@@ -25,6 +26,9 @@ from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
 from orchestrator.values import fill
 
+if TYPE_CHECKING:
+    from orchestrator.storage.bucket import Bucket
+
 
 class Detached(OrchError):
     """Ctrl-C while the program runs: we stop watching, the program goes on."""
@@ -41,13 +45,15 @@ def drive(ready: Ready, narrator: Narrator, *, follow: bool = True, recorder: li
     """
     where = paths()
     with Store(where.database) as store, LeaseKeeper(store, ready.cluster, ready.verb, narrator) as keeper:
+        bucket = open_bucket(ready.job.bucket) if ready.job is not None and ready.job.bucket else None
+        known = store.cluster(ready.cluster)
+        if isinstance(ready.desired, Down) and known is not None:
+            store.want(known, "down")  # before the lease: whoever holds it reads this and makes way
         keeper.hold()
         cluster = _cluster(store, ready)
-        if isinstance(ready.desired, Down):
-            store.want(cluster, "down")
         session = Session(store, where, narrator, keeper, cluster, ready.desired, ready.facts, None)
         try:
-            _open_job(session, ready)
+            _open_job(session, ready, bucket)
             return _loop(session, ready, follow=follow, recorder=recorder)
         except KeyboardInterrupt:
             detached = _detached(session)
@@ -67,14 +73,13 @@ def _cluster(store: Store, ready: Ready) -> ClusterRecord:
     return cluster
 
 
-def _open_job(session: Session, ready: Ready) -> None:
+def _open_job(session: Session, ready: Ready, bucket: Bucket | None) -> None:
     """Number the job, or go on with the same one that a killed command left, and fill in what was unknown."""
     new, desired = ready.job, ready.desired
     if new is None or not isinstance(desired, Run):
         return
     settle(session, but=new.digest)
     record = refuse_if_busy(session, new)
-    bucket = open_bucket(new.bucket) if new.bucket else None
     if record is None:
         run_id = new.run_id or new_run_id(ready.cluster)
         record = session.store.open_job(session.cluster, replace(new, run_id=run_id))

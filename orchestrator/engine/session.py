@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.engine.lease import LeaseKeeper
 from orchestrator.engine.narrator import Narrator
-from orchestrator.hosts import Failure, HostAddress, HostOutcome
+from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.paths import Paths
 from orchestrator.plan.desired import Desired
 from orchestrator.plan.facts import Facts
@@ -36,7 +36,6 @@ class Memory:
     contact_since: float | None = None
     failed_since: float | None = None
     first_failed: int | None = None
-    lost: dict[int, Failure] = field(default_factory=dict[int, Failure])
     outcomes: tuple[HostOutcome, ...] = ()
 
 

@@ -304,6 +304,8 @@ def test_a_bucket_that_refuses_is_told_before_a_machine_is_made(home: Path, tmp_
     with pytest.raises((StorageError, NotFoundError, UserError)):
         fulfil(prepare.launch(task, cluster="c", after=KEEP), listener)
     assert listener.actions == []
+    with open_reader() as reader:
+        assert reader.clusters() == ()
 
 
 def test_a_secret_reaches_the_program_and_nothing_else(home: Path, tmp_path: Path) -> None:
