@@ -98,13 +98,21 @@ class JobPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostJob:
-    """What one host says of one job. exit_code: a shell's view, 128 + n for signal n; None unless FINISHED."""
+    """What one host says of one job. exit_code: a shell's view, 128 + n for signal n; None unless FINISHED.
+
+    The last three come from the program's heartbeat files and are None when it writes none (docs/limits.md). The
+    slowest process of the host counts. step: the smallest. beat_age: seconds since the oldest of their last heartbeats,
+    by the host's own clock. doing: what that process said it does: "starting", "training" ...
+    """
 
     rank: int
     phase: JobPhase
     exit_code: int | None = None
     log_bytes: int = 0
     last_line: str = ""
+    step: int | None = None
+    beat_age: float | None = None
+    doing: str | None = None
 
 
 def ssh_argv(address: HostAddress, *command: str, interactive: bool = False) -> list[str]:

@@ -153,7 +153,7 @@ class SliceView:
 
 @dataclass(frozen=True, slots=True)
 class OwnedSlice:
-    """A slice that carries our labels, found by listing the provider."""
+    """A slice that carries our labels, found by listing the provider. intent: the label that names its record."""
 
     name: str
     cluster: str
@@ -161,6 +161,7 @@ class OwnedSlice:
     state: SliceState
     created: float  # seconds since the epoch
     where: str = ""
+    intent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +169,11 @@ class HostFacts:
     """What a provider knows of its hosts beyond their addresses.
 
     env: added to the environment of setup and run on every host. python: the interpreter a bundled program runs
-    with, or "" when setup has to make one. scratch: a folder on fast local disk, or "".
+    with, or "" when setup has to make one. scratch: a folder on fast local disk, or "". end_command: bash that ends the
+    whole slice from one of its hosts; "" where a limit can only end the jobs.
     """
 
     env: tuple[tuple[str, str], ...] = ()
     python: str = ""
     scratch: str = ""
+    end_command: str = ""

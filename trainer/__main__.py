@@ -7,8 +7,12 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from trainer.errors import Exit, TrainerError
+
+if TYPE_CHECKING:
+    from trainer.environment import Run, World
 
 
 def main(words: Sequence[str]) -> int:
@@ -56,9 +60,22 @@ def _run(words: Sequence[str]) -> int:
 
     run, world = read_run(os.environ), read_world(os.environ)
     config.rows_per_micro_batch(world.size)
+    from trainer.stacks import offer_stacks
+
+    offer_stacks(os.environ, world.rank)
+    _say_that_it_starts(run, world)
     from trainer.loop import train
 
     return train(config, run, world)
+
+
+def _say_that_it_starts(run: Run, world: World) -> None:
+    # Until the first step is done: loading libraries, meeting the others, restoring, compiling. Without a step, so that
+    # nobody takes a long start for steps that no longer come.
+    from trainer.console import Console
+    from trainer.heartbeat import Heartbeat
+
+    Heartbeat(run.heartbeat_file, world, Console(world)).beat(None, "starting")
 
 
 def _complain(code: str, message: str) -> None:

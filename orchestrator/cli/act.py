@@ -66,9 +66,9 @@ def perform(ready: Ready, manner: Perform) -> int:
     from orchestrator.cli.outcomes import tell
 
     if not manner.consent:
-        _ask_before_spending(ready)
+        ask_before_spending(ready)
     try:
-        ending = _drive(ready, manner)
+        ending = _drive(ready, manner) if manner.follow else _leave(ready, manner)
     except OrchError as error:
         if manner.as_json:
             _print_json(ready, _as_ending(error))
@@ -93,6 +93,24 @@ def _drive(ready: Ready, manner: Perform) -> Ending:
         return drive(ready, narrator, follow=manner.follow)
 
 
+def _leave(ready: Ready, manner: Perform) -> Ending:
+    """--detach: until the program runs, or until it is queued; an unattended engine goes on from there."""
+    from orchestrator.engine import background
+
+    if ready.job is None or ready.job.kind == "exec":
+        return _drive(ready, manner)
+    ready = background.for_engine(ready)
+    other = background.busy_with(ready)
+    if other is not None:
+        say(f"job {other.id} is before it on '{ready.cluster}'")
+        ending = background.enqueue(ready)
+    else:
+        ending = _drive(ready, manner)
+    if ending.status == 0:
+        background.start_engine()
+    return ending
+
+
 def _after_interrupt(cluster: str) -> list[str]:
     """What goes on without us, and how to come back to it."""
     from orchestrator.cli.clusters import reader
@@ -102,7 +120,7 @@ def _after_interrupt(cluster: str) -> list[str]:
         running = [job for job in store.jobs(record) if job.state == "running"] if record is not None else []
     if running:
         words = f"stopped watching; job {running[-1].id} goes on"
-        return [words, f"  orch logs -f {cluster}   to watch again", f"  orch cancel {cluster}   to end it"]
+        return [words, f"  orch watch {cluster}   to watch again", f"  orch cancel {cluster}   to end it"]
     words = "interrupted; what was begun is on record, and the same command again goes on"
     return [words, f"  orch status {cluster}   to look", f"  orch down {cluster}   to end it"]
 
@@ -128,7 +146,7 @@ def _print_json(ready: Ready, ending: Ending) -> None:
     put(json.dumps(as_json(ready.cluster, ready.verb, ending), indent=2))
 
 
-def _ask_before_spending(ready: Ready) -> None:
+def ask_before_spending(ready: Ready) -> None:
     """Return when nothing is spent or the person agrees. Raises UserError when nobody can be asked."""
     rented = machines_to_pay(ready)
     if not rented:

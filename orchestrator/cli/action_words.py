@@ -5,11 +5,15 @@ from __future__ import annotations
 from orchestrator.cli.human import plural, size
 from orchestrator.plan.actions import (
     Action,
+    ArmTimer,
+    CollectStacks,
     Conclude,
     CreateSlice,
+    EndAttempt,
     EndSlice,
     FetchMount,
     ForgetSlice,
+    HostAction,
     NextAttempt,
     RunSetup,
     StartJob,
@@ -23,7 +27,7 @@ from orchestrator.plan.ranks import host_words
 
 def is_remark(action: Action) -> bool:
     """Whether it takes no time worth telling: a change of our own records."""
-    return isinstance(action, ForgetSlice | NextAttempt)
+    return isinstance(action, ForgetSlice | NextAttempt | EndAttempt)
 
 
 def action_words(action: Action) -> str:
@@ -40,6 +44,18 @@ def action_words(action: Action) -> str:
             return f"stopping {action.name}"
         case StartSlice():
             return f"starting {action.name}"
+        case NextAttempt():
+            return f"attempt {action.attempt} follows ({action.cause}): {action.why}"
+        case EndAttempt():
+            return f"attempt {action.attempt} is ended ({action.cause}): {action.why}"
+        case Conclude():
+            return ""
+        case _:
+            return _on_hosts(action)
+
+
+def _on_hosts(action: HostAction) -> str:
+    match action:
         case SyncTree():
             what = f"{plural(action.files, 'file')}, {size(action.total_bytes)}"
             return f"sync {action.label}: {what} to {plural(len(action.ranks), 'host')}"
@@ -52,7 +68,7 @@ def action_words(action: Action) -> str:
             return f"starting the program on {plural(len(action.ranks), 'host')}{again}"
         case StopJob():
             return f"stopping the program on {host_words(action.ranks)}: {action.why}"
-        case NextAttempt():
-            return f"attempt {action.attempt} follows ({action.cause}): {action.why}"
-        case Conclude():
-            return ""
+        case ArmTimer():
+            return f"setting the timer that ends {host_words(action.ranks)} when a limit is reached"
+        case CollectStacks():
+            return f"collecting stacks on {host_words(action.ranks)}: {action.why}"

@@ -18,12 +18,14 @@ SECTIONS = (
             Verb("train", f"{_HERE}.train:train", "Train the bundled model on new or living hosts."),
             Verb("exec", f"{_HERE}.execute:execute", "Run one command on the hosts of a cluster."),
             Verb("resume", f"{_HERE}.resume:resume", "Go on with a run, from its last checkpoint in the bucket."),
+            Verb("watch", f"{_HERE}.watch:watch", "Follow a job to its end, and replace hosts that it loses."),
         ),
     ),
     Section(
         "See before you pay",
         (
             Verb("plan", f"{_HERE}.launch:plan", "Show all that a launch would do; nothing is done."),
+            Verb("rehearse", f"{_HERE}.rehearse:rehearse", "Play a task on simulated machines, with faults."),
             Verb("accelerators", f"{_HERE}.accelerators:accelerators", "Shapes, hosts and list prices."),
         ),
     ),
@@ -31,6 +33,7 @@ SECTIONS = (
         "Watch",
         (
             Verb("status", f"{_HERE}.status:status", "What is there, what it does, what it costs."),
+            Verb("queue", f"{_HERE}.queue:queue", "Jobs in the order in which they run; pipelines."),
             Verb("logs", f"{_HERE}.logs:logs", "Output of a job, from every host or some."),
             Verb("events", f"{_HERE}.events:events", "What orch did, in order."),
         ),
@@ -49,6 +52,7 @@ SECTIONS = (
             Verb("stop", f"{_HERE}.lifecycle:stop", "Stop the hosts, keep their disks."),
             Verb("start", f"{_HERE}.lifecycle:start", "Start stopped hosts again."),
             Verb("down", f"{_HERE}.lifecycle:down", "End the hosts for good; nothing is billed any more."),
+            Verb("reap", f"{_HERE}.reap:reap", "End machines that nobody wants any more."),
         ),
     ),
     Section(
@@ -57,6 +61,7 @@ SECTIONS = (
             Verb("storage", f"{_HERE}.storage:storage", "List, copy, sync and remove in buckets."),
             Verb("config", f"{_HERE}.config:config", "Settings, and where each value comes from."),
             Verb("completion", f"{_HERE}.completion:completion", "Completion script for your shell."),
+            Verb("serve", f"{_HERE}.serve:serve", "Drive jobs without a terminal."),
             Verb("local", f"{_HERE}.local:local", "Play with hosts on this computer: take one away."),
         ),
     ),

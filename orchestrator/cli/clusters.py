@@ -19,10 +19,13 @@ if TYPE_CHECKING:  # the help of a verb needs none of these
 
 @contextmanager
 def reader() -> Generator[Reader]:
-    from orchestrator.paths import paths
-    from orchestrator.store.read import Reader
+    import os
 
-    with Reader(paths().database) as store:
+    from orchestrator.paths import paths
+    from orchestrator.store.location import store_location
+    from orchestrator.store.read import open_reader_at
+
+    with open_reader_at(store_location(os.environ, paths())) as store:
         yield store
 
 

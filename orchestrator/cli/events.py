@@ -81,4 +81,9 @@ def _event_json(event: EventRecord) -> dict[str, object]:
         "actor": event.actor,
         "kind": event.kind,
         "what": event.what,
+        "subject": event.subject or None,
+        "cause": event.cause or None,
+        "before": json.loads(event.before) if event.before is not None else None,
+        "after": json.loads(event.after) if event.after is not None else None,
+        "hash": event.hash,
     }

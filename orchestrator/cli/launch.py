@@ -15,6 +15,7 @@ from orchestrator.cli.task_options import overrides, task_options
 
 if TYPE_CHECKING:
     from orchestrator.engine.ready import Ready
+    from orchestrator.spec.parse import TaskFile
 
 _CLUSTER_HELP = "Name of the cluster, new or living; default: the task's name."
 _DOWN_HELP = "End the hosts when the program has ended, well or badly."
@@ -26,7 +27,7 @@ _FORCE_SETUP_HELP = "Run setup again, also where it has passed."
     examples=[
         ("orch launch examples/train-local.yaml", "provision, set up, run, follow"),
         ("orch launch task.yaml -c mine --accelerators v5litepod-16 --use-spot --dry-run", "all that would be done"),
-        ("orch launch task.yaml -c mine --env LR=0.1 --secret HF_TOKEN --detach", "return when the program runs"),
+        ("orch launch task.yaml -c mine --env LR=0.1 --secret HF_TOKEN --detach", "leave it to an unattended engine"),
     ],
 )
 @click.argument("task", metavar="TASK.yaml", type=click.Path())
@@ -42,9 +43,9 @@ def launch(
     """Provision hosts for a task file, set them up, run its program on all of them.
 
     On a living cluster only what changed is sent, and setup runs again only when it changed. The same command again,
-    after this one was cut off, goes on where it ended.
+    after this one was cut off, goes on where it ended. Several tasks in one file run one after the other.
     """
-    ctx.exit(carry_out(_ready(task, cluster, down, force_setup, given), manner))
+    ctx.exit(_carry_out(task, cluster, down, force_setup, given, manner))
 
 
 @click.command(
@@ -66,17 +67,28 @@ def plan(
     ctx: click.Context, /, task: str, cluster: str | None, down: bool, force_setup: bool, output: str, **given: Any
 ) -> None:
     """Show all that a launch would do. Needs no network and no credentials; nothing is done."""
-    ctx.exit(carry_out(_ready(task, cluster, down, force_setup, given), Show(form_of(output))))
+    ctx.exit(_carry_out(task, cluster, down, force_setup, given, Show(form_of(output))))
 
 
-def _ready(path: str, cluster: str | None, down: bool, force_setup: bool, given: dict[str, Any]) -> Ready:
-    from dataclasses import replace
-
-    from orchestrator.engine.prepare import launch as prepare
-    from orchestrator.plan.desired import After
+def _carry_out(
+    path: str, cluster: str | None, down: bool, force_setup: bool, given: dict[str, Any], manner: Manner
+) -> int:
     from orchestrator.spec.config import load_config
     from orchestrator.spec.parse import load_task_file
 
     file = load_task_file(path, env=os.environ, flags=overrides(given), config=load_config(os.environ))
+    if len(file.tasks) > 1:
+        from orchestrator.cli.pipeline import carry_out_all, wanted
+
+        return carry_out_all(wanted(file, cluster, down), manner)
+    return carry_out(_ready(file, cluster, down, force_setup), manner)
+
+
+def _ready(file: TaskFile, cluster: str | None, down: bool, force_setup: bool) -> Ready:
+    from dataclasses import replace
+
+    from orchestrator.engine.prepare import launch as prepare
+    from orchestrator.plan.desired import After
+
     ready = prepare(file.only, cluster=cluster, after=After.DOWN if down else After.KEEP, force_setup=force_setup)
     return replace(ready, notes=tuple(dict.fromkeys((*file.notes, *ready.notes))))

@@ -63,7 +63,11 @@ def acting(*, detachable: bool = False, raw: bool = False) -> Callable[[Command]
             click.option("-y", "--yes", is_flag=True, help="Do not ask before money is spent."),
         ]
         if detachable:
-            options.append(click.option("-d", "--detach", is_flag=True, help="Return as soon as the program runs."))
+            options.append(
+                click.option(
+                    "-d", "--detach", is_flag=True, help="Return when the program runs, or waits in the queue."
+                )
+            )
         if raw:
             options.append(click.option("--no-prefix", is_flag=True, help="Do not say on each line whose it is."))
         decorated: Command = wrapper

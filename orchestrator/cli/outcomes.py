@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.human import columns, duration, plural
+from orchestrator.cli.human import clock, columns, duration, iso, plural
 from orchestrator.cli.terminal import Style, look_at, say
 from orchestrator.errors import OrchError
 from orchestrator.hosts import HostOutcome
@@ -15,6 +15,7 @@ from orchestrator.plan.steps import Done, GiveUp
 
 if TYPE_CHECKING:
     from orchestrator.engine.ready import Ending
+    from orchestrator.plan.observed import Ended
 
 MOST_ROWS = 32  # failed hosts shown one by one; the rest is counted
 LAST_LINE = 160  # characters of a host's last line
@@ -24,6 +25,8 @@ def tell(ending: Ending) -> None:
     """The closing words on stderr: one line when all is well, else a row per failed host and the error."""
     terminal = look_at(sys.stderr)
     step = ending.step
+    if ending.attempts:
+        say(*history(ending.attempts))
     if isinstance(step, Done) and step.status == 0:
         say(terminal.paint(step.message, Style.GREEN))
         return
@@ -33,6 +36,15 @@ def tell(ending: Ending) -> None:
         say(terminal.paint(head, Style.BOLD), *rest)
     said = [step.message] if isinstance(step, Done) else in_words(step).lines()
     say(terminal.paint(said[0], Style.RED), *said[1:])
+
+
+def history(attempts: tuple[Ended, ...]) -> list[str]:
+    """A row per attempt that ended before the last one."""
+    rows = [("ATTEMPT", "ENDED", "BY", "STEP", "WHY")]
+    for past in attempts:
+        step = "-" if past.step is None else str(past.step)
+        rows.append((str(past.attempt), clock(past.at) if past.at else "-", str(past.cause), step, past.why))
+    return columns(rows)
 
 
 def table(outcomes: tuple[HostOutcome, ...], width: int | None = None) -> list[str]:
@@ -87,6 +99,20 @@ def as_json(cluster: str, verb: str, ending: Ending) -> dict[str, object]:
         "job": ending.job_id,
         "run_id": ending.run_id or None,
         "hosts": [_host_json(outcome) for outcome in ending.outcomes],
+        "attempts": [_attempt_json(past) for past in ending.attempts],
+    }
+
+
+def _attempt_json(past: Ended) -> dict[str, object]:
+    """One that ended before the last."""
+    return {
+        "attempt": past.attempt,
+        "ended": iso(past.at) if past.at else None,
+        "cause": str(past.cause),
+        "why": past.why,
+        "exit_code": past.exit_code,
+        "rank": past.rank,
+        "step": past.step,
     }
 
 

@@ -10,11 +10,15 @@ from orchestrator.errors import AccessError, ConflictError, HostError, IdentityM
 from orchestrator.hosts import HostOutcome
 from orchestrator.plan.actions import (
     Action,
+    ArmTimer,
+    CollectStacks,
     Conclude,
     CreateSlice,
+    EndAttempt,
     EndSlice,
     FetchMount,
     ForgetSlice,
+    HostAction,
     NextAttempt,
     RunSetup,
     StartJob,
@@ -23,7 +27,7 @@ from orchestrator.plan.actions import (
     StopSlice,
     SyncTree,
 )
-from orchestrator.plan.observed import Ended, Outcome, Trouble
+from orchestrator.plan.observed import Ended, Outcome, Trouble, noted
 
 
 def act(session: Session, action: Action) -> None:
@@ -53,6 +57,18 @@ def _do(session: Session, action: Action) -> None:
             slice_actions.stop(session, action)
         case StartSlice():
             slice_actions.start(session, action)
+        case EndAttempt():
+            _end_attempt(session, action)
+        case NextAttempt():
+            _next_attempt(session, action)
+        case Conclude():
+            _conclude(session, action)
+        case _:
+            _do_on_hosts(session, action)
+
+
+def _do_on_hosts(session: Session, action: HostAction) -> None:
+    match action:
         case SyncTree():
             host_actions.sync_tree(session, action)
         case FetchMount():
@@ -63,20 +79,29 @@ def _do(session: Session, action: Action) -> None:
             host_actions.start_job(session, action)
         case StopJob():
             host_actions.stop_job(session, action)
-        case NextAttempt():
-            _next_attempt(session, action)
-        case Conclude():
-            _conclude(session, action)
+        case ArmTimer():
+            host_actions.arm_timer(session, action)
+        case CollectStacks():
+            host_actions.collect_stacks(session, action)
 
 
 def _next_attempt(session: Session, action: NextAttempt) -> None:
     job = session.job
     assert job is not None  # noqa: S101  # only a Run makes attempts, and a Run has a job
     current = session.store.job(session.cluster, job.id)
-    ended = Ended(current.attempt, action.cause, action.why, action.generation)
+    blame = (action.exit_code, action.rank, noted(action.step))
+    ended = Ended(current.attempt, action.cause, action.why, action.generation, session.now(), *blame)
     session.store.next_attempt(session.cluster, job.id, ended, action.attempt)
     session.memory.failed_since = None
     session.memory.first_failed = None
+
+
+def _end_attempt(session: Session, action: EndAttempt) -> None:
+    job = session.job
+    assert job is not None  # noqa: S101  # only a Run makes attempts, and a Run has a job
+    blame = (None, action.rank, noted(action.step))
+    verdict = Ended(action.attempt, action.cause, action.why, None, session.now(), *blame)
+    session.store.end_attempt(session.cluster, job.id, verdict)
 
 
 def _conclude(session: Session, action: Conclude) -> None:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.act import act
 from orchestrator.engine.identity import INSTALLATION, RUN_ID, UID, new_run_id
-from orchestrator.engine.lease import LeaseKeeper
+from orchestrator.engine.lease import PATIENCE, LeaseKeeper
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.observe import observe
+from orchestrator.engine.opening import open_store
 from orchestrator.engine.ready import Ending, Ready
 from orchestrator.engine.results import archive_logs, job_outcomes, leave_task, open_bucket
 from orchestrator.engine.session import Session
 from orchestrator.engine.settle import refuse_if_busy, settle
 from orchestrator.engine.waiting import Waiter, drain, watch
+from orchestrator.engine.watching import watching
+from orchestrator.engine.world import World, real_world
 from orchestrator.errors import NotFoundError, OrchError
 from orchestrator.exits import Exit
-from orchestrator.paths import paths
+from orchestrator.paths import Paths, paths
 from orchestrator.plan.actions import Action, Conclude, StartJob
 from orchestrator.plan.decide import decide
-from orchestrator.plan.desired import After, Desired, Down, Run
+from orchestrator.plan.desired import After, Cancel, Desired, Down, Run
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.observed import FINAL, Outcome
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
@@ -37,24 +43,43 @@ class Detached(OrchError):
     exit_status = Exit.INTERRUPTED
 
 
-def drive(ready: Ready, narrator: Narrator, *, follow: bool = True, recorder: list[Action] | None = None) -> Ending:
+def drive(
+    ready: Ready,
+    narrator: Narrator,
+    *,
+    follow: bool = True,
+    recorder: list[Action] | None = None,
+    world: World | None = None,
+) -> Ending:
     """Fulfil a wish. follow False: return as soon as the program runs.
 
-    recorder: every action that is done is appended, for comparison with the plan. Raises Detached on Ctrl-C while the
-    program runs, ConflictError when another orch is in the way, and what decide() cannot handle.
+    recorder: every action that is done is appended, for comparison with the plan. world: the real one by default.
+    Raises Detached on Ctrl-C while the program runs, ConflictError when another orch is in the way, and what decide()
+    cannot handle.
     """
     where = paths()
-    with Store(where.database) as store, LeaseKeeper(store, ready.cluster, ready.verb, narrator) as keeper:
+    world = world or real_world(where)
+    with open_store(where, world) as store, LeaseKeeper(store, ready.cluster, ready.verb, narrator) as keeper:
         bucket = open_bucket(ready.job.bucket) if ready.job is not None and ready.job.bucket else None
-        known = store.cluster(ready.cluster)
-        if isinstance(ready.desired, Down) and known is not None:
-            store.want(known, "down")  # before the lease: whoever holds it reads this and makes way
+        announced = store.cluster(ready.cluster)
+        if isinstance(ready.desired, Down) and announced is not None:
+            store.want(announced, "down")  # before the lease: whoever holds it reads this and makes way
+        if isinstance(ready.desired, Cancel) and announced is not None:
+            number = int(ready.desired.folder.partition("-")[0])
+            store.cancel_job(announced, number)  # before the lease as well: nobody may start it again
+            if not store.job(announced, number).started:
+                return Ending(Done(f"job {number} of '{ready.cluster}' will not be started"), (), number)
         keeper.hold()
+        if isinstance(ready.desired, Down) and announced is not None and _is_gone(store, announced):
+            return Ending(Done(f"cluster '{ready.cluster}' is gone"))
+        if isinstance(ready.desired, Run) and ready.desired.create:
+            finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, world)
         cluster = _cluster(store, ready)
-        session = Session(store, where, narrator, keeper, cluster, ready.desired, ready.facts, None)
+        session = Session(store, where, narrator, keeper, cluster, ready.desired, ready.facts, None, world)
         try:
             _open_job(session, ready, bucket)
-            return _loop(session, ready, follow=follow, recorder=recorder)
+            with watching(session):
+                return _loop(session, follow=follow, recorder=recorder)
         except KeyboardInterrupt:
             detached = _detached(session)
             if detached is None:
@@ -62,6 +87,30 @@ def drive(ready: Ready, narrator: Narrator, *, follow: bool = True, recorder: li
             raise detached from None
         finally:
             session.close()
+
+
+def finish_down(
+    store: Store, where: Paths, narrator: Narrator, keeper: LeaseKeeper, name: str, facts: Facts, world: World
+) -> Ending | None:
+    """A `down` that was cut off is brought to its end before anything new is made under the name."""
+    cluster = store.cluster(name)
+    if cluster is None or cluster.wanted != "down":
+        return None
+    narrator.note(f"'{name}' was being taken down; that is finished first")
+    session = Session(store, where, narrator, keeper, cluster, Down(name), facts, None, world)
+    try:
+        ending = _loop(session, follow=True, recorder=None)
+    finally:
+        session.close()
+    if not isinstance(ending.step, Done):
+        raise OrchError(ending.step.what, ending.step.why, ending.step.next_step)
+    return ending
+
+
+def _is_gone(store: Store, announced: ClusterRecord) -> bool:
+    """Another command brought it to its end while we waited for the lease."""
+    living = store.cluster(announced.name)
+    return living is None or living.uid != announced.uid
 
 
 def _cluster(store: Store, ready: Ready) -> ClusterRecord:
@@ -83,6 +132,8 @@ def _open_job(session: Session, ready: Ready, bucket: Bucket | None) -> None:
     if record is None:
         run_id = new.run_id or new_run_id(ready.cluster)
         record = session.store.open_job(session.cluster, replace(new, run_id=run_id))
+    elif new.watch and not record.watch:
+        session.store.set_watch(session.cluster, record.id, new.watch, new.wish)
     if bucket is not None:
         leave_task(bucket, record)
     session.job = record
@@ -95,10 +146,12 @@ def _known(desired: Run, installation: str, cluster: ClusterRecord, record: JobR
     return replace(filled, job_id=record.id, job=job)
 
 
-def _loop(session: Session, ready: Ready, *, follow: bool, recorder: list[Action] | None) -> Ending:
+def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> Ending:
     waiter = Waiter(session)
+    patience = PATIENCE
     while True:
-        session.keeper.hold()
+        session.keeper.hold(patience)
+        patience = PATIENCE
         step = decide(session.desired, observe(session), session.facts)
         match step:
             case Done() | GiveUp():
@@ -106,6 +159,7 @@ def _loop(session: Session, ready: Ready, *, follow: bool, recorder: list[Action
             case Wait():
                 if step.on is WaitFor.JOB and not follow:
                     return _leave(session)
+                patience = inf if step.on is WaitFor.JOB else PATIENCE  # who only watches lets all others go first
                 waiter.wait(step)
             case _:
                 if recorder is not None:
@@ -113,7 +167,7 @@ def _loop(session: Session, ready: Ready, *, follow: bool, recorder: list[Action
                 if isinstance(step, Conclude):
                     drain(session)
                 act(session, step)
-                if isinstance(step, StartJob) and follow and session.memory.trouble is None:
+                if isinstance(step, StartJob) and follow and session.world.live and session.memory.trouble is None:
                     watch(session)
 
 
@@ -127,7 +181,7 @@ def _detached(session: Session) -> Detached | None:
     name = session.cluster.name
     return Detached(
         f"stopped watching; job {job.id} goes on",
-        next_step=f"orch logs -f {name}   to watch again\norch cancel {name}   to end it",
+        next_step=f"orch watch {name}   to watch again (--detach: without a terminal)\norch cancel {name}   to end it",
     )
 
 
@@ -135,22 +189,28 @@ def _leave(session: Session) -> Ending:
     job = session.job
     assert job is not None  # noqa: S101  # there is a job to leave running
     name = session.cluster.name
-    done = Done(f"job {job.id} runs on '{name}'; watch it: orch logs -f {name}   end it: orch cancel {name}")
+    done = Done(f"job {job.id} runs on '{name}'; watch it: orch watch {name}   end it: orch cancel {name}")
     return Ending(done, (), job.id, job.run_id)
 
 
 def _finish(session: Session, step: Done | GiveUp) -> Ending:
     """The last words: each host's result, the logs into the bucket, the record closed when nothing is left."""
     outcomes = job_outcomes(session)
+    if isinstance(session.desired, Cancel) and isinstance(step, Done):
+        number = int(session.desired.folder.partition("-")[0])
+        cancelled = Outcome(Exit.INTERRUPTED, "cancelled", f"job {number} was cancelled")
+        session.store.conclude(session.cluster, number, cancelled)
     if session.job is not None:
         archive_logs(session)
-    live = [intent for intent in session.store.intents(session.cluster) if intent.state not in ("gone", "refused")]
+    live = [intent for intent in session.store.intents(session.cluster) if intent.state not in FINAL]
     desired = session.desired
     over = isinstance(step, Done) or not isinstance(desired, Down)
     if not live and over and _may_close(desired):
         session.store.close_cluster(session.keeper.lease, session.cluster)
     job = session.job
-    return Ending(step, outcomes, job.id if job is not None else None, job.run_id if job is not None else "")
+    if job is None:
+        return Ending(step, outcomes)
+    return Ending(step, outcomes, job.id, job.run_id, session.store.ended(session.cluster, job.id))
 
 
 def _may_close(desired: Desired) -> bool:

@@ -9,8 +9,7 @@ from typing import IO
 from orchestrator.engine.narrator import Narrator
 from orchestrator.errors import StorageError
 from orchestrator.hosts import HostAddress, HostOutcome
-from orchestrator.remote.fleet import Fleet
-from orchestrator.remote.jobs import follow
+from orchestrator.remote.hands import Hands
 
 
 class LogFiles:
@@ -50,7 +49,7 @@ class LogFiles:
 class Follower:
     """Streams a job's logs from all its hosts until they end; `changed` is set whenever one of them ended."""
 
-    def __init__(self, fleet: Fleet, job: str, folder: Path, narrator: Narrator, ranks: tuple[int, ...] | None) -> None:
+    def __init__(self, hands: Hands, job: str, folder: Path, narrator: Narrator, ranks: tuple[int, ...] | None) -> None:
         self.job = job
         self.changed = threading.Event()
         self.outcomes: dict[int, HostOutcome] = {}
@@ -58,8 +57,8 @@ class Follower:
         self._stop = threading.Event()
         self._files = LogFiles(folder)
         self._narrator = narrator
-        self._ranks = ranks if ranks is not None else tuple(host.rank for host in fleet.hosts)
-        self._thread = threading.Thread(target=self._run, args=(fleet,), daemon=True, name=f"follow-{job}")
+        self._ranks = ranks if ranks is not None else tuple(host.rank for host in hands.hosts)
+        self._thread = threading.Thread(target=self._run, args=(hands,), daemon=True, name=f"follow-{job}")
         self._thread.start()
 
     @property
@@ -81,10 +80,10 @@ class Follower:
         self._thread.join(5.0)
         self._files.close()
 
-    def _run(self, fleet: Fleet) -> None:
+    def _run(self, hands: Hands) -> None:
         try:
             offsets = self._files.offsets(list(self._ranks))
-            follow(fleet, self.job, self._sink, offsets=offsets, ranks=self._ranks, stop=self._stop, on_end=self._ended)
+            hands.follow(self.job, self._sink, offsets, self._ranks, stop=self._stop, on_end=self._ended)
         except BaseException as error:  # kept and raised again by the loop, see Follower.error
             self.error = error
         finally:

@@ -8,19 +8,28 @@ from pathlib import Path
 
 from orchestrator.engine.follow import LogFiles
 from orchestrator.engine.identity import host_job
-from orchestrator.engine.marks import SETUP, write_mark
 from orchestrator.engine.session import Session
+from orchestrator.engine.snapshots import is_snapshot
 from orchestrator.errors import HostError, IdentityMismatch, OrchError, SetupError, UserError
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
-from orchestrator.plan.actions import FetchMount, RunSetup, StartJob, StopJob, SyncTree
+from orchestrator.plan import limits
+from orchestrator.plan.actions import ArmTimer, CollectStacks, FetchMount, RunSetup, StartJob, StopJob, SyncTree
+from orchestrator.plan.decide_hosts import TIMER
+from orchestrator.plan.desired import Run
 from orchestrator.plan.environment import HostEnvironment
+from orchestrator.plan.observed import Observed
+from orchestrator.remote.hands import Hands
+from orchestrator.remote.marks import SETUP
+from orchestrator.render.limits import render_renewal
+
+TIMER_SLACK = 120.0  # seconds after a limit in which a living orch acts first: it lets the program save
 
 
 def sync_tree(session: Session, action: SyncTree) -> None:
-    from orchestrator.remote.sync import sync
-    from orchestrator.remote.tree import read_tree
+    from orchestrator.remote.tree import read_snapshot, read_tree
 
-    tree = read_tree(Path(action.source))
+    read = read_snapshot if is_snapshot(session.paths, action.source) else read_tree
+    tree = read(Path(action.source))
     if tree.digest != action.digest:
         raise UserError(
             f"{action.source} changed while it was being launched",
@@ -28,32 +37,27 @@ def sync_tree(session: Session, action: SyncTree) -> None:
             "run the same command again",
         )
     label = f"sync {action.label}"
-    result = sync(
-        session.fleet(session.hosts),
+    outcomes = _hands(session).sync(
         tree,
         action.destination,
-        ranks=action.ranks,
-        on_progress=lambda done, total: session.narrator.progress(label, done, total),
+        action.ranks,
+        lambda done, total: session.narrator.progress(label, done, total),
     )
-    _check(session, result.result.outcomes, label)
+    _check(session, outcomes, label)
     _mark(session, action.label, action.digest, action.ranks)
 
 
 def fetch_mount(session: Session, action: FetchMount) -> None:
-    script = action.script.reveal().encode()
-    result = session.fleet(session.hosts).run("bash -s", ranks=action.ranks, stdin=script)
-    _check(session, result.outcomes, f"copy {action.source}")
+    outcomes = _hands(session).script(action.script.reveal().encode(), action.ranks)
+    _check(session, outcomes, f"copy {action.source}")
     _mark(session, action.label, action.digest, action.ranks)
 
 
 def run_setup(session: Session, action: RunSetup) -> None:
     """Run setup as a job of its own, so that a lost connection, or a new orch, goes on with it."""
-    from orchestrator.remote.jobs import follow, start
-
-    fleet, folder = session.fleet(session.hosts), host_job(session.cluster.uid, action.job)
+    hands, folder = _hands(session), host_job(session.cluster.uid, action.job)
     script = action.script.reveal().encode()
-    started = start(fleet, folder, script, env=_env_file(action.environment), ranks=action.ranks)
-    _check(session, started.outcomes, "setup")
+    _check(session, hands.start(folder, script, _env_file(action.environment), action.ranks), "setup")
     assert session.job is not None  # noqa: S101  # setup belongs to a job
     logs = LogFiles(session.paths.logs(session.cluster.uid, session.job.id) / "setup")
     try:
@@ -62,32 +66,64 @@ def run_setup(session: Session, action: RunSetup) -> None:
             logs.write(host.rank, block)
             session.narrator.output(host, block)
 
-        ended = follow(fleet, folder, sink, offsets=logs.offsets(list(action.ranks)), ranks=action.ranks)
+        ended = hands.follow(folder, sink, logs.offsets(list(action.ranks)), action.ranks)
     finally:
         logs.close()
-    _check(session, ended.outcomes, "setup")
+    _check(session, ended, "setup")
     _mark(session, SETUP, action.digest, action.ranks)
 
 
 def start_job(session: Session, action: StartJob) -> None:
     """Note that it may be running, then start it: a crash between the two starts it again, harmlessly."""
-    from orchestrator.remote.jobs import start
-
     assert session.job is not None  # noqa: S101  # only a Run starts jobs, and it has one
     session.store.start_attempt(session.cluster, session.job.id)
     script = action.script.reveal().encode()
-    fleet = session.fleet(session.hosts)
     folder = host_job(session.cluster.uid, action.job)
-    result = start(fleet, folder, script, env=_env_file(action.environment), ranks=action.ranks)
-    _check(session, result.outcomes, "start")
+    outcomes = _hands(session).start(folder, script, _env_file(action.environment), action.ranks)
+    _check(session, outcomes, "start")
+
+
+def arm_timer(session: Session, action: ArmTimer) -> None:
+    """Install it; where money or hours were spent already, with the deadline that is left."""
+    _check(session, _hands(session).script(action.script.reveal().encode(), action.ranks), "set the timer")
+    deadline = _deadline(session)
+    if deadline is not None:
+        renewal = render_renewal(deadline + TIMER_SLACK).encode()
+        _check(session, _hands(session).script(renewal, action.ranks), "set the timer")
+    _mark(session, TIMER, action.digest, action.ranks)
+
+
+def _deadline(session: Session) -> float | None:
+    """When a limit of the cluster will be reached (epoch seconds), by what its slices have cost so far."""
+    if not isinstance(session.desired, Run):
+        return None
+    spent = Observed(now=session.now(), intents=session.store.intents(session.cluster))
+    return limits.next_look(session.desired, spent)
+
+
+def collect_stacks(session: Session, action: CollectStacks) -> None:
+    """Into files beside the logs. What a host does not give is noted, not waited for."""
+    job = session.job
+    assert job is not None  # noqa: S101  # only a Run's program is looked into
+    session.memory.stacks_of = action.job
+    look = _hands(session).stacks(host_job(session.cluster.uid, action.job), action.ranks)
+    folder = session.paths.logs(session.cluster.uid, job.id) / f"attempt-{int(action.job.rpartition('-a')[2]):04d}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank, content in look.stacks.items():
+        (folder / f"{rank}.stacks").write_bytes(content)
+    session.narrator.note(f"stacks of {len(look.stacks)} host(s) are in {folder}")
+    for outcome in look.failed:
+        session.narrator.note(f"no stacks of rank {outcome.rank}: {outcome.last_line or outcome.verdict}")
 
 
 def stop_job(session: Session, action: StopJob) -> None:
-    from orchestrator.remote.jobs import kill
-
     folder = host_job(session.cluster.uid, action.job)
-    result = kill(session.fleet(session.hosts), folder, grace=action.grace, ranks=action.ranks)
-    _check(session, result.outcomes, "stop")
+    _check(session, _hands(session).kill(folder, action.grace, action.ranks), "stop")
+
+
+def _hands(session: Session) -> Hands:
+    """For the hosts of the last look."""
+    return session.hands(session.hosts)
 
 
 def outcomes_of(error: OrchError) -> tuple[HostOutcome, ...]:
@@ -132,8 +168,7 @@ def _check(session: Session, outcomes: tuple[HostOutcome, ...], step: str) -> No
 
 
 def _mark(session: Session, label: str, digest: str, ranks: tuple[int, ...]) -> None:
-    result = session.fleet(session.hosts).run(write_mark(label, digest), ranks=ranks)
-    _check(session, result.outcomes, f"note {label}")
+    _check(session, _hands(session).mark(label, digest, ranks), f"note {label}")
 
 
 def _env_file(environment: HostEnvironment) -> Callable[[HostAddress], bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import Any
 
@@ -10,13 +11,14 @@ from orchestrator.hosts import JobPhase
 from orchestrator.paths import paths
 from orchestrator.plan.observed import Contact, HostView, IntentState, Observed, Outcome
 from orchestrator.slices import SliceState
-from orchestrator.store.read import Reader
+from orchestrator.store.location import store_location
+from orchestrator.store.read import Reader, open_reader_at
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.values import text
 
 
 def open_reader() -> Reader:
-    return Reader(paths().database)
+    return open_reader_at(store_location(os.environ, paths()))
 
 
 def known(reader: Reader, name: str, job: JobRecord | None = None, *, running: bool = False) -> Observed:

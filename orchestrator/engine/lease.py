@@ -8,7 +8,8 @@ from types import TracebackType
 
 from orchestrator.engine.narrator import Narrator
 from orchestrator.errors import ConflictError
-from orchestrator.store.leases import LEASE_SECONDS, Lease
+from orchestrator.store.failures import StoreError
+from orchestrator.store.leases import Lease
 from orchestrator.store.store import Store
 
 QUIET = 2.0  # seconds before it is worth saying that we wait
@@ -18,9 +19,9 @@ PATIENCE = 15.0  # seconds another command may still need before we say that it 
 class LeaseKeeper:
     """Take with `hold()`, give back with `let_go()`; use as a context manager so that it is never kept."""
 
-    def __init__(self, store: Store, cluster: str, doing: str, narrator: Narrator) -> None:
+    def __init__(self, store: Store, cluster: str, doing: str, narrator: Narrator, *, kind: str = "cluster") -> None:
         self._store = store
-        self._name = f"cluster:{cluster}"
+        self._name = f"{kind}:{cluster}"
         self._cluster = cluster
         self._doing = doing
         self._narrator = narrator
@@ -43,7 +44,7 @@ class LeaseKeeper:
             raise ConflictError(f"the lease of '{self._cluster}' is not held", next_step="run the command again")
         return self._lease
 
-    def hold(self) -> None:
+    def hold(self, patience: float = PATIENCE) -> None:
         """Take the lease, waiting a little for another command to finish. Raises ConflictError after that."""
         if self._lease is not None:
             return
@@ -59,13 +60,23 @@ class LeaseKeeper:
             if not told and waited > QUIET:
                 self._narrator.note(f"'{self._cluster}' is being worked on by {got}; waiting for it")
                 told = True
-            if waited > PATIENCE:
+            if waited > patience:
                 raise ConflictError(
                     f"'{self._cluster}' is being worked on by {got}",
-                    f"it did not finish within {PATIENCE:.0f} s",
+                    f"it did not finish within {patience:.0f} s",
                     f"wait for it, end it, or look: orch events {self._cluster}",
                 )
             time.sleep(0.1)
+
+    def try_hold(self) -> bool:
+        """Take the lease if it is free now."""
+        if self._lease is None:
+            got = self._store.acquire(self._name, self._doing)
+            if not isinstance(got, Lease):
+                return False
+            self._lease = got
+            self._start_renewing(got)
+        return True
 
     def let_go(self) -> None:
         lease, self._lease = self._lease, None
@@ -82,6 +93,9 @@ class LeaseKeeper:
         self._renewer.start()
 
     def _renew(self, lease: Lease, stop: threading.Event) -> None:
-        while not stop.wait(LEASE_SECONDS / 3):
-            if not self._store.renew(lease):
-                return  # lost: the next guarded write says so
+        while not stop.wait(self._store.lease_seconds / 3):
+            try:
+                if not self._store.renew(lease):
+                    return  # lost: the next guarded write says so
+            except StoreError:
+                continue  # the server is away: it may be back in time, and if not, the next guarded write says so

@@ -5,14 +5,15 @@ from __future__ import annotations
 from orchestrator.engine.lease import LeaseKeeper
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.observe import observe
+from orchestrator.engine.opening import open_store
 from orchestrator.engine.session import Session
 from orchestrator.engine.settle import settle
+from orchestrator.engine.world import real_world
 from orchestrator.errors import NotFoundError
 from orchestrator.paths import paths
 from orchestrator.plan.desired import Cancel
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Observed
-from orchestrator.store.store import Store
 
 
 def refresh(cluster: str, narrator: Narrator) -> Observed:
@@ -21,14 +22,16 @@ def refresh(cluster: str, narrator: Narrator) -> Observed:
     Takes no lease: it only notes what it sees. Raises NotFoundError.
     """
     where = paths()
-    with Store(where.database) as store:
+    world = real_world(where)
+    with open_store(where, world) as store:
         record = store.cluster(cluster)
         if record is None:
             raise NotFoundError(f"there is no cluster '{cluster}'", next_step="orch status")
         keeper = LeaseKeeper(store, cluster, "status", narrator)
         open_jobs = [job for job in store.jobs(record) if job.state != "ended" and job.started]
         folder = f"{open_jobs[-1].id}-a{open_jobs[-1].attempt}" if open_jobs else ""
-        session = Session(store, where, narrator, keeper, record, Cancel(cluster, folder), Facts({}), None)
+        sought = Cancel(cluster, folder)
+        session = Session(store, where, narrator, keeper, record, sought, Facts({}), None, world)
         try:
             settle(session)
             return observe(session)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 from orchestrator.engine.identity import host_job
-from orchestrator.engine.marks import READ_MARKS, SETUP, mark_name, parse_marks
 from orchestrator.engine.session import Session
 from orchestrator.errors import OrchError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
+from orchestrator.plan.decide_hosts import TIMER
 from orchestrator.plan.desired import Cancel, Down, Run
 from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed, Outcome
+from orchestrator.remote.marks import SETUP, mark_name
 from orchestrator.slices import Owned, SliceState, SliceView
 from orchestrator.store.records import JobRecord
 from orchestrator.values import text
@@ -24,13 +24,13 @@ def observe(session: Session) -> Observed:
     cluster = store.cluster(session.cluster.name) or session.cluster
     intents = store.intents(session.cluster)
     job = store.job(session.cluster, session.job.id) if session.job is not None else None
-    observed = Observed(now=time.time(), intents=intents)
+    observed = Observed(now=session.now(), intents=intents)
     view = _look_at_slice(session, observed.current)
     folder = _folder(session, job)
     hosts = _look_at_hosts(session, observed.current, view, folder, job)
     _note_failures(session, hosts)
     return Observed(
-        now=time.time(),
+        now=session.now(),
         intents=intents,
         slice_state=view.state,
         slice_reason=view.reason,
@@ -47,6 +47,8 @@ def observe(session: Session) -> Observed:
         running_job=folder,
         outcome=_outcome(job),
         trouble=memory.trouble,
+        stacks=bool(folder) and memory.stacks_of == folder,
+        cancelled=job is not None and job.state == "cancelling",
         wanted_down=isinstance(session.desired, Run) and cluster.wanted == "down",
     )
 
@@ -60,13 +62,13 @@ def _look_at_slice(session: Session, intent: Intent | None) -> SliceView:
     except OrchError as error:
         view = SliceView(SliceState.UNCLEAR, reason=str(error))
     if view.state is SliceState.UNCLEAR:
-        memory.unclear_since = memory.unclear_since or time.time()
+        memory.unclear_since = memory.unclear_since or session.now()
     else:
         memory.unclear_since = None
     if view.state is not SliceState.READY:
-        session.drop_fleet()
+        session.drop_hands()
     elif intent.state is IntentState.ACCEPTED:
-        memory.well_at = time.time()
+        memory.well_at = session.now()
     session.store.note_state(session.cluster, view.state.value)
     return view
 
@@ -111,10 +113,8 @@ def _hosts_matter(session: Session, intent: Intent) -> bool:
 def _job_states(
     session: Session, hosts: tuple[HostAddress, ...], folder: str, ranks: tuple[int, ...] | None
 ) -> tuple[dict[int, HostJob], dict[int, HostOutcome]]:
-    from orchestrator.remote.jobs import status
-
-    report = status(session.fleet(hosts), host_job(session.cluster.uid, folder or "none"), ranks=ranks)
-    failures = {outcome.rank: outcome for outcome in report.result.failed}
+    report = session.hands(hosts).look(host_job(session.cluster.uid, folder or "none"), ranks)
+    failures = {outcome.rank: outcome for outcome in report.failed}
     return {state.rank: state for state in report.jobs}, failures
 
 
@@ -122,9 +122,9 @@ def _read_marks(
     session: Session, hosts: tuple[HostAddress, ...], ranks: tuple[int, ...] | None, failures: dict[int, HostOutcome]
 ) -> dict[int, dict[str, str]]:
     wanted = [host.rank for host in hosts if (ranks is None or host.rank in ranks) and host.rank not in failures]
-    result = session.fleet(hosts).run(READ_MARKS, ranks=wanted)
-    failures.update({outcome.rank: outcome for outcome in result.failed})
-    return {host.outcome.rank: dict(parse_marks(host.output)) for host in result.hosts if host.outcome.ok}
+    look = session.hands(hosts).marks(wanted)
+    failures.update({outcome.rank: outcome for outcome in look.failed})
+    return {rank: dict(held) for rank, held in look.held.items()}
 
 
 def _note_held(session: Session, marks: dict[int, dict[str, str]]) -> None:
@@ -165,6 +165,8 @@ def _host_view(
         job=state.phase,
         exit_code=state.exit_code,
         last_line=state.last_line,
+        step=state.step,
+        beat_age=state.beat_age,
     )
 
 
@@ -172,12 +174,12 @@ def _labels(session: Session) -> tuple[str, ...]:
     desired = session.desired
     if not isinstance(desired, Run):
         return ()
-    return (*(tree.label for tree in desired.trees), *(mount.label for mount in desired.mounts))
+    return (TIMER, *(tree.label for tree in desired.trees), *(mount.label for mount in desired.mounts))
 
 
 def _note_contact(session: Session, failures: dict[int, HostOutcome]) -> None:
     memory = session.memory
-    memory.contact_since = (memory.contact_since or time.time()) if failures else None
+    memory.contact_since = (memory.contact_since or session.now()) if failures else None
 
 
 def _note_failures(session: Session, hosts: tuple[HostView, ...]) -> None:
@@ -188,7 +190,7 @@ def _note_failures(session: Session, hosts: tuple[HostView, ...]) -> None:
     if not bad:
         memory.failed_since = None
         return
-    memory.failed_since = memory.failed_since or time.time()
+    memory.failed_since = memory.failed_since or session.now()
     if memory.first_failed is None:
         memory.first_failed = bad[0].rank
 

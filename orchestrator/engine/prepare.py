@@ -6,9 +6,13 @@ No network, no credentials, no SDK: the same value is previewed or fulfilled.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from orchestrator.engine import wish
 from orchestrator.engine.identity import INSTALLATION, RUN_ID, UID
@@ -18,7 +22,7 @@ from orchestrator.errors import ConflictError, NotFoundError, UserError
 from orchestrator.plan.desired import After, Cancel, Down, JobWanted, Run, Start, Stop
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Intent
-from orchestrator.providers.registry import names, planner
+from orchestrator.providers.registry import Planners
 from orchestrator.render.scripts import RunInputs, render_run
 from orchestrator.spec.task import Task
 from orchestrator.store.read import Reader
@@ -26,10 +30,17 @@ from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
 from orchestrator.values import Secret, Text, text
 
 
-def launch(task: Task, *, cluster: str | None, after: After, force_setup: bool = False) -> Ready:
-    """A new run of `task`, or the same one gone on with when an earlier command was cut off."""
+def launch(
+    task: Task,
+    *,
+    cluster: str | None,
+    after: After,
+    force_setup: bool = False,
+    kept: Mapping[str, str] = MappingProxyType({}),
+) -> Ready:
+    """A new run of `task`, or the same one gone on with when an earlier command was cut off. kept: see _run."""
     name = wish.cluster_name(task, cluster)
-    return _run(task, name, "launch", after, run_id="", first_attempt=1, resume_from=None, force_setup=force_setup)
+    return _run(task, name, "launch", after, force_setup=force_setup, kept=kept)
 
 
 def resume(
@@ -49,11 +60,47 @@ def resume(
             "checkpoints are kept only when the task names a bucket",
             "launch it again with --bucket URI",
         )
-    task = _with_secrets(task)
+    task = with_secrets(task)
     name = cluster or where
     return _run(
         task, name, "resume", after, run_id=run_id, first_attempt=attempt + 1, resume_from="latest", force_setup=False
     )
+
+
+def go_on(cluster: str, job: JobRecord) -> Ready:
+    """A launch or resume that is on record and not over, prepared anew from the record alone: nobody typed it again.
+
+    Raises UserError when a secret of it is not in this shell.
+    """
+    task = with_secrets(Task.from_json(job.task))
+    wished: dict[str, Any] = json.loads(job.wish) if job.wish else {}
+    return _run(
+        task,
+        cluster,
+        job.kind,
+        After(job.after),
+        run_id=job.run_id,
+        first_attempt=job.attempt,
+        resume_from="latest" if job.kind == "resume" else None,
+        force_setup=False,
+        kept=wished.get("trees", {}),
+        again=job,
+    )
+
+
+def watch(cluster: str, number: int | None) -> Ready:
+    """A job of a living cluster that is not over: the asked one, or the first in its queue."""
+    with open_reader() as reader:
+        record = _record(reader, cluster)
+        jobs = [job for job in reader.jobs(record) if job.state != "ended" and job.kind != "exec"]
+    chosen = [job for job in jobs if number is None or job.id == number]
+    if not chosen:
+        raise NotFoundError(
+            f"no job {number if number is not None else 'that is not over'} on '{cluster}'",
+            "commands (exec) cannot be watched" if number is not None else "",
+            f"orch queue {cluster} --all",
+        )
+    return go_on(cluster, chosen[0])
 
 
 def exec_(
@@ -135,21 +182,24 @@ def _run(
     verb: str,
     after: After,
     *,
-    run_id: str,
-    first_attempt: int,
-    resume_from: str | None,
-    force_setup: bool,
+    run_id: str = "",
+    first_attempt: int = 1,
+    resume_from: str | None = None,
+    force_setup: bool = False,
+    kept: Mapping[str, str] = MappingProxyType({}),
+    again: JobRecord | None = None,
 ) -> Ready:
+    """kept: snapshots of what is sent, by label. again: the job that is gone on with, whatever its digest says."""
     if task.missing_secrets:
         raise UserError(
             f"secret {task.missing_secrets[0]} has no value", "", f"export it, or: --secret {task.missing_secrets[0]}"
         )
     options = wish.candidates(task)
     facts = wish.host_facts(options[0])
-    wanted, sent = wish.trees(task)
-    digest = wish.job_digest(name, f"{verb}:{run_id}", task, wanted)
+    wanted, sent = wish.trees(task, kept)
+    digest = again.digest if again is not None else wish.job_digest(name, f"{verb}:{run_id}", task, wanted)
     with open_reader() as reader:
-        same, number = _same_job(reader, name, verb, digest)
+        same, number = (again, again.id) if again is not None else _same_job(reader, name, verb, digest)
         now = known(reader, name, same)
     bucket = task.checkpoint.bucket.rstrip("/")
     shown_run = text(same.run_id if same is not None else run_id or RUN_ID)
@@ -171,6 +221,8 @@ def _run(
         resume_from=text(resume_from) if resume_from else None,
         after=after,
         budgets=wish.budgets(task),
+        limits=wish.limits(task),
+        timer=wish.timer(task, facts),
         labels=task.choices[0].labels,
     )
     job = NewJob(verb, run_id, digest, task.to_json(), bucket, None, after, first_attempt)
@@ -195,10 +247,8 @@ def _notes(task: Task) -> tuple[str, ...]:
 
 def _unserved(task: Task) -> list[str]:
     """What the task asks for that has no meaning on machines that cost nothing."""
-    first, limits = task.choices[0], task.limits
+    first = task.choices[0]
     asked = {
-        "autostop": task.autostop is not None,
-        "limits": (limits.max_hours, limits.idle_minutes, limits.max_cost) != (None, None, None),
         "disk_size": first.disk_gib is not None,
         "network_tier": bool(first.network_tier),
         "image_id": bool(first.images),
@@ -256,7 +306,8 @@ def _refuse_finished(job: JobRecord, asked: str, force: bool) -> None:
         )
 
 
-def _with_secrets(task: Task) -> Task:
+def with_secrets(task: Task) -> Task:
+    """The task with those of its secrets that this shell has."""
     given = tuple(Secret(name, os.environ[name]) for name in task.secret_names if name in os.environ)
     return task.with_secrets(given)
 
@@ -298,4 +349,4 @@ def _installation() -> Text:
 
 
 def _facts() -> Facts:
-    return Facts({name: planner(name) for name in names()})
+    return Facts(Planners())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from orchestrator.hosts import HostOutcome
 from orchestrator.plan.desired import Desired
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.observed import Observed
+from orchestrator.plan.observed import Ended, Observed
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.store.records import NewJob
 
@@ -38,6 +38,7 @@ class Ending:
     outcomes: tuple[HostOutcome, ...] = ()
     job_id: int | None = None
     run_id: str = ""
+    attempts: tuple[Ended, ...] = ()  # those that ended before the last one
 
     @property
     def status(self) -> int:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.lease import LeaseKeeper
 from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.world import World
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.paths import Paths
 from orchestrator.plan.desired import Desired
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Trouble
 from orchestrator.providers.protocol import Provider
-from orchestrator.providers.registry import open_provider
+from orchestrator.remote.hands import Hands
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
 
 if TYPE_CHECKING:
     from orchestrator.engine.follow import Follower
-    from orchestrator.remote.fleet import Fleet
 
 
 @dataclass
@@ -30,12 +29,13 @@ class Memory:
     well_at: when the slice was last seen READY, or when this command began: deadlines do not run from before that.
     """
 
+    well_at: float
     trouble: Trouble | None = None
-    well_at: float = field(default_factory=time.time)
     unclear_since: float | None = None
     contact_since: float | None = None
     failed_since: float | None = None
     first_failed: int | None = None
+    stacks_of: str = ""  # folder of the job whose stacks were collected
     outcomes: tuple[HostOutcome, ...] = ()
 
 
@@ -52,6 +52,7 @@ class Session:
         desired: Desired,
         facts: Facts,
         job: JobRecord | None,
+        world: World,
     ) -> None:
         self.store = store
         self.paths = paths
@@ -61,41 +62,39 @@ class Session:
         self.desired = desired
         self.facts = facts
         self.job = job
-        self.memory = Memory()
+        self.world = world
+        self.memory = Memory(well_at=world.clock.now())
         self.follower: Follower | None = None
         self._providers: dict[str, Provider] = {}
-        self._fleet: Fleet | None = None
+        self._hands: Hands | None = None
 
     def provider(self, name: str) -> Provider:
         if name not in self._providers:
-            self._providers[name] = open_provider(name, self.paths.state)
+            self._providers[name] = self.world.provider(name)
         return self._providers[name]
 
-    def fleet(self, hosts: tuple[HostAddress, ...]) -> Fleet:
-        """Connections to these hosts; kept as long as the hosts are the same."""
-        from orchestrator.remote.fleet import Fleet
-        from orchestrator.remote.keys import write_known_hosts
+    def now(self) -> float:
+        return self.world.clock.now()
 
-        if self._fleet is not None and self._fleet.hosts == hosts:
-            return self._fleet
-        self.drop_fleet()
-        pinned = [host for host in hosts if host.host_key is not None]
-        if pinned:
-            write_known_hosts(pinned[0].known_hosts, pinned)
-        self._fleet = Fleet(hosts)
-        return self._fleet
+    def hands(self, hosts: tuple[HostAddress, ...]) -> Hands:
+        """What reaches these hosts; kept as long as the hosts are the same."""
+        if self._hands is not None and self._hands.hosts == hosts:
+            return self._hands
+        self.drop_hands()
+        self._hands = self.world.hands(hosts)
+        return self._hands
 
     @property
     def hosts(self) -> tuple[HostAddress, ...]:
-        return self._fleet.hosts if self._fleet is not None else ()
+        return self._hands.hosts if self._hands is not None else ()
 
-    def drop_fleet(self) -> None:
+    def drop_hands(self) -> None:
         if self.follower is not None:
             self.follower.stop()
             self.follower = None
-        if self._fleet is not None:
-            self._fleet.close()
-            self._fleet = None
+        if self._hands is not None:
+            self._hands.close()
+            self._hands = None
 
     def close(self) -> None:
-        self.drop_fleet()
+        self.drop_hands()

@@ -17,8 +17,6 @@ def settle(session: Session, *, but: str = "") -> None:
 
     but: digest of a job that is gone on with: its end is judged by decide(), with its budgets.
     """
-    from orchestrator.remote.jobs import status
-
     open_jobs = [job for job in session.store.jobs(session.cluster) if job.state != "ended" and job.started]
     open_jobs = [job for job in open_jobs if job.digest != but]
     live = [i for i in session.store.intents(session.cluster) if i.state is IntentState.ACCEPTED]
@@ -31,10 +29,10 @@ def settle(session: Session, *, but: str = "") -> None:
         return  # it cannot be told now; the job stays open
     if view.state is not SliceState.READY:
         return
-    fleet = session.fleet(view.hosts)
+    hands = session.hands(view.hosts)
     for job in open_jobs:
-        states = status(fleet, host_job(job.cluster_uid, f"{job.id}-a{job.attempt}"), ranks=job.ranks)
-        if states.result.ok:
+        states = hands.look(host_job(job.cluster_uid, f"{job.id}-a{job.attempt}"), job.ranks)
+        if not states.failed:
             _conclude(session, job, states.jobs)
 
 
@@ -57,21 +55,25 @@ def refuse_if_busy(session: Session, new: NewJob) -> JobRecord | None:
 
     Commands (exec) run beside each other; a launch or resume wants the cluster for itself.
     """
-    open_jobs = [job for job in session.store.jobs(session.cluster) if job.state != "ended"]
-    for job in open_jobs:
-        if job.kind == new.kind and job.digest == new.digest and new.kind != "exec":
-            session.narrator.note(f"going on with job {job.id} (run {job.run_id}), which was left unfinished")
-            return job
+    if new.kind == "exec":
+        return None
+    open_jobs = [job for job in session.store.jobs(session.cluster) if job.state != "ended" and job.kind != "exec"]
+    same = next((job for job in open_jobs if job.kind == new.kind and job.digest == new.digest), None)
     name = session.cluster.name
-    blocking = [job for job in open_jobs if job.kind != "exec" and job.started]
-    if blocking and new.kind != "exec":
+    others = [job for job in open_jobs if same is None or job.id < same.id]
+    blocking = [job for job in others if job.started or job.watch]
+    if blocking:
+        words = "still runs" if blocking[0].started else "is queued before it"
         raise ConflictError(
-            f"job {blocking[0].id} (run {blocking[0].run_id}) still runs on '{name}'",
+            f"job {blocking[0].id} (run {blocking[0].run_id}) {words} on '{name}'",
             "two launches at once on one cluster would share its chips",
-            f"watch it: orch logs -f {name}   end it: orch cancel {name}",
+            f"queue behind it: add --detach   watch it: orch watch {name}\nend it: orch cancel {name} {blocking[0].id}",
         )
+    if same is not None:
+        session.narrator.note(f"going on with job {same.id} (run {same.run_id}), which was left unfinished")
+        return same
     for job in open_jobs:
-        if new.kind != "exec" and not job.started and job.kind != "exec":
+        if not job.started:
             given_up = Outcome(
                 Exit.INTERRUPTED, "abandoned", f"job {job.id} was never started; another one took its place"
             )

@@ -40,25 +40,25 @@ def create(session: Session, action: CreateSlice) -> None:
 def end(session: Session, action: EndSlice) -> None:
     """Say that we want it gone, then ask for it. Sent again when the answer was lost."""
     store, cluster = session.store, session.cluster
-    session.drop_fleet()
+    session.drop_hands()
     store.move_intent(session.keeper.lease, cluster, action.name, IntentState.ENDING, action.cause, action.why)
     session.provider(_provider_of(session, action.name)).end(action.name)
 
 
 def forget(session: Session, action: ForgetSlice) -> None:
-    """The record goes last."""
+    """The record goes last: what is killed before it does all of this again, and leaves no private key behind."""
     lease, cluster = session.keeper.lease, session.cluster
-    session.store.move_intent(lease, cluster, action.name, IntentState.GONE, action.cause, action.why)
     session.store.note_hosts(lease, cluster, ())
     session.store.note_held(lease, cluster, {})
     forget_keys(session.paths, action.name)
+    session.store.move_intent(lease, cluster, action.name, IntentState.GONE, action.cause, action.why)
 
 
 def stop(session: Session, action: StopSlice) -> None:
     provider = session.provider(_provider_of(session, action.name))
     if not isinstance(provider, Stops):
         raise _cannot_stop(session)
-    session.drop_fleet()
+    session.drop_hands()
     session.store.want(session.cluster, "stopped")
     session.store.touch_intent(session.keeper.lease, session.cluster, action.name)
     provider.stop(action.name)

@@ -14,6 +14,7 @@ from orchestrator.plan.steps import Wait, WaitFor
 FIRST_LOOK = 0.05  # seconds; local hosts are ready at once
 SLOWEST_LOOK = 5.0
 TELL_EVERY = 1.0
+LOOK_EVERY = 10.0  # seconds between two looks at hosts and provider while the program runs
 LAST_WORDS = 10.0  # seconds the logs may still need after the program has ended
 
 
@@ -38,15 +39,22 @@ class Waiter:
         if now - self._told >= TELL_EVERY:
             self._session.narrator.waiting(wait, now - self._since)
             self._told = now
-        time.sleep(self._pause)
+        clock, pause = self._session.world.clock, self._pause
+        if wait.on is WaitFor.PAUSE and wait.until is not None:
+            pause = max(0.01, min(wait.until - clock.now(), SLOWEST_LOOK))
+        clock.sleep(pause)
         self._pause = min(self._pause * 1.5, SLOWEST_LOOK if wait.on is WaitFor.SLICE else 0.5)
 
     def _job(self, wait: Wait) -> None:
-        """Follow the logs until some host's program ends. The cluster is free for others meanwhile."""
+        """Follow the logs until some host's program ends, or for a while. The cluster is free for others meanwhile."""
         session = self._session
+        if not session.world.live:
+            session.world.clock.sleep(LOOK_EVERY)
+            return
         follower = watch(session)
         session.keeper.let_go()
-        while not follower.wait(TELL_EVERY):
+        until = time.monotonic() + LOOK_EVERY
+        while not follower.wait(TELL_EVERY) and time.monotonic() < until:
             session.narrator.waiting(wait, time.monotonic() - self._since)
         for rank, outcome in follower.outcomes.items():
             if not outcome.ok and session.memory.first_failed is None and outcome.failure is not Failure.STOPPED:
@@ -70,14 +78,16 @@ def watch(session: Session) -> Follower:
         session.follower = None
     if session.follower is None:
         logs = session.paths.logs(session.cluster.uid, job.id) / f"attempt-{current.attempt:04d}"
-        fleet = session.fleet(session.hosts)
-        session.follower = Follower(fleet, folder, logs, session.narrator, desired.ranks)
+        hands = session.hands(session.hosts)
+        session.follower = Follower(hands, folder, logs, session.narrator, desired.ranks)
     return session.follower
 
 
 def drain(session: Session) -> None:
     """Have all that the program has said until its end, before its result is recorded."""
-    if not session.hosts or not isinstance(session.desired, Run) or session.desired.job is None:
+    if not session.world.live or not session.hosts:
+        return
+    if not isinstance(session.desired, Run) or session.desired.job is None:
         return
     if session.job is None or not session.store.job(session.cluster, session.job.id).started:
         return

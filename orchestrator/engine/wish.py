@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 from orchestrator.catalog.prices import price_per_hour
 from orchestrator.errors import UserError
-from orchestrator.plan.desired import Budgets, JobWanted, MountWanted, SetupWanted, TreeWanted
+from orchestrator.plan.desired import (
+    Budgets,
+    JobWanted,
+    Limits,
+    MountWanted,
+    SetupWanted,
+    Strategy,
+    TimerWanted,
+    TreeWanted,
+)
 from orchestrator.providers.registry import planner
-from orchestrator.remote.tree import Tree, read_tree
+from orchestrator.remote.tree import Tree, read_snapshot, read_tree
 from orchestrator.render.checkout import render_git_checkout
+from orchestrator.render.limits import LimitsWanted, render_limits
 from orchestrator.render.mounts import MountInputs, render_copy_mount
 from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
@@ -25,6 +37,7 @@ from orchestrator.values import Text, text
 WORKDIR = "orch_workdir"
 TRAINER = ".orch/trainer/trainer"
 DEPENDENCY_FILES = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "*.lock")
+NO_LIMIT_HOURS = 10_000.0  # of a timer that is there for its deadline alone
 LONGEST_NAME = 40  # room for "-<generation>" within the 63 characters that clouds allow
 
 
@@ -42,11 +55,17 @@ def cluster_name(task: Task, asked: str | None) -> str:
 
 
 def candidates(task: Task) -> tuple[Candidate, ...]:
-    return tuple(_candidate(task, choice) for choice in task.choices)
+    """As the user ordered them; when allowed, the spot ones once more on demand at the end."""
+    found = [_candidate(task, choice) for choice in task.choices]
+    if task.recovery.on_demand_fallback:
+        found += [_candidate(task, replace(choice, use_spot=False)) for choice in task.choices if choice.use_spot]
+    return tuple(dict.fromkeys(found))
 
 
-def trees(task: Task) -> tuple[tuple[TreeWanted, ...], tuple[Tree, ...]]:
-    """What is sent from here: the workdir, local file mounts, the bundled trainer."""
+def trees(
+    task: Task, kept: Mapping[str, str] = MappingProxyType({})
+) -> tuple[tuple[TreeWanted, ...], tuple[Tree, ...]]:
+    """What is sent from here: the workdir, local file mounts, the bundled trainer. kept: snapshots, by label."""
     wanted: list[tuple[str, Path, str]] = []
     if isinstance(task.workdir, str):
         wanted.append(("workdir", Path(task.workdir).expanduser(), WORKDIR))
@@ -54,12 +73,18 @@ def trees(task: Task) -> tuple[tuple[TreeWanted, ...], tuple[Tree, ...]]:
     wanted += [(mount.target, Path(mount.source).expanduser(), _on_host(mount.target)) for mount in local]
     if task.train is not None:
         wanted.append(("trainer", _trainer_package(), TRAINER))
-    read = [(label, source.absolute(), destination, read_tree(source)) for label, source, destination in wanted]
+    read = [_read(label, source, destination, kept.get(label)) for label, source, destination in wanted]
     asked = tuple(
         TreeWanted(label, str(source), destination, tree.digest, len(tree.files), tree.total_bytes)
         for label, source, destination, tree in read
     )
     return asked, tuple(tree for *_, tree in read)
+
+
+def _read(label: str, source: Path, destination: str, kept: str | None) -> tuple[str, Path, str, Tree]:
+    if kept is not None:
+        return label, Path(kept), destination, read_snapshot(Path(kept))
+    return label, source.absolute(), destination, read_tree(source)
 
 
 def sent_workdir(folder: Path) -> tuple[TreeWanted, ...]:
@@ -134,12 +159,43 @@ def budgets(task: Task) -> Budgets:
         preemptions=recovery.max_preemptions,
         failures=recovery.max_failures,
         restart_on=recovery.restart_on_exit_codes,
+        fail_on=recovery.fail_on_exit_codes,
+        strategy=Strategy(recovery.strategy),
+        capacity_wait=recovery.capacity_wait_hours * 3600,
+        hang_deadline=recovery.hang_minutes * 60,
     )
+
+
+def limits(task: Task) -> Limits:
+    return Limits(task.limits.max_hours, task.limits.max_cost)
+
+
+def timer(task: Task, facts: HostFacts) -> TimerWanted | None:
+    """The dead-man timer of every host; None when the task has no limit.
+
+    A limit of money becomes a deadline when the timer is set: see host_actions.arm_timer.
+    """
+    idle = task.limits.idle_minutes or (task.autostop.idle_minutes if task.autostop is not None else None)
+    wanted = LimitsWanted(
+        max_hours=task.limits.max_hours,
+        idle_minutes=idle,
+        on_limit="end" if facts.end_command else "jobs",
+        stop_command=facts.end_command,
+        watch="machine" if facts.end_command else "jobs",
+    )
+    if not wanted.any and task.limits.max_cost is None:
+        return None
+    if not wanted.any:
+        wanted = replace(wanted, max_hours=NO_LIMIT_HOURS)
+    script = render_limits(wanted)
+    return TimerWanted(_digest(script), text(script))
 
 
 def backend(task: Task) -> Backend:
     """What drives the accelerator: the train section's word, or the first of the machine's that serves the task."""
     machine = task.choices[0].machine
+    if task.choices[0].infra.provider is Where.SIMULATED:
+        return "cpu"  # the shape is the real one, the chips are not there
     if task.train is None:
         return cast(Backend, machine.backend)
     if task.train.backend != "auto":

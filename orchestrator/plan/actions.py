@@ -112,6 +112,35 @@ class StopJob:
 
 
 @dataclass(frozen=True, slots=True)
+class ArmTimer:
+    """Install and start the dead-man timer on hosts, so that the limits hold without us."""
+
+    digest: str
+    script: Text
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectStacks:
+    """Have every process of the program say where it stands, before it is ended."""
+
+    job: str
+    why: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndAttempt:
+    """Record why this attempt is being ended, before its program is stopped: the verdict must outlive a crash."""
+
+    attempt: int
+    cause: EndCause
+    why: str
+    step: int | None = None
+    rank: int | None = None  # of the host that is to blame
+
+
+@dataclass(frozen=True, slots=True)
 class NextAttempt:
     """Open the next attempt of the run; `cause` counts against a budget."""
 
@@ -119,6 +148,9 @@ class NextAttempt:
     cause: EndCause
     why: str
     generation: int | None = None  # the slice whose loss is charged, when it was a loss
+    exit_code: int | None = None
+    rank: int | None = None
+    step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +164,8 @@ class Conclude:
     next_step: str = ""
 
 
+HostAction: TypeAlias = SyncTree | FetchMount | RunSetup | StartJob | StopJob | ArmTimer | CollectStacks
+
 Action: TypeAlias = (
     CreateSlice
     | EndSlice
@@ -143,6 +177,9 @@ Action: TypeAlias = (
     | RunSetup
     | StartJob
     | StopJob
+    | ArmTimer
+    | CollectStacks
+    | EndAttempt
     | NextAttempt
     | Conclude
 )

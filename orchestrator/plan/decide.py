@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
-from orchestrator.plan import decide_hosts, decide_job, decide_slice
-from orchestrator.plan.actions import StartSlice, StopJob, StopSlice
+from orchestrator.plan import decide_hosts, decide_job, decide_slice, limits
+from orchestrator.plan.actions import Conclude, EndAttempt, StopJob, StopSlice
+from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import After, Cancel, Desired, Down, Run, Start, Stop
+from orchestrator.plan.evidence import furthest
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Contact, IntentState, Observed
 from orchestrator.plan.ranks import host_words
 from orchestrator.plan.steps import Done, GiveUp, Step, Wait, WaitFor
 from orchestrator.slices import SliceState
+
+LIMIT = "limit"  # code of an outcome that ends the machines whatever the user asked for their time after
 
 
 def decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
@@ -36,6 +40,8 @@ def decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
 def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
     if observed.outcome is not None:
         return _wind_up(desired, observed, facts)
+    if (limit := _limit(desired, observed)) is not None and not decide_job.ended_well(desired, observed):
+        return _at_limit(desired, observed, limit)
     if observed.wanted_down:
         return GiveUp(
             "conflict",
@@ -43,6 +49,8 @@ def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
             f"cluster '{desired.cluster}' is being taken down by another command",
             next_step=f"orch status {desired.cluster}",
         )
+    if observed.cancelled and not decide_job.ended_well(desired, observed):
+        return _cancelled(desired, observed)
     return (
         decide_slice.have_slice(desired, observed, facts)
         or decide_hosts.have_hosts(desired, observed, facts)
@@ -50,12 +58,64 @@ def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
     )
 
 
+def _limit(desired: Run, observed: Observed) -> str | None:
+    """The limit that ends this run, in words. Once it was the verdict on an attempt, it stays so."""
+    verdict = observed.condemned
+    if verdict is not None and verdict.cause is EndCause.LIMIT:
+        return verdict.why
+    return limits.reached(desired, observed) or limits.timer_was_first(desired, observed)
+
+
+def _cancelled(desired: Run, observed: Observed) -> Step:
+    """Somebody asked for the end of this job: its program is stopped wherever it can be reached."""
+    running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
+    job, trouble = desired.job, observed.trouble
+    if job is not None and running and (trouble is None or trouble.step != "StopJob"):
+        return StopJob(job.folder(observed.attempt), "cancel was asked", job.stop_grace, running)
+    intent, why = observed.current, ""
+    if observed.started and intent is not None and intent.state is IntentState.ACCEPTED:
+        if observed.slice_state is SliceState.UNCLEAR:  # it may run all the same
+            since = observed.unclear_since if observed.unclear_since is not None else observed.now
+            return decide_slice.wait_slice(desired.cluster, observed, since + desired.budgets.unclear_deadline)
+        silent = [host.rank for host in decide_hosts.chosen(desired, observed) if host.contact is not Contact.OK]
+        since = observed.contact_since if observed.contact_since is not None else observed.now
+        until = since + desired.budgets.lost_deadline
+        if silent and observed.now < until:
+            return Wait(WaitFor.CONTACT, f"waiting for SSH on {host_words(silent)}", until)
+        left = tuple(sorted({*silent, *running}))
+        why = f"it may still run on {host_words(left)}, where it could not be stopped" if left else ""
+    back = f"orch resume {desired.cluster}" if desired.checkpoint_uri is not None else ""
+    return Conclude(Exit.INTERRUPTED, "cancelled", f"job {desired.job_id} was cancelled", why, back)
+
+
+def _at_limit(desired: Run, observed: Observed, limit: str) -> Step:
+    """The program may save what it has, then all ends: that is what limits are for."""
+    running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
+    job, trouble = desired.job, observed.trouble
+    if job is not None and running:
+        if observed.condemned is None:  # on record first: what the program does when it is stopped is no success
+            return EndAttempt(observed.attempt, EndCause.LIMIT, limit, furthest(observed.hosts))
+        if trouble is None or trouble.step != "StopJob":
+            return StopJob(job.folder(observed.attempt), limit, job.limit_grace, running)
+    back = f"orch resume {desired.cluster}   goes on from the newest checkpoint; the limit counts anew"
+    more = "raise `limits` in the task, then launch again"
+    return Conclude(
+        Exit.TIMEOUT,
+        LIMIT,
+        f"'{desired.cluster}': {limit}",
+        "its machines are ended",
+        back if desired.checkpoint_uri is not None else more,
+    )
+
+
 def _wind_up(desired: Run, observed: Observed, facts: Facts) -> Step:
     """The result is recorded; take the machines down when that was asked, then say the result."""
     outcome = observed.outcome
     assert outcome is not None  # noqa: S101  # the caller has just looked
-    if desired.after is After.DOWN:
-        step = decide_slice.end_all(observed, facts, desired.budgets, "the job is over and --down was asked")
+    limit = outcome.what if outcome.code == LIMIT else limits.reached(desired, observed)
+    if desired.after is After.DOWN or limit is not None:
+        why = limit or "the job is over and --down was asked"
+        step = decide_slice.end_all(observed, facts, desired.budgets, why)
         if step is not None:
             return step
     if outcome.status == Exit.OK:
@@ -80,6 +140,8 @@ def _stop(desired: Stop, observed: Observed, facts: Facts) -> Step:
         case SliceState.STOPPING | SliceState.UNCLEAR | SliceState.CREATING | SliceState.STARTING:
             until = decide_slice.patience(observed, intent, desired.budgets.end_deadline)
             return decide_slice.wait_slice(desired.cluster, observed, until)
+        case SliceState.READY if (wait := decide_slice.just_asked(observed, intent)) is not None:
+            return wait
         case SliceState.READY:
             return StopSlice(intent.name, facts.requests[intent.candidate.provider].stop_request(intent.name))
         case _:
@@ -99,7 +161,7 @@ def _start(desired: Start, observed: Observed, facts: Facts) -> Step:
             until = decide_slice.patience(observed, intent, desired.budgets.boot_deadline)
             return decide_slice.wait_slice(desired.cluster, observed, until)
         case SliceState.STOPPED:
-            return StartSlice(intent.name, facts.requests[intent.candidate.provider].start_request(intent.name))
+            return decide_slice.start(desired.cluster, observed, facts, desired.budgets, intent)
         case _:
             return _unfit(desired.cluster, observed)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
-from orchestrator.plan.actions import Action, Conclude, FetchMount, RunSetup, StopJob, SyncTree
-from orchestrator.plan.causes import EndCause
-from orchestrator.plan.decide_slice import end_for
+from orchestrator.plan import recovery
+from orchestrator.plan.actions import Action, ArmTimer, Conclude, EndAttempt, FetchMount, RunSetup, StopJob, SyncTree
+from orchestrator.plan.causes import SLICE_LOSSES, EndCause
+from orchestrator.plan.decide_slice import end_for, verdict_status
 from orchestrator.plan.desired import Run
 from orchestrator.plan.environment import HostEnvironment, rendezvous_port
+from orchestrator.plan.evidence import furthest, silence
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Contact, HostView, Observed
 from orchestrator.plan.ranks import host_words, rank_ranges
@@ -17,6 +19,7 @@ from orchestrator.slices import Owned
 from orchestrator.values import Text
 
 STEP_TRIES = 3
+TIMER = "timer"  # label of the dead-man timer's mark
 
 
 def have_hosts(desired: Run, observed: Observed, facts: Facts) -> Step | None:
@@ -103,19 +106,37 @@ def _contact(desired: Run, observed: Observed, facts: Facts, hosts: tuple[HostVi
     if not silent:
         return None
     since = observed.contact_since if observed.contact_since is not None else observed.now
-    patience = desired.budgets.lost_deadline if observed.started else desired.budgets.contact_deadline
+    cause, budgets = silence(hosts), desired.budgets
+    patience = budgets.contact_deadline
+    if observed.started:
+        patience = budgets.lost_deadline if cause is EndCause.HOST_DIED else budgets.silence_deadline
     if observed.now < since + patience:
         return Wait(WaitFor.CONTACT, f"waiting for SSH on {host_words(silent)}", since + patience)
-    return _lost(desired, observed, facts, f"{host_words(silent)} did not answer SSH for {patience:.0f} s")
+    others = " while others did" if cause is EndCause.HOST_DIED else ""
+    return lost(
+        desired, observed, facts, cause, f"{host_words(silent)} did not answer SSH for {patience:.0f} s{others}"
+    )
 
 
-def _lost(desired: Run, observed: Observed, facts: Facts, why: str) -> Action:
+def lost(desired: Run, observed: Observed, facts: Facts, cause: EndCause, why: str) -> Step:
     """Some host is of no use any more: replace the slice as a whole, or say so and leave it alone."""
     intent = observed.current
     assert intent is not None  # noqa: S101  # there are hosts, so there is a slice
-    preempted = sum(ended.cause is EndCause.PREEMPTED for ended in observed.ended)
-    if desired.create and preempted < desired.budgets.preemptions:
-        return _stop_own(desired, observed, why) or end_for(facts, intent, EndCause.PREEMPTED, why)
+    verdict = observed.condemned
+    charged, by_loss = (verdict.cause, False) if verdict is not None else (cause, True)
+    if desired.create and recovery.room_for(charged, observed, desired.budgets, by_loss=by_loss):
+        if not isinstance(intent.candidate.market, Owned):
+            return end_for(facts, intent, cause, why)
+        if (step := _own_lost(desired, observed, cause, why)) is not None:
+            return step
+    if verdict is not None:
+        return Conclude(
+            verdict_status(verdict.cause),
+            "host-lost" if verdict.cause in SLICE_LOSSES else "program-failed",
+            verdict.why,
+            why,
+            f"orch status {desired.cluster}   then: orch resume {desired.cluster}   or: orch down {desired.cluster}",
+        )
     return Conclude(
         Exit.HOST_LOST,
         "host-lost",
@@ -125,23 +146,51 @@ def _lost(desired: Run, observed: Observed, facts: Facts, why: str) -> Action:
     )
 
 
-def _stop_own(desired: Run, observed: Observed, why: str) -> Action | None:
-    """Nothing ends the user's own machines: the next attempt must not meet this one on those that still answer."""
-    intent, trouble = observed.current, observed.trouble
+def _own_lost(desired: Run, observed: Observed, cause: EndCause, why: str) -> Step | None:
+    """The user's own machines: nothing ends them, and what still runs there must not meet the next attempt.
+
+    The verdict goes on record, the program is stopped where a host answers, and hosts that do not answer get the time
+    of a boot: when they are back, the next attempt begins on them. None when there is no more to do here.
+    """
+    job, trouble = desired.job, observed.trouble
+    if job is None or not observed.started:
+        return None
+    if observed.condemned is None:
+        return EndAttempt(observed.attempt, cause, why, furthest(observed.hosts))
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
-    if intent is None or not isinstance(intent.candidate.market, Owned) or desired.job is None or not running:
+    if running and trouble is not None and trouble.step == "StopJob" and trouble.times >= STEP_TRIES:
+        return Conclude(
+            Exit.HOST_LOST,
+            "host-lost",
+            f"the program still runs on {host_words(running)} of '{desired.cluster}', and could not be stopped",
+            f"{why}; {trouble.what}",
+            f"orch ssh {desired.cluster} {running[0]}   end it by hand, then: orch resume {desired.cluster}",
+        )
+    if running:
+        return StopJob(job.folder(observed.attempt), why, job.stop_grace, running)
+    since = observed.contact_since
+    if since is None or observed.now >= since + desired.budgets.boot_deadline:
         return None
-    if trouble is not None and trouble.times >= STEP_TRIES:
-        return None
-    return StopJob(desired.job.folder(observed.attempt), why, desired.job.stop_grace, running)
+    return Wait(WaitFor.CONTACT, f"{why}; waiting for it to be back", since + desired.budgets.boot_deadline)
 
 
-def _trouble(desired: Run, observed: Observed, facts: Facts) -> Action | None:
+def _trouble(desired: Run, observed: Observed, facts: Facts) -> Step | None:
     trouble = observed.trouble
     if trouble is None:
         return None
+    if trouble.step == "CollectStacks":
+        return None  # a courtesy: what cannot be had is not waited for
     if trouble.lost:
-        return _lost(desired, observed, facts, trouble.what) if trouble.times >= STEP_TRIES else None
+        if trouble.times < STEP_TRIES:
+            return None
+        return lost(desired, observed, facts, EndCause.UNREACHABLE, trouble.what)
+    if trouble.step == "StopJob" and not any(host.job is JobPhase.RUNNING for host in observed.hosts):
+        return None  # it ended all the same
+    if trouble.step == "StopJob" and observed.condemned is not None:
+        # Something of the program cannot be ended, such as a process that hangs in a driver: the machine goes.
+        return lost(desired, observed, facts, EndCause.HOST_DIED, trouble.what)
+    if trouble.step == "StopJob" and any(host.job in (JobPhase.FINISHED, JobPhase.LOST) for host in observed.hosts):
+        return None  # why the others were to be stopped is known, and judged first
     return Conclude(trouble.status, trouble.code, trouble.what, trouble.why, trouble.next_step)
 
 
@@ -149,6 +198,10 @@ def _prepare(desired: Run, observed: Observed, hosts: tuple[HostView, ...]) -> A
     """Files and setup, only while no program of this job runs on them."""
     if any(host.job is not JobPhase.ABSENT for host in hosts):
         return None
+    if desired.timer is not None:
+        ranks = tuple(host.rank for host in hosts if not host.has(TIMER, desired.timer.digest))
+        if ranks:
+            return ArmTimer(desired.timer.digest, desired.timer.script, ranks)
     for tree in desired.trees:
         ranks = tuple(host.rank for host in hosts if not host.has(tree.label, tree.digest))
         if ranks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
+from orchestrator.plan import recovery
 from orchestrator.plan.actions import (
     Action,
     Conclude,
@@ -14,7 +15,7 @@ from orchestrator.plan.actions import (
     StartSlice,
     StopJob,
 )
-from orchestrator.plan.causes import EndCause
+from orchestrator.plan.causes import LOSSES, SLICE_LOSSES, EndCause
 from orchestrator.plan.desired import Budgets, Run
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Intent, IntentState, Observed
@@ -23,6 +24,8 @@ from orchestrator.slices import Candidate, Owned, SliceSpec, SliceState
 from orchestrator.values import Text
 
 CREATE_TRIES = 3
+STOP_TRIES = 3
+ASK_AGAIN_AFTER = 2.0  # seconds; a start or stop shows its effect only after a moment
 _OF_NO_USE = frozenset({SliceState.PREEMPTED, SliceState.FAILED, SliceState.ABSENT})
 
 
@@ -48,8 +51,14 @@ def end_all(observed: Observed, facts: Facts, budgets: Budgets, why: str) -> Ste
     if intent.state is IntentState.ENDING:
         return _until_gone(observed, facts, budgets, intent)
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
-    if isinstance(intent.candidate.market, Owned) and running and observed.running_job:
+    owned = isinstance(intent.candidate.market, Owned) and observed.running_job
+    if owned and intent.state is IntentState.ACCEPTED and observed.slice_state is SliceState.UNCLEAR:
+        since = observed.unclear_since if observed.unclear_since is not None else observed.now
+        return wait_slice(intent.name.removesuffix(f"-{intent.generation}"), observed, since + budgets.unclear_deadline)
+    if owned and running:
         # Nothing ends the user's own machines, so what we started on them has to be stopped.
+        if (trouble := observed.trouble) is not None and trouble.step == "StopJob" and trouble.times >= STOP_TRIES:
+            return last_trouble(observed)
         return StopJob(observed.running_job, why, 10.0, running)
     return _end(facts, intent, EndCause.ASKED, why)
 
@@ -96,10 +105,10 @@ def _accepted(desired: Run, observed: Observed, facts: Facts, intent: Intent) ->
         case SliceState.CREATING | SliceState.STARTING:
             until = patience(observed, intent, budgets.boot_deadline)
             if observed.now >= until and desired.create:
-                return _end(facts, intent, EndCause.BROKEN, f"not ready in time: {reason}")
+                return _end(facts, intent, _spoilt(observed), f"not ready in time: {reason}")
             return wait_slice(cluster, observed, until)
         case SliceState.STOPPED if desired.create:
-            return StartSlice(intent.name, facts.requests[intent.candidate.provider].start_request(intent.name))
+            return start(cluster, observed, facts, budgets, intent)
         case SliceState.STOPPED:
             return Conclude(
                 Exit.NOT_FOUND,
@@ -112,12 +121,37 @@ def _accepted(desired: Run, observed: Observed, facts: Facts, intent: Intent) ->
         case SliceState.PREEMPTED:
             return _end(facts, intent, EndCause.PREEMPTED, reason)
         case SliceState.FAILED:
-            return _end(facts, intent, EndCause.BROKEN, reason)
+            return _end(facts, intent, _spoilt(observed), reason)
         case SliceState.ABSENT:
             return ForgetSlice(intent.name, EndCause.PREEMPTED, "it is gone, and it was not ended from here")
         case SliceState.UNCLEAR:
             since = observed.unclear_since if observed.unclear_since is not None else observed.now
             return wait_slice(cluster, observed, since + budgets.unclear_deadline)
+
+
+def start(cluster: str, observed: Observed, facts: Facts, budgets: Budgets, intent: Intent) -> Step:
+    """Have a stopped slice started: not in a hot loop, not after it was refused thrice, and not for ever."""
+    trouble = observed.trouble
+    if trouble is not None and trouble.step == "StartSlice" and (trouble.final or trouble.times >= CREATE_TRIES):
+        return GiveUp(trouble.code, trouble.status, trouble.what, trouble.why, trouble.next_step)
+    until = max(intent.since, observed.well_at or 0.0) + budgets.boot_deadline
+    if observed.now >= until:
+        return wait_slice(cluster, observed, until)
+    request = facts.requests[intent.candidate.provider].start_request(intent.name)
+    return just_asked(observed, intent) or StartSlice(intent.name, request)
+
+
+def just_asked(observed: Observed, intent: Intent) -> Wait | None:
+    """A pause when a request went out a moment ago: the provider may not show its effect yet."""
+    until = intent.touched + ASK_AGAIN_AFTER
+    if observed.now >= until:
+        return None
+    return Wait(WaitFor.PAUSE, "a request was sent a moment ago; its effect is waited for", until)
+
+
+def _spoilt(observed: Observed) -> EndCause:
+    """A slice that worked, and works no more, is a loss; one that never worked is only the wrong candidate."""
+    return EndCause.HOST_DIED if observed.started else EndCause.BROKEN
 
 
 def _not_for_a_guest(desired: Run, observed: Observed, intent: Intent) -> Action:
@@ -154,7 +188,7 @@ def _create_again(desired: Run, observed: Observed, facts: Facts, intent: Intent
     return _create(desired, facts, intent.candidate, intent.generation)
 
 
-def _create_next(desired: Run, observed: Observed, facts: Facts) -> Action:
+def _create_next(desired: Run, observed: Observed, facts: Facts) -> Action | Wait:
     if not desired.create:
         return Conclude(
             Exit.NOT_FOUND,
@@ -165,36 +199,46 @@ def _create_next(desired: Run, observed: Observed, facts: Facts) -> Action:
     if observed.trouble is not None and observed.trouble.final:
         trouble = observed.trouble
         return Conclude(trouble.status, trouble.code, trouble.what, trouble.why, trouble.next_step)
-    refused = _refused(observed)
-    for candidate in desired.candidates:
+    until = recovery.pause_until(desired, observed)
+    if observed.now < until:
+        return Wait(WaitFor.PAUSE, f"a short pause before attempt {observed.attempt}", until)
+    refused = recovery.refusals(observed)
+    for candidate in recovery.in_order(desired, observed):
         if candidate not in refused:
-            generation = max((intent.generation for intent in observed.intents), default=0) + 1
-            return _create(desired, facts, candidate, generation)
-    return Conclude(
-        Exit.CAPACITY,
-        "capacity",
-        f"no machines for '{desired.cluster}' in any of {len(desired.candidates)} place(s)",
-        "; ".join(f"{candidate.where}: {why}" for candidate, why in refused.items()),
-        "try another zone or market, or the same command again later",
-    )
+            return _create(desired, facts, candidate, _next_generation(observed))
+    return _ask_again(desired, observed, facts, refused)
 
 
-def _refused(observed: Observed) -> dict[Candidate, str]:
-    """Candidates that said no since the job was opened, or since a slice last worked, with their words."""
-    refused: dict[Candidate, str] = {}
-    for intent in observed.intents:
-        if intent.generation <= observed.opened_at:
-            continue
-        if intent.cause in (EndCause.REFUSED, EndCause.BROKEN):
-            refused[intent.candidate] = intent.why
-        elif intent.cause is EndCause.PREEMPTED:
-            refused.clear()
-    return refused
+def _ask_again(desired: Run, observed: Observed, facts: Facts, refused: dict[Candidate, list[Intent]]) -> Action | Wait:
+    """Everybody said no: ask the one whose pause ends first again, as long as the user wants to wait."""
+    refused = {candidate: refused[candidate] for candidate in recovery.in_order(desired, observed)}
+    again = sorted((recovery.retry_at(desired, times), place) for place, times in enumerate(refused.values()))
+    began = min(times[0].since for times in refused.values())
+    budgets = desired.budgets
+    patience = budgets.capacity_wait if observed.attempt > 1 or observed.ended else budgets.capacity_wait_first
+    if observed.now >= began + patience:
+        return Conclude(
+            Exit.CAPACITY,
+            "capacity",
+            f"no machines for '{desired.cluster}' in any of {len(refused)} place(s)",
+            "; ".join(f"{candidate.where}: {times[-1].why}" for candidate, times in refused.items()),
+            "try another zone or market, or the same command again later",
+        )
+    when, place = again[0]
+    candidate, times = list(refused.items())[place]
+    if observed.now < when:
+        words = f"no machines in {len(refused)} place(s) ({times[-1].why}); {candidate.where} is asked again"
+        return Wait(WaitFor.PAUSE, words, min(when, began + patience))
+    return _create(desired, facts, candidate, _next_generation(observed))
+
+
+def _next_generation(observed: Observed) -> int:
+    return max((intent.generation for intent in observed.intents), default=0) + 1
 
 
 def _charge_loss(desired: Run, observed: Observed) -> Action | None:
     """Book the loss of the last slice, once, and stop when the budget is spent."""
-    lost = [intent for intent in observed.intents if intent.cause is EndCause.PREEMPTED]
+    lost = [intent for intent in observed.intents if intent.cause in SLICE_LOSSES]
     if not lost:
         return None
     last = lost[-1]
@@ -202,7 +246,19 @@ def _charge_loss(desired: Run, observed: Observed) -> Action | None:
         return None
     if last.generation <= observed.opened_at and not observed.started:
         return None  # it was lost before this job had anything to do with it
-    return next_attempt_or_end(desired, observed, EndCause.PREEMPTED, last.why, last.generation)
+    if (verdict := observed.condemned) is not None:  # it was lost while its program was being ended for something else
+        status, rank, step = verdict_status(verdict.cause), verdict.rank, verdict.step
+        return next_attempt_or_end(
+            desired, observed, verdict.cause, verdict.why, last.generation, status, rank=rank, step=step
+        )
+    return next_attempt_or_end(desired, observed, last.cause or EndCause.PREEMPTED, last.why, last.generation)
+
+
+def verdict_status(cause: EndCause) -> int:
+    """The exit status when an attempt that was ended for this cause was the last one."""
+    if cause is EndCause.HUNG:
+        return Exit.TIMEOUT
+    return Exit.HOST_LOST if cause in SLICE_LOSSES else Exit.FAILURE
 
 
 def next_attempt_or_end(
@@ -213,21 +269,28 @@ def next_attempt_or_end(
     generation: int | None,
     status: int = Exit.HOST_LOST,
     last_words: str = "",
+    *,
+    exit_code: int | None = None,
+    rank: int | None = None,
+    step: int | None = None,
 ) -> Action:
     """Open the next attempt when the budget for this cause allows it; else record the end."""
-    budget = desired.budgets.preemptions if cause is EndCause.PREEMPTED else desired.budgets.failures
-    used = sum(ended.cause is cause for ended in observed.ended)
-    if used < budget:
-        return NextAttempt(observed.attempt + 1, cause, why, generation)
-    what = f"the hosts of '{desired.cluster}' were lost" if generation is not None else why
-    reasons = [why] if generation is not None else [last_words] if last_words else []
-    if budget:
+    budget, used = recovery.budget_of(cause, desired.budgets), recovery.used(cause, observed)
+    by_loss = generation is not None and observed.condemned is None
+    room = recovery.room_for(cause, observed, desired.budgets, by_loss=by_loss)
+    if room and exit_code not in desired.budgets.fail_on:
+        return NextAttempt(observed.attempt + 1, cause, why, generation, exit_code, rank, step)
+    what = f"the hosts of '{desired.cluster}' were lost" if by_loss else why
+    reasons = [why] if by_loss else [last_words] if last_words else []
+    if exit_code in desired.budgets.fail_on:
+        reasons.append(f"exit {exit_code} is one of fail_on_exit_codes: it is never run again")
+    elif budget:
         reasons.append(f"{used} of {budget} restarts for this cause were used")
     logs = f"orch logs {desired.cluster} {desired.job_id}   shows its output"
     back = f"orch resume {desired.cluster}   goes on from the newest checkpoint"
     return Conclude(
         status,
-        "host-lost" if cause is EndCause.PREEMPTED and status == Exit.HOST_LOST else "program-failed",
+        "host-lost" if cause in LOSSES and status == Exit.HOST_LOST else "program-failed",
         what,
         "; ".join(reasons),
         back if desired.checkpoint_uri is not None else logs,

@@ -7,11 +7,15 @@ from dataclasses import dataclass, replace
 from orchestrator.hosts import JobPhase
 from orchestrator.plan.actions import (
     Action,
+    ArmTimer,
+    CollectStacks,
     Conclude,
     CreateSlice,
+    EndAttempt,
     EndSlice,
     FetchMount,
     ForgetSlice,
+    HostAction,
     NextAttempt,
     RunSetup,
     StartJob,
@@ -22,9 +26,10 @@ from orchestrator.plan.actions import (
 )
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.decide import decide
+from orchestrator.plan.decide_hosts import TIMER
 from orchestrator.plan.desired import Desired
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.observed import Contact, Ended, HostView, Intent, IntentState, Observed, Outcome
+from orchestrator.plan.observed import Contact, Ended, HostView, Intent, IntentState, Observed, Outcome, noted
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
 from orchestrator.slices import SliceState
 from orchestrator.values import Unknown, text
@@ -50,13 +55,21 @@ def make_plan(desired: Desired, observed: Observed, facts: Facts) -> Plan:
     """Walk decide() through the imagined world, starting from what is known. Pure."""
     steps: list[Action | Wait] = []
     observed = _opening(observed)
+    began = observed.now
     for _ in range(MOST_STEPS):
         step = decide(desired, observed, facts)
         if isinstance(step, Done | GiveUp):
-            return Plan(desired, tuple(steps), step, observed.now)
-        steps.append(step)
+            return Plan(desired, tuple(steps), step, began)
+        steps.append(_from(began, step, observed.now))
         observed = imagine(observed, step)
     raise RuntimeError(f"the plan does not end; last step: {steps[-1]}")
+
+
+def _from(began: float, step: Action | Wait, now: float) -> Action | Wait:
+    """A wait after an imagined pause, told as if it began with the plan: how long it may last stays what it is."""
+    if not isinstance(step, Wait) or step.until is None or now == began:
+        return step
+    return replace(step, until=step.until - (now - began))
 
 
 def _opening(observed: Observed) -> Observed:
@@ -76,10 +89,17 @@ def imagine(observed: Observed, step: Action | Wait) -> Observed:
         case CreateSlice() | EndSlice() | ForgetSlice() | StopSlice() | StartSlice():
             return _after_slice_action(observed, step)
         case NextAttempt():
-            ended = Ended(observed.attempt, step.cause, step.why, step.generation)
+            blame = (step.exit_code, step.rank, noted(step.step))
+            ended = Ended(observed.attempt, step.cause, step.why, step.generation, observed.now, *blame)
+            if (verdict := observed.condemned) is not None:  # it stays, and what it did not know is filled in
+                ended = replace(verdict, generation=step.generation)
             hosts = tuple(replace(host, job=JobPhase.ABSENT, exit_code=None) for host in observed.hosts)
-            past = (*observed.ended, ended)
-            return replace(observed, attempt=step.attempt, ended=past, started=False, hosts=hosts, first_failed=None)
+            past = (*(one for one in observed.ended if one.attempt != observed.attempt), ended)
+            anew = replace(observed, attempt=step.attempt, ended=past, started=False, hosts=hosts)
+            return replace(anew, first_failed=None, failed_since=None, stacks=False)
+        case EndAttempt():
+            verdict = Ended(step.attempt, step.cause, step.why, None, observed.now, None, step.rank, noted(step.step))
+            return replace(observed, ended=(*observed.ended, verdict))
         case Conclude():
             outcome = Outcome(step.status, step.code, step.what, step.why, step.next_step)
             return replace(observed, outcome=outcome)
@@ -89,6 +109,8 @@ def imagine(observed: Observed, step: Action | Wait) -> Observed:
 
 def _after_wait(observed: Observed, wait: Wait) -> Observed:
     match wait.on:
+        case WaitFor.PAUSE:
+            return replace(observed, now=observed.now if wait.until is None else wait.until)
         case WaitFor.SLICE:
             return _settled(observed)
         case WaitFor.CONTACT:
@@ -136,12 +158,14 @@ def _after_slice_action(
             made = Intent(
                 action.generation, action.spec.name, action.spec.candidate, IntentState.ACCEPTED, observed.now
             )
+            made = replace(made, born=observed.now)
             return replace(observed, intents=(*others, made), slice_state=SliceState.CREATING, hosts=())
         case EndSlice():
             intents = _moved(observed, action.name, IntentState.ENDING, action.cause, action.why)
             return replace(observed, intents=intents, slice_state=SliceState.ENDING, hosts=())
         case ForgetSlice():
-            intents = _moved(observed, action.name, IntentState.GONE, action.cause, action.why)
+            moved = _moved(observed, action.name, IntentState.GONE, action.cause, action.why)
+            intents = tuple(replace(one, gone=observed.now) if one.name == action.name else one for one in moved)
             return replace(observed, intents=intents, slice_state=SliceState.UNCLEAR, hosts=())
         case StopSlice():
             return replace(observed, slice_state=SliceState.STOPPING)
@@ -156,20 +180,27 @@ def _moved(observed: Observed, name: str, state: IntentState, cause: EndCause, w
     )
 
 
-def _after_host_action(observed: Observed, action: SyncTree | FetchMount | RunSetup | StartJob | StopJob) -> Observed:
+def _after_host_action(observed: Observed, action: HostAction) -> Observed:
     ranks = set(action.ranks)
     hosts = tuple(_after_one(host, action) if host.rank in ranks else host for host in observed.hosts)
+    if isinstance(action, CollectStacks):
+        return replace(observed, stacks=True)
     return replace(observed, hosts=hosts, started=observed.started or isinstance(action, StartJob))
 
 
-def _after_one(host: HostView, action: SyncTree | FetchMount | RunSetup | StartJob | StopJob) -> HostView:
+def _after_one(host: HostView, action: HostAction) -> HostView:
     match action:
+        case ArmTimer():
+            others = tuple(held for held in host.trees if held[0] != TIMER)
+            return replace(host, trees=(*others, (TIMER, action.digest)))
         case SyncTree() | FetchMount():
             others = tuple(held for held in host.trees if held[0] != action.label)
             return replace(host, trees=(*others, (action.label, action.digest)))
         case RunSetup():
             return replace(host, setup=action.digest)
         case StartJob():
-            return replace(host, job=JobPhase.RUNNING)
+            return replace(host, job=JobPhase.RUNNING, step=None, beat_age=None)
         case StopJob():
             return replace(host, job=JobPhase.FINISHED, exit_code=143)
+        case CollectStacks():
+            return host

@@ -5,6 +5,7 @@ In a preview the same values describe an imagined world; what only the real worl
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -29,7 +30,10 @@ FINAL = frozenset({IntentState.GONE, IntentState.REFUSED})
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Our durable record of one slice we wanted. since: when it entered its state (epoch seconds)."""
+    """Our durable record of one slice we wanted. since: when it entered its state (epoch seconds).
+
+    born, gone: from when and until when it was paid for, as far as we know; None = not yet.
+    """
 
     generation: int
     name: str
@@ -39,6 +43,8 @@ class Intent:
     cause: EndCause | None = None
     why: str = ""
     touched: float = 0.0  # when its request was last sent
+    born: float | None = None
+    gone: float | None = None
 
 
 class Contact(StrEnum):
@@ -50,7 +56,10 @@ class Contact(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """What one host says. trees: label -> digest it holds; setup: digest of the last setup that passed."""
+    """What one host says. trees: label -> digest it holds; setup: digest of the last setup that passed.
+
+    step: how far the program says it is, if it says so. beat_age: seconds since it last said so, by the host's clock.
+    """
 
     rank: int
     internal_ip: Text
@@ -60,6 +69,8 @@ class HostView:
     job: JobPhase = JobPhase.ABSENT
     exit_code: int | None = None
     last_line: str = ""  # of the job's output
+    step: int | None = None
+    beat_age: float | None = None
 
     def has(self, label: str, digest: str) -> bool:
         return (label, digest) in self.trees
@@ -86,12 +97,31 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One attempt that is over, for the budgets and the history."""
+    """One attempt that is over, for the budgets and the history.
+
+    generation: the slice whose loss ended it. at: when it was seen to be over (epoch seconds). exit_code, rank: of the
+    host that is to blame, where a program ended. evidence: what else was seen, as JSON, such as {"step": 120}.
+    """
 
     attempt: int
     cause: EndCause
     why: str
-    generation: int | None = None  # the slice whose loss ended it
+    generation: int | None = None
+    at: float = 0.0
+    exit_code: int | None = None
+    rank: int | None = None
+    evidence: str = ""
+
+    @property
+    def step(self) -> int | None:
+        """The last step that was known of it."""
+        step = json.loads(self.evidence).get("step") if self.evidence else None
+        return step if isinstance(step, int) else None
+
+
+def noted(step: int | None) -> str:
+    """Ended.evidence for what is known."""
+    return "" if step is None else json.dumps({"step": step})
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +161,14 @@ class Observed:
     running_job: str = ""  # folder of the job that the hosts' `job` speaks of
     outcome: Outcome | None = None
     trouble: Trouble | None = None
+    cancelled: bool = False  # somebody asked for the end of this job
     wanted_down: bool = False  # somebody asked for `down` meanwhile
+    stacks: bool = False  # the stacks of this attempt's program were collected
+
+    @property
+    def condemned(self) -> Ended | None:
+        """Why the present attempt is being ended, once that is on record."""
+        return next((ended for ended in self.ended if ended.attempt == self.attempt), None)
 
     @property
     def current(self) -> Intent | None:

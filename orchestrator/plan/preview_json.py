@@ -48,6 +48,15 @@ def _wanted(desired: Desired) -> dict[str, Json]:
     budgets = desired.budgets
     head["candidates"] = [_candidate(candidate) for candidate in desired.candidates]
     head["restarts"] = {"preemptions": budgets.preemptions, "failures": budgets.failures}
+    head["recovery"] = {
+        "strategy": budgets.strategy.value,
+        "restart_on_exit_codes": list(budgets.restart_on),
+        "fail_on_exit_codes": list(budgets.fail_on),
+        "capacity_wait_seconds": budgets.capacity_wait,
+        "first_capacity_wait_seconds": budgets.capacity_wait_first,
+        "hang_seconds": budgets.hang_deadline or None,
+    }
+    head["limits"] = {"hours": desired.limits.hours, "dollars": desired.limits.dollars}
     head["afterwards"] = desired.after.value
     return head
 

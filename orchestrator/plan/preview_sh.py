@@ -11,17 +11,22 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import cast
 
 from orchestrator.hosts import HostAddress, ssh_argv
 from orchestrator.plan import preview_words as words
 from orchestrator.plan.actions import (
     Action,
+    ArmTimer,
+    CollectStacks,
     Conclude,
     CreateSlice,
+    EndAttempt,
     EndSlice,
     FetchMount,
     ForgetSlice,
+    HostAction,
     NextAttempt,
     RunSetup,
     StartJob,
@@ -83,6 +88,8 @@ class _Script:
                 yield from _comment("Machines: ", words.shape(action.spec.candidate))
                 yield from _comment("Price: ", words.price(action.spec.candidate))
         if isinstance(desired, Run):
+            if limits := words.limits(desired):
+                yield from _comment("Limits: ", limits)
             yield from _comment("Afterwards: ", words.afterwards(desired))
 
     def _functions(self) -> Iterator[str]:
@@ -109,6 +116,8 @@ class _Script:
     def _wait(self, wait: Wait) -> Iterator[str]:
         limit = f" (at most {words.duration(wait.until - self.plan.now)})" if wait.until is not None else ""
         yield from _comment("Wait: ", wait.reason + limit)
+        if wait.on is WaitFor.PAUSE and wait.until is not None:
+            yield f"sleep {max(0, ceil(wait.until - self.plan.now))}"
         if wait.on is WaitFor.CONTACT:
             yield from self._ask_for_hosts()
             until = 'until on_host "$rank" true; do sleep 2; done'
@@ -146,12 +155,14 @@ class _Script:
                 yield from _comment(head, f"orch closes its record of '{action.name}': {action.why}")
             case NextAttempt():
                 yield from _comment(head, f"orch opens attempt {action.attempt} ({action.cause}): {action.why}")
+            case EndAttempt():
+                yield from _comment(head, f"orch ends attempt {action.attempt} ({action.cause}): {action.why}")
             case Conclude():
                 yield from _comment(head, f"orch records the result: {action.what} (exit {action.status})")
             case _:
                 yield from self._host_action(number, action)
 
-    def _host_action(self, number: int, action: SyncTree | FetchMount | RunSetup | StartJob | StopJob) -> Iterator[str]:
+    def _host_action(self, number: int, action: HostAction) -> Iterator[str]:
         head, where = f"{number}. ", host_words(action.ranks)
         match action:
             case SyncTree():
@@ -174,6 +185,12 @@ class _Script:
                 yield from _comment(head, f"stop job {action.job} on {where}: {action.why}")
                 stop = literal(_stop(action.job, action.grace))
                 yield from _for_each(action.ranks, f'on_host "$rank" {stop}')
+            case ArmTimer():
+                yield from _comment(head, f"set the timer that ends {where} without orch, too")
+                yield from self._function(f"script_{number}", action.script)
+                yield from _for_each(action.ranks, f'script_{number} | on_host "$rank" bash -s')
+            case CollectStacks():
+                yield from _comment(head, f"orch collects the stacks of job {action.job} on {where}: {action.why}")
 
     def _request(self, request: Request) -> Iterator[str]:
         yield from _comment("request: ", f"{request.service}: {request.method} {request.target}")

@@ -11,11 +11,15 @@ from typing import cast
 from orchestrator.plan import preview_words as words
 from orchestrator.plan.actions import (
     Action,
+    ArmTimer,
+    CollectStacks,
     Conclude,
     CreateSlice,
+    EndAttempt,
     EndSlice,
     FetchMount,
     ForgetSlice,
+    HostAction,
     NextAttempt,
     RunSetup,
     StartJob,
@@ -82,6 +86,10 @@ class _Page:
         budgets = desired.budgets
         restarts = f"{budgets.preemptions} after a loss of hosts, {budgets.failures} after a failure of the program"
         yield from self._fill("  restarts   ", restarts)
+        for line in words.recovery(desired):
+            yield from self._fill("             ", line)
+        if limits := words.limits(desired):
+            yield from self._fill("  limits     ", limits)
         yield from self._fill("  afterwards ", words.afterwards(desired))
 
     def _foot(self, actions: int) -> Iterator[str]:
@@ -116,12 +124,14 @@ class _Page:
                 return f"close the record of '{action.name}': {action.why}", iter(())
             case NextAttempt():
                 return f"open attempt {action.attempt} ({action.cause}): {action.why}", iter(())
+            case EndAttempt():
+                return f"end attempt {action.attempt} ({action.cause}): {action.why}", iter(())
             case Conclude():
                 return f"record the result: {action.what} (exit {action.status})", _reasons(action)
             case _:
                 return self._host_action(action)
 
-    def _host_action(self, action: SyncTree | FetchMount | RunSetup | StartJob | StopJob) -> tuple[str, Iterator[str]]:
+    def _host_action(self, action: HostAction) -> tuple[str, Iterator[str]]:
         where = host_words(action.ranks)
         match action:
             case SyncTree():
@@ -136,6 +146,10 @@ class _Page:
             case StopJob():
                 grace = words.duration(action.grace)
                 return f"stop job {action.job} on {where}: TERM, after {grace} KILL ({action.why})", iter(())
+            case ArmTimer():
+                return f"set the timer that ends {where} without orch, too", self._script(action.script)
+            case CollectStacks():
+                return f"collect the stacks of job {action.job} on {where} ({action.why})", iter(())
 
     def _create(self, action: CreateSlice) -> Iterator[str]:
         yield from self._pair("token ", action.spec.token)
@@ -219,6 +233,8 @@ def _wait(wait: Wait, now: float) -> str:
     match wait.on:
         case WaitFor.SLICE:
             return f"wait for the provider: {reason}{limit}"
+        case WaitFor.PAUSE:
+            return f"wait: {reason}{limit}"
         case WaitFor.CONTACT | WaitFor.GRACE:
             return f"wait {reason.removeprefix('waiting ')}{limit}"
         case WaitFor.JOB:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from orchestrator.plan.actions import Action, CreateSlice, FetchMount, RunSetup, StartJob, StopJob, SyncTree
-from orchestrator.plan.desired import After, Cancel, Desired, Down, Run, Start, Stop
+from orchestrator.plan.actions import (
+    Action,
+    ArmTimer,
+    CollectStacks,
+    CreateSlice,
+    FetchMount,
+    RunSetup,
+    StartJob,
+    StopJob,
+    SyncTree,
+)
+from orchestrator.plan.desired import After, Cancel, Desired, Down, Run, Start, Stop, Strategy
 from orchestrator.plan.imagined import Plan
 from orchestrator.slices import Candidate, Owned
 
@@ -80,10 +90,47 @@ def afterwards(run: Run) -> str:
     return f"the machines stay{'' if free else ', and cost,'} until they are taken down"
 
 
+def limits(run: Run) -> str:
+    """What ends the machines whatever the program does; empty when nothing does."""
+    found: list[str] = []
+    if run.limits.hours is not None:
+        found.append(f"{run.limits.hours:g} h after the first machine was there")
+    if run.limits.dollars is not None:
+        found.append(f"at ${run.limits.dollars:,.2f} by list price")
+    if not found:
+        return ""
+    held = "; the hosts hold this too, without orch" if run.timer is not None else ""
+    return f"the machines are ended {', or '.join(found)}{held}"
+
+
+def recovery(run: Run) -> tuple[str, ...]:
+    """What restarts depend on beside their number, one line each; nothing where nothing was asked for."""
+    budgets = run.budgets
+    found: list[str] = []
+    if budgets.restart_on:
+        found.append(f"{_statuses(budgets.restart_on)} counts as a loss, not as a failure")
+    if budgets.fail_on:
+        found.append(f"never after {_statuses(budgets.fail_on)}")
+    if budgets.hang_deadline > 0:
+        found.append(f"a program that does not move for {duration(budgets.hang_deadline)} counts as a loss")
+    if budgets.preemptions and len(run.candidates) > 1:
+        near = budgets.strategy is Strategy.FAILOVER
+        found.append(f"a replacement is looked for {'where the loss was' if near else 'elsewhere'} first")
+    if budgets.capacity_wait > 0:
+        found.append(f"a replacement is waited for up to {duration(budgets.capacity_wait)}")
+    if budgets.capacity_wait_first > 0:
+        found.append(f"the first machines are waited for up to {duration(budgets.capacity_wait_first)}")
+    return tuple(found)
+
+
+def _statuses(codes: tuple[int, ...]) -> str:
+    return "exit " + ", ".join(str(code) for code in codes)
+
+
 def ranks_of(action: Action) -> tuple[int, ...]:
     """The hosts an action is about; () for those about a slice or the record."""
     match action:
-        case SyncTree() | FetchMount() | RunSetup() | StartJob() | StopJob():
+        case SyncTree() | FetchMount() | RunSetup() | StartJob() | StopJob() | ArmTimer() | CollectStacks():
             return action.ranks
         case _:
             return ()

@@ -17,6 +17,7 @@ class WaitFor(StrEnum):
     CONTACT = "contact"  # SSH on every host
     JOB = "job"  # the program's end on some host
     GRACE = "grace"  # the others' time after a first failure
+    PAUSE = "pause"  # nothing; only time has to pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import cast
@@ -12,11 +13,17 @@ from orchestrator.providers.protocol import Planner, Provider
 _MODULES = {
     "local": "orchestrator.providers.local",
     "hosts": "orchestrator.providers.hosts",
+    "simulated": "orchestrator.simulator",
 }
 
 
 def names() -> tuple[str, ...]:
     return tuple(_MODULES)
+
+
+def rented(state: Path) -> tuple[str, ...]:
+    """Providers whose machines can be left over: not the user's own, and the simulated one only where it was used."""
+    return tuple(n for n in _MODULES if n != "hosts" and (n != "simulated" or (state / "simulated").is_dir()))
 
 
 def planner(name: str) -> Planner:
@@ -27,6 +34,21 @@ def planner(name: str) -> Planner:
 def open_provider(name: str, state: Path) -> Provider:
     """The half that does I/O. `state` is the folder where orch keeps its own state."""
     return cast(Provider, _module(name, "provider").open_provider(state))
+
+
+class Planners(Mapping[str, Planner]):
+    """Every provider's planner by name, each loaded when it is asked for."""
+
+    def __getitem__(self, name: str) -> Planner:
+        if name not in _MODULES:
+            raise KeyError(name)
+        return planner(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
 
 
 def _module(name: str, part: str):  # type: ignore[no-untyped-def]  # a module has no useful static type

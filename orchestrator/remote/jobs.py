@@ -1,7 +1,8 @@
 """Detached jobs: one folder per job on the host, ~/.orch/jobs/JOB, that outlives every connection.
 
 run.sh the script; env its environment, deleted once read; log append only, so that a byte offset names a place for
-ever; alive a lock held while the job runs; job process numbers and boot id; rc the exit status, by rename, last.
+ever; alive a lock held while the job runs; job process numbers and boot id; heartbeat, heartbeat.1 … what the program
+says of its progress, if it does; rc the exit status, by rename, last.
 The state is a function of the folder. Needs sh, flock, setsid, grep, GNU tail and mv on the host; no agent.
 """
 
@@ -20,7 +21,9 @@ from orchestrator.remote.fleet import Fleet, FleetResult, HostCall, HostResult
 from orchestrator.remote.scripts import shell_command, shell_source
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_STATUS = re.compile(rb"^orch-job (\S+) (absent|running|finished|lost) (\d+|-) +(\d+) ?(.*)$", re.MULTILINE)
+_STATUS = re.compile(
+    rb"^orch-job (\S+) (absent|running|finished|lost) (\d+|-) +(\d+) (\d+|-) (\d+|-) ([a-z-]+) ?(.*)$", re.MULTILINE
+)
 _AWAY = (Failure.LOST, Failure.FROZEN, Failure.REFUSED, Failure.UNREACHABLE)
 _PATIENCE = 10.0  # seconds in which `follow` tries to come back to a host that it lost
 
@@ -77,7 +80,7 @@ def start(
 
     Idempotent: on a host that knows the job already nothing happens, and that is a success.
     """
-    _check_name(job)
+    check_name(job)
     wrapper = shell_source("job-wrap.sh")
     content = {host: b"" if env is None else env(host) for host in fleet.hosts}
     return fleet.run(
@@ -96,7 +99,7 @@ def status(fleet: Fleet, job: str, *, ranks: Sequence[int] | None = None) -> Job
 def statuses(fleet: Fleet, jobs: Sequence[str], *, ranks: Sequence[int] | None = None) -> tuple[JobStatus, ...]:
     """The state of several jobs on every host, in one round trip, in the order of `jobs`."""
     for job in jobs:
-        _check_name(job)
+        check_name(job)
     result = fleet.run(shell_command("job-status.sh", *jobs), ranks=ranks, timeout=fleet.deadline)
     told: dict[str, list[HostJob]] = {job: [] for job in jobs}
     for host in result.hosts:
@@ -110,7 +113,7 @@ def kill(fleet: Fleet, job: str, *, grace: float = 10.0, ranks: Sequence[int] | 
 
     exit_code 1 on a host where somebody is. A job that is unknown or over has nobody: a success.
     """
-    _check_name(job)
+    check_name(job)
     command = shell_command("job-kill.sh", job, f"{grace:.1f}")
     return fleet.run(command, ranks=ranks, timeout=grace + max(20.0, fleet.deadline))
 
@@ -133,7 +136,7 @@ def follow(
     that it was lost by. `sink` is called from one thread per host; its exceptions end all and are raised here.
     on_end: told of each host as soon as the job has ended there, or the host is given up.
     """
-    _check_name(job)
+    check_name(job)
     began = dict(offsets or {})
     ends: dict[int, FollowedHost] = {}
 
@@ -235,18 +238,22 @@ def _parse(result: HostResult) -> list[tuple[str, HostJob]]:
         return []
     found: list[tuple[str, HostJob]] = []
     for match in _STATUS.finditer(result.output):
-        name, phase, code, size, last = (group.decode("utf-8", "replace") for group in match.groups())
+        name, phase, code, size, step, age, doing, last = (group.decode("utf-8", "replace") for group in match.groups())
         state = HostJob(
             rank=result.outcome.rank,
             phase=JobPhase(phase),
             exit_code=None if code == "-" else int(code),
             log_bytes=int(size),
             last_line="".join(c for c in last if c.isprintable())[:300],
+            step=None if step == "-" else int(step),
+            beat_age=None if age == "-" else int(age) / 1000,
+            doing=None if doing == "-" else doing,
         )
         found.append((name, state))
     return found
 
 
-def _check_name(job: str) -> None:
+def check_name(job: str) -> None:
+    """Raises UserError for a name that could be no folder of its own."""
     if not _NAME.fullmatch(job):
         raise UserError(f"{job!r} is not a job name", "letters, digits, '.', '_' and '-' are allowed, at most 128")

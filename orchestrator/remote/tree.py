@@ -65,6 +65,15 @@ def read_tree(root: Path, *, prefix: str = "") -> Tree:
     return Tree(root, files, _digest(files), sum(file.size for file in files), prefix)
 
 
+def read_snapshot(root: Path) -> Tree:
+    """The tree of a copy that holds nothing else: every file counts, whatever git or .orchignore would say."""
+    if not root.is_dir():
+        return read_tree(root)
+    everything = GitIgnoreSpec.from_lines([])
+    files = tuple(_describe(f"{root}/{name}", name) for name in sorted(_walked_names(root, everything)))
+    return Tree(root, files, _digest(files), sum(file.size for file in files))
+
+
 def _names(root: Path) -> Iterator[str]:
     ignored = _ignore_spec(root)
     names = _git_names(root) if _in_git(root) else None

@@ -14,6 +14,8 @@ from orchestrator.spec.errors import FormError
 from orchestrator.spec.read import items, number, section, text, whole, wholes
 from orchestrator.spec.schema import Issue
 from orchestrator.spec.task import (
+    DEFAULT_CAPACITY_WAIT_HOURS,
+    DEFAULT_HANG_MINUTES,
     DEFAULT_KEEP,
     DEFAULT_MAX_FAILURES,
     DEFAULT_MAX_PREEMPTIONS,
@@ -162,11 +164,16 @@ class Builder:
         codes = wholes(data, "restart_on_exit_codes") or wholes(recovery, "recover_on_exit_codes")
         preemptions, failures = whole(data, "max_preemptions"), whole(data, "max_failures")
         failures = whole(recovery, "max_restarts_on_errors") if failures is None else failures
+        hang, wait = number(data, "hang_minutes"), number(data, "capacity_wait_hours")
         return Recovery(
             DEFAULT_MAX_PREEMPTIONS if preemptions is None else preemptions,
             DEFAULT_MAX_FAILURES if failures is None else failures,
             tuple(dict.fromkeys(codes)),
             text(recovery, "strategy").upper() or DEFAULT_STRATEGY,
+            tuple(dict.fromkeys(wholes(data, "fail_on_exit_codes"))),
+            DEFAULT_HANG_MINUTES if hang is None else hang,
+            DEFAULT_CAPACITY_WAIT_HOURS if wait is None else wait,
+            data.get("on_demand_fallback") is True,
         )
 
     def _limits(self, data: Mapping[str, Value]) -> Limits:

@@ -161,6 +161,8 @@ def _machine(infra: Infra | None, name: str, instance_type: str) -> tuple[Infra,
     """Where and what, together: each may decide the other."""
     if instance_type:
         name = _one_machine(name, instance_type)
+    if infra is not None and infra.provider is Where.SIMULATED:
+        return infra, _rehearsed(name)
     if infra is not None and infra.provider is Where.LOCAL:
         return _local(infra, name)
     if infra is not None and infra.provider is Where.HOSTS:
@@ -184,6 +186,13 @@ def _machine(infra: Infra | None, name: str, instance_type: str) -> tuple[Infra,
             f"{machine.name} is not on {infra.provider}", f"orch rents it from {home}", f"write infra: {home}"
         )
     return infra, machine
+
+
+def _rehearsed(name: str) -> Accelerator:
+    head, colon, shape = name.partition(":")
+    if colon and head.lower() == Where.LOCAL:
+        return catalog.resolve_local(shape)
+    return catalog.resolve_rented(name) if name else catalog.resolve_local("1")
 
 
 def _one_machine(name: str, instance_type: str) -> str:

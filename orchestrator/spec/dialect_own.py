@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.spec.schema import (
     Field,
+    Flag,
     ListOf,
     MapOf,
     Number,
@@ -32,6 +33,10 @@ RECOVERY = Section(
         Field("max_preemptions", Whole(0), "how often a lost slice is replaced", ours=True),
         Field("max_failures", Whole(0), "how often the program is started again after it failed", ours=True),
         Field("restart_on_exit_codes", ListOf(Whole(1, 255)), "exit statuses that count as a preemption", ours=True),
+        Field("fail_on_exit_codes", ListOf(Whole(1, 255)), "exit statuses that are never worth a restart", ours=True),
+        Field("hang_minutes", Number(zero=True), "steps that stand still for so long are a hang", ours=True),
+        Field("capacity_wait_hours", Number(zero=True), "how long new machines are looked for after a loss", ours=True),
+        Field("on_demand_fallback", Flag(), "when no spot capacity is left: pay for on demand", ours=True),
     )
 )
 

@@ -14,6 +14,7 @@ class Where(StrEnum):
     AWS = "aws"
     LOCAL = "local"
     HOSTS = "hosts"
+    SIMULATED = "simulated"  # a rehearsal's cloud; anything that can be rented or made stands there
     ANY = "*"
 
 
@@ -84,7 +85,7 @@ def _provider(word: str, whole: str) -> Where:
     known = {str(where): where for where in Where} | _OTHER_SPELLINGS
     if lower in known and word.strip():
         return known[lower]
-    near = did_you_mean(lower, [str(where) for where in Where if where is not Where.ANY])
+    near = did_you_mean(lower, [str(where) for where in Where if where not in (Where.ANY, Where.SIMULATED)])
     raise FormError(
         f"`{whole}` is not a place orch can run on" + (f", did you mean `{near}`?" if near else ""),
         _NOT_SERVED.get(lower, ""),

@@ -10,6 +10,7 @@ from orchestrator.catalog.machines import CpuMachine, Ec2Instance, LocalHosts
 from orchestrator.spec.build import Builder
 from orchestrator.spec.dialect import TASK
 from orchestrator.spec.errors import Problem, TaskError
+from orchestrator.spec.infra import Where
 from orchestrator.spec.schema import Json
 from orchestrator.spec.task import (
     AutoStop,
@@ -102,6 +103,12 @@ def _resources(task: Task) -> Json:
     return {**shared, **candidates[0]} if len(candidates) == 1 else {**shared, str(task.order): candidates}
 
 
+def _accelerators(choice: Resources) -> str | None:
+    """None where `infra` says it all."""
+    plain = isinstance(choice.machine, LocalHosts | CpuMachine)
+    return None if plain and choice.infra.provider is not Where.SIMULATED else choice.machine.name
+
+
 def _candidate(choice: Resources) -> Json:
     machine = choice.machine
     name_key = "instance_type" if isinstance(machine, Ec2Instance) else "accelerators"
@@ -109,7 +116,7 @@ def _candidate(choice: Resources) -> Json:
     return _some(
         {
             "infra": str(choice.infra),
-            name_key: None if isinstance(machine, LocalHosts | CpuMachine) else machine.name,
+            name_key: _accelerators(choice),
             "accelerator_args": _some(
                 {
                     "runtime_version": choice.args.runtime_version,

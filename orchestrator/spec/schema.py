@@ -114,11 +114,13 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A finite number above zero."""
+    """A finite number above zero; zero: or zero itself."""
+
+    zero: bool = False
 
     @property
     def words(self) -> str:
-        return "a number above 0"
+        return "a number, 0 or more" if self.zero else "a number above 0"
 
     def takes(self, value: Value) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
@@ -126,11 +128,11 @@ class Number:
     def check(self, value: Value, path: Path) -> Iterator[Issue]:
         if not isinstance(value, int | float) or isinstance(value, bool):
             yield _wrong_type(self, value, path)
-        elif not (0 < value <= 2**53 and math.isfinite(value)):
+        elif not (0 < value <= 2**53 and math.isfinite(value)) and not (self.zero and value == 0):
             yield Issue(path, f"`{name_of(path)}` cannot be {value}", f"it must be {self.words}")
 
     def json_schema(self) -> Json:
-        return {"type": "number", "exclusiveMinimum": 0, "maximum": 2**53}
+        return {"type": "number", "minimum" if self.zero else "exclusiveMinimum": 0, "maximum": 2**53}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from orchestrator.values import Secret
 DEFAULT_MAX_PREEMPTIONS = 100
 DEFAULT_MAX_FAILURES = 0
 DEFAULT_KEEP = 3
+DEFAULT_HANG_MINUTES = 20.0
+DEFAULT_CAPACITY_WAIT_HOURS = 24.0
 DEFAULT_STRATEGY = "EAGER_NEXT_REGION"  # SkyPilot documentation, release 0.14.1
 DEFAULT_WAIT_FOR = "jobs_and_ssh"
 
@@ -100,12 +102,20 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Two budgets, never mixed. strategy: where to look after a preemption, in the dialect's words."""
+    """Two budgets, never mixed. strategy: where to look after a preemption, in the dialect's words.
+
+    hang_minutes: how long the steps may stand still, 0 = not watched. capacity_wait_hours: how long a lost slice's
+    replacement is looked for. on_demand_fallback: spot candidates are tried on demand at last.
+    """
 
     max_preemptions: int = DEFAULT_MAX_PREEMPTIONS
     max_failures: int = DEFAULT_MAX_FAILURES
     restart_on_exit_codes: tuple[int, ...] = ()
     strategy: str = DEFAULT_STRATEGY
+    fail_on_exit_codes: tuple[int, ...] = ()
+    hang_minutes: float = DEFAULT_HANG_MINUTES
+    capacity_wait_hours: float = DEFAULT_CAPACITY_WAIT_HOURS
+    on_demand_fallback: bool = False
 
 
 @dataclass(frozen=True, slots=True)

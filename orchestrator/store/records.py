@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from orchestrator.hosts import HostAddress
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.observed import Intent, IntentState
+from orchestrator.plan.observed import Ended, Intent, IntentState
 from orchestrator.slices import (
     Candidate,
     CapacityBlock,
@@ -29,6 +29,7 @@ class ClusterRecord:
     """uid: made once, part of every token. wanted: "up", "stopped" or "down". hosts: of the last READY slice.
 
     held: JSON of what the hosts were last known to hold (labels and digests), for previews.
+    limits: JSON of max_hours, idle_minutes and max_cost, those that are set.
     """
 
     uid: str
@@ -40,11 +41,16 @@ class ClusterRecord:
     summary: str
     last_state: str
     last_seen: float
+    limits: str = "{}"
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """One launch, exec or resume. state: pending, running, ended. status etc.: the outcome when ended."""
+    """One launch, exec or resume. state: queued, pending, running, cancelling, ended. status etc.: how it ended.
+
+    wish: JSON with which another process prepares the same command again. watch: "" when somebody follows it in the
+    foreground, "engine" when unattended engines shall drive it. pipeline, stage: where it belongs, if anywhere.
+    """
 
     cluster_uid: str
     id: int
@@ -66,6 +72,10 @@ class JobRecord:
     ended: float | None
     ranks: tuple[int, ...] | None
     after: str
+    wish: str = ""
+    watch: str = ""
+    pipeline: str = ""
+    stage: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +90,51 @@ class NewJob:
     ranks: tuple[int, ...] | None
     after: str
     first_attempt: int = 1
+    wish: str = ""
+    watch: str = ""
+    queued: bool = False
+    pipeline: str = ""
+    stage: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRecord:
+    """Tasks that run one after the other. tasks: one text a stage. state: running, ended or cancelled.
+
+    stage: index of the stage that is at work, from 0. status, what: how it ended.
+    """
+
+    uid: str
+    name: str
+    tasks: tuple[str, ...]
+    stage: int
+    state: str
+    status: int | None
+    what: str
+    created: float
+    ended: float | None
+    wish: str
 
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
+    """What happened. subject: the row that changed, "" for a remark; before, after: JSON of its changed columns.
+
+    before is None for a new row, both are None for a remark. hash covers all of it and prev_hash: see audited.py.
+    """
+
     seq: int
     at: float
     cluster: str
     actor: str
     kind: str
     what: str
+    subject: str = ""
+    cause: str = ""
+    before: str | None = None
+    after: str | None = None
+    prev_hash: str = ""
+    hash: str = ""
 
 
 def candidate_to_json(candidate: Candidate) -> str:
@@ -159,6 +204,7 @@ def cluster_from_row(row: Row) -> ClusterRecord:
         summary=row["summary"],
         last_state=row["last_state"],
         last_seen=row["last_seen"],
+        limits=row.get("limits", "{}"),  # a version 1 file that no command has changed yet has none
     )
 
 
@@ -172,6 +218,8 @@ def intent_from_row(row: Row) -> Intent:
         cause=EndCause(row["cause"]) if row["cause"] else None,
         why=row["why"],
         touched=row["touched"],
+        born=row.get("born"),
+        gone=row.get("gone"),
     )
 
 
@@ -197,4 +245,41 @@ def job_from_row(row: Row) -> JobRecord:
         ended=row["ended"],
         ranks=tuple(json.loads(row["ranks"])) if row["ranks"] else None,
         after=row["after_end"],
+        wish=row.get("wish", ""),
+        watch=row.get("watch", ""),
+        pipeline=row.get("pipeline", ""),
+        stage=row.get("stage", 0),
     )
+
+
+def ended_from_row(row: Row) -> Ended:
+    return Ended(
+        attempt=row["attempt"],
+        cause=EndCause(row["cause"]),
+        why=row["why"],
+        generation=row["generation"],
+        at=row["at"],
+        exit_code=row.get("exit_code"),
+        rank=row.get("rank"),
+        evidence=row.get("evidence", ""),
+    )
+
+
+def pipeline_from_row(row: Row) -> PipelineRecord:
+    return PipelineRecord(
+        uid=row["uid"],
+        name=row["name"],
+        tasks=tuple(str(task) for task in json.loads(row["tasks"])),
+        stage=row["stage"],
+        state=row["state"],
+        status=row["status"],
+        what=row["what"],
+        created=row["created"],
+        ended=row["ended"],
+        wish=row["wish"],
+    )
+
+
+def event_from_row(row: Row) -> EventRecord:
+    """The names of the columns and of the fields are the same."""
+    return EventRecord(**{name: row[name] for name in EventRecord.__dataclass_fields__ if name in row})

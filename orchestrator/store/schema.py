@@ -1,4 +1,7 @@
-"""The tables, for SQLite and PostgreSQL alike. A change of shape raises SCHEMA_VERSION and adds a migration."""
+"""The tables, for SQLite and PostgreSQL alike. A change of shape raises version.SCHEMA_VERSION and adds a migration.
+
+Which columns the audit leaves out, and why: audited.py.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,6 @@ from sqlalchemy import (
     Text,
     text,
 )
-
-SCHEMA_VERSION = 1
 
 metadata = MetaData()
 
@@ -35,6 +36,7 @@ clusters = Table(
     Column("summary", Text, nullable=False, server_default=""),
     Column("last_state", String, nullable=False, server_default=""),
     Column("last_seen", Float, nullable=False, server_default="0"),
+    Column("limits", Text, nullable=False, server_default="{}"),  # JSON: max_hours, idle_minutes, max_cost
     Index("one_living_cluster_of_a_name", "name", unique=True, sqlite_where=text("gone IS NULL"),
           postgresql_where=text("gone IS NULL")),
 )  # fmt: skip
@@ -53,6 +55,8 @@ intents = Table(
     Column("why", Text, nullable=False, server_default=""),
     Column("since", Float, nullable=False),
     Column("touched", Float, nullable=False),
+    Column("born", Float),  # from when it is paid for: the provider took the create
+    Column("gone", Float),  # until when
     PrimaryKeyConstraint("cluster_uid", "generation"),
 )
 
@@ -79,6 +83,10 @@ jobs = Table(
     Column("ended", Float),
     Column("ranks", Text),
     Column("after_end", String, nullable=False, server_default="keep"),
+    Column("wish", Text, nullable=False, server_default=""),  # JSON with which another process prepares it again
+    Column("watch", Text, nullable=False, server_default=""),  # "engine": unattended engines shall drive it
+    Column("pipeline", Text, nullable=False, server_default=""),  # uid of the pipeline it is a stage of
+    Column("stage", Integer, nullable=False, server_default=text("0")),
     PrimaryKeyConstraint("cluster_uid", "id"),
 )
 
@@ -92,7 +100,26 @@ attempts = Table(
     Column("why", Text, nullable=False),
     Column("generation", Integer),
     Column("at", Float, nullable=False),
+    Column("started_at", Float),
+    Column("exit_code", Integer),
+    Column("rank", Integer),
+    Column("evidence", Text, nullable=False, server_default=""),  # JSON
     PrimaryKeyConstraint("cluster_uid", "job_id", "attempt"),
+)
+
+pipelines = Table(
+    "pipelines",
+    metadata,
+    Column("uid", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("tasks", Text, nullable=False),  # JSON list, one item a stage
+    Column("stage", Integer, nullable=False),
+    Column("state", String, nullable=False),  # running, ended, cancelled
+    Column("status", Integer),
+    Column("what", Text, nullable=False, server_default=""),
+    Column("created", Float, nullable=False),
+    Column("ended", Float),
+    Column("wish", Text, nullable=False, server_default=""),
 )
 
 leases = Table(
@@ -111,11 +138,17 @@ leases = Table(
 events = Table(
     "events",
     metadata,
-    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
     Column("at", Float, nullable=False),
     Column("cluster", String, nullable=False),
     Column("actor", String, nullable=False),
     Column("kind", String, nullable=False),
     Column("what", Text, nullable=False),
+    Column("subject", Text, nullable=False, server_default=""),  # the row that changed, see audited.py
+    Column("cause", Text, nullable=False, server_default=""),
+    Column("before", Text),  # JSON of the changed columns; NULL for a new row
+    Column("after", Text),  # NULL when the event is only a remark
+    Column("prev_hash", String, nullable=False, server_default=""),
+    Column("hash", String, nullable=False, server_default=""),
     Index("events_by_cluster", "cluster", "seq"),
 )

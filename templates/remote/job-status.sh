@@ -1,5 +1,69 @@
-# Tells the state of jobs. Arguments: jobs. One line for each: "orch-job JOB PHASE RC BYTES LAST-LINE".
+# Tells the state of jobs. Arguments: jobs. One line for each: "orch-job JOB PHASE RC BYTES STEP AGE DOING LAST-LINE".
+# STEP, AGE (milliseconds) and DOING come from the heartbeat files of the job's processes, - where there is none.
 # The state is a function of the folder: rc, then the lock, then rc again, for the job may end between two looks.
+read_beat() { # the first line of a heartbeat file, into beat_step (- if it holds no whole number) and beat_doing
+    beat=
+    beat_step=-
+    beat_doing=-
+    read -r beat <"$1" || true
+    case $beat in
+    *'"step"'*)
+        rest=${beat#*'"step"'}
+        rest=${rest#"${rest%%[!: ]*}"}
+        number=${rest%%[!0-9]*}
+        # Half a file must not give half a number: something has to follow it.
+        case ${rest#"$number"} in
+        ,* | "}"* | ' '*) ;;
+        *) number= ;;
+        esac
+        ;;
+    *)
+        number=${beat%"${beat##*[![:space:]]}"}
+        ;;
+    esac
+    case $number in
+    '' | *[!0-9]* | ????????????????*) ;;
+    *) beat_step=$number ;;
+    esac
+    case $beat in
+    *'"phase": "'*'"'*)
+        rest=${beat#*'"phase": "'}
+        rest=${rest%%'"'*}
+        case $rest in
+        '' | *[!a-z-]* | ????????????????????*) ;;
+        *) beat_doing=$rest ;;
+        esac
+        ;;
+    esac
+}
+slowest() { # of the heartbeat files in a folder: the smallest step; of the oldest beat its age and its phase
+    step=-
+    age=-
+    doing=-
+    set -- "$1"/heartbeat "$1"/heartbeat.[0-9]*
+    [ -e "$1" ] || [ -e "$2" ] || return 0
+    now=$(date +%s%3N)
+    found=$(LC_ALL=C stat -L -c '%.3Y %s %F|%n' -- "$@" 2>/dev/null)
+    case $now in '' | *[!0-9]*) return 0 ;; esac
+    while read -r changed size kind; do
+        case $kind in regular*) ;; *) continue ;; esac
+        case $changed in *[!0-9.]* | '') continue ;; esac
+        since=$((now - ${changed%.*}${changed#*.}))
+        [ "$since" -ge 0 ] || since=0
+        beat_step=-
+        beat_doing=-
+        [ "$size" -gt 4096 ] || read_beat "${kind#*|}" 2>/dev/null
+        if [ "$beat_step" != - ] && { [ "$step" = - ] || [ "$beat_step" -lt "$step" ]; }; then
+            step=$beat_step
+        fi
+        if [ "$age" = - ] || [ "$since" -gt "$age" ]; then
+            age=$since
+            doing=$beat_doing
+        fi
+    done <<EOF
+$found
+EOF
+}
 for job; do
     dir=$HOME/.orch/jobs/$job
     rc=-
@@ -23,5 +87,6 @@ for job; do
         bytes=$(wc -c <"$dir/log")
         last=$(tail -c 1000 "$dir/log" | tr '\r\000-\011' '\n' | grep -a '[^[:space:]]' | tail -n 1)
     fi
-    printf 'orch-job %s %s %s %s %s\n' "$job" "$phase" "$rc" "$bytes" "$last"
+    slowest "$dir"
+    printf 'orch-job %s %s %s %s %s %s %s %s\n' "$job" "$phase" "$rc" "$bytes" "$step" "$age" "$doing" "$last"
 done

@@ -107,11 +107,17 @@ def test_train_with_a_setting_in_place_of_hosts_says_so(orch: Orch) -> None:
     assert orch("train", "local:2", "steps").status == 2
 
 
-def test_a_pipeline_is_recognised_and_refused(orch: Orch, tmp_path: Path) -> None:
+def test_the_preview_of_a_pipeline_shows_every_stage_on_its_own_cluster(orch: Orch, tmp_path: Path) -> None:
     path = tmp_path / "two.yaml"
     path.write_text("name: both\n---\nrun: echo a\n---\nrun: echo b\n")
     said = orch("launch", str(path), "--dry-run")
-    assert said.status == 2 and "2 tasks" in said.err
+    assert said.status == 0, said.err
+    assert [line for line in said.out.splitlines() if line.startswith(("Stage", "Plan to run"))] == [
+        "Stage 1 of 2",
+        "Plan to run cluster 'both-1'",
+        "Stage 2 of 2",
+        "Plan to run cluster 'both-2'",
+    ]
 
 
 def test_a_secret_without_value_is_refused_before_anything(orch: Orch, task: Path) -> None:

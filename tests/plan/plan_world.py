@@ -1,8 +1,8 @@
 """A pretend world in memory for decide(): a provider, hosts, a store and a loop, with a clock and faults.
 
 The loop writes and forgets what the engine writes and forgets: intents, attempts, the outcome and `started` survive a
-crash; trouble and the `since` notes do not. Faults come one per turn from a script; when it is at its end, nothing
-goes wrong any more.
+crash; trouble, the `since` notes and whose stacks were collected do not. Faults come one per turn from a script; when
+it is at its end, nothing goes wrong any more.
 """
 
 from __future__ import annotations
@@ -10,17 +10,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+
+from plan_faults import CODES, CRASHES, DELAYS, LOSSES, PROGRAM, Fault, Mishap, Program, RealHost, RealSlice
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
 from orchestrator.plan.actions import (
     Action,
+    ArmTimer,
+    CollectStacks,
     Conclude,
     CreateSlice,
+    EndAttempt,
     EndSlice,
     FetchMount,
     ForgetSlice,
+    HostAction,
     NextAttempt,
     RunSetup,
     StartJob,
@@ -31,81 +36,17 @@ from orchestrator.plan.actions import (
 )
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.decide import decide
+from orchestrator.plan.decide_hosts import TIMER
 from orchestrator.plan.desired import Cancel, Desired, Down, Run
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.observed import Contact, Ended, HostView, Intent, IntentState, Observed, Outcome, Trouble
+from orchestrator.plan.observed import Contact, Ended, HostView, Intent, IntentState, Observed, Outcome, Trouble, noted
 from orchestrator.plan.steps import Done, GiveUp, Wait
-from orchestrator.slices import SliceSpec, SliceState
+from orchestrator.slices import Owned, SliceSpec, SliceState
 from orchestrator.values import Text
 
 TICK = 5.0  # seconds one wait takes
 ACTION = 0.5  # seconds one action takes
-PROGRAM = 50.0  # seconds the program takes when nothing happens to it
-CODES = (0, 1, 3, 75, 137)
-
-
-class Fault(StrEnum):
-    NONE = "none"
-    CRASH_BEFORE = "crash before the action"
-    CRASH_RECORDED = "crash after the intent is written, before the call"
-    CRASH_CALLED = "crash after the call, before its result is written"
-    CRASH_AFTER = "crash after the action"
-    AWAY = "crash, and nobody comes back for an hour"
-    NO_CAPACITY = "the create is refused"
-    NO_ACCESS = "the create is forbidden"
-    CALL_LOST = "the call times out and did not act"
-    ANSWER_LOST = "the call times out and acted"
-    IGNORED = "a call, not a create, is answered well and does nothing"
-    PREEMPTED = "the provider takes the slice"
-    FAILED = "the provider gives up on the slice"
-    ENDED_ELSEWHERE = "somebody else ends the slice"
-    STALE = "the provider shows old states for a while"
-    UNCLEAR = "the provider cannot be asked for a while"
-    SLOW = "what the slice is at takes a minute longer"
-    SILENT = "a host does not answer for a while"
-    DEAD = "a host never answers again"
-    REBOOT = "a host restarts"
-    IMPOSTOR = "a host shows another key"
-    STEP_FAILS = "a copy or a script fails on a host"
-    STEP_LOST = "a connection breaks during a step"
-    PROGRAM_ENDS = "the program ends on a host"
-    WANTED_DOWN = "somebody asks for down"
-
-
-CRASHES = frozenset({Fault.CRASH_BEFORE, Fault.CRASH_RECORDED, Fault.CRASH_CALLED, Fault.CRASH_AFTER, Fault.AWAY})
-LOSSES = frozenset(
-    {Fault.PREEMPTED, Fault.FAILED, Fault.ENDED_ELSEWHERE, Fault.SILENT, Fault.DEAD, Fault.REBOOT, Fault.STEP_LOST}
-)
-
-
-@dataclass(frozen=True)
-class Mishap:
-    """One fault. number: which host, which exit code, how long. late: after the look, before the deed."""
-
-    fault: Fault = Fault.NONE
-    number: int = 0
-    late: bool = False
-
-
-@dataclass
-class RealHost:
-    contact_from: float = 0.0  # it answers from this time on
-    impostor: bool = False
-    trees: dict[str, str] = field(default_factory=dict)
-    setup: str = ""
-    jobs: dict[str, tuple[float, int | None]] = field(default_factory=dict)  # folder -> ends at, exit code (None: lost)
-
-
-@dataclass
-class RealSlice:
-    """state: until `turns`, then `into`."""
-
-    name: str
-    token: str
-    hosts: list[RealHost]
-    state: SliceState = SliceState.CREATING
-    into: SliceState | None = SliceState.READY
-    turns: float = 0.0
+WARNING = 15.0  # seconds between the program's notice of a preemption and the preemption
 
 
 class Crash(Exception):
@@ -130,6 +71,7 @@ class Memory:
     failed_since: float | None = None
     first_failed: int | None = None
     well_at: float | None = None
+    stacks_of: str = ""
 
 
 @dataclass
@@ -148,8 +90,14 @@ class World:
     opened_at: int = 0
     outcome: Outcome | None = None
     wanted_down: bool = False
+    cancelled: bool = False
     memory: Memory = field(default_factory=Memory)
     unclear_until: float = 0.0
+    offline_until: float = 0.0
+    full_until: float = 0.0
+    own_hosts: list[RealHost] = field(default_factory=list)  # the user's machines, whatever slice they are in
+    looked_into: set[str] = field(default_factory=set)  # folders whose stacks were collected, or tried to be
+    timer_early: float = 0.0  # seconds by which the hosts' own timer is before our clock
     stale_until: float = 0.0
     stale_view: tuple[str, SliceState] | None = None
     created: Counter[str] = field(default_factory=Counter)  # tokens of creates that made a slice
@@ -229,6 +177,8 @@ class World:
             outcome=self.outcome,
             trouble=memory.trouble,
             wanted_down=self.wanted_down and isinstance(self.desired, Run),
+            cancelled=self.cancelled,
+            stacks=memory.stacks_of == self.folder,
         )
 
     @property
@@ -246,7 +196,7 @@ class World:
         return state
 
     def _shown(self, name: str, state: SliceState) -> SliceState:
-        if self.now < self.unclear_until:
+        if self.now < max(self.unclear_until, self.offline_until):
             return SliceState.UNCLEAR
         if self.now < self.stale_until and self.stale_view is not None and self.stale_view[0] == name:
             return self.stale_view[1]
@@ -256,7 +206,7 @@ class World:
         real = self.slices.get(intent.name) if intent is not None else None
         if real is None or intent is None:
             return ()
-        up = real.state is SliceState.READY
+        up = real.state is SliceState.READY and self.now >= self.offline_until
         return tuple(self._host(rank, host, up=up) for rank, host in enumerate(real.hosts))
 
     def _host(self, rank: int, host: RealHost, *, up: bool) -> HostView:
@@ -266,15 +216,16 @@ class World:
         if host.impostor:
             return HostView(rank, ip, Contact.IDENTITY)
         phase, code = self.job_on(host)
-        return HostView(rank, ip, Contact.OK, tuple(host.trees.items()), host.setup, phase, code)
+        job = host.jobs.get(self.folder)
+        told = (job.step(self.now), job.beat_age(self.now)) if job is not None else (None, None)
+        return HostView(rank, ip, Contact.OK, tuple(host.trees.items()), host.setup, phase, code, "", *told)
 
     def job_on(self, host: RealHost) -> tuple[JobPhase, int | None]:
-        if self.folder not in host.jobs:
+        job = host.jobs.get(self.folder)
+        if job is None:
             return JobPhase.ABSENT, None
-        ends, code = host.jobs[self.folder]
-        if code is None:
-            return JobPhase.LOST, None
-        return (JobPhase.RUNNING, None) if self.now < ends else (JobPhase.FINISHED, code)
+        phase = job.phase(self.now)
+        return phase, job.code if phase is JobPhase.FINISHED else None
 
     def _note(self, state: SliceState, hosts: tuple[HostView, ...]) -> None:
         memory = self.memory
@@ -318,8 +269,12 @@ class World:
             case StartSlice():
                 self._touch(action.name)
                 self._call(mishap, lambda: self._become(action.name, SliceState.STARTING, SliceState.READY))
+            case EndAttempt():
+                self._end_attempt(Ended(action.attempt, action.cause, action.why, None, self.now, None, action.rank,
+                                        noted(action.step)))  # fmt: skip
             case NextAttempt():
-                self.ended.append(Ended(self.attempt, action.cause, action.why, action.generation))
+                self._end_attempt(Ended(self.attempt, action.cause, action.why, action.generation, self.now,
+                                        action.exit_code, action.rank, noted(action.step)))  # fmt: skip
                 self.attempt, self.started = action.attempt, False
                 self.memory.failed_since = self.memory.first_failed = None
             case Conclude():
@@ -328,11 +283,20 @@ class World:
             case _:
                 self._on_hosts(action, mishap)
 
+    def _end_attempt(self, ended: Ended) -> None:
+        """As the store does it: a verdict stays, and what it did not know is filled in."""
+        past = next((one for one in self.ended if one.attempt == ended.attempt), None)
+        if past is None:
+            self.ended.append(ended)
+        elif past.generation is None:
+            self.ended[self.ended.index(past)] = replace(past, generation=ended.generation)
+
     def _create(self, action: CreateSlice, mishap: Mishap) -> None:
         spec = action.spec
         planned = Intent(action.generation, spec.name, spec.candidate, IntentState.PLANNED, self.now, touched=self.now)
         self.intents.setdefault(action.generation, planned)
-        if mishap.fault in (Fault.NO_CAPACITY, Fault.NO_ACCESS) and spec.name not in self.slices:
+        full = mishap.fault in (Fault.NO_CAPACITY, Fault.NO_ACCESS) or self.now < self.full_until
+        if full and spec.name not in self.slices:
             self._move(spec.name, IntentState.REFUSED, EndCause.REFUSED, "no")
             if mishap.fault is Fault.NO_ACCESS:
                 raise Refused("permission", Exit.PERMISSION, final=True)
@@ -344,7 +308,7 @@ class World:
         """Send a request to the provider, which may be lost on either way; a create is never ignored."""
         if mishap.fault is Fault.CRASH_RECORDED:
             raise Crash
-        if mishap.fault is Fault.CALL_LOST:
+        if mishap.fault is Fault.CALL_LOST or self.now < self.offline_until:
             raise Refused("cloud", Exit.FAILURE)
         if mishap.fault is not Fault.IGNORED or creating:
             effect()
@@ -359,10 +323,21 @@ class World:
         if any(real.token == token for real in self.slices.values()):
             return
         self.created[token] += 1
+        owned = isinstance(spec.candidate.market, Owned)
         hosts = [RealHost() for _ in range(spec.candidate.hosts)]
-        self.slices[spec.name] = RealSlice(spec.name, token, hosts, turns=self.now + 10)
+        if owned:
+            self.own_hosts = hosts = self.own_hosts or hosts
+        self.slices[spec.name] = RealSlice(spec.name, token, hosts, turns=self.now + 10, owned=owned, born=self.now)
 
     def _end(self, name: str) -> None:
+        real = self.slices.get(name)
+        if real is not None and real.owned:
+            heard = [
+                host
+                for host in real.hosts
+                if self.now >= max(host.contact_from, self.offline_until) and not host.impostor
+            ]
+            assert not any(host.running(self.now) for host in heard), "the user's machines are left with our program"
         if name in self.slices and self.slices[name].state is not SliceState.ENDING:
             self._become(name, SliceState.ENDING, None)
 
@@ -371,14 +346,15 @@ class World:
             real = self.slices[name]
             real.state, real.into, real.turns = state, into, self.now + 10
             for host in real.hosts:
-                self._kill_jobs(host)
+                if not real.owned:
+                    host.power_off(self.now)
 
-    def _kill_jobs(self, host: RealHost) -> None:
-        host.jobs = {job: (ends, None if self.now < ends else code) for job, (ends, code) in host.jobs.items()}
-
-    def _on_hosts(self, action: SyncTree | FetchMount | RunSetup | StartJob | StopJob, mishap: Mishap) -> None:
+    def _on_hosts(self, action: HostAction, mishap: Mishap) -> None:
         if isinstance(action, StartJob):
             self.started = True
+        if isinstance(action, CollectStacks):
+            self.memory.stacks_of = action.job
+            self.looked_into.add(action.job)
         if mishap.fault is Fault.CRASH_RECORDED:
             raise Crash
         real = self.slices.get(f"{self.desired.cluster}-{max(self.intents)}")
@@ -386,7 +362,7 @@ class World:
         lost = failed = False
         for rank in action.ranks:
             host = real.hosts[rank] if real is not None and real.state is SliceState.READY else None
-            unheard = host is None or self.now < host.contact_from or host.impostor
+            unheard = host is None or self.now < max(host.contact_from, self.offline_until) or host.impostor
             if host is None or unheard or (rank == unlucky and mishap.fault is Fault.STEP_LOST):
                 lost = True
             elif rank == unlucky and mishap.fault is Fault.STEP_FAILS:
@@ -394,23 +370,31 @@ class World:
             elif rank == unlucky and mishap.fault is Fault.CRASH_CALLED:
                 raise Crash
             else:
-                self._on_host(host, action)
+                failed = not self._on_host(host, action) or failed
+        if isinstance(action, CollectStacks):
+            return  # what a host does not give is noted, not waited for
         if failed:
             raise Refused("setup-failed", Exit.SETUP_FAILED)
         if lost:
             raise Refused("host-lost", Exit.HOST_LOST, lost=True)
 
-    def _on_host(self, host: RealHost, action: SyncTree | FetchMount | RunSetup | StartJob | StopJob) -> None:
+    def _on_host(self, host: RealHost, action: HostAction) -> bool:
         match action:
+            case ArmTimer():
+                host.trees[TIMER] = action.digest
             case SyncTree() | FetchMount():
                 host.trees[action.label] = action.digest
             case RunSetup():
                 host.setup = action.digest
             case StartJob():
-                host.jobs.setdefault(action.job, (self.now + PROGRAM, 0))
+                others = host.running(self.now) - {action.job}
+                assert not others, f"{action.job} is started where {others} runs"
+                host.jobs.setdefault(action.job, Program(self.now, self.now + PROGRAM))
             case StopJob():
-                if self.job_on(host)[0] is JobPhase.RUNNING:
-                    host.jobs[action.job] = (self.now, 143)
+                return host.stop(action.job, self.now)
+            case CollectStacks():
+                pass
+        return True
 
     # --- the record ---------------------------------------------------------------------------------------
 
@@ -422,6 +406,10 @@ class World:
         intent = self._intent(name)
         since = intent.since if intent.state is state else self.now
         moved = replace(intent, state=state, since=since, touched=self.now)
+        if state is IntentState.ACCEPTED and moved.born is None:
+            moved = replace(moved, born=self.now)
+        if state is IntentState.GONE:
+            moved = replace(moved, gone=self.now)
         self.intents[intent.generation] = moved if cause is None else replace(moved, cause=cause, why=why)
 
     def _intent(self, name: str) -> Intent:
@@ -432,25 +420,49 @@ class World:
     def _advance(self, seconds: float) -> None:
         self.now += seconds
         for real in list(self.slices.values()):
+            self._by_itself(real)
             if real.turns and self.now >= real.turns:
                 if real.into is None:
                     del self.slices[real.name]
                 else:
                     real.state, real.turns = real.into, 0.0
 
+    def _by_itself(self, real: RealSlice) -> None:
+        """A preemption that was announced, and the timer that every armed host has."""
+        if real.doomed_at is not None and self.now >= real.doomed_at and real.state is SliceState.READY:
+            real.doomed_at = None
+            self._become(real.name, SliceState.PREEMPTED, None)
+        hours = self.desired.limits.hours if isinstance(self.desired, Run) else None
+        armed = not real.owned and any(TIMER in host.trees for host in real.hosts)
+        born = min((intent.born for intent in self.intents.values() if intent.born is not None), default=real.born)
+        if hours is not None and armed and self.now >= born + hours * 3600.0 - self.timer_early:
+            self._end(real.name)
+
     def _befall(self, mishap: Mishap) -> None:
         fault, number = mishap.fault, mishap.number
         self.losses += fault in LOSSES
-        self.slow += fault in (Fault.SLOW, Fault.STALE, Fault.UNCLEAR, Fault.AWAY)
-        if fault is Fault.UNCLEAR:
+        self.slow += fault in DELAYS
+        if fault is Fault.OFFLINE:
+            self.offline_until = self.now + 16.0 * number
+        elif fault is Fault.FULL:
+            self.full_until = self.now + 40.0 * number
+        elif fault is Fault.UNCLEAR:
             self.unclear_until = self.now + 8.0 * number
         elif fault is Fault.WANTED_DOWN:
             self.wanted_down = True
+        elif fault is Fault.CANCELLED:
+            self.cancelled = True
         for real in self.slices.values():
             if fault is Fault.STALE and real.state is not SliceState.ENDING:
                 self.stale_view, self.stale_until = (real.name, real.state), self.now + 4.0 * number
             elif fault is Fault.SLOW:
                 real.turns += 60.0 if real.turns else 0.0
+            elif fault in (Fault.HUNG_ALIKE, Fault.HUNG_APART, Fault.ALL_SILENT, Fault.NOTICE):
+                self._befall_all(real, mishap)
+            elif real.owned and fault in (Fault.PREEMPTED, Fault.FAILED, Fault.ENDED_ELSEWHERE, Fault.STOPPED):
+                pass  # nobody takes the user's own machines
+            elif fault is Fault.STOPPED and real.state is SliceState.READY:
+                self._become(real.name, SliceState.STOPPING, SliceState.STOPPED)
             elif fault is Fault.PREEMPTED and real.state is SliceState.READY:
                 self._become(real.name, SliceState.PREEMPTED, None)
                 real.turns += 60.0  # first it is shown as taken, then it is gone
@@ -462,6 +474,20 @@ class World:
             else:
                 self._befall_host(real.hosts[number % len(real.hosts)], mishap)
 
+    def _befall_all(self, real: RealSlice, mishap: Mishap) -> None:
+        """What happens to all hosts of a slice at once."""
+        for rank, host in enumerate(real.hosts):
+            if mishap.fault is Fault.ALL_SILENT:
+                host.contact_from = max(host.contact_from, self.now + 12.0 * mishap.number)
+            for job in host.jobs.values():
+                if mishap.fault is Fault.NOTICE:
+                    job.end(self.now, Exit.PREEMPTED)
+                elif mishap.fault is not Fault.ALL_SILENT:
+                    slow = mishap.fault is Fault.HUNG_APART and rank == mishap.number % len(real.hosts)
+                    job.hang(self.now, 1 if slow else 0)
+        if mishap.fault is Fault.NOTICE and not real.owned and real.state is SliceState.READY:
+            real.doomed_at = self.now + WARNING
+
     def _befall_host(self, host: RealHost, mishap: Mishap) -> None:
         match mishap.fault:
             case Fault.SILENT:
@@ -470,15 +496,15 @@ class World:
                 host.contact_from = float("inf")
             case Fault.REBOOT:
                 host.contact_from = max(host.contact_from, self.now + 10)
-                self._kill_jobs(host)
+                host.power_off(self.now)
+            case Fault.UNKILLABLE:
+                host.unkillable = bool(host.running(self.now))
             case Fault.IMPOSTOR:
                 host.impostor = True
             case Fault.PROGRAM_ENDS:
                 code = CODES[mishap.number % len(CODES)]
-                host.jobs = {
-                    job: (self.now, code) if self.now < ends and past is not None else (ends, past)
-                    for job, (ends, past) in host.jobs.items()
-                }
+                for job in host.jobs.values():
+                    job.end(self.now, code)
             case _:
                 pass
 
@@ -495,7 +521,9 @@ def run_to_the_end(world: World, most: int) -> Done | GiveUp:
 def take_down(world: World) -> Done | GiveUp:
     """The user types `orch down`, with nothing going wrong any more."""
     world.script.clear()
-    world.unclear_until = world.stale_until = 0.0
+    world.unclear_until = world.stale_until = world.offline_until = 0.0
+    for host in world.own_hosts:
+        host.unkillable = False  # the user has ended by hand what orch could not
     world.memory = Memory(well_at=world.now)
     world.desired = Down(world.desired.cluster, world.desired.budgets)
     return run_to_the_end(world, 200)

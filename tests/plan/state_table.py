@@ -14,7 +14,10 @@ from plan_samples import FACTS, candidate, wish
 
 from orchestrator.hosts import JobPhase
 from orchestrator.plan.actions import (
+    ArmTimer,
+    CollectStacks,
     Conclude,
+    EndAttempt,
     EndSlice,
     FetchMount,
     ForgetSlice,
@@ -26,8 +29,8 @@ from orchestrator.plan.actions import (
 )
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.decide import decide
-from orchestrator.plan.desired import After, Budgets, Cancel, Desired, Down, Start, Stop
-from orchestrator.plan.observed import Contact, Ended, HostView, Intent, IntentState, Observed, Outcome, Trouble
+from orchestrator.plan.desired import After, Budgets, Cancel, Desired, Down, Limits, Start, Stop, TimerWanted
+from orchestrator.plan.observed import Contact, Ended, HostView, Intent, IntentState, Observed, Outcome, Trouble, noted
 from orchestrator.plan.ranks import host_words
 from orchestrator.plan.steps import Done, GiveUp, Step, Wait
 from orchestrator.slices import Owned, SliceState
@@ -36,10 +39,16 @@ from orchestrator.values import Text
 NOW = 1_000_000.0
 LONG_AGO = NOW - 86_400.0
 
-RUN = wish(2, budgets=Budgets(preemptions=2, failures=1), after=After.KEEP)
+RUN = wish(
+    2,
+    budgets=Budgets(preemptions=2, failures=1, fail_on=(42,), hang_deadline=600.0, capacity_wait=3600.0),
+    after=After.KEEP,
+)
 POOR = replace(RUN, budgets=Budgets())
 EXEC = replace(RUN, create=False)
 DOWN_AFTER = replace(RUN, after=After.DOWN)
+TWO_HOURS = replace(RUN, limits=Limits(hours=2.0))
+TIMED = replace(RUN, timer=TimerWanted("t1", Text.of("#!/bin/bash\n")))
 PLACES = RUN.candidates
 
 HELD = (("workdir", "d1"), ("/data", "d2"))
@@ -93,10 +102,20 @@ def trouble(times: int = 1, *, is_lost: bool = False, final: bool = False, step:
     return Trouble(step, is_lost, "it failed", "because", "some-code", 7, times, "do this", final)
 
 
+def moving(rank: int, step: int, age: float) -> HostView:
+    return host(rank, job=JobPhase.RUNNING, step=step, beat_age=age)
+
+
+def judged(cause: EndCause, attempt: int = 1, step: int | None = None, *, ago: float = 10.0) -> Ended:
+    return Ended(attempt, cause, "the verdict", None, NOW - ago, None, None, noted(step))
+
+
 GONE = intent(IntentState.GONE, cause=EndCause.PREEMPTED, why="taken")
 REFUSED = intent(IntentState.REFUSED, cause=EndCause.REFUSED, why="none left")
 CHARGED = (Ended(1, EndCause.PREEMPTED, "taken", 1),)
 TWICE = (*CHARGED, Ended(2, EndCause.PREEMPTED, "taken", 2))
+HUNG = (moving(0, 7, 601.0), moving(1, 7, 601.0))
+UP_FOR_TWO_HOURS = intent(born=NOW - 7200.0)
 OWNED = intent(candidate=candidate(2, market=Owned()))
 WELL = Outcome(0, "ok", "it ended well")
 BADLY = Outcome(3, "program-failed", "it failed")
@@ -120,6 +139,42 @@ SLICE: tuple[Line, ...] = (
         "every place refused",
         RUN,
         seen(REFUSED, intent(IS.REFUSED, 2, candidate=PLACES[1], cause=EndCause.REFUSED)),
+        "Conclude capacity",
+    ),
+    (
+        "every place refused, after a loss, and there is time to wait",
+        RUN,
+        seen(
+            GONE,
+            intent(IS.REFUSED, 2, cause=EndCause.REFUSED, since=NOW - 1),
+            intent(IS.REFUSED, 3, candidate=PLACES[1], cause=EndCause.REFUSED, since=NOW),
+            ended=CHARGED,
+            attempt=2,
+        ),
+        "Wait pause",
+    ),
+    (
+        "the same, and the pause of one of them is over",
+        RUN,
+        seen(
+            GONE,
+            intent(IS.REFUSED, 2, cause=EndCause.REFUSED, since=NOW - 10),
+            intent(IS.REFUSED, 3, candidate=PLACES[1], cause=EndCause.REFUSED, since=NOW),
+            ended=CHARGED,
+            attempt=2,
+        ),
+        "CreateSlice demo-4",
+    ),
+    (
+        "the same, for an hour",
+        RUN,
+        seen(
+            GONE,
+            intent(IS.REFUSED, 2, cause=EndCause.REFUSED, since=NOW - 3600),
+            intent(IS.REFUSED, 3, candidate=PLACES[1], cause=EndCause.REFUSED, since=NOW),
+            ended=CHARGED,
+            attempt=2,
+        ),
         "Conclude capacity",
     ),
     (
@@ -152,11 +207,30 @@ SLICE: tuple[Line, ...] = (
         "GiveUp timeout",
     ),
     ("stopped", RUN, seen(intent(), state=SS.STOPPED), "StartSlice"),
+    (
+        "stopped, and a request went out a moment ago",
+        RUN,
+        seen(intent(touched=NOW - 1), state=SS.STOPPED),
+        "Wait pause",
+    ),
+    (
+        "stopped, and the start failed three times",
+        RUN,
+        seen(intent(), state=SS.STOPPED, trouble=trouble(3, step="StartSlice")),
+        "GiveUp some-code",
+    ),
+    (
+        "still stopped, past the deadline",
+        RUN,
+        seen(intent(since=LONG_AGO), state=SS.STOPPED, well_at=LONG_AGO),
+        "GiveUp timeout",
+    ),
     ("stopped, and the wish may not create", EXEC, seen(intent(), state=SS.STOPPED), "Conclude not-found"),
     ("preempted", RUN, seen(intent(), state=SS.PREEMPTED), "EndSlice preempted"),
     ("preempted, and the wish may not create", EXEC, seen(intent(), state=SS.PREEMPTED), "Conclude host-lost"),
     ("planned or ending, and the wish may not create", EXEC, seen(intent(IntentState.ENDING)), "Conclude host-lost"),
-    ("failed", RUN, seen(intent(), state=SS.FAILED), "EndSlice broken"),
+    ("failed before the program was started", RUN, seen(intent(), state=SS.FAILED), "EndSlice broken"),
+    ("failed with the program on it", RUN, seen(intent(), state=SS.FAILED, started=True), "EndSlice host-died"),
     ("gone, not by us", RUN, seen(intent(), state=SS.ABSENT), "ForgetSlice preempted"),
     ("the provider cannot be asked", RUN, seen(intent(), unclear_since=NOW - 10), "Wait slice"),
     ("the provider could not be asked for long", RUN, seen(intent(), unclear_since=LONG_AGO), "GiveUp timeout"),
@@ -171,6 +245,37 @@ LOSS: tuple[Line, ...] = (
         RUN,
         seen(GONE, replace(GONE, generation=2), replace(GONE, generation=3), ended=TWICE, attempt=3),
         "Conclude host-lost",
+    ),
+    (
+        "lost twice within a short time",
+        RUN,
+        seen(
+            GONE,
+            replace(GONE, generation=2),
+            ended=(replace(TWICE[0], at=NOW - 60), replace(TWICE[1], at=NOW - 1)),
+            attempt=3,
+        ),
+        "Wait pause",
+    ),
+    (
+        "lost while its program was being ended as hung",
+        RUN,
+        seen(GONE, started=True, ended=(judged(EndCause.HUNG),)),
+        "NextAttempt hung",
+    ),
+    (
+        "lost, and one of two earlier losses was charged already: its program had saved and gone (exit 75)",
+        RUN,
+        seen(
+            GONE,
+            replace(GONE, generation=2),
+            ended=(
+                Ended(1, EndCause.PREEMPTED, "exit 75", None, NOW - 700),
+                Ended(2, EndCause.PREEMPTED, "taken", 1, NOW - 650),
+            ),
+            attempt=3,
+        ),
+        "NextAttempt preempted",
     ),
     ("lost before this job had started anything", RUN, seen(GONE, opened_at=1), "CreateSlice demo-2"),
 )
@@ -208,7 +313,7 @@ HOSTS: tuple[Line, ...] = (
         "one did not answer within the deadline",
         RUN,
         ready(host(0), silent(1), contact_since=NOW - 301),
-        "EndSlice preempted",
+        "EndSlice host-died",
     ),
     (
         "one is silent while the program runs",
@@ -220,16 +325,81 @@ HOSTS: tuple[Line, ...] = (
         "one is silent for 30 s while the program runs",
         RUN,
         ready(running(0), silent(1), contact_since=NOW - 31, started=True),
-        "EndSlice preempted",
+        "EndSlice host-died",
     ),
     (
-        "the same on the user's own hosts",
+        "all are silent while the program runs: it may be our own network",
+        RUN,
+        ready(silent(0), silent(1), contact_since=NOW - 89, started=True),
+        "Wait contact",
+    ),
+    (
+        "all are silent for 90 s while the program runs",
+        RUN,
+        ready(silent(0), silent(1), contact_since=NOW - 91, started=True),
+        "EndSlice unreachable",
+    ),
+    (
+        "one of the user's own hosts is silent for 30 s while the program runs",
         RUN,
         seen(OWNED, state=SS.READY, hosts=(running(0), silent(1)), contact_since=NOW - 31, started=True),
+        "EndAttempt host-died",
+    ),
+    (
+        "the same, the verdict is on record",
+        RUN,
+        seen(
+            OWNED,
+            state=SS.READY,
+            hosts=(running(0), silent(1)),
+            contact_since=NOW - 31,
+            started=True,
+            ended=(judged(EndCause.HOST_DIED),),
+        ),
         "StopJob host 0",
     ),
     (
-        "the same, no restart is left",
+        "the same, and the others are stopped",
+        RUN,
+        seen(
+            OWNED,
+            state=SS.READY,
+            hosts=(ended(0, 143), silent(1)),
+            contact_since=NOW - 31,
+            started=True,
+            ended=(judged(EndCause.HOST_DIED),),
+        ),
+        "Wait contact",
+    ),
+    (
+        "the same, and it is not back after the time of a boot",
+        RUN,
+        seen(
+            OWNED,
+            state=SS.READY,
+            hosts=(ended(0, 143), silent(1)),
+            contact_since=NOW - 1801,
+            started=True,
+            ended=(judged(EndCause.HOST_DIED),),
+        ),
+        "Conclude host-lost",
+    ),
+    (
+        "the same, and the others cannot be stopped",
+        RUN,
+        seen(
+            OWNED,
+            state=SS.READY,
+            hosts=(running(0), silent(1)),
+            contact_since=NOW - 31,
+            started=True,
+            ended=(judged(EndCause.HOST_DIED),),
+            trouble=trouble(3, step="StopJob"),
+        ),
+        "Conclude host-lost",
+    ),
+    (
+        "one is silent for 30 s while the program runs, no restart is left",
         POOR,
         ready(running(0), silent(1), contact_since=NOW - 31, started=True),
         "Conclude host-lost",
@@ -249,7 +419,8 @@ HOSTS: tuple[Line, ...] = (
         ready(host(0, trees=()), host(1), trouble=trouble(is_lost=True)),
         "SyncTree host 0",
     ),
-    ("it broke three times", RUN, ready(trouble=trouble(3, is_lost=True)), "EndSlice preempted"),
+    ("it broke three times", RUN, ready(trouble=trouble(3, is_lost=True)), "EndSlice unreachable"),
+    ("some have not this timer", TIMED, ready(host(0, trees=(("timer", "t1"), *HELD)), host(1)), "ArmTimer host 1"),
     ("some hold no or old files", RUN, ready(host(0), host(1, trees=(("workdir", "old"),))), "SyncTree host 1"),
     ("some miss a bucket mount", RUN, ready(host(0, trees=HELD[:1]), host(1, trees=HELD[:1])), "FetchMount hosts 0-1"),
     ("setup has not passed, or has changed", RUN, ready(host(0), host(1, setup="old")), "RunSetup host 1"),
@@ -267,7 +438,25 @@ PROGRAM: tuple[Line, ...] = (
         ready(ended(0, 1), running(1), failed_since=NOW - 6, started=True),
         "StopJob host 1",
     ),
+    (
+        "one failed, another cannot be stopped",
+        RUN,
+        ready(ended(0, 1), running(1), failed_since=NOW - 6, started=True, trouble=trouble(step="StopJob")),
+        "EndAttempt program",
+    ),
+    (
+        "one failed, another cannot be stopped, no restart is left",
+        POOR,
+        ready(ended(0, 1), running(1), failed_since=NOW - 6, started=True, trouble=trouble(step="StopJob")),
+        "Conclude program-failed",
+    ),
     ("one failed, none runs", RUN, ready(ended(0, 1), ended(1, 143), started=True), "NextAttempt program"),
+    (
+        "one failed with a status of fail_on_exit_codes, another first with another one",
+        RUN,
+        ready(ended(0, 1), ended(1, 42), first_failed=0, started=True),
+        "Conclude program-failed",
+    ),
     (
         "one failed, no restart is left",
         POOR,
@@ -290,9 +479,178 @@ PROGRAM: tuple[Line, ...] = (
         "it vanished on a host (killed hard, or a restart)",
         RUN,
         ready(ended(0, 1), lost(1), started=True),
-        "NextAttempt preempted",
+        "NextAttempt host-died",
+    ),
+    (
+        "two attempts were short, and all is prepared for the next",
+        RUN,
+        ready(ended=(judged(EndCause.PROGRAM, ago=60), judged(EndCause.HUNG, 2, ago=1)), attempt=3),
+        "Wait pause",
     ),
     ("it vanished, no restart is left", POOR, ready(ended(0, 0), lost(1), started=True), "Conclude host-lost"),
+)
+HANG: tuple[Line, ...] = (
+    ("it moved less than 10 min ago", RUN, ready(moving(0, 7, 599.0), moving(1, 7, 599.0), started=True), "Wait job"),
+    ("it has not moved for 10 min", RUN, ready(*HUNG, started=True), "CollectStacks hosts 0-1"),
+    (
+        "the same, and the stacks could not be collected",
+        RUN,
+        ready(*HUNG, started=True, trouble=trouble(3, step="CollectStacks", is_lost=True)),
+        "EndAttempt hung",
+    ),
+    ("the stacks are collected", RUN, ready(*HUNG, started=True, stacks=True), "EndAttempt hung"),
+    (
+        "the attempt before hung as well, and got as far",
+        RUN,
+        ready(*HUNG, started=True, stacks=True, attempt=2, ended=(judged(EndCause.HUNG, 1, 7),)),
+        "EndAttempt program",
+    ),
+    (
+        "the attempt before hung as well, at an earlier step",
+        RUN,
+        ready(*HUNG, started=True, stacks=True, attempt=2, ended=(judged(EndCause.HUNG, 1, 6),)),
+        "EndAttempt hung",
+    ),
+    (
+        "the verdict is on record, it runs (perhaps after a crash)",
+        RUN,
+        ready(*HUNG, started=True, ended=(judged(EndCause.HUNG),)),
+        "StopJob hosts 0-1",
+    ),
+    (
+        "the verdict is on record, a process cannot be killed",
+        RUN,
+        ready(ended(0, 143), running(1), started=True, ended=(judged(EndCause.HUNG),), trouble=trouble(step="StopJob")),
+        "EndSlice host-died",
+    ),
+    (
+        "the verdict is on record, a process cannot be killed, no restart is left",
+        POOR,
+        ready(ended(0, 143), running(1), started=True, ended=(judged(EndCause.HUNG),), trouble=trouble(step="StopJob")),
+        "Conclude program-failed",
+    ),
+    (
+        "the verdict is on record, it is stopped",
+        RUN,
+        ready(ended(0, 143), ended(1, 143), started=True, ended=(judged(EndCause.HUNG, step=7),)),
+        "NextAttempt hung",
+    ),
+    (
+        "the verdict is on record, it is stopped, no restart is left",
+        POOR,
+        ready(ended(0, 143), ended(1, 143), started=True, ended=(judged(EndCause.HUNG, step=7),)),
+        "Conclude program-failed",
+    ),
+)
+LIMIT: tuple[Line, ...] = (
+    (
+        "a limit is reached, the program runs",
+        TWO_HOURS,
+        seen(UP_FOR_TWO_HOURS, state=SS.READY, hosts=(running(0), running(1)), started=True),
+        "EndAttempt limit",
+    ),
+    (
+        "the same, the verdict is on record",
+        TWO_HOURS,
+        seen(
+            UP_FOR_TWO_HOURS,
+            state=SS.READY,
+            hosts=(running(0), running(1)),
+            started=True,
+            ended=(judged(EndCause.LIMIT),),
+        ),
+        "StopJob hosts 0-1",
+    ),
+    (
+        "the same, it is stopped, whatever its status",
+        TWO_HOURS,
+        seen(
+            UP_FOR_TWO_HOURS,
+            state=SS.READY,
+            hosts=(ended(0, 0), ended(1, 0)),
+            started=True,
+            ended=(judged(EndCause.LIMIT),),
+        ),
+        "Conclude limit",
+    ),
+    (
+        "it was stopped for a limit, which has been raised since",
+        RUN,
+        ready(ended(0, 143), ended(1, 143), started=True, ended=(judged(EndCause.LIMIT),)),
+        "Conclude limit",
+    ),
+    (
+        "a limit is reached, the verdict is on record, it cannot be stopped",
+        TWO_HOURS,
+        seen(
+            UP_FOR_TWO_HOURS,
+            state=SS.READY,
+            hosts=(running(0), ended(1, 143)),
+            started=True,
+            ended=(judged(EndCause.LIMIT),),
+            trouble=trouble(step="StopJob"),
+        ),
+        "Conclude limit",
+    ),
+    (
+        "a limit is reached, the program had ended well before",
+        TWO_HOURS,
+        seen(UP_FOR_TWO_HOURS, state=SS.READY, hosts=(ended(0, 0), ended(1, 0)), started=True),
+        "Conclude ok",
+    ),
+    ("a limit is reached, in any other state", TWO_HOURS, seen(UP_FOR_TWO_HOURS, state=SS.CREATING), "Conclude limit"),
+    (
+        "the machines went away a minute before the limit: their own timer",
+        TWO_HOURS,
+        seen(intent(born=NOW - 7140.0), state=SS.ABSENT, started=True),
+        "Conclude limit",
+    ),
+    (
+        "the machines went away an hour before the limit",
+        TWO_HOURS,
+        seen(intent(born=NOW - 3600.0), state=SS.ABSENT, started=True),
+        "ForgetSlice preempted",
+    ),
+    (
+        "a limit ended it, machines are there",
+        TWO_HOURS,
+        seen(UP_FOR_TWO_HOURS, state=SS.READY, outcome=Outcome(124, "limit", "reached")),
+        "EndSlice asked",
+    ),
+    (
+        "it ended well, machines are kept, and a limit is reached",
+        TWO_HOURS,
+        seen(UP_FOR_TWO_HOURS, state=SS.READY, outcome=WELL),
+        "EndSlice asked",
+    ),
+)
+CANCELLED: tuple[Line, ...] = (
+    ("its end was asked for, it runs", RUN, ready(running(0), ended(1, 0), cancelled=True), "StopJob host 0"),
+    ("its end was asked for, it runs on none", RUN, ready(cancelled=True), "Conclude cancelled"),
+    (
+        "its end was asked for, a host does not answer",
+        RUN,
+        ready(ended(0, 143), silent(1), cancelled=True, started=True, contact_since=NOW - 10),
+        "Wait contact",
+    ),
+    (
+        "its end was asked for, a host did not answer for 30 s",
+        RUN,
+        ready(ended(0, 143), silent(1), cancelled=True, started=True, contact_since=NOW - 31),
+        "Conclude cancelled",
+    ),
+    (
+        "its end was asked for, the provider cannot be asked",
+        RUN,
+        seen(intent(), cancelled=True, started=True, unclear_since=NOW - 10),
+        "Wait slice",
+    ),
+    (
+        "its end was asked for, and it has ended well",
+        RUN,
+        ready(ended(0, 0), ended(1, 0), cancelled=True, started=True),
+        "Conclude ok",
+    ),
 )
 END: tuple[Line, ...] = (
     ("ended well, machines are kept", RUN, ready(outcome=WELL), "Done"),
@@ -310,6 +668,20 @@ DOWN: tuple[Line, ...] = (
         seen(OWNED, state=SS.READY, hosts=(running(0), host(1)), running_job="1-a1"),
         "StopJob host 0",
     ),
+    (
+        "the same, and it cannot be stopped",
+        Down("demo"),
+        seen(
+            OWNED, state=SS.READY, hosts=(running(0), host(1)), running_job="1-a1", trouble=trouble(3, step="StopJob")
+        ),
+        "GiveUp some-code",
+    ),
+    (
+        "the user's own hosts, they cannot be asked",
+        Down("demo"),
+        seen(OWNED, running_job="1-a1", unclear_since=NOW - 10),
+        "Wait slice",
+    ),
     ("ending", Down("demo"), seen(intent(IS.ENDING), state=SS.ENDING), "Wait slice"),
     ("ending, the provider cannot be asked", Down("demo"), seen(intent(IS.ENDING)), "Wait slice"),
     (
@@ -323,6 +695,12 @@ DOWN: tuple[Line, ...] = (
 STOP: tuple[Line, ...] = (
     ("no machines", Stop("demo"), seen(), "GiveUp not-found"),
     ("READY", Stop("demo"), ready(), "StopSlice"),
+    (
+        "READY, and a request went out a moment ago",
+        Stop("demo"),
+        seen(intent(touched=NOW - 1), state=SS.READY),
+        "Wait pause",
+    ),
     ("an old slice is stopping", Stop("demo"), seen(intent(since=LONG_AGO), state=SS.STOPPING), "Wait slice"),
     ("stopped", Stop("demo"), seen(intent(), state=SS.STOPPED), "Done"),
     ("the request failed", Stop("demo"), ready(trouble=trouble()), "GiveUp some-code"),
@@ -361,6 +739,9 @@ ROWS = tuple(
         ("Run: ending a slice", ENDING_A_SLICE),
         ("Run: the hosts", HOSTS),
         ("Run: the program", PROGRAM),
+        ("Run: a program that does not move", HANG),
+        ("Run: limits", LIMIT),
+        ("Run: a job that shall end", CANCELLED),
         ("Run: the end", END),
         ("Down", DOWN),
         ("Stop", STOP),
@@ -379,9 +760,9 @@ def words(step: Step) -> str:
     """A step by its name and what tells it from others of that name."""
     name = type(step).__name__
     match step:
-        case SyncTree() | FetchMount() | RunSetup() | StartJob() | StopJob():
+        case SyncTree() | FetchMount() | RunSetup() | StartJob() | StopJob() | ArmTimer() | CollectStacks():
             return f"{name} {host_words(step.ranks)}"
-        case EndSlice() | ForgetSlice() | NextAttempt():
+        case EndSlice() | ForgetSlice() | NextAttempt() | EndAttempt():
             return f"{name} {step.cause}"
         case Conclude() | GiveUp():
             return f"{name} {step.code}"
@@ -397,9 +778,11 @@ HEAD = """# What `decide()` answers
 
 Each row is a test. This page is made from the rows (`python tests/plan/state_table.py > docs/state-table.md`), and a
 test compares it with them. "seen" is what the last look showed; the first row of a part that fits is the answer. A
-`Conclude` records the result and ends nothing: taking machines down comes after it, and only when that was asked. A
-`GiveUp` records nothing: the same command can be typed again. The words after a name are the cause, the code, or the
-hosts. The samples have two hosts, two places to try, two restarts for a loss of hosts and one for a failed program.
+`Conclude` records the result and ends nothing: taking machines down comes after it, and only when that was asked or a
+limit is reached. A `GiveUp` records nothing: the same command can be typed again. The words after a name are the cause,
+the code, or the hosts. The samples have two hosts, two places to try, two restarts for a loss and one for a failed
+program; 42 is one of fail_on_exit_codes, ten minutes without a step are a hang, and a lost slice's replacement is
+looked for for an hour.
 """
 
 

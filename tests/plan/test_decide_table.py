@@ -10,7 +10,10 @@ import state_table
 from state_table import ROWS, Row, answer, page
 
 from orchestrator.plan import actions, steps
+from orchestrator.plan.causes import EndCause
 from orchestrator.slices import SliceState
+
+WITH_CAUSE = {"EndSlice", "ForgetSlice", "EndAttempt", "NextAttempt"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row.part}: {row.seen}".replace(" ", "_") for row in ROWS])
@@ -36,3 +39,10 @@ def test_the_table_reaches_every_answer_and_every_state_of_a_slice() -> None:
     assert possible <= answered
     assert {steps.Wait.__name__, steps.Done.__name__, steps.GiveUp.__name__} <= answered
     assert {row.observed.slice_state for row in ROWS} == set(SliceState)
+
+
+def test_the_table_reaches_every_wait_and_every_cause() -> None:
+    answered = {row.answer for row in ROWS}
+    assert {f"Wait {one}" for one in steps.WaitFor} <= answered
+    causes = {words[1] for row in ROWS if len(words := row.answer.split()) > 1 and words[0] in WITH_CAUSE}
+    assert causes | {EndCause.REFUSED} == set(EndCause), "REFUSED is a result of a create, never an answer"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -15,18 +18,38 @@ from plan_samples import CLEAR, FACTS, candidate, plan, wish
 
 from orchestrator.hosts import HostAddress, JobPhase
 from orchestrator.plan import preview, preview_json, preview_sh, preview_text, preview_words
-from orchestrator.plan.actions import Action, EndSlice, ForgetSlice, NextAttempt, StopJob
+from orchestrator.plan.actions import (
+    Action,
+    ArmTimer,
+    CollectStacks,
+    EndAttempt,
+    EndSlice,
+    ForgetSlice,
+    NextAttempt,
+    StopJob,
+)
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.desired import After, Cancel, Down, Start, Stop
+from orchestrator.plan.desired import After, Budgets, Cancel, Down, Limits, Start, Stop, Strategy, TimerWanted
 from orchestrator.plan.environment import HostEnvironment
-from orchestrator.plan.imagined import Plan, make_plan
-from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed, Outcome
+from orchestrator.plan.imagined import Plan, imagine, make_plan
+from orchestrator.plan.observed import Contact, Ended, HostView, Intent, IntentState, Observed, Outcome
 from orchestrator.plan.ranks import host_words, rank_ranges
-from orchestrator.plan.steps import Done, GiveUp
+from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
 from orchestrator.slices import CapacityBlock, OnDemand, Owned, Request, Reservation, SliceState
 from orchestrator.values import Text, Unknown
 
 SCHEMA = json.loads((Path(preview_json.__file__).parent / "data" / "plan.schema.json").read_text())
+
+
+TIMER = TimerWanted("t1", Text.of("#!/bin/bash\ninstall the timer\n"))
+RICH = Budgets(
+    5, 2, restart_on=(3, 4), fail_on=(42,), strategy=Strategy.FAILOVER, capacity_wait=86_400.0,
+    capacity_wait_first=1800.0, hang_deadline=1800.0,
+)  # fmt: skip
+SHORT_ONES = (
+    Ended(1, EndCause.PREEMPTED, "lost", None, 990.0),
+    Ended(2, EndCause.HUNG, "it did not move", None, 999.0),
+)
 
 
 def existing(state: SliceState = SliceState.READY, **changes: object) -> Observed:
@@ -38,9 +61,15 @@ def existing(state: SliceState = SliceState.READY, **changes: object) -> Observe
 
 def plans() -> dict[str, Plan]:
     running = tuple(replace(host, job=JobPhase.RUNNING) for host in existing().hosts)
+    hung = tuple(replace(host, step=7, beat_age=3600.0) for host in running)
     owned = Intent(1, "demo-1", candidate(2, market=Owned()), IntentState.ACCEPTED, 900.0)
     odd: tuple[Action, ...] = (
         NextAttempt(2, EndCause.PREEMPTED, "it was lost", 1),
+        NextAttempt(3, EndCause.PROGRAM, "it failed", None, 3, 1, 120),
+        EndAttempt(3, EndCause.HUNG, "it does not move", 120, 1),
+        CollectStacks("1-a3", "it does not move", (0, 1)),
+        ArmTimer("d", Text.of("#!/bin/bash\ntrue\n"), (0, 1)),
+        *(EndAttempt(4, cause, "why") for cause in EndCause),
         StopJob("1-a1", "why", 2.5, (0, 1, 5)),
         ForgetSlice("demo-1", EndCause.ASKED, ""),
         EndSlice("demo-1", EndCause.BROKEN, "x", Request("s", "DELETE", "t", {"a": [1, None, True, 2.5, {"b": "c"}]})),
@@ -63,6 +92,12 @@ def plans() -> dict[str, Plan]:
         "start": make_plan(Start("demo"), existing(SliceState.STOPPED), FACTS),
         "cancel": make_plan(Cancel("demo", "1-a1"), existing(hosts=running), FACTS),
         "over": make_plan(wish(after=After.KEEP), existing(outcome=Outcome(3, "program-failed", "it failed")), FACTS),
+        "with limits": plan(limits=Limits(12.0, 1500.0), timer=TIMER, budgets=RICH),
+        "after two short attempts": make_plan(wish(2), existing(ended=SHORT_ONES, attempt=3), FACTS),
+        "hung": make_plan(
+            wish(2, budgets=RICH), existing(hosts=hung, started=True, attempt=2, ended=SHORT_ONES[:1]), FACTS
+        ),
+        "every wait": Plan(Down("demo"), tuple(Wait(one, "why", 9.0) for one in WaitFor), Done("done"), 5.0),
         "every other action": Plan(Down("demo"), odd, GiveUp("cloud", 1, "what", "why", "next"), 5.0),
     }
 
@@ -126,6 +161,101 @@ def test_text_shows_every_action_in_order_with_what_it_does() -> None:
         found = shown.find(piece, at)
         assert found >= 0, f"{piece!r} is missing, or out of order"
         at = found
+
+
+@pytest.mark.promise("P26")
+def test_the_schema_names_every_action_wait_cause_and_strategy_and_no_other() -> None:
+    steps = {step["properties"]["do"]["const"]: step for step in SCHEMA["$defs"]["step"]["oneOf"]}
+    kinds = {re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(Action)}
+    assert set(steps) == kinds | {"wait"}
+    assert set(steps["wait"]["properties"]["on"]["enum"]) == set(WaitFor)
+    assert set(SCHEMA["$defs"]["cause"]["enum"]) == set(EndCause)
+    run = SCHEMA["properties"]["wanted"]["oneOf"][0]["properties"]
+    assert set(run["recovery"]["properties"]["strategy"]["enum"]) == set(Strategy)
+
+
+def test_json_shows_limits_and_what_recovery_depends_on() -> None:
+    wanted = json.loads(preview_json.render(plans()["with limits"]))["wanted"]
+    assert wanted["limits"] == {"hours": 12.0, "dollars": 1500.0}
+    assert wanted["recovery"] == {
+        "strategy": "FAILOVER",
+        "restart_on_exit_codes": [3, 4],
+        "fail_on_exit_codes": [42],
+        "capacity_wait_seconds": 86400.0,
+        "first_capacity_wait_seconds": 1800.0,
+        "hang_seconds": 1800.0,
+    }
+    plain = json.loads(preview_json.render(plan()))["wanted"]
+    assert plain["limits"] == {"hours": None, "dollars": None}
+    assert plain["recovery"]["hang_seconds"] is None
+
+
+def test_text_shows_limits_and_what_recovery_depends_on() -> None:
+    shown = preview_text.render(plans()["with limits"], width=200)
+    for words in (
+        "exit 3, 4 counts as a loss, not as a failure",
+        "never after exit 42",
+        "a program that does not move for 30 min counts as a loss",
+        "a replacement is looked for where the loss was first",
+        "a replacement is waited for up to 24 h",
+        "the first machines are waited for up to 30 min",
+        "limits     the machines are ended 12 h after the first machine was there, or at $1,500.00 by list price",
+        "; the hosts hold this too, without orch",
+        "set the timer that ends hosts 0-3 without orch, too",
+        "| install the timer",
+    ):
+        assert words in shown, words
+    plain = preview_text.render(plan())
+    assert "limits" not in plain
+    assert "timer" not in plain
+
+
+def test_script_sets_the_timer_before_anything_else_on_the_hosts_and_names_the_limits() -> None:
+    shown = preview_sh.render(plans()["with limits"])
+    assert "# Limits: the machines are ended 12 h after" in shown
+    assert shown.index("install the timer") < shown.index("send workdir")
+
+
+def test_a_pause_is_shown_and_in_the_script_slept() -> None:
+    one = plans()["after two short attempts"]
+    pause = next(step for step in one.steps if isinstance(step, Wait) and step.on is WaitFor.PAUSE)
+    assert pause.until is not None
+    assert "a short pause before attempt 3 (at most" in preview_text.render(one)
+    seconds = ceil(pause.until - one.now)
+    assert 1 <= seconds <= 7, "5 s, and a quarter of it either way, since a second ago"
+    assert f"\nsleep {seconds}\n" in preview_sh.render(one)
+    assert "(at most 0 s)" not in preview_text.render(one)
+    document = json.loads(preview_json.render(one))
+    assert [step["on"] for step in document["steps"] if step["do"] == "wait"].count("pause") == 1
+
+
+def test_a_wait_after_a_pause_is_told_with_its_own_length() -> None:
+    gone = Intent(1, "demo-1", candidate(2), IntentState.GONE, 900.0, EndCause.PREEMPTED, "taken")
+    short = (replace(SHORT_ONES[0], generation=1), SHORT_ONES[1])
+    one = make_plan(wish(2), Observed(1000.0, (gone,), ended=short, attempt=3), FACTS)
+    assert isinstance(one.steps[0], Wait)
+    assert one.steps[0].on is WaitFor.PAUSE
+    assert "'demo' is creating (at most 30 min)" in preview_text.render(one)
+
+
+def test_the_hosts_of_timers_and_stacks_belong_to_the_plan() -> None:
+    actions: tuple[Action, ...] = (ArmTimer("d", Text.of("true"), (3,)), CollectStacks("1-a1", "why", (5,)))
+    assert preview_words.all_ranks(Plan(Down("demo"), actions, Done("done"))) == (3, 5)
+
+
+def test_an_imagined_next_attempt_has_no_stacks_yet() -> None:
+    after = imagine(existing(stacks=True), NextAttempt(2, EndCause.HUNG, "why"))
+    assert (after.attempt, after.stacks) == (2, False)
+
+
+def test_every_form_tells_the_recovery_of_a_hung_program_in_order() -> None:
+    one = plans()["hung"]
+    wanted = ["collect_stacks", "end_attempt", "stop_job", "next_attempt", "start_job"]
+    done = [step["do"] for step in json.loads(preview_json.render(one))["steps"] if step["do"] in wanted]
+    assert done == wanted
+    for shown in (preview_text.render(one, width=200), preview_sh.render(one)):
+        at = [shown.index(words) for words in ("the stacks of job 1-a2", "(hung)", "stop job 1-a2", "start job 1-a3")]
+        assert at == sorted(at)
 
 
 def test_text_of_a_plan_that_cannot_be_done_says_why_and_what_to_type() -> None:

@@ -17,17 +17,13 @@ from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Ended, IntentState, Outcome
 from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Owned, Reservation, Spot
 from orchestrator.store.leases import Holder, Lease
-from orchestrator.store.read import Reader
+from orchestrator.store.location import Location
+from orchestrator.store.read import Reader, open_reader_at
 from orchestrator.store.records import NewJob, candidate_from_json, candidate_to_json
 from orchestrator.store.store import Store
 
 LOCAL = Candidate("local", "cpu", 4, 0, OnDemand(), details=(("shape", "4"),))
 JOB = NewJob("launch", "run-1", "digest", "{}", "file:///b", None, "keep")
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "deep" / "orch.db"
 
 
 def taken(store: Store, name: str = "cluster:c") -> Lease:
@@ -36,8 +32,8 @@ def taken(store: Store, name: str = "cluster:c") -> Lease:
     return lease
 
 
-def test_what_is_written_is_read_back_by_the_light_reader(database: Path) -> None:
-    with Store(database) as store:
+def test_what_is_written_is_read_back_by_the_light_reader(location: Location) -> None:
+    with Store(location) as store:
         cluster = store.open_cluster("c", "local:4")
         lease = taken(store)
         store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
@@ -47,13 +43,13 @@ def test_what_is_written_is_read_back_by_the_light_reader(database: Path) -> Non
         store.next_attempt(cluster, job.id, Ended(1, EndCause.PREEMPTED, "taken back", 1), 2)
         store.conclude(cluster, job.id, Outcome(3, "program-failed", "it failed", "why", "next"))
         written = (store.intents(cluster), store.jobs(cluster), store.ended(cluster, job.id))
-    with Reader(database) as reader:
+    with open_reader_at(location) as reader:
         (seen,) = reader.clusters()
         assert (reader.intents(seen), reader.jobs(seen), reader.ended(seen, 1)) == written
         assert reader.find_run("run-1") == ("c", written[1][0])
         assert reader.last_run_of("c") == written[1][0]
         assert [event.kind for event in reader.events("c")] == [
-            "cluster", "intent", "intent", "job", "job", "attempt", "job",
+            "cluster", "intent", "intent", "job", "job", "attempt", "job", "job",
         ]  # fmt: skip
         assert reader.lease_holder("cluster:c").startswith("process ")
 
@@ -70,12 +66,12 @@ def test_a_file_that_is_no_store_is_refused_in_plain_words(tmp_path: Path) -> No
     broken.write_text("this is not a database, not at all, but it is long enough to look like a file")
     with pytest.raises(OrchError, match="cannot be used"):
         Store(broken)
-    with Reader(broken) as reader, pytest.raises(OrchError, match="cannot be read"):
+    with pytest.raises(OrchError, match="cannot be read"), Reader(broken) as reader:
         reader.clusters()
 
 
-def test_an_intent_written_twice_is_one_intent(database: Path) -> None:
-    with Store(database) as store:
+def test_an_intent_written_twice_is_one_intent(location: Location) -> None:
+    with Store(location) as store:
         cluster = store.open_cluster("c", "")
         lease = taken(store)
         store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
@@ -86,8 +82,8 @@ def test_an_intent_written_twice_is_one_intent(database: Path) -> None:
     assert intent.candidate == LOCAL
 
 
-def test_the_time_of_a_state_is_kept_when_its_request_is_sent_again(database: Path) -> None:
-    with Store(database) as store:
+def test_the_time_of_a_state_is_kept_when_its_request_is_sent_again(location: Location) -> None:
+    with Store(location) as store:
         cluster = store.open_cluster("c", "")
         lease = taken(store)
         store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
@@ -100,8 +96,8 @@ def test_the_time_of_a_state_is_kept_when_its_request_is_sent_again(database: Pa
     assert again.touched > first.touched
 
 
-def test_a_name_is_free_again_when_its_cluster_is_gone_and_gets_a_new_uid(database: Path) -> None:
-    with Store(database) as store:
+def test_a_name_is_free_again_when_its_cluster_is_gone_and_gets_a_new_uid(location: Location) -> None:
+    with Store(location) as store:
         first = store.open_cluster("c", "")
         assert store.open_cluster("c", "").uid == first.uid
         store.close_cluster(taken(store), first)
@@ -109,31 +105,31 @@ def test_a_name_is_free_again_when_its_cluster_is_gone_and_gets_a_new_uid(databa
         assert store.open_cluster("c", "").uid != first.uid
 
 
-def test_two_openers_of_one_name_get_one_cluster(database: Path) -> None:
-    Store(database).__exit__()
+def test_two_openers_of_one_name_get_one_cluster(location: Location) -> None:
+    Store(location).__exit__()
 
     def open_it(_: int) -> str:
-        with Store(database) as store:
+        with Store(location) as store:
             return store.open_cluster("c", "").uid
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(open_it, range(8)))) == 1
 
 
-def test_two_jobs_opened_at_once_get_two_numbers(database: Path) -> None:
-    with Store(database) as store:
+def test_two_jobs_opened_at_once_get_two_numbers(location: Location) -> None:
+    with Store(location) as store:
         cluster = store.open_cluster("c", "")
 
         def open_job(_: int) -> int:
-            with Store(database) as mine:
+            with Store(location) as mine:
                 return mine.open_job(cluster, JOB).id
 
         with ThreadPoolExecutor(8) as pool:
             assert sorted(pool.map(open_job, range(8))) == list(range(1, 9))
 
 
-def test_a_second_command_sees_who_holds_the_lease(database: Path) -> None:
-    with Store(database) as store:
+def test_a_second_command_sees_who_holds_the_lease(location: Location) -> None:
+    with Store(location) as store:
         lease = taken(store)
         holder = store.acquire("cluster:c", "down")
         assert isinstance(holder, Holder)
@@ -142,8 +138,8 @@ def test_a_second_command_sees_who_holds_the_lease(database: Path) -> None:
         assert taken(store).fence == lease.fence + 1
 
 
-def test_a_holder_that_was_overtaken_can_write_nothing(database: Path) -> None:
-    with Store(database) as store:
+def test_a_holder_that_was_overtaken_can_write_nothing(location: Location) -> None:
+    with Store(location) as store:
         cluster = store.open_cluster("c", "")
         late = taken(store)
         store.release(late)
@@ -154,11 +150,12 @@ def test_a_holder_that_was_overtaken_can_write_nothing(database: Path) -> None:
         assert not store.renew(late)
 
 
-def test_the_lease_of_a_killed_process_is_taken_over_at_once(database: Path) -> None:
+def test_the_lease_of_a_killed_process_is_taken_over_at_once(location: Location) -> None:
     script = textwrap.dedent(f"""
         import pathlib, time
         from orchestrator.store.store import Store
-        store = Store(pathlib.Path({str(database)!r}))
+        given = {str(location)!r}
+        store = Store(given if "://" in given else pathlib.Path(given))
         print(store.acquire("cluster:c", "launch").fence, flush=True)
         time.sleep(60)
     """)
@@ -166,7 +163,7 @@ def test_the_lease_of_a_killed_process_is_taken_over_at_once(database: Path) -> 
     try:
         assert process.stdout is not None
         fence = int(process.stdout.readline())
-        with Store(database) as store:
+        with Store(location) as store:
             assert isinstance(store.acquire("cluster:c", "down"), Holder)
             process.send_signal(signal.SIGKILL)
             process.wait()

@@ -34,6 +34,7 @@ from orchestrator.providers.local.sshd import Account, Sshd, account, find_sshd
 from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
 
 INSTALLATION_LABEL = "orch-installation"
+INTENT_LABEL = "orch-intent"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -92,7 +93,10 @@ class LocalProvider:
             if record is None or record.labels.get(INSTALLATION_LABEL) != installation:
                 continue
             state = self.observe(record.name).state
-            found.append(OwnedSlice(record.name, record.cluster, installation, state, record.created, where=self.name))
+            intent = record.labels.get(INTENT_LABEL, "")
+            found.append(
+                OwnedSlice(record.name, record.cluster, installation, state, record.created, self.name, intent)
+            )
         return tuple(found)
 
     def stop(self, name: str) -> None:

@@ -1,0 +1,42 @@
+"""How several threads or processes use one cloud: each use is one short, exclusive step.
+
+`InMemory` keeps it in this process, `Durable` in a file. What serves both asks for an `Access` and does every step in
+`with access.open() as cloud`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from orchestrator.clock import Clock
+from orchestrator.simulator.cloud import SimulatedCloud
+from orchestrator.simulator.scenario import Scenario
+
+
+class Access(Protocol):
+    @property
+    def clock(self) -> Clock: ...
+
+    def open(self) -> AbstractContextManager[SimulatedCloud]:
+        """The cloud, for this step alone. Never sleep inside."""
+        ...
+
+
+class InMemory:
+    """The cloud of one process. `cloud` may be used directly where there is one thread."""
+
+    def __init__(self, scenario: Scenario, clock: Clock) -> None:
+        self.cloud = SimulatedCloud(scenario, clock)
+        self._lock = threading.RLock()
+
+    @property
+    def clock(self) -> Clock:
+        return self.cloud.clock
+
+    @contextmanager
+    def open(self) -> Generator[SimulatedCloud]:
+        with self._lock:
+            yield self.cloud

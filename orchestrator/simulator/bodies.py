@@ -1,0 +1,173 @@
+"""What stands behind a simulated slice: nothing but addresses, or real sshd hosts on this computer.
+
+Bodies follow the cloud: `settle` is told all resources that were ever made and brings what it keeps in line. It may be
+called again after a crash at any point.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.hosts import HostAddress
+from orchestrator.providers.local.layout import SlicePaths
+from orchestrator.providers.local.provider import LocalProvider
+from orchestrator.providers.local.sshd import account, find_sshd
+from orchestrator.simulator.calls import Look
+from orchestrator.simulator.state import Phase
+from orchestrator.slices import Candidate, OnDemand, SliceKeys, SliceSpec, SliceState, SliceView
+from orchestrator.values import Text
+
+PORT = 22
+USER = "orch"
+_LABEL = "orch-installation"
+_OURS = "simulated"
+
+
+class Bodies(Protocol):
+    def check(self) -> None:
+        """Raises UserError when this computer cannot have such bodies."""
+        ...
+
+    def settle(self, looks: Sequence[Look]) -> None:
+        """Make, stop, break and end what stands behind these resources. Raises OrchError."""
+        ...
+
+    def view(self, look: Look) -> SliceView:
+        """What a READY resource looks like: READY with its hosts, or what the bodies say instead."""
+        ...
+
+    def steps(self, look: Look) -> Mapping[int, int]:
+        """How far the programs of a READY resource are, by rank, where they tell it."""
+        ...
+
+
+class NoBodies:
+    """Addresses only: for SimulatedHands."""
+
+    def check(self) -> None:
+        return
+
+    def settle(self, looks: Sequence[Look]) -> None:
+        del looks
+
+    def view(self, look: Look) -> SliceView:
+        keys = keys_of(look)
+        hosts = tuple(
+            HostAddress(
+                rank=host.rank,
+                alias=host.alias,
+                host=host.address,
+                port=PORT,
+                user=USER,
+                identity_file=Path(keys.identity_file),
+                known_hosts=Path(keys.known_hosts),
+                internal_ip=host.address,
+                host_key=keys.host_public[host.rank] if keys.host_public else None,
+            )
+            for host in look.hosts
+        )
+        return SliceView(SliceState.READY, hosts)
+
+    def steps(self, look: Look) -> Mapping[int, int]:
+        """Simulated programs reach their steps in the cloud itself."""
+        del look
+        return {}
+
+
+class LocalBodies:
+    """Each resource is a local slice in `<folder>/local`: it is made when the resource gets ready.
+
+    A host that the cloud lost, or that was preempted, has its processes ended hard. A second call with an open lock
+    waits; call `settle` inside `Access.open`, so that two processes do not work on one slice by different news.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.local = LocalProvider(folder)
+        self._folder = folder.absolute()
+
+    def check(self) -> None:
+        find_sshd()
+        account()
+
+    def settle(self, looks: Sequence[Look]) -> None:
+        existing = {owned.name for owned in self.local.owned(_OURS)}
+        for look in looks:
+            name = body_name(look)
+            if look.phase is Phase.READY:
+                self._up(look, name)
+            elif name not in existing:
+                continue
+            elif look.phase in (Phase.STOPPING, Phase.STOPPED, Phase.MAINTENANCE, Phase.STARTING):
+                self._down(name)
+            elif look.phase in (Phase.ENDING, Phase.ABSENT):
+                self.local.end(name)
+            elif look.phase in (Phase.PREEMPTED, Phase.FAILED):
+                self._break(name, range(look.size))
+        for name in existing - {body_name(look) for look in looks}:
+            self.local.end(name)  # of a cloud that is there no more
+
+    def view(self, look: Look) -> SliceView:
+        """A body that died by itself is told as the local provider sees it."""
+        return self.local.observe(body_name(look))
+
+    def steps(self, look: Look) -> Mapping[int, int]:
+        """From the heartbeat files of the programs (docs/limits.md): the furthest of each host."""
+        paths = SlicePaths(self._folder / "local" / body_name(look))
+        found: dict[int, int] = {}
+        for rank in range(look.size):
+            files = paths.host(rank).home.glob(".orch/jobs/*/heartbeat*")
+            furthest = max(map(_step, files), default=0)
+            if furthest:
+                found[rank] = furthest
+        return found
+
+    def _up(self, look: Look, name: str) -> None:
+        state = self.local.observe(name).state
+        if state in (SliceState.ABSENT, SliceState.CREATING):
+            candidate = Candidate("local", look.accelerator, len(look.hosts), 0, OnDemand())
+            labels = ((_LABEL, Text.of(_OURS)),)
+            spec = SliceSpec(look.name, name, Text.of(name), candidate, labels)
+            self.local.create(spec, keys_of(look))
+        elif state in (SliceState.STOPPED, SliceState.STARTING, SliceState.STOPPING):
+            self.local.start(name)
+        dead = [host.rank for host in look.hosts if not host.up]
+        if dead:
+            self._break(name, dead)
+
+    def _down(self, name: str) -> None:
+        if self.local.observe(name).state in (SliceState.READY, SliceState.STOPPING):
+            self.local.stop(name)
+
+    def _break(self, name: str, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            if self.local.observe(name).state in (SliceState.READY, SliceState.PREEMPTED):
+                self.local.preempt(name, rank)
+
+
+def body_name(look: Look) -> str:
+    """A name that no other resource's body ever has, at most 63 characters."""
+    unique = f"{look.uid}-{int(look.created)}"
+    return f"{look.name[: 62 - len(unique)]}-{unique}"
+
+
+def _step(file: Path) -> int:
+    """0 for a file that is not a heartbeat, or is gone by now."""
+    try:
+        return int(json.loads(file.read_text(encoding="utf-8"))["step"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def keys_of(look: Look) -> SliceKeys:
+    """The SSH material that came with the create; empty where there was none (a foreign resource)."""
+    kept = dict(look.extra.get("keys", {}))
+    return SliceKeys(
+        user_public=str(kept.get("user_public", "")),
+        identity_file=str(kept.get("identity_file", "")),
+        known_hosts=str(kept.get("known_hosts", "")),
+        host_private=tuple(kept.get("host_private", ())),
+        host_public=tuple(kept.get("host_public", ())),
+    )

@@ -1,0 +1,156 @@
+"""Queued requests: they wait for machines, become nodes, expire, and are suspended when their nodes are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.simulator import capacity, lifecycle
+from orchestrator.simulator.calls import ApiError, Code, CreateCall, QueueCall
+from orchestrator.simulator.rules import QUEUE_LOOK, QUEUE_MOVES
+from orchestrator.simulator.state import Phase, Queued, QueuePhase, Resource
+from orchestrator.simulator.world import World
+
+_LOST = frozenset({Phase.PREEMPTED, Phase.FAILED, Phase.ENDING})
+
+
+def add(world: World, call: QueueCall, node: Mapping[str, Any]) -> Queued:
+    """The request of this id, or a new one. Raises ApiError for a name that is taken or another request."""
+    state = world.state
+    digest = call.node.digest()
+    for other in state.queued.values():
+        if other.gone:
+            continue
+        if call.request_id and other.token == call.request_id:
+            if other.request != digest or other.name != call.name:
+                raise ApiError(Code.TOKEN_MISMATCH, f"the request id of {call.name} was used for another request")
+            return other
+        if other.name == call.name and other.zone == call.node.zone:
+            raise ApiError(Code.ALREADY_EXISTS, f"queued request {call.name} exists in {call.node.zone}")
+    if not world.scenario.region(call.node.zone):
+        raise ApiError(Code.INVALID, f"there is no zone {call.node.zone!r}")
+    place = call.node
+    capacity.check_quota(world, place.zone, place.accelerator, place.market, place.hosts, place.chips_per_host)
+    queued = Queued(
+        uid=f"q{world.number():06d}",
+        name=call.name,
+        zone=place.zone,
+        token=call.request_id,
+        request=digest,
+        node=dict(node),
+        created=state.now,
+        valid_until=None if call.valid_for is None else state.now + call.valid_for,
+        past=[(state.now, QueuePhase.CREATING.value)],
+    )
+    state.queued[queued.uid] = queued
+    _come(world, queued, QueuePhase.ACCEPTED)
+    if call.valid_for is not None:
+        world.due(call.valid_for, "queue-expire", queued.uid)
+    return queued
+
+
+def find(world: World, name: str, zone: str = "") -> Queued:
+    """Raises ApiError NOT_FOUND."""
+    for queued in world.state.queued.values():
+        if queued.name == name and not queued.gone and zone in ("", queued.zone):
+            return queued
+    raise ApiError(Code.NOT_FOUND, f"there is no queued request {name}")
+
+
+def delete(world: World, queued: Queued, *, force: bool) -> None:
+    """Raises ApiError WRONG_STATE where the rules forbid it."""
+    node = node_of(world, queued)
+    if queued.phase is QueuePhase.DELETING:
+        return
+    if queued.phase is QueuePhase.SUSPENDING:
+        raise ApiError(Code.WRONG_STATE, f"{queued.name} is suspending; wait until it is suspended")
+    if node is not None and not force:
+        raise ApiError(Code.WRONG_STATE, f"{queued.name} has a living node; delete it first, or use force")
+    move(world, queued, QueuePhase.DELETING)
+    if node is None:
+        world.due(world.span(world.scenario.durations.queue), "queue-come", queued.uid, queued.epoch, "")
+    elif node.phase is not Phase.ENDING:
+        lifecycle.begin_end(world, node)
+
+
+def move(world: World, queued: Queued, phase: QueuePhase, reason: str = "") -> None:
+    """Raises RuntimeError for a move that is not in the table."""
+    if phase not in QUEUE_MOVES[queued.phase]:
+        raise RuntimeError(f"queued request {queued.name} cannot go from {queued.phase} to {phase}")
+    queued.phase, queued.reason = phase, reason
+    queued.epoch += 1
+    queued.past.append((world.state.now, phase.value))
+
+
+def node_of(world: World, queued: Queued) -> Resource | None:
+    """Its node, while that lives."""
+    return next((resource for resource in world.living() if resource.queued == queued.uid), None)
+
+
+def node_moved(world: World, node: Resource) -> None:
+    """Its node has changed its phase."""
+    queued = world.state.queued[node.queued]
+    if node.phase is Phase.READY and queued.phase is QueuePhase.PROVISIONING:
+        move(world, queued, QueuePhase.ACTIVE)
+    elif node.phase in _LOST and queued.phase in (QueuePhase.ACTIVE, QueuePhase.PROVISIONING):
+        move(world, queued, QueuePhase.SUSPENDING, node.reason)
+        if node.phase is not Phase.ENDING:
+            lifecycle.begin_end(world, node)
+    elif node.phase is Phase.ABSENT and queued.phase is QueuePhase.SUSPENDING:
+        move(world, queued, QueuePhase.SUSPENDED, queued.reason)
+    elif node.phase is Phase.ABSENT and queued.phase is QueuePhase.DELETING:
+        queued.gone = True
+
+
+def came(world: World, uid: str, epoch: int, phase: str) -> None:
+    """A move that takes its time is due. phase: "" = it is gone."""
+    queued = world.state.queued[uid]
+    if queued.epoch != epoch or queued.gone:
+        return
+    if not phase:
+        queued.gone = True
+        return
+    move(world, queued, QueuePhase(phase))
+    if queued.phase is QueuePhase.ACCEPTED:
+        _come(world, queued, QueuePhase.WAITING)
+    elif queued.phase is QueuePhase.WAITING:
+        look(world, "")
+
+
+def look(world: World, _: str) -> None:
+    """Give machines to those who wait, first come first served; look again later if somebody still waits."""
+    waiting = [queued for queued in world.state.queued.values() if queued.phase is QueuePhase.WAITING]
+    short: set[tuple[str, str, str]] = set()  # those for whom somebody earlier waits already
+    for queued in waiting:
+        kind = (queued.zone, str(queued.node["accelerator"]), str(queued.node["market"]))
+        if kind in short or not _provision(world, queued):
+            short.add(kind)
+    again = any(queued.phase is QueuePhase.WAITING for queued in waiting)
+    if again and not any(due.kind == "queue-look" for due in world.state.agenda):
+        world.due(QUEUE_LOOK, "queue-look", "")
+
+
+def expire(world: World, uid: str) -> None:
+    """Its time is over: it fails if it still waits, and stays."""
+    queued = world.state.queued[uid]
+    if queued.phase in (QueuePhase.CREATING, QueuePhase.ACCEPTED, QueuePhase.WAITING):
+        move(world, queued, QueuePhase.FAILED, "no machines became free in time")
+
+
+def _provision(world: World, queued: Queued) -> bool:
+    """False when there is no room, so that those behind it wait as well."""
+    from orchestrator.simulator.requests import create
+
+    try:
+        create(world, CreateCall(**queued.node), None, queued.uid)
+    except ApiError as error:
+        if error.code is Code.NO_CAPACITY:
+            return False
+        move(world, queued, QueuePhase.FAILED, error.words)
+        return True
+    move(world, queued, QueuePhase.PROVISIONING)
+    return True
+
+
+def _come(world: World, queued: Queued, phase: QueuePhase) -> None:
+    world.due(world.span(world.scenario.durations.queue), "queue-come", queued.uid, queued.epoch, phase.value)

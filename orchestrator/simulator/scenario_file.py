@@ -1,0 +1,232 @@
+"""Scenarios as TOML: the reader, and the ready-made ones in `scenarios/`. Closed: an unknown word is an error.
+
+Durations are numbers of seconds or words such as "90s", "5m", "1.5h". Errors name the file and the line.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+from orchestrator.errors import UserError
+from orchestrator.simulator.faults import fits
+from orchestrator.simulator.scenario import (
+    ANY,
+    Deed,
+    Durations,
+    Fault,
+    FaultKind,
+    Happening,
+    Held,
+    Pool,
+    Quota,
+    Scenario,
+    Zone,
+)
+
+FOLDER = Path(__file__).parent / "scenarios"
+CALLS = (
+    *("create", "get", "list", "end", "stop", "start", "queue", "queue-get", "queue-list", "queue-delete"),
+    *("host.look", "host.marks", "host.mark", "host.sync", "host.script", "host.start", "host.kill", "host.stacks"),
+)
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
+_TIMES = frozenset({"at", "after_ready", "notice", "seconds", "begin", "end", "spot_life", "lag"})
+_RENAMED = {"fault": "kind", "from": "begin", "to": "end"}  # as it is written -> as it is called here
+_LISTS: dict[str, tuple[str, type[Any]]] = {
+    "zone": ("zones", Zone),
+    "capacity": ("pools", Pool),
+    "quota": ("quotas", Quota),
+    "reservation": ("reservations", Held),
+    "fault": ("faults", Fault),
+    "event": ("happenings", Happening),
+}
+
+
+def names() -> tuple[str, ...]:
+    """The ready-made scenarios."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+
+
+def named_scenario(name: str) -> Scenario:
+    """A ready-made one. Raises UserError with the names there are."""
+    if name not in names():
+        raise UserError(f"there is no scenario '{name}'", f"there are: {', '.join(names())}")
+    return read_scenario(FOLDER / f"{name}.toml")
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Raises UserError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read", str(error)) from error
+    return parse_scenario(text, path.name)
+
+
+def parse_scenario(text: str, where: str = "scenario") -> Scenario:
+    """Raises UserError for the first thing that is wrong."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{where} is not TOML", str(error)) from error
+    reader = _Reader(text, where)
+    top = {key: value for key, value in raw.items() if key not in _LISTS and key != "durations"}
+    made: dict[str, Any] = {}
+    for table, (attribute, kind) in _LISTS.items():
+        items = raw.get(table, [])
+        if not isinstance(items, list):
+            raise reader.error(table, -1, table, f"write [[{table}]], with two brackets")
+        rows = cast(list[dict[str, Any]], items)
+        if rows:
+            made[attribute] = tuple(reader.build(kind, table, index, row) for index, row in enumerate(rows))
+    if "durations" in raw:
+        made["durations"] = reader.build(Durations, "durations", -1, raw["durations"])
+    taken = {attribute for attribute, _ in _LISTS.values()} | {"durations"}
+    made.update(reader.values(Scenario, "", -1, top, without=taken))
+    scenario = Scenario(**made)
+    _check(scenario, reader)
+    return scenario
+
+
+class _Reader:
+    """Turns tables into values, and finds the line of what is wrong."""
+
+    def __init__(self, text: str, where: str) -> None:
+        self._lines = text.splitlines()
+        self._where = where
+
+    def build(self, kind: type[Any], table: str, index: int, row: Mapping[str, Any]) -> Any:
+        values = self.values(kind, table, index, row)
+        try:
+            return kind(**values)
+        except TypeError as error:  # a field that must be there is not
+            missing = ", ".join(re.findall(r"'(\w+)'", str(error)))
+            raise self.error(table, index, "", f"[[{table}]] needs: {missing}") from error
+
+    def values(
+        self, kind: type[Any], table: str, index: int, row: Mapping[str, Any], without: set[str] | None = None
+    ) -> dict[str, Any]:
+        types = {field.name: str(field.type) for field in fields(kind) if field.name not in (without or set())}
+        made: dict[str, Any] = {}
+        for word, value in row.items():
+            name = _RENAMED.get(word, word)
+            if name not in types or (word in _RENAMED.values() and kind is Fault):
+                known = ", ".join(_written(name, kind) for name in types)
+                raise self.error(table, index, word, f"'{word}' is not known here; known: {known}")
+            try:
+                made[name] = _converted(name, types[name], value, timed=kind is Durations and name != "jitter")
+            except ValueError as error:
+                raise self.error(table, index, word, f"{word}: {error}") from error
+        return made
+
+    def error(self, table: str, index: int, word: str, why: str) -> UserError:
+        line = self._line(table, index, word)
+        return UserError(f"{self._where}, line {line}: the scenario is wrong", why)
+
+    def _line(self, table: str, index: int, word: str) -> int:
+        """Of a word in a table; of the table when the word is empty; 1 when it cannot be found."""
+        here, seen, found = table == "", -1, 1
+        header = re.compile(r"\s*\[\[?\s*([\w-]+)\s*\]\]?")
+        for number, line in enumerate(self._lines, start=1):
+            if opened := header.match(line):
+                same = opened[1] == table
+                seen += same
+                here = same and (index < 0 or seen == index)
+                if here and not word:
+                    return number
+                found = number if here else found
+            elif here and re.match(rf'\s*"?{re.escape(word)}"?\s*=', line):
+                return number
+        return found
+
+
+def _written(name: str, kind: type[Any]) -> str:
+    """How a field is written in the file."""
+    back = {value: key for key, value in _RENAMED.items()}
+    return back.get(name, name) if kind is Fault else name
+
+
+def _converted(name: str, kind: str, value: Any, *, timed: bool) -> Any:
+    """Raises ValueError in plain words."""
+    if timed or name in _TIMES:
+        return seconds(value)
+    if name == "nth":
+        return _numbers(value)
+    makers: dict[str, Callable[[Any], Any]] = {"FaultKind": FaultKind, "Deed": Deed}
+    if kind in makers:
+        try:
+            return makers[kind](value)
+        except ValueError:
+            words = ", ".join(FaultKind if kind == "FaultKind" else Deed)
+            raise ValueError(f"'{value}' is not one of: {words}") from None
+    return _plain(kind, value)
+
+
+def _plain(kind: str, value: Any) -> Any:
+    wanted: dict[str, tuple[type[Any], str]] = {
+        "str": (str, "a text in quotes"),
+        "int": (int, "a whole number"),
+        "int | None": (int, "a whole number"),
+        "float": (float, "a number"),
+        "bool": (bool, "true or false"),
+    }
+    python, words = wanted[kind]
+    if python is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, python) or (python is int and isinstance(value, bool)):
+        raise ValueError(f"{value!r} is not {words}")
+    return value
+
+
+def _numbers(value: object) -> tuple[int, ...]:
+    items = cast(list[object], value) if isinstance(value, list) else [value]
+    numbers = tuple(item for item in items if isinstance(item, int) and item > 0)
+    if len(numbers) != len(items):
+        raise ValueError("a number of a call, counted from 1, or a list of them")
+    return numbers
+
+
+def seconds(value: Any) -> float:
+    """90, "90s", "5m" or "1.5h" in seconds. Raises ValueError."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    found = _SECONDS.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f'{value!r} is not a time; write seconds, or "90s", "5m", "1.5h"')
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _check(scenario: Scenario, reader: _Reader) -> None:
+    """What one table alone cannot know."""
+    for index, fault in enumerate(scenario.faults):
+        if fault.call != "*" and fault.call not in CALLS:
+            raise reader.error("fault", index, "call", f"'{fault.call}' is not one of: *, {', '.join(CALLS)}")
+        if fault.call != "*" and not fits(fault.kind, fault.call):
+            raise reader.error("fault", index, "fault", f"'{fault.kind}' cannot befall the call '{fault.call}'")
+        if not fault.nth and not fault.rate:
+            raise reader.error("fault", index, "", "it needs nth = NUMBER or rate = CHANCE")
+        if not 0 <= fault.rate <= 1:
+            raise reader.error("fault", index, "rate", "a chance lies between 0 and 1")
+    for index, event in enumerate(scenario.happenings):
+        if sum(when is not None for when in (event.at, event.after_ready, event.step)) != 1:
+            raise reader.error("event", index, "", "it needs exactly one of: at, after_ready, step")
+        if event.do is Deed.CAPACITY and event.at is None:
+            raise reader.error("event", index, "do", "capacity changes at a time: at = ...")
+    _check_zones(scenario, reader)
+
+
+def _check_zones(scenario: Scenario, reader: _Reader) -> None:
+    if scenario.speed <= 0:
+        raise reader.error("", -1, "speed", "it must be more than 0")
+    if not 0 <= scenario.durations.jitter < 1:
+        raise reader.error("durations", -1, "jitter", "it lies between 0 and 1")
+    used = [("capacity", index, pool.zone) for index, pool in enumerate(scenario.pools)]
+    used += [("reservation", index, held.zone) for index, held in enumerate(scenario.reservations)]
+    for table, index, zone in used:
+        if zone != ANY and not scenario.region(zone):
+            raise reader.error(table, index, "zone", f"there is no zone '{zone}': add [[zone]]")

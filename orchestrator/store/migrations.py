@@ -1,0 +1,179 @@
+"""From the tables of an older orch to ours: numbered steps in one transaction, under a lock.
+
+A step is frozen when it is released: it is written in SQL of its own and never uses the present tables' definitions,
+except for events, whose shape the chain fixes. A crash midway leaves the old version untouched. Before the steps, a
+SQLite file is copied to orch.db.bak.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, inspect, text
+
+from orchestrator.store.audited import Head, audited, digest, subject
+from orchestrator.store.change import CHAIN, append
+from orchestrator.store.connection import Database
+from orchestrator.store.failures import StoreError, backup_of
+from orchestrator.store.location import described
+from orchestrator.store.schema import metadata
+from orchestrator.store.version import SCHEMA_VERSION, newer
+
+_LOCK = 0x6F726368  # "orch": key of PostgreSQL's advisory lock
+
+
+def open_tables(database: Database, at: float) -> str:
+    """Make or migrate the tables where needed; the installation's name. Raises StoreError for a newer version."""
+    known = _read_meta(database)
+    if known is None or _version(database, known) < SCHEMA_VERSION:
+        _bring_up(database, at)
+        known = _read_meta(database) or {}
+    return known["installation"]
+
+
+def _read_meta(database: Database) -> dict[str, str] | None:
+    """The rows of meta, or None when there are no tables yet."""
+    with database.reading() as tx:
+        if not inspect(tx).has_table("meta"):
+            return None
+        return {row.key: row.value for row in tx.execute(text("SELECT key, value FROM meta"))}
+
+
+def _version(database: Database, known: dict[str, str]) -> int:
+    version = int(known.get("schema", "1"))  # version 1 wrote its number in a later transaction than its tables
+    if version > SCHEMA_VERSION:
+        raise newer(described(database.location), version)
+    return version
+
+
+def _bring_up(database: Database, at: float) -> None:
+    with database.writing() as tx:
+        if tx.dialect.name == "postgresql":
+            tx.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        tables = inspect(tx).get_table_names()
+        if "meta" not in tables:
+            if tables and isinstance(database.location, Path):
+                place = str(database.location)
+                raise StoreError(
+                    f"{place} is a database of another program",
+                    f"it has the table {tables[0]}",
+                    f"move {place} away, or set ORCH_HOME to another folder",
+                )
+            metadata.create_all(tx, checkfirst=False)
+            _set(tx, "installation", secrets.token_hex(6))
+            _set(tx, CHAIN, str(Head()))
+        else:  # looked at again: another process may have done it while we waited for the lock
+            known: dict[str, str] = {row.key: row.value for row in tx.execute(text("SELECT key, value FROM meta"))}
+            version = _version(database, known)
+            if version < SCHEMA_VERSION and isinstance(database.location, Path):
+                _keep_backup(database.location)
+            if "installation" not in known:
+                _set(tx, "installation", secrets.token_hex(6))
+            for number in range(version + 1, SCHEMA_VERSION + 1):
+                STEPS[number](tx, at)
+        _set(tx, "schema", str(SCHEMA_VERSION))
+        tx.commit()
+
+
+def _set(tx: Connection, key: str, value: str) -> None:
+    query = "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+    tx.execute(text(query), {"key": key, "value": value})
+
+
+def _keep_backup(database: Path) -> None:
+    """Copy the last committed state, whole or not at all. Runs while we hold the write lock."""
+    backup = backup_of(database)
+    unfinished = backup.with_name(backup.name + ".part")
+    try:
+        unfinished.unlink(missing_ok=True)
+        source = sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)
+        target = sqlite3.connect(unfinished)
+        try:
+            source.backup(target)
+        finally:
+            target.close()
+            source.close()
+        unfinished.chmod(0o600)
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(backup)
+    except (OSError, sqlite3.Error) as error:  # what is left of it is removed by the next attempt
+        raise StoreError(
+            f"the store {database} must be upgraded, and no backup of it can be written",
+            str(error),
+            f"free space or make {database.parent} writable, then give the command again; nothing was changed",
+        ) from error
+
+
+_PIPELINES = (
+    "CREATE TABLE pipelines (uid VARCHAR NOT NULL PRIMARY KEY, name VARCHAR NOT NULL, tasks TEXT NOT NULL, "
+    "stage INTEGER NOT NULL, state VARCHAR NOT NULL, status INTEGER, what TEXT NOT NULL DEFAULT '', "
+    "created FLOAT NOT NULL, ended FLOAT, wish TEXT NOT NULL DEFAULT '')"
+)
+_TO_2 = (
+    "ALTER TABLE clusters ADD COLUMN limits TEXT NOT NULL DEFAULT '{}'",
+    "ALTER TABLE intents ADD COLUMN born FLOAT",
+    "ALTER TABLE intents ADD COLUMN gone FLOAT",
+    "UPDATE intents SET born = since WHERE state IN ('accepted', 'ending')",
+    "ALTER TABLE jobs ADD COLUMN wish TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE jobs ADD COLUMN watch TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE jobs ADD COLUMN pipeline TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE jobs ADD COLUMN stage INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE attempts ADD COLUMN started_at FLOAT",
+    "ALTER TABLE attempts ADD COLUMN exit_code INTEGER",
+    "ALTER TABLE attempts ADD COLUMN rank INTEGER",
+    "ALTER TABLE attempts ADD COLUMN evidence TEXT NOT NULL DEFAULT ''",
+    _PIPELINES,
+    "ALTER TABLE events ADD COLUMN subject TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE events ADD COLUMN cause TEXT NOT NULL DEFAULT ''",
+    'ALTER TABLE events ADD COLUMN "before" TEXT',
+    'ALTER TABLE events ADD COLUMN "after" TEXT',
+    "ALTER TABLE events ADD COLUMN prev_hash VARCHAR NOT NULL DEFAULT ''",
+    "ALTER TABLE events ADD COLUMN hash VARCHAR NOT NULL DEFAULT ''",
+)
+
+
+def _to_2(tx: Connection, at: float) -> None:
+    """New columns; the events there are get their hashes; one event per row carries over what came before."""
+    for statement in _TO_2:
+        tx.execute(text(statement))
+    head = Head()
+    for event in tx.execute(text("SELECT * FROM events ORDER BY seq")).mappings().all():
+        moved = Head(event["seq"], digest({**event}, head.hash))
+        tx.execute(
+            text("UPDATE events SET prev_hash = :prev, hash = :hash WHERE seq = :seq"),
+            {"prev": head.hash, "hash": moved.hash, "seq": moved.seq},
+        )
+        head = moved
+    _set(tx, CHAIN, str(head))
+    names = {str(row.uid): str(row.name) for row in tx.execute(text("SELECT uid, name FROM clusters"))}
+    for table in ("clusters", "intents", "jobs", "attempts"):
+        for found in tx.execute(text(f"SELECT * FROM {table}")).mappings().all():  # noqa: S608  # our own four names
+            row: dict[str, Any] = {**found}
+            if table == "jobs":
+                row["started"] = bool(row["started"])  # SQLite has no booleans of its own
+            head = append(tx, _carried(table, row, head, names, at), head)
+
+
+def _carried(table: str, row: dict[str, Any], head: Head, names: dict[str, str], at: float) -> dict[str, Any]:
+    return {
+        "seq": head.seq + 1,
+        "at": at,
+        "cluster": names.get(str(row.get("cluster_uid", row.get("uid"))), ""),
+        "actor": "orch",
+        "kind": "upgrade",
+        "what": f"carried over: {subject(table, row)}",
+        "subject": subject(table, row),
+        "cause": "the store was upgraded from version 1",
+        "before": None,
+        "after": json.dumps(audited(table, row), sort_keys=True),
+    }
+
+
+STEPS: dict[int, Callable[[Connection, float], None]] = {2: _to_2}

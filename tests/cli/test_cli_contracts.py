@@ -1,0 +1,145 @@
+"""What the newer verbs print as JSON is what their schemas say; their words for people name the next step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from orchestrator.cli.outcomes import as_json, history
+from orchestrator.engine.ready import Ending
+from orchestrator.engine.rehearsal_report import read_report
+from orchestrator.engine.rehearse import Faults, parse_preemption, set_up
+from orchestrator.errors import UserError
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.observed import Ended, noted
+from orchestrator.plan.steps import Done
+from orchestrator.spec.parse import parse_task
+from orchestrator.spec.task import Task
+
+DATA = Path(__file__).parents[2] / "orchestrator" / "cli" / "data"
+Orch = Callable[..., Any]
+
+
+def valid(name: str, text: str) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(text)
+    schema = json.loads((DATA / f"{name}.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(shown)
+    return shown
+
+
+def test_queue_as_json(orch: Orch, filled: Path) -> None:
+    said = orch("queue", "--all", "-o", "json")
+    assert said.status == 0, said.err
+    shown = valid("queue", said.out)
+    assert [(job["id"], job["state"]) for job in shown["jobs"]] == [(1, "ended"), (2, "running")]
+    assert "orch watch mine" in shown["jobs"][1]["driven_by"]
+
+
+def test_queue_of_nothing_says_so(orch: Orch, home: Path) -> None:
+    said = orch("queue")
+    assert (said.status, said.out) == (0, "")
+    assert "nothing runs" in said.err
+
+
+def test_reap_as_json(orch: Orch, home: Path) -> None:
+    said = orch("reap", "--dry-run", "-o", "json")
+    assert said.status == 0, said.err
+    assert valid("reap", said.out)["places"] == [{"provider": "local", "problem": None, "slices": []}]
+
+
+def test_events_as_json_carry_before_and_after(orch: Orch, filled: Path) -> None:
+    said = orch("events", "mine", "-o", "json")
+    events = valid("events", said.out)["events"]
+    moved = [event for event in events if event["before"] and event["before"].get("state") == "planned"]
+    assert moved and all(event["after"]["state"] == "accepted" for event in moved)
+    assert len({event["hash"] for event in events}) == len(events)
+
+
+def test_an_ending_tells_of_the_attempts_before() -> None:
+    past = Ended(1, EndCause.HUNG, "host 1 stopped", None, 1e9, None, 1, noted(7))
+    shown = as_json("c", "launch", Ending(Done("fine"), (), 1, "run", (past,)))
+    assert valid("ending", json.dumps(shown))["attempts"][0]["step"] == 7
+    assert history((past,))[1].split()[0] == "1"
+    assert "host 1 stopped" in history((past,))[1]
+
+
+def test_watch_without_a_job_says_where_to_look(orch: Orch, filled: Path) -> None:
+    said = orch("watch", "mine")
+    assert said.status == 3
+    assert "orch queue mine --all" in said.err
+
+
+def test_serve_needs_to_be_told_that_there_is_only_the_engine(orch: Orch, home: Path) -> None:
+    said = orch("serve")
+    assert (said.status, "--engine-only" in said.err) == (2, True)
+
+
+def test_an_engine_with_nothing_to_do_ends(orch: Orch, home: Path) -> None:
+    assert orch("serve", "--engine-only", "--until-idle").status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"), [("rank=2@step=50", (2, 50)), ("step=7", (0, 7)), ("rank=0 @ step=1", (0, 1))]
+)
+def test_preemptions_are_written_as_rank_and_step(words: str, meant: tuple[int, int]) -> None:
+    assert parse_preemption(words) == meant
+
+
+@pytest.mark.parametrize("words", ["", "rank=2", "step=", "step=-1", "rank=x@step=3", "50"])
+def test_other_words_are_refused(words: str) -> None:
+    with pytest.raises(UserError, match="not understood"):
+        parse_preemption(words)
+
+
+def task(text: str) -> Task:
+    return parse_task(text, file="t.yaml", env={}).only
+
+
+REAL = """
+resources: {accelerators: v5litepod-16, infra: gcp/us-west4/us-west4-a, use_spot: true}
+train: {args: {steps: 3}}
+checkpoint: {bucket: "gs://real/runs"}
+"""
+
+
+def test_a_rehearsal_keeps_the_shape_and_replaces_cloud_and_bucket(tmp_path: Path) -> None:
+    stage = set_up(tmp_path / "r", task(REAL), "c", Faults(stockouts=("us-west4-a",)))
+    (choice,) = stage.task.choices
+    assert (str(choice.infra), choice.machine.name, choice.use_spot) == (
+        "simulated/us-west4/us-west4-a", "v5litepod-16", True,
+    )  # fmt: skip
+    assert stage.task.hosts_of(choice) == 4
+    assert stage.task.checkpoint.bucket == f"file://{tmp_path / 'r' / 'bucket'}"
+    assert Task.from_json(stage.task.to_json()) == stage.task
+    scenario = (stage.state / "simulated" / "scenario.toml").read_text()
+    assert 'zone = "us-west4-a"' in scenario
+
+
+@pytest.mark.parametrize(
+    ("faults", "words"),
+    [
+        (Faults(preemptions=((4, 1),)), "no rank 4"),
+        (Faults(stockouts=('a"\n[[event]]',)), "not a zone"),
+        (Faults(scenario="/nowhere.toml"), "cannot be read"),
+    ],
+)
+def test_faults_that_cannot_be_are_refused_before_anything_is_started(
+    tmp_path: Path, faults: Faults, words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        set_up(tmp_path / "r", task(REAL), "c", faults)
+
+
+def test_a_slice_that_is_too_large_for_one_computer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="too many"):
+        set_up(tmp_path / "r", task(REAL.replace("v5litepod-16", "v5litepod-256")), "c", Faults())
+
+
+def test_a_rehearsal_in_which_nothing_was_started_has_a_report(home: Path, tmp_path: Path) -> None:
+    report = read_report(tmp_path / "none.db", tmp_path / "none.jsonl", "c", 0, 5.0)
+    assert (report.status, report.resumes, report.loss_continued) == (None, (), None)

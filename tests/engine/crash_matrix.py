@@ -1,0 +1,279 @@
+"""Killing the engine at named points, for the tests of the matrix: forked children, kept states, and the checks."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crash_verbs import FOREIGN, ORPHANS, Verb, down, newest_job, reap
+from support.server_rows import empty_database, read_rows, write_rows
+from support.simulated import Points, SharedClock, SimHome, durable, use_home
+
+from orchestrator.engine.known import open_reader
+from orchestrator.paths import paths
+from orchestrator.plan.observed import FINAL
+from orchestrator.simulator.clock import START
+from orchestrator.simulator.cloud import SimulatedCloud
+from orchestrator.store import check
+from orchestrator.store.location import store_location
+
+_NOTES = ("note_", "touch_", "acquire", "release", "__init__")  # commits of what is only remembered, never decided on
+
+
+@dataclass
+class Place:
+    """One world that is set up, killed, kept and brought back, always in the same folder.
+
+    server: address of an empty PostgreSQL database for the store; None: SQLite, in the folder.
+    """
+
+    root: Path
+    honour_tokens: bool = True
+    server: str | None = None
+    clock: SharedClock = field(default_factory=SharedClock)
+
+    @property
+    def live(self) -> Path:
+        return self.root / "live"
+
+    def home(self, points: Points | None = None) -> SimHome:
+        use_home(self.live, self.server)
+        return SimHome(durable(self.live, self.clock, honour_tokens=self.honour_tokens), points or Points())
+
+    def begin(self, verb: Verb) -> None:
+        """Bring the world to where the verb starts."""
+        shutil.rmtree(self.live, ignore_errors=True)
+        self.live.mkdir(parents=True)
+        if self.server is not None:
+            empty_database(self.server)
+        self.clock.set(START)
+        verb.begin(self.home())
+        self.keep("base")
+
+    def keep(self, name: str) -> None:
+        shutil.rmtree(self.root / name, ignore_errors=True)
+        if self.server is not None:
+            (self.live / "rows").write_bytes(read_rows(self.server))
+        (self.live / "now").write_text(repr(self.clock.now()))
+        shutil.copytree(self.live, self.root / name)
+
+    def bring_back(self, name: str) -> None:
+        shutil.rmtree(self.live, ignore_errors=True)
+        shutil.copytree(self.root / name, self.live)
+        self.clock.set(float((self.live / "now").read_text()))
+        if self.server is not None:
+            write_rows(self.server, (self.live / "rows").read_bytes())
+
+
+@dataclass
+class Counts:
+    """What a matrix has seen. names: how often it killed at each named point."""
+
+    verbs: int = 0
+    singles: int = 0
+    doubles: int = 0
+    violations: list[str] = field(default_factory=list[str])
+    names: Counter[str] = field(default_factory=Counter[str])
+
+    def __str__(self) -> str:
+        killed = f"{self.singles} single + {self.doubles} double kills"
+        return f"{len(self.names)} named points x {self.verbs} verbs, {killed}: {len(self.violations)} violations"
+
+
+def matrix(place: Place, verbs: Sequence[Verb], *, doubles: float = 0.0, points: str = "all", seed: int = 0) -> Counts:
+    """Kill every verb at every point; doubles: share of the pairs that are tried, by chance of the seed.
+
+    points: "all", or "distinct": one of those between which nothing lasting changes.
+    """
+    counts, chance = Counts(), random.Random(seed)
+    for verb in verbs:
+        counts.verbs += 1
+        place.begin(verb)
+        names = points_of(place, "base", verb)
+        one_of_each = distinct(names)
+        for number in range(1, len(names) + 1) if points == "all" else one_of_each:
+            name = kill(place, "base", verb, number, counts)
+            counts.singles += 1
+            if number in one_of_each and doubles:
+                place.keep("killed")
+                _doubles(place, verb, name, counts, lambda: chance.random() < doubles)
+                place.bring_back("killed")
+            counts.violations += finish(place, verb, f"at {number} {name}")
+    return counts
+
+
+def _doubles(place: Place, verb: Verb, first: str, counts: Counts, chosen: Callable[[], bool]) -> None:
+    for number in distinct(points_of(place, "killed", verb)):
+        if chosen():
+            second = kill(place, "killed", verb, number, counts)
+            counts.doubles += 1
+            counts.violations += finish(place, verb, f"{first}, and again at {number} {second}")
+
+
+def points_of(place: Place, kept: str, verb: Verb) -> list[str]:
+    """The names of all points that the verb passes when nothing kills it."""
+    place.bring_back(kept)
+    home = place.home()
+    verb.act(home)
+    return home.points.names
+
+
+def distinct(names: Sequence[str]) -> list[int]:
+    """Numbers of the points that leave different things behind.
+
+    A kill before a change leaves what a kill after the change before it has left; one inside a call leaves what one
+    after it leaves; and some commits only note what was seen.
+    """
+    chosen: list[int] = []
+    for number, name in enumerate(names, start=1):
+        when, _, what = name.partition(" ")
+        told = when == "after" and f"inside {what}" in names[max(0, number - 3) : number]
+        if (when == "before" and number > 1) or told or any(note in what for note in _NOTES):
+            continue
+        chosen.append(number)
+    return chosen
+
+
+def kill(place: Place, kept: str, verb: Verb, number: int, counts: Counts) -> str:
+    place.bring_back(kept)
+    name = killed_at(place, verb.act, number)
+    if name is None:
+        raise AssertionError(f"{verb.name} has no point {number} when it is done again from the same beginning")
+    counts.names[name] += 1
+    return name
+
+
+def killed_at(place: Place, act: Callable[[SimHome], None], deadly: int) -> str | None:
+    """Run it in a child that kills itself at this point: the point's name; None when it came to its end before."""
+    said = place.root / "said"
+    said.unlink(missing_ok=True)
+    child = os.fork()
+    if child == 0:
+        _be_the_child(place, act, deadly, said)
+    _, status = os.waitpid(child, 0)
+    words = said.read_text() if said.exists() else ""
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL, words
+        return words
+    assert os.WEXITSTATUS(status) == 0, f"at point {deadly}: {words}"
+    return None
+
+
+def _be_the_child(place: Place, act: Callable[[SimHome], None], deadly: int, said: Path) -> None:
+    def strike(name: str) -> None:
+        said.write_text(name)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    status = 1
+    try:
+        act(place.home(Points(strike, deadly)))
+        status = 0
+    except BaseException:  # nothing of the child may come back into pytest's own code
+        said.write_text(traceback.format_exc())
+    finally:
+        os._exit(status)
+
+
+def finish(place: Place, verb: Verb, where: str) -> list[str]:
+    """Give the verb again, and in the end take all down: what is wrong at each stage, in words."""
+    wrong = [f"as it was killed: {what}" for what in _untracked(place, verb)]
+    home = place.home()
+    try:
+        verb.act(home)
+        home.pass_time(1.0)  # what a killed command has asked the cloud for is done by then
+        wrong += [f"given again: {what}" for what in [*_fulfilled(place, verb), *_sound(place)]]
+        down(home)
+        reap(home)
+        wrong += [f"after down: {what}" for what in [*_nothing_left(place), *_sound(place)]]
+    except Exception:  # a failure of the product is what is looked for: it is told with the others
+        wrong.append(f"it raised: {traceback.format_exc(limit=-6)}")
+    return [f"{verb.name}, killed {where}: {what}" for what in wrong]
+
+
+def live_of(cloud: SimulatedCloud) -> dict[str, str]:
+    return {look.name: look.phase.value for look in cloud.live()}
+
+
+def tracked() -> set[str]:
+    with open_reader() as reader:
+        intents = [intent for cluster in reader.clusters() for intent in reader.intents(cluster)]
+    return {intent.name for intent in intents if intent.state not in FINAL}
+
+
+def _untracked(place: Place, verb: Verb) -> list[str]:
+    with place.home().access.open() as cloud:
+        alive = set(live_of(cloud))
+    left = alive - tracked() - set(ORPHANS if verb.name == "reap" else ())
+    return [f"{sorted(left)} live and no record wants them"] if left else []
+
+
+def _fulfilled(place: Place, verb: Verb) -> list[str]:
+    wrong: list[str] = []
+    with place.home().access.open() as cloud:
+        alive, ran = live_of(cloud), programs(cloud)
+    if alive != verb.alive:
+        wrong.append(f"{alive} live, and should {verb.alive}")
+    if set(alive) != tracked():
+        wrong.append(f"{sorted(alive)} live, and {sorted(tracked())} are on record")
+    cluster, newest = newest_job()
+    with open_reader() as reader:
+        jobs = reader.jobs(cluster)
+    if (newest.state, newest.code) != ("ended", verb.code):
+        wrong.append(f"the job is {newest.state}, {newest.code}: {newest.what}")
+    many = {name: count for name, count in ran.items() if count != 1}
+    if many:
+        wrong.append(f"programs ran more than once: {many}")
+    folders = {name.rpartition("@")[0] for name in ran}
+    again = max(0, len([job for job in jobs if job.kind == "launch"]) - 1)  # a launch that was killed after its very end
+    if len(folders) != verb.runs + again or len(ran) != 2 * len(folders):
+        wrong.append(f"{sorted(ran)} ran, and should {verb.runs} attempt(s) + {again} on 2 hosts")
+    return wrong
+
+
+def programs(cloud: SimulatedCloud) -> Counter[str]:
+    """JOB@RANK -> how many hosts of that rank ran it, in all slices that there ever were."""
+    return Counter(
+        f"{job}@{host.rank}"
+        for resource in cloud.state.resources.values()
+        for host in resource.hosts
+        for job in host.jobs
+        if "setup" not in job
+    )
+
+
+def _nothing_left(place: Place) -> list[str]:
+    with place.home().access.open() as cloud:
+        alive = live_of(cloud)
+    wrong = [f"{alive} still live"] if alive else []
+    with open_reader() as reader:
+        open_ones = [cluster.name for cluster in reader.clusters()]
+    if open_ones:
+        wrong.append(f"{open_ones} are still on record")
+    keys = [folder.name for folder in (paths().state / "keys").iterdir() if folder.is_dir()]
+    if keys:
+        wrong.append(f"the keys of {keys} were left")
+    return wrong
+
+
+def _sound(place: Place) -> list[str]:
+    """What must hold whatever happens: one slice per intent, nothing of others touched, the audit whole."""
+    wrong: list[str] = []
+    with place.home().access.open() as cloud:
+        made = Counter(resource.token for resource in cloud.state.resources.values() if resource.token)
+        foreign = {resource.name for resource in cloud.state.resources.values() if resource.foreign}
+        living = {resource.name for resource in cloud.host_world().living() if resource.foreign}
+        trespasses = cloud.trespasses()
+    twice = [token for token, count in made.items() if count > 1]
+    if twice:
+        wrong.append(f"{len(twice)} intent(s) had two slices")
+    if trespasses or living != foreign or foreign != set(FOREIGN):
+        wrong.append(f"somebody else's was touched: {trespasses}, {living} live")
+    return wrong + [f"the audit: {what}" for what in check.faults(store_location(os.environ, paths()))]
+

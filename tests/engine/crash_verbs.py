@@ -1,0 +1,163 @@
+"""The verbs of the crash matrix: where each begins, what it does, and what must be so when it has been given again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.driving import Listener
+from support.simulated import SimHome, sim_candidate, sim_launch, sim_task, simulated
+
+from orchestrator.engine import prepare, sweep
+from orchestrator.engine.known import open_reader
+from orchestrator.engine.opening import open_store
+from orchestrator.errors import ConflictError
+from orchestrator.paths import paths
+from orchestrator.plan.desired import After
+from orchestrator.simulator.calls import CreateCall
+from orchestrator.simulator.programs import Program
+from orchestrator.slices import Spot
+from orchestrator.spec.task import Checkpoint, Recovery, Task
+from orchestrator.store.records import ClusterRecord, JobRecord
+
+CLUSTER = "c"
+ORPHANS = ("lost-1", "lost-2")
+FOREIGN = ("theirs", "c-9")  # the second one looks like ours by its name
+
+
+@dataclass(frozen=True)
+class Verb:
+    """begin: from nothing to where the verb starts. again: the same command once more. alive: states of the slices of
+    ours that live when it has been fulfilled, by name. runs: attempts of the program until then. code: of its result.
+    """
+
+    name: str
+    begin: Callable[[SimHome], None]
+    act: Callable[[SimHome], None]
+    alive: dict[str, str]
+    runs: int
+    code: str = "ok"
+
+
+def task() -> Task:
+    work = Path(os.environ["ORCH_HOME"]).parent / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "file").write_text("x")
+    return sim_task(setup="true", workdir=str(work))
+
+
+def saving_task() -> Task:
+    bucket = Path(os.environ["ORCH_HOME"]).parent / "bucket"
+    bucket.mkdir(exist_ok=True)
+    return sim_task(checkpoint=Checkpoint(bucket=f"file://{bucket}"), recovery=Recovery(max_failures=0))
+
+
+def lost_task() -> Task:
+    return sim_task(recovery=Recovery(max_preemptions=3, capacity_wait_hours=1.0))
+
+
+def _world(home: SimHome) -> None:
+    with home.access.open() as cloud:
+        cloud.set_program("*", Program(seconds=5.0))
+        cloud.set_program("*setup*", Program(seconds=0.5))
+        cloud.seed_foreign(FOREIGN[0])
+        cloud.seed_foreign(FOREIGN[1], {"orch-installation": "another", "orch-cluster": CLUSTER}, zone="sim-b")
+
+
+def launch(home: SimHome) -> None:
+    home.drive(sim_launch(task()))
+
+
+def _up(home: SimHome) -> None:
+    _world(home)
+    launch(home)
+
+
+def _failed(home: SimHome) -> None:
+    _world(home)
+    with home.access.open() as cloud:
+        cloud.set_program("*", Program(seconds=5.0, exits={"1/*": 3}))
+    ending = home.drive(sim_launch(saving_task(), after=After.DOWN))
+    assert ending.status == 3, ending
+
+
+def resume(home: SimHome) -> None:
+    try:
+        home.drive(simulated(prepare.resume(CLUSTER, after=After.KEEP)))
+    except ConflictError as error:  # the kill came after its good end was recorded
+        assert "ended well" in error.what, error
+
+
+def _preempted(home: SimHome) -> None:
+    _world(home)
+    home.drive(sim_launch(lost_task(), sim_candidate(market=Spot())), follow=False)
+    with home.access.open() as cloud:
+        cloud.preempt("c-1")
+
+
+def recover(home: SimHome) -> None:
+    """As the unattended engine does: what is on record is gone on with."""
+    _, job = newest_job()
+    if job.state != "ended":
+        home.drive(simulated(prepare.go_on(CLUSTER, job), sim_candidate(market=Spot())))
+
+
+def stop(home: SimHome) -> None:
+    home.drive(prepare.stop(CLUSTER))
+
+
+def _stopped(home: SimHome) -> None:
+    _up(home)
+    stop(home)
+
+
+def start(home: SimHome) -> None:
+    home.drive(prepare.start(CLUSTER))
+
+
+def down(home: SimHome) -> None:
+    with open_reader() as reader:
+        left = reader.cluster(CLUSTER)
+    if left is not None:
+        home.drive(prepare.down(CLUSTER))
+
+
+def _with_orphans(home: SimHome) -> None:
+    _up(home)
+    with open_reader() as reader:
+        ours = reader.installation()
+    with home.access.open() as cloud:
+        for name in ORPHANS:
+            labels = {"orch-installation": ours or "", "orch-cluster": "lost", "orch-intent": f"token-{name}"}
+            cloud.create(CreateCall(name, "sim-a", "v5e", 2, f"token-{name}", 4, labels=labels))
+    home.pass_time(5.0)
+
+
+def reap(home: SimHome) -> None:
+    world, where = home.world(), paths()
+    with home.points.commits(), open_store(where, world) as store:
+        found = sweep.look(store, world, ["simulated"], grace=0.0)
+        assert all(finding.problem is None for finding in found), found
+        done = sweep.reap(store, world, Listener(), found, grace=0.0)
+    assert all(one.problem is None for one in done), done
+
+
+def newest_job() -> tuple[ClusterRecord, JobRecord]:
+    with open_reader() as reader:
+        cluster = reader.cluster(CLUSTER) or reader.gone_cluster(CLUSTER)
+        assert cluster is not None
+        return cluster, reader.jobs(cluster)[-1]
+
+
+READY, STOPPED = {"c-1": "ready"}, {"c-1": "stopped"}
+VERBS = (
+    Verb("launch", _world, launch, READY, 1),
+    Verb("resume", _failed, resume, READY, 2),
+    Verb("recover", _preempted, recover, {"c-2": "ready"}, 2),
+    Verb("stop", _up, stop, STOPPED, 1),
+    Verb("start", _stopped, start, READY, 1),
+    Verb("down", _up, down, {}, 1),
+    Verb("reap", _with_orphans, reap, READY, 1),
+)

@@ -1,0 +1,139 @@
+"""Random histories of a store: every changing method of Store, in any order, with any text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from orchestrator.errors import ConflictError
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.observed import Ended, IntentState, Outcome
+from orchestrator.slices import Candidate, OnDemand
+from orchestrator.store.leases import Lease
+from orchestrator.store.records import ClusterRecord, NewJob
+from orchestrator.store.store import Store
+
+LOCAL = Candidate("local", "cpu", 4, 0, OnDemand(), details=(("shape", "4"),))
+READS = frozenset({"cluster", "half_down", "intents", "job", "jobs", "watchable", "find_run", "last_run_of", "ended",
+                   "pipeline", "pipelines", "pipeline_jobs", "all_intents"})  # fmt: skip
+NOT_A_ROW = frozenset({"acquire", "renew", "release", "changing"})  # leases, and the transaction itself
+
+_nasty = st.text(alphabet=st.characters(exclude_categories=()), max_size=12)  # NUL and half characters included
+_small = st.integers(1, 3)
+
+
+@dataclass(frozen=True)
+class Step:
+    method: str
+    cluster: str
+    number: int
+    text: str
+    state: IntentState
+    cause: EndCause
+    flag: bool
+
+
+def histories(methods: list[str]) -> st.SearchStrategy[list[Step]]:
+    step = st.builds(
+        Step, st.sampled_from(methods), st.sampled_from(["a", "b"]), _small, _nasty, st.sampled_from(list(IntentState)),
+        st.sampled_from(list(EndCause)), st.booleans(),
+    )  # fmt: skip
+    return st.lists(step, max_size=30)
+
+
+def play(store: Store, step: Step) -> None:
+    """Do one step; one that cannot be done now (no such intent, job or pipeline) is left out."""
+    lease = store.acquire(f"cluster:{step.cluster}", "history")
+    assert isinstance(lease, Lease)
+    try:
+        _DO[step.method](store, step, store.open_cluster(step.cluster, step.text), lease)
+    except ConflictError as error:
+        assert step.method in ("take_from_queue", "start_attempt"), error
+    finally:
+        store.release(lease)
+
+
+def _new(step: Step) -> NewJob:
+    ranks = (0, step.number) if step.flag else None
+    return NewJob("launch", f"run-{step.number}", step.text, step.text, "", ranks, "keep", wish=step.text,
+                  watch="engine" if step.flag else "", pipeline=step.text, stage=step.number)  # fmt: skip
+
+
+def _intent(call: Callable[[Store, Step, ClusterRecord, Lease, str], None]) -> Callable[..., None]:
+    def only_if_there(store: Store, step: Step, cluster: ClusterRecord, lease: Lease) -> None:
+        name = f"{step.cluster}-{step.number}"
+        if any(intent.name == name for intent in store.intents(cluster)):
+            call(store, step, cluster, lease, name)
+
+    return only_if_there
+
+
+def _job(call: Callable[[Store, Step, ClusterRecord, Lease], None]) -> Callable[..., None]:
+    def only_if_there(store: Store, step: Step, cluster: ClusterRecord, lease: Lease) -> None:
+        if any(job.id == step.number for job in store.jobs(cluster)):
+            call(store, step, cluster, lease)
+
+    return only_if_there
+
+
+def _pipeline(call: Callable[[Store, Step, str, Lease], None]) -> Callable[..., None]:
+    def only_if_there(store: Store, step: Step, _cluster: ClusterRecord, lease: Lease) -> None:
+        uid = f"p{step.number}"
+        if any(pipeline.uid == uid for pipeline in store.pipelines()):
+            call(store, step, uid, lease)
+
+    return only_if_there
+
+
+def _ended(step: Step) -> Ended:
+    code = step.number if step.flag else None
+    return Ended(step.number, step.cause, step.text, step.number, 12.5 if step.flag else 0.0, code, code, step.text)
+
+
+_DO: dict[str, Callable[..., Any]] = {
+    "open_cluster": lambda store, step, cluster, lease: None,  # done before every step
+    "want": lambda store, step, cluster, lease: store.want(cluster, "down" if step.flag else "up"),
+    "set_limits": lambda store, step, cluster, lease: store.set_limits(cluster, {"max_hours": step.number}),
+    "note_hosts": lambda store, step, cluster, lease: store.note_hosts(lease, cluster, ()),
+    "note_held": lambda store, step, cluster, lease: store.note_held(None, cluster, {"0": {"setup": step.text}}),
+    "note_state": lambda store, step, cluster, lease: store.note_state(cluster, "ready"),
+    "close_cluster": lambda store, step, cluster, lease: store.close_cluster(lease, cluster),
+    "write_intent": lambda store, step, cluster, lease: store.write_intent(
+        lease, cluster, step.number, f"{step.cluster}-{step.number}", LOCAL, step.text, "request"
+    ),
+    "move_intent": _intent(
+        lambda store, step, cluster, lease, name: store.move_intent(
+            lease, cluster, name, step.state, step.cause if step.flag else None, step.text
+        )
+    ),
+    "touch_intent": _intent(lambda store, step, cluster, lease, name: store.touch_intent(lease, cluster, name)),
+    "open_job": lambda store, step, cluster, lease: store.open_job(cluster, _new(step)),
+    "queue_job": lambda store, step, cluster, lease: store.queue_job(cluster, _new(step)),
+    "take_from_queue": _job(lambda store, step, cluster, lease: store.take_from_queue(lease, cluster, step.number)),
+    "cancel_job": _job(lambda store, step, cluster, lease: store.cancel_job(cluster, step.number)),
+    "set_watch": _job(
+        lambda store, step, cluster, lease: store.set_watch(cluster, step.number, "engine" if step.flag else "")
+    ),
+    "start_attempt": _job(lambda store, step, cluster, lease: store.start_attempt(cluster, step.number, lease=lease)),
+    "end_attempt": _job(lambda store, step, cluster, lease: store.end_attempt(cluster, step.number, _ended(step))),
+    "next_attempt": _job(
+        lambda store, step, cluster, lease: store.next_attempt(cluster, step.number, _ended(step), step.number + 1)
+    ),
+    "conclude": _job(
+        lambda store, step, cluster, lease: store.conclude(
+            cluster, step.number, Outcome(step.number, step.text, step.text, step.text, step.text)
+        )
+    ),
+    "open_pipeline": lambda store, step, cluster, lease: store.open_pipeline(
+        step.text, (step.text, "b"), step.text, uid=f"p{step.number}"
+    ),
+    "advance_pipeline": _pipeline(
+        lambda store, step, uid, lease: store.advance_pipeline(uid, step.number, lease=lease)
+    ),
+    "end_pipeline": _pipeline(lambda store, step, uid, lease: store.end_pipeline(uid, "ended", step.number, step.text)),
+    "event": lambda store, step, cluster, lease: store.event(step.cluster, "trouble", step.text),
+}
+METHODS = sorted(_DO)

@@ -1,0 +1,59 @@
+"""The command line as a process of its own, in an orch of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Orch:
+    """folder: the working directory, and HOME; the state lies in `folder/orch`. more: laid over the environment."""
+
+    folder: Path
+    more: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def env(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("ORCH_")}
+        return {**kept, "ORCH_HOME": str(self.folder / "orch"), "HOME": str(self.folder), **self.more}
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "orch" / "state"
+
+    def __call__(self, *words: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "orchestrator", *words],
+            capture_output=True,
+            text=True,
+            env=self.env,
+            cwd=self.folder,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+
+    def ok(self, *words: str, timeout: float = 120.0) -> str:
+        """Its stdout; a failure is the test's failure, with all that was said."""
+        done = self(*words, timeout=timeout)
+        assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "orchestrator", *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=self.env, cwd=self.folder)
+
+
+def until(what: str, look: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait for something to become so; a failure names it."""
+    end = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < end, f"{what}: not within {seconds:.0f} s"
+        time.sleep(0.2)

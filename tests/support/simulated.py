@@ -1,0 +1,256 @@
+"""The real engine in a simulated world that tests own: its clock, its cloud, and named points at which it may die.
+
+All state lies below one folder (store, keys, logs, bucket, cloud), but for the clock, which is memory that forked
+children share: a killed child leaves the time as it was at its death.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.engine.default import DefaultDialect
+from support.driving import Listener, local_task
+
+from orchestrator.engine import prepare
+from orchestrator.engine.drive import drive
+from orchestrator.engine.ready import Ending, Ready
+from orchestrator.engine.world import World
+from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.plan.desired import After, Run
+from orchestrator.providers.protocol import Provider
+from orchestrator.remote.hands import Hands
+from orchestrator.simulator.access import Access
+from orchestrator.simulator.bodies import NoBodies
+from orchestrator.simulator.clock import START
+from orchestrator.simulator.cloud import SimulatedCloud
+from orchestrator.simulator.hands import SimulatedHands
+from orchestrator.simulator.provider import SimulatedProvider
+from orchestrator.simulator.scenario import Durations, Scenario
+from orchestrator.slices import Candidate, Market, OnDemand, SliceKeys, SliceSpec, SliceView
+from orchestrator.spec.task import Task
+
+QUICK = Durations(create=0.4, end=0.3, stop=0.3, start=0.3, contact=0.01, jitter=0.0)
+
+
+class SharedClock:
+    """A ManualClock in memory that forked children share."""
+
+    def __init__(self, start: float = START) -> None:
+        self._memory = mmap.mmap(-1, 8)
+        self.set(start)
+
+    def now(self) -> float:
+        return float(struct.unpack("d", self._memory[:8])[0])
+
+    def set(self, now: float) -> None:
+        self._memory[:8] = struct.pack("d", now)
+
+    def sleep(self, seconds: float) -> None:
+        self.set(self.now() + max(0.0, seconds))
+
+
+class Points:
+    """Named points, counted from 1 in the order in which they are passed; at the `deadly` one `strike` is called."""
+
+    def __init__(self, strike: Callable[[str], None] | None = None, deadly: int = 0) -> None:
+        self.names: list[str] = []
+        self._strike, self._deadly = strike, deadly
+        self._inside = ""
+
+    def here(self, name: str) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # the lease's renewer: real time, and no part of the command's own steps
+        self.names.append(name)
+        if len(self.names) == self._deadly and self._strike is not None:
+            self._strike(name)
+
+    @contextlib.contextmanager
+    def around(self, name: str) -> Generator[None]:
+        """A call that changes something: before it, after it, and, by `acted`, between its deed and its answer."""
+        self.here(f"before {name}")
+        self._inside = name
+        try:
+            yield
+        finally:
+            self._inside = ""
+        self.here(f"after {name}")
+
+    def acted(self) -> None:
+        if self._inside:
+            self.here(f"inside {self._inside}")
+
+    @contextlib.contextmanager
+    def commits(self) -> Generator[None]:
+        """Before and after every commit of the store, named by the change."""
+        original = DefaultDialect.do_commit
+
+        def do_commit(dialect: DefaultDialect, connection: Any) -> None:
+            name = _change()
+            self.here(f"before commit {name}")
+            original(dialect, connection)
+            self.here(f"after commit {name}")
+
+        DefaultDialect.do_commit = do_commit  # type: ignore[method-assign]  # restored below
+        try:
+            yield
+        finally:
+            DefaultDialect.do_commit = original  # type: ignore[method-assign]  # as it was
+
+
+def _change() -> str:
+    """The store's method that commits: the outermost function of its room on the stack."""
+    frame, found = sys._getframe(2), "?"
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if "/orchestrator/store/" in file:
+            found = frame.f_code.co_name
+        elif "/orchestrator/engine/" in file:
+            return found
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+    return found
+
+
+class PointedAccess:
+    """An Access that says when a step was kept: inside a changing call, that is between deed and answer."""
+
+    def __init__(self, access: Access, points: Points) -> None:
+        self._access, self._points = access, points
+
+    @property
+    def clock(self) -> Any:
+        return self._access.clock
+
+    @contextlib.contextmanager
+    def open(self) -> Generator[SimulatedCloud]:
+        with self._access.open() as cloud:
+            yield cloud
+        self._points.acted()
+
+
+class PointedProvider(SimulatedProvider):
+    """The simulated provider with points around every call that changes something."""
+
+    def __init__(self, access: Access, points: Points) -> None:
+        super().__init__(PointedAccess(access, points), NoBodies())
+        self._points = points
+
+    def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
+        with self._points.around("create"):
+            super().create(spec, keys)
+
+    def end(self, name: str) -> None:
+        with self._points.around("end"):
+            super().end(name)
+
+    def stop(self, name: str) -> None:
+        with self._points.around("stop"):
+            super().stop(name)
+
+    def start(self, name: str) -> None:
+        with self._points.around("start"):
+            super().start(name)
+
+    def observe(self, name: str) -> SliceView:
+        return super().observe(name)
+
+
+class PointedHands(SimulatedHands):
+    """Simulated hands with points around every call that changes something."""
+
+    def __init__(self, access: Access, hosts: tuple[HostAddress, ...], points: Points) -> None:
+        super().__init__(PointedAccess(access, points), hosts)
+        self._points = points
+
+    def mark(self, label: str, digest: str, ranks: Sequence[int] | None = None) -> tuple[HostOutcome, ...]:
+        with self._points.around(f"mark {label}"):
+            return super().mark(label, digest, ranks)
+
+    def sync(self, *given: Any) -> tuple[HostOutcome, ...]:
+        with self._points.around("sync"):
+            return super().sync(*given)
+
+    def script(self, content: bytes, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
+        with self._points.around("script"):
+            return super().script(content, ranks)
+
+    def start(self, job: str, *given: Any) -> tuple[HostOutcome, ...]:
+        with self._points.around("start setup" if "setup" in job else "start program"):
+            return super().start(job, *given)
+
+    def kill(self, *given: Any) -> tuple[HostOutcome, ...]:
+        with self._points.around("kill"):
+            return super().kill(*given)
+
+
+@dataclass
+class SimHome:
+    """One simulated world: use `world()` for the engine, `cloud()` for the truth."""
+
+    access: Access
+    points: Points = field(default_factory=Points)
+
+    @property
+    def clock(self) -> Any:
+        return self.access.clock
+
+    def world(self) -> World:
+        provider: Provider = PointedProvider(self.access, self.points)
+
+        def hands(hosts: tuple[HostAddress, ...]) -> Hands:
+            return PointedHands(self.access, hosts, self.points)
+
+        return World(lambda _: provider, hands, self.clock, live=False)
+
+    def drive(self, ready: Ready, *, follow: bool = True) -> Ending:
+        with self.points.commits():
+            return drive(ready, Listener(), follow=follow, world=self.world())
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
+        with self.access.open() as cloud:
+            cloud.settle()
+
+
+def sim_candidate(hosts: int = 2, zone: str = "sim-a", market: Market | None = None, **fields: Any) -> Candidate:
+    return Candidate("simulated", "v5e", hosts, 4, market or OnDemand(), zone=zone, **fields)
+
+
+def simulated(ready: Ready, *candidates: Candidate) -> Ready:
+    """The same wish, for the simulated cloud."""
+    if not isinstance(ready.desired, Run) or not ready.desired.create:
+        return ready
+    wanted = candidates or (sim_candidate(ready.desired.candidates[0].hosts),)
+    return replace(ready, desired=replace(ready.desired, candidates=wanted))
+
+
+def sim_task(**fields: Any) -> Task:
+    return local_task(2, **{"run": "true", **fields})
+
+
+def sim_launch(task: Task, *candidates: Candidate, cluster: str = "c", after: After = After.KEEP) -> Ready:
+    return simulated(prepare.launch(task, cluster=cluster, after=after), *candidates)
+
+
+def durable(root: Path, clock: SharedClock, **fields: Any) -> Access:
+    from orchestrator.simulator.durable import Durable
+
+    scenario = Scenario(**{"durations": QUICK, **fields})
+    return Durable(root / "cloud" / "cloud.json", scenario, clock)
+
+
+def use_home(root: Path, server: str | None = None) -> None:
+    """Keep all below `root`, and the store in the database at the address `server` when one is given."""
+    os.environ["ORCH_HOME"] = str(root / "home")
+    if server is None:
+        os.environ.pop("ORCH_STORE", None)
+    else:
+        os.environ["ORCH_STORE"] = server

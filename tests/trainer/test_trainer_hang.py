@@ -1,0 +1,165 @@
+"""A run that hangs, on real hosts: it is seen to stand still, and the stacks of every rank name where."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.sshd import Farm, sshd_farm
+from trainer_ranks import REPOSITORY, SMALL, Launcher, free_port
+
+from orchestrator.hosts import HostJob, JobPhase
+from orchestrator.remote import dumps, jobs
+from orchestrator.remote.fleet import Fleet
+
+SPY = Path(sys.executable).parent / "py-spy"
+
+# The trainer, with a mistake of its user's: rank 1 takes a lock twice before its fourth step.
+DEADLOCK = """
+import os, sys, threading
+from trainer.__main__ import main
+from trainer.data import Batches
+from trainer.distributed import leave
+take, lock = Batches.take, threading.Lock()
+def take_with_a_lock(self, step):
+    if step == 3 and os.environ["ORCH_RANK"] == "1":
+        lock.acquire()
+        takes_it_again()
+    return take(self, step)
+def takes_it_again():
+    lock.acquire()
+Batches.take = take_with_a_lock
+leave(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def farm(tmp_path: Path) -> Iterator[Farm]:
+    with sshd_farm(tmp_path / "farm", 2) as farm:
+        yield farm
+
+
+def until(condition: Callable[[], bool], seconds: float) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+
+
+def run_text(python: str, program: str, corpus: Path) -> bytes:
+    words = [python, "-c", program, *SMALL, f"data={corpus}", "steps=200", "compile=false"]
+    return f"#!/bin/sh\nexec {shlex.join(words)}\n".encode()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SPY.exists(), reason="py-spy is not installed beside this Python")
+def test_a_deadlock_of_one_rank_is_seen_on_all_and_both_stacks_name_it(
+    farm: Farm, corpus: Path, tmp_path: Path
+) -> None:
+    python = tmp_path / "bin" / "python"  # the same interpreter by a path with no py-spy beside it
+    python.parent.mkdir()
+    python.symlink_to(Path(sys.executable).resolve())
+    port = free_port()
+    names = {
+        "ORCH_NUM_HOSTS": "2",
+        "ORCH_COORDINATOR": f"127.0.0.1:{port}",
+        "ORCH_LOCAL_RANKS_PER_MACHINE": "2",
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *(path for path in sys.path if path.endswith("-packages"))]),
+    }
+    lines = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in names.items())
+
+    with Fleet(farm.addresses, deadline=20) as fleet:
+
+        def states() -> list[HostJob]:
+            return list(jobs.status(fleet, "hang").jobs)
+
+        started = jobs.start(
+            fleet,
+            "hang",
+            run_text(str(python), DEADLOCK, corpus),
+            env=lambda host: f"{lines}export ORCH_RANK={host.rank}\n".encode(),
+        )
+        assert started.ok, started.failed
+        until(lambda: any(state.doing == "starting" and state.step is None for state in states()), 60)
+        until(lambda: all(state.doing == "training" for state in states()), 90)
+        time.sleep(3)
+        steps = [state.step for state in states()]
+        first = [state.beat_age for state in states()]
+        time.sleep(1.5)
+        later = states()
+        # It runs, but no rank moves, and no beat thread hides it.
+        assert [(state.phase, state.step) for state in later] == [(JobPhase.RUNNING, step) for step in steps]
+        assert all(step is not None and step <= 4 for step in steps)
+        assert all(now.beat_age and was and now.beat_age - was > 1 for now, was in zip(later, first, strict=True))
+
+        told, failed = dumps.collect(fleet, "hang")
+        assert failed == ()
+        assert b"in takes_it_again" in told[1], told[1].decode()
+        assert b"in finish" in told[0], told[0].decode()  # of trainer/gradients.py: it waits for rank 1
+        assert "takes_it_again" in (farm.hosts[1].home / ".orch/jobs/hang/stacks-1.txt").read_text()
+
+        for host in farm.hosts:  # the same again, by py-spy in the environment that setup makes
+            link = host.home / ".orch" / "venv" / "bin" / "py-spy"
+            link.parent.mkdir(parents=True)
+            link.symlink_to(SPY)
+        told, failed = dumps.collect(fleet, "hang")
+        assert failed == ()
+        assert b"takes_it_again (" in told[1], told[1].decode()
+        assert b"finish (trainer/gradients.py" in told[0], told[0].decode()
+        assert [state.phase for state in states()] == [JobPhase.RUNNING] * 2
+        assert jobs.kill(fleet, "hang", grace=2).ok
+
+
+def test_the_offer_does_not_disturb_a_run(launch: Launcher, tmp_path: Path) -> None:
+    """Asked in the middle of its steps, a run goes on to its end."""
+    ranks = launch(1, "steps=400", environment={"ORCH_JOB_DIR": str(tmp_path)})
+    ranks.wait_for("step 20/400")
+    assert int((tmp_path / "stacks-0.pid").read_text()) == ranks.processes[0].pid
+    for _ in range(5):
+        ranks.signal(0, signal.SIGQUIT)
+        time.sleep(0.05)
+    ranks.ok()
+    assert "in _steps" in (tmp_path / "stacks-0.txt").read_text()
+
+
+def test_without_a_job_folder_the_signal_ends_the_program_as_ever(launch: Launcher) -> None:
+    ranks = launch(1, "steps=100000")
+    ranks.wait_for("step 5/")
+    ranks.signal(0, signal.SIGQUIT)
+    assert ranks.wait() == [-signal.SIGQUIT]
+
+
+def test_a_folder_that_cannot_be_written_costs_one_line(launch: Launcher, tmp_path: Path) -> None:
+    ranks = launch(1, "steps=2", environment={"ORCH_JOB_DIR": str(tmp_path / "absent")}).ok()
+    assert ranks.text().count("note: rank 0 offers no stack dumps") == 1
+
+
+def test_a_crash_in_native_code_leaves_its_stacks_in_the_log() -> None:
+    text = "import os; from trainer.stacks import offer_stacks; offer_stacks({}, 0); os.abort()"
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == -signal.SIGABRT
+    assert "Fatal Python error: Aborted" in done.stderr
+
+
+def test_a_heartbeat_tells_what_begins_at_once(tmp_path: Path) -> None:
+    from trainer.console import Console
+    from trainer.environment import World
+    from trainer.heartbeat import Heartbeat
+
+    beat = Heartbeat(tmp_path / "beat", World(), Console(World()))
+    told: list[tuple[int | None, str]] = []
+    for step, phase in ((None, "starting"), (1, "training"), (2, "training"), (2, "saving")):
+        beat.beat(step, phase)
+        content = json.loads((tmp_path / "beat").read_text())
+        told.append((content["step"], content["phase"]))
+    assert told == [(None, "starting"), (1, "training"), (1, "training"), (2, "saving")]
