@@ -91,7 +91,7 @@ def _next_attempt(session: Session, action: NextAttempt) -> None:
     current = session.store.job(session.cluster, job.id)
     blame = (action.exit_code, action.rank, noted(action.step))
     ended = Ended(current.attempt, action.cause, action.why, action.generation, session.now(), *blame)
-    session.store.next_attempt(session.cluster, job.id, ended, action.attempt)
+    session.store.next_attempt(session.cluster, job.id, ended, action.attempt, lease=session.keeper.lease)
     session.memory.failed_since = None
     session.memory.first_failed = None
 
@@ -101,14 +101,14 @@ def _end_attempt(session: Session, action: EndAttempt) -> None:
     assert job is not None  # noqa: S101  # only a Run makes attempts, and a Run has a job
     blame = (None, action.rank, noted(action.step))
     verdict = Ended(action.attempt, action.cause, action.why, None, session.now(), *blame)
-    session.store.end_attempt(session.cluster, job.id, verdict)
+    session.store.end_attempt(session.cluster, job.id, verdict, lease=session.keeper.lease)
 
 
 def _conclude(session: Session, action: Conclude) -> None:
     job = session.job
     assert job is not None  # noqa: S101  # only a Run is concluded
     outcome = Outcome(action.status, action.code, action.what, action.why, action.next_step)
-    session.store.conclude(session.cluster, job.id, outcome)
+    session.store.conclude(session.cluster, job.id, outcome, lease=session.keeper.lease)
 
 
 def _remember(session: Session, action: Action, error: OrchError) -> None:

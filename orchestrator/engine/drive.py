@@ -59,7 +59,10 @@ def drive(
     """
     where = paths()
     world = world or real_world(where)
-    with open_store(where, world) as store, LeaseKeeper(store, ready.cluster, ready.verb, narrator) as keeper:
+    with (
+        open_store(where, world, ready.verb) as store,
+        LeaseKeeper(store, ready.cluster, ready.verb, narrator) as keeper,
+    ):
         bucket = open_bucket(ready.job.bucket) if ready.job is not None and ready.job.bucket else None
         announced = store.cluster(ready.cluster)
         if isinstance(ready.desired, Down) and announced is not None:

@@ -76,7 +76,7 @@ def run_setup(session: Session, action: RunSetup) -> None:
 def start_job(session: Session, action: StartJob) -> None:
     """Note that it may be running, then start it: a crash between the two starts it again, harmlessly."""
     assert session.job is not None  # noqa: S101  # only a Run starts jobs, and it has one
-    session.store.start_attempt(session.cluster, session.job.id)
+    session.store.start_attempt(session.cluster, session.job.id, lease=session.keeper.lease)
     script = action.script.reveal().encode()
     folder = host_job(session.cluster.uid, action.job)
     outcomes = _hands(session).start(folder, script, _env_file(action.environment), action.ranks)

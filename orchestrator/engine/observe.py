@@ -67,6 +67,7 @@ def _look_at_slice(session: Session, intent: Intent | None) -> SliceView:
         memory.unclear_since = None
     if view.state is not SliceState.READY:
         session.drop_hands()
+        memory.contact_since = None  # silence counts from a look at hosts that should answer
     elif intent.state is IntentState.ACCEPTED:
         memory.well_at = session.now()
     session.store.note_state(session.cluster, view.state.value)

@@ -24,6 +24,7 @@ from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Intent
 from orchestrator.providers.registry import Planners
 from orchestrator.render.scripts import RunInputs, render_run
+from orchestrator.slices import Candidate
 from orchestrator.spec.task import Task
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
@@ -222,7 +223,7 @@ def _run(
         after=after,
         budgets=wish.budgets(task),
         limits=wish.limits(task),
-        timer=wish.timer(task, facts),
+        timer=wish.timer(task, facts, _cheapest(options)),
         labels=task.choices[0].labels,
     )
     job = NewJob(verb, run_id, digest, task.to_json(), bucket, None, after, first_attempt)
@@ -239,6 +240,8 @@ def _notes(task: Task) -> tuple[str, ...]:
     notes = [f"'{first.normalised_from}' means {first.name}"] if first.normalised_from is not None else []
     if (task.run or task.train) and task.recovery.max_preemptions and not task.checkpoint.bucket:
         notes.append("no bucket is given: after a loss of hosts the program starts from its beginning")
+    if task.limits.max_cost is not None and any(one.price_per_hour is None for one in wish.candidates(task)):
+        notes.append("limits.max_cost: a price is not known, so this limit cannot be held; set max_hours as well")
     unserved = _unserved(task)
     if unserved:
         notes.append(f"{', '.join(unserved)}: without effect on {task.choices[0].infra}, where nothing is rented")
@@ -254,6 +257,11 @@ def _unserved(task: Task) -> list[str]:
         "image_id": bool(first.images),
     }
     return [name for name, given in asked.items() if given and first.infra.owned]
+
+
+def _cheapest(options: tuple[Candidate, ...]) -> float | None:
+    """US dollars an hour; None when no price is known."""
+    return min((one.price_per_hour for one in options if one.price_per_hour is not None), default=None)
 
 
 def _same_job(reader: Reader, name: str, verb: str, digest: str) -> tuple[JobRecord | None, int]:

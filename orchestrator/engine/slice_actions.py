@@ -8,12 +8,12 @@ from typing import cast
 
 from orchestrator.engine.keys import forget_keys, slice_keys
 from orchestrator.engine.session import Session
-from orchestrator.errors import AccessError, CapacityError, UserError
+from orchestrator.errors import AccessError, CapacityError, CloudError, ConflictError, UserError
 from orchestrator.plan.actions import CreateSlice, EndSlice, ForgetSlice, StartSlice, StopSlice
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import IntentState
 from orchestrator.providers.protocol import Stops
-from orchestrator.slices import Request
+from orchestrator.slices import Request, SliceSpec
 from orchestrator.values import Text
 
 
@@ -34,7 +34,20 @@ def create(session: Session, action: CreateSlice) -> None:
     except (AccessError, UserError) as error:
         store.move_intent(lease, cluster, spec.name, IntentState.REFUSED, EndCause.REFUSED, str(error))
         raise
+    except ConflictError as error:
+        if _is_ours(session, spec):
+            raise CloudError(error.what, error.why, error.next_step) from error  # on its way out: asked again
+        # The name is somebody else's: with this record open, a later end would end theirs.
+        store.move_intent(lease, cluster, spec.name, IntentState.REFUSED, EndCause.REFUSED, str(error))
+        raise UserError(error.what, error.why, "take another name: -c NAME") from error
     store.move_intent(lease, cluster, spec.name, IntentState.ACCEPTED)
+
+
+def _is_ours(session: Session, spec: SliceSpec) -> bool:
+    """Whether the slice of this name was made for this very record. Raises CloudError when it cannot be listed."""
+    token = spec.token.reveal()
+    found = session.provider(spec.candidate.provider).owned(session.store.installation)
+    return any(one.name == spec.name and one.intent == token for one in found)
 
 
 def end(session: Session, action: EndSlice) -> None:

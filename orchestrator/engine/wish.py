@@ -37,7 +37,6 @@ from orchestrator.values import Text, text
 WORKDIR = "orch_workdir"
 TRAINER = ".orch/trainer/trainer"
 DEPENDENCY_FILES = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "*.lock")
-NO_LIMIT_HOURS = 10_000.0  # of a timer that is there for its deadline alone
 LONGEST_NAME = 40  # room for "-<generation>" within the 63 characters that clouds allow
 
 
@@ -170,25 +169,33 @@ def limits(task: Task) -> Limits:
     return Limits(task.limits.max_hours, task.limits.max_cost)
 
 
-def timer(task: Task, facts: HostFacts) -> TimerWanted | None:
-    """The dead-man timer of every host; None when the task has no limit.
+def timer(task: Task, facts: HostFacts, price: float | None) -> TimerWanted | None:
+    """The dead-man timer of every host; None when the task has no limit. price: US dollars an hour.
 
-    A limit of money becomes a deadline when the timer is set: see host_actions.arm_timer.
+    A limit of money is a number of hours here; what was spent before shortens it when the timer is set: see
+    host_actions.arm_timer.
     """
     idle = task.limits.idle_minutes or (task.autostop.idle_minutes if task.autostop is not None else None)
     wanted = LimitsWanted(
-        max_hours=task.limits.max_hours,
+        max_hours=_longest(task, price),
         idle_minutes=idle,
         on_limit="end" if facts.end_command else "jobs",
         stop_command=facts.end_command,
         watch="machine" if facts.end_command else "jobs",
     )
-    if not wanted.any and task.limits.max_cost is None:
-        return None
     if not wanted.any:
-        wanted = replace(wanted, max_hours=NO_LIMIT_HOURS)
+        return None
     script = render_limits(wanted)
     return TimerWanted(_digest(script), text(script))
+
+
+def _longest(task: Task, price: float | None) -> float | None:
+    """Hours until a limit of time or money is reached by one slice alone."""
+    limits = task.limits
+    hours = [limits.max_hours] if limits.max_hours is not None else []
+    if limits.max_cost is not None and price:
+        hours.append(limits.max_cost / price)
+    return min(hours, default=None)
 
 
 def backend(task: Task) -> Backend:

@@ -24,6 +24,7 @@ from orchestrator.slices import Candidate, Owned, SliceSpec, SliceState
 from orchestrator.values import Text
 
 CREATE_TRIES = 3
+STUCK_FACTOR = 8  # x resend_after: two minutes
 STOP_TRIES = 3
 ASK_AGAIN_AFTER = 2.0  # seconds; a start or stop shows its effect only after a moment
 _OF_NO_USE = frozenset({SliceState.PREEMPTED, SliceState.FAILED, SliceState.ABSENT})
@@ -170,13 +171,15 @@ def _until_gone(observed: Observed, facts: Facts, budgets: Budgets, intent: Inte
     if observed.slice_state is SliceState.ABSENT:
         return ForgetSlice(intent.name, intent.cause or EndCause.ASKED, intent.why)
     trouble = observed.trouble
-    if trouble is not None and trouble.times >= CREATE_TRIES:
-        return GiveUp(trouble.code, trouble.status, trouble.what, trouble.why, trouble.next_step)
-    quiet = observed.now - max(intent.since, intent.touched)
-    if observed.slice_state not in (SliceState.ENDING, SliceState.UNCLEAR) and quiet >= budgets.resend_after:
-        return _end(facts, intent, intent.cause or EndCause.ASKED, intent.why)
     # Not from `touched`: the request is sent again and again, and that must not move the deadline.
     until = max(intent.since, observed.well_at or 0.0) + budgets.end_deadline
+    if trouble is not None and trouble.times >= CREATE_TRIES and (trouble.final or observed.now >= until):
+        return GiveUp(trouble.code, trouble.status, trouble.what, trouble.why, trouble.next_step)
+    quiet = observed.now - max(intent.since, intent.touched)
+    # What shows no effect is asked again; what is said to be ending may be stuck there, and is asked again later.
+    patience = budgets.resend_after * (STUCK_FACTOR if observed.slice_state is SliceState.ENDING else 1)
+    if observed.slice_state is not SliceState.UNCLEAR and quiet >= patience and observed.now < until:
+        return _end(facts, intent, intent.cause or EndCause.ASKED, intent.why)
     return wait_slice(intent.name.removesuffix(f"-{intent.generation}"), observed, until)
 
 

@@ -299,7 +299,25 @@ ENDING_A_SLICE: tuple[Line, ...] = (
         seen(intent(IS.ENDING, cause=EndCause.PREEMPTED), state=SS.ABSENT),
         "ForgetSlice preempted",
     ),
-    ("ending failed three times", RUN, seen(intent(IS.ENDING), state=SS.READY, trouble=trouble(3)), "GiveUp some-code"),
+    ("ending failed three times", RUN, seen(intent(IS.ENDING), state=SS.READY, trouble=trouble(3)), "Wait slice"),
+    (
+        "ending failed three times, and trying again cannot help",
+        RUN,
+        seen(intent(IS.ENDING), state=SS.READY, trouble=trouble(3, final=True)),
+        "GiveUp some-code",
+    ),
+    (
+        "ending failed until the deadline",
+        RUN,
+        seen(intent(IS.ENDING, since=LONG_AGO), state=SS.READY, trouble=trouble(9), well_at=LONG_AGO),
+        "GiveUp some-code",
+    ),
+    (
+        "said to be ending for minutes: it may be stuck",
+        RUN,
+        seen(intent(IS.ENDING, since=NOW - 200), state=SS.ENDING),
+        "EndSlice asked",
+    ),
     (
         "not gone within the deadline",
         RUN,
@@ -688,7 +706,7 @@ DOWN: tuple[Line, ...] = (
         "asked again a day after the first request, it is ending",
         Down("demo"),
         seen(intent(IS.ENDING, since=LONG_AGO), state=SS.ENDING),
-        "Wait slice",
+        "EndSlice asked",
     ),
     ("gone", Down("demo"), seen(intent(IS.ENDING, cause=EndCause.ASKED), state=SS.ABSENT), "ForgetSlice asked"),
 )

@@ -176,14 +176,19 @@ def test_text_that_no_database_can_hold_is_kept_readable(location: Location) -> 
         assert store.job(cluster, job.id).what == "a\N{REPLACEMENT CHARACTER}b ? ü"
 
 
-def test_a_cancelled_job_leaves_the_queue_and_a_running_one_stays_cancelled_when_it_is_started(
-    location: Location,
-) -> None:
+def test_a_cancelled_job_is_ended_at_once_or_stays_cancelled_when_it_is_started_again(location: Location) -> None:
     with Store(location) as store:
         cluster = store.open_cluster("c", "")
-        queued, running = store.queue_job(cluster, JOB), store.open_job(cluster, JOB)
-        store.cancel_job(cluster, queued.id)
-        assert (store.job(cluster, queued.id).state, store.job(cluster, queued.id).code) == ("ended", "cancelled")
+        queued, pending, running = (
+            store.queue_job(cluster, JOB),
+            store.open_job(cluster, JOB),
+            store.open_job(cluster, JOB),
+        )
+        for waiting in (queued, pending):
+            store.cancel_job(cluster, waiting.id)
+            after = store.job(cluster, waiting.id)
+            assert (after.state, after.code) == ("ended", "cancelled")
+        store.start_attempt(cluster, running.id)
         store.cancel_job(cluster, running.id)
         store.start_attempt(cluster, running.id)  # decided before the cancellation was seen
         after = store.job(cluster, running.id)
