@@ -124,6 +124,8 @@ def _steps(parts: Parts) -> Exit:
             if stops and not last:
                 return _stop(parts, data)
             if due:
+                if last:
+                    parts.heartbeat.beat(data.step, "saving")  # an upload has no steps: not a hang
                 checkpoints.save(parts.state, data, wait=last)
                 parts.metrics.flush()
         parts.heartbeat.beat(data.step, final=True)
@@ -163,6 +165,7 @@ def _read(summary: Summary, step: int) -> tuple[float, float, float]:
 
 
 def _stop(parts: Parts, data: DataState) -> Exit:
+    parts.heartbeat.beat(data.step, "saving")
     saved = parts.checkpoints.save(parts.state, data, wait=True)
     parts.heartbeat.beat(data.step, final=True)
     parts.batches.close()

@@ -83,7 +83,9 @@ class Follower:
     def _run(self, hands: Hands) -> None:
         try:
             offsets = self._files.offsets(list(self._ranks))
-            hands.follow(self.job, self._sink, offsets, self._ranks, stop=self._stop, on_end=self._ended)
+            hands.follow(
+                self.job, self._sink, offsets, self._ranks, stop=self._stop, on_end=self._ended, on_away=self._away
+            )
         except BaseException as error:  # kept and raised again by the loop, see Follower.error
             self.error = error
         finally:
@@ -92,6 +94,9 @@ class Follower:
     def _sink(self, host: HostAddress, block: bytes) -> None:
         self._files.write(host.rank, block)
         self._narrator.output(host, block)
+
+    def _away(self, _rank: int) -> None:
+        self.changed.set()  # worth a look at the provider at once
 
     def _ended(self, outcome: HostOutcome) -> None:
         self.outcomes[outcome.rank] = outcome

@@ -17,6 +17,8 @@ from orchestrator.slices import Owned, SliceState, SliceView
 from orchestrator.store.records import JobRecord
 from orchestrator.values import text
 
+STEPPING = (None, "training")  # what a program says it does while its steps should follow each other
+
 
 def observe(session: Session) -> Observed:
     """What is so now, as far as it can be known. Never raises for what a host or a provider does."""
@@ -167,7 +169,7 @@ def _host_view(
         exit_code=state.exit_code,
         last_line=state.last_line,
         step=state.step,
-        beat_age=state.beat_age,
+        beat_age=state.beat_age if state.doing in STEPPING else None,  # other phases have no pace to compare
     )
 
 

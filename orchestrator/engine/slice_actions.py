@@ -8,7 +8,7 @@ from typing import cast
 
 from orchestrator.engine.keys import forget_keys, slice_keys
 from orchestrator.engine.session import Session
-from orchestrator.errors import AccessError, CapacityError, CloudError, ConflictError, UserError
+from orchestrator.errors import AccessError, CapacityError, CloudError, ConflictError, OrchError, UserError
 from orchestrator.plan.actions import CreateSlice, EndSlice, ForgetSlice, StartSlice, StopSlice
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import IntentState
@@ -22,17 +22,18 @@ def create(session: Session, action: CreateSlice) -> None:
     store, cluster, lease = session.store, session.cluster, session.keeper.lease
     spec = action.spec
     keys = slice_keys(session.paths, spec.name, spec.candidate.hosts)
+    repeated = any(intent.name == spec.name for intent in store.intents(cluster))
     store.write_intent(
         lease, cluster, action.generation, spec.name, spec.candidate, spec.token.reveal(), request_text(action.request)
     )
     try:
         session.provider(spec.candidate.provider).create(spec, keys)
     except CapacityError as error:
-        store.move_intent(lease, cluster, spec.name, IntentState.REFUSED, EndCause.REFUSED, str(error))
+        _refused(session, spec.name, error, repeated=repeated)
         session.narrator.note(f"{spec.candidate.where}: {error}")
         return
     except (AccessError, UserError) as error:
-        store.move_intent(lease, cluster, spec.name, IntentState.REFUSED, EndCause.REFUSED, str(error))
+        _refused(session, spec.name, error, repeated=repeated)
         raise
     except ConflictError as error:
         if _is_ours(session, spec):
@@ -48,6 +49,12 @@ def _is_ours(session: Session, spec: SliceSpec) -> bool:
     token = spec.token.reveal()
     found = session.provider(spec.candidate.provider).owned(session.store.installation)
     return any(one.name == spec.name and one.intent == token for one in found)
+
+
+def _refused(session: Session, name: str, error: OrchError, *, repeated: bool) -> None:
+    """Of a first create a refusal proves that nothing was made. An earlier one may have acted: then it is ended."""
+    state = IntentState.ENDING if repeated else IntentState.REFUSED
+    session.store.move_intent(session.keeper.lease, session.cluster, name, state, EndCause.REFUSED, str(error))
 
 
 def end(session: Session, action: EndSlice) -> None:

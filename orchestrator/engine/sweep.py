@@ -99,7 +99,7 @@ def _end(world: World, provider_name: str, name: str, renew: Callable[[], None])
             raise OrchError(
                 f"'{name}' is still {state}", f"its end was asked for {END_DEADLINE:.0f} s ago", "orch reap   again"
             )
-        if state not in (SliceState.ENDING, SliceState.UNCLEAR) and now - asked >= RESEND_AFTER:
+        if state is not SliceState.UNCLEAR and now - asked >= RESEND_AFTER:  # also what is stuck in ENDING
             provider.end(name)
             asked = now
         clock.sleep(PAUSE)

@@ -84,8 +84,12 @@ class Hands(Protocol):
         *,
         stop: threading.Event | None = None,
         on_end: Callable[[HostOutcome], None] | None = None,
+        on_away: Callable[[int], None] | None = None,
     ) -> tuple[HostOutcome, ...]:
-        """Give every host's log to `sink` from its byte offset, until the job has ended there or `stop` is set."""
+        """Give every host's log to `sink` from its byte offset, until the job has ended there or `stop` is set.
+
+        on_away: told a rank when the connection to it breaks; it may come back.
+        """
         ...
 
     def kill(self, job: str, grace: float, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
@@ -153,10 +157,13 @@ class SshHands:
         *,
         stop: threading.Event | None = None,
         on_end: Callable[[HostOutcome], None] | None = None,
+        on_away: Callable[[int], None] | None = None,
     ) -> tuple[HostOutcome, ...]:
         from orchestrator.remote.jobs import follow
 
-        return follow(self._fleet, job, sink, offsets=offsets, ranks=ranks, stop=stop, on_end=on_end).outcomes
+        return follow(
+            self._fleet, job, sink, offsets=offsets, ranks=ranks, stop=stop, on_end=on_end, on_away=on_away
+        ).outcomes
 
     def kill(self, job: str, grace: float, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
         from orchestrator.remote.jobs import kill

@@ -127,6 +127,7 @@ def follow(
     ranks: Sequence[int] | None = None,
     stop: threading.Event | None = None,
     on_end: Callable[[HostOutcome], None] | None = None,
+    on_away: Callable[[int], None] | None = None,
     patience: float = _PATIENCE,
 ) -> FollowResult:
     """Stream every host's log to `sink` until the job has ended there, or `stop` is set.
@@ -134,14 +135,15 @@ def follow(
     offsets: where to begin, by rank (0 where absent). A lost connection is opened again and the log goes on at the
     byte where it broke off. A host that does not come back within `patience` seconds is given up with the failure
     that it was lost by. `sink` is called from one thread per host; its exceptions end all and are raised here.
-    on_end: told of each host as soon as the job has ended there, or the host is given up.
+    on_end: told of each host as soon as the job has ended there, or the host is given up. on_away: told the rank of a
+    host as soon as its connection breaks; it may come back.
     """
     check_name(job)
     began = dict(offsets or {})
     ends: dict[int, FollowedHost] = {}
 
     def work(call: HostCall) -> HostResult:
-        follower = _Follower(call, job, sink, began.get(call.host.rank, 0), patience)
+        follower = _Follower(call, job, sink, began.get(call.host.rank, 0), patience, on_away)
         outcome = follower.run()
         stopped = outcome.failure is Failure.STOPPED
         ends[call.host.rank] = FollowedHost(call.host.rank, follower.offset, None if stopped else outcome)
@@ -163,8 +165,10 @@ class _Follower:
         sink: Callable[[HostAddress, bytes], None],
         offset: int,
         patience: float,
+        on_away: Callable[[int], None] | None,
     ) -> None:
         self.offset = offset
+        self._on_away = on_away
         self._call, self._job, self._sink, self._patience = call, job, sink, patience
         self._began = time.monotonic()
         self._lost: HostOutcome | None = None
@@ -204,6 +208,8 @@ class _Follower:
         now = time.monotonic()
         if self._lost is None or progress:
             self._lost, self._lost_at = outcome, now
+            if self._on_away is not None:
+                self._on_away(outcome.rank)
         if now - self._lost_at >= self._patience:
             detail = self._lost.detail
             if outcome is not self._lost:

@@ -156,7 +156,8 @@ def body_name(look: Look) -> str:
 def _step(file: Path) -> int:
     """0 for a file that is not a heartbeat, or is gone by now."""
     try:
-        return int(json.loads(file.read_text(encoding="utf-8"))["step"])
+        told = json.loads(file.read_text(encoding="utf-8"))
+        return int(told["step"] if isinstance(told, dict) else told)  # a program of the user's may write the bare step
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 

@@ -104,6 +104,7 @@ class SimulatedHands:
         *,
         stop: threading.Event | None = None,
         on_end: Callable[[HostOutcome], None] | None = None,
+        on_away: Callable[[int], None] | None = None,
     ) -> tuple[HostOutcome, ...]:
         follower = _Follower(job, dict(offsets))
         open_hosts = {address.rank: address for address in self._addresses if address.rank in ranks}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -45,6 +47,7 @@ SHORT = Budgets(
 CALLS = ("create", "get", "list", "end", "stop", "start", "host.look", "host.marks", "host.mark", "host.start",
          "host.script", "host.sync", "host.kill")  # fmt: skip
 FAULTS = [(call, kind) for call in CALLS for kind in FaultKind if fits(kind, call)]
+CHANGING = [kind for kind in FaultKind if fits(kind, "create") or fits(kind, "end")]
 DEEDS = [deed for deed in Deed if deed is not Deed.CAPACITY]
 COMMANDS = ("launch", "go_on", "resume", "down", "stop", "start", "reap")
 
@@ -109,6 +112,15 @@ class Machine(RuleBasedStateMachine):
         """deadly: the point at which it is cut off; 0, or one that it does not reach: it comes to its end."""
         self._do(verb, deadly)
 
+    @rule(kinds=st.lists(st.sampled_from(CHANGING), min_size=1, max_size=3), verb=st.sampled_from(["launch", "down"]))
+    def command_in_trouble(self, kinds: list[FaultKind], verb: str) -> None:
+        """Its first create, or end, goes wrong, and its next one in another way."""
+        call = "create" if verb == "launch" else "end"
+        for wait, kind in enumerate(kinds):
+            if fits(kind, call):
+                self.fault((call, kind), wait)
+        self._do(verb)
+
     # --- what must be so ----------------------------------------------------------------------------------
 
     @invariant()
@@ -172,6 +184,7 @@ class Machine(RuleBasedStateMachine):
             said = _COMMANDS[verb](home)
         except Crash as crash:
             said = f"killed {crash}"
+            _forget_the_dead()
             Machine.counts["kills"] += 1
         except OrchError as error:
             failed, said = error, f"{type(error).__name__} {error}"
@@ -220,6 +233,13 @@ class LimitedClock(ManualClock):
 
 def _strike(name: str) -> None:
     raise Crash(name)
+
+
+def _forget_the_dead() -> None:
+    """A process that died holds no lease; ours lives on, so that this has to be played."""
+    with contextlib.closing(sqlite3.connect(paths().database)) as connection, contextlib.suppress(sqlite3.Error):
+        connection.execute("UPDATE leases SET owner = '', expires = 0")  # no such table: killed before it was made
+        connection.commit()
 
 
 def _task() -> Task:

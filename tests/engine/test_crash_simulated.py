@@ -74,7 +74,7 @@ def test_every_verb_killed_anywhere_once_or_twice_leaks_nothing(folder: Path) ->
 def test_every_verb_killed_anywhere_leaks_nothing_on_a_server_either(folder: Path) -> None:
     """A seeded half of the double kills: the server is slower, and the engine is the same."""
     with postgres_server() as server:
-        url = server.new_database()
+        url = server.new_store()
         counts = matrix(Place(folder, server=url), VERBS, doubles=0.5)
         off = matrix(Place(folder / "off", False, url), CREATING, points="distinct")
     half = "a seeded half of the doubles"

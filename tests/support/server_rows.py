@@ -12,14 +12,18 @@ from orchestrator.store.schema import metadata
 
 def empty_database(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA public CASCADE")
-        connection.execute("CREATE SCHEMA public")
+        found = connection.execute("SELECT current_schema()").fetchone()
+        assert found is not None
+        connection.execute(f'DROP SCHEMA "{found[0]}" CASCADE'.encode())
+        connection.execute(f'CREATE SCHEMA "{found[0]}"'.encode())
 
 
 def read_rows(url: str) -> bytes:
+    """Of all tables; of an empty database: nothing."""
     with psycopg.connect(url) as connection:
         found: dict[str, tuple[list[str], list[Any]]] = {}
-        for table in metadata.sorted_tables:
+        there = connection.execute("SELECT to_regclass('meta')").fetchone()
+        for table in metadata.sorted_tables if there and there[0] else ():
             cursor = connection.execute(f'SELECT * FROM "{table.name}"'.encode())
             found[table.name] = ([column.name for column in cursor.description or ()], cursor.fetchall())
     return pickle.dumps(found)
@@ -28,6 +32,9 @@ def read_rows(url: str) -> bytes:
 def write_rows(url: str, kept: bytes) -> None:
     """Waits for what a killed command still holds: the server ends its transaction when it sees that it is gone."""
     found: dict[str, tuple[list[str], list[Any]]] = pickle.loads(kept)
+    if not found:
+        empty_database(url)
+        return
     with psycopg.connect(url) as connection:
         names = ", ".join(f'"{name}"' for name in found)
         connection.execute(f"TRUNCATE {names}".encode())
