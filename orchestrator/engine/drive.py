@@ -16,6 +16,7 @@ from orchestrator.engine.ready import Ending, Ready
 from orchestrator.engine.results import archive_logs, job_outcomes, leave_task, open_bucket
 from orchestrator.engine.session import Session
 from orchestrator.engine.settle import refuse_if_busy, settle
+from orchestrator.engine.turns import after, behind, driven_elsewhere, end_jobs, overtaken
 from orchestrator.engine.waiting import Waiter, drain, watch
 from orchestrator.engine.watching import watching
 from orchestrator.engine.world import World, real_world
@@ -24,7 +25,7 @@ from orchestrator.exits import Exit
 from orchestrator.paths import Paths, paths
 from orchestrator.plan.actions import Action, Conclude, StartJob
 from orchestrator.plan.decide import decide
-from orchestrator.plan.desired import After, Cancel, Desired, Down, Run
+from orchestrator.plan.desired import After, Cancel, Desired, Down, Run, Start, Stop
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import FINAL, Outcome
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
@@ -67,15 +68,20 @@ def drive(
         announced = store.cluster(ready.cluster)
         if isinstance(ready.desired, Down) and announced is not None:
             store.want(announced, "down")  # before the lease: whoever holds it reads this and makes way
+            _end_queue(store, announced, narrator)
         if isinstance(ready.desired, Cancel) and announced is not None:
             number = int(ready.desired.folder.partition("-")[0])
             store.cancel_job(announced, number)  # before the lease as well: nobody may start it again
             if not store.job(announced, number).started:
                 return Ending(Done(f"job {number} of '{ready.cluster}' will not be started"), (), number)
-        keeper.hold()
+        keeper.hold(inf if driven_elsewhere(store, ready) else PATIENCE)
         if isinstance(ready.desired, Down) and announced is not None and _is_gone(store, announced):
             return Ending(Done(f"cluster '{ready.cluster}' is gone"))
         if isinstance(ready.desired, Run) and ready.desired.create:
+            if ready.of and (ending := _too_late(store, ready)) is not None:
+                return ending
+            if announced is not None and announced.wanted == "stopped" and not _is_gone(store, announced):
+                store.want(announced, "up")  # who launches on a stopped cluster wants it started
             finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, world)
         cluster = _cluster(store, ready)
         session = Session(store, where, narrator, keeper, cluster, ready.desired, ready.facts, None, world)
@@ -155,7 +161,12 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> E
     while True:
         session.keeper.hold(patience)
         patience = PATIENCE
-        step = decide(session.desired, observe(session), session.facts)
+        if (early := _overtaken(session)) is not None:
+            return early
+        observed = observe(session)
+        if observed.outcome is not None:
+            _mind_the_queue(session)
+        step = decide(session.desired, observed, session.facts)
         match step:
             case Done() | GiveUp():
                 return _finish(session, step)
@@ -172,6 +183,47 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> E
                 act(session, step)
                 if isinstance(step, StartJob) and follow and session.world.live and session.memory.trouble is None:
                     watch(session)
+
+
+def _too_late(store: Store, ready: Ready) -> Ending | None:
+    """A job that is gone on with never makes its cluster anew, nor starts it when somebody stopped it."""
+    number = ready.desired.job_id if isinstance(ready.desired, Run) else None
+    step = overtaken(store, ready.cluster, ready.of, ready.desired, number)
+    return Ending(step, (), number) if step is not None else None
+
+
+def _overtaken(session: Session) -> Ending | None:
+    """Another command took the cluster down or stopped it while we did not hold its lease."""
+    job = session.job
+    number = job.id if job is not None else None
+    step = overtaken(session.store, session.cluster.name, session.cluster.uid, session.desired, number)
+    if step is None:
+        return None
+    archive_logs(session)
+    past = session.store.ended(session.cluster, job.id) if job is not None else ()
+    return Ending(step, (), number, job.run_id if job is not None else "", past)
+
+
+def _mind_the_queue(session: Session) -> None:
+    """The job is over: its machines stay for the jobs behind it, and the last of those takes them down."""
+    desired, job = session.desired, session.job
+    if not isinstance(desired, Run) or not desired.create or job is None:
+        return
+    chosen = after(session.store, session.cluster, session.store.job(session.cluster, job.id))
+    if chosen is desired.after:
+        return
+    if chosen is After.KEEP:
+        last = behind(session.store, session.cluster, job.id)[-1]
+        session.narrator.note(f"'{session.cluster.name}' stays for the queue; job {last.id}, the last, takes it down")
+    session.desired = replace(desired, after=chosen)
+
+
+def _end_queue(store: Store, cluster: ClusterRecord, narrator: Narrator) -> None:
+    """Jobs that wait on a cluster that is to go: they must not bring it back."""
+    words = f"cluster '{cluster.name}' is taken down"
+    count = end_jobs(store, cluster, words, f"orch launch … -c {cluster.name}", waiting=True, begun=False)
+    if count:
+        narrator.note(f"{count} queued job(s) of '{cluster.name}' are ended too; see: orch events {cluster.name}")
 
 
 def _detached(session: Session) -> Detached | None:
@@ -208,7 +260,9 @@ def _finish(session: Session, step: Done | GiveUp) -> Ending:
     live = [intent for intent in session.store.intents(session.cluster) if intent.state not in FINAL]
     desired = session.desired
     over = isinstance(step, Done) or not isinstance(desired, Down)
-    if not live and over and _may_close(desired):
+    if isinstance(step, Done):
+        _tell_jobs(session)
+    if not live and over and _may_close(session):
         session.store.close_cluster(session.keeper.lease, session.cluster)
     job = session.job
     if job is None:
@@ -216,5 +270,26 @@ def _finish(session: Session, step: Done | GiveUp) -> Ending:
     return Ending(step, outcomes, job.id, job.run_id, session.store.ended(session.cluster, job.id))
 
 
-def _may_close(desired: Desired) -> bool:
+def _tell_jobs(session: Session) -> None:
+    """What the end of this verb means for the jobs of the cluster."""
+    store, cluster, name = session.store, session.cluster, session.cluster.name
+    match session.desired:
+        case Down():
+            end_jobs(store, cluster, f"cluster '{name}' was taken down", f"orch resume {name}", waiting=True, begun=True)
+        case Stop():
+            back = f"orch start {name}   then: orch resume {name}"
+            end_jobs(store, cluster, f"cluster '{name}' was stopped", back, waiting=False, begun=True)
+            if waiting := behind(store, cluster, 0):
+                session.narrator.note(f"{len(waiting)} queued job(s) wait until: orch start {name}")
+        case Start():
+            store.want(cluster, "up")  # also when it was up already
+        case _:
+            pass
+
+
+def _may_close(session: Session) -> bool:
+    """Whether nothing more is to come on this record: neither machines nor, for a run, a job that waits."""
+    desired, job = session.desired, session.job
+    if isinstance(desired, Run) and job is not None and behind(session.store, session.cluster, job.id):
+        return False
     return isinstance(desired, Down) or (isinstance(desired, Run) and (desired.create or desired.after is After.DOWN))

@@ -17,7 +17,8 @@ class Ready:
     """desired, facts: for decide(). known: the world as last recorded, where a preview starts.
 
     job: what the store opens before the first step; None for verbs that run nothing. notes: lines to say first
-    (a normalised name, a bucket in another region, an assumption of the preview).
+    (a normalised name, a bucket in another region, an assumption of the preview). of: uid of the cluster whose job is
+    gone on with: when that one is gone or stopped, nothing is made or started; "" for a command that may make one.
     """
 
     cluster: str
@@ -28,6 +29,7 @@ class Ready:
     facts: Facts
     job: NewJob | None = None
     notes: tuple[str, ...] = ()
+    of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

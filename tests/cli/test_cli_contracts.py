@@ -143,3 +143,17 @@ def test_a_slice_that_is_too_large_for_one_computer_is_refused(tmp_path: Path) -
 def test_a_rehearsal_in_which_nothing_was_started_has_a_report(home: Path, tmp_path: Path) -> None:
     report = read_report(tmp_path / "none.db", tmp_path / "none.jsonl", "c", 0, 5.0)
     assert (report.status, report.resumes, report.loss_continued) == (None, (), None)
+
+
+@pytest.mark.promise("P25")
+def test_a_record_that_was_changed_behind_our_back_is_found(orch: Orch, filled: Path) -> None:
+    import sqlite3
+
+    assert orch("events", "--verify").status == 0
+    with sqlite3.connect(filled / "state" / "orch.db") as raw:
+        raw.execute("UPDATE jobs SET status = 0 WHERE id = 1")
+    raw.close()
+    said = orch("events", "--verify")
+    assert said.status == 1
+    assert "was changed from outside: status" in said.err
+    assert len(said.err.strip().splitlines()) <= 5
