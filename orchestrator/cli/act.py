@@ -100,14 +100,17 @@ def _leave(ready: Ready, manner: Perform) -> Ending:
     if ready.job is None or ready.job.kind == "exec":
         return _drive(ready, manner)
     ready = background.for_engine(ready)
-    other = background.busy_with(ready)
-    if other is not None:
+    same = None if ready.of else background.left_already(ready)
+    other = None if same or ready.of else background.busy_with(ready)
+    if same is not None:
+        ending = same
+    elif other is not None:
         say(f"job {other.id} is before it on '{ready.cluster}'")
         ending = background.enqueue(ready)
     else:
         ending = _drive(ready, manner)
     if ending.status == 0:
-        background.start_engine()
+        background.start_engine(background.secrets_of(ready))
     return ending
 
 

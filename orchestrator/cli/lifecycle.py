@@ -12,6 +12,7 @@ from orchestrator.cli.clusters import CLUSTER
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.failures import explain
 from orchestrator.cli.options import acting
+from orchestrator.cli.terminal import say
 from orchestrator.errors import OrchError
 
 if TYPE_CHECKING:
@@ -65,9 +66,14 @@ def stop(ctx: click.Context, clusters: tuple[str, ...], manner: Manner) -> None:
 @click.pass_context
 def start(ctx: click.Context, clusters: tuple[str, ...], manner: Manner) -> None:
     """Start stopped hosts again. Their programs are not started: `orch resume` does that."""
+    from orchestrator.cli.act import Perform
+    from orchestrator.engine.background import start_engine_for
     from orchestrator.engine.prepare import start as prepare
 
-    ctx.exit(_each(clusters, prepare, manner))
+    status = _each(clusters, prepare, manner)
+    if isinstance(manner, Perform) and start_engine_for(clusters):
+        say("an unattended engine goes on with what is queued; see: orch queue")
+    ctx.exit(status)
 
 
 @click.command(

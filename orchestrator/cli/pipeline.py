@@ -48,7 +48,7 @@ def _leave(pipeline: Wanted) -> int:
     from orchestrator.engine.pipeline import leave_to_engine
 
     record = leave_to_engine(pipeline)
-    start_engine()
+    start_engine({secret.name: secret.value for task in pipeline.tasks for secret in task.secrets})
     say(f"pipeline '{record.name}' ({len(record.tasks)} stages) is left to an unattended engine; see: orch queue")
     return Exit.OK
 
@@ -58,12 +58,17 @@ def _run(pipeline: Wanted, manner: Perform) -> int:
 
     from orchestrator.cli.narrator import TerminalNarrator
     from orchestrator.cli.outcomes import as_json, tell
+    from orchestrator.cli.retype import real_command
+    from orchestrator.engine.drive import Detached
     from orchestrator.engine.pipeline import run_pipeline
 
     out = sys.stderr if manner.as_json else sys.stdout
     try:
         with TerminalNarrator(out, prefix=manner.prefix) as narrator:
             ending = run_pipeline(pipeline, narrator)
+    except Detached as left:
+        words = f"{left.next_step}\n{real_command()}   again goes on with the stages after it"
+        raise Detached(left.what, left.why, words) from None
     except KeyboardInterrupt:
         say("interrupted; the same command again goes on where it was", "  orch queue   to look")
         return Exit.INTERRUPTED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import time
 
 import click
@@ -13,6 +14,9 @@ from orchestrator.cli.human import columns, duration, iso
 from orchestrator.cli.terminal import put, say
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
+
+_NO_ENGINE = "an unattended engine; none is at it now (why: orch events; then: orch serve --engine-only)"
+_WANTED = {"stopped": "stopped (orch start)", "down": "taken down"}
 
 
 @click.command(
@@ -37,7 +41,7 @@ def queue(cluster: str | None, everything: bool, output: str) -> None:
         put(json.dumps(_as_json(jobs, watched, pipelines), indent=2))
         return
     if not jobs and not pipelines:
-        say("nothing runs and nothing waits; orch queue --all shows what is over")
+        say("nothing runs and nothing waits" + ("" if everything else "; orch queue --all shows what is over"))
     if jobs:
         rows = [("CLUSTER", "JOB", "KIND", "STATE", "RUN", "AGE", "DRIVEN BY")]
         put(*columns([*rows, *(_row(record, job, watched[record.uid, job.id]) for record, job in jobs)]))
@@ -50,11 +54,20 @@ def _watched(store: Reader, record: ClusterRecord, job: JobRecord) -> str:
     holder = store.lease_holder(f"watch:{record.uid}/{job.id}")
     if holder or job.state == "ended":
         return holder
+    if record.wanted != "up":
+        return f"nobody: the cluster is {_WANTED.get(record.wanted, record.wanted)}"
     if job.state == "queued":
-        return "its turn comes"
+        earlier = [one for one in store.jobs(record) if one.id < job.id and one.kind != "exec"]
+        ahead = [one.id for one in earlier if one.state != "ended"]
+        return f"waits for job {ahead[-1]}" if ahead else _engine(store)
     if job.watch:
-        return "an unattended engine; none is at it now (orch serve --engine-only)"
+        return _engine(store)
     return f"nobody (orch watch {record.name})"
+
+
+def _engine(store: Reader) -> str:
+    """Engines hold a lease of their computer's name."""
+    return "an unattended engine, in a moment" if store.lease_holder(f"engine:{platform.node()}") else _NO_ENGINE
 
 
 def _row(record: ClusterRecord, job: JobRecord, watched: str) -> tuple[str, ...]:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from orchestrator.cli.act import Perform, carry_out
 from orchestrator.cli.failures import explain
 from orchestrator.errors import OrchError
 from orchestrator.exits import Exit
+from orchestrator.plan.steps import GiveUp
+
+if TYPE_CHECKING:
+    from orchestrator.engine.ready import Ready
 
 
 def main(argv: list[str]) -> int:
@@ -21,11 +26,27 @@ def main(argv: list[str]) -> int:
     spec = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
     task = with_secrets(Task.from_json(spec["task"]))
     try:
-        return carry_out(launch(task, cluster=spec["cluster"], after=After.DOWN), Perform(consent=True))
+        return _run(launch(task, cluster=spec["cluster"], after=After.DOWN))
     except OrchError as error:
         return explain(error, debug=False)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
+
+
+def _run(ready: Ready) -> int:
+    """As `orch launch` does it; but its advice is for clusters that stay, and this one goes with the rehearsal."""
+    from orchestrator.cli.narrator import TerminalNarrator
+    from orchestrator.cli.outcomes import tell
+    from orchestrator.engine.drive import drive
+
+    with TerminalNarrator(sys.stdout) as narrator:
+        for note in ready.notes:
+            narrator.note(note)
+        ending = drive(ready, narrator)
+    if isinstance(ending.step, GiveUp):
+        ending = replace(ending, step=replace(ending.step, next_step="orch rehearse --keep   keeps its logs"))
+    tell(ending)
+    return ending.status
 
 
 if __name__ == "__main__":

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +20,7 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.human import duration, plural, price
 from orchestrator.cli.task_options import overrides, task_options
 from orchestrator.cli.terminal import put, say
+from orchestrator.errors import UserError
 from orchestrator.exits import Exit
 
 if TYPE_CHECKING:
@@ -90,17 +94,29 @@ def _rehearse(path: str, cluster: str | None, faults: Faults, given: dict[str, A
     from orchestrator.spec.parse import load_task_file
 
     file = load_task_file(path, env=os.environ, flags=overrides(given), config=load_config(os.environ))
+    if len(file.tasks) != 1:
+        raise UserError(
+            f"{path} holds {len(file.tasks)} tasks; a rehearsal plays one",
+            next_step="put the task into a file of its own, then: orch rehearse FILE",
+        )
     say(*(f"note: {note}" for note in file.notes))
+    name = cluster_name(file.only, cluster)
     home = Path(tempfile.mkdtemp(prefix="orch-rehearsal-"))
-    stage = set_up(home, file.only, cluster_name(file.only, cluster), faults)
+    try:
+        stage = set_up(home, file.only, name, faults)
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)  # nothing was started there
+        raise
     spec = home / "launch.json"
     spec.write_text(json.dumps({"task": stage.task.to_json(), "cluster": stage.cluster}), encoding="utf-8")
     os.environ["ORCH_HOME"] = str(home)
     os.environ.pop("ORCH_STORE", None)
     for secret in file.only.secrets:
         os.environ[secret.name] = secret.value
+    _end_as_by_ctrl_c()
     try:
-        status = play(stage, [sys.executable, "-m", "orchestrator.cli.rehearsal_launcher", str(spec)], say)
+        launcher = [sys.executable, "-m", "orchestrator.cli.rehearsal_launcher", str(spec)]
+        status = play(stage, launcher, say, out=sys.stderr.fileno() if output == "json" else None)
         report = read_report(stage.state / "orch.db", stage.metrics, stage.cluster, faults.crashes, time.time())
     except KeyboardInterrupt:
         say("interrupted; the rehearsal's hosts are ended")
@@ -109,9 +125,22 @@ def _rehearse(path: str, cluster: str | None, faults: Faults, given: dict[str, A
         if not keep:
             remove(stage)
     put(json.dumps(_as_json(report), indent=2)) if output == "json" else put(*_page(report))
+    happened = sum(resume.cause == "preempted" for resume in report.resumes)
+    if happened < len(faults.preemptions):
+        say(
+            f"note: {happened} of {plural(len(faults.preemptions), 'preemption')} happened; the program was over, or",
+            "  had passed the step, before the cloud noticed: choose an earlier step, or more work per step",
+        )
     if keep:
         say(f"kept: {home}   (ORCH_HOME={home} orch events {stage.cluster})")
     return status
+
+
+def _end_as_by_ctrl_c() -> None:
+    """A closed terminal, or kill: the rehearsal's hosts must not stay behind it."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler)
 
 
 def _page(report: Report) -> list[str]:

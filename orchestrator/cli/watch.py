@@ -27,6 +27,14 @@ def watch(ctx: click.Context, cluster: str, job: int | None, manner: Manner) -> 
 
     The exit status is the job's own. Ctrl-C stops watching; the program goes on.
     """
+    from dataclasses import replace
+
+    from orchestrator.cli.clusters import reader
     from orchestrator.engine.prepare import watch as prepare
 
-    ctx.exit(carry_out(prepare(cluster, job), manner))
+    ready = prepare(cluster, job)
+    with reader() as store:
+        record = store.cluster(cluster)
+    if record is not None:
+        ready = replace(ready, of=record.uid)
+    ctx.exit(carry_out(ready, manner))

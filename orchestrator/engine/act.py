@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 
 from orchestrator.engine import host_actions, slice_actions
 from orchestrator.engine.session import Session
-from orchestrator.errors import AccessError, ConflictError, HostError, IdentityMismatch, OrchError, UserError
+from orchestrator.errors import (
+    AccessError,
+    CloudError,
+    ConflictError,
+    HostError,
+    IdentityMismatch,
+    OrchError,
+    UserError,
+)
 from orchestrator.hosts import HostOutcome
 from orchestrator.plan.actions import (
     Action,
@@ -28,6 +37,9 @@ from orchestrator.plan.actions import (
     SyncTree,
 )
 from orchestrator.plan.observed import Ended, Outcome, Trouble, noted
+
+FIRST_PAUSE = 1.0  # seconds after an answer of the cloud that says nothing; doubles with each further one
+LONGEST_PAUSE = 30.0
 
 
 def act(session: Session, action: Action) -> None:
@@ -131,3 +143,12 @@ def _remember(session: Session, action: Action, error: OrchError) -> None:
         session.memory.outcomes = outcomes
     session.store.event(session.cluster.name, "trouble", f"{step}: {error}")
     session.narrator.failed(action, outcomes)
+    if isinstance(error, CloudError):  # it is busy or broken: the next try must not come at once
+        session.world.clock.sleep(_pause(f"{session.cluster.uid}-{step}", times))
+
+
+def _pause(seed: str, times: int) -> float:
+    """With a share of chance, so that many commands do not come back together; the same for the same command."""
+    longest = min(FIRST_PAUSE * 2.0 ** min(times - 1, 10), LONGEST_PAUSE)
+    chance = int.from_bytes(hashlib.sha256(f"{seed}-{times}".encode()).digest()[:4], "big") / 2**32
+    return longest * (0.75 + 0.5 * chance)

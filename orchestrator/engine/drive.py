@@ -16,7 +16,7 @@ from orchestrator.engine.ready import Ending, Ready
 from orchestrator.engine.results import archive_logs, job_outcomes, leave_task, open_bucket
 from orchestrator.engine.session import Session
 from orchestrator.engine.settle import refuse_if_busy, settle
-from orchestrator.engine.turns import after, behind, driven_elsewhere, end_jobs, overtaken
+from orchestrator.engine.turns import after, behind, driven_elsewhere, end_jobs, overtaken, result
 from orchestrator.engine.waiting import Waiter, drain, watch
 from orchestrator.engine.watching import watching
 from orchestrator.engine.world import World, real_world
@@ -186,9 +186,16 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> E
 
 
 def _too_late(store: Store, ready: Ready) -> Ending | None:
-    """A job that is gone on with never makes its cluster anew, nor starts it when somebody stopped it."""
+    """A job that is gone on with never makes its cluster anew, nor starts it when somebody stopped it.
+
+    When it ended while we waited for the lease, that is its end: it is never opened a second time.
+    """
     number = ready.desired.job_id if isinstance(ready.desired, Run) else None
     step = overtaken(store, ready.cluster, ready.of, ready.desired, number)
+    cluster = store.cluster(ready.cluster)
+    if step is None and cluster is not None and number is not None:
+        job = store.job(cluster, number)
+        step = result(job) if job.state == "ended" else None
     return Ending(step, (), number) if step is not None else None
 
 
@@ -209,7 +216,7 @@ def _mind_the_queue(session: Session) -> None:
     desired, job = session.desired, session.job
     if not isinstance(desired, Run) or not desired.create or job is None:
         return
-    chosen = after(session.store, session.cluster, session.store.job(session.cluster, job.id))
+    chosen = after(session.store, session.cluster, session.store.job(session.cluster, job.id), desired.after)
     if chosen is desired.after:
         return
     if chosen is After.KEEP:
@@ -275,7 +282,8 @@ def _tell_jobs(session: Session) -> None:
     store, cluster, name = session.store, session.cluster, session.cluster.name
     match session.desired:
         case Down():
-            end_jobs(store, cluster, f"cluster '{name}' was taken down", f"orch resume {name}", waiting=True, begun=True)
+            words = f"cluster '{name}' was taken down"
+            end_jobs(store, cluster, words, f"orch resume {name}", waiting=True, begun=True)
         case Stop():
             back = f"orch start {name}   then: orch resume {name}"
             end_jobs(store, cluster, f"cluster '{name}' was stopped", back, waiting=False, begun=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import threading
 from pathlib import Path
 from typing import IO
@@ -19,26 +21,40 @@ class LogFiles:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._files: dict[int, IO[bytes]] = {}
+        self._at: dict[int, int] = {}  # where the next block of a rank begins, once offsets() was asked
 
     def path(self, rank: int) -> Path:
         return self.folder / f"{rank}.log"
 
     def offsets(self, ranks: list[int]) -> dict[int, int]:
         """Bytes already kept, so that following goes on where it stopped."""
-        return {rank: self.path(rank).stat().st_size if self.path(rank).exists() else 0 for rank in ranks}
+        self._at = {rank: self.path(rank).stat().st_size if self.path(rank).exists() else 0 for rank in ranks}
+        return dict(self._at)
 
     def write(self, rank: int, block: bytes) -> None:
         try:
             file = self._files.get(rank)
             if file is None:
                 file = self._files[rank] = self.path(rank).open("ab", buffering=0)
-            file.write(block)
+            self._append(file, rank, block)
         except OSError as error:
             raise StorageError(
                 f"the log cannot be kept in {self.folder}",
                 f"{error.strerror or error}; the program goes on",
                 "make room, then: orch logs -f CLUSTER",
             ) from error
+
+    def _append(self, file: IO[bytes], rank: int, block: bytes) -> None:
+        """What another command that follows the same program has written already is not written twice."""
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            begin = self._at.get(rank)
+            if begin is not None:
+                self._at[rank] = begin + len(block)
+                block = block[max(0, os.fstat(file.fileno()).st_size - begin) :]
+            file.write(block)
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
 
     def close(self) -> None:
         for file in self._files.values():

@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.engine import prepare, wish
-from orchestrator.engine.background import ENGINE, for_engine
+from orchestrator.engine.background import for_engine
 from orchestrator.engine.drive import drive
+from orchestrator.engine.entrusted import lack, trace_of
 from orchestrator.engine.lease import LeaseKeeper
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.opening import open_store
 from orchestrator.engine.ready import Ending, Ready
 from orchestrator.engine.snapshots import keep
+from orchestrator.engine.turns import ENGINE
 from orchestrator.engine.world import World, real_world
+from orchestrator.errors import UserError
 from orchestrator.exits import Exit
 from orchestrator.paths import Paths, paths
 from orchestrator.plan.desired import After
@@ -70,7 +73,8 @@ def leave_to_engine(wanted: Wanted) -> PipelineRecord:
         sent, trees = wish.trees(task)
         kept.append({one.label: str(keep(where, tree)) for one, tree in zip(sent, trees, strict=True)})
     with open_store(where, real_world(where)) as store:
-        return _open(store, wanted, {"watch": ENGINE, "trees": kept})
+        traces = [trace_of(wanted.uid, {one.name: one.value for one in task.secrets}) for task in wanted.tasks]
+        return _open(store, wanted, {"watch": ENGINE, "trees": kept, "secrets": traces})
 
 
 def is_left_to_engines(record: PipelineRecord) -> bool:
@@ -149,7 +153,7 @@ def _next(store: Store, record: PipelineRecord, job: JobRecord | None, tasks: Ma
     kept = settings.get("trees", [{}] * len(record.tasks))[index]
     name = _cluster(record.name, settings["cluster"], index)
     if job is not None:
-        return prepare.go_on(name, job)
+        return replace(prepare.go_on(name, job), of=job.cluster_uid)
     ready = _stage(record.name, settings["cluster"], settings["down"], index, task, len(record.tasks), kept)
     if ready.job is None:
         return ready
@@ -175,6 +179,12 @@ def _cluster(name: str, cluster: str, index: int) -> str:
 def _wish(record: PipelineRecord) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(record.wish or "{}")
     return {"cluster": "", "down": False, **found}
+
+
+def lacks(record: PipelineRecord, environ: Mapping[str, str]) -> UserError | None:
+    """Why this process cannot drive its present stage: a secret is missing. None when it can."""
+    traces: list[str] = _wish(record).get("secrets", [""] * len(record.tasks))
+    return lack(record.tasks[record.stage], record.uid.rpartition("-")[0], traces[record.stage], environ)
 
 
 def sources(record: PipelineRecord) -> set[str]:

@@ -162,7 +162,7 @@ def start(cluster: str) -> Ready:
 
 
 def cancel(cluster: str, job: int | None) -> Ready:
-    """End a job's program on all hosts; the cluster stays. job None: the newest that has not ended."""
+    """End a job's program on all hosts; the cluster stays. job None: the newest that runs, else that waits."""
     with open_reader() as reader:
         record = _record(reader, cluster)
         jobs = reader.jobs(record)
@@ -172,7 +172,7 @@ def cancel(cluster: str, job: int | None) -> Ready:
                 f"no job {job if job is not None else 'that runs'} on '{cluster}'",
                 next_step=f"orch status {cluster}",
             )
-        one = chosen[-1]
+        one = ([begun for begun in chosen if begun.started] or chosen)[-1]
         now = known(reader, cluster, one, running=one.state != "ended")
     return Ready(cluster, "cancel", record.summary, Cancel(cluster, f"{one.id}-a{one.attempt}"), now, _facts())
 

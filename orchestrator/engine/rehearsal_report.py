@@ -119,8 +119,6 @@ def _resume(ended: Ended, steps: dict[int, _Steps], events: tuple[EventRecord, .
     if before and after:
         lost = max(0, max(before) - min(after) + 1)
         seconds = sum(row["step_s"] for step, row in before.items() if step >= min(after))
-    elif before or ended.step is not None:
-        lost = None
     return Resume(
         attempt=ended.attempt,
         cause=str(ended.cause),

@@ -106,8 +106,11 @@ def set_up(home: Path, task: Task, cluster: str, faults: Faults) -> Stage:
     return replace(stage, task=_transposed(task, stage))
 
 
-def play(stage: Stage, launcher: list[str], tell: Callable[[str], None]) -> int:
-    """Run the launcher to its end, killing it as often as asked; its exit status. The cloud goes on meanwhile."""
+def play(stage: Stage, launcher: list[str], tell: Callable[[str], None], out: int | None = None) -> int:
+    """Run the launcher to its end, killing it as often as asked; its exit status. The cloud goes on meanwhile.
+
+    out: file descriptor that gets the program's output; None for standard output.
+    """
     from orchestrator.simulator.provider import open_provider
     from orchestrator.simulator.pump import Pump
 
@@ -117,7 +120,7 @@ def play(stage: Stage, launcher: list[str], tell: Callable[[str], None]) -> int:
     try:
         with Pump(provider):
             while True:
-                child = subprocess.Popen(launcher)
+                child = subprocess.Popen(launcher, stdout=out)
                 try:
                     status = child.wait(chance.uniform(1.0, 5.0) if left else None)
                 except subprocess.TimeoutExpired:

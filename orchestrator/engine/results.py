@@ -35,12 +35,12 @@ def leave_task(bucket: Bucket, job: JobRecord) -> None:
 
 
 def archive_logs(session: Session) -> None:
-    """Copy the logs that were followed to <bucket>/<run id>/logs/<attempt>/<rank>.log. A failure is said, not fatal."""
+    """Copy logs and stacks to <bucket>/<run id>/logs/<attempt>/<rank>.log, .stacks. A failure is said, not fatal."""
     job = session.job
     if job is None or not job.bucket:
         return
     root = session.paths.logs(session.cluster.uid, job.id)
-    files = sorted(root.glob("attempt-*/*.log"))
+    files = sorted((*root.glob("attempt-*/*.log"), *root.glob("attempt-*/*.stacks")))
     if not files:
         return
     from orchestrator.storage.bucket import Bucket

@@ -40,7 +40,8 @@ def create(session: Session, action: CreateSlice) -> None:
             raise CloudError(error.what, error.why, error.next_step) from error  # on its way out: asked again
         # The name is somebody else's: with this record open, a later end would end theirs.
         store.move_intent(lease, cluster, spec.name, IntentState.REFUSED, EndCause.REFUSED, str(error))
-        raise UserError(error.what, error.why, "take another name: -c NAME") from error
+        next_step = "the same command again; if it says this again, take another name: -c NAME"
+        raise UserError(error.what, error.why, next_step) from error
     store.move_intent(lease, cluster, spec.name, IntentState.ACCEPTED)
 
 

@@ -11,7 +11,7 @@ from orchestrator.store.leases import Lease
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
 
-UNATTENDED = "engine"  # JobRecord.watch of a job that unattended engines drive
+ENGINE = "engine"  # JobRecord.watch of a job that unattended engines drive
 
 
 def behind(store: Store, cluster: ClusterRecord, number: int) -> tuple[JobRecord, ...]:
@@ -19,14 +19,16 @@ def behind(store: Store, cluster: ClusterRecord, number: int) -> tuple[JobRecord
     return tuple(job for job in store.jobs(cluster) if job.id > number and job.watch and job.state != "ended")
 
 
-def after(store: Store, cluster: ClusterRecord, job: JobRecord) -> After:
-    """What becomes of the machines now that `job` is over.
+def after(store: Store, cluster: ClusterRecord, job: JobRecord, asked: After) -> After:
+    """What becomes of the machines now that `job` is over. asked: by the command that drives it.
 
     They stay for the jobs behind it. The last of them takes them down when that was asked of any job since the queue
     was last empty: a job that came before the one ahead of it had ended inherits its --down.
     """
     if behind(store, cluster, job.id):
         return After.KEEP
+    if asked is After.DOWN:
+        return asked
     ahead = [one for one in store.jobs(cluster) if one.kind != "exec" and one.id < job.id and _counted(one)]
     for earlier in reversed(ahead):
         if job.after == After.DOWN:
@@ -51,6 +53,11 @@ def overtaken(store: Store, name: str, uid: str, desired: Desired, number: int |
     job = next((one for one in _jobs(store, uid, living, name) if one.id == number), None)
     if job is None or job.state != "ended":
         return GiveUp("conflict", Exit.CONFLICT, words, next_step=back)
+    return result(job)
+
+
+def result(job: JobRecord) -> Done | GiveUp:
+    """How a job that is over ended."""
     if job.status == Exit.OK:
         return Done(job.what)
     return GiveUp(job.code, job.status or Exit.FAILURE, job.what, job.why, job.next_step)

@@ -24,7 +24,7 @@ class Standing(StrEnum):
     UNKNOWN = "unknown"  # our label, and no record at all
     YOUNG = "young"  # the same, but so new that it is left alone for now
     FOREIGN = "foreign"  # somebody else's label: never touched
-    LEAVING = "leaving"  # it is on its way out already
+    LEAVING = "leaving"  # listed, and gone already
 
 
 ORPHANS = frozenset({Standing.LEFT_OVER, Standing.UNKNOWN})
@@ -52,8 +52,7 @@ def judge(
     intent = intents.get(found.intent)
     if intent is not None and intent.state not in FINAL:
         return Judged(found, Standing.TRACKED, f"wanted by '{found.cluster}'")
-    if found.state is SliceState.ENDING:
-        return Judged(found, Standing.LEAVING, "it is being ended")
+    # One that is being ended is asked again: it may be stuck there, with nobody left to ask.
     if intent is not None:
         words = "the record of it is closed" if intent.gone is not None else f"its record says {intent.state}"
         return Judged(found, Standing.LEFT_OVER, words)

@@ -100,12 +100,22 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class QueueCall:
-    """A request that may wait. valid_for: seconds until it expires, None = never. request_id: its token."""
+    """A request that may wait. valid_for: seconds until it expires, None = never. request_id: its token.
+
+    not_before: seconds until it may be filled. more: further nodes of the same kind in the same zone; they come and go
+    together with `node`.
+    """
 
     name: str
     node: CreateCall
     request_id: str = ""
     valid_for: float | None = None
+    not_before: float = 0.0
+    more: tuple[CreateCall, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[CreateCall, ...]:
+        return (self.node, *self.more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +131,10 @@ class HostLook:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A resource as the API shows it. size: how many hosts it has; hosts: those that can be told of in this phase."""
+    """A resource as the API shows it. size: how many hosts it has; hosts: those that can be told of in this phase.
+
+    queued: uid of the queued request it came from.
+    """
 
     uid: str
     name: str
@@ -135,6 +148,7 @@ class Look:
     created: float
     size: int
     hosts: tuple[HostLook, ...]
+    queued: str = ""
 
 
 @dataclass(frozen=True, slots=True)

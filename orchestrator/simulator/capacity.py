@@ -96,9 +96,9 @@ def _check_reservation(world: World, zone: str, accelerator: str, name: str, hos
 
 
 def _suspended(world: World, quota: Quota, queued: Queued) -> int:
-    node = queued.node
+    node = queued.node  # its further nodes are of the same kind
     if queued.phase is not QueuePhase.SUSPENDED or queued.gone or world.scenario.region(queued.zone) != quota.region:
         return 0
     if quota.accelerator not in (node["accelerator"], ANY) or quota.market not in (node["market"], ANY):
         return 0
-    return amount(quota.unit, int(node["hosts"]), int(node["chips_per_host"]))
+    return sum(amount(quota.unit, int(each["hosts"]), int(each["chips_per_host"])) for each in queued.nodes)

@@ -29,7 +29,7 @@ from orchestrator.simulator.scenario import Deed, Fault, FaultKind, Happening, S
 from orchestrator.simulator.state import Call, CloudState, Host, Phase, Resource
 from orchestrator.simulator.world import World
 
-MUTATING = frozenset({"create", "end", "stop", "start", "queue", "queue-delete"})
+MUTATING = frozenset({"create", "end", "stop", "start", "amend", "queue", "queue-delete", "queue-reset"})
 
 _Result = TypeVar("_Result")
 
@@ -124,8 +124,8 @@ class SimulatedCloud:
     def queue(self, call: QueueCall) -> QueueLook:
         def work(_: Fault | None, trace: _Trace) -> QueueLook:
             before = self.state.numbers
-            node = asdict(replace(call.node, labels=dict(call.node.labels), extra=dict(call.node.extra)))
-            queued = queue.add(self._world, call, node)
+            nodes = [asdict(replace(node, labels=dict(node.labels), extra=dict(node.extra))) for node in call.nodes]
+            queued = queue.add(self._world, call, nodes)
             trace.uid, trace.acted = queued.uid, self.state.numbers != before
             return reading.queue_shown(self._world, queued)
 
@@ -148,6 +148,29 @@ class SimulatedCloud:
             trace.acted = True
 
         self._call("queue-delete", name, "", work)
+
+    def reset_queued(self, name: str, zone: str = "") -> None:
+        def work(_: Fault | None, trace: _Trace) -> None:
+            queued = queue.find(self._world, name, zone)
+            trace.uid = queued.uid
+            queue.reset(self._world, queued)
+            trace.acted = True
+
+        self._call("queue-reset", name, "", work)
+
+    def amend(self, name: str, zone: str, labels: Mapping[str, str], extra: Mapping[str, Any]) -> None:
+        """Give a resource other labels and other extra data."""
+
+        def work(_: Fault | None, trace: _Trace) -> None:
+            resource = self._allowed(name, zone, trace, None)
+            resource.labels, resource.extra = dict(labels), dict(extra)
+            trace.acted = True
+
+        self._call("amend", name, "", work)
+
+    def ask(self, op: str, name: str) -> None:
+        """A call of a front that reads what is no resource: faults befall it, and it is in the audit log."""
+        self._call(op, name, "", lambda fault, trace: None)
 
     # --- what a tester does to it -------------------------------------------------------------------------
 

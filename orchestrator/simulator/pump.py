@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
+from typing import Protocol
 
 from orchestrator.errors import OrchError
-from orchestrator.simulator.provider import SimulatedProvider
+
+
+class Settles(Protocol):
+    def settle(self) -> None:
+        """Let the time pass. Raises OrchError."""
+        ...
 
 
 class Pump:
@@ -15,7 +21,7 @@ class Pump:
     What went wrong last is in `error`; the next look at the slice tells it as well.
     """
 
-    def __init__(self, provider: SimulatedProvider, every: float = 0.25) -> None:
+    def __init__(self, provider: Settles, every: float = 0.25) -> None:
         self.error: OrchError | None = None
         self._provider = provider
         self._every = every

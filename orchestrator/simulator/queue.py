@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.simulator import capacity, lifecycle
@@ -14,10 +14,10 @@ from orchestrator.simulator.world import World
 _LOST = frozenset({Phase.PREEMPTED, Phase.FAILED, Phase.ENDING})
 
 
-def add(world: World, call: QueueCall, node: Mapping[str, Any]) -> Queued:
+def add(world: World, call: QueueCall, nodes: Sequence[Mapping[str, Any]]) -> Queued:
     """The request of this id, or a new one. Raises ApiError for a name that is taken or another request."""
     state = world.state
-    digest = call.node.digest()
+    digest = " ".join(each.digest() for each in call.nodes)
     for other in state.queued.values():
         if other.gone:
             continue
@@ -29,15 +29,17 @@ def add(world: World, call: QueueCall, node: Mapping[str, Any]) -> Queued:
             raise ApiError(Code.ALREADY_EXISTS, f"queued request {call.name} exists in {call.node.zone}")
     if not world.scenario.region(call.node.zone):
         raise ApiError(Code.INVALID, f"there is no zone {call.node.zone!r}")
-    place = call.node
-    capacity.check_quota(world, place.zone, place.accelerator, place.market, place.hosts, place.chips_per_host)
+    place, hosts = call.node, sum(each.hosts for each in call.nodes)
+    capacity.check_quota(world, place.zone, place.accelerator, place.market, hosts, place.chips_per_host)
     queued = Queued(
         uid=f"q{world.number():06d}",
         name=call.name,
         zone=place.zone,
         token=call.request_id,
         request=digest,
-        node=dict(node),
+        node=dict(nodes[0]),
+        more=[dict(each) for each in nodes[1:]],
+        not_before=state.now + call.not_before,
         created=state.now,
         valid_until=None if call.valid_for is None else state.now + call.valid_for,
         past=[(state.now, QueuePhase.CREATING.value)],
@@ -59,18 +61,35 @@ def find(world: World, name: str, zone: str = "") -> Queued:
 
 def delete(world: World, queued: Queued, *, force: bool) -> None:
     """Raises ApiError WRONG_STATE where the rules forbid it."""
-    node = node_of(world, queued)
+    nodes = nodes_of(world, queued)
     if queued.phase is QueuePhase.DELETING:
         return
     if queued.phase is QueuePhase.SUSPENDING:
         raise ApiError(Code.WRONG_STATE, f"{queued.name} is suspending; wait until it is suspended")
-    if node is not None and not force:
+    if nodes and not force:
         raise ApiError(Code.WRONG_STATE, f"{queued.name} has a living node; delete it first, or use force")
     move(world, queued, QueuePhase.DELETING)
-    if node is None:
+    if not nodes:
         world.due(world.span(world.scenario.durations.queue), "queue-come", queued.uid, queued.epoch, "")
-    elif node.phase is not Phase.ENDING:
-        lifecycle.begin_end(world, node)
+    _end_all(world, nodes)
+
+
+def reset(world: World, queued: Queued) -> None:
+    """Into the queue again. Raises ApiError WRONG_STATE for one that has not ended, QUOTA when its share is taken."""
+    if queued.phase not in (QueuePhase.SUSPENDED, QueuePhase.FAILED) or nodes_of(world, queued):
+        words = f"{queued.name} is {queued.phase}; only a suspended or failed one can be reset"
+        raise ApiError(Code.WRONG_STATE, words)
+    before = queued.phase
+    queued.phase = QueuePhase.FAILED  # its own share of the quota does not stand in its way
+    try:
+        node, hosts = queued.node, sum(int(each["hosts"]) for each in queued.nodes)
+        kind = (str(node["zone"]), str(node["accelerator"]), str(node["market"]))
+        capacity.check_quota(world, *kind, hosts, int(node["chips_per_host"]))
+    finally:
+        queued.phase = before
+    queued.valid_until = None  # the time it named is over
+    move(world, queued, QueuePhase.ACCEPTED)
+    _come(world, queued, QueuePhase.WAITING)
 
 
 def move(world: World, queued: Queued, phase: QueuePhase, reason: str = "") -> None:
@@ -82,23 +101,24 @@ def move(world: World, queued: Queued, phase: QueuePhase, reason: str = "") -> N
     queued.past.append((world.state.now, phase.value))
 
 
-def node_of(world: World, queued: Queued) -> Resource | None:
-    """Its node, while that lives."""
-    return next((resource for resource in world.living() if resource.queued == queued.uid), None)
+def nodes_of(world: World, queued: Queued) -> list[Resource]:
+    """Those of its nodes that live, in the order of making."""
+    return [resource for resource in world.living() if resource.queued == queued.uid]
 
 
 def node_moved(world: World, node: Resource) -> None:
-    """Its node has changed its phase."""
+    """One of its nodes has changed its phase."""
     queued = world.state.queued[node.queued]
+    nodes = nodes_of(world, queued)
     if node.phase is Phase.READY and queued.phase is QueuePhase.PROVISIONING:
-        move(world, queued, QueuePhase.ACTIVE)
+        if len(nodes) == len(queued.nodes) and all(each.phase is Phase.READY for each in nodes):
+            move(world, queued, QueuePhase.ACTIVE)
     elif node.phase in _LOST and queued.phase in (QueuePhase.ACTIVE, QueuePhase.PROVISIONING):
         move(world, queued, QueuePhase.SUSPENDING, node.reason)
-        if node.phase is not Phase.ENDING:
-            lifecycle.begin_end(world, node)
-    elif node.phase is Phase.ABSENT and queued.phase is QueuePhase.SUSPENDING:
+        _end_all(world, nodes)
+    elif node.phase is Phase.ABSENT and queued.phase is QueuePhase.SUSPENDING and not nodes:
         move(world, queued, QueuePhase.SUSPENDED, queued.reason)
-    elif node.phase is Phase.ABSENT and queued.phase is QueuePhase.DELETING:
+    elif node.phase is Phase.ABSENT and queued.phase is QueuePhase.DELETING and not nodes:
         queued.gone = True
 
 
@@ -123,6 +143,8 @@ def look(world: World, _: str) -> None:
     short: set[tuple[str, str, str]] = set()  # those for whom somebody earlier waits already
     for queued in waiting:
         kind = (queued.zone, str(queued.node["accelerator"]), str(queued.node["market"]))
+        if queued.not_before > world.state.now:
+            continue
         if kind in short or not _provision(world, queued):
             short.add(kind)
     again = any(queued.phase is QueuePhase.WAITING for queued in waiting)
@@ -133,7 +155,11 @@ def look(world: World, _: str) -> None:
 def expire(world: World, uid: str) -> None:
     """Its time is over: it fails if it still waits, and stays."""
     queued = world.state.queued[uid]
-    if queued.phase in (QueuePhase.CREATING, QueuePhase.ACCEPTED, QueuePhase.WAITING):
+    if queued.valid_until is not None and queued.phase in (
+        QueuePhase.CREATING,
+        QueuePhase.ACCEPTED,
+        QueuePhase.WAITING,
+    ):
         move(world, queued, QueuePhase.FAILED, "no machines became free in time")
 
 
@@ -141,8 +167,11 @@ def _provision(world: World, queued: Queued) -> bool:
     """False when there is no room, so that those behind it wait as well."""
     from orchestrator.simulator.requests import create
 
+    calls = [CreateCall(**node) for node in queued.nodes]
     try:
-        create(world, CreateCall(**queued.node), None, queued.uid)
+        _check_all(world, calls)
+        for call in calls:
+            create(world, call, None, queued.uid)
     except ApiError as error:
         if error.code is Code.NO_CAPACITY:
             return False
@@ -150,6 +179,24 @@ def _provision(world: World, queued: Queued) -> bool:
         return True
     move(world, queued, QueuePhase.PROVISIONING)
     return True
+
+
+def _check_all(world: World, calls: Sequence[CreateCall]) -> None:
+    """Is there room for all of them? Raises ApiError. For one alone `create` finds that out."""
+    if len(calls) == 1:
+        return
+    first, hosts = calls[0], sum(call.hosts for call in calls)
+    taken = next((call.name for call in calls if world.find(call.name, call.zone) is not None), "")
+    if taken:
+        raise ApiError(Code.ALREADY_EXISTS, f"{taken} exists in {first.zone}")
+    capacity.check_quota(world, first.zone, first.accelerator, first.market, hosts, first.chips_per_host)
+    capacity.check_room(world, first.zone, first.accelerator, first.market, hosts, first.chips_per_host)
+
+
+def _end_all(world: World, nodes: Sequence[Resource]) -> None:
+    for node in nodes:
+        if node.phase is not Phase.ENDING:
+            lifecycle.begin_end(world, node)
 
 
 def _come(world: World, queued: Queued, phase: QueuePhase) -> None:

@@ -30,12 +30,12 @@ def shown(resource: Resource, phase: Phase | None = None) -> Look:
         created=resource.created,
         size=len(resource.hosts),
         hosts=tuple(HostLook(host.rank, host.address, alias(resource, host.rank), host.up, host.dies) for host in seen),
+        queued=resource.queued,
     )
 
 
 def queue_shown(world: World, queued: Queued) -> QueueLook:
-    node = queue.node_of(world, queued)
-    uid = node.uid if node is not None else ""
+    uid = next((node.uid for node in queue.nodes_of(world, queued)), "")
     return QueueLook(queued.uid, queued.name, queued.zone, queued.phase, queued.reason, str(queued.node["name"]), uid)
 
 

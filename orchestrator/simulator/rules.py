@@ -214,9 +214,9 @@ QUEUE_MOVES: dict[QueuePhase, frozenset[QueuePhase]] = {
         {QueuePhase.ACTIVE, QueuePhase.FAILED, QueuePhase.SUSPENDING, QueuePhase.DELETING}
     ),
     QueuePhase.ACTIVE: frozenset({QueuePhase.SUSPENDING, QueuePhase.DELETING}),
-    QueuePhase.FAILED: frozenset({QueuePhase.DELETING}),
+    QueuePhase.FAILED: frozenset({QueuePhase.ACCEPTED, QueuePhase.DELETING}),
     QueuePhase.SUSPENDING: frozenset({QueuePhase.SUSPENDED}),
-    QueuePhase.SUSPENDED: frozenset({QueuePhase.DELETING}),
+    QueuePhase.SUSPENDED: frozenset({QueuePhase.ACCEPTED, QueuePhase.DELETING}),
     QueuePhase.DELETING: frozenset(),
 }
 

@@ -30,7 +30,8 @@ from orchestrator.simulator.scenario import (
 
 FOLDER = Path(__file__).parent / "scenarios"
 CALLS = (
-    *("create", "get", "list", "end", "stop", "start", "queue", "queue-get", "queue-list", "queue-delete"),
+    *("create", "get", "list", "end", "stop", "start", "amend"),
+    *("queue", "queue-get", "queue-list", "queue-delete", "queue-reset", "operation"),
     *("host.look", "host.marks", "host.mark", "host.sync", "host.script", "host.start", "host.kill", "host.stacks"),
 )
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}

@@ -108,7 +108,10 @@ class Resource:
 
 @dataclass(slots=True)
 class Queued:
-    """A request that waits for machines. node: the fields of a CreateCall, name included."""
+    """A request that waits for machines. node: the fields of a CreateCall, name included; more: of its further nodes.
+
+    not_before: it is not filled before this time.
+    """
 
     uid: str
     name: str
@@ -124,6 +127,12 @@ class Queued:
     epoch: int = 0
     gone: bool = False
     past: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    more: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    not_before: float = 0.0
+
+    @property
+    def nodes(self) -> list[dict[str, Any]]:
+        return [self.node, *self.more]
 
 
 class Call(NamedTuple):
@@ -157,7 +166,7 @@ class CloudState:
     """See the module's words. names: "zone/name" -> uid of what lives. tokens: token -> [uid, remembered until].
 
     random: state of the random sequence. counts: calls so far, by operation. fired: times so far, by number of the
-    scenario's event or fault.
+    scenario's event or fault. front: what a front keeps of its own, as plain JSON values by kind and name.
     """
 
     began: float
@@ -174,6 +183,7 @@ class CloudState:
     fired: dict[str, int] = field(default_factory=dict[str, int])
     capacity: dict[str, int] = field(default_factory=dict[str, int])
     programs: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
+    front: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for json.dumps. The long lists hold tuples, which need no copy of their own: asdict is slow."""

@@ -123,8 +123,8 @@ class ClusterChanges(Ledger):
             values: dict[str, Any] = {"state": state.value, "touched": change.at}
             if before["state"] != state.value:
                 values["since"] = change.at
-            if state is IntentState.ACCEPTED and before["born"] is None:
-                values["born"] = change.at
+            if state in (IntentState.ACCEPTED, IntentState.ENDING) and before["born"] is None:
+                values["born"] = before["since"]  # when it was planned: the create may have acted since then
             if state is IntentState.GONE and before["born"] is not None and before["gone"] is None:
                 values["gone"] = change.at
             if cause is not None:

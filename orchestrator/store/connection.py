@@ -92,8 +92,23 @@ def _file_engine(location: Path) -> Engine:
 def _file_settings(connection: Any, _record: Any) -> None:
     assert isinstance(connection, sqlite3.Connection)  # noqa: S101  # only registered for SQLite engines
     connection.isolation_level = None  # SQLAlchemy's BEGIN is ours to word
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    _use_log(connection)
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _use_log(connection: sqlite3.Connection) -> None:
+    """Changing the journal's mode is refused at once while another process does it; SQLite's own wait is not used."""
+    give_up = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= give_up:
+                raise
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _begin(connection: Connection) -> None:

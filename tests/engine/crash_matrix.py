@@ -231,7 +231,9 @@ def _fulfilled(place: Place, verb: Verb) -> list[str]:
     if many:
         wrong.append(f"programs ran more than once: {many}")
     folders = {name.rpartition("@")[0] for name in ran}
-    again = max(0, len([job for job in jobs if job.kind == "launch"]) - 1)  # a launch that was killed after its very end
+    again = max(
+        0, len([job for job in jobs if job.kind == "launch"]) - 1
+    )  # a launch that was killed after its very end
     if len(folders) != verb.runs + again or len(ran) != 2 * len(folders):
         wrong.append(f"{sorted(ran)} ran, and should {verb.runs} attempt(s) + {again} on 2 hosts")
     return wrong
@@ -276,4 +278,3 @@ def _sound(place: Place) -> list[str]:
     if trespasses or living != foreign or foreign != set(FOREIGN):
         wrong.append(f"somebody else's was touched: {trespasses}, {living} live")
     return wrong + [f"the audit: {what}" for what in check.faults(store_location(os.environ, paths()))]
-

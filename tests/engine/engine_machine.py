@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -60,7 +61,7 @@ class Machine(RuleBasedStateMachine):
     """log: what was done and how it ended, for a failing history's reader."""
 
     honour_tokens = True
-    counts: Counter[str] = Counter()  # over all histories of a test: reset by it
+    counts: ClassVar[Counter[str]] = Counter()  # over all histories of a test: reset by it
 
     @initialize(lag=st.sampled_from([0.0, 3.0]), page=st.sampled_from([1, 50]), exits=st.sampled_from([0, 0, 3, 75]))
     def begin(self, lag: float, page: int, exits: int) -> None:
@@ -78,7 +79,6 @@ class Machine(RuleBasedStateMachine):
         cloud.seed_foreign("theirs")
         cloud.seed_foreign("c-7", {"orch-installation": "another", "orch-cluster": "c", "orch-intent": "x"})
         self.log: list[str] = []
-        self.late = False
         Machine.counts["histories"] += 1
 
     # --- what happens -------------------------------------------------------------------------------------
@@ -87,7 +87,6 @@ class Machine(RuleBasedStateMachine):
     def fault(self, which: tuple[str, FaultKind], wait: int) -> None:
         """The call after the next `wait` ones of this kind goes wrong."""
         call, kind = which
-        self.late |= kind is FaultKind.LATE
         state, old = self.access.cloud.state, self.access.cloud.scenario
         fault = Fault(call, kind, nth=(state.counts.get(call, 0) + 1 + wait,), seconds=20.0)
         self._rule(replace(old, faults=(*old.faults, fault)), f"fault {call} {kind} in {wait}")
@@ -112,14 +111,21 @@ class Machine(RuleBasedStateMachine):
         """deadly: the point at which it is cut off; 0, or one that it does not reach: it comes to its end."""
         self._do(verb, deadly)
 
-    @rule(kinds=st.lists(st.sampled_from(CHANGING), min_size=1, max_size=3), verb=st.sampled_from(["launch", "down"]))
-    def command_in_trouble(self, kinds: list[FaultKind], verb: str) -> None:
-        """Its first create, or end, goes wrong, and its next one in another way."""
-        call = "create" if verb == "launch" else "end"
+    @rule(kinds=st.lists(st.sampled_from(CHANGING), min_size=1, max_size=3), deadly=st.integers(0, 30))
+    def launch_in_trouble(self, kinds: list[FaultKind], deadly: int) -> None:
+        """A new slice, whose first create goes wrong, and the next one in another way; then the same command again."""
+        self._do("down")
         for wait, kind in enumerate(kinds):
-            if fits(kind, call):
-                self.fault((call, kind), wait)
-        self._do(verb)
+            self.fault(("create", kind if fits(kind, "create") else FaultKind.TIMEOUT_AFTER), wait)
+        self._do("launch", deadly)
+        self.what_lives_is_wanted_and_what_is_closed_is_gone()
+        self._do("launch")
+
+    @rule(kinds=st.lists(st.sampled_from(CHANGING), min_size=1, max_size=3), deadly=st.integers(0, 30))
+    def down_in_trouble(self, kinds: list[FaultKind], deadly: int) -> None:
+        for wait, kind in enumerate(kinds):
+            self.fault(("end", kind if fits(kind, "end") else FaultKind.TIMEOUT_BEFORE), wait)
+        self._do("down", deadly)
 
     # --- what must be so ----------------------------------------------------------------------------------
 
@@ -137,12 +143,11 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def what_lives_is_wanted_and_what_is_closed_is_gone(self) -> None:
         """A late create is an exception: it may come when its record is closed, and is the sweep's business."""
-        if self.late:
-            return
+        in_time = {call.uid for call in self._cloud().calls("create") if call.acted}
         with open_reader() as reader:
             tokens = {str(row["token"]): str(row["state"]) for row in reader.rows("intents")}
         for one in self._cloud().host_world().living():
-            if not one.foreign:
+            if one.uid in in_time:
                 assert tokens.get(one.token) not in (None, *FINAL), (one.name, one.phase, tokens, self.log)
 
     @invariant()

@@ -4,44 +4,56 @@ from __future__ import annotations
 
 import json
 import random
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from support.orch_process import Orch
 
-STEPS = 80
-EVERY = 20
+STEPS = 50
+EVERY = 10
+PAIRED = frozenset({3, 7, 13, 17})  # seeds with two hosts; the others have one, which costs half the time
 TASK = f"""
 name: seeds
-resources: {{infra: "local:2"}}
+resources: {{infra: "local:HOSTS"}}
 train:
   args: {{model.dim: 96, model.layers: 2, model.heads: 2, model.kv_heads: 1, steps: {STEPS}, batch: 32, threads: 1}}
 checkpoint: {{bucket: "file:///tmp/not-used", every: {EVERY}}}
 """
 
 
-def rehearse(folder: Path, *more: str) -> tuple[dict[int, str], dict[str, object], str]:
-    """Losses by step (of the last attempt that made it), the report, and what was said."""
+def rehearse(folder: Path, hosts: int, *more: str) -> tuple[dict[int, str], dict[str, Any]]:
+    """Losses by step (of the last attempt that made it), and the report."""
     folder.mkdir()
-    (folder / "task.yaml").write_text(TASK)
+    (folder / "task.yaml").write_text(TASK.replace("HOSTS", str(hosts)))
     orch = Orch(folder, {"TMPDIR": str(folder)})
     done = orch("rehearse", "task.yaml", "--keep", "-o", "json", *more, timeout=240)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout[done.stdout.index('{\n  "version"') :])
     (home,) = folder.glob("orch-rehearsal-*")
     rows = [json.loads(line) for line in (home / "metrics.jsonl").read_text().splitlines()]
-    return {row["step"]: row["loss_hex"] for row in rows}, report, done.stderr
+    return {row["step"]: row["loss_hex"] for row in rows}, report
 
 
-def check_seed(seed: int, folder: Path, undisturbed: dict[int, str]) -> None:
+@cache
+def undisturbed(folder: Path, hosts: int) -> dict[int, str]:
+    """The losses of a run in which nothing happens."""
+    losses, report = rehearse(folder / f"calm-{hosts}", hosts)
+    assert sorted(losses) == list(range(1, STEPS + 1))
+    assert report["resumes"] == []
+    return losses
+
+
+def check_seed(seed: int, folder: Path, shared: Path) -> None:
+    """shared: a folder for all seeds of a module, for the undisturbed runs."""
     chance = random.Random(seed)
-    step, rank = chance.randint(2, STEPS - 30), chance.randint(0, 1)
-    losses, report, said = rehearse(folder, "--preempt", f"rank={rank}@step={step}", "--seed", str(seed))
-    assert losses == undisturbed, f"seed {seed}: preempted on rank {rank} at step {step}"
-    resumes = report["resumes"]
-    assert isinstance(resumes, list) and len(resumes) == 1, said
-    (resume,) = resumes
+    hosts = 2 if seed in PAIRED else 1
+    step, rank = chance.randint(2, STEPS // 2), chance.randrange(hosts)
+    losses, report = rehearse(folder, hosts, "--preempt", f"rank={rank}@step={step}", "--seed", str(seed))
+    assert losses == undisturbed(shared, hosts), f"seed {seed}: preempted on rank {rank} at step {step}"
+    (resume,) = report["resumes"]
     assert resume["cause"] == "preempted", resume
-    # The slice dies up to a moment after the step; the work since the last complete checkpoint is what is lost. One
-    # that was being written when the machine died does not count, so it is less than two intervals at the very most.
-    assert resume["lost_steps"] <= 2 * EVERY - 1, resume
+    # What is lost is the work since the last complete checkpoint: one interval, and what was made of the next while the
+    # last one was still being written.
+    assert resume["lost_steps"] < 2 * EVERY, resume
     assert resume["repeated"] == resume["same_loss"], resume

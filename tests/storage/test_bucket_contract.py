@@ -108,6 +108,7 @@ def test_of_sixteen_creators_exactly_one_wins_each_round(bucket: Bucket) -> None
             assert bucket.get(f"lock-{turn}") == f"writer {won.index(True)}".encode()
 
 
+@pytest.mark.promise("P17")
 def test_of_sixteen_writers_on_one_pointer_one_wins_each_round_and_it_only_moves_forward(bucket: Bucket) -> None:
     bucket.put("latest", b"0")
     seen = [0]

@@ -1,15 +1,13 @@
-"""Lines of counts that proofs print, and append to the file that ORCH_PROOF_REPORT names."""
+"""Lines of counts that proofs print (pytest -rP shows them), and append to the file that ORCH_PROOF_REPORT names."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 
 def report(line: str) -> None:
     print(line)
-    print(line, file=sys.__stderr__, flush=True)
     place = os.environ.get("ORCH_PROOF_REPORT", "")
     if place:
         with Path(place).open("a", encoding="utf-8") as file:

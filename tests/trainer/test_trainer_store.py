@@ -111,6 +111,7 @@ def test_sixteen_racing_writers_have_one_winner_each_round_and_never_go_back(ope
     assert seen == [1, 2, 5, 6, 9]
 
 
+@pytest.mark.promise("P17")
 def test_sixteen_writers_of_sixteen_steps_end_at_the_highest_and_are_never_seen_lower(opened: Opened) -> None:
     stores = [opened() for _ in range(16)]
     reader, seen, failures, done = opened(), list[int](), list[BaseException](), threading.Event()
@@ -141,6 +142,7 @@ def test_sixteen_writers_of_sixteen_steps_end_at_the_highest_and_are_never_seen_
     assert seen == sorted(seen)
 
 
+@pytest.mark.promise("P17")
 def test_racing_processes_on_a_local_folder_have_one_winner_each_round(tmp_path: Path) -> None:
     uri = f"file://{tmp_path}/race"
     open_store(uri, create=True)

@@ -32,6 +32,7 @@ def newest_step(store: Store, reasons: list[str] | None = None) -> int | None:
     return found.manifest.step
 
 
+@pytest.mark.promise("P16")
 def test_killed_at_any_moment_of_a_checkpoint_leaves_the_old_or_the_new_one_whole(tmp_path: Path) -> None:
     moments, outcomes = 0, set[int | None]()
     while True:
@@ -133,6 +134,7 @@ def test_older_checkpoints_are_pruned_down_to_keep(tmp_path: Path) -> None:
     assert sorted(store.folders()) == [step_folder(4), step_folder(5)]
 
 
+@pytest.mark.promise("P16")
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove part", "remove manifest", "cut manifest", "swap parts"])
 def test_whatever_is_harmed_the_one_before_is_taken_and_the_reason_is_told(tmp_path: Path, harm: str) -> None:
     store = open_store(f"file://{tmp_path}/c", create=True)

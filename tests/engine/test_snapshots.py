@@ -1,0 +1,142 @@
+"""Copies for later attempts: the same files whatever happens to the originals, and no half copies."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from orchestrator.engine.snapshots import drop_unused, is_snapshot, keep
+from orchestrator.errors import StorageError
+from orchestrator.paths import Paths
+from orchestrator.remote.tree import read_snapshot, read_tree
+
+
+@pytest.fixture(params=["plain", "with a space", "with 'quote\" and $sign"])
+def where(tmp_path: Path, request: pytest.FixtureRequest) -> Paths:
+    root = tmp_path / str(request.param) / "state"
+    root.mkdir(parents=True)
+    return Paths(root)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    root = tmp_path / "work"
+    (root / "deep" / "er").mkdir(parents=True)
+    (root / "word.txt").write_text("first")
+    (root / "run.sh").write_text("#!/bin/sh\n")
+    (root / "run.sh").chmod(0o755)
+    (root / "deep" / "er" / "name with 'quote").write_text("x")
+    (root / "link").symlink_to("word.txt")
+    return root
+
+
+def folders(where: Paths) -> list[str]:
+    root = where.state / "snapshots"
+    return sorted(path.name for path in root.iterdir()) if root.exists() else []
+
+
+def test_a_copy_has_the_digest_of_the_original_and_keeps_it_when_that_changes(where: Paths, work: Path) -> None:
+    tree = read_tree(work)
+    copy = keep(where, tree)
+    assert is_snapshot(where, str(copy))
+    assert not is_snapshot(where, str(work))
+    (work / "word.txt").write_text("second")
+    assert read_snapshot(copy).digest == tree.digest
+    assert os.access(copy / "run.sh", os.X_OK)
+    assert (copy / "link").readlink() == Path("word.txt")
+    assert (copy / "word.txt").read_text() == "first"
+
+
+def test_the_same_content_is_kept_once_and_dropped_when_nobody_needs_it(where: Paths, work: Path) -> None:
+    tree = read_tree(work)
+    assert keep(where, tree) == keep(where, tree)
+    assert folders(where) == [tree.digest]
+    drop_unused(where, [tree.digest], older=0)
+    assert folders(where) == [tree.digest]
+    drop_unused(where, [])
+    assert folders(where) == [tree.digest], "its launch may not be on record yet"
+    os.utime(where.state / "snapshots" / tree.digest, (1.0, 1.0))
+    keep(where, tree)  # wanted once more
+    drop_unused(where, [])
+    assert folders(where) == [tree.digest]
+    drop_unused(where, [], older=0)
+    assert folders(where) == []
+
+
+def test_a_single_file_is_kept_under_its_name(where: Paths, work: Path) -> None:
+    tree = read_tree(work / "run.sh")
+    copy = keep(where, tree)
+    assert copy.name == "run.sh"
+    assert os.access(copy, os.X_OK)
+    assert read_snapshot(copy).digest == tree.digest
+
+
+def test_a_file_that_is_edited_while_it_is_copied_is_told_and_leaves_no_copy(where: Paths, work: Path) -> None:
+    tree = read_tree(work)
+    (work / "word.txt").write_text("second")  # after it was hashed, before it is copied
+    with pytest.raises(StorageError, match="changed while"):
+        keep(where, tree)
+    assert folders(where) == []
+
+
+def test_a_file_that_vanishes_is_told_and_leaves_no_copy(where: Paths, work: Path) -> None:
+    tree = read_tree(work)
+    (work / "word.txt").unlink()
+    with pytest.raises(StorageError) as caught:
+        keep(where, tree)
+    assert "word.txt" in caught.value.why
+    assert len(caught.value.lines()) <= 5
+    assert folders(where) == []
+
+
+def test_a_full_disk_is_told_with_a_way_on_and_leaves_no_copy(
+    where: Paths, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk itself is not ours to fill: the system call says what a full one says."""
+    real = os.sendfile
+
+    def full(out: int, source: int, offset: int, count: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "sendfile", full)
+    tree = read_tree(work)
+    with pytest.raises(StorageError) as caught:
+        keep(where, tree)
+    assert "No space left" in caught.value.why
+    assert "without --detach" in caught.value.next_step
+    assert folders(where) == []
+    monkeypatch.setattr(os, "sendfile", real)
+    assert read_snapshot(keep(where, tree)).digest == tree.digest
+
+
+def test_a_copy_that_was_cut_off_is_no_copy_and_goes_with_the_next_clearing(where: Paths, work: Path) -> None:
+    tree = read_tree(work)
+    half = where.state / "snapshots" / f".{tree.digest[:16]}-1-abcd"
+    half.mkdir(parents=True)
+    os.utime(half, (1.0, 1.0))  # of a command that was killed long ago
+    assert read_snapshot(keep(where, tree)).digest == tree.digest
+    drop_unused(where, [tree.digest])
+    assert folders(where) == [tree.digest]
+
+
+def test_a_copy_that_a_living_command_is_at_stays(where: Paths) -> None:
+    fresh = where.state / "snapshots" / f".0123456789abcdef-{os.getpid()}-abcd"
+    fresh.mkdir(parents=True)
+    drop_unused(where, [])
+    assert fresh.exists()
+
+
+@pytest.mark.slow
+def test_fifty_thousand_small_files_are_copied(tmp_path: Path) -> None:
+    root = tmp_path / "many"
+    for number in range(50):
+        folder = root / f"d{number}"
+        folder.mkdir(parents=True)
+        for name in range(1000):
+            (folder / str(name)).touch()
+    (tmp_path / "state").mkdir()
+    copy = keep(Paths(tmp_path / "state"), read_tree(root))
+    assert sum(1 for path in copy.rglob("*") if path.is_file()) == 50_000
