@@ -65,9 +65,9 @@ def _verify() -> None:
     from orchestrator.store.location import store_location
 
     found = faults(store_location(os.environ, paths()))
-    if found:
+    for first in found:
         more = f"; and {len(found) - 1} more" if len(found) > 1 else ""
-        raise OrchError("the store is not what its events tell", found[0] + more, "docs/store.md   tells what to do")
+        raise OrchError("the store is not what its events tell", first + more, "docs/store.md   tells what to do")
     say("every event is where it was written, and every record is what they tell")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from orchestrator.hosts import HostAddress
 from orchestrator.providers.local.layout import SlicePaths
@@ -156,8 +156,10 @@ def body_name(look: Look) -> str:
 def _step(file: Path) -> int:
     """0 for a file that is not a heartbeat, or is gone by now."""
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
-        return int(told["step"] if isinstance(told, dict) else told)  # a program of the user's may write the bare step
+        told: Any = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(told, int):  # a program of the user's may write the bare step
+            return told
+        return int(told["step"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import select, update
 
+from orchestrator.errors import ConflictError
 from orchestrator.hosts import HostAddress
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState
@@ -19,6 +21,7 @@ from orchestrator.store.leases import Lease
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.records import (
     ClusterRecord,
+    Row,
     candidate_to_json,
     cluster_from_row,
     hosts_to_json,
@@ -89,16 +92,23 @@ class ClusterChanges(Ledger):
         return self._read_all(query, intent_from_row)
 
     def all_intents(self) -> tuple[tuple[str, Intent], ...]:
-        """Every intent of every cluster, living or gone, with its token."""
-        query = select(intents).order_by(intents.c.cluster_uid, intents.c.generation)
-        return self._read_all(query, lambda row: (str(row["token"]), intent_from_row(row)))
+        """Every intent of every cluster with its token. Those of a closed cluster are GONE, whatever they say."""
+        closed = select(clusters.c.uid).where(clusters.c.gone.is_not(None))
+        query = select(intents, intents.c.cluster_uid.in_(closed).label("closed"))
+        return self._read_all(query.order_by(intents.c.cluster_uid, intents.c.generation), _with_token)
 
     def write_intent(
         self, lease: Lease, cluster: ClusterRecord, generation: int, name: str, candidate: Candidate, token: str,
         request: str,
     ) -> None:  # fmt: skip
-        """Commit the wish before the call. Written again for the same generation, it changes nothing."""
+        """Commit the wish before the call. Written again for the same generation, it changes nothing.
+
+        Raises ConflictError when the cluster's record is closed: nobody would ever end what is made for it.
+        """
         with self.changing(lease) as change:
+            gone = change.tx.execute(select(clusters.c.gone).where(clusters.c.uid == cluster.uid)).scalar()
+            if gone is not None:
+                raise ConflictError(f"the record of '{cluster.name}' was closed meanwhile", next_step="orch status")
             values: dict[str, Any] = {
                 "cluster_uid": cluster.uid,
                 "generation": generation,
@@ -140,3 +150,8 @@ class ClusterChanges(Ledger):
             leases.check(tx, lease)
             tx.execute(update(intents).where(which).values(touched=self._now()))
             tx.commit()
+
+
+def _with_token(row: Row) -> tuple[str, Intent]:
+    intent = intent_from_row(row)
+    return str(row["token"]), replace(intent, state=IntentState.GONE) if row["closed"] else intent

@@ -34,7 +34,8 @@ setup: "  echo $A\\n"
 train: {backend: cpu, args: {a: null, m: {x: 1.5}}}
 checkpoint: {bucket: s3://b/, every: 3, keep: 9}
 recovery:
-  {max_preemptions: 0, restart_on_exit_codes: [3, 4], fail_on_exit_codes: [9], hang_minutes: 0, on_demand_fallback: true}
+  {max_preemptions: 0, restart_on_exit_codes: [3, 4], fail_on_exit_codes: [9],
+   hang_minutes: 0, on_demand_fallback: true}
 limits: {max_hours: 1.5, idle_minutes: 9, max_cost: 3}
 config: {gcp: {vpc_name: v, subnet_names: [s, t]}}
 """

@@ -9,7 +9,7 @@ from store_history import LOCAL
 
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.observed import Ended, Outcome
+from orchestrator.plan.observed import Ended, IntentState, Outcome
 from orchestrator.store.leases import Lease
 from orchestrator.store.location import Location
 from orchestrator.store.read import open_reader_at
@@ -217,3 +217,16 @@ def test_the_jobs_of_a_pipeline_and_all_intents_are_listed(location: Location) -
         store.write_intent(taken(store), cluster, 1, "c-1", LOCAL, "token", "request")
         ((token, intent),) = store.all_intents()
         assert (token, (intent,)) == ("token", store.intents(cluster))
+
+
+def test_nothing_is_planned_on_a_closed_record_and_what_was_is_wanted_by_nobody(location: Location) -> None:
+    with Store(location) as store:
+        cluster = store.open_cluster("c", "x")
+        lease = taken(store)
+        store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token-1", "request")
+        store.move_intent(lease, cluster, "c-1", IntentState.ACCEPTED)
+        assert [(token, intent.state) for token, intent in store.all_intents()] == [("token-1", IntentState.ACCEPTED)]
+        store.close_cluster(lease, cluster)
+        with pytest.raises(ConflictError, match="closed meanwhile"):
+            store.write_intent(lease, cluster, 2, "c-2", LOCAL, "token-2", "request")
+        assert [(token, intent.state) for token, intent in store.all_intents()] == [("token-1", IntentState.GONE)]
