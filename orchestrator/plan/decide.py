@@ -182,7 +182,7 @@ def _cancel(desired: Cancel, observed: Observed) -> Step:
     silent = [host.rank for host in observed.hosts if host.contact is not Contact.OK]
     if silent:
         return _unanswered(desired, observed, silent)
-    return Done(f"job {desired.folder.partition('-')[0]} on '{desired.cluster}' is not running")
+    return Done(f"nothing of job {desired.folder.partition('-')[0]} runs on '{desired.cluster}' any more")
 
 
 def _unanswered(desired: Cancel, observed: Observed, silent: list[int]) -> Step:

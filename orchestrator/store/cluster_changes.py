@@ -107,7 +107,8 @@ class ClusterChanges(Ledger):
         """
         with self.changing(lease) as change:
             gone = change.tx.execute(select(clusters.c.gone).where(clusters.c.uid == cluster.uid)).scalar()
-            if gone is not None:
+            mine = (intents.c.cluster_uid == cluster.uid) & (intents.c.generation == generation)
+            if gone is not None and change.tx.execute(select(intents.c.name).where(mine)).first() is None:
                 raise ConflictError(f"the record of '{cluster.name}' was closed meanwhile", next_step="orch status")
             values: dict[str, Any] = {
                 "cluster_uid": cluster.uid,
