@@ -241,9 +241,11 @@ def _detached(session: Session) -> Detached | None:
     if not job.started or job.state == "ended":
         return None
     name = session.cluster.name
+    again = f"orch watch {name}   to watch again (--detach: without a terminal)"
+    if job.kind == "exec":
+        again = f"orch logs -f {name} {job.id}   to watch again"
     return Detached(
-        f"stopped watching; job {job.id} goes on",
-        next_step=f"orch watch {name}   to watch again (--detach: without a terminal)\norch cancel {name}   to end it",
+        f"stopped watching; job {job.id} goes on", next_step=f"{again}\norch cancel {name} {job.id}   to end it"
     )
 
 

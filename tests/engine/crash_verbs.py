@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from support.driving import Listener
 from support.simulated import SimHome, sim_candidate, sim_launch, sim_task, simulated
 
@@ -161,3 +166,17 @@ VERBS = (
     Verb("down", _up, down, {}, 1),
     Verb("reap", _with_orphans, reap, READY, 1),
 )
+
+
+@contextmanager
+def matrix_folder(monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
+    """In memory where there is such a place: the disk's own speed is not what is tested."""
+    monkeypatch.setenv("ORCH_HOME", "")
+    monkeypatch.setenv("ORCH_STORE", "")
+    memory = Path("/dev/shm")  # a folder of our own is made in it
+    root = Path(tempfile.mkdtemp(prefix="orch-matrix-", dir=memory if os.access(memory, os.W_OK) else None))
+    gc.collect()
+    gc.freeze()  # children that are forked share what is there
+    yield root
+    gc.unfreeze()
+    shutil.rmtree(root, ignore_errors=True)

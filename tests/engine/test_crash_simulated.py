@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from crash_matrix import Counts, Place, matrix
-from crash_verbs import VERBS
-from support.postgres import postgres_server
+from crash_verbs import VERBS, matrix_folder
 from support.proof import report
 
 BY_NAME = {verb.name: verb for verb in VERBS}
@@ -21,16 +16,8 @@ CREATING = [BY_NAME["launch"], BY_NAME["resume"], BY_NAME["recover"]]
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """In memory where there is such a place: the disk's own speed is not what is tested."""
-    monkeypatch.setenv("ORCH_HOME", "")
-    monkeypatch.setenv("ORCH_STORE", "")
-    memory = Path("/dev/shm")  # a folder of our own is made in it
-    root = Path(tempfile.mkdtemp(prefix="orch-matrix-", dir=memory if os.access(memory, os.W_OK) else None))
-    gc.collect()
-    gc.freeze()  # children that are forked share what is there
-    yield root
-    gc.unfreeze()
-    shutil.rmtree(root, ignore_errors=True)
+    with matrix_folder(monkeypatch) as root:
+        yield root
 
 
 def tell(what: str, counts: Counts, say: Callable[[str], None]) -> None:
@@ -62,22 +49,5 @@ def test_every_verb_killed_anywhere_once_or_twice_leaks_nothing(folder: Path) ->
     counts = matrix(Place(folder), VERBS, doubles=1.0)
     off = matrix(Place(folder / "off", honour_tokens=False), CREATING, points="distinct")
     report(f"crash matrix on sqlite: {counts}; tokens off: {len(off.violations)} violations")
-    assert counts.violations == [], "\n".join(counts.violations[:20])
-    assert off.violations
-
-
-@pytest.mark.slow
-@pytest.mark.promise("P1")
-@pytest.mark.promise("P2")
-@pytest.mark.promise("P29")
-@pytest.mark.timeout(900)
-def test_every_verb_killed_anywhere_leaks_nothing_on_a_server_either(folder: Path) -> None:
-    """A seeded half of the double kills: the server is slower, and the engine is the same."""
-    with postgres_server() as server:
-        url = server.new_store()
-        counts = matrix(Place(folder, server=url), VERBS, doubles=0.5)
-        off = matrix(Place(folder / "off", False, url), CREATING, points="distinct")
-    half = "a seeded half of the doubles"
-    report(f"crash matrix on postgresql: {counts} ({half}); tokens off: {len(off.violations)} violations")
     assert counts.violations == [], "\n".join(counts.violations[:20])
     assert off.violations

@@ -1,0 +1,220 @@
+"""Calls of the TPU API, version 2, over REST: each with its deadline, each error told apart once.
+
+`ORCH_TPU_ENDPOINT=http://127.0.0.1:PORT` leads all of it to a server on this computer, without credentials. Any other
+address is refused: nothing may lead the user's credentials astray.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from orchestrator.errors import AccessError, CloudError, OrchError, UserError
+from orchestrator.providers.google import requests
+from orchestrator.providers.google.retries import Answer, Kind, explain, reading, understood
+from orchestrator.slices import Request
+
+if TYPE_CHECKING:
+    from google.cloud import tpu_v2
+
+ENDPOINT = "ORCH_TPU_ENDPOINT"
+READ_SECONDS = 15.0
+CHANGE_SECONDS = 60.0
+HOST_KEY = "hostkeys/ssh-ed25519"
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_Result = TypeVar("_Result")
+
+
+class Refused(Exception):
+    """An answer of the API that is an error; never leaves this room."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.words)
+        self.answer = answer
+
+
+def loopback_endpoint() -> str:
+    """The server on this computer that stands in for Google, "" for Google itself. Raises UserError."""
+    value = os.environ.get(ENDPOINT, "")
+    if not value:
+        return ""
+    parts = urlsplit(value)
+    if parts.scheme != "http" or parts.hostname not in ("127.0.0.1", "::1", "localhost") or parts.path not in ("", "/"):
+        raise UserError(
+            f"{ENDPOINT} is '{value}'", "only a server on this computer is allowed", f"{ENDPOINT}=http://127.0.0.1:PORT"
+        )
+    return value.rstrip("/")
+
+
+def open_api() -> TpuApi:
+    """Raises AccessError without credentials, UserError without the library."""
+    endpoint = loopback_endpoint()
+    try:
+        from google import auth
+        from google.auth.credentials import AnonymousCredentials
+        from google.auth.exceptions import DefaultCredentialsError
+        from google.cloud import tpu_v2
+    except ImportError as error:
+        raise UserError("Google's client library is not installed", str(error), "pip install 'orch[google]'") from error
+    if endpoint:
+        anonymous: Any = AnonymousCredentials()  # type: ignore[no-untyped-call]  # google-auth has no types there
+        client = tpu_v2.TpuClient(credentials=anonymous, transport="rest", client_options={"api_endpoint": endpoint})
+        return TpuApi(client, _own_project() or "local-project", loopback=True)
+    try:
+        library: Any = auth  # its types are incomplete
+        credentials, project = library.default(scopes=[_SCOPE])
+    except DefaultCredentialsError as error:
+        raise AccessError(
+            "there are no Google credentials on this computer", "", "gcloud auth application-default login"
+        ) from error
+    return TpuApi(tpu_v2.TpuClient(credentials=credentials, transport="rest"), _own_project() or project or "")
+
+
+def _own_project() -> str:
+    return os.environ.get("GOOGLE_CLOUD_PROJECT") or os.environ.get("CLOUDSDK_CORE_PROJECT") or ""
+
+
+class TpuApi:
+    """project: what the user's configuration names, "" for none. Every method may raise Refused."""
+
+    def __init__(self, client: object, project: str, *, loopback: bool = False) -> None:
+        self._client: Any = client  # a tpu_v2.TpuClient; its own types are incomplete
+        self.project = project
+        self.loopback = loopback
+
+    def create(self, request: Request) -> str:
+        """Send a planned create, once. The name of its long-running operation."""
+        if "/nodes?" in request.target:
+            message = requests.create_node(request)
+            made = _changing(lambda: self._client.create_node(message, retry=None, timeout=CHANGE_SECONDS))
+        else:
+            queued = requests.create_queued_resource(request)
+            made = _changing(lambda: self._client.create_queued_resource(queued, retry=None, timeout=CHANGE_SECONDS))
+        return str(made.operation.name)
+
+    def node(self, path: str) -> tpu_v2.Node | None:
+        """None only when the API says that there is none."""
+        return _found(lambda: self._client.get_node(name=path, retry=None, timeout=READ_SECONDS))
+
+    def queued(self, path: str) -> tpu_v2.QueuedResource | None:
+        return _found(lambda: self._client.get_queued_resource(name=path, retry=None, timeout=READ_SECONDS))
+
+    def operation(self, path: str) -> Any:
+        """The google.longrunning.Operation, None when there is none any more."""
+        return _found(lambda: self._client.get_operation({"name": path}, retry=None, timeout=READ_SECONDS))
+
+    def delete_node(self, path: str) -> None:
+        """What is gone already is no error."""
+        _gone(lambda: self._client.delete_node(name=path, retry=None, timeout=CHANGE_SECONDS))
+
+    def delete_queued(self, path: str) -> None:
+        from google.cloud import tpu_v2
+
+        message = tpu_v2.DeleteQueuedResourceRequest(name=path, force=True)
+        _gone(lambda: self._client.delete_queued_resource(message, retry=None, timeout=CHANGE_SECONDS))
+
+    def stop(self, path: str) -> None:
+        from google.cloud import tpu_v2
+
+        message = tpu_v2.StopNodeRequest(name=path)
+        _changing(lambda: self._client.stop_node(message, retry=None, timeout=CHANGE_SECONDS))
+
+    def start(self, path: str) -> None:
+        from google.cloud import tpu_v2
+
+        message = tpu_v2.StartNodeRequest(name=path)
+        _changing(lambda: self._client.start_node(message, retry=None, timeout=CHANGE_SECONDS))
+
+    def host_keys(self, path: str) -> tuple[str, ...]:
+        """Each worker's ed25519 key as it says it (base64), in worker order; "" for one that says nothing."""
+        from google.cloud import tpu_v2
+
+        message = tpu_v2.GetGuestAttributesRequest(name=path, worker_ids=[""])
+        answer = _read(lambda: self._client.get_guest_attributes(message, retry=None, timeout=READ_SECONDS))
+        return tuple(
+            next((item.value for item in worker.query_value.items if f"{item.namespace}/{item.key}" == HOST_KEY), "")
+            for worker in answer.guest_attributes
+        )
+
+    def zones(self, project: str) -> list[str]:
+        """Zones in which this project may have TPUs. All pages."""
+        found: list[str] = []
+        page = ""
+        while True:
+            ask = {"name": f"projects/{project}", "page_token": page, "page_size": 500}
+            answer = _read(partial(self._client.list_locations, ask, retry=None, timeout=READ_SECONDS))
+            found += [place.location_id for place in answer.locations]
+            page = answer.next_page_token
+            if not page:
+                return found
+
+    def nodes(self, parent: str) -> list[tpu_v2.Node]:
+        """All pages. Raises CloudError when a place did not answer."""
+        return [node for page in self._pages("list_nodes", parent) for node in page.nodes]
+
+    def queued_resources(self, parent: str) -> list[tpu_v2.QueuedResource]:
+        return [one for page in self._pages("list_queued_resources", parent) for one in page.queued_resources]
+
+    def _pages(self, method: str, parent: str) -> Iterator[Any]:
+        call = getattr(self._client, method)
+        token = ""
+        while True:
+            ask: dict[str, object] = {"parent": parent, "page_token": token, "page_size": 500}
+            page: Any = _read(partial(_one_page, call, ask))
+            if page.unreachable:
+                where = ", ".join(page.unreachable)
+                raise CloudError(
+                    "Google could not list all TPUs", f"no answer from {where}", "run the same command again"
+                )
+            yield page
+            token = page.next_page_token
+            if not token:
+                return
+
+
+def _one_page(call: Any, ask: dict[str, object]) -> Any:
+    return next(iter(call(ask, retry=None, timeout=READ_SECONDS).pages))
+
+
+def error_of(verb: str, name: str, refused: Refused, project: str = "") -> OrchError:
+    return explain(verb, name, refused.answer, project)
+
+
+def _changing(call: Callable[[], _Result]) -> _Result:
+    """Sent once: whether it acted is found out by looking, never by sending it again."""
+    try:
+        return call()
+    except Exception as error:
+        raise _refused(error) from error
+
+
+def _read(call: Callable[[], _Result]) -> _Result:
+    try:
+        return reading(call)
+    except Exception as error:
+        raise _refused(error) from error
+
+
+def _found(call: Callable[[], _Result]) -> _Result | None:
+    try:
+        return _read(call)
+    except Refused as refused:
+        if refused.answer.kind is Kind.NOT_FOUND:
+            return None
+        raise
+
+
+def _gone(call: Callable[[], object]) -> None:
+    try:
+        _changing(call)
+    except Refused as refused:
+        if refused.answer.kind is not Kind.NOT_FOUND:
+            raise
+
+
+def _refused(error: Exception) -> Exception:
+    answer = understood(error)
+    return error if answer is None else Refused(answer)

@@ -1,0 +1,231 @@
+"""The provider "gcp": TPU VMs by the TPU API. See providers/protocol.py; serves also `Stops`, for single hosts."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.errors import CloudError, ConflictError, NotFoundError, OrchError, UserError
+from orchestrator.providers.google import choices, sending, states
+from orchestrator.providers.google.addresses import Login
+from orchestrator.providers.google.client import Refused, TpuApi, error_of, open_api
+from orchestrator.providers.google.labels import INTENT
+from orchestrator.providers.google.listing import Listed, listed
+from orchestrator.providers.google.looking import Eyes, is_ours, queued_labels
+from orchestrator.providers.google.planner import PLANNER, stop_refusal
+from orchestrator.providers.google.record import Phase, Record, Records
+from orchestrator.providers.google.retries import Kind
+from orchestrator.providers.google.startup import USER
+from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
+
+
+def open_provider(state: Path) -> GoogleProvider:
+    """Raises AccessError without credentials, UserError without the library or for a wrong ORCH_TPU_ENDPOINT."""
+    return GoogleProvider(open_api(), state.absolute() / "google")
+
+
+class GoogleProvider:
+    """Every create is sent once and then looked for; nothing is ended that does not carry its record's token."""
+
+    name = "gcp"
+
+    def __init__(self, api: TpuApi, folder: Path, now: Callable[[], float] = time.time) -> None:
+        login = Login(getpass.getuser(), own_ports=True) if api.loopback else Login(USER)
+        self._api = api
+        self._records = Records(folder)
+        self._eyes = Eyes(api, self._records, login, now)
+        self._now = now
+
+    def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
+        """Raises ConflictError for a name that is somebody else's, CloudError when Google's answer is lost."""
+        request = sending.ready(PLANNER, spec, keys, self._api.project)
+        record = self._new_record(sending.with_project(spec, self._api.project), keys)
+        with _explained("create", spec.name, record.project):
+            repeated = self._before(record)
+            if repeated is None:
+                return
+            record = self._records.write(record, Phase.ASKED)
+            try:
+                operation = self._api.create(request)
+            except Refused as refused:
+                self._after_refusal(record, refused, repeated=repeated)
+                return
+        self._records.write(record, Phase.ACCEPTED, operation)
+
+    def observe(self, name: str) -> SliceView:
+        """Never raises for what Google says: UNCLEAR with its words."""
+        try:
+            record = self._records.read(name)
+            if record is None:
+                return self._elsewhere(name)
+            if record.phase is Phase.REFUSED:
+                return SliceView(SliceState.ABSENT)
+            return self._eyes.look(record)
+        except Refused as refused:
+            return SliceView(SliceState.UNCLEAR, reason=f"{refused.answer.kind}: {refused.answer.words}")
+        except (OrchError, OSError) as error:
+            return SliceView(SliceState.UNCLEAR, reason=str(error))
+
+    def end(self, name: str) -> None:
+        """Raises ConflictError for what no orch has made, CloudError when it has to be asked again."""
+        choices.check_name(name)
+        record = self._records.read(name)
+        with _explained("end", name, self._api.project):
+            if record is None:
+                self._end_elsewhere(name)
+                return
+            if record.phase not in (Phase.ENDING, Phase.REFUSED):
+                record = self._records.write(record, Phase.ENDING)
+            if record.kind == "queued" and self._end_queued(record):
+                return
+            for node in self._eyes.own_nodes(record):
+                if states.node_view(node).state is not SliceState.ENDING:
+                    self._api.delete_node(node.name)
+
+    def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
+        """Raises CloudError when the listing is not whole."""
+        with _explained("list", "", self._api.project):
+            zones = {zone for _, zone in self._records.places()}
+            found = [one.owned() for one in listed(self._api, self._projects(), zones)]
+        return tuple(one for one in found if one.installation == installation)
+
+    def stop(self, name: str) -> None:
+        """Raises UserError for slices of several hosts and for queued ones, NotFoundError, ConflictError."""
+        self._power(name, "stop", done=(SliceState.STOPPED, SliceState.STOPPING), allowed=SliceState.READY)
+
+    def start(self, name: str) -> None:
+        self._power(name, "start", done=(SliceState.READY, SliceState.STARTING), allowed=SliceState.STOPPED)
+
+    def _new_record(self, spec: SliceSpec, keys: SliceKeys) -> Record:
+        asked = choices.read(spec.candidate)
+        return Record(
+            name=spec.name,
+            token=spec.token.reveal(),
+            project=asked.project.reveal(),
+            zone=asked.zone,
+            kind=asked.path.kind,
+            slices=asked.slices,
+            hosts_per_slice=asked.hosts_per_slice,
+            internal_ips=asked.internal_ips,
+            identity_file=keys.identity_file,
+            known_hosts=keys.known_hosts,
+            host_public=keys.host_public,
+            asked=self._now(),
+            changed=self._now(),
+        )
+
+    def _before(self, new: Record) -> bool | None:
+        """What an earlier create has left. None: it is there already. True: asked before. False: never asked before."""
+        self._records.sweep()
+        old = self._records.read(new.name)
+        if old is None or old.phase is Phase.REFUSED:
+            return False
+        there = self._eyes.is_there(old)
+        if old.token != new.token:
+            if there:
+                raise _taken(new.name, "it was made for another request")
+            return False
+        if old.phase is Phase.ENDING:
+            if there is None:
+                return True
+            raise _taken(new.name, "it is being ended")
+        if there is False:
+            raise _taken(new.name, "somebody else's has this name")
+        if there and old.phase is Phase.ASKED:
+            self._records.write(old, Phase.ACCEPTED)
+        return None if there else True
+
+    def _after_refusal(self, record: Record, refused: Refused, *, repeated: bool) -> None:
+        """Find out what happened; returns when the slice is there and ours. Raises OrchError, Refused."""
+        kind = refused.answer.kind
+        if kind is not Kind.TAKEN and not kind.may_have_acted:
+            if not repeated:
+                self._records.write(record, Phase.REFUSED)
+            raise refused
+        there = self._eyes.is_there(record)
+        if there:
+            self._records.write(record, Phase.ACCEPTED)
+            return
+        if there is False:
+            self._records.write(record, Phase.REFUSED)
+            raise _taken(record.name, refused.answer.words) from refused
+        if kind is Kind.TAKEN:  # by something that is not shown: perhaps by our own request, sent twice on its way
+            raise CloudError(f"create {record.name}: the name is taken", "by what is not shown yet", "try again")
+        raise refused
+
+    def _elsewhere(self, name: str) -> SliceView:
+        """There is no record here: the whole project is searched."""
+        found = [one for one in listed(self._api, self._projects()) if one.slice == name]
+        if not found:
+            return SliceView(SliceState.ABSENT)
+        if found[0].state is SliceState.READY:
+            words = f"it is in {found[0].zone}, and was made from another computer, which has its keys"
+            return SliceView(SliceState.UNCLEAR, reason=words)
+        return SliceView(found[0].state, reason=f"in {found[0].zone}")
+
+    def _end_elsewhere(self, name: str) -> None:
+        for one in listed(self._api, self._projects()):
+            if one.slice == name:
+                self._end_listed(one)
+
+    def _end_listed(self, one: Listed) -> None:
+        if INTENT not in one.labels or one.state is SliceState.ENDING:
+            return
+        if one.queued:
+            self._api.delete_queued(one.path)
+        else:
+            self._api.delete_node(one.path)
+
+    def _end_queued(self, record: Record) -> bool:
+        """Whether the queued resource is there; then its nodes go with it."""
+        queued = self._api.queued(record.queued_path)
+        if queued is None or not is_ours(record, queued_labels(queued)):
+            return False
+        state = states.queued_view(queued, self._now()).state
+        if state is not SliceState.ENDING:  # SUSPENDING refuses to be deleted and becomes SUSPENDED by itself
+            self._api.delete_queued(record.queued_path)
+        return True
+
+    def _power(self, name: str, verb: str, *, done: tuple[SliceState, ...], allowed: SliceState) -> None:
+        record = self._records.read(name)
+        if record is None:
+            raise NotFoundError(f"there is no TPU '{name}' that was made from here", "", "orch status")
+        refusal = stop_refusal(f"'{name}'", record.kind, record.slices * record.hosts_per_slice)
+        if refusal is not None:
+            raise refusal
+        with _explained(verb, name, record.project):
+            nodes = self._eyes.own_nodes(record)
+            if not nodes:
+                raise NotFoundError(f"there is no TPU '{name}'", "", "orch status")
+            state = states.node_view(nodes[0]).state
+            if state in done:
+                return
+            if state is not allowed:
+                raise ConflictError(f"TPU '{name}' is {state}", "that cannot be done to it now", "orch status")
+            (self._api.stop if verb == "stop" else self._api.start)(nodes[0].name)
+
+    def _projects(self) -> set[str]:
+        found = {project for project, _ in self._records.places()} | (
+            {self._api.project} if self._api.project else set[str]()
+        )
+        if not found:
+            raise UserError("no Google project is named", "", "gcloud config set project PROJECT")
+        return found
+
+
+def _taken(name: str, why: str) -> ConflictError:
+    return ConflictError(f"a TPU '{name}' exists already", why, "orch status   or take another name: -c NAME")
+
+
+@contextmanager
+def _explained(verb: str, name: str, project: str) -> Generator[None]:
+    """An answer of the API as an error of ours."""
+    try:
+        yield
+    except Refused as refused:
+        raise error_of(verb, name, refused, project) from refused
+    except OSError as error:
+        raise CloudError(f"{verb} {name} failed on this computer", str(error), "see to it, then try again") from error

@@ -1,0 +1,225 @@
+"""What an answer of the TPU API means: one table, from code and words to what we do and what the user can do.
+
+Codes: google.rpc.Code and its HTTP mapping (google/rpc/code.proto). The words are those that Google's services use
+(Cloud TPU documentation, "Troubleshooting", 2025; error threads of public tools, 2023 to 2026). RESOURCE_EXHAUSTED is
+told apart by its words alone: no machines, no quota, or too many calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from orchestrator.errors import (
+    AccessError,
+    CapacityError,
+    CloudError,
+    ConflictError,
+    NotFoundError,
+    OrchError,
+    QuotaError,
+    UserError,
+)
+
+READ_TRIES = 4
+LONGEST_PAUSE = 20.0  # seconds; a longer Retry-After is left to the engine
+_Answer = TypeVar("_Answer")
+
+
+class Kind(StrEnum):
+    CAPACITY = "no machines"
+    NOT_OFFERED = "not offered there"  # this type, in this zone, to this project: another zone may have it
+    QUOTA = "no quota"
+    PERMISSION = "not allowed"
+    CREDENTIALS = "not logged in"
+    API_DISABLED = "API not enabled"
+    NOT_FOUND = "not found"
+    TAKEN = "exists already"
+    INVALID = "bad request"
+    WRONG_STATE = "not in this state"
+    THROTTLED = "too many calls"
+    UNAVAILABLE = "not available"  # the service says so: whether it acted is not known
+    NO_ANSWER = "no answer"  # whether it acted is not known
+
+    @property
+    def may_have_acted(self) -> bool:
+        return self in (Kind.UNAVAILABLE, Kind.NO_ANSWER)
+
+    @property
+    def worth_asking_again(self) -> bool:
+        return self in (Kind.THROTTLED, Kind.UNAVAILABLE, Kind.NO_ANSWER)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An error as it came: its kind, Google's words on one line, and the seconds it asks us to wait."""
+
+    kind: Kind
+    words: str
+    wait: float | None = None
+
+
+_BY_CODE = {
+    1: Kind.NO_ANSWER,  # CANCELLED
+    2: Kind.UNAVAILABLE,  # UNKNOWN
+    3: Kind.INVALID,
+    4: Kind.NO_ANSWER,  # DEADLINE_EXCEEDED
+    5: Kind.NOT_FOUND,
+    6: Kind.TAKEN,
+    7: Kind.PERMISSION,
+    8: Kind.CAPACITY,  # RESOURCE_EXHAUSTED, unless its words say otherwise
+    9: Kind.WRONG_STATE,
+    10: Kind.UNAVAILABLE,  # ABORTED
+    11: Kind.INVALID,
+    12: Kind.INVALID,  # UNIMPLEMENTED
+    13: Kind.UNAVAILABLE,  # INTERNAL
+    14: Kind.UNAVAILABLE,
+    15: Kind.UNAVAILABLE,
+    16: Kind.CREDENTIALS,
+}
+_BY_HTTP = {400: 3, 401: 16, 403: 7, 404: 5, 408: 4, 409: 6, 412: 9, 429: 8, 499: 1, 500: 13, 501: 12, 503: 14, 504: 4}
+_DISABLED = re.compile(
+    r"SERVICE_DISABLED|has not been used in project|API is not enabled|it is disabled", re.IGNORECASE
+)
+_RATE = re.compile(r"per (?:minute|second|100 seconds)|rate ?limit|too many requests", re.IGNORECASE)
+_QUOTA = re.compile(r"quota|limit .{0,40}exceeded", re.IGNORECASE)
+_QUOTA_EXCEEDED = re.compile(r"quota.{0,80}exceeded|quotaExceeded", re.IGNORECASE)
+_CLOSED = re.compile(r"location .{0,60}not found or access is unauthorized", re.IGNORECASE)
+_NOT_OFFERED = re.compile(
+    r"accelerator ?types?\b.{0,120}(?:not found|not available|not supported|does not exist|not offered)"
+    r"|not have permission to submit requests for accelerator type",
+    re.IGNORECASE,
+)
+_CAPACITY = re.compile(
+    r"no more capacity|stock ?out|RESOURCE_POOL_EXHAUSTED|insufficient capacity|not enough (?:resources|capacity)"
+    r"|no available resources|lack of capacity|not have enough resources",
+    re.IGNORECASE,
+)
+
+
+def by_code(code: int, words: str) -> Kind:
+    """The kind of a google.rpc.Code with these words. Raises nothing; an unknown code is UNAVAILABLE."""
+    kind = _BY_CODE.get(code, Kind.UNAVAILABLE)
+    if kind in (Kind.INVALID, Kind.NOT_FOUND, Kind.PERMISSION) and (
+        _NOT_OFFERED.search(words) or _CLOSED.search(words)
+    ):
+        return Kind.NOT_OFFERED
+    if kind is Kind.PERMISSION and _DISABLED.search(words):
+        return Kind.API_DISABLED
+    if _CAPACITY.search(words) and kind in (Kind.CAPACITY, Kind.WRONG_STATE, Kind.UNAVAILABLE):
+        return Kind.CAPACITY
+    if kind in (Kind.CAPACITY, Kind.PERMISSION) and _RATE.search(words):
+        return Kind.THROTTLED
+    if kind is Kind.CAPACITY and _QUOTA.search(words):
+        return Kind.QUOTA
+    if kind is Kind.PERMISSION and _QUOTA_EXCEEDED.search(words):  # but not: "requires a quota project"
+        return Kind.QUOTA
+    return kind
+
+
+def understood(error: Exception) -> Answer | None:
+    """What an exception of the client library says; None for one that is no answer of a service (a bug of ours)."""
+    from google.api_core.exceptions import GoogleAPICallError
+    from google.auth.exceptions import GoogleAuthError, TransportError
+    from google.protobuf.json_format import ParseError  # type: ignore[import-untyped]  # the library ships no types
+    from requests.exceptions import RequestException
+
+    if isinstance(error, GoogleAPICallError):
+        return _answer(error)
+    if isinstance(error, TransportError | RequestException | ParseError | TimeoutError | ConnectionError):
+        return Answer(Kind.NO_ANSWER, _one_line(str(error) or type(error).__name__))
+    if isinstance(error, GoogleAuthError):
+        return Answer(Kind.CREDENTIALS, _one_line(str(error)))
+    return None
+
+
+def explain(verb: str, name: str, answer: Answer, project: str = "") -> OrchError:
+    """The error for the user, with what to do next."""
+    what, why = f"{verb} {name}".strip() + " was refused by Google", f"{answer.kind}: {answer.words}"
+    where = f" --project={project}" if project else ""
+    match answer.kind:
+        case Kind.NOT_OFFERED if verb != "create":
+            return AccessError(what, why, f"ask the project's owner for the role roles/tpu.admin{where}")
+        case Kind.CAPACITY | Kind.NOT_OFFERED:
+            return CapacityError(what, why, "try another zone, spot or a queued resource, or later")
+        case Kind.QUOTA:
+            return QuotaError(what, why, "ask for more in the console, IAM & Admin > Quotas, or take fewer chips")
+        case Kind.PERMISSION:
+            return AccessError(what, why, f"ask the project's owner for the role roles/tpu.admin{where}")
+        case Kind.CREDENTIALS:
+            return AccessError(what, why, "gcloud auth application-default login")
+        case Kind.API_DISABLED:
+            return AccessError(what, why, f"gcloud services enable tpu.googleapis.com{where}   then wait a minute")
+        case Kind.INVALID:
+            return UserError(what, why, "orch accelerators   shows types and zones; docs/google.md the options")
+        case Kind.NOT_FOUND if verb == "create":
+            return UserError(what, why, "see to the zone, the network and the reservation that the task names")
+        case Kind.NOT_FOUND:
+            return NotFoundError(what, why, "orch status")
+        case Kind.TAKEN:
+            return ConflictError(what, why, "take another name: -c NAME")
+        case Kind.WRONG_STATE | Kind.THROTTLED | Kind.UNAVAILABLE:
+            return CloudError(what, why, "run the same command again")
+        case Kind.NO_ANSWER:
+            what = f"{verb} {name}".strip() + ": no answer from Google"
+            return CloudError(what, f"it is not known whether it acted ({answer.words})", "run the same command again")
+
+
+def reading(call: Callable[[], _Answer]) -> _Answer:
+    """Do a read, again when that may help. Never for what changes something. Raises the last exception."""
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt
+
+    waiting = Retrying(
+        retry=retry_if_exception(_again), stop=stop_after_attempt(READ_TRIES), wait=_pause, sleep=_sleep, reraise=True
+    )
+    return waiting(call)
+
+
+def _again(error: BaseException) -> bool:
+    answer = understood(error) if isinstance(error, Exception) else None
+    return answer is not None and answer.kind.worth_asking_again and (answer.wait or 0.0) <= LONGEST_PAUSE
+
+
+def _pause(state: Any) -> float:
+    """Seconds before the next try: what the service asks for, else 0.2 s, doubled each time, with jitter."""
+    import random
+
+    error = state.outcome.exception() if state.outcome is not None else None
+    answer = understood(error) if isinstance(error, Exception) else None
+    if answer is not None and answer.wait is not None:
+        return answer.wait
+    doublings = int(state.attempt_number) - 1
+    return 0.2 * 2.0**doublings * random.uniform(0.5, 1.0)  # noqa: S311 - spreads calls, hides nothing
+
+
+def _sleep(seconds: float) -> None:
+    import time
+
+    time.sleep(seconds)
+
+
+def _answer(error: Any) -> Answer:
+    grpc_code = getattr(error, "grpc_status_code", None)
+    code = int(grpc_code.value[0]) if grpc_code is not None else _BY_HTTP.get(int(error.code or 0), 2)
+    if int(error.code or 0) == 429:
+        code = 8  # the class of the exception says "too many requests" for all of them
+    words = _one_line(error.message or str(error))
+    details = " ".join(str(getattr(error, name, "") or "") for name in ("reason", "domain"))
+    kind = by_code(code, f"{words} {details}")
+    wait = _retry_after(error)
+    if kind is Kind.CAPACITY and wait is not None and not _CAPACITY.search(words):
+        kind = Kind.THROTTLED  # whoever says when to come back means calls, not machines
+    return Answer(kind, words, wait)
+
+
+def _retry_after(error: Any) -> float | None:
+    headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
+    word = str(headers.get("Retry-After", "")).strip()
+    return float(word) if re.fullmatch(r"[0-9]{1,6}", word) else None
+
+
+def _one_line(words: str) -> str:
+    return " ".join(words.split())[:300]

@@ -1,0 +1,100 @@
+"""Google's states as ours, and the reasons in words. Pure.
+
+States: TPU API v2, Node.State, Node.Health and QueuedResourceState.State (reference, 2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.slices import SliceState, SliceView
+
+NODE = {
+    "CREATING": SliceState.CREATING,
+    "READY": SliceState.READY,
+    "RESTARTING": SliceState.STARTING,
+    "REIMAGING": SliceState.STARTING,
+    "REPAIRING": SliceState.STARTING,
+    "STARTING": SliceState.STARTING,
+    "UNHIDING": SliceState.STARTING,
+    "DELETING": SliceState.ENDING,
+    "STOPPED": SliceState.STOPPED,
+    "STOPPING": SliceState.STOPPING,
+    "PREEMPTED": SliceState.PREEMPTED,
+    "TERMINATED": SliceState.PREEMPTED,  # by maintenance, or at the end of a preemptible node's time
+    "HIDING": SliceState.UNCLEAR,
+    "HIDDEN": SliceState.UNCLEAR,
+    "UNKNOWN": SliceState.FAILED,  # after a repair that failed
+    "STATE_UNSPECIFIED": SliceState.UNCLEAR,
+}
+QUEUED = {
+    "CREATING": SliceState.CREATING,
+    "ACCEPTED": SliceState.CREATING,
+    "WAITING_FOR_RESOURCES": SliceState.CREATING,
+    "PROVISIONING": SliceState.CREATING,
+    "ACTIVE": SliceState.READY,  # if its nodes are
+    "FAILED": SliceState.FAILED,
+    "DELETING": SliceState.ENDING,
+    "SUSPENDING": SliceState.ENDING,  # cannot be deleted now; becomes SUSPENDED, which can
+    "SUSPENDED": SliceState.PREEMPTED,
+    "STATE_UNSPECIFIED": SliceState.UNCLEAR,
+}
+_WORST_FIRST = (
+    SliceState.PREEMPTED,
+    SliceState.FAILED,
+    SliceState.UNCLEAR,
+    SliceState.ENDING,
+    SliceState.STOPPING,
+    SliceState.STOPPED,
+    SliceState.STARTING,
+    SliceState.CREATING,
+    SliceState.READY,
+)
+
+
+def node_view(node: Any) -> SliceView:
+    """One node, without its hosts."""
+    state = NODE.get(node.state.name, SliceState.UNCLEAR)
+    said = node.state.name.lower()
+    words = _words("" if said == str(state) else said, node.health_description)
+    if state is SliceState.READY:
+        if node.health.name == "UNHEALTHY_MAINTENANCE":
+            return SliceView(SliceState.STARTING, reason=_words("under maintenance", node.health_description))
+        words = "" if node.health.name in ("HEALTHY", "HEALTH_UNSPECIFIED") else f"health: {node.health.name.lower()}"
+    return SliceView(state, reason=words)
+
+
+def queued_view(queued: Any, now: float) -> SliceView:
+    """The request alone. Its reason says the state, how long it waits and until when."""
+    name = queued.state.state.name
+    words = name.lower().replace("_", " ")
+    if name == "FAILED":
+        words = _words("failed", queued.state.failed_data.error.message)
+    if name in ("SUSPENDING", "SUSPENDED"):
+        words += f" by {queued.state.state_initiator.name.lower()}: its machines were taken back"
+    if QUEUED.get(name) is SliceState.CREATING and queued.create_time:
+        age = max(0.0, now - queued.create_time.timestamp())
+        limit = queued.queueing_policy.valid_until_duration
+        left = limit.total_seconds() - age if limit else None
+        words += f" for {_span(age)}" + (f", at most {_span(max(0.0, left))} more" if left is not None else "")
+    return SliceView(QUEUED.get(name, SliceState.UNCLEAR), reason=words)
+
+
+def together(views: Sequence[SliceView]) -> SliceView:
+    """The worst of several nodes, and how many of them are so."""
+    worst = min(views, key=lambda view: _WORST_FIRST.index(view.state))
+    if len(views) == 1:
+        return worst
+    same = sum(view.state is worst.state for view in views)
+    reason = worst.reason if worst.state is SliceState.READY else f"{same} of {len(views)} slices: {worst.reason}"
+    return SliceView(worst.state, reason=reason)
+
+
+def _words(state: str, more: str) -> str:
+    return ": ".join(part for part in (state, " ".join(more.split())[:200]) if part)
+
+
+def _span(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"

@@ -1,0 +1,37 @@
+"""The crash matrix on PostgreSQL: every verb, every named point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from crash_matrix import Place, matrix
+from crash_verbs import VERBS, matrix_folder
+from support.postgres import postgres_server
+from support.proof import report
+
+CREATING = [verb for verb in VERBS if verb.name in ("launch", "resume", "recover")]
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with matrix_folder(monkeypatch) as root:
+        yield root
+
+
+@pytest.mark.slow
+@pytest.mark.promise("P1")
+@pytest.mark.promise("P2")
+@pytest.mark.promise("P29")
+@pytest.mark.timeout(900)
+def test_every_verb_killed_anywhere_leaks_nothing_on_a_server_either(folder: Path) -> None:
+    """A seeded tenth of the double kills: the server is slower, and the engine is the same."""
+    with postgres_server() as server:
+        url = server.new_store()
+        counts = matrix(Place(folder, server=url), VERBS, doubles=0.1)
+        off = matrix(Place(folder / "off", False, url), CREATING, points="distinct")
+    share = "a seeded tenth of the doubles"
+    report(f"crash matrix on postgresql: {counts} ({share}); tokens off: {len(off.violations)} violations")
+    assert counts.violations == [], "\n".join(counts.violations[:20])
+    assert off.violations
