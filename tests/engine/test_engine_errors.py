@@ -21,6 +21,7 @@ from orchestrator.exits import Exit
 from orchestrator.paths import paths
 from orchestrator.plan.desired import Limits, Run
 from orchestrator.plan.imagined import make_plan
+from orchestrator.plan.observed import FINAL
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.calls import CreateCall
 from orchestrator.simulator.clock import ManualClock
@@ -214,3 +215,15 @@ def _lifetime() -> float:
 def _forget_the_dead() -> None:
     with sqlite3.connect(paths().database) as connection:
         connection.execute("UPDATE leases SET owner = '', expires = 0")
+
+
+@pytest.mark.promise("P5")
+def test_a_name_that_is_somebody_elses_leaves_no_open_record_that_a_down_would_end(make: Make) -> None:
+    home = make()
+    cloud_of(home).seed_foreign("c-1", {"orch-installation": "theirs"})
+    ending = home.drive(sim_launch(sim_task()))
+    assert ending.status == Exit.USAGE
+    with open_store(paths(), home.world()) as store:
+        assert store.cluster("c") is None, "the record stays open"
+        assert [intent.state in FINAL for _, intent in store.all_intents()] == [True]
+    assert not cloud_of(home).calls("end")
