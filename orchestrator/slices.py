@@ -37,6 +37,16 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
+class FlexStart:
+    """Machines for a time that is said beforehand, when they are free; ended by the provider after `hours`."""
+
+    hours: float
+
+    def __str__(self) -> str:
+        return f"flex start, {self.hours:g} h"
+
+
+@dataclass(frozen=True, slots=True)
 class CapacityBlock:
     reservation_id: str
 
@@ -52,7 +62,7 @@ class Owned:
         return "your own"
 
 
-Market: TypeAlias = OnDemand | Spot | Reservation | CapacityBlock | Owned
+Market: TypeAlias = OnDemand | Spot | Reservation | FlexStart | CapacityBlock | Owned
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +100,8 @@ class Request:
 
     service: "local", "tpu.v2", "ec2". method and target: "POST" and a path, or an operation and its subject.
     body: JSON values with Text where a part is unknown or secret. command: the same thing as a command line that a
-    person can paste (empty when there is none).
+    person can paste (empty when there is none). before: requests that are sent first, in this order, each after a look
+    whether it has been done already. after: those that are sent when this one has taken effect.
     """
 
     service: str
@@ -98,6 +109,14 @@ class Request:
     target: str
     body: Mapping[str, object] = field(default_factory=dict[str, object])
     command: tuple[Text, ...] = ()
+    before: tuple[Request, ...] = ()
+    after: tuple[Request, ...] = ()
+
+    @property
+    def in_order(self) -> tuple[Request, ...]:
+        """All of them, in the order in which they are sent."""
+        earlier = tuple(one for request in self.before for one in request.in_order)
+        return (*earlier, self, *(one for request in self.after for one in request.in_order))
 
 
 @dataclass(frozen=True, slots=True)

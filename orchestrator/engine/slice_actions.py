@@ -96,9 +96,8 @@ def start(session: Session, action: StartSlice) -> None:
 
 def request_text(request: Request) -> str:
     """The request as text for its hash: unknowns by name, secrets masked."""
-    return json.dumps(
-        [request.service, request.method, request.target, _plain(request.body)], sort_keys=True, default=str
-    )
+    parts = [[one.service, one.method, one.target, _plain(one.body)] for one in request.in_order]
+    return json.dumps(parts[0] if len(parts) == 1 else parts, sort_keys=True, default=str)
 
 
 def _plain(value: object) -> object:

@@ -143,7 +143,9 @@ def _stop(desired: Stop, observed: Observed, facts: Facts) -> Step:
         case SliceState.READY if (wait := decide_slice.just_asked(observed, intent)) is not None:
             return wait
         case SliceState.READY:
-            return StopSlice(intent.name, facts.requests[intent.candidate.provider].stop_request(intent.name))
+            return StopSlice(
+                intent.name, facts.requests[intent.candidate.provider].stop_request(intent.name, intent.candidate)
+            )
         case _:
             return _unfit(desired.cluster, observed)
 

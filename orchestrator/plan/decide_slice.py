@@ -138,7 +138,7 @@ def start(cluster: str, observed: Observed, facts: Facts, budgets: Budgets, inte
     until = max(intent.since, observed.well_at or 0.0) + budgets.boot_deadline
     if observed.now >= until:
         return wait_slice(cluster, observed, until)
-    request = facts.requests[intent.candidate.provider].start_request(intent.name)
+    request = facts.requests[intent.candidate.provider].start_request(intent.name, intent.candidate)
     return just_asked(observed, intent) or StartSlice(intent.name, request)
 
 
@@ -318,5 +318,5 @@ def _create(desired: Run, facts: Facts, candidate: Candidate, generation: int) -
 
 
 def _end(facts: Facts, intent: Intent, cause: EndCause, why: str) -> EndSlice:
-    request = facts.requests[intent.candidate.provider].end_request(intent.name)
+    request = facts.requests[intent.candidate.provider].end_request(intent.name, intent.candidate)
     return EndSlice(intent.name, cause, why, request)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.slices import Request, SliceSpec
+from orchestrator.slices import Candidate, Request, SliceSpec
 
 
 class Requests(Protocol):
@@ -14,11 +14,11 @@ class Requests(Protocol):
 
     def create_request(self, spec: SliceSpec) -> Request: ...
 
-    def end_request(self, name: str) -> Request: ...
+    def end_request(self, name: str, candidate: Candidate) -> Request: ...
 
-    def stop_request(self, name: str) -> Request: ...
+    def stop_request(self, name: str, candidate: Candidate) -> Request: ...
 
-    def start_request(self, name: str) -> Request: ...
+    def start_request(self, name: str, candidate: Candidate) -> Request: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from orchestrator.plan.environment import HostEnvironment
 from orchestrator.plan.imagined import Plan
 from orchestrator.plan.ranks import rank_ranges
 from orchestrator.plan.steps import Done, GiveUp, Wait
-from orchestrator.slices import Candidate, CapacityBlock, Market, OnDemand, Owned, Reservation, Spot
+from orchestrator.slices import Candidate, CapacityBlock, FlexStart, Market, OnDemand, Owned, Reservation, Spot
 from orchestrator.values import Part, Secret, Text, Unknown
 
 VERSION = 1
@@ -131,6 +131,8 @@ def _market(market: Market) -> dict[str, Json]:
             return {"kind": "owned"}
         case Reservation(name=name):
             return {"kind": "reservation", "name": name}
+        case FlexStart(hours=hours):
+            return {"kind": "flex_start", "hours": hours}
         case CapacityBlock(reservation_id=name):
             return {"kind": "capacity_block", "name": name}
 

@@ -193,6 +193,10 @@ class _Script:
                 yield from _comment(head, f"orch collects the stacks of job {action.job} on {where}: {action.why}")
 
     def _request(self, request: Request) -> Iterator[str]:
+        for one in request.in_order:
+            yield from self._one_request(one)
+
+    def _one_request(self, request: Request) -> Iterator[str]:
         yield from _comment("request: ", f"{request.service}: {request.method} {request.target}")
         if not request.command:
             if request.body:

@@ -159,6 +159,10 @@ class _Page:
         yield from self._request(action.request)
 
     def _request(self, request: Request) -> Iterator[str]:
+        for one in request.in_order:
+            yield from self._one_request(one)
+
+    def _one_request(self, request: Request) -> Iterator[str]:
         yield from self._fill("request  ", words.one_line(f"{request.service}: {request.method} {request.target}"))
         if request.body:
             shown = json.dumps(_plain(request.body, self.verbose), indent=2, ensure_ascii=False)

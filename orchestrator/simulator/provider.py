@@ -26,6 +26,7 @@ from orchestrator.simulator.scenario import ANY
 from orchestrator.simulator.state import Phase
 from orchestrator.slices import (
     CapacityBlock,
+    FlexStart,
     Market,
     Owned,
     OwnedSlice,
@@ -197,6 +198,8 @@ def market_word(market: Market) -> str:
         return RESERVED + market.name
     if isinstance(market, CapacityBlock):
         return RESERVED + market.reservation_id
+    if isinstance(market, FlexStart):
+        return "flex-start"
     if isinstance(market, Owned):
         raise UserError("the simulated cloud rents machines; it has none of your own")
     return "on-demand"

@@ -14,6 +14,7 @@ from orchestrator.plan.observed import Ended, Intent, IntentState
 from orchestrator.slices import (
     Candidate,
     CapacityBlock,
+    FlexStart,
     Market,
     OnDemand,
     Owned,
@@ -162,6 +163,8 @@ def _market_to_json(market: Market) -> list[str]:
             return ["reservation", name]
         case CapacityBlock(name):
             return ["capacity-block", name]
+        case FlexStart(hours):
+            return ["flex-start", repr(hours)]
 
 
 def _market_from_json(data: list[str]) -> Market:
@@ -174,6 +177,8 @@ def _market_from_json(data: list[str]) -> Market:
             return Reservation(name)
         case ["capacity-block", name]:
             return CapacityBlock(name)
+        case ["flex-start", hours]:
+            return FlexStart(float(hours))
         case _:
             return OnDemand()
 

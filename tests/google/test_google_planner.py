@@ -96,12 +96,6 @@ def test_every_host_is_told_what_to_delete_at_its_limit() -> None:
         assert PLANNER.end_request("demo-1", of).target == expected, "the host and the launcher end the same thing"
 
 
-def test_end_and_stop_without_a_candidate_name_what_is_not_known() -> None:
-    for request in (PLANNER.end_request("demo-1"), PLANNER.stop_request("demo-1"), PLANNER.start_request("demo-1")):
-        assert "zone of demo-1" in request.target
-        assert request.command == ()
-
-
 def test_stop_of_a_pod_is_refused_in_the_preview_too() -> None:
     with pytest.raises(UserError, match="one host"):
         PLANNER.stop_request("demo-1", candidate())

@@ -20,7 +20,7 @@ from orchestrator.errors import (
     QuotaError,
     UserError,
 )
-from orchestrator.providers.google import client
+from orchestrator.providers.google import client, session
 from orchestrator.providers.google.looking import KEY_PATIENCE, SETTLE_SECONDS
 from orchestrator.providers.google.provider import GoogleProvider, open_provider
 from orchestrator.providers.protocol import Stops
@@ -43,7 +43,7 @@ class Bench:
 
     def provider(self) -> GoogleProvider:
         """As another command would have it."""
-        return GoogleProvider(client.open_api(), self.state / "google", lambda: self.clock)
+        return GoogleProvider(client.open_api(session.open_session()), self.state / "google", lambda: self.clock)
 
     def keyed(self, of: SliceSpec) -> SliceKeys:
         hosts = of.candidate.hosts
@@ -70,7 +70,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     with fake_api() as fake:
-        monkeypatch.setenv(client.ENDPOINT, fake.url)
+        monkeypatch.setenv(session.ENDPOINT, fake.url)
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", PROJECT)
         yield Bench(fake, tmp_path, keys(8, str(tmp_path)))
 
@@ -101,7 +101,7 @@ def test_name_length_and_port_are_those_of_google_without_the_local_switch(kind:
     bench.ready(of)
     record = Records(bench.state / "google").read("demo-1")
     assert record is not None
-    api = client.open_api()
+    api = client.open_api(session.open_session())
     view = ready_view(record, [api.node(NODE)], Login("orch"))
     assert {(host.port, host.user) for host in view.hosts} == {(22, "orch")}
     own = ready_view(record, [api.node(NODE)], Login("me", own_ports=True))
@@ -375,7 +375,7 @@ def test_look_that_fails_is_unclear_and_never_absent(answer: Answer, bench: Benc
 
 def test_server_that_is_away_is_unclear(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.ready(spec())
-    monkeypatch.setenv(client.ENDPOINT, "http://127.0.0.1:1")
+    monkeypatch.setenv(session.ENDPOINT, "http://127.0.0.1:1")
     assert bench.provider().observe("demo-1").state is SliceState.UNCLEAR
 
 
@@ -535,13 +535,13 @@ def test_broken_record_is_unclear_and_no_reason_to_make_another_slice(bench: Ben
     ["https://127.0.0.1:1", "http://tpu.googleapis.com", "http://10.0.0.1:1", "http://127.0.0.1:1/x", "nonsense"],
 )
 def test_only_a_server_on_this_computer_may_stand_in_for_google(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(client.ENDPOINT, value)
-    with pytest.raises(UserError, match=client.ENDPOINT):
-        client.open_api()
+    monkeypatch.setenv(session.ENDPOINT, value)
+    with pytest.raises(UserError, match=session.ENDPOINT):
+        client.open_api(session.open_session())
 
 
 def test_without_credentials_the_error_says_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(client.ENDPOINT, raising=False)
+    monkeypatch.delenv(session.ENDPOINT, raising=False)
     for name in ("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CORE_PROJECT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
@@ -552,7 +552,9 @@ def test_without_credentials_the_error_says_what_to_type(tmp_path: Path, monkeyp
 
 
 def test_without_a_project_nothing_is_sent(bench: Bench) -> None:
-    provider = GoogleProvider(client.TpuApi(client.open_api()._client, "", loopback=True), bench.state / "google")
+    provider = GoogleProvider(
+        client.TpuApi(client.open_api(session.open_session())._client, "", loopback=True), bench.state / "google"
+    )
     with pytest.raises(UserError, match="no Google project"):
         provider.create(spec(candidate(project="")), bench.keyed(spec()))
     assert bench.fake.calls == []

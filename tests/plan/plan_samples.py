@@ -24,13 +24,13 @@ class SampleRequests:
         body = {"token": spec.token, "labels": dict(spec.labels), "host_keys": [Text.of(Unknown("a key"))] * 3}
         return self._request("POST", spec.name, body)
 
-    def end_request(self, name: str) -> Request:
+    def end_request(self, name: str, candidate: Candidate) -> Request:
         return self._request("DELETE", name, {})
 
-    def stop_request(self, name: str) -> Request:
+    def stop_request(self, name: str, candidate: Candidate) -> Request:
         return self._request("STOP", name, {})
 
-    def start_request(self, name: str) -> Request:
+    def start_request(self, name: str, candidate: Candidate) -> Request:
         return self._request("START", name, {})
 
     def _request(self, method: str, name: str, body: dict[str, object]) -> Request:

@@ -23,7 +23,7 @@ from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import FINAL, Ended, Intent, IntentState, Observed
 from orchestrator.plan.recovery import JITTER, SHORT_ATTEMPT
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
-from orchestrator.slices import OnDemand, Owned, Request, SliceSpec, SliceState
+from orchestrator.slices import Candidate, OnDemand, Owned, Request, SliceSpec, SliceState
 from orchestrator.values import Text
 
 HISTORIES = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
@@ -35,13 +35,13 @@ class PlainRequests:
     def create_request(self, spec: SliceSpec) -> Request:
         return Request("t", "CREATE", spec.name)
 
-    def end_request(self, name: str) -> Request:
+    def end_request(self, name: str, candidate: Candidate) -> Request:
         return Request("t", "END", name)
 
-    def stop_request(self, name: str) -> Request:
+    def stop_request(self, name: str, candidate: Candidate) -> Request:
         return Request("t", "STOP", name)
 
-    def start_request(self, name: str) -> Request:
+    def start_request(self, name: str, candidate: Candidate) -> Request:
         return Request("t", "START", name)
 
 

@@ -18,7 +18,7 @@ from orchestrator.plan.facts import Facts
 from orchestrator.plan.imagined import Plan, make_plan
 from orchestrator.plan.observed import Observed
 from orchestrator.plan.sh_words import Variables, bash_word, document
-from orchestrator.slices import Request, SliceSpec
+from orchestrator.slices import Candidate, Request, SliceSpec
 from orchestrator.values import Secret, Text, Unknown
 
 NASTY = [
@@ -50,7 +50,7 @@ class HostileRequests:
     def create_request(self, spec: SliceSpec) -> Request:
         return self._request(spec.name, spec.token)
 
-    def end_request(self, name: str) -> Request:
+    def end_request(self, name: str, candidate: Candidate) -> Request:
         return self._request(name, Text.of(name))
 
     stop_request = start_request = end_request

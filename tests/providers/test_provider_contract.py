@@ -225,7 +225,7 @@ def test_requests_are_whole_and_need_nothing_that_is_known_later(case: Case) -> 
     assert request.body["token"] == case.spec.token
     verbs = {
         request.method,
-        case.planner.end_request(case.spec.name).method,
+        case.planner.end_request(case.spec.name, case.spec.candidate).method,
     }
     assert len(verbs) == 2
     unknown = replace(case.spec, token=Text.of(Unknown(), "-1"))

@@ -1,30 +1,24 @@
-"""Calls of the TPU API, version 2, over REST: each with its deadline, each error told apart once.
-
-`ORCH_TPU_ENDPOINT=http://127.0.0.1:PORT` leads all of it to a server on this computer, without credentials. Any other
-address is refused: nothing may lead the user's credentials astray.
-"""
+"""Calls of the TPU API, version 2, over REST: each with its deadline, each error told apart once."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
-from orchestrator.errors import AccessError, CloudError, OrchError, UserError
+from orchestrator.errors import CloudError, OrchError, UserError
 from orchestrator.providers.google import requests
 from orchestrator.providers.google.retries import Answer, Kind, explain, reading, understood
+from orchestrator.providers.google.session import Session
 from orchestrator.slices import Request
 
 if TYPE_CHECKING:
     from google.cloud import tpu_v2
 
-ENDPOINT = "ORCH_TPU_ENDPOINT"
+
 READ_SECONDS = 15.0
 CHANGE_SECONDS = 60.0
 HOST_KEY = "hostkeys/ssh-ed25519"
-_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _Result = TypeVar("_Result")
 
 
@@ -36,45 +30,15 @@ class Refused(Exception):
         self.answer = answer
 
 
-def loopback_endpoint() -> str:
-    """The server on this computer that stands in for Google, "" for Google itself. Raises UserError."""
-    value = os.environ.get(ENDPOINT, "")
-    if not value:
-        return ""
-    parts = urlsplit(value)
-    if parts.scheme != "http" or parts.hostname not in ("127.0.0.1", "::1", "localhost") or parts.path not in ("", "/"):
-        raise UserError(
-            f"{ENDPOINT} is '{value}'", "only a server on this computer is allowed", f"{ENDPOINT}=http://127.0.0.1:PORT"
-        )
-    return value.rstrip("/")
-
-
-def open_api() -> TpuApi:
-    """Raises AccessError without credentials, UserError without the library."""
-    endpoint = loopback_endpoint()
+def open_api(session: Session) -> TpuApi:
+    """Sends nothing. Raises UserError without the library."""
     try:
-        from google import auth
-        from google.auth.credentials import AnonymousCredentials
-        from google.auth.exceptions import DefaultCredentialsError
         from google.cloud import tpu_v2
     except ImportError as error:
         raise UserError("Google's client library is not installed", str(error), "pip install 'orch[google]'") from error
-    if endpoint:
-        anonymous: Any = AnonymousCredentials()  # type: ignore[no-untyped-call]  # google-auth has no types there
-        client = tpu_v2.TpuClient(credentials=anonymous, transport="rest", client_options={"api_endpoint": endpoint})
-        return TpuApi(client, _own_project() or "local-project", loopback=True)
-    try:
-        library: Any = auth  # its types are incomplete
-        credentials, project = library.default(scopes=[_SCOPE])
-    except DefaultCredentialsError as error:
-        raise AccessError(
-            "there are no Google credentials on this computer", "", "gcloud auth application-default login"
-        ) from error
-    return TpuApi(tpu_v2.TpuClient(credentials=credentials, transport="rest"), _own_project() or project or "")
-
-
-def _own_project() -> str:
-    return os.environ.get("GOOGLE_CLOUD_PROJECT") or os.environ.get("CLOUDSDK_CORE_PROJECT") or ""
+    options = {"api_endpoint": session.endpoint} if session.loopback else None
+    client = tpu_v2.TpuClient(credentials=session.credentials, transport="rest", client_options=options)
+    return TpuApi(client, session.project, loopback=session.loopback)
 
 
 class TpuApi:

@@ -1,8 +1,4 @@
-"""The pure half of the provider "gcp": its requests, each with its command line, and what it knows of its hosts.
-
-A request to end, stop or start names its zone and its path only when the candidate is given along: a slice's name alone
-does not say them. Without it they stand as unknowns.
-"""
+"""The pure half of the provider "gcp": its requests, each with its command line, and what it knows of its hosts."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import uuid
 
 from orchestrator.errors import UserError
 from orchestrator.providers.google import body, choices, commands, startup
-from orchestrator.providers.google.choices import PROJECT, Kind
+from orchestrator.providers.google.choices import Kind
 from orchestrator.slices import Candidate, HostFacts, Request, SliceSpec
 from orchestrator.values import Text, Unknown
 
@@ -36,9 +32,7 @@ class GooglePlanner:
         command = commands.create(spec, asked, target, whole)
         return Request(SERVICE, "POST", target.preview(), whole, command)
 
-    def end_request(self, name: str, candidate: Candidate | None = None) -> Request:
-        if candidate is None:
-            return Request(SERVICE, "DELETE", f"{_somewhere(name)}/(nodes or queuedResources)/{name}")
+    def end_request(self, name: str, candidate: Candidate) -> Request:
         asked = choices.read(candidate)
         if asked.path.kind == "node":
             command = commands.on_node("delete", asked, name)
@@ -46,10 +40,10 @@ class GooglePlanner:
             command = commands.delete_queued(asked, name)
         return Request(SERVICE, "DELETE", body.resource(asked, name).preview(), command=command)
 
-    def stop_request(self, name: str, candidate: Candidate | None = None) -> Request:
+    def stop_request(self, name: str, candidate: Candidate) -> Request:
         return _power(name, "stop", candidate)
 
-    def start_request(self, name: str, candidate: Candidate | None = None) -> Request:
+    def start_request(self, name: str, candidate: Candidate) -> Request:
         return _power(name, "start", candidate)
 
     def host_facts(self, candidate: Candidate) -> HostFacts:
@@ -75,19 +69,13 @@ def stop_refusal(what: str, kind: Kind, hosts: int) -> UserError | None:
     return UserError(f"{what} cannot be stopped and kept", why, "orch down   ends it; the bucket keeps the checkpoints")
 
 
-def _power(name: str, verb: str, candidate: Candidate | None) -> Request:
-    if candidate is None:
-        return Request(SERVICE, "POST", f"{_somewhere(name)}/nodes/{name}:{verb}")
+def _power(name: str, verb: str, candidate: Candidate) -> Request:
     asked = choices.read(candidate)
     refusal = stop_refusal(asked.tpu.name, asked.path.kind, candidate.hosts)
     if refusal is not None:
         raise refusal
     target = f"{body.parent(asked).preview()}/nodes/{name}:{verb}"
     return Request(SERVICE, "POST", target, command=commands.on_node(verb, asked, name))
-
-
-def _somewhere(name: str) -> str:
-    return f"projects/{PROJECT}/locations/{Unknown(f'zone of {name}')}"
 
 
 PLANNER = GooglePlanner()

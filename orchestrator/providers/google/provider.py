@@ -18,13 +18,14 @@ from orchestrator.providers.google.looking import Eyes, is_ours, queued_labels
 from orchestrator.providers.google.planner import PLANNER, stop_refusal
 from orchestrator.providers.google.record import Phase, Record, Records
 from orchestrator.providers.google.retries import Kind
+from orchestrator.providers.google.session import open_session
 from orchestrator.providers.google.startup import USER
 from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
 
 
 def open_provider(state: Path) -> GoogleProvider:
-    """Raises AccessError without credentials, UserError without the library or for a wrong ORCH_TPU_ENDPOINT."""
-    return GoogleProvider(open_api(), state.absolute() / "google")
+    """Raises AccessError without credentials, UserError without the library or for a wrong ORCH_GCP_ENDPOINT."""
+    return GoogleProvider(open_api(open_session()), state.absolute() / "google")
 
 
 class GoogleProvider:

@@ -22,13 +22,13 @@ class HostsPlanner:
         body: dict[str, object] = {"cluster": spec.cluster, "token": spec.token, "hosts": machines}
         return Request(SERVICE, "record", spec.name, body)
 
-    def end_request(self, name: str) -> Request:
+    def end_request(self, name: str, candidate: Candidate) -> Request:
         return Request(SERVICE, "forget", name)
 
-    def stop_request(self, name: str) -> Request:
+    def stop_request(self, name: str, candidate: Candidate) -> Request:
         return Request(SERVICE, "none", name)
 
-    def start_request(self, name: str) -> Request:
+    def start_request(self, name: str, candidate: Candidate) -> Request:
         return Request(SERVICE, "none", name)
 
     def host_facts(self, candidate: Candidate) -> HostFacts:

@@ -23,13 +23,13 @@ class LocalPlanner:
         }
         return Request(SERVICE, "create", spec.name, body)
 
-    def end_request(self, name: str) -> Request:
+    def end_request(self, name: str, candidate: Candidate) -> Request:
         return Request(SERVICE, "end", name)
 
-    def stop_request(self, name: str) -> Request:
+    def stop_request(self, name: str, candidate: Candidate) -> Request:
         return Request(SERVICE, "stop", name)
 
-    def start_request(self, name: str) -> Request:
+    def start_request(self, name: str, candidate: Candidate) -> Request:
         return Request(SERVICE, "start", name)
 
     def host_facts(self, candidate: Candidate) -> HostFacts:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, cast
+from types import MappingProxyType, TracebackType
+from typing import Any, Protocol, cast
 
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.bodies import Bodies, NoBodies
@@ -25,26 +26,48 @@ _IDLE_SECONDS = 30.0  # a connection that says nothing for so long is closed
 _LONGEST_BODY = 32 * 1024 * 1024  # bytes
 
 
+class Front(Protocol):
+    """Another service of Google at the same port."""
+
+    def handle(self, method: str, target: str, body: bytes = b"") -> dict[str, Any]:
+        """target: path and query, with the prefix that it is served under. Raises Refusal."""
+        ...
+
+
 class TpuServer:
     """Serves while the block lasts. What went wrong inside, and no client asked for, is raised at its end.
 
     bodies: what stands behind the nodes; with real hosts the cloud goes on while nobody asks. project: the only one
-    that there is. cut: a call without an answer (rule time_out_may_have_acted) breaks its connection; else it is 504.
+    that there is. fronts: other services, by the beginning of their paths.
+    cut: a call without an answer (rule time_out_may_have_acted) breaks its connection; else it is 504.
     """
 
     def __init__(
-        self, access: Access, bodies: Bodies | None = None, *, project: str = PROJECT, port: int = 0, cut: bool = False
+        self,
+        access: Access,
+        bodies: Bodies | None = None,
+        *,
+        project: str = PROJECT,
+        port: int = 0,
+        cut: bool = False,
+        fronts: Mapping[str, Front] = MappingProxyType({}),
     ) -> None:
         self.project = project
         self.errors: list[BaseException] = []
         self.requests: list[tuple[str, str, bytes]] = []
         self.cut = cut
+        self._fronts = fronts
         bodies = bodies or NoBodies()
         self.api = TpuApi(access, bodies, project)
         self._pump = None if isinstance(bodies, NoBodies) else Pump(self.api)
         self._http = _Http(("127.0.0.1", port), _Handler)
         self._http.tpu = self
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), name="tpu api", daemon=True)
+
+    def front_of(self, target: str) -> Front:
+        """Whose path this is: that of another service, else the TPU API's."""
+        found = [prefix for prefix in self._fronts if target.startswith(prefix)]
+        return self._fronts[max(found, key=len)] if found else self.api
 
     @property
     def url(self) -> str:
@@ -131,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         tpu.requests.append((self.command, self.path, body))
         status, retry_after = 200, 0
         try:
-            answer = tpu.api.handle(self.command, self.path, body)
+            answer = tpu.front_of(self.path).handle(self.command, self.path, body)
         except Refusal as refusal:
             if tpu.cut and refusal.canonical is DEADLINE_EXCEEDED:
                 self.close_connection = True

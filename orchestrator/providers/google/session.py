@@ -1,0 +1,94 @@
+"""Who asks Google, and where: credentials, project, and clients of the services that only discovery documents describe.
+
+`ORCH_GCP_ENDPOINT=http://127.0.0.1:PORT` leads every call to a server on this computer, without credentials. Any other
+address is refused: nothing may lead the user's credentials astray.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from orchestrator.errors import AccessError, UserError
+
+ENDPOINT = "ORCH_GCP_ENDPOINT"
+LOCAL_PROJECT = "local-project"  # taken on the loopback when no other is configured
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+
+# Where a server on this computer serves each service: one port for all of them.
+PREFIXES: Mapping[str, str] = {
+    "tpu": "/",
+    "compute": "/compute/v1/",
+    "cloudresourcemanager": "/crm/",
+    "serviceusage": "/serviceusage/",
+    "oslogin": "/oslogin/",
+    "iam": "/iam/",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """credentials: of google-auth. project: what the configuration names, or "". endpoint: "" is Google itself."""
+
+    credentials: Any
+    project: str
+    endpoint: str = ""
+
+    @property
+    def loopback(self) -> bool:
+        return bool(self.endpoint)
+
+    def service(self, name: str, version: str, *, timeout: float = 60.0) -> Any:
+        """A client made from the library's own copy of the discovery document; nothing is sent. timeout: of a call."""
+        import google_auth_httplib2  # type: ignore[import-untyped]  # the library ships no types
+        import httplib2  # type: ignore[import-untyped]  # the library ships no types
+        from googleapiclient import discovery  # type: ignore[import-untyped]  # the library ships no types
+
+        library: Any = discovery
+        http = google_auth_httplib2.AuthorizedHttp(self.credentials, http=httplib2.Http(timeout=timeout))
+        options = {"api_endpoint": f"{self.endpoint}{PREFIXES[name]}"} if self.loopback else None
+        return library.build(
+            name, version, http=http, cache_discovery=False, static_discovery=True, client_options=options
+        )
+
+
+def open_session() -> Session:
+    """Raises AccessError without credentials, UserError without the library."""
+    endpoint = loopback_endpoint()
+    try:
+        from google import auth
+        from google.auth.credentials import AnonymousCredentials
+        from google.auth.exceptions import DefaultCredentialsError
+    except ImportError as error:
+        raise UserError("Google's client library is not installed", str(error), "pip install 'orch[google]'") from error
+    if endpoint:
+        anonymous: Any = AnonymousCredentials()  # type: ignore[no-untyped-call]  # google-auth has no types there
+        return Session(anonymous, _own_project() or LOCAL_PROJECT, endpoint)
+    library: Any = auth  # its types are incomplete
+    try:
+        credentials, project = library.default(scopes=[SCOPE])
+    except DefaultCredentialsError as error:
+        raise AccessError(
+            "there are no Google credentials on this computer", "", "gcloud auth application-default login"
+        ) from error
+    return Session(credentials, _own_project() or project or "")
+
+
+def loopback_endpoint() -> str:
+    """The server on this computer that stands in for Google, "" for Google itself. Raises UserError."""
+    value = os.environ.get(ENDPOINT, "")
+    if not value:
+        return ""
+    parts = urlsplit(value)
+    if parts.scheme != "http" or parts.hostname not in ("127.0.0.1", "::1", "localhost") or parts.path not in ("", "/"):
+        raise UserError(
+            f"{ENDPOINT} is '{value}'", "only a server on this computer is allowed", f"{ENDPOINT}=http://127.0.0.1:PORT"
+        )
+    return value.rstrip("/")
+
+
+def _own_project() -> str:
+    return os.environ.get("GOOGLE_CLOUD_PROJECT") or os.environ.get("CLOUDSDK_CORE_PROJECT") or ""
