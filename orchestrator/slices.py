@@ -102,6 +102,7 @@ class Request:
     body: JSON values with Text where a part is unknown or secret. command: the same thing as a command line that a
     person can paste (empty when there is none). before: requests that are sent first, in this order, each after a look
     whether it has been done already. after: those that are sent when this one has taken effect.
+    why: of several ways to ask for the same, why this one; "" where there is only one.
     """
 
     service: str
@@ -111,6 +112,7 @@ class Request:
     command: tuple[Text, ...] = ()
     before: tuple[Request, ...] = ()
     after: tuple[Request, ...] = ()
+    why: str = ""
 
     @property
     def in_order(self) -> tuple[Request, ...]:
@@ -163,11 +165,15 @@ class SliceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SliceView:
-    """One look at a slice. hosts: in rank order, only when READY. reason: the provider's words, one line."""
+    """One look at a slice. hosts: in rank order, only when READY. reason: the provider's words, one line.
+
+    until: epoch seconds until which the provider lets a request wait for machines; None where it does not queue.
+    """
 
     state: SliceState
     hosts: tuple[HostAddress, ...] = ()
     reason: str = ""
+    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +195,12 @@ class HostFacts:
 
     env: added to the environment of setup and run on every host. python: the interpreter a bundled program runs
     with, or "" when setup has to make one. scratch: a folder on fast local disk, or "". end_command: bash that ends the
-    whole slice from one of its hosts; "" where a limit can only end the jobs.
+    whole slice from one of its hosts; "" where a limit can only end the jobs. backend: what programs
+    use there, "" for what drives the accelerator that was asked for.
     """
 
     env: tuple[tuple[str, str], ...] = ()
     python: str = ""
     scratch: str = ""
     end_command: str = ""
+    backend: str = ""

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """Print the plan to stdout in this form."""
+    """Print the plan to stdout in this form. verbose: long lists and texts whole."""
 
     form: Form
+    verbose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +48,17 @@ def carry_out(ready: Ready, manner: Manner) -> int:
     """Show or fulfil the wish; the exit status. Raises OrchError when it was not begun, or was detached from."""
     match manner:
         case Show():
-            return show(ready, manner.form)
+            return show(ready, manner)
         case Perform():
             return perform(ready, manner)
 
 
-def show(ready: Ready, form: Form) -> int:
+def show(ready: Ready, manner: Show) -> int:
     """The plan on stdout, remarks about it on stderr."""
     from orchestrator.plan.preview import render
 
     say(*(f"note: {note}" for note in ready.notes))
-    sys.stdout.write(render(plan_of(ready), form, command=real_command()))
+    sys.stdout.write(render(plan_of(ready), manner.form, verbose=manner.verbose, command=real_command()))
     return 0
 
 

@@ -25,7 +25,11 @@ SECTIONS = (
         "See before you pay",
         (
             Verb("plan", f"{_HERE}.launch:plan", "Show all that a launch would do; nothing is done."),
+            Verb(
+                "check", f"{_HERE}.check:check", "Credentials, permissions, quota: what is missing, and what mends it."
+            ),
             Verb("rehearse", f"{_HERE}.rehearse:rehearse", "Play a task on simulated machines, with faults."),
+            Verb("simulate", f"{_HERE}.simulate:simulate", "Run commands in a pretend Google on this computer."),
             Verb("accelerators", f"{_HERE}.accelerators:accelerators", "Shapes, hosts and list prices."),
         ),
     ),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 )
 @click.argument("cluster", type=CLUSTER)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
-@click.option("--host", "ranks", type=HOSTS, help="Some hosts: 0,3-5. Default: all.")
+@click.option("--host", "--worker", "ranks", type=HOSTS, help="Some hosts: 0,3-5, or all, the default.")
 @click.option("--head", is_flag=True, help="Only the head, host 0.")
 @click.option(
     "--workdir", type=click.Path(path_type=Path), metavar="DIR", help="Send this folder first, and run in it."

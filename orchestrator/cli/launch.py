@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _CLUSTER_HELP = "Name of the cluster, new or living; default: the task's name."
 _DOWN_HELP = "End the hosts when the program has ended, well or badly."
 _FORCE_SETUP_HELP = "Run setup again, also where it has passed."
+_WRITE_HELP = "Save a task for TPU Nodes, which Google ended, as one for TPU VMs; do nothing else."
 
 
 @click.command(
@@ -35,17 +36,26 @@ _FORCE_SETUP_HELP = "Run setup again, also where it has passed."
 @task_options
 @click.option("--down", is_flag=True, help=_DOWN_HELP)
 @click.option("--force-setup", is_flag=True, help=_FORCE_SETUP_HELP)
+@click.option("--write", is_flag=True, help=_WRITE_HELP)
 @acting(detachable=True)
 @click.pass_context
 def launch(
-    ctx: click.Context, /, task: str, cluster: str | None, down: bool, force_setup: bool, manner: Manner, **given: Any
+    ctx: click.Context,
+    /,
+    task: str,
+    cluster: str | None,
+    down: bool,
+    force_setup: bool,
+    write: bool,
+    manner: Manner,
+    **given: Any,
 ) -> None:
     """Provision hosts for a task file, set them up, run its program on all of them.
 
     On a living cluster only what changed is sent, and setup runs again only when it changed. The same command again,
     after this one was cut off, goes on where it ended. Several tasks in one file run one after the other.
     """
-    ctx.exit(_carry_out(task, cluster, down, force_setup, given, manner))
+    ctx.exit(_carry_out(task, cluster, down, force_setup, given, manner, write=write))
 
 
 @click.command(
@@ -61,27 +71,60 @@ def launch(
 @task_options
 @click.option("--down", is_flag=True, help=_DOWN_HELP)
 @click.option("--force-setup", is_flag=True, help=_FORCE_SETUP_HELP)
+@click.option("--write", is_flag=True, help=_WRITE_HELP)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "sh"]), default="text", show_default=True)
+@click.option("-v", "--verbose", is_flag=True, help="Show long lists and texts whole.")
 @click.pass_context
 def plan(
-    ctx: click.Context, /, task: str, cluster: str | None, down: bool, force_setup: bool, output: str, **given: Any
+    ctx: click.Context,
+    /,
+    task: str,
+    cluster: str | None,
+    down: bool,
+    force_setup: bool,
+    write: bool,
+    output: str,
+    verbose: bool,
+    **given: Any,
 ) -> None:
     """Show all that a launch would do. Needs no network and no credentials; nothing is done."""
-    ctx.exit(_carry_out(task, cluster, down, force_setup, given, Show(form_of(output))))
+    ctx.exit(_carry_out(task, cluster, down, force_setup, given, Show(form_of(output), verbose), write=write))
 
 
 def _carry_out(
-    path: str, cluster: str | None, down: bool, force_setup: bool, given: dict[str, Any], manner: Manner
+    path: str,
+    cluster: str | None,
+    down: bool,
+    force_setup: bool,
+    given: dict[str, Any],
+    manner: Manner,
+    *,
+    write: bool,
 ) -> int:
     from orchestrator.spec.config import load_config
+    from orchestrator.spec.errors import TpuNodeError
     from orchestrator.spec.parse import load_task_file
 
-    file = load_task_file(path, env=os.environ, flags=overrides(given), config=load_config(os.environ))
+    try:
+        file = load_task_file(path, env=os.environ, flags=overrides(given), config=load_config(os.environ))
+    except TpuNodeError as error:
+        from orchestrator.cli.rewriting import answer
+
+        return answer(error, write=write, quiet=_for_a_program(manner))
+    if write:
+        from orchestrator.cli.rewriting import nothing_to_write
+
+        raise nothing_to_write(path)
     if len(file.tasks) > 1:
         from orchestrator.cli.pipeline import carry_out_all, wanted
 
         return carry_out_all(wanted(file, cluster, down), manner)
     return carry_out(_ready(file, cluster, down, force_setup), manner)
+
+
+def _for_a_program(manner: Manner) -> bool:
+    """Whether stdout is not for people."""
+    return manner.form != "text" if isinstance(manner, Show) else manner.as_json
 
 
 def _ready(file: TaskFile, cluster: str | None, down: bool, force_setup: bool) -> Ready:

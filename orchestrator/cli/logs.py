@@ -35,7 +35,7 @@ class Size(click.ParamType[int]):
 @click.argument("cluster", type=CLUSTER)
 @click.argument("job", type=click.IntRange(min=1), required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends; its exit status becomes ours.")
-@click.option("--host", "ranks", type=HOSTS, help="Some hosts: 0,3-5. Default: all.")
+@click.option("--host", "--worker", "ranks", type=HOSTS, help="Some hosts: 0,3-5, or all, the default.")
 @click.option(
     "--since", type=Size(), metavar="SIZE", help="Only so much from the end of what is there; 0: only what comes."
 )

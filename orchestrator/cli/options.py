@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 Command: TypeAlias = Callable[..., None]
 
 
-class HostRanks(click.ParamType[tuple[int, ...]]):
-    """`0,3-5` as ranks."""
+class HostRanks(click.ParamType["tuple[int, ...] | None"]):
+    """`0,3-5` as ranks; `all` as None."""
 
     name = "hosts"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...] | None:
+        if str(value).strip().lower() == "all":
+            return None
         try:
             return parse_ranges(str(value))
         except ValueError as error:
-            self.fail(f"{error}; write ranks like 0,3-5", param, ctx)
+            self.fail(f"{error}; write ranks like 0,3-5, or all", param, ctx)
 
 
 HOSTS = HostRanks()

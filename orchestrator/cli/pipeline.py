@@ -35,7 +35,7 @@ def carry_out_all(pipeline: Wanted, manner: Manner) -> int:
         for index, ready in enumerate(prepared):
             if manner.form == "text":
                 put(f"Stage {index + 1} of {len(prepared)}", "")
-            show(ready, manner.form)
+            show(ready, manner)
         return Exit.OK
     if not manner.consent:
         for ready in prepared:

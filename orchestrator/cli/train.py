@@ -24,11 +24,11 @@ _TASK = "train: {}\n"
     cls=OrchCommand,
     examples=[
         ("orch train local:4 --bucket file:///tmp/runs model=tiny steps=100", "on 4 hosts of this computer"),
-        ("orch train gcp --accelerators v5litepod-16 --use-spot --bucket gs://mine model=small --dry-run", "the plan"),
+        ("orch train v5litepod-16 --use-spot --bucket gs://mine model=small --dry-run", "the plan for a TPU slice"),
         ("orch resume train", "go on from the last checkpoint"),
     ],
 )
-@click.argument("infra_argument", metavar="INFRA")
+@click.argument("infra_argument", metavar="WHERE")
 @click.argument("settings", metavar="[KEY=VALUE]...", nargs=-1)
 @click.option("-c", "--cluster", type=CLUSTER, help="Name of the cluster, new or living; default: train.")
 @click.option("--backend", type=click.Choice(["auto", "cpu", "cuda", "xla", "neuron"]), help="What drives the chips.")
@@ -47,20 +47,43 @@ def train(
     manner: Manner,
     **given: Any,
 ) -> None:
-    """Train the bundled model on hosts at INFRA. KEY=VALUE are settings of the trainer: python -m trainer --help."""
+    """Train the bundled model at WHERE: a place such as local:4, or an accelerator such as v5e-16.
+
+    KEY=VALUE are settings of the trainer: python -m trainer --help.
+    """
     if "=" in infra_argument:
         raise UserError(
             f"'{infra_argument}' is a setting; the first word says where to train",
             next_step=f"orch train local:2 {infra_argument}",
         )
-    given["infra"] = _one_infra(infra_argument, given["infra"])
+    given["infra"], given["accelerators"] = _place(infra_argument, given["infra"], given["accelerators"])
     ctx.exit(carry_out(_ready(settings, cluster, backend, down, given), manner))
 
 
-def _one_infra(argument: str, option: str | None) -> str:
-    if option is not None and option != argument:
-        raise UserError(f"two places to train: {argument} and --infra {option}", next_step="name one")
-    return argument
+def _place(argument: str, infra: str | None, accelerators: str | None) -> tuple[str | None, str | None]:
+    """Where and on what: the first word is a place, or the name of what can be rented."""
+    from orchestrator.spec.errors import FormError
+    from orchestrator.spec.infra import parse_infra
+
+    try:
+        parse_infra(argument)
+    except FormError as error:
+        if not _is_rented(argument):
+            raise UserError(error.what, error.why, f"{error.next_step}; or an accelerator such as v5e-16") from error
+        if accelerators is not None and accelerators != argument:
+            what = f"two things to train on: {argument} and --accelerators {accelerators}"
+            raise UserError(what, next_step="name one") from None
+        return infra, argument
+    if infra is not None and infra != argument:
+        raise UserError(f"two places to train: {argument} and --infra {infra}", next_step="name one")
+    return argument, accelerators
+
+
+def _is_rented(word: str) -> bool:
+    """Raises UserError for a size that an accelerator does not come in."""
+    from orchestrator.catalog import ec2, tpu
+
+    return tpu.find_slice(word) is not None or ec2.find_instance(word) is not None
 
 
 def _ready(

@@ -90,7 +90,7 @@ def drive(
             with watching(session):
                 return _loop(session, follow=follow, recorder=recorder)
         except KeyboardInterrupt:
-            detached = _detached(session)
+            detached = _detached(session) or _give_back(session)
             if detached is None:
                 raise
             raise detached from None
@@ -247,6 +247,30 @@ def _detached(session: Session) -> Detached | None:
     return Detached(
         f"stopped watching; job {job.id} goes on", next_step=f"{again}\norch cancel {name} {job.id}   to end it"
     )
+
+
+def _give_back(session: Session) -> Detached | None:
+    """After Ctrl-C while machines are waited for: they are not asked for any more. None when that is not so.
+
+    A request that nobody watches could be granted hours later, and cost. A second Ctrl-C leaves the rest to `down`.
+    """
+    job, desired, name = session.job, session.desired, session.cluster.name
+    current = next((one for one in session.store.intents(session.cluster) if one.state not in FINAL), None)
+    if job is None or current is None or not isinstance(desired, Run) or not desired.create:
+        return None
+    record = session.store.cluster(name)
+    if record is None or record.hosts or current.generation <= session.store.job(session.cluster, job.id).opened_at:
+        return None
+    session.narrator.note("interrupted while waiting for machines: the request is cancelled (Ctrl-C again: leave it)")
+    back = f"orch resume {name}" if desired.checkpoint_uri is not None else ""
+    ended = Outcome(Exit.INTERRUPTED, "cancelled", f"job {job.id} was interrupted while it had no machines", "", back)
+    session.store.conclude(session.cluster, job.id, ended)
+    session.store.want(session.cluster, "down")
+    session.job, session.desired = None, Down(name)
+    ending = _loop(session, follow=True, recorder=None)
+    if not isinstance(ending.step, Done):
+        raise OrchError(ending.step.what, ending.step.why, ending.step.next_step)
+    return Detached("interrupted; the request for machines was cancelled, nothing is left of it", next_step=back)
 
 
 def _leave(session: Session) -> Ending:

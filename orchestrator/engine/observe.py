@@ -36,6 +36,7 @@ def observe(session: Session) -> Observed:
         intents=intents,
         slice_state=view.state,
         slice_reason=view.reason,
+        slice_until=view.until,
         hosts=hosts,
         well_at=memory.well_at,
         unclear_since=memory.unclear_since,

@@ -15,6 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from orchestrator.engine import wish
+from orchestrator.engine.bucket_notes import bucket_notes
+from orchestrator.engine.bucket_places import known_places
+from orchestrator.engine.candidates import candidates
 from orchestrator.engine.identity import INSTALLATION, RUN_ID, UID
 from orchestrator.engine.known import known, open_reader
 from orchestrator.engine.ready import Ready
@@ -195,7 +198,7 @@ def _run(
         raise UserError(
             f"secret {task.missing_secrets[0]} has no value", "", f"export it, or: --secret {task.missing_secrets[0]}"
         )
-    options = wish.candidates(task)
+    options = candidates(task)
     facts = wish.host_facts(options[0])
     wanted, sent = wish.trees(task, kept)
     digest = again.digest if again is not None else wish.job_digest(name, f"{verb}:{run_id}", task, wanted)
@@ -236,12 +239,12 @@ def _run(
 
 
 def _notes(task: Task) -> tuple[str, ...]:
-    first = task.choices[0].machine
-    notes = [f"'{first.normalised_from}' means {first.name}"] if first.normalised_from is not None else []
+    notes: list[str] = []
     if (task.run or task.train) and task.recovery.max_preemptions and not task.checkpoint.bucket:
         notes.append("no bucket is given: after a loss of hosts the program starts from its beginning")
-    if task.limits.max_cost is not None and any(one.price_per_hour is None for one in wish.candidates(task)):
+    if task.limits.max_cost is not None and any(one.price_per_hour is None for one in candidates(task)):
         notes.append("limits.max_cost: a price is not known, so this limit cannot be held; set max_hours as well")
+    notes += bucket_notes(task, known_places())
     unserved = _unserved(task)
     if unserved:
         notes.append(f"{', '.join(unserved)}: without effect on {task.choices[0].infra}, where nothing is rented")

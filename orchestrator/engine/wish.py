@@ -1,16 +1,14 @@
-"""From a task to what decide() needs: candidates, trees, mounts, setup and program, all rendered."""
+"""From a task to what decide() needs: trees, mounts, setup and program, all rendered."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
-from orchestrator.catalog.prices import price_per_hour
 from orchestrator.errors import UserError
 from orchestrator.plan.desired import (
     Budgets,
@@ -26,12 +24,11 @@ from orchestrator.providers.registry import planner
 from orchestrator.remote.tree import Tree, read_snapshot, read_tree
 from orchestrator.render.checkout import render_git_checkout
 from orchestrator.render.limits import LimitsWanted, render_limits
-from orchestrator.render.mounts import MountInputs, render_copy_mount
+from orchestrator.render.mounts import MountInputs, render_copy_mount, render_gcsfuse_mount
 from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
-from orchestrator.slices import Candidate, HostFacts, OnDemand, Owned, Spot
-from orchestrator.spec.infra import Where
-from orchestrator.spec.task import FileMount, GitSource, Mode, Resources, Task
+from orchestrator.slices import Candidate, HostFacts
+from orchestrator.spec.task import FileMount, GitSource, Mode, Task
 from orchestrator.values import Text, text
 
 WORKDIR = "orch_workdir"
@@ -51,14 +48,6 @@ def cluster_name(task: Task, asked: str | None) -> str:
             "give one: -c NAME",
         )
     return clean
-
-
-def candidates(task: Task) -> tuple[Candidate, ...]:
-    """As the user ordered them; when allowed, the spot ones once more on demand at the end."""
-    found = [_candidate(task, choice) for choice in task.choices]
-    if task.recovery.on_demand_fallback:
-        found += [_candidate(task, replace(choice, use_spot=False)) for choice in task.choices if choice.use_spot]
-    return tuple(dict.fromkeys(found))
 
 
 def trees(
@@ -93,7 +82,7 @@ def sent_workdir(folder: Path) -> tuple[TreeWanted, ...]:
 
 
 def mounts(task: Task) -> tuple[MountWanted, ...]:
-    """What hosts get for themselves: a git workdir, bucket paths in COPY mode."""
+    """What hosts get for themselves: a git workdir, bucket paths, copied or mounted."""
     wanted: list[MountWanted] = []
     if isinstance(task.workdir, GitSource):
         script = render_git_checkout(task.workdir.url, task.workdir.ref, WORKDIR)
@@ -102,7 +91,10 @@ def mounts(task: Task) -> tuple[MountWanted, ...]:
     for mount in task.file_mounts:
         if mount.from_bucket:
             _refuse_mount(mount)
-            script = render_copy_mount(MountInputs(mount.source, mount.target))
+            inputs = MountInputs(mount.source, mount.target)
+            rented = not task.choices[0].infra.owned
+            copied = mount.mode is Mode.COPY
+            script = render_copy_mount(inputs) if copied else render_gcsfuse_mount(inputs, may_install=rented)
             wanted.append(MountWanted(mount.target, mount.source, mount.target, _digest(script), text(script)))
     return tuple(wanted)
 
@@ -110,7 +102,7 @@ def mounts(task: Task) -> tuple[MountWanted, ...]:
 def setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str) -> SetupWanted | None:
     """The setup script and the digest of all that decides whether it must run again."""
     inputs = SetupInputs(
-        backend=backend(task),
+        backend=backend(task, facts),
         user_setup=task.setup or None,
         workdir=_workdir(task),
         python=facts.python,
@@ -133,7 +125,7 @@ def program(task: Task, facts: HostFacts, job_id: int) -> JobWanted | None:
     if not task.run and task.train is None:
         return None
     inputs = RunInputs(
-        backend=backend(task),
+        backend=backend(task, facts),
         user_run=task.run or None,
         trainer_args=_trainer_args(task),
         workdir=_workdir(task),
@@ -198,15 +190,15 @@ def _longest(task: Task, price: float | None) -> float | None:
     return min(hours, default=None)
 
 
-def backend(task: Task) -> Backend:
+def backend(task: Task, facts: HostFacts) -> Backend:
     """What drives the accelerator: the train section's word, or the first of the machine's that serves the task."""
     machine = task.choices[0].machine
-    if task.choices[0].infra.provider is Where.SIMULATED:
-        return "cpu"  # the shape is the real one, the chips are not there
+    if task.train is not None and task.train.backend != "auto":
+        return cast(Backend, task.train.backend)
+    if facts.backend:
+        return cast(Backend, facts.backend)
     if task.train is None:
         return cast(Backend, machine.backend)
-    if task.train.backend != "auto":
-        return cast(Backend, task.train.backend)
     served = [word for word in machine.backends if word != "jax"]  # the bundled trainer has no JAX engine yet
     return cast(Backend, (served or list(machine.backends))[0])
 
@@ -221,33 +213,6 @@ def job_digest(cluster: str, kind: str, task: Task, wanted: tuple[TreeWanted, ..
     return _digest(json.dumps(parts))
 
 
-def _candidate(task: Task, choice: Resources) -> Candidate:
-    infra, machine = choice.infra, choice.machine
-    planner(str(infra.provider))  # a provider that is not served is refused here, before anything else
-    market = Owned() if infra.provider is Where.HOSTS else Spot() if choice.use_spot else OnDemand()
-    units = 1 if infra.provider is Where.HOSTS else task.num_nodes
-    price = price_per_hour(machine, market, infra.region)
-    return Candidate(
-        provider=str(infra.provider),
-        accelerator=machine.name,
-        hosts=task.hosts_of(choice),
-        chips_per_host=machine.chips_per_host,
-        market=market,
-        region=infra.region,
-        zone=infra.zone,
-        price_per_hour=price.times(units).high if price is not None else None,
-        price_note=price.note if price is not None else "",
-        disk_gib=choice.disk_gib,
-        details=_details(task, choice),
-    )
-
-
-def _details(task: Task, choice: Resources) -> tuple[tuple[str, str], ...]:
-    if choice.infra.provider is Where.HOSTS:
-        return (("hosts", json.dumps([asdict(host) for host in task.hosts])),)
-    return (("shape", choice.infra.shape),) if choice.infra.shape else ()
-
-
 def _trainer_args(task: Task) -> tuple[tuple[str, str], ...] | None:
     """The trainer's settings; the template names the device unless the user did in `args`."""
     if task.train is None:
@@ -258,12 +223,22 @@ def _trainer_args(task: Task) -> tuple[tuple[str, str], ...] | None:
 
 
 def _refuse_mount(mount: FileMount) -> None:
-    if mount.mode is not Mode.COPY:
+    """gs:// buckets are copied or mounted, others are copied."""
+    if mount.mode is Mode.MOUNT_CACHED:
         raise UserError(
-            f"file_mounts {mount.target}: mode {mount.mode} is not served yet",
-            "MOUNT and MOUNT_CACHED come with the cloud providers",
-            "write mode: COPY",
+            f"file_mounts {mount.target}: mode MOUNT_CACHED is not served",
+            "it uploads after the program thinks that its files are saved, and a host that is lost takes them along",
+            "write mode: MOUNT, which keeps on disk what was read" if mount.source.startswith("gs://") else _COPY,
         )
+    if mount.mode is Mode.MOUNT and not mount.source.startswith("gs://"):
+        raise UserError(
+            f"file_mounts {mount.target}: {mount.source} cannot be mounted",
+            "hosts mount gs:// buckets only, with gcsfuse",
+            _COPY,
+        )
+
+
+_COPY = "write mode: COPY"
 
 
 def _workdir(task: Task) -> str | None:

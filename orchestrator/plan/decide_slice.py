@@ -105,6 +105,8 @@ def _accepted(desired: Run, observed: Observed, facts: Facts, intent: Intent) ->
             return None
         case SliceState.CREATING | SliceState.STARTING:
             until = patience(observed, intent, budgets.boot_deadline)
+            if observed.slice_until is not None:  # a queue has a patience of its own, and machines boot after it
+                until = max(until, observed.slice_until + budgets.boot_deadline)
             if observed.now >= until and desired.create:
                 return _end(facts, intent, _spoilt(observed), f"not ready in time: {reason}")
             return wait_slice(cluster, observed, until)

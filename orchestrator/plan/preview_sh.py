@@ -198,6 +198,8 @@ class _Script:
 
     def _one_request(self, request: Request) -> Iterator[str]:
         yield from _comment("request: ", f"{request.service}: {request.method} {request.target}")
+        if request.why:
+            yield from _comment("because: ", request.why)
         if not request.command:
             if request.body:
                 yield from _comment("", json.dumps(_plain(request.body), indent=2))

@@ -37,6 +37,7 @@ from orchestrator.slices import Request
 from orchestrator.values import Text
 
 LONG_LIST = 16  # items of a request's list that are shown without --verbose
+LONG_TEXT = 240  # characters of one value, or of one word of a command, that are shown without --verbose
 
 
 def render(plan: Plan, *, verbose: bool = False, width: int = 100, command: str = "") -> str:
@@ -80,9 +81,12 @@ class _Page:
             yield from self._fill("  machines   ", words.shape(made))
             yield from self._fill("  price      ", words.price(made))
             later = desired.candidates[desired.candidates.index(made) + 1 :] if made in desired.candidates else ()
-            for other in later:
-                yield from self._fill("  or else    ", words.shape(other))
-                yield from self._fill("             ", words.price(other))
+            for several in words.alike(later):
+                yield from self._fill("  or else    ", words.shape(several[0]))
+                if len(several) > 1:
+                    places = ", ".join(one.where for one in several[1:])
+                    yield from self._fill("             ", f"then in {places}")
+                yield from self._fill("             ", words.price(several[0]))
         budgets = desired.budgets
         restarts = f"{budgets.preemptions} after a loss of hosts, {budgets.failures} after a failure of the program"
         yield from self._fill("  restarts   ", restarts)
@@ -164,6 +168,8 @@ class _Page:
 
     def _one_request(self, request: Request) -> Iterator[str]:
         yield from self._fill("request  ", words.one_line(f"{request.service}: {request.method} {request.target}"))
+        if request.why:
+            yield from self._fill("because  ", words.one_line(request.why))
         if request.body:
             shown = json.dumps(_plain(request.body, self.verbose), indent=2, ensure_ascii=False)
             yield from (f"  {line}" for line in words.visible(shown).split("\n"))
@@ -172,15 +178,19 @@ class _Page:
             yield from (f"  {line}" for line in self._command(request.command))
 
     def _command(self, command: Sequence[Text]) -> Iterator[str]:
-        line = ""
+        line, whole = "", True
         for word in command:
             quoted = words.one_line(word.preview_quoted())
+            if not self.verbose and len(quoted) > LONG_TEXT:
+                quoted, whole = _shortened(quoted), False
             if line and len(line) + len(quoted) > self.width - 10:
                 yield line + " \\"
                 line = "  " + quoted
             else:
                 line = f"{line} {quoted}" if line else quoted
         yield line
+        if not whole:
+            yield "(shortened; whole and fit to paste: orch plan -v, or -o sh)"
 
     def _program(self, action: RunSetup | StartJob) -> Iterator[str]:
         yield "environment"
@@ -259,10 +269,15 @@ def _reasons(action: Conclude) -> Iterator[str]:
         yield words.one_line(f"next: {action.next_step}")
 
 
+def _shortened(text: str) -> str:
+    return f"{text[:80]} … {len(text) - 80:,} more characters"
+
+
 def _plain(value: object, verbose: bool) -> object:
     """A request's body as plain JSON values, as a person may see it."""
     if isinstance(value, Text):
-        return value.preview()
+        shown = value.preview()
+        return shown if verbose or len(shown) <= LONG_TEXT else _shortened(shown)
     if isinstance(value, Mapping):
         mapping = cast(Mapping[object, object], value)
         return {str(key): _plain(item, verbose) for key, item in mapping.items()}

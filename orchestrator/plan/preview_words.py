@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from orchestrator.plan.actions import (
     Action,
     ArmTimer,
@@ -60,6 +63,18 @@ def price(candidate: Candidate) -> str:
         own = isinstance(candidate.market, Owned)
         return ("nothing is rented: your own machines" if own else "price not known") + note
     return f"${candidate.price_per_hour:,.2f}/h for {count}{note}"
+
+
+def alike(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    """Neighbours that differ in their place alone, together."""
+    found: list[list[Candidate]] = []
+    for one in candidates:
+        last = found[-1][0] if found else None
+        if last is not None and replace(one, region=last.region, zone=last.zone, price_note=last.price_note) == last:
+            found[-1].append(one)
+        else:
+            found.append([one])
+    return found
 
 
 def shape(candidate: Candidate) -> str:

@@ -13,8 +13,12 @@ from orchestrator.providers.protocol import Planner, Provider
 _MODULES = {
     "local": "orchestrator.providers.local",
     "hosts": "orchestrator.providers.hosts",
+    "gcp": "orchestrator.providers.google",
     "simulated": "orchestrator.simulator",
 }
+
+
+_FOLDERS = {"gcp": "google", "simulated": "simulated"}  # where each keeps its records, below the state folder
 
 
 def names() -> tuple[str, ...]:
@@ -22,8 +26,12 @@ def names() -> tuple[str, ...]:
 
 
 def rented(state: Path) -> tuple[str, ...]:
-    """Providers whose machines can be left over: not the user's own, and the simulated one only where it was used."""
-    return tuple(n for n in _MODULES if n != "hosts" and (n != "simulated" or (state / "simulated").is_dir()))
+    """Providers whose machines can be left over: not the user's own, and of the others those that were used from here.
+
+    A provider that was never used from here is not asked: it would want credentials that need not exist.
+    """
+    used = {name: (state / folder).is_dir() for name, folder in _FOLDERS.items()}
+    return tuple(name for name in _MODULES if name != "hosts" and used.get(name, True))
 
 
 def planner(name: str) -> Planner:

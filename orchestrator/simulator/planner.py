@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
+from orchestrator.providers.loopback import loopback_facts
 from orchestrator.slices import Candidate, HostFacts, Request, SliceSpec
 
 SERVICE = "simulated"
@@ -37,14 +36,7 @@ class SimulatedPlanner:
         return Request(SERVICE, "start", name)
 
     def host_facts(self, candidate: Candidate) -> HostFacts:
-        """Behind a simulated slice stand hosts on this computer, so the facts are theirs."""
-        loopback = "lo" if sys.platform == "linux" else "lo0"
-        env = (
-            ("GLOO_SOCKET_IFNAME", loopback),
-            ("ORCH_PYTHON", sys.executable),
-            ("ORCH_LOCAL_RANKS_PER_MACHINE", str(candidate.hosts)),
-        )
-        return HostFacts(env=env, python=sys.executable)
+        return loopback_facts(candidate)
 
 
 PLANNER = SimulatedPlanner()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from orchestrator.spec import forms
 from orchestrator.spec.choices import Choices, read_choices
 from orchestrator.spec.errors import FormError
-from orchestrator.spec.read import items, number, section, text, whole, wholes
+from orchestrator.spec.read import flag, items, number, section, text, whole, wholes
 from orchestrator.spec.schema import Issue
 from orchestrator.spec.task import (
     DEFAULT_CAPACITY_WAIT_HOURS,
@@ -193,7 +193,19 @@ class Builder:
         data = section(section(self.data, "config"), "gcp")
         subnets = data.get("subnet_names")
         names = (subnets,) if isinstance(subnets, str) else tuple(str(item) for item in items(data, "subnet_names"))
-        return GcpSettings(text(data, "vpc_name"), names)
+        return GcpSettings(
+            vpc_name=text(data, "vpc_name"),
+            subnet_names=names,
+            project=text(data, "project"),
+            service_account=text(data, "service_account"),
+            internal_ips=flag(data, "internal_ips"),
+            tags=tuple(str(tag) for tag in items(data, "tags")),
+            access=text(data, "access"),
+            jump=text(data, "jump"),
+            firewall=data.get("firewall") is not False,
+            ssh_cidr=text(data, "ssh_cidr"),
+            oslogin=flag(data, "oslogin"),
+        )
 
     def _hosts(self, data: Mapping[str, Value]) -> tuple[UserHost, ...]:
         hosts: list[UserHost] = []

@@ -113,7 +113,7 @@ def _resources(entry: _Entry, notes: list[str]) -> Resources:
     infra = _infra(data)
     key = "instance_type" if text(data, "instance_type") and not data.get("accelerators") else "accelerators"
     try:
-        infra, machine = _machine(infra, _accelerator_name(data), text(data, "instance_type"))
+        infra, machine = _machine(infra, _shaped_name(data), text(data, "instance_type"))
     except (UserError, FormError) as error:
         raise _At(key if data.get(key) is not None else "infra", error) from error
     try:
@@ -155,6 +155,20 @@ def _accelerator_name(data: Mapping[str, Value]) -> str:
         name, count = next(iter(value.items()))
         return name if count is None else f"{name}:{count}"
     return value if isinstance(value, str) else ""
+
+
+def _shaped_name(data: Mapping[str, Value]) -> str:
+    """The accelerator with its topology, when one is written beside it: v4 and 2x2x4 are `v4:2x2x4`."""
+    name, topology = _accelerator_name(data), text(section(data, "accelerator_args"), "topology").strip()
+    head, _, count = name.partition(":")
+    if not topology or (tpu.find_generation(head) is None and tpu.find_slice(head) is None):
+        return name
+    if not tpu.is_topology(topology):
+        raise _At("accelerator_args", FormError(f"`{topology}` is not a topology", "", "write one like 4x4 or 2x2x4"))
+    if tpu.is_topology(count) and count.strip() != topology:
+        what = f"`{name}` and the topology {topology} exclude each other"
+        raise _At("accelerator_args", FormError(what, "", "keep one of them"))
+    return f"{head}:{topology}"
 
 
 def _machine(infra: Infra | None, name: str, instance_type: str) -> tuple[Infra, Accelerator]:
@@ -232,15 +246,36 @@ def _args(data: Mapping[str, Value], machine: Accelerator) -> AcceleratorArgs:
             raise FormError(
                 f"`accelerator_args` has no meaning for {machine.name}", "it is for TPU slices", "remove it"
             )
-        if data.get("tpu_vm") is False:
-            raise FormError("`tpu_vm: false` is not served", "Google has ended the older TPU Nodes", "remove it")
+        if data.get("tpu_vm") is False:  # a file is refused before, with its rewriting; this is for other sources
+            raise FormError(
+                "`tpu_vm: false` asks for a TPU Node", f"Google ended them on {tpu.NODES_ENDED}", "remove it"
+            )
         runtime = text(data, "runtime_version")
         right = tpu.wrong_runtimes().get(runtime)
         if right:
             raise FormError(f"there is no runtime version `{runtime}`", "", f"write {right}, or remove it")
     except FormError as error:
         raise _At("accelerator_args", error) from error
-    return AcceleratorArgs(runtime, flag(data, "gcp_queued_resource"))
+    return AcceleratorArgs(
+        runtime_version=runtime,
+        gcp_queued_resource=flag(data, "gcp_queued_resource"),
+        topology=_own_shape(real),
+        provisioning=text(data, "provisioning"),
+        reservation=text(data, "reservation"),
+        max_run_hours=number(data, "max_run_hours"),
+        valid_hours=number(data, "valid_hours"),
+        data_disks=tuple(str(disk) for disk in items(data, "data_disks")),
+        secure_boot=flag(data, "secure_boot"),
+        api=text(data, "api"),
+    )
+
+
+def _own_shape(machine: Accelerator | None) -> str:
+    """The topology that has to be asked for, because the size alone would get another one; "" for the usual one."""
+    if not isinstance(machine, TpuSlice):
+        return ""
+    usual = tpu.find_slice(machine.name)
+    return machine.topology if usual is not None and usual.topology != machine.topology else ""
 
 
 def _images(value: Value) -> tuple[tuple[str, str], ...]:

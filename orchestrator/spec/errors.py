@@ -73,6 +73,34 @@ class TaskError(FileError):
         return cls(first.file, first.line, first.what, first.why, first.next_step, more)
 
 
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """A task file for TPU VMs instead of TPU Nodes. remarks: what it cannot know, one sentence each."""
+
+    path: str
+    before: str
+    after: str
+    remarks: tuple[str, ...] = ()
+
+    def diff(self) -> str:
+        """What changes, as a unified diff."""
+        from difflib import unified_diff
+
+        before, after = self.before.splitlines(keepends=True), self.after.splitlines(keepends=True)
+        lines = unified_diff(before, after, self.path, f"{self.path} (for TPU VMs)")
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+class TpuNodeError(TaskError):
+    """The task asks for a TPU Node. rewriting: None when only a person can do it."""
+
+    code = "tpu-node"
+
+    def __init__(self, problem: Problem, rewriting: Rewriting | None) -> None:
+        super().__init__(problem.file, problem.line, problem.what, problem.why, problem.next_step)
+        self.rewriting = rewriting
+
+
 class ConfigError(FileError):
     """The user's configuration, or an ORCH_ variable, cannot be."""
 

@@ -65,7 +65,7 @@ def _document(task: Task) -> Json:
             "recovery": _some({**_fields(task.recovery), "strategy": None}),
             "limits": _fields(task.limits),
             "hosts": _some({"addresses": [_host(host) for host in task.hosts]}),
-            "config": _some({"gcp": _fields(task.gcp)}),
+            "config": _some({"gcp": _gcp(task.gcp)}),
         }
     )
 
@@ -77,6 +77,18 @@ def _some(pairs: Json) -> Json:
 
 def _fields(value: Checkpoint | Recovery | Limits | GcpSettings | UserHost | AutoStop) -> Json:
     return _some(dataclasses.asdict(value))
+
+
+def _flags(values: Json) -> Json:
+    """Without the flags that are not set."""
+    return _some({key: None if value is False else value for key, value in values.items()})
+
+
+def _gcp(settings: GcpSettings) -> Json:
+    made = _flags(dataclasses.asdict(settings))
+    return {key: value for key, value in made.items() if key != "firewall"} | (
+        {} if settings.firewall else {"firewall": False}
+    )
 
 
 def _workdir(task: Task) -> Json | str | None:
@@ -117,12 +129,7 @@ def _candidate(choice: Resources) -> Json:
         {
             "infra": str(choice.infra),
             name_key: _accelerators(choice),
-            "accelerator_args": _some(
-                {
-                    "runtime_version": choice.args.runtime_version,
-                    "gcp_queued_resource": choice.args.gcp_queued_resource or None,
-                }
-            ),
+            "accelerator_args": _flags(dataclasses.asdict(choice.args)),
             "use_spot": choice.use_spot,
             "disk_size": choice.disk_gib,
             "network_tier": choice.network_tier,

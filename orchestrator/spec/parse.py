@@ -95,11 +95,15 @@ def parse_task(
 ) -> TaskFile:
     """Parse a task file. env: the shell, for envs and secrets that are null, or named by a flag without a value.
 
-    Raises TaskError with every problem that was found.
+    Raises TaskError with every problem that was found, and TpuNodeError for a task of that older architecture.
     """
     documents = read_documents(text, file)
     if not documents:
         raise TaskError(file, None, "is empty", "a task needs at least `run` or `train`")
+    if "tpu_vm" in text:
+        from orchestrator.spec.tpu_nodes import refuse
+
+        refuse(documents, text, file)
     header = documents[0] if len(documents) > 1 and _is_header(documents[0].data) else None
     pipeline = _pipeline(header, file)
     bodies = documents[1:] if header else documents

@@ -38,7 +38,13 @@ def check(task: Task, data: Mapping[str, Value]) -> list[Issue]:
     issues = [*_program(task), *_names(data), *_hosts(task, data), *_recovery(data), *_idle(task)]
     issues += [*_nodes(task, data), *_mounts(task)]
     for choice in task.choices:
-        issues += [*_market(choice), *_tpu(choice), *_cost(task, choice), *_backend(task, choice)]
+        issues += [
+            *_market(choice),
+            *_provisioning(choice),
+            *_tpu(choice),
+            *_cost(task, choice),
+            *_backend(task, choice),
+        ]
     return list(dict.fromkeys(issues))
 
 
@@ -152,6 +158,24 @@ def _market(choice: Resources) -> Iterator[Issue]:
             why,
             "remove use_spot, or add --no-use-spot",
         )
+
+
+def _provisioning(choice: Resources) -> Iterator[Issue]:
+    """At most one way to get capacity, and what each of them needs."""
+    args, path = choice.args, ("resources", "accelerator_args")
+    named = {
+        "use_spot": choice.use_spot,
+        "reservation": args.reservation,
+        f"provisioning: {args.provisioning}": args.provisioning,
+    }
+    given = [name for name, value in named.items() if value]
+    if len(given) > 1:
+        yield Issue(
+            path, f"`{given[0]}` and `{given[1]}` exclude each other", "both say how capacity is got", "keep one"
+        )
+    if args.provisioning == "flex-start" and args.max_run_hours is None:
+        why = "such machines are given for a time that is said beforehand, 7 days at most"
+        yield Issue(path, "`provisioning: flex-start` needs max_run_hours", why, "add max_run_hours: 24")
 
 
 def _tpu(choice: Resources) -> Iterator[Issue]:

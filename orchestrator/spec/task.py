@@ -45,10 +45,23 @@ class AutoStop:
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorArgs:
-    """runtime_version "": the generation's own."""
+    """How a TPU slice is asked for. runtime_version, topology "": the generation's own, that of the size.
+
+    provisioning "": on demand or spot; else "guaranteed", "best-effort" or "flex-start". reservation: its name, "-" for
+    any. max_run_hours: the provider ends the slice then. valid_hours: how long a queued request may wait, None for the
+    default. data_disks: names or paths of disks, `:ro` behind those to be read only. api "": the one that fits.
+    """
 
     runtime_version: str = ""
     gcp_queued_resource: bool = False
+    topology: str = ""
+    provisioning: str = ""
+    reservation: str = ""
+    max_run_hours: float | None = None
+    valid_hours: float | None = None
+    data_disks: tuple[str, ...] = ()
+    secure_boot: bool = False
+    api: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +176,22 @@ class UserHost:
 
 @dataclass(frozen=True, slots=True)
 class GcpSettings:
+    """Of the project. access: external, internal, iap or jump; "" for the one that fits. jump: user@host[:port].
+
+    ssh_cidr: who may reach port 22, "" for the caller's own address. firewall: whether a rule for that is made.
+    """
+
     vpc_name: str = ""
     subnet_names: tuple[str, ...] = ()
+    project: str = ""
+    service_account: str = ""
+    internal_ips: bool = False
+    tags: tuple[str, ...] = ()
+    access: str = ""
+    jump: str = ""
+    firewall: bool = True
+    ssh_cidr: str = ""
+    oslogin: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from orchestrator.plan.imagined import Plan, imagine, make_plan
 from orchestrator.plan.observed import Contact, Ended, HostView, Intent, IntentState, Observed, Outcome
 from orchestrator.plan.ranks import host_words, rank_ranges
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
-from orchestrator.slices import CapacityBlock, OnDemand, Owned, Request, Reservation, SliceState
+from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Owned, Request, Reservation, SliceState
 from orchestrator.values import Text, Unknown
 
 SCHEMA = json.loads((Path(preview_json.__file__).parent / "data" / "plan.schema.json").read_text())
@@ -417,3 +417,38 @@ def test_an_unknown_market_is_a_plan_all_the_same() -> None:
     document = json.loads(preview_json.render(plan(candidates=(candidate(market=OnDemand()),))))
     assert document["wanted"]["candidates"][0]["market"] == {"kind": "on_demand"}
     assert Text.of(Unknown("x")).preview() == "(x)"
+
+
+def test_a_request_is_shown_with_all_that_goes_before_and_after_it_in_order() -> None:
+    before, after = Request("s", "POST", "first"), Request("s", "POST", "last")
+    whole = Request("s", "POST", "main", why="only there", before=(before,), after=(after,))
+    end = Plan(Down("d"), (EndSlice("d-1", EndCause.ASKED, "w", whole),), Done("d"), 0.0)
+    for form in get_args(preview.Form):
+        shown = preview.render(end, form)
+        places = [shown.index(word) for word in ("first", "main", "only there", "last")]
+        assert places == sorted(places) or form == "json", form
+    told = json.loads(preview.render(end, "json"))["steps"][0]["request"]
+    assert [told["before"][0]["target"], told["why"], told["after"][0]["target"]] == ["first", "only there", "last"]
+
+
+def test_text_shortens_long_texts_unless_verbose_and_says_where_they_are_whole() -> None:
+    long = "x" * 5000
+    request = Request("s", "POST", "t", {"script": Text.of(long)}, (Text.of("tool"), Text.of(long)))
+    end = Plan(Down("d"), (EndSlice("d-1", EndCause.ASKED, "w", request),), Done("d"), 0.0)
+    shown = preview.render(end)
+    assert long not in shown and shown.count("4,920 more characters") == 2 and "orch plan -v" in shown
+    whole = preview.render(end, verbose=True)
+    assert whole.count(long) == 2 and "shortened" not in whole
+    assert long in preview.render(end, "sh")
+
+
+def test_places_that_differ_in_nothing_else_are_shown_together() -> None:
+    def at(zone: str, price: float) -> Candidate:
+        return replace(candidate(), region="r", zone=zone, price_per_hour=price)
+
+    found = preview_words.alike([at("a", 1.0), at("b", 1.0), at("c", 2.0), at("d", 1.0)])
+    assert [[one.zone for one in several] for several in found] == [["a", "b"], ["c"], ["d"]]
+    desired = replace(wish(), candidates=(candidate(), at("a", 1.0), at("b", 1.0), at("c", 2.0)))
+    shown = preview_text.render(plan(candidates=desired.candidates))
+    assert shown.count("or else") == 2
+    assert "then in" in shown

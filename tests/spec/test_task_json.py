@@ -22,7 +22,9 @@ resources:
   max_hourly_cost: 99.5
   ordered:
     - {infra: gcp/us-west4/us-west4-a, accelerators: tpu-v5e-16, labels: {a: "", b: c},
-       accelerator_args: {runtime_version: r, gcp_queued_resource: true}}
+       accelerator_args: {runtime_version: r, gcp_queued_resource: true, topology: 4x4, provisioning: flex-start,
+                          max_run_hours: 2.5, valid_hours: 1, data_disks: ["d:ro"], secure_boot: true, api: tpu}}
+    - {accelerators: v5e-8, accelerator_args: {reservation: mine}}
     - {instance_type: p5.48xlarge, use_spot: true, disk_size: 2TB, network_tier: best, image_id: {us-east-1: ami-1}}
     - {infra: local, accelerators: v5e-16}
 envs: {EMPTY: "", A: "a$b", N: 3}
@@ -37,7 +39,9 @@ recovery:
   {max_preemptions: 0, restart_on_exit_codes: [3, 4], fail_on_exit_codes: [9],
    hang_minutes: 0, on_demand_fallback: true}
 limits: {max_hours: 1.5, idle_minutes: 9, max_cost: 3}
-config: {gcp: {vpc_name: v, subnet_names: [s, t]}}
+config:
+  gcp: {vpc_name: v, subnet_names: [s, t], project: a-project, service_account: a@b, internal_ips: true, tags: [t, u],
+        access: jump, jump: me@bastion, firewall: false, ssh_cidr: 203.0.113.7/32, oslogin: true}
 """
 
 

@@ -92,6 +92,21 @@ RULES = [
         "resources:\n  accelerators: v5e-8\n  accelerator_args: {runtime_version: v2-alpha-tpuv5-lite}",
     ),
     (
+        "resources:\n  accelerators: v5e-8\n  use_spot: true\n  accelerator_args: {reservation: mine}",
+        "4: `use_spot` and `reservation` exclude each other",
+        "resources:\n  accelerators: v5e-8\n  accelerator_args: {reservation: mine}",
+    ),
+    (
+        "resources:\n  accelerators: v5e-8\n  accelerator_args: {reservation: mine, provisioning: guaranteed}",
+        "3: `reservation` and `provisioning: guaranteed` exclude each other",
+        "resources:\n  accelerators: v5e-8\n  accelerator_args: {provisioning: guaranteed}",
+    ),
+    (
+        "resources:\n  accelerators: v5e-8\n  accelerator_args: {provisioning: flex-start}",
+        "3: `provisioning: flex-start` needs max_run_hours",
+        "resources:\n  accelerators: v5e-8\n  accelerator_args: {provisioning: flex-start, max_run_hours: 24}",
+    ),
+    (
         "resources:\n  accelerators: v5e-8\n  image_id: ubuntu",
         "3: `image_id` has no meaning for v5litepod-8",
         "resources:\n  accelerators: H100:8\n  image_id: ami-1",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Place, make_place
-from support.gcs import GcsServer
+from orchestrator.simulator.google.gcs import GcsServer
 
 from orchestrator.errors import AccessError, NotFoundError, OrchError, StorageError, UserError
 from orchestrator.storage.address import Address, split_object

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from support.gcs import MAX_PAGE, MIN_PART, GcsServer, gcs_server
+from orchestrator.simulator.google.gcs import MAX_PAGE, MIN_PART, GcsServer, gcs_server
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -111,7 +111,7 @@ def _complete(server: GcsServer, path: str, parts: list[tuple[int, str]]) -> Ans
 
 
 def _stored(server: GcsServer):
-    from support.gcs import StoredObject
+    from orchestrator.simulator.google.gcs import StoredObject
 
     return StoredObject(b"", '"e"', server.next_generation(), 0.0, {}, "text/plain")
 

@@ -15,7 +15,7 @@ import pytest
 from conftest import Place
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.gcs import GcsServer
+from orchestrator.simulator.google.gcs import GcsServer
 
 from orchestrator.errors import NotFoundError, StorageError, UserError
 from orchestrator.storage.bucket import Bucket

@@ -11,7 +11,7 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.gcs import GcsServer, gcs_server
+from orchestrator.simulator.google.gcs import GcsServer, gcs_server
 from support.s3 import S3Server, s3_server
 from trainer_ranks import Launcher
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from support.gcs import GcsServer
+from orchestrator.simulator.google.gcs import GcsServer
 from support.s3 import S3Server
 from trainer_ranks import race, server
 

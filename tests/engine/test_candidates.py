@@ -1,0 +1,105 @@
+"""From a task to candidates: places, markets, and what only the provider understands."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.engine.candidates import QUEUE_HOURS, QUEUE_HOURS_OF_MANY, candidates
+from orchestrator.providers.google import choices
+from orchestrator.slices import Candidate, FlexStart, OnDemand, Owned, Reservation, Spot
+from orchestrator.spec.parse import parse_task
+from orchestrator.spec.task import Task
+
+
+def task(resources: str, more: str = "") -> Task:
+    return parse_task(f"run: echo\nresources: {resources}\n{more}", file="t.yaml", env={}).only
+
+
+def test_a_choice_without_a_zone_is_tried_in_every_zone_that_has_it_the_cheapest_first() -> None:
+    found = candidates(task("{accelerators: v5e-16}"))
+    assert len({one.zone for one in found}) == len(found) > 5
+    prices = [one.price_per_hour or float("inf") for one in found]
+    assert prices == sorted(prices)
+    assert prices[0] < prices[-1]
+    assert {one.region for one in found} == {one.zone.rpartition("-")[0] for one in found}
+
+
+def test_a_region_or_a_zone_narrows_the_places() -> None:
+    region = candidates(task("{accelerators: v5e-16, infra: gcp/us-east5}"))
+    assert {one.zone for one in region} == {"us-east5-a", "us-east5-b", "us-east5-c"}
+    (one,) = candidates(task("{accelerators: v5e-16, infra: gcp/us-west4/us-west4-a}"))
+    assert (one.region, one.zone) == ("us-west4", "us-west4-a")
+    (odd,) = candidates(task("{accelerators: v5e-16, infra: gcp/asia-east1}"))
+    assert (odd.region, odd.zone) == ("asia-east1", ""), "the provider says what is wrong with it"
+
+
+def test_on_demand_comes_last_as_a_fallback() -> None:
+    found = candidates(task("{accelerators: v6e-8, use_spot: true}", "recovery: {on_demand_fallback: true}"))
+    kinds = [type(one.market) for one in found]
+    assert kinds == sorted(kinds, key=lambda kind: kind is OnDemand)
+    assert set(kinds) == {Spot, OnDemand}
+
+
+@pytest.mark.parametrize(
+    ("args", "market"),
+    [
+        ("{}", OnDemand()),
+        ("{reservation: mine}", Reservation("mine")),
+        ("{provisioning: flex-start, max_run_hours: 24}", FlexStart(24.0)),
+        ("{provisioning: guaranteed}", OnDemand()),
+    ],
+)
+def test_how_capacity_is_got(args: str, market: object) -> None:
+    (one,) = candidates(task(f"{{accelerators: v5e-8, infra: gcp/us-west4/us-west4-a, accelerator_args: {args}}}"))
+    assert one.market == market
+
+
+def test_own_machines_are_never_rented_in_any_market() -> None:
+    (one,) = candidates(task("{infra: hosts}", "hosts: {addresses: [a@192.0.2.1]}"))
+    assert one.market == Owned()
+
+
+def test_the_provider_understands_every_detail_that_a_task_can_name() -> None:
+    words = """{accelerators: v5e-8, infra: gcp/us-west4/us-west4-a, accelerator_args: {runtime_version: mine,
+        topology: 2x4, provisioning: guaranteed, max_run_hours: 3, valid_hours: 2.5, data_disks: ["d:ro", e],
+        secure_boot: true, api: tpu}}"""
+    more = """config: {gcp: {vpc_name: n, subnet_names: [s, unused], project: my-project, service_account: a@b.c,
+        internal_ips: true, tags: [t, u], access: jump, jump: me@bastion, firewall: false,
+        ssh_cidr: 203.0.113.7/32, oslogin: true}}"""
+    (one,) = candidates(task(words, more))
+    assert dict(one.details) == {
+        "project": "my-project",
+        "network": "n",
+        "subnetwork": "s",
+        "service_account": "a@b.c",
+        "internal_ips": "yes",
+        "tags": "t,u",
+        "access": "jump",
+        "jump": "me@bastion",
+        "firewall": "none",
+        "ssh_cidr": "203.0.113.7/32",
+        "oslogin": "yes",
+        "runtime_version": "mine",
+        "topology": "2x4",
+        "tier": "guaranteed",
+        "max_run_hours": "3",
+        "valid_hours": "2.5",
+        "data_disks": "d:ro,e",
+        "secure_boot": "yes",
+        "api": "tpu",
+    }
+    assert choices.read(one).path.kind == "queued"
+
+
+def test_a_queued_request_waits_long_only_where_nothing_else_can_be_tried() -> None:
+    def hours(one: Candidate) -> float:
+        return float(one.detail("valid_hours", "0"))
+
+    (alone,) = candidates(task("{accelerators: v5e-16, use_spot: true, infra: gcp/us-west4/us-west4-a}"))
+    assert hours(alone) == QUEUE_HOURS
+    many = candidates(task("{accelerators: v5e-16, use_spot: true}"))
+    assert {hours(one) for one in many} == {QUEUE_HOURS_OF_MANY}
+    plain = candidates(task("{accelerators: v5e-16}"))
+    assert {hours(one) for one in plain} == {0.0}
+    asked = candidates(task("{accelerators: v5e-16, use_spot: true, accelerator_args: {valid_hours: 9}}"))
+    assert {hours(one) for one in asked} == {9.0}
