@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import Said
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -142,3 +144,21 @@ def test_the_command_to_type_after_a_preview(words: tuple[str, ...], typed: str)
 def test_the_command_to_type_never_holds_a_secret(words: tuple[str, ...]) -> None:
     typed = retype(("launch", "t.yaml", *words, "--dry-run"))
     assert "hunter2" not in typed and "KEY" in typed
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("v5e-16", "--infra", "gcp/us-west4/us-west4-a"), 0, "v5litepod-16: 4 hosts x 4 chips"),
+        (("v5e-16", "--accelerators", "v5e-8"), 2, "two things to train on"),
+        (("local:2", "--infra", "local:3"), 2, "two places to train"),
+        (("v5e-17",), 2, "use v5litepod-16 or v5litepod-32"),
+        (("v5e16",), 2, "or an accelerator such as v5e-16"),
+    ],
+)
+def test_train_takes_a_place_or_an_accelerator(
+    orch: Callable[..., Said], words: tuple[str, ...], status: int, said: str
+) -> None:
+    done = orch("train", *words, "model=tiny", "--dry-run")
+    assert done.status == status, done.err
+    assert said in done.out + done.err

@@ -450,5 +450,5 @@ def test_places_that_differ_in_nothing_else_are_shown_together() -> None:
     assert [[one.zone for one in several] for several in found] == [["a", "b"], ["c"], ["d"]]
     desired = replace(wish(), candidates=(candidate(), at("a", 1.0), at("b", 1.0), at("c", 2.0)))
     shown = preview_text.render(plan(candidates=desired.candidates))
-    assert shown.count("or else") == 2
+    assert shown.count("  or else    ") == 2
     assert "then in" in shown

@@ -1,0 +1,61 @@
+"""`orch simulate gcp`: a command meets the pretend Google, and nothing of the real one or of other records."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from support.orch_process import Orch
+
+SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
+
+
+@pytest.fixture
+def orch(tmp_path: Path) -> Orch:
+    leaks = {"GOOGLE_APPLICATION_CREDENTIALS": "real", "CLOUDSDK_CORE_ACCOUNT": "real", "ORCH_STORE": "real"}
+    return Orch(tmp_path, {"TMPDIR": str(tmp_path), **leaks})
+
+
+def test_the_command_is_led_to_the_pretend_google_and_to_nothing_else(orch: Orch) -> None:
+    env = json.loads(orch.ok("simulate", "gcp", "--", sys.executable, "-c", SHOW))
+    assert env["ORCH_GCP_ENDPOINT"].startswith("http://127.0.0.1:")
+    assert env["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"] == env["ORCH_GCP_ENDPOINT"] + "/"
+    assert not {"GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CORE_ACCOUNT", "ORCH_STORE"} & set(env)
+    assert Path(env["ORCH_HOME"]) != orch.folder / "orch"
+    assert not Path(env["ORCH_HOME"]).exists(), "the folder of one play is removed after it"
+
+
+@pytest.mark.parametrize(
+    ("program", "status"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
+)
+def test_its_exit_status_is_the_commands(orch: Orch, program: str, status: int) -> None:
+    assert orch("simulate", "gcp", "--", sys.executable, "-c", program).returncode == status
+
+
+def test_a_command_that_cannot_be_run_is_told_in_a_few_lines(orch: Orch) -> None:
+    done = orch("simulate", "gcp", "--", "no-such-program")
+    assert done.returncode == 2
+    assert "no-such-program cannot be run" in done.stderr and len(done.stderr.splitlines()) <= 5
+
+
+def test_a_mistake_in_a_scenario_is_told_with_its_own_path(orch: Orch) -> None:
+    (orch.folder / "mine.toml").write_text("sed = 1\n")
+    done = orch("simulate", "gcp", "--scenario", "mine.toml", "--", "true")
+    assert done.returncode == 2 and "mine.toml" in done.stderr, done.stderr
+
+
+def test_home_is_kept_with_the_records_in_it(orch: Orch) -> None:
+    for _ in range(2):
+        orch.ok("simulate", "gcp", "--home", "kept", "--", sys.executable, "-m", "orchestrator", "status")
+    assert (orch.folder / "kept").is_dir()
+
+
+def test_without_a_command_it_serves_until_ctrl_c_and_says_what_to_export(orch: Orch) -> None:
+    with orch.start("simulate", "gcp") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("export ORCH_GCP_ENDPOINT=http://127.0.0.1:")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
