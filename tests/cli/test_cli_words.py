@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import Said
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,7 +157,7 @@ def test_the_command_to_type_never_holds_a_secret(words: tuple[str, ...]) -> Non
     ],
 )
 def test_train_takes_a_place_or_an_accelerator(
-    orch: Callable[..., Said], words: tuple[str, ...], status: int, said: str
+    orch: Callable[..., Any], words: tuple[str, ...], status: int, said: str
 ) -> None:
     done = orch("train", *words, "model=tiny", "--dry-run")
     assert done.status == status, done.err
