@@ -5,6 +5,8 @@ Pure values, shared by the planner, the providers and the SSH layer.
 
 from __future__ import annotations
 
+import re
+import shlex
 import signal as signals
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +20,8 @@ class HostAddress:
     alias: the name its key is pinned under (lower case, unique for the resource's life, never an address:
     addresses are reused by other machines). host_key: "ssh-ed25519 AAAA…", or None for a user's own host,
     whose key is accepted once and kept in `known_hosts`. internal_ip: how its peers reach it.
+    proxy: the words of a command whose input and output are the connection, as ssh's ProxyCommand; %h, %p and %r in
+    them are host, port and user, %% is a percent sign; () for none. Raises ValueError with both proxy and jump.
     """
 
     rank: int
@@ -30,6 +34,11 @@ class HostAddress:
     internal_ip: str
     host_key: str | None = None
     jump: HostAddress | None = None
+    proxy: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.proxy and self.jump is not None:
+            raise ValueError(f"{self.alias} has both a proxy command and a jump host")
 
     @property
     def label(self) -> str:
@@ -130,7 +139,9 @@ def ssh_argv(address: HostAddress, *command: str, interactive: bool = False) -> 
         "ServerAliveCountMax=3",
     ]
     if address.jump is not None:
-        argv += ["-o", "ProxyCommand=" + _proxy_command(address.jump)]
+        argv += ["-o", "ProxyCommand=" + _through(address.jump)]
+    if address.proxy:
+        argv += ["-o", "ProxyCommand=" + shlex.join(address.proxy)]
     if interactive:
         argv.append("-t")
     return [*argv, f"{address.user}@{address.host}", *(["--", *command] if command else [])]
@@ -141,8 +152,19 @@ def _no_tokens(path: Path) -> str:
     return str(path).replace("%", "%%")
 
 
-def _proxy_command(jump: HostAddress) -> str:
-    import shlex
+def proxy_argv(address: HostAddress) -> list[str]:
+    """The words of its proxy command with their tokens filled in. Raises ValueError for a token that is not known."""
+    known = {"%h": address.host, "%p": str(address.port), "%r": address.user, "%%": "%"}
 
-    base = ssh_argv(jump)
-    return shlex.join([*base[:-1], "-W", "%h:%p", base[-1]])
+    def value(token: re.Match[str]) -> str:
+        if token.group() not in known:
+            raise ValueError(f"'{token.group()}' is not known in a proxy command; %h, %p, %r and %% are")
+        return known[token.group()]
+
+    return [re.sub(r"%.?", value, word, flags=re.DOTALL) for word in address.proxy]
+
+
+def _through(jump: HostAddress) -> str:
+    """A proxy command that goes through `jump`. Its own words are doubled in %: the outer ssh reads them first."""
+    *words, target = (word.replace("%", "%%") for word in ssh_argv(jump))
+    return shlex.join([*words, "-W", "%h:%p", target])

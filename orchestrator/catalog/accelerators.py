@@ -32,8 +32,10 @@ def resolve(name: str) -> Accelerator:
 
 
 def resolve_rented(name: str) -> TpuSlice | Ec2Instance:
-    """As `resolve`, for what a cloud rents out. `tpu-v5e-16:1` is accepted as the dialect does."""
+    """As `resolve`, for what a cloud rents out. `tpu-v5e-16:1` is accepted as the dialect does, and `v4:2x2x4`."""
     asked, _, count = name.strip().partition(":")
+    if tpu.is_topology(count):
+        return _shaped(asked, count)
     found_slice = tpu.find_slice(asked)
     if found_slice is not None:
         if count.strip() not in ("", "1"):
@@ -47,6 +49,13 @@ def resolve_rented(name: str) -> TpuSlice | Ec2Instance:
     if instance is not None:
         return instance
     raise _unknown(name.strip())
+
+
+def _shaped(name: str, topology: str) -> TpuSlice:
+    sized = tpu.find_slice(name)
+    if sized is not None:
+        return tpu.in_shape(sized, topology)
+    return tpu.find_by_topology(name, topology)
 
 
 def resolve_own(name: str) -> TpuSlice | OwnDevices | CpuMachine | Ec2Instance:
@@ -126,6 +135,12 @@ def _cpu(asked: str) -> CpuMachine:
 
 
 def _unknown(name: str) -> UserError:
+    generation = tpu.find_generation(name)
+    if generation is not None:
+        sizes = ", ".join(f"{generation.prefix}-{size}" for size in generation.sizes[:6])
+        return UserError(
+            f"`{name}` names a TPU generation and no size", f"sizes: {sizes}, …", f"use {generation.prefix}-8"
+        )
     near = nearest_names(name)
     return UserError(
         f"there is no accelerator called `{name}`",

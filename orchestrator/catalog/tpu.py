@@ -6,15 +6,21 @@ hosts = chips / chips per host, where a slice of several hosts has 4 chips in ea
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from math import prod
 
 from orchestrator.catalog.machines import TpuSlice
 from orchestrator.catalog.tables import Row, rows
 from orchestrator.errors import UserError
 
 CHIPS_PER_HOST = 4
+NODES_ENDED = "25 April 2025"
+"""When Google ended TPU Nodes, the architecture before TPU VMs: "The end of life date for 2VM TPU is 2025-04-25"
+(Kubernetes Engine API, TpuConfig). Requests are denied since: GoogleCloudPlatform/magic-modules pull request 13759."""
 _NAME = re.compile(r"(?:tpu-?)?([a-z][a-z0-9]*|7x)-([0-9]{1,6})")
+_GENERATION = re.compile(r"(?:tpu-?)?([a-z][a-z0-9]*|7x)")
+_TOPOLOGY = re.compile(r"[0-9]{1,4}(?:x[0-9]{1,4}){1,2}")
 
 
 def find_slice(name: str) -> TpuSlice | None:
@@ -30,6 +36,50 @@ def find_slice(name: str) -> TpuSlice | None:
     if not generation.has(size):
         raise _no_such_size(generation, size, name)
     return _slice(generation, size, asked=name.strip())
+
+
+def find_generation(name: str) -> Generation | None:
+    """The generation that `name` means without a size: `v4`, `tpu-v5e`; None for any other word."""
+    match = _GENERATION.fullmatch(name.strip().lower())
+    return by_alias().get(match.group(1)) if match else None
+
+
+def is_topology(word: str) -> bool:
+    """Whether `word` has the form of a topology: 4x4, 2x2x4."""
+    return _TOPOLOGY.fullmatch(word.strip().lower()) is not None
+
+
+def find_by_topology(generation: str, topology: str) -> TpuSlice:
+    """The slice of `generation`, in any spelling, whose chips stand in this shape: ("v4", "2x2x4") is v4-32.
+
+    Raises UserError: no such generation, or the nearest shapes when this one is not made. From 64 chips on the sides
+    of a 3D shape are multiples of 4, shortest first; other shapes are those of the sizes (Cloud TPU documentation,
+    "TPU configurations" of v4, v5e, v5p and v6e, 2025).
+    """
+    found, shape = find_generation(generation), topology.strip().lower()
+    if found is None:
+        known = ", ".join(row.name for row in generations())
+        raise UserError(f"there is no TPU generation `{generation.strip()}`", "", f"one of {known}")
+    size = _size_of(found, shape)
+    if size is None:
+        raise _no_such_topology(found, topology.strip())
+    slice_ = _slice(found, size, asked=f"{generation.strip()}:{topology.strip()}")
+    return replace(slice_, topology=shape)
+
+
+def in_shape(slice_: TpuSlice, topology: str) -> TpuSlice:
+    """The same size in another shape, such as v4-512 in 4x4x16 instead of 4x8x8.
+
+    Raises UserError when the shape is not made, or is that of another size.
+    """
+    shaped = find_by_topology(slice_.generation, topology)
+    if shaped.size != slice_.size:
+        raise UserError(
+            f"{slice_.name} has {slice_.chips} chips, and {topology.strip()} has {shaped.chips}",
+            f"{topology.strip()} is the shape of {shaped.name}",
+            f"write topology: {slice_.topology}, or accelerators: {shaped.name}",
+        )
+    return replace(slice_, topology=shaped.topology)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +114,10 @@ class Generation:
         if size % self.then_multiples_of:
             return False
         return max(_sides(self.chips(size), self.topology)) <= self.longest_side
+
+    def size_of(self, chips: int) -> int:
+        """The number in the name of a slice with so many chips."""
+        return chips * self.cores_per_chip if self.counts == "cores" else chips
 
     def nearest(self, size: int) -> tuple[int, ...]:
         """The valid sizes just below and just above."""
@@ -159,6 +213,36 @@ def _no_such_size(generation: Generation, size: int, asked: str) -> UserError:
         f"the number counts {unit}; {generation.name} does not come in {size}",
         f"use {nearest}",
     )
+
+
+def _size_of(generation: Generation, shape: str) -> int | None:
+    """The size whose chips stand in this shape; None when the shape is not made."""
+    if not generation.topology or not is_topology(shape):
+        return None
+    sides = [int(side) for side in shape.split("x")]
+    size = generation.size_of(prod(sides))
+    if not generation.has(size):
+        return None
+    if shape == topology(prod(sides), generation.topology):
+        return size
+    made_of_cubes = len(sides) == 3 and prod(sides) >= 64 and all(side % 4 == 0 for side in sides)
+    fits = sides == sorted(sides) and sides[-1] <= generation.longest_side
+    return size if made_of_cubes and fits else None
+
+
+def _no_such_topology(generation: Generation, asked: str) -> UserError:
+    if not generation.topology:
+        why = f"no shapes are published for {generation.name}"
+        return UserError(f"`{asked}` is not a shape of {generation.name}", why, f"use {generation.prefix}-8")
+    chips = prod(int(side) for side in asked.split("x")) if is_topology(asked.lower()) else 0
+    size = generation.size_of(chips)
+    near = (size,) if generation.has(size) else generation.nearest(size)
+    words = [f"{topology(generation.chips(one), generation.topology)} ({generation.prefix}-{one})" for one in near]
+    what = f"there is no slice of {generation.name} with the topology `{asked}`"
+    listed = ", ".join(topology(generation.chips(one), generation.topology) for one in generation.sizes)
+    if generation.topology == "3d":
+        listed += ", and with more chips sides that are multiples of 4, shortest first"
+    return UserError(what, f"its shapes: {listed}", f"use {' or '.join(words)}")
 
 
 def _sides(chips: int, kind: str) -> tuple[int, ...]:

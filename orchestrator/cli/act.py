@@ -68,6 +68,7 @@ def perform(ready: Ready, manner: Perform) -> int:
 
     if not manner.consent:
         ask_before_spending(ready)
+    _learn_places(ready)
     try:
         ending = _drive(ready, manner) if manner.follow else _leave(ready, manner)
     except OrchError as error:
@@ -92,6 +93,15 @@ def _drive(ready: Ready, manner: Perform) -> Ending:
         for note in ready.notes:
             narrator.note(note)
         return drive(ready, narrator, follow=manner.follow)
+
+
+def _learn_places(ready: Ready) -> None:
+    """Where the buckets of this run are, so that the next plan can tell what moving data costs."""
+    from orchestrator.engine.bucket_places import learn
+    from orchestrator.plan.desired import Run
+
+    if isinstance(ready.desired, Run):
+        learn([*(mount.source for mount in ready.desired.mounts), ready.job.bucket if ready.job is not None else ""])
 
 
 def _leave(ready: Ready, manner: Perform) -> Ending:

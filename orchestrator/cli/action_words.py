@@ -60,7 +60,7 @@ def _on_hosts(action: HostAction) -> str:
             what = f"{plural(action.files, 'file')}, {size(action.total_bytes)}"
             return f"sync {action.label}: {what} to {plural(len(action.ranks), 'host')}"
         case FetchMount():
-            return f"copy {action.source} to {action.destination} on {host_words(action.ranks)}"
+            return f"bring {action.source} to {action.destination} on {host_words(action.ranks)}"
         case RunSetup():
             return f"setup on {plural(len(action.ranks), 'host')}"
         case StartJob():

@@ -65,8 +65,14 @@ def check(
         return
     from orchestrator.providers.checks import status_of
 
-    told = {"accelerator": accelerators, "bucket": bucket, "project": project, "service_account": service_account}
-    ask = replace(_configured(), **{key: value for key, value in told.items() if value})
+    ask = _configured()
+    ask = replace(
+        ask,
+        accelerator=accelerators or "",
+        bucket=bucket or "",
+        project=project or ask.project,
+        service_account=service_account or ask.service_account,
+    )
     names, ask = _where(provider, infra, zone, ask)
     found = _found(names, ask)
     if output == "json":
@@ -172,14 +178,11 @@ def _mark(verdict: Verdict) -> str:
 def _close(found: Mapping[str, Sequence[Finding]], ask: Ask) -> None:
     """How much is to be mended, and what was not asked about."""
     every = [finding for findings in found.values() for finding in findings]
-    wrong = [one for one in every if one.verdict == "fix"]
-    open_ = [one for one in every if one.verdict == "unknown"]
-    if wrong:
-        say(f"{plural(len(wrong), 'thing')} to mend")
-    elif open_:
-        say(f"{plural(len(open_), 'question')} without an answer")
-    else:
-        say("nothing to mend")
+    wrong = sum(one.verdict == "fix" for one in every)
+    open_ = sum(one.verdict == "unknown" for one in every)
+    said = [f"{plural(wrong, 'thing')} to mend"] if wrong else []
+    said += [f"{plural(open_, 'question')} without an answer"] if open_ else []
+    say(", ".join(said) or "nothing to mend")
     asked = any(one.verdict == "ok" and one.check == "project" for one in found.get("gcp", ()))
     missing = {"--bucket gs://NAME": ask.bucket, "--zone ZONE": ask.zone, "--accelerators NAME": ask.accelerator}
     if asked and not all(missing.values()):

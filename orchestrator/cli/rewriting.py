@@ -12,7 +12,7 @@ from orchestrator.cli.terminal import put, say
 from orchestrator.errors import UserError
 
 if TYPE_CHECKING:
-    from orchestrator.spec.tpu_nodes import Rewriting, TpuNodeError
+    from orchestrator.spec.errors import Rewriting, TpuNodeError
 
 
 def answer(error: TpuNodeError, *, write: bool, quiet: bool = False) -> int:

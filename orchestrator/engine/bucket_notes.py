@@ -2,50 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 
-from orchestrator.catalog.buckets import BucketPlace, Reach, reach, transfer_price
-from orchestrator.engine.bucket_places import bucket_of
+from orchestrator.catalog.buckets import BucketPlace, Reach, TransferPrice, reach, transfer_price
+from orchestrator.engine.bucket_places import Told, bucket_of
 from orchestrator.spec.infra import Where
-from orchestrator.spec.task import Mode, Task
+from orchestrator.spec.task import FileMount, Mode, Task
+
+GIB = 1 << 30
 
 
-def bucket_notes(task: Task, places: Mapping[str, BucketPlace]) -> list[str]:
+def bucket_notes(task: Task, told: Told) -> list[str]:
     """One note for each bucket and region where reading is charged, and one for buckets whose place is not known."""
-    regions = list(dict.fromkeys(one.infra.region for one in task.choices if one.infra.provider is Where.GCP))
-    if not regions:
+    choices = [one for one in task.choices if one.infra.provider is Where.GCP]
+    if not choices:
         return []
+    regions = list(dict.fromkeys(one.infra.region for one in choices if one.infra.region))
+    hosts = max(task.hosts_of(choice) for choice in choices)
     notes: list[str] = []
-    for bucket, reads in _buckets(task).items():
-        place = places.get(bucket)
+    for bucket, reads in _reads(task, hosts, told).items():
+        place = told.places.get(bucket)
         if place is None:
             notes.append(f"{bucket}: where it is, is not known yet; orch check gcp --bucket {bucket}   asks")
             continue
-        notes += [_note(bucket, place, region, reads) for region in regions if region and _charged(place, region)]
+        notes += [_note(bucket, place, one, reads) for one in regions if reach(place, one) is not Reach.SAME]
     return notes
 
 
-def _buckets(task: Task) -> dict[str, list[str]]:
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """what: in words. bytes: by all hosts together, None when not known."""
+
+    what: str
+    bytes: int | None = None
+
+
+def _reads(task: Task, hosts: int, told: Told) -> dict[str, list[_Read]]:
     """By bucket, what is read from it."""
-    hosts = max(task.hosts_of(choice) for choice in task.choices)
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[_Read]] = {}
     for mount in task.file_mounts:
         if bucket_of(mount.source):
-            how = f"copied by {hosts:,} hosts each" if mount.mode is Mode.COPY and hosts > 1 else "read"
-            found.setdefault(bucket_of(mount.source), []).append(f"{mount.target} is {how}")
+            found.setdefault(bucket_of(mount.source), []).append(_mount(mount, hosts, told))
     if bucket_of(task.checkpoint.bucket):
-        found.setdefault(bucket_of(task.checkpoint.bucket), []).append("checkpoints are read at each resume")
+        resumed = _Read("checkpoints are read at each resume")
+        found.setdefault(bucket_of(task.checkpoint.bucket), []).append(resumed)
     return found
 
 
-def _charged(place: BucketPlace, region: str) -> bool:
-    return reach(place, region) is not Reach.SAME
+def _mount(mount: FileMount, hosts: int, told: Told) -> _Read:
+    size = told.sizes.get(mount.source.rstrip("/"))
+    amount = f" ({size / GIB:,.1f} GiB)" if size is not None else ""
+    if mount.mode is not Mode.COPY:
+        return _Read(f"{mount.target}{amount} is read where it is")
+    times = f" by each of {hosts:,} hosts" if hosts > 1 else ""
+    return _Read(f"{mount.target}{amount} is copied{times}", size * hosts if size is not None else None)
 
 
-def _note(bucket: str, place: BucketPlace, region: str, reads: list[str]) -> str:
+def _note(bucket: str, place: BucketPlace, region: str, reads: list[_Read]) -> str:
     price = transfer_price(place, region)
-    cost = f"${price.usd_per_gib:g} per GiB, {price.as_of}" if price is not None else "price not known"
-    where = (
-        "a multi-region, whose reading is always charged" if reach(place, region) is Reach.COVERED else f"not {region}"
-    )
-    return f"{bucket} is in {place}, {where} ({cost}): {', '.join(reads)}; a bucket in {region} is read for free"
+    covered = reach(place, region) is Reach.COVERED
+    where = "a multi-region, whose reading is always charged" if covered else f"not in {region}"
+    what = ", ".join(f"{read.what}{_cost(read, price)}" for read in reads)
+    rate = f"${price.usd_per_gib:g} per GiB, price of {price.as_of}" if price is not None else "price not known"
+    return f"{bucket} is in {place}, {where} ({rate}): {what}; a bucket in {region} is read for free"
+
+
+def _cost(read: _Read, price: TransferPrice | None) -> str:
+    if read.bytes is None or price is None:
+        return ""
+    return f", about ${read.bytes / GIB * price.usd_per_gib:,.2f}"

@@ -49,7 +49,7 @@ def sync_tree(session: Session, action: SyncTree) -> None:
 
 def fetch_mount(session: Session, action: FetchMount) -> None:
     outcomes = _hands(session).script(action.script.reveal().encode(), action.ranks)
-    _check(session, outcomes, f"copy {action.source}")
+    _check(session, outcomes, f"bring {action.source}")
     _mark(session, action.label, action.digest, action.ranks)
 
 

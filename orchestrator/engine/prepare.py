@@ -16,7 +16,7 @@ from typing import Any
 
 from orchestrator.engine import wish
 from orchestrator.engine.bucket_notes import bucket_notes
-from orchestrator.engine.bucket_places import known_places
+from orchestrator.engine.bucket_places import told
 from orchestrator.engine.candidates import candidates
 from orchestrator.engine.identity import INSTALLATION, RUN_ID, UID
 from orchestrator.engine.known import known, open_reader
@@ -244,7 +244,7 @@ def _notes(task: Task) -> tuple[str, ...]:
         notes.append("no bucket is given: after a loss of hosts the program starts from its beginning")
     if task.limits.max_cost is not None and any(one.price_per_hour is None for one in candidates(task)):
         notes.append("limits.max_cost: a price is not known, so this limit cannot be held; set max_hours as well")
-    notes += bucket_notes(task, known_places())
+    notes += bucket_notes(task, told())
     unserved = _unserved(task)
     if unserved:
         notes.append(f"{', '.join(unserved)}: without effect on {task.choices[0].infra}, where nothing is rented")

@@ -15,6 +15,7 @@ from orchestrator.plan.observed import Ended, HostView, Observed
 from orchestrator.plan.steps import Step, Wait, WaitFor
 
 STOPPED_BY_US = frozenset({143, 137})  # 128 + TERM, 128 + KILL: what the others show after StopJob
+HIGHEST_SIGNAL = 64  # on Linux (signal(7)); a higher status, such as 255, is the program's own
 
 
 def have_result(desired: Run, observed: Observed) -> Step:
@@ -140,5 +141,5 @@ def _words(job: JobWanted, host: HostView) -> str:
     if host.job is JobPhase.LOST:
         return f"job {job.id} vanished on {name} (rank {host.rank}): killed hard, or the host restarted"
     code = host.exit_code or 0
-    how = f"signal {code - 128}" if code > 128 else f"exit {code}"
+    how = f"signal {code - 128}" if 128 < code <= 128 + HIGHEST_SIGNAL else f"exit {code}"
     return f"job {job.id} failed on {name} (rank {host.rank}): {how}"

@@ -172,7 +172,7 @@ class _Script:
                 )
                 yield from _for_each(action.ranks, *_send(action))
             case FetchMount():
-                yield from _comment(head, f"copy {action.source} to {action.destination} on {where}")
+                yield from _comment(head, f"bring {action.source} to {action.destination} on {where}")
                 yield from self._function(f"script_{number}", action.script)
                 yield from _for_each(action.ranks, f'script_{number} | on_host "$rank" bash -s')
             case RunSetup():

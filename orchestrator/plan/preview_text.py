@@ -142,7 +142,7 @@ class _Page:
                 amount = f"{action.files:,} file{'s' if action.files != 1 else ''}, {words.size(action.total_bytes)}"
                 return f"send {action.label} to {where}: {amount}", _sync(action, self.verbose)
             case FetchMount():
-                return f"copy {action.source} to {action.destination} on {where}", self._script(action.script)
+                return f"bring {action.source} to {action.destination} on {where}", self._script(action.script)
             case RunSetup():
                 return f"set up {where}; every host must pass", self._program(action)
             case StartJob():

@@ -18,7 +18,7 @@ _MODULES = {
 }
 
 
-_FOLDERS = {"gcp": "google", "simulated": "simulated"}  # where each keeps its records, below the state folder
+_FOLDERS = {"gcp": ("google", "google-compute"), "simulated": ("simulated",)}  # of their records, below the state folder
 
 
 def names() -> tuple[str, ...]:
@@ -30,7 +30,7 @@ def rented(state: Path) -> tuple[str, ...]:
 
     A provider that was never used from here is not asked: it would want credentials that need not exist.
     """
-    used = {name: (state / folder).is_dir() for name, folder in _FOLDERS.items()}
+    used = {name: any((state / folder).is_dir() for folder in folders) for name, folders in _FOLDERS.items()}
     return tuple(name for name in _MODULES if name != "hosts" and used.get(name, True))
 
 

@@ -23,6 +23,7 @@ from paramiko.ssh_exception import ChannelException, IncompatiblePeer
 from orchestrator.errors import UserError
 from orchestrator.hosts import Failure, HostAddress
 from orchestrator.remote.failures import HostFailure, words
+from orchestrator.remote.proxy import start_proxy
 from orchestrator.remote.transport import TunedTransport
 from orchestrator.remote.trust import Trust
 
@@ -47,10 +48,13 @@ class Link:
         self._transport: TunedTransport | None = None
         self._wide = False
         self._round_trip = 0.0
+        self._proxy_said = ""  # at an earlier try: the last one may be too short to say anything
 
     @property
     def is_far(self) -> bool:
         """The way to the host is long (a wide area, not its own network or region): bytes are dear there."""
+        if self.address.proxy:
+            return True
         return self._round_trip > _FAR or (self._jump is not None and self._jump.is_far)
 
     def transport(self, deadline: float) -> TunedTransport:
@@ -70,6 +74,8 @@ class Link:
             self._transport.close()
 
     def _open(self, limit: float) -> TunedTransport:
+        if self.address.proxy:
+            return self._open_by_proxy(limit)
         if self._jump is None:
             began = time.monotonic()
             sock = _dial(self.address, limit)
@@ -81,6 +87,21 @@ class Link:
             return self._handshake(_dial_through(self._jump, self.address, limit), limit)
         finally:
             self._jump.gate.release()
+
+    def _open_by_proxy(self, limit: float) -> TunedTransport:
+        """A program that brings not one byte of the host has not reached it, whatever it says."""
+        seconds = max(0.0, limit - time.monotonic())
+        sock = start_proxy(self.address)
+        _bound_writes(sock, max(seconds, _WRITE_AT_LEAST))
+        try:
+            return self._handshake(sock, limit)
+        except HostFailure as failure:
+            if sock.heard or failure.failure not in (Failure.LOST, Failure.FROZEN):
+                raise
+            silence = f"{self.address.proxy[0]} brought nothing from {self.address.alias} in {seconds:.1f} s"
+            self._proxy_said = sock.last_words() or sock.complaint or self._proxy_said
+            detail = sock.last_words() or f"{silence}: {self._proxy_said}".rstrip(": ")
+            raise HostFailure(Failure.UNREACHABLE, detail, retry=True) from failure
 
     def _handshake(self, sock: socket.socket | Channel, limit: float) -> TunedTransport:
         trust = Trust(self.address)

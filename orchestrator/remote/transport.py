@@ -34,6 +34,7 @@ from paramiko.transport import ChannelMap, ServiceRequestingTransport, Transport
 
 from orchestrator.hosts import Failure
 from orchestrator.remote.failures import HostFailure
+from orchestrator.remote.proxy import ProxySocket
 from orchestrator.remote.trust import Trust
 from orchestrator.remote.wire import BlockPipe, TunedPacketizer, Wire
 
@@ -82,7 +83,7 @@ class TunedTransport(_Transport):
     """One SSH connection. `start_client` returns when the first session is open, or raises why it is not.
 
     verdict: why we ended the connection ourselves (frozen, lost); None while it lives or when the peer ended it.
-    farewell: what the peer said when it disconnected, or "".
+    farewell: what the peer, or the program between us, said when it disconnected, or "".
     """
 
     _active_check_timeout = None  # a blocking socket: idle connections cost no wake-ups
@@ -107,7 +108,7 @@ class TunedTransport(_Transport):
         }
         self.wire = cast(TunedPacketizer, self.packetizer)
         self.verdict: HostFailure | None = None
-        self.farewell = ""
+        self._farewell = ""
         self.identity_checked = False
         self._user, self._key, self._trust = user, key, trust
         self._ready = threading.Event()
@@ -117,7 +118,15 @@ class TunedTransport(_Transport):
         self._deferred: list[Message] = []  # of the transport's own thread, until a key exchange has ended
         self._spare: SessionChannel | None = None
         self._spare_lock = threading.Lock()
+        if isinstance(sock, ProxySocket):
+            self.wire.end_handshake()  # no TCP here: nothing to be acknowledged quickly
         self._choose_algorithms(wide)
+
+    @property
+    def farewell(self) -> str:
+        if not self._farewell and isinstance(self.sock, ProxySocket):
+            return self.sock.last_words()
+        return self._farewell
 
     def _choose_algorithms(self, wide: bool) -> None:
         options = self.get_security_options()
@@ -262,7 +271,7 @@ class TunedTransport(_Transport):
         channel = self._channels.get(chanid)
         if isinstance(channel, SessionChannel):
             channel.refusal = f"the host opened no session: {reason}"
-        self.farewell = reason
+        self._farewell = reason
         super()._parse_channel_open_failure(m)
         self._ready.set()
 
@@ -318,7 +327,7 @@ class TunedTransport(_Transport):
 
     def _parse_disconnect(self, m: Message) -> None:
         m.get_int()
-        self.farewell = f"the host disconnected: {m.get_text()}"
+        self._farewell = f"the host disconnected: {m.get_text()}"
         m.rewind()
         super()._parse_disconnect(m)
 

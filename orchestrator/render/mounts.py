@@ -1,4 +1,8 @@
-"""The script with which a host copies a bucket path to its own disk (a file mount in COPY mode)."""
+"""The scripts with which a host gets at a bucket path: copied to its own disk (COPY), or mounted there (MOUNT).
+
+On a host the credentials are those of its service account, which gcloud and gcsfuse take from the metadata server; the
+laptop's never go there.
+"""
 
 from __future__ import annotations
 
@@ -49,17 +53,42 @@ def render_copy_mount(inputs: MountInputs) -> str:
     )
 
 
+def render_gcsfuse_mount(inputs: MountInputs, *, may_install: bool) -> str:
+    """The script that mounts a folder of a gs:// bucket. may_install: the host is rented, so gcsfuse may be added.
+
+    Raises UserError for a source or a destination that cannot be.
+    """
+    scheme, _, path = inputs.source.partition("://")
+    bucket, _, key = path.partition("/")
+    if scheme != "gs" or not bucket:
+        raise UserError(
+            f"cannot mount {inputs.source!r} on a host",
+            "gcsfuse mounts gs:// buckets",
+            "write for example gs://NAME/data",
+        )
+    destination, under_home = _place(inputs.destination)
+    return fill(
+        "mount/gcsfuse.sh.j2",
+        source=inputs.source,
+        bucket=bucket,
+        key=key.strip("/"),
+        destination=destination,
+        under_home=under_home,
+        may_install="yes" if may_install else "no",
+    )
+
+
 def _place(destination: str) -> tuple[str, bool]:
     """The path to quote, and whether it is below the home."""
     under_home = not destination.startswith("/")
     place = destination.removeprefix("~/").strip("/") if under_home else destination.rstrip("/")
     if place in ("", ".") or destination == "~":
         raise UserError(
-            f"cannot copy a bucket to {destination!r}", "it is the whole disk or home", "name a folder: ~/data"
+            f"cannot put a bucket at {destination!r}", "it is the whole disk or home", "name a folder: ~/data"
         )
     if destination.startswith("~") and not destination.startswith("~/"):
         raise UserError(
-            f"cannot copy a bucket to {destination!r}",
+            f"cannot put a bucket at {destination!r}",
             "only ~/ stands for a home, that of the host's user",
             "write ~/NAME or an absolute path",
         )

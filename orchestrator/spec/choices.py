@@ -43,7 +43,9 @@ def read_choices(resources: Mapping[str, Value], issues: list[Issue]) -> Choices
         else:
             if choice not in found:
                 found.append(choice)
-    return Choices(tuple(found), order, tuple(dict.fromkeys(notes))) if len(issues) == before else None
+    if len(issues) > before:
+        return None
+    return Choices(tuple(found), order, tuple(dict.fromkeys(notes)))
 
 
 _INFRA = ("infra", "cloud", "region", "zone")
@@ -235,7 +237,8 @@ def _local(infra: Infra, name: str) -> tuple[Infra, LocalHosts]:
         step = f"write infra: local:{name}" if infra.shape.isdigit() else "remove accelerators"
         raise FormError(f"infra: {infra} already says the shape", f"accelerators says {name}", step)
     machine = catalog.resolve_local(infra.shape or name or "1")
-    shape = machine.name.removeprefix("local:")
+    own = _own_shape(machine.stands_for)
+    shape = machine.name.removeprefix("local:") + (f":{own}" if own else "")
     return Infra(Where.LOCAL, shape=shape if infra.shape or machine.stands_for else ""), machine
 
 

@@ -18,6 +18,7 @@ from orchestrator.spec.task import (
     GcpSettings,
     GitSource,
     Limits,
+    Order,
     Recovery,
     Resources,
     Task,
@@ -112,7 +113,8 @@ def _resources(task: Task) -> Json:
     shared: Json = {"job_recovery": {"strategy": task.recovery.strategy}}
     if task.autostop:
         shared["autostop"] = _fields(task.autostop)
-    return {**shared, **candidates[0]} if len(candidates) == 1 else {**shared, str(task.order): candidates}
+    plain = len(candidates) == 1 and task.order is Order.GIVEN
+    return {**shared, **candidates[0]} if plain else {**shared, str(task.order): candidates}
 
 
 def _accelerators(choice: Resources) -> str | None:

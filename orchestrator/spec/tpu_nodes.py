@@ -56,7 +56,11 @@ def _asked(data: Value) -> Iterator[Path]:
 def _rewriting(text: str, documents: Sequence[Document], file: str) -> Rewriting | None:
     """Only that is changed which a TPU VM needs otherwise. None when that is not certain."""
     edits: list[_Edit] = []
-    for root in yaml.compose_all(text, Loader=yaml.SafeLoader):
+    try:
+        roots = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+    except (yaml.YAMLError, RecursionError):  # stricter than the reader's own parser
+        return None
+    for root in roots:
         resources = _child(root, "resources")
         outer = _accelerator(resources)
         for place in (resources, *_items(_child(resources, "any_of")), *_items(_child(resources, "ordered"))):
@@ -208,7 +212,9 @@ def _start(node: Node) -> int:
 
 def _end(node: Node) -> int:
     """Where the last thing of the node ends; the parser's own mark of a block is after the blanks that follow it."""
-    if isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
-        last = node.value[-1]
-        return _end(last[1] if isinstance(last, tuple) else last)
+    inner: list[Node] = _items(node)
+    if isinstance(node, MappingNode):
+        inner = [value for _, value in _pairs(node)]
+    if inner and not getattr(node, "flow_style", False):
+        return _end(inner[-1])
     return int(node.end_mark.index)

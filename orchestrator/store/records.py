@@ -195,6 +195,7 @@ def _host(data: dict[str, Any]) -> HostAddress:
     data["identity_file"] = Path(data["identity_file"])
     data["known_hosts"] = Path(data["known_hosts"])
     data["jump"] = _host(data["jump"]) if data["jump"] else None
+    data["proxy"] = tuple(data.get("proxy", ()))  # an older store has none
     return HostAddress(**data)
 
 

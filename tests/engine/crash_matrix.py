@@ -21,10 +21,13 @@ from orchestrator.paths import paths
 from orchestrator.plan.observed import FINAL
 from orchestrator.simulator.clock import START
 from orchestrator.simulator.cloud import SimulatedCloud
+from orchestrator.simulator.state import QueuePhase
 from orchestrator.store import check
 from orchestrator.store.location import store_location
 
-_NOTES = ("note_", "touch_", "acquire", "release", "__init__")  # commits of what is only remembered, never decided on
+_NOTES = ("note_", "touch_", "acquire", "release", "__init__", "GET")  # what is only remembered, or only read
+_QUEUED = {QueuePhase.ACTIVE: "ready"}
+INTENT = "orch-intent"  # the label that says for which record a slice was made
 
 
 @dataclass
@@ -198,7 +201,10 @@ def finish(place: Place, verb: Verb, where: str) -> list[str]:
 
 
 def live_of(cloud: SimulatedCloud) -> dict[str, str]:
-    return {look.name: look.phase.value for look in cloud.live()}
+    """State by name. A queued request counts as one slice, whatever it has or has not yet."""
+    slices = {look.name: look.phase.value for look in cloud.live() if not look.queued}
+    waiting = [queued for queued in cloud.state.queued.values() if not queued.gone]
+    return slices | {queued.name: _QUEUED.get(queued.phase, queued.phase.value) for queued in waiting}
 
 
 def tracked() -> set[str]:
@@ -234,8 +240,8 @@ def _fulfilled(place: Place, verb: Verb) -> list[str]:
     again = max(
         0, len([job for job in jobs if job.kind == "launch"]) - 1
     )  # a launch that was killed after its very end
-    if len(folders) != verb.runs + again or len(ran) != 2 * len(folders):
-        wrong.append(f"{sorted(ran)} ran, and should {verb.runs} attempt(s) + {again} on 2 hosts")
+    if len(folders) != verb.runs + again or len(ran) != verb.hosts * len(folders):
+        wrong.append(f"{sorted(ran)} ran, and should {verb.runs} attempt(s) + {again} on {verb.hosts} host(s)")
     return wrong
 
 
@@ -248,6 +254,13 @@ def programs(cloud: SimulatedCloud) -> Counter[str]:
         for job in host.jobs
         if "setup" not in job
     )
+
+
+def intents_of(cloud: SimulatedCloud) -> Counter[str]:
+    """Intent -> how many slices were ever made for it."""
+    slices = [resource.labels for resource in cloud.state.resources.values() if not resource.queued]
+    requests = [queued.node["labels"] for queued in cloud.state.queued.values()]
+    return Counter(labels[INTENT] for labels in (*slices, *requests) if INTENT in labels)
 
 
 def _nothing_left(place: Place) -> list[str]:
@@ -268,11 +281,11 @@ def _sound(place: Place) -> list[str]:
     """What must hold whatever happens: one slice per intent, nothing of others touched, the audit whole."""
     wrong: list[str] = []
     with place.home().access.open() as cloud:
-        made = Counter(resource.token for resource in cloud.state.resources.values() if resource.token)
+        made = intents_of(cloud)
         foreign = {resource.name for resource in cloud.state.resources.values() if resource.foreign}
         living = {resource.name for resource in cloud.host_world().living() if resource.foreign}
         trespasses = cloud.trespasses()
-    twice = [token for token, count in made.items() if count > 1]
+    twice = [intent for intent, count in made.items() if count > 1]
     if twice:
         wrong.append(f"{len(twice)} intent(s) had two slices")
     if trespasses or living != foreign or foreign != set(FOREIGN):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.driving import Listener
-from support.simulated import SimHome, sim_candidate, sim_launch, sim_task, simulated
+from support.simulated import SimHome, sim_launch, sim_task, simulated
 
 from orchestrator.engine import prepare, sweep
 from orchestrator.engine.known import open_reader
@@ -21,9 +21,7 @@ from orchestrator.engine.opening import open_store
 from orchestrator.errors import ConflictError
 from orchestrator.paths import paths
 from orchestrator.plan.desired import After
-from orchestrator.simulator.calls import CreateCall
 from orchestrator.simulator.programs import Program
-from orchestrator.slices import Spot
 from orchestrator.spec.task import Checkpoint, Recovery, Task
 from orchestrator.store.records import ClusterRecord, JobRecord
 
@@ -34,8 +32,9 @@ FOREIGN = ("theirs", "c-9")  # the second one looks like ours by its name
 
 @dataclass(frozen=True)
 class Verb:
-    """begin: from nothing to where the verb starts. again: the same command once more. alive: states of the slices of
-    ours that live when it has been fulfilled, by name. runs: attempts of the program until then. code: of its result.
+    """begin: from nothing to where the verb starts. act: the command, also when it is given again. alive: states of the
+    slices of ours that live when it has been fulfilled, by name. runs: attempts of the program until then. code: of its
+    result. hosts: of each slice.
     """
 
     name: str
@@ -44,6 +43,7 @@ class Verb:
     alive: dict[str, str]
     runs: int
     code: str = "ok"
+    hosts: int = 2
 
 
 def task() -> Task:
@@ -63,58 +63,59 @@ def lost_task() -> Task:
     return sim_task(recovery=Recovery(max_preemptions=3, capacity_wait_hours=1.0))
 
 
-def _world(home: SimHome) -> None:
+def nothing_yet(home: SimHome) -> None:
     with home.access.open() as cloud:
         cloud.set_program("*", Program(seconds=5.0))
         cloud.set_program("*setup*", Program(seconds=0.5))
         cloud.seed_foreign(FOREIGN[0])
-        cloud.seed_foreign(FOREIGN[1], {"orch-installation": "another", "orch-cluster": CLUSTER}, zone="sim-b")
+        theirs = {"orch-installation": "another", "orch-cluster": CLUSTER}
+        cloud.seed_foreign(FOREIGN[1], theirs, zone=cloud.scenario.zones[1].name)
 
 
-def launch(home: SimHome) -> None:
-    home.drive(sim_launch(task()))
+def launch(home: SimHome, *, hosts: int = 2, spot: bool = False) -> None:
+    home.drive(sim_launch(task(), home.candidate(hosts, spot=spot)))
 
 
-def _up(home: SimHome) -> None:
-    _world(home)
-    launch(home)
+def up(home: SimHome, *, hosts: int = 2, spot: bool = False) -> None:
+    nothing_yet(home)
+    launch(home, hosts=hosts, spot=spot)
 
 
 def _failed(home: SimHome) -> None:
-    _world(home)
+    nothing_yet(home)
     with home.access.open() as cloud:
         cloud.set_program("*", Program(seconds=5.0, exits={"1/*": 3}))
-    ending = home.drive(sim_launch(saving_task(), after=After.DOWN))
+    ending = home.drive(sim_launch(saving_task(), home.candidate(), after=After.DOWN))
     assert ending.status == 3, ending
 
 
 def resume(home: SimHome) -> None:
     try:
-        home.drive(simulated(prepare.resume(CLUSTER, after=After.KEEP)))
+        home.drive(simulated(prepare.resume(CLUSTER, after=After.KEEP), home.candidate()))
     except ConflictError as error:  # the kill came after its good end was recorded
         assert "ended well" in error.what, error
 
 
-def _preempted(home: SimHome) -> None:
-    _world(home)
-    home.drive(sim_launch(lost_task(), sim_candidate(market=Spot())), follow=False)
+def preempted(home: SimHome, *, spot: bool = True) -> None:
+    nothing_yet(home)
+    home.drive(sim_launch(lost_task(), home.candidate(spot=spot)), follow=False)
     with home.access.open() as cloud:
         cloud.preempt("c-1")
 
 
-def recover(home: SimHome) -> None:
+def recover(home: SimHome, *, spot: bool = True) -> None:
     """As the unattended engine does: what is on record is gone on with."""
     _, job = newest_job()
     if job.state != "ended":
-        home.drive(simulated(prepare.go_on(CLUSTER, job), sim_candidate(market=Spot())))
+        home.drive(simulated(prepare.go_on(CLUSTER, job), home.candidate(spot=spot)))
 
 
 def stop(home: SimHome) -> None:
     home.drive(prepare.stop(CLUSTER))
 
 
-def _stopped(home: SimHome) -> None:
-    _up(home)
+def stopped(home: SimHome, *, hosts: int = 2) -> None:
+    up(home, hosts=hosts)
     stop(home)
 
 
@@ -129,21 +130,19 @@ def down(home: SimHome) -> None:
         home.drive(prepare.down(CLUSTER))
 
 
-def _with_orphans(home: SimHome) -> None:
-    _up(home)
+def with_orphans(home: SimHome) -> None:
+    up(home)
     with open_reader() as reader:
         ours = reader.installation()
-    with home.access.open() as cloud:
-        for name in ORPHANS:
-            labels = {"orch-installation": ours or "", "orch-cluster": "lost", "orch-intent": f"token-{name}"}
-            cloud.create(CreateCall(name, "sim-a", "v5e", 2, f"token-{name}", 4, labels=labels))
+    for name in ORPHANS:
+        home.orphan(name, ours or "")
     home.pass_time(5.0)
 
 
 def reap(home: SimHome) -> None:
     world, where = home.world(), paths()
     with home.points.commits(), open_store(where, world) as store:
-        found = sweep.look(store, world, ["simulated"], grace=0.0)
+        found = sweep.look(store, world, [home.provider_name], grace=0.0)
         assert all(finding.problem is None for finding in found), found
         done = sweep.reap(store, world, Listener(), found, grace=0.0)
     assert all(one.problem is None for one in done), done
@@ -158,13 +157,13 @@ def newest_job() -> tuple[ClusterRecord, JobRecord]:
 
 READY, STOPPED = {"c-1": "ready"}, {"c-1": "stopped"}
 VERBS = (
-    Verb("launch", _world, launch, READY, 1),
+    Verb("launch", nothing_yet, launch, READY, 1),
     Verb("resume", _failed, resume, READY, 2),
-    Verb("recover", _preempted, recover, {"c-2": "ready"}, 2),
-    Verb("stop", _up, stop, STOPPED, 1),
-    Verb("start", _stopped, start, READY, 1),
-    Verb("down", _up, down, {}, 1),
-    Verb("reap", _with_orphans, reap, READY, 1),
+    Verb("recover", preempted, recover, {"c-2": "ready"}, 2),
+    Verb("stop", up, stop, STOPPED, 1),
+    Verb("start", stopped, start, READY, 1),
+    Verb("down", up, down, {}, 1),
+    Verb("reap", with_orphans, reap, READY, 1),
 )
 
 

@@ -1,7 +1,7 @@
-"""A small TPU API, version 2, on this computer: it keeps what it is given and says what the test tells it to say.
+"""A small TPU API on this computer: it keeps what it is given and says what the test tells it to say.
 
-It has no life of its own: a test sets states. Bodies are read and written with the library's own messages, so a
-field that the API does not have is refused, as the API would refuse it.
+It has no life of its own: a test sets states. Bodies are checked with the library's own messages, those of version
+2alpha1 with its discovery document, so a field that the API does not have is refused, as the API would refuse it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from google.cloud import tpu_v2
 from google.protobuf import json_format
 
 from orchestrator.catalog.tpu import find_slice
+from orchestrator.simulator.google import documents
 
 WORDS = {400: "INVALID_ARGUMENT", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "ALREADY_EXISTS"} | {
     401: "UNAUTHENTICATED", 412: "FAILED_PRECONDITION", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE"
@@ -36,12 +37,16 @@ class Answer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """For the next call whose "METHOD path" holds `part`. acts: it is done all the same. drops: no answer at all."""
+    """For the next call whose "METHOD path" holds `part`.
+
+    acts: it is done all the same. drops: no answer at all. cuts: the answer is good, and only half of it comes.
+    """
 
     part: str
     answer: Answer | None = None
     acts: bool = False
     drops: bool = False
+    cuts: bool = False
 
 
 @dataclass(slots=True)
@@ -77,7 +82,7 @@ class Fake:
         given = self.queued[queued]["tpu"]["nodeSpec"][0]
         if "nodeId" in given:
             return [f"{place}/nodes/{given['nodeId']}"]
-        many = given["multisliceParams"]
+        many = given.get("multisliceParams") or given["multiNodeParams"]
         return [f"{place}/nodes/{many['nodeIdPrefix']}-{at}" for at in range(many["nodeCount"])]
 
     def _node(self, path: str, body: dict[str, Any], queued: str = "", at: int = 0) -> dict[str, Any]:
@@ -103,19 +108,22 @@ class Fake:
 
     def answer(self, method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
         """One call. Raises Answer."""
-        place, _, rest = path.removeprefix("/v2/").partition("/nodes")
+        _, version, path = path.split("/", 2)
+        if body and method == "POST" and ("nodeId" in query or "queuedResourceId" in query):
+            _check(version, "Node" if "nodeId" in query else "QueuedResource", body)
+        place, _, rest = path.partition("/nodes")
         if path.endswith("/locations"):
             return self._page([{"locationId": zone} for zone in self.zones], "locations", query)
         if "/operations/" in path:
-            return self._one(self.operations, path.removeprefix("/v2/"))
+            return self._one(self.operations, path)
         if "/queuedResources" in path:
-            return self._queued_call(method, path.removeprefix("/v2/"), query, body)
+            return self._queued_call(method, path, query, body)
         if method == "POST" and not rest:
             return self._create_node(f"{place}/nodes/{query['nodeId']}", body)
         if not rest:
             here = [node for path, node in self.nodes.items() if path.startswith(f"{place}/")]
             return self._page(here, "nodes", query) | {"unreachable": self.unreachable}
-        name, _, verb = path.removeprefix("/v2/").partition(":")
+        name, _, verb = path.partition(":")
         node = self._one(self.nodes, name)
         if verb == "getGuestAttributes":
             return self._attributes(name)
@@ -131,7 +139,6 @@ class Fake:
         place, _, name = path.partition("/queuedResources")
         if method == "POST":
             made = f"{path}/{query['queuedResourceId']}"
-            json_format.ParseDict(body, tpu_v2.QueuedResource()._pb)
             assert query["requestId"]
             if made in self.queued:
                 raise Answer(409, f"{made} exists")
@@ -156,7 +163,6 @@ class Fake:
         return one
 
     def _create_node(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        json_format.ParseDict(body, tpu_v2.Node()._pb)
         if path in self.nodes:
             raise Answer(409, f"{path} exists")
         self.nodes[path] = self._node(path, body)
@@ -187,6 +193,13 @@ class Fake:
         return table[path]
 
 
+def _check(version: str, kind: str, body: dict[str, Any]) -> None:
+    if version == "v2alpha1":
+        documents.check(version, kind, body, "body")
+    else:
+        json_format.ParseDict(body, getattr(tpu_v2, kind)()._pb)
+
+
 @contextmanager
 def fake_api() -> Generator[Fake]:
     fake = Fake()
@@ -214,6 +227,8 @@ def fake_api() -> Generator[Fake]:
                 self.close_connection = True
                 return
             data = json.dumps(answer).encode()
+            if fault is not None and fault.cuts:
+                data = data[: len(data) // 2]
             self.send_response(code)
             for key, value in {**headers, "Content-Type": "application/json", "Content-Length": str(len(data))}.items():
                 self.send_header(key, value)
@@ -227,7 +242,7 @@ def fake_api() -> Generator[Fake]:
             self, fault: Fault | None, act: Callable[[], dict[str, Any]]
         ) -> tuple[int, dict[str, Any], dict[str, str]]:
             try:
-                if fault is None:
+                if fault is None or fault.cuts:
                     return 200, act(), {}
                 if fault.acts:
                     act()

@@ -49,7 +49,12 @@ def recorder() -> Generator[Recorder]:
             parts = urlsplit(self.path)
             query = {key: values[0] for key, values in parse_qs(parts.query).items() if key not in ("alt", "$alt")}
             notes.seen.append(Seen(self.command, parts.path, query, json.loads(raw) if raw.strip() else {}))
-            place = parts.path.split("/nodes")[0].split("/queuedResources")[0].removeprefix("/v2/")
+            place = (
+                parts.path.split("/nodes")[0]
+                .split("/queuedResources")[0]
+                .removeprefix("/v2/")
+                .removeprefix("/v2alpha1/")
+            )
             answer = json.dumps({"name": f"{place}/operations/op-1", "done": False}).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")

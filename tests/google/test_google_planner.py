@@ -13,7 +13,7 @@ from orchestrator.errors import UserError
 from orchestrator.providers.google import choices, sending
 from orchestrator.providers.google.choices import path_of, read, zone_of
 from orchestrator.providers.google.planner import PLANNER, request_id
-from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Owned, Reservation, Spot
+from orchestrator.slices import Candidate, CapacityBlock, FlexStart, OnDemand, Owned, Reservation, Spot
 from orchestrator.values import Text, Unknown
 
 
@@ -25,23 +25,98 @@ from orchestrator.values import Text, Unknown
         (candidate(market=Reservation("r")), "queued", "reservation"),
         (candidate(slices=2), "queued", "multislice"),
         (candidate(queued="yes"), "queued", "asked for"),
+        (candidate(tier="guaranteed"), "queued", "guaranteed"),
+        (candidate(data_disks="data-1:ro"), "node", "at once"),
+        (candidate(disk_gib=100), "node", "at once"),
     ],
 )
 def test_path_is_chosen_by_rule_and_says_why(of: Candidate, kind: str, word: str) -> None:
     path = path_of(of)
-    assert (path.kind, word in path.reason) == (kind, True)
+    assert (path.kind, word in path.reason, path.api) == (kind, True, "v2")
+
+
+@pytest.mark.parametrize(
+    ("of", "kind", "word"),
+    [
+        (candidate(disk_gib=101), "node", "size of the boot disk"),
+        (candidate(market=FlexStart(1.0)), "queued", "flex-start"),
+        (candidate(max_run_hours="1"), "queued", "run duration"),
+        (candidate(tier="best-effort"), "queued", "best-effort"),
+        (candidate(market=Reservation("r"), reservation_bound="yes"), "queued", "bound to the reservation"),
+        (candidate(market=Spot(), disk_gib=200, max_run_hours="1"), "queued", "run duration and the size"),
+    ],
+)
+def test_what_only_the_newer_version_can_say_is_asked_of_it_and_the_plan_says_why(
+    of: Candidate, kind: str, word: str
+) -> None:
+    path, request = path_of(of), PLANNER.create_request(spec(of))
+    assert (path.kind, path.api, word in path.reason) == (kind, "v2alpha1", True)
+    assert (request.service, request.why) == ("tpu.v2alpha1", path.reason)
+    assert "requestId=" in request.target, "here a node has one too"
+    assert PLANNER.end_request("demo-1", of).service == "tpu.v2"
+
+
+@pytest.mark.parametrize(
+    ("of", "word"),
+    [
+        (replace(candidate(), accelerator="tpu7x-16", hosts=2), "only on Compute Engine"),
+        (candidate("v6e-8", api="compute"), "asked for"),
+        (candidate("v5p-8", FlexStart(1.0), api="compute"), "asked for"),
+    ],
+)
+def test_what_goes_to_compute_engine_and_why(of: Candidate, word: str) -> None:
+    path = path_of(of)
+    assert (path.api, word in path.reason) == ("compute", True)
+    assert path_of(candidate("v6e-8", api="tpu")).api == "v2"
+
+
+def test_several_slices_and_shapes_have_their_hosts_counted() -> None:
+    assert (read(candidate("v5litepod-16", slices=3)).slices, read(candidate("v5litepod-16")).hosts_per_slice) == (3, 4)
+    shaped = read(candidate("v4-32", topology="2x2x4", slices=2))
+    assert (shaped.slices, shaped.hosts_per_slice, shaped.topology) == (2, 4, "2x2x4")
+
+
+@pytest.mark.parametrize(("access", "internal"), [("external", False), ("internal", True), ("iap", True), ("", False)])
+def test_ways_of_access_decide_about_external_addresses(access: str, internal: bool) -> None:
+    assert read(candidate(access=access)).internal_ips is internal
+
+
+def test_disks_are_named_by_name_or_by_path() -> None:
+    disks = read(candidate("v6e-8", data_disks="one,two:ro, projects/a.com:p/zones/z-a/disks/three")).data_disks
+    paths = [disk.path(Text.of("mine"), "us-west4-a").reveal() for disk in disks]
+    assert paths == [
+        "projects/mine/zones/us-west4-a/disks/one",
+        "projects/mine/zones/us-west4-a/disks/two",
+        "projects/a.com:p/zones/z-a/disks/three",
+    ]
+    assert [disk.mode for disk in disks] == ["READ_WRITE", "READ_ONLY", "READ_WRITE"]
 
 
 @pytest.mark.parametrize(
     ("of", "words"),
     [
-        (replace(candidate(), accelerator="tpu7x-16", hosts=2), "Compute Engine and GKE"),
         (replace(candidate(), accelerator="H100:8"), "not a TPU"),
         (replace(candidate(), hosts=5), "no whole number"),
         (replace(candidate(), hosts=0), "no whole number"),
         (replace(candidate(), market=CapacityBlock("cr-1")), "capacity block"),
         (replace(candidate(), market=Owned()), "your own"),
-        (candidate(disk_gib=200), "no field for another size"),
+        (replace(candidate(), accelerator="tpu7x-16", hosts=2, details=(("api", "tpu"),)), "Compute Engine and GKE"),
+        (candidate("v4-8", api="compute"), "v5p, v6e and TPU7x"),
+        (candidate(api="rest"), "tpu and compute"),
+        (candidate(market=FlexStart(169.0)), "at most 168 hours"),
+        (candidate(market=FlexStart(0.0)), "cannot be had"),
+        (candidate(market=FlexStart(2.0), max_run_hours="3"), "says its hours itself"),
+        (candidate(max_run_hours="200"), "at most 168"),
+        (candidate(tier="premium"), "guaranteed or best-effort"),
+        (candidate(market=Spot(), tier="guaranteed"), "exclude each other"),
+        (candidate(market=Reservation("r"), tier="best-effort"), "exclude each other"),
+        (candidate(reservation_bound="yes"), "without a reservation"),
+        (candidate(market=Reservation("my reservation")), "no reservation"),
+        (candidate(topology="2x4"), "16 chips, usually as 4x4"),
+        (candidate(topology="4by4"), "no shape"),
+        (candidate(data_disks="scratch"), "can only be read"),
+        (candidate("v5litepod-8", slices=2, data_disks="scratch"), "can only be read"),
+        (candidate("v5litepod-8", data_disks="Scratch!"), "is no disk"),
         (candidate("v5p-12288"), "at most 1400 hosts"),
         (candidate(project="NoProject"), "no project id"),
         (candidate(valid_hours="soon"), "number of hours"),
@@ -79,7 +154,9 @@ def test_request_id_is_the_same_for_the_same_token_only() -> None:
     assert not request_id(Text.of(Unknown("cluster id"), "-1")).is_known
 
 
-@pytest.mark.parametrize("name", [name for name in matrix() if "spot" in name or "queued" in name or "slices" in name])
+@pytest.mark.parametrize(
+    "name", [name for name in matrix() if "spot" in name or "queued" in name or "slices" in name or "flex" in name]
+)
 def test_every_queued_request_has_an_end(name: str) -> None:
     policy = PLANNER.create_request(matrix()[name]).body["queueingPolicy"]
     assert isinstance(policy, dict)

@@ -66,3 +66,40 @@ def test_every_kind_is_explained_with_something_to_do() -> None:
             error = explain(verb, "demo-1", Answer(kind, "words of Google"), "my-project")
             assert "words of Google" in f"{error}"
             assert error.next_step
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "expected"),
+    [
+        (400, b'{"error": {"code": 400, "message": "bad", "status": "FAILED_PRECONDITION"}}', Kind.WRONG_STATE),
+        (400, b'{"error": {"code": 400, "message": "bad", "status": "INVALID_ARGUMENT"}}', Kind.INVALID),
+        (409, b'{"error": {"code": 409, "message": "busy", "status": "ABORTED"}}', Kind.UNAVAILABLE),
+        (403, b'{"error": {"message": "no", "errors": [{"reason": "rateLimitExceeded"}]}}', Kind.THROTTLED),
+        (403, b'{"error": {"message": "no", "details": [{"reason": "SERVICE_DISABLED"}]}}', Kind.API_DISABLED),
+        (404, b"<html>no</html>", Kind.NOT_FOUND),
+        (502, b"", Kind.UNAVAILABLE),
+        (503, b'["odd"]', Kind.UNAVAILABLE),
+    ],
+)
+def test_answers_to_the_discovery_client_are_in_the_same_table(status: int, content: bytes, expected: Kind) -> None:
+    from googleapiclient.errors import HttpError
+    from httplib2 import Response
+
+    from orchestrator.providers.google.retries import understood
+
+    answer = understood(HttpError(Response({"status": status, "retry-after": "7"}), content))
+    assert answer is not None
+    assert (answer.kind, answer.wait) == (expected, 7.0)
+
+
+def test_what_breaks_below_the_discovery_client_is_no_answer() -> None:
+    import http.client
+
+    import httplib2
+
+    from orchestrator.providers.google.retries import understood
+
+    for error in (httplib2.ServerNotFoundError("dns"), http.client.IncompleteRead(b""), TimeoutError()):
+        answer = understood(error)
+        assert answer is not None
+        assert answer.kind is Kind.NO_ANSWER

@@ -142,7 +142,7 @@ def test_text_shows_every_action_in_order_with_what_it_does() -> None:
         "… wait for the provider: 'demo' is creating (at most 30 min)",
         "… wait for SSH on hosts 0-3 (at most 5 min)",
         " 2. send workdir to hosts 0-3: 321 files, 4.8 MiB",
-        " 3. copy s3://b/data to /data on hosts 0-3",
+        " 3. bring s3://b/data to /data on hosts 0-3",
         " 4. set up hosts 0-3",
         "| pip install -r requirements.txt",
         " 5. start job 1-a1 (attempt 1) on hosts 0-3",

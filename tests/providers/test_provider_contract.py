@@ -2,6 +2,7 @@
 
 A new provider adds one line to CASES: a function that yields a Case for an empty folder and cleans up after itself.
 A provider without `Stops` or `Preempts` simply lacks the methods; the tests for those see that and pass it by.
+Clouds are simulated: the real providers ask them, Google's over its own client library and a socket.
 """
 
 from __future__ import annotations
@@ -10,32 +11,54 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import pytest
 from provider_support import INSTALLATION, clear, make_keys, make_spec, make_world
+from support.google_cloud import google_provider, tpu_candidate, tpu_zones
 
-from orchestrator.errors import CloudError, ConflictError, OrchError
+from orchestrator.clock import RealClock
+from orchestrator.engine.slice_actions import request_text
+from orchestrator.errors import CloudError, ConflictError, OrchError, UserError
 from orchestrator.providers import registry
 from orchestrator.providers.hosts.machines import OwnHost, to_details
 from orchestrator.providers.protocol import Planner, Preempts, Provider, Stops
-from orchestrator.slices import Candidate, Owned, SliceKeys, SliceSpec, SliceState, SliceView
+from orchestrator.simulator.bodies import NoBodies
+from orchestrator.simulator.durable import Durable
+from orchestrator.simulator.google.server import TpuServer
+from orchestrator.simulator.provider import SimulatedProvider
+from orchestrator.simulator.scenario import Durations, Scenario
+from orchestrator.slices import Candidate, OnDemand, Owned, SliceKeys, SliceSpec, SliceState, SliceView, Spot
 from orchestrator.values import Text, Unknown
 
 WAIT = 60.0  # seconds a provider under test may take for any step
 UNDER_WAY = {SliceState.CREATING, SliceState.STARTING, SliceState.STOPPING, SliceState.ENDING}
+INTENT = "orch-intent"  # the label that says which record wants a slice
+BRIEF = Durations(create=0.02, end=0.02, stop=0.02, start=0.02, detect=0.02, queue=0.01, jitter=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """reopen: a second provider with the same state, as another command would have it."""
+    """opened: a provider that keeps its records in this folder. stops: its machines can be stopped and kept."""
 
     planner: Planner
     provider: Provider
-    reopen: Callable[[], Provider]
+    opened: Callable[[Path], Provider]
+    state: Path
     spec: SliceSpec
     keys: SliceKeys
+    stops: bool = True
+
+    def reopen(self) -> Provider:
+        """A second provider with the same state, as another command would have it."""
+        return self.opened(self.state)
+
+    def asking(self, token: Text) -> SliceSpec:
+        """The same slice, wanted by another record."""
+        labels = tuple(label for label in self.spec.labels if label[0] != INTENT)
+        return replace(self.spec, token=token, labels=(*labels, (INTENT, token)))
 
     def settled(self, provider: Provider | None = None) -> SliceView:
         """What the provider says once nothing is under way any more."""
@@ -54,17 +77,18 @@ class Case:
         return view
 
 
+def _case(
+    name: str, opened: Callable[[Path], Provider], state: Path, spec: SliceSpec, keys: SliceKeys, *, stops: bool = True
+) -> Case:
+    labels = (*spec.labels, (INTENT, spec.token))
+    return Case(registry.planner(name), opened(state), opened, state, replace(spec, labels=labels), keys, stops)
+
+
 @contextmanager
 def _local(folder: Path) -> Generator[Case]:
     world = make_world(folder)
     try:
-        yield Case(
-            registry.planner("local"),
-            registry.open_provider("local", world.state),
-            lambda: registry.open_provider("local", world.state),
-            world.spec,
-            world.keys,
-        )
+        yield _case("local", partial(registry.open_provider, "local"), world.state, world.spec, world.keys)
     finally:
         clear(world)
 
@@ -74,17 +98,37 @@ def _hosts(folder: Path) -> Generator[Case]:
     keys = replace(make_keys(folder / "keys", 0), host_private=(), host_public=())
     machines = [OwnHost(f"192.0.2.{number}", "someone", key=keys.identity_file) for number in (1, 2)]
     candidate = Candidate("hosts", "cpu", 2, 0, Owned(), details=to_details(machines))
-    state = folder / "state"
-    yield Case(
-        registry.planner("hosts"),
-        registry.open_provider("hosts", state),
-        lambda: registry.open_provider("hosts", state),
-        make_spec(candidate=candidate),
-        keys,
-    )
+    spec = make_spec(candidate=candidate)
+    yield _case("hosts", partial(registry.open_provider, "hosts"), folder / "state", spec, keys)
 
 
-CASES: dict[str, Callable[[Path], AbstractContextManager[Case]]] = {"local": _local, "hosts": _hosts}
+@contextmanager
+def _simulated(folder: Path) -> Generator[Case]:
+    def opened(state: Path) -> Provider:
+        return SimulatedProvider(Durable(state / "cloud.json", Scenario(durations=BRIEF), RealClock()), NoBodies())
+
+    candidate = Candidate("simulated", "v5e", 2, 4, OnDemand(), zone="sim-a")
+    yield _case("simulated", opened, folder / "state", make_spec(candidate=candidate), make_keys(folder / "keys", 2))
+
+
+@contextmanager
+def _google(candidate: Candidate, folder: Path, *, stops: bool = False) -> Generator[Case]:
+    scenario = Scenario(zones=tpu_zones(candidate.zone), durations=BRIEF)
+    with TpuServer(Durable(folder / "cloud" / "cloud.json", scenario, RealClock())) as server:
+        keys = make_keys(folder / "keys", candidate.hosts)
+        opened = partial(google_provider, server.url)
+        yield _case("gcp", opened, folder / "state", make_spec(candidate=candidate), keys, stops=stops)
+
+
+CASES: dict[str, Callable[[Path], AbstractContextManager[Case]]] = {
+    "local": _local,
+    "hosts": _hosts,
+    "simulated": _simulated,
+    "gcp, one host": partial(_google, tpu_candidate("v4-8"), stops=True),
+    "gcp, a slice of hosts": partial(_google, tpu_candidate("v4-16")),
+    "gcp, a queued resource": partial(_google, tpu_candidate("v4-16", Spot())),
+    "gcp, two slices": partial(_google, tpu_candidate("v4-16", slices=2)),
+}
 
 
 @pytest.fixture(params=CASES.values(), ids=CASES.keys())
@@ -131,7 +175,7 @@ def test_create_asked_twice_makes_one_slice(case: Case) -> None:
 def test_name_taken_by_another_token_is_a_conflict(case: Case) -> None:
     first = case.created()
     with pytest.raises(ConflictError) as caught:
-        case.provider.create(replace(case.spec, token=Text.of("quite another")), case.keys)
+        case.provider.create(case.asking(Text.of("quite another")), case.keys)
     assert caught.value.next_step
     assert case.settled() == first
 
@@ -155,7 +199,7 @@ def test_name_can_be_used_again_after_the_end(case: Case) -> None:
     before = case.created()
     case.provider.end(case.spec.name)
     assert case.settled().state is SliceState.ABSENT
-    case.provider.create(replace(case.spec, token=Text.of("the next")), case.keys)
+    case.provider.create(case.asking(Text.of("the next")), case.keys)
     after = case.settled()
     assert after.state is SliceState.READY
     assert [host.rank for host in after.hosts] == [host.rank for host in before.hosts]
@@ -174,7 +218,7 @@ def test_owned_slice_is_found_by_its_label_and_by_no_other(case: Case) -> None:
 
 def test_token_that_is_not_known_yet_is_never_sent(case: Case) -> None:
     with pytest.raises((ValueError, OrchError)):
-        case.provider.create(replace(case.spec, token=Text.of(Unknown(), "-1")), case.keys)
+        case.provider.create(case.asking(Text.of(Unknown(), "-1")), case.keys)
     assert case.settled().state is SliceState.ABSENT
 
 
@@ -184,6 +228,16 @@ def test_stopped_slice_is_started_again_with_the_same_identity(case: Case) -> No
         assert not hasattr(provider, "stop")
         return
     before = case.created()
+    if not case.stops:
+        for refused in (
+            lambda: provider.stop(case.spec.name),
+            lambda: case.planner.stop_request(case.spec.name, case.spec.candidate),
+        ):
+            with pytest.raises(UserError) as caught:
+                refused()
+            assert caught.value.why and caught.value.next_step
+        assert case.settled() == before
+        return
     provider.stop(case.spec.name)
     assert case.settled() == SliceView(SliceState.STOPPED)
     assert [owned.state for owned in case.provider.owned(INSTALLATION)] == [SliceState.STOPPED]
@@ -211,7 +265,7 @@ def test_slice_that_lost_one_host_is_preempted_as_a_whole(case: Case) -> None:
 
 def test_state_that_cannot_be_written_is_an_error_of_ours(case: Case, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    provider = registry.open_provider(case.provider.name, tmp_path / "file" / "state")
+    provider = case.opened(tmp_path / "file" / "state")
     with pytest.raises(CloudError, match="Not a directory"):
         provider.create(case.spec, case.keys)
     assert provider.observe(case.spec.name).state is SliceState.UNCLEAR
@@ -220,16 +274,16 @@ def test_state_that_cannot_be_written_is_an_error_of_ours(case: Case, tmp_path: 
 
 
 def test_requests_are_whole_and_need_nothing_that_is_known_later(case: Case) -> None:
-    request = case.planner.create_request(case.spec)
-    assert request.target == case.spec.name
-    assert request.body["token"] == case.spec.token
-    verbs = {
-        request.method,
-        case.planner.end_request(case.spec.name, case.spec.candidate).method,
-    }
-    assert len(verbs) == 2
-    unknown = replace(case.spec, token=Text.of(Unknown(), "-1"))
-    assert case.planner.create_request(unknown).body["token"] == unknown.token
+    """Each names the slice; the create says for which record, or that this is not known yet."""
+    name, candidate = case.spec.name, case.spec.candidate
+    create, end = case.planner.create_request(case.spec), case.planner.end_request(name, candidate)
+    assert name in create.target and name in end.target
+    assert (create.method, create.target) != (end.method, end.target)
+    assert case.spec.token.reveal() in request_text(create)
+    unknown = Text.of(Unknown("the token of tests"), "-1")
+    later = request_text(case.planner.create_request(case.asking(unknown)))
+    assert unknown.preview() in later
+    assert case.spec.token.reveal() not in later
 
 
 def test_what_a_host_is_told_names_each_variable_once(case: Case) -> None:

@@ -12,7 +12,7 @@ import pytest
 from render_support import GOLDEN, TEMPLATES
 
 from orchestrator.plan.environment import HostEnvironment
-from orchestrator.render.mounts import MountInputs, render_copy_mount
+from orchestrator.render.mounts import MountInputs, render_copy_mount, render_gcsfuse_mount
 from orchestrator.render.packages import Backend, backend_packages, trainer_packages
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
 from orchestrator.values import Text
@@ -47,6 +47,7 @@ def _scripts() -> dict[str, str]:
     made["run-xla-beside"] = render_run(RunInputs("xla", user_run=user_run, clear_holders=False))
     for scheme, source in (("s3", "s3://bucket/data"), ("gs", "gs://bucket/data"), ("file", "file:///data/my books")):
         made[f"copy-{scheme}"] = render_copy_mount(MountInputs(source, "~/data"))
+    made["mount-gs"] = render_gcsfuse_mount(MountInputs("gs://bucket/data", "~/my books"), may_install=True)
     made["copy-gs-bucket"] = render_copy_mount(MountInputs("gs://bucket", "/data"))
     return {name: text for name, text in made.items() if text is not None}
 

@@ -21,11 +21,12 @@ from orchestrator.render.quoting import code, q
 
 USER_PROGRAMS = {"user_setup", "user_run"}
 
-# Each of these is driven with hostile strings by a test in test_hostile_values.py; the last two only ever hold words
+# Each of these is driven with hostile strings by a test in test_hostile_values.py; the last three only ever hold words
 # from a fixed list.
 QUOTED = {"python", "package", "workdir", "word", "source", "destination", "path", "bucket", "key", "url", "ref"} | {
     "module",
     "device",
+    "may_install",
 }
 
 

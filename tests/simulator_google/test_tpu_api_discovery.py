@@ -91,6 +91,7 @@ def test_run_duration_ends_the_nodes() -> None:
         assert (tpu.state("q-1-node"), tpu.queue_state()) == ("DELETING", "SUSPENDING")
         tpu.clock.advance(21)
         assert (tpu.state("q-1-node"), tpu.queue_state()) == ("ABSENT", "SUSPENDED")
+        assert tpu.queued().state.state_initiator.name == "SERVICE"
 
 
 def test_models_and_tiers_of_the_new_version_are_understood() -> None:
@@ -173,3 +174,63 @@ def test_mutually_exclusive_policies_are_refused_in_both_versions() -> None:
         body = {"tpu": {"nodeSpec": [spec]}, "queueingPolicy": policy}
         call = service(tpu, "v2").queuedResources().create(parent=PARENT, queuedResourceId="q", body=body)
         assert refusal(call.execute) == (400, "INVALID_ARGUMENT")
+
+
+def test_model_and_tier_do_not_contradict() -> None:
+    run = {"runDuration": {"maxRunDuration": "60s"}}
+    bad: list[dict[str, Any]] = [
+        {"provisioningModel": "FLEX_START"},
+        {"provisioningModel": "FLEX_START", "spot": {}, **run},
+        {"provisioningModel": "FLEX_START", "bestEffort": {}, **run},
+        {"provisioningModel": "RESERVATION_BOUND"},
+        {"provisioningModel": "RESERVATION_BOUND", "reservationName": f"{PARENT}/reservations/r1", "guaranteed": {}},
+        {"provisioningModel": "SPOT", "guaranteed": {}},
+    ]
+    with tpu_api() as tpu:
+        for fields in bad:
+            assert refusal(lambda fields=fields: queue(tpu, **fields)) == (400, "INVALID_ARGUMENT"), fields
+        assert tpu.cloud.list_queued() == ()
+        queue(tpu, "both", provisioningModel="SPOT", spot={})
+        queue(tpu, "sure", provisioningModel="STANDARD", guaranteed={}, **run)
+        tpu.clock.advance(50)
+        assert sorted(look.market for look in tpu.cloud.live()) == ["on-demand", "spot"]
+
+
+def test_boot_disk_is_not_smaller_than_its_image() -> None:
+    with tpu_api() as tpu:
+        create = service(tpu).nodes().create
+        for size in ("99", "0", "-200", "1e3"):
+            call = create(parent=PARENT, nodeId="a", body=NODE | {"bootDiskConfig": {"diskSizeGb": size}})
+            assert refusal(call.execute) == (400, "INVALID_ARGUMENT"), size
+        spec = {"parent": PARENT, "nodeId": "b", "node": NODE | {"bootDiskConfig": {"diskSizeGb": "50"}}}
+        assert refusal(lambda: queue(tpu, spec=spec)) == (400, "INVALID_ARGUMENT")
+        create(parent=PARENT, nodeId="a", body=NODE | {"bootDiskConfig": {"diskSizeGb": "100"}}).execute()
+        refused = service(tpu, "v2").nodes().create
+        body = NODE | {"bootDiskConfig": {"diskSizeGb": "200"}}
+        assert refusal(refused(parent=PARENT, nodeId="c", body=body).execute) == (400, "INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize("version", ["v2", "v2alpha1"])
+def test_disk_is_written_by_one_machine(version: str) -> None:
+    path = f"projects/any/zones/{ZONE}/disks/one"
+    with tpu_api() as tpu:
+        create = service(tpu, version).nodes().create
+
+        def node(name: str, source: str, mode: str = "", kind: str = "v6e-8") -> Any:
+            disk = {"sourceDisk": source} | ({"mode": mode} if mode else {})
+            return create(parent=PARENT, nodeId=name, body=NODE | {"acceleratorType": kind, "dataDisks": [disk]})
+
+        for source in ("one", "projects/any/zones/us-central1-a/disks/one", "projects/any/regions/us-east1/disks/one"):
+            assert refusal(node("a", source).execute) == (400, "INVALID_ARGUMENT"), source
+        assert refusal(node("a", path, kind="v6e-16").execute) == (400, "INVALID_ARGUMENT"), "4 machines"
+        node("a", path).execute()
+        assert refusal(node("b", path, "READ_ONLY").execute) == (400, "FAILED_PRECONDITION")
+        other = f"projects/any/regions/{ZONE.rpartition('-')[0]}/disks/two"
+        node("c", other, "READ_ONLY", "v6e-16").execute()
+        node("d", other, "READ_ONLY").execute()
+        assert refusal(node("e", other, "READ_WRITE").execute) == (400, "FAILED_PRECONDITION")
+        spec = {"parent": PARENT, "nodeId": "f", "node": NODE | {"dataDisks": [{"sourceDisk": path}]}}
+        assert refusal(lambda: queue(tpu, spec=spec)) == (400, "FAILED_PRECONDITION")
+        assert {look.name for look in tpu.cloud.live()} == {"a", "c", "d"}
+        shown = service(tpu, "v2").nodes().get(name=f"{PARENT}/nodes/c").execute()
+        assert shown["dataDisks"] == [{"sourceDisk": other, "mode": "READ_ONLY"}]

@@ -83,7 +83,7 @@ RULES = [
     ),
     (
         "resources:\n  accelerators: v5e-8\n  accelerator_args: {tpu_vm: false}",
-        "3: `tpu_vm: false` is not served",
+        "3: `tpu_vm: false` asks for a TPU Node",
         "resources:\n  accelerators: v5e-8\n  accelerator_args: {tpu_vm: true}",
     ),
     (

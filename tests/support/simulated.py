@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy.engine.default import DefaultDialect
 from support.driving import Listener, local_task
@@ -30,12 +30,13 @@ from orchestrator.providers.protocol import Provider
 from orchestrator.remote.hands import Hands
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.bodies import NoBodies
+from orchestrator.simulator.calls import CreateCall
 from orchestrator.simulator.clock import START
 from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.simulator.hands import SimulatedHands
 from orchestrator.simulator.provider import SimulatedProvider
 from orchestrator.simulator.scenario import Durations, Scenario
-from orchestrator.slices import Candidate, Market, OnDemand, SliceKeys, SliceSpec, SliceView
+from orchestrator.slices import Candidate, Market, OnDemand, SliceKeys, SliceSpec, SliceView, Spot
 from orchestrator.spec.task import Task
 
 QUICK = Durations(create=0.4, end=0.3, stop=0.3, start=0.3, contact=0.01, jitter=0.0)
@@ -193,22 +194,38 @@ class PointedHands(SimulatedHands):
 
 @dataclass
 class SimHome:
-    """One simulated world: use `world()` for the engine, `cloud()` for the truth."""
+    """One simulated world: use `world()` for the engine, `access` for the truth.
+
+    provider_name: who rents the machines; a subclass has another.
+    """
 
     access: Access
     points: Points = field(default_factory=Points)
+    provider_name: ClassVar[str] = "simulated"
 
     @property
     def clock(self) -> Any:
         return self.access.clock
 
+    def provider(self) -> Provider:
+        return PointedProvider(self.access, self.points)
+
+    def hands(self, hosts: tuple[HostAddress, ...]) -> Hands:
+        return PointedHands(self.access, hosts, self.points)
+
+    def candidate(self, hosts: int = 2, *, spot: bool = False, other_zone: bool = False) -> Candidate:
+        return sim_candidate(hosts, "sim-b" if other_zone else "sim-a", Spot() if spot else OnDemand())
+
+    def orphan(self, name: str, installation: str) -> None:
+        """A slice that this installation has made, and of which there is no record any more."""
+        token = f"token-{name}"
+        labels = {"orch-installation": installation, "orch-cluster": "lost", "orch-intent": token}
+        with self.access.open() as cloud:
+            cloud.create(CreateCall(name, "sim-a", "v5e", 2, token, 4, labels=labels))
+
     def world(self) -> World:
-        provider: Provider = PointedProvider(self.access, self.points)
-
-        def hands(hosts: tuple[HostAddress, ...]) -> Hands:
-            return PointedHands(self.access, hosts, self.points)
-
-        return World(lambda _: provider, hands, self.clock, live=False)
+        provider = self.provider()
+        return World(lambda _: provider, self.hands, self.clock, live=False)
 
     def drive(self, ready: Ready, *, follow: bool = True) -> Ending:
         with self.points.commits():

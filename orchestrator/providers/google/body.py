@@ -1,4 +1,6 @@
-"""Bodies of create requests: the API's own field names (TPU API v2, REST reference). Pure. No default is written.
+"""Bodies of create requests: the API's own field names (TPU API v2 and v2alpha1, REST reference). Pure.
+
+No default is written, but for the provisioning model of v2alpha1, which gcloud 528 always sends there.
 
 What is known only when it is sent (the project, our public key, the host keys) stands as an Unknown in a Text.
 """
@@ -16,6 +18,7 @@ from orchestrator.slices import SliceSpec
 from orchestrator.values import Text, Unknown, fill
 
 USER_KEY = Unknown("public key of this computer, made at first launch")
+_TIERS = {"guaranteed": "guaranteed", "best-effort": "bestEffort"}
 TYPES = {"v2": "V2", "v3": "V3", "v4": "V4", "v5e": "V5LITE_POD", "v5p": "V5P", "v6e": "V6E"}
 
 
@@ -71,6 +74,12 @@ def node(spec: SliceSpec, choices: Choices) -> dict[str, object]:
         body["tags"] = list(choices.tags)
     if choices.secure_boot:
         body["shieldedInstanceConfig"] = {"enableSecureBoot": True}
+    if choices.boot_disk_gib:
+        body["bootDiskConfig"] = {"diskSizeGb": str(choices.boot_disk_gib)}  # an int64, which JSON writes as a string
+    if choices.data_disks:
+        body["dataDisks"] = [
+            {"sourceDisk": disk.path(choices.project, choices.zone), "mode": disk.mode} for disk in choices.data_disks
+        ]
     body["labels"] = labels_of(spec)
     body["metadata"] = metadata(spec, choices)
     return dict(sorted(body.items()))
@@ -78,18 +87,42 @@ def node(spec: SliceSpec, choices: Choices) -> dict[str, object]:
 
 def queued_resource(spec: SliceSpec, choices: Choices) -> dict[str, object]:
     """The queued resource around the node. It always has an end, so that it cannot wait and cost for ever."""
+    alpha = choices.path.api == "v2alpha1"
     names: dict[str, object] = {"nodeId": spec.name}
     if choices.slices > 1:
-        names = {"multisliceParams": {"nodeCount": choices.slices, "nodeIdPrefix": spec.name}}
+        params = "multiNodeParams" if alpha else "multisliceParams"
+        names = {params: {"nodeCount": choices.slices, "nodeIdPrefix": spec.name}}
     body: dict[str, object] = {
         "queueingPolicy": {"validUntilDuration": f"{choices.valid_seconds}s"},
         "tpu": {"nodeSpec": [{"node": node(spec, choices), "parent": parent(choices)} | names]},
     }
     if choices.spot:
         body["spot"] = {}
+    if choices.tier:
+        body[_TIERS[choices.tier]] = {}
     if choices.reservation:
-        body["reservationName"] = Text.of(parent(choices), f"/reservations/{choices.reservation}")
+        body["reservationName"] = reservation(choices)
+    if choices.run_seconds:
+        body["runDuration"] = {"maxRunDuration": f"{choices.run_seconds}s"}
+    if alpha:
+        body["provisioningModel"] = model(choices)
     return dict(sorted(body.items()))
+
+
+def reservation(choices: Choices) -> Text:
+    """Its whole path: one that is shared with this project is named so by the user."""
+    if "/" in choices.reservation:
+        return Text.of(choices.reservation)
+    return Text.of(parent(choices), f"/reservations/{choices.reservation}")
+
+
+def model(choices: Choices) -> str:
+    """QueuedResource.provisioningModel of v2alpha1."""
+    if choices.flex:
+        return "FLEX_START"
+    if choices.bound:
+        return "RESERVATION_BOUND"
+    return "SPOT" if choices.spot else "STANDARD"
 
 
 def filled(value: object, known: Mapping[Unknown, str]) -> object:

@@ -4,37 +4,52 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from math import prod
+from typing import Literal, TypeAlias, cast
 
 from orchestrator.catalog.machines import TpuSlice
 from orchestrator.catalog.tpu import find_slice
 from orchestrator.errors import UserError
-from orchestrator.slices import Candidate, OnDemand, Reservation, Spot
+from orchestrator.providers.google import disks
+from orchestrator.providers.google.disks import DataDisk
+from orchestrator.slices import Candidate, FlexStart, OnDemand, Reservation, Spot
 from orchestrator.values import Text, Unknown
 
 PROJECT = Unknown("project of your gcloud configuration")
-PROVIDED_DISK_GIB = 100  # size of a TPU VM's boot disk; seen in SkyPilot issue 4964 (2025), not in Google's pages
+PROVIDED_DISK_GIB = 100  # size of a TPU VM's boot disk ("Attach durable block storage to a TPU VM", 2025)
 DEFAULT_VALID_HOURS = 6
+LONGEST_RUN_HOURS = 168  # seven days ("Request Cloud TPUs using Flex-start", 2025); held for every run duration
 ANY_RESERVATION = "-"
 MOST_HOSTS = 1400  # their keys must fit into 512 KiB of metadata (Compute Engine documentation, 2025)
 
 Kind: TypeAlias = Literal["node", "queued"]
+Api: TypeAlias = Literal["v2", "v2alpha1", "compute"]
+Tier: TypeAlias = Literal["", "guaranteed", "best-effort"]
+_TIERS = frozenset({"", "guaranteed", "best-effort"})
+_ON_COMPUTE = frozenset({"v5p", "v6e", "tpu7x"})  # Compute Engine's TPU machine families (its documentation, 2026)
 _YES = frozenset({"1", "true", "yes"})
-_FLAGS = ("internal_ips", "queued", "secure_boot", "valid_hours")
-_WORDS = ("network", "project", "runtime_version", "service_account", "subnetwork", "tags", "topology")
+_INTERNAL = frozenset({"internal", "iap"})  # ways of access that need no external address
+_FLAGS = ("internal_ips", "oslogin", "queued", "reservation_bound", "secure_boot")
+_WORDS = (
+    *("access", "api", "data_disks", "firewall", "jump", "max_run_hours", "network", "project", "runtime_version"),
+    *("service_account", "ssh_cidr", "subnetwork", "tags", "tier", "topology", "valid_hours"),
+)
 _DETAILS = frozenset((*_FLAGS, *_WORDS))
 _PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _ZONE = re.compile(r"[a-z]+(?:-[a-z]+)+[0-9]+-[a-z]")
 _NODE_ID = re.compile(r"[a-z](?:[-a-z0-9]{0,60}[a-z0-9])?")
 _WORD = re.compile(r"[A-Za-z0-9@._:/-]+")
+_RESERVATION = re.compile(r"-|[a-zA-Z0-9-]+|projects/[a-z0-9.:-]+/(?:locations/[a-z0-9-]+/)?reservations/[a-zA-Z0-9-]+")
+_TOPOLOGY = re.compile(r"[1-9][0-9]*(?:x[1-9][0-9]*){1,2}")
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Which of the API's two ways a request takes, and why, in words for the plan."""
+    """Which of Google's ways a request takes, and why, in words for the plan. kind: of no meaning on Compute Engine."""
 
     kind: Kind
     reason: str
+    api: Api = "v2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +57,9 @@ class Choices:
     """A candidate, read once.
 
     slices: TPU slices in it, 1 or more. project: a Text, as it may be known only to gcloud. topology: "" when the
-    accelerator type alone says the shape. reservation: "" for none, "-" for any. valid_seconds: how long a queued
-    request may wait.
+    accelerator type alone says the shape. reservation: "" for none, "-" for any, a name, or a whole path; bound: the
+    machines end with it. valid_seconds: how long a queued request may wait. run_seconds: after so long the service ends
+    the machines, 0 = never. boot_disk_gib: 0 for what every host has anyway.
     """
 
     tpu: TpuSlice
@@ -60,8 +76,14 @@ class Choices:
     secure_boot: bool
     topology: str
     spot: bool
+    flex: bool
+    tier: Tier
     reservation: str
+    bound: bool
     valid_seconds: int
+    run_seconds: int
+    boot_disk_gib: int
+    data_disks: tuple[DataDisk, ...]
 
     @property
     def hosts_per_slice(self) -> int:
@@ -69,24 +91,10 @@ class Choices:
 
 
 def read(candidate: Candidate) -> Choices:
-    """Raises UserError for what Google's TPU API cannot give, with the reason."""
+    """Raises UserError for what Google cannot give, with the reason."""
     tpu = _tpu(candidate)
-    detail = candidate.detail
-    unknown = sorted(key for key, _ in candidate.details if key not in _DETAILS)
-    if unknown:
-        raise UserError(
-            f"no option of Google's TPU API is called '{unknown[0]}'", f"known: {', '.join(sorted(_DETAILS))}"
-        )
-    for key in ("network", "subnetwork", "service_account", "runtime_version"):
-        if detail(key) and not _WORD.fullmatch(detail(key)):
-            raise UserError(f"'{detail(key)}' cannot be a {key}", "letters, digits, and . : / @ _ - are allowed")
-    if candidate.disk_gib is not None and candidate.disk_gib > PROVIDED_DISK_GIB:
-        raise UserError(
-            f"disk_size {candidate.disk_gib} GB cannot be had here",
-            f"version 2 of the TPU API gives every host {PROVIDED_DISK_GIB} GB and has no field for another size",
-            "remove disk_size, and keep large data in a bucket",
-        )
-    market = candidate.market
+    detail, market = candidate.detail, candidate.market
+    _check_words(candidate)
     return Choices(
         tpu=tpu,
         slices=_slices(candidate, tpu),
@@ -96,32 +104,87 @@ def read(candidate: Candidate) -> Choices:
         runtime_version=detail("runtime_version", tpu.runtime_version),
         network=detail("network", "default"),
         subnetwork=detail("subnetwork"),
-        internal_ips=detail("internal_ips").lower() in _YES,
+        internal_ips=_yes(candidate, "internal_ips") or detail("access") in _INTERNAL,
         service_account=detail("service_account"),
         tags=tuple(word for word in detail("tags").split(",") if word),
-        secure_boot=detail("secure_boot").lower() in _YES,
-        topology=detail("topology"),
+        secure_boot=_yes(candidate, "secure_boot"),
+        topology=_topology(candidate, tpu),
         spot=isinstance(market, Spot),
-        reservation=market.name if isinstance(market, Reservation) else "",
-        valid_seconds=round(_hours(candidate) * 3600),
+        flex=isinstance(market, FlexStart),
+        tier=_tier(candidate),
+        reservation=_reservation(candidate),
+        bound=_yes(candidate, "reservation_bound"),
+        valid_seconds=round(_hours(candidate, "valid_hours", DEFAULT_VALID_HOURS, 24 * 365) * 3600),
+        run_seconds=round(_run_hours(candidate) * 3600),
+        boot_disk_gib=_boot_disk(candidate),
+        data_disks=disks.parse(detail("data_disks"), candidate.hosts),
     )
 
 
 def path_of(candidate: Candidate) -> Path:
-    """Node or queued resource. Raises UserError for what neither can give."""
+    """Which API, and whether a node or a queued resource. Raises UserError for what none of them can give."""
     tpu = _tpu(candidate)
     market = candidate.market
-    if not isinstance(market, OnDemand | Spot | Reservation):
-        raise UserError(f"Google's TPU API sells no TPU as '{market}'", "it has on demand, spot and reservations")
+    if not isinstance(market, OnDemand | Spot | Reservation | FlexStart):
+        raise UserError(f"Google sells no TPU as '{market}'", "it has on demand, spot, reservations and flex-start")
+    if compute := _why_compute(candidate, tpu):
+        return Path("node", compute, "compute")
+    kind, reason = _way(candidate, tpu)
+    only = [
+        words
+        for words, wanted in (
+            ("flex-start", isinstance(market, FlexStart)),
+            ("a run duration", bool(_run_hours(candidate)) and not isinstance(market, FlexStart)),
+            ("the best-effort tier", _tier(candidate) == "best-effort"),
+            ("a model bound to the reservation", _yes(candidate, "reservation_bound")),
+            ("the size of the boot disk", bool(_boot_disk(candidate))),
+        )
+        if wanted
+    ]
+    if not only:
+        return Path(kind, reason)
+    return Path(kind, f"{reason}; only version 2alpha1 of the API knows {' and '.join(only)}", "v2alpha1")
+
+
+def _why_compute(candidate: Candidate, tpu: TpuSlice) -> str:
+    """Why Compute Engine, "" for the TPU API."""
+    api = candidate.detail("api")
+    if api not in ("", "tpu", "compute"):
+        raise UserError(f"api is '{api}'", "Google's TPUs have two: tpu and compute", "remove it, and orch chooses")
+    if not tpu.in_tpu_api:
+        if api == "tpu":
+            raise UserError(
+                f"{tpu.name} cannot be had through the Cloud TPU API",
+                "only Compute Engine and GKE have it (Cloud TPU documentation, 2026)",
+                "remove 'api', or: api: compute",
+            )
+        return f"{tpu.name} is not in the Cloud TPU API, only on Compute Engine (Cloud TPU documentation, 2026)"
+    if api != "compute":
+        return ""
+    if tpu.generation not in _ON_COMPUTE:
+        raise UserError(
+            f"{tpu.name} cannot be had through Compute Engine", "it has v5p, v6e and TPU7x", "remove 'api: compute'"
+        )
+    return "asked for: api is compute"
+
+
+def _way(candidate: Candidate, tpu: TpuSlice) -> tuple[Kind, str]:
+    market = candidate.market
     if _slices(candidate, tpu) > 1:
-        return Path("queued", "several slices come only as one queued resource (multislice)")
+        return "queued", "several slices come only as one queued resource (multislice)"
+    if isinstance(market, FlexStart):
+        return "queued", "flex-start comes only as a queued resource"
     if isinstance(market, Spot):
-        return Path("queued", "spot: a queued resource waits for machines and is suspended, not lost, when they go")
+        return "queued", "spot: a queued resource waits for machines and is suspended, not lost, when they go"
     if isinstance(market, Reservation):
-        return Path("queued", "a reservation is named only in a queued resource")
-    if candidate.detail("queued").lower() in _YES:
-        return Path("queued", "asked for: a queued resource waits until machines are free")
-    return Path("node", "one slice on demand: a plain node is made at once or refused at once")
+        return "queued", "a reservation is named only in a queued resource"
+    if tier := _tier(candidate):
+        return "queued", f"only a queued resource can be {tier}"
+    if _run_hours(candidate):
+        return "queued", "only a queued resource has a run duration"
+    if _yes(candidate, "queued"):
+        return "queued", "asked for: a queued resource waits until machines are free"
+    return "node", "one slice on demand: a plain node is made at once or refused at once"
 
 
 def project_of(candidate: Candidate) -> Text:
@@ -168,12 +231,6 @@ def _tpu(candidate: Candidate) -> TpuSlice:
             "of Google's machines, orch serves TPU slices now",
             "orch accelerators --tpu",
         )
-    if not tpu.in_tpu_api:
-        raise UserError(
-            f"{tpu.name} cannot be had through the Cloud TPU API",
-            "only Compute Engine and GKE have it (Cloud TPU documentation, 2026); neither is served yet",
-            "take a v6e or v5p slice",
-        )
     return tpu
 
 
@@ -191,12 +248,86 @@ def _slices(candidate: Candidate, tpu: TpuSlice) -> int:
     return count
 
 
-def _hours(candidate: Candidate) -> float:
-    word = candidate.detail("valid_hours", str(DEFAULT_VALID_HOURS))
+def _check_words(candidate: Candidate) -> None:
+    unknown = sorted(key for key, _ in candidate.details if key not in _DETAILS)
+    if unknown:
+        raise UserError(f"no option of Google's TPUs is called '{unknown[0]}'", f"known: {', '.join(sorted(_DETAILS))}")
+    for key in ("network", "subnetwork", "service_account", "runtime_version"):
+        word = candidate.detail(key)
+        if word and not _WORD.fullmatch(word):
+            raise UserError(f"'{word}' cannot be a {key}", "letters, digits, and . : / @ _ - are allowed")
+
+
+def _yes(candidate: Candidate, key: str) -> bool:
+    return candidate.detail(key).lower() in _YES
+
+
+def _topology(candidate: Candidate, tpu: TpuSlice) -> str:
+    """The shape asked for, "" for the usual one. It has as many chips as the type, and so as many hosts."""
+    topology = candidate.detail("topology")
+    if not topology:
+        return ""
+    usual = f", usually as {tpu.topology}" if tpu.topology else ""
+    if not _TOPOLOGY.fullmatch(topology) or prod(int(side) for side in topology.split("x")) != tpu.chips:
+        raise UserError(
+            f"topology '{topology}' is no shape of {tpu.name}",
+            f"that has {tpu.chips} chips{usual}",
+            f"topology: {tpu.topology}" if tpu.topology else "remove topology",
+        )
+    return topology
+
+
+def _tier(candidate: Candidate) -> Tier:
+    tier = candidate.detail("tier")
+    if tier not in _TIERS:
+        raise UserError(f"tier is '{tier}'", "a queued resource is guaranteed or best-effort", "tier: guaranteed")
+    if tier and not isinstance(candidate.market, OnDemand):
+        raise UserError(f"'{candidate.market}' and {tier} exclude each other", "a request has one of them")
+    return cast(Tier, tier)
+
+
+def _reservation(candidate: Candidate) -> str:
+    market = candidate.market
+    if not isinstance(market, Reservation):
+        if _yes(candidate, "reservation_bound"):
+            raise UserError("reservation_bound without a reservation", "", "name one: reservation: NAME")
+        return ""
+    if not _RESERVATION.fullmatch(market.name):
+        raise UserError(
+            f"'{market.name}' is no reservation",
+            "it is a name, projects/PROJECT/locations/ZONE/reservations/NAME, or - for any",
+        )
+    return market.name
+
+
+def _boot_disk(candidate: Candidate) -> int:
+    """GiB when more is asked for than every host has, else 0."""
+    wanted = candidate.disk_gib or 0
+    return wanted if wanted > PROVIDED_DISK_GIB else 0
+
+
+def _run_hours(candidate: Candidate) -> float:
+    """After how many hours the service is to end the machines; 0 = never."""
+    market = candidate.market
+    if not isinstance(market, FlexStart):
+        return _hours(candidate, "max_run_hours", 0.0, LONGEST_RUN_HOURS)
+    if candidate.detail("max_run_hours"):
+        raise UserError("max_run_hours beside flex-start", "flex-start says its hours itself", "remove max_run_hours")
+    if not 0.01 <= market.hours <= LONGEST_RUN_HOURS:
+        raise UserError(
+            f"flex-start for {market.hours:g} hours cannot be had", f"it runs for at most {LONGEST_RUN_HOURS} hours"
+        )
+    return market.hours
+
+
+def _hours(candidate: Candidate, key: str, default: float, longest: float) -> float:
+    word = candidate.detail(key)
+    if not word:
+        return default
     try:
         hours = float(word)
     except ValueError:
         hours = 0.0
-    if not 0.01 <= hours <= 24 * 365:
-        raise UserError(f"valid_hours is '{word}'", "a number of hours above 0", "valid_hours: 6")
+    if not 0.01 <= hours <= longest:
+        raise UserError(f"{key} is '{word}'", f"a number of hours above 0, at most {longest:g}", f"{key}: 6")
     return hours

@@ -1,4 +1,7 @@
-"""Calls of the TPU API, version 2, over REST: each with its deadline, each error told apart once."""
+"""Calls of the TPU API: each with its deadline, each error told apart once.
+
+Version 2 over REST by google-cloud-tpu; what only version 2alpha1 can say is sent by alpha.py.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.errors import CloudError, OrchError, UserError
-from orchestrator.providers.google import requests
+from orchestrator.providers.google import alpha, requests
+from orchestrator.providers.google.alpha import AlphaApi, Operation
+from orchestrator.providers.google.choices import Api
 from orchestrator.providers.google.retries import Answer, Kind, explain, reading, understood
 from orchestrator.providers.google.session import Session
 from orchestrator.slices import Request
@@ -38,19 +43,22 @@ def open_api(session: Session) -> TpuApi:
         raise UserError("Google's client library is not installed", str(error), "pip install 'orch[google]'") from error
     options = {"api_endpoint": session.endpoint} if session.loopback else None
     client = tpu_v2.TpuClient(credentials=session.credentials, transport="rest", client_options=options)
-    return TpuApi(client, session.project, loopback=session.loopback)
+    return TpuApi(client, session)
 
 
 class TpuApi:
     """project: what the user's configuration names, "" for none. Every method may raise Refused."""
 
-    def __init__(self, client: object, project: str, *, loopback: bool = False) -> None:
+    def __init__(self, client: object, session: Session) -> None:
         self._client: Any = client  # a tpu_v2.TpuClient; its own types are incomplete
-        self.project = project
-        self.loopback = loopback
+        self._alpha = AlphaApi(session)
+        self.project = session.project
+        self.loopback = session.loopback
 
     def create(self, request: Request) -> str:
         """Send a planned create, once. The name of its long-running operation."""
+        if request.service.endswith(f".{alpha.VERSION}"):
+            return _changing(lambda: self._alpha.create(request, CHANGE_SECONDS))
         if "/nodes?" in request.target:
             message = requests.create_node(request)
             made = _changing(lambda: self._client.create_node(message, retry=None, timeout=CHANGE_SECONDS))
@@ -66,9 +74,14 @@ class TpuApi:
     def queued(self, path: str) -> tpu_v2.QueuedResource | None:
         return _found(lambda: self._client.get_queued_resource(name=path, retry=None, timeout=READ_SECONDS))
 
-    def operation(self, path: str) -> Any:
-        """The google.longrunning.Operation, None when there is none any more."""
-        return _found(lambda: self._client.get_operation({"name": path}, retry=None, timeout=READ_SECONDS))
+    def operation(self, path: str, api: Api) -> Operation | None:
+        """None when there is none any more. api: the version that began it; no other can read its messages."""
+        if api == alpha.VERSION:
+            return _found(lambda: self._alpha.operation(path, READ_SECONDS))
+        found: Any = _found(lambda: self._client.get_operation({"name": path}, retry=None, timeout=READ_SECONDS))
+        if found is None:
+            return None
+        return Operation(bool(found.done), int(found.error.code), str(found.error.message))
 
     def delete_node(self, path: str) -> None:
         """What is gone already is no error."""

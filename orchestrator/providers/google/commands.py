@@ -15,9 +15,10 @@ from orchestrator.values import Text, Unknown, text
 SERVER = "https://tpu.googleapis.com"
 _GCLOUD_TYPES = frozenset({"v2", "v3", "v4"})  # of --type in the released commands; the others only in alpha
 _CURL = """\
+# By curl, because {why}.
 method=$1 url=$2 body=$3 at=0
 shift 3
-for file in "$@"; do body=${body/"@orch-host-keys-$at@"/"$(cat -- "$file")"} at=$((at + 1)); done
+for file in "$@"; do body=${{body/"@orch-host-keys-$at@"/"$(cat -- "$file")"}} at=$((at + 1)); done
 printf %s "$body" | curl -sS -f -X "$method" -H "Authorization: Bearer $(gcloud auth print-access-token)" \\
   -H "Content-Type: application/json" -d @- "$url"
 """
@@ -29,8 +30,8 @@ def keys_file(entry: str) -> Unknown:
 
 
 def create(spec: SliceSpec, choices: Choices, target: Text, request: Mapping[str, object]) -> tuple[Text, ...]:
-    if not _gcloud_can(choices):
-        return _curl("POST", target, request)
+    if why := beyond_gcloud(choices):
+        return _curl("POST", choices, target, request, why)
     words = _node_words(spec, choices) if choices.path.kind == "node" else _queued_words(spec, choices)
     return tuple(text(word) for word in (*words, *_place(choices), *_machine_words(spec, choices)))
 
@@ -48,9 +49,17 @@ def delete_queued(choices: Choices, name: str) -> tuple[Text, ...]:
     return tuple(text(word) for word in words)
 
 
-def _gcloud_can(choices: Choices) -> bool:
-    named = choices.reservation not in ("", ANY_RESERVATION)
-    return not named and not (choices.topology and choices.tpu.generation not in _GCLOUD_TYPES)
+def beyond_gcloud(choices: Choices) -> str:
+    """What gcloud 528 cannot say of this request, "" when it can say all."""
+    if choices.boot_disk_gib:
+        return "no command of gcloud 528 has a flag for the size of the boot disk"
+    if choices.path.api != "v2":
+        return "gcloud 528 sends the tier spot or the model SPOT, never both" if choices.spot else ""
+    if choices.reservation not in ("", ANY_RESERVATION):
+        return "the released gcloud takes any reservation (--reserved) and has no flag to name one"
+    if choices.topology and choices.tpu.generation not in _GCLOUD_TYPES:
+        return f"the released gcloud knows no topology of {choices.tpu.generation}"
+    return ""
 
 
 def _node_words(spec: SliceSpec, choices: Choices) -> tuple[str | Text, ...]:
@@ -58,18 +67,32 @@ def _node_words(spec: SliceSpec, choices: Choices) -> tuple[str | Text, ...]:
 
 
 def _queued_words(spec: SliceSpec, choices: Choices) -> tuple[str | Text, ...]:
-    words: list[str | Text] = ["gcloud", "compute", "tpus", "queued-resources", "create", spec.name]
+    alpha = choices.path.api == "v2alpha1"
+    track = ("alpha",) if alpha else ()
+    words: list[str | Text] = ["gcloud", *track, "compute", "tpus", "queued-resources", "create", spec.name]
     words.append(f"--runtime-version={choices.runtime_version}")
     if choices.slices > 1:
         words += [f"--node-count={choices.slices}", f"--node-prefix={spec.name}"]
     else:
         words.append(f"--node-id={spec.name}")
     words.append(f"--valid-until-duration={choices.valid_seconds}s")
-    if choices.spot:
-        words.append("--spot")
+    if choices.tier:
+        words.append(f"--{choices.tier}")
+    return (*words, *(_alpha_market(choices) if alpha else _market(choices)))
+
+
+def _market(choices: Choices) -> list[str | Text]:
+    words: list[str | Text] = ["--spot"] if choices.spot else []
+    return [*words, "--reserved"] if choices.reservation else words
+
+
+def _alpha_market(choices: Choices) -> list[str | Text]:
+    words: list[str | Text] = [f"--provisioning-model={body.model(choices).lower().replace('_', '-')}"]
+    if choices.run_seconds:
+        words.append(f"--max-run-duration={choices.run_seconds}s")
     if choices.reservation:
-        words.append("--reserved")
-    return tuple(words)
+        words.append(f"--reservation={choices.reservation}")
+    return words
 
 
 def _place(choices: Choices) -> tuple[str | Text, ...]:
@@ -80,7 +103,7 @@ def _place(choices: Choices) -> tuple[str | Text, ...]:
 def _machine_words(spec: SliceSpec, choices: Choices) -> tuple[str | Text, ...]:
     words: list[str | Text] = []
     if choices.topology:
-        words += [f"--type={choices.tpu.generation}", f"--topology={choices.topology}"]
+        words += [f"--type={choices.tpu.name.partition('-')[0]}", f"--topology={choices.topology}"]
     else:
         words.append(f"--accelerator-type={choices.tpu.name}")
     words.append(f"--network={choices.network}")
@@ -94,6 +117,9 @@ def _machine_words(spec: SliceSpec, choices: Choices) -> tuple[str | Text, ...]:
         words.append(f"--tags={','.join(choices.tags)}")
     if choices.secure_boot:
         words.append("--shielded-secure-boot")
+    for disk in choices.data_disks:
+        mode = "read-only" if disk.read_only else "read-write"
+        words.append(Text.of("--data-disk=source=", disk.path(choices.project, choices.zone), f",mode={mode}"))
     words.append(_pairs("--labels=", body.labels_of(spec), ","))  # no label may hold a comma
     every = body.metadata(spec, choices)
     words.append(_pairs("--metadata=", {key: value for key, value in every.items() if not _is_secret(key)}))
@@ -119,11 +145,12 @@ def _marks() -> Sequence[str]:
     return [":" * length for length in range(2, 64)]
 
 
-def _curl(method: str, target: Text, request: Mapping[str, object]) -> tuple[Text, ...]:
+def _curl(method: str, choices: Choices, target: Text, request: Mapping[str, object], why: str) -> tuple[Text, ...]:
     """A bash program with method, address and body as its words; host keys are put in from files, not as words."""
-    url = Text.of(f"{SERVER}/v2/", target)
+    url = Text.of(f"{SERVER}/{choices.path.api}/", target)
     marks = {body.host_keys(entry): f"@{entry}@" for entry in startup.entries(MOST_HOSTS)}
     whole = body.as_json(request)
     used = [unknown for unknown in marks if unknown in whole.parts]
     files = [text(keys_file(marks[unknown].strip("@"))) for unknown in used]
-    return (*(text(word) for word in ("bash", "-c", _CURL, "curl", method, url, whole.fill(marks))), *files)
+    words = ("bash", "-c", _CURL.format(why=why), "curl", method, url, whole.fill(marks))
+    return (*(text(word) for word in words), *files)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.providers.google import labels, states
@@ -60,8 +60,10 @@ class Eyes:
             words = f"its queued resource is gone, {len(left)} of its nodes are not"
             going = all(states.node_view(node).state is SliceState.ENDING for node in left)
             return SliceView(SliceState.ENDING if going else SliceState.FAILED, reason=words)
-        view = states.queued_view(queued, self.now())
-        return self._nodes(record) if view.state is SliceState.READY else view
+        view = states.queued_view(
+            queued, self.now(), valid_seconds=record.valid_seconds, run_seconds=record.run_seconds
+        )
+        return replace(self._nodes(record), until=view.until) if view.state is SliceState.READY else view
 
     def _node(self, record: Record) -> SliceView:
         node = self.api.node(record.node_paths[0])
@@ -117,14 +119,14 @@ class Eyes:
         return SliceView(SliceState.ABSENT)
 
     def _operation(self, record: Record) -> SliceView:
-        operation = self.api.operation(record.operation)
+        operation = self.api.operation(record.operation, record.api)
         if operation is None:
             return SliceView(SliceState.ABSENT)
         if not operation.done:
             return SliceView(SliceState.CREATING, reason="accepted, not shown yet")
-        if operation.HasField("error"):
-            kind = by_code(operation.error.code, operation.error.message)
-            return SliceView(SliceState.FAILED, reason=f"{kind}: {' '.join(operation.error.message.split())[:250]}")
+        if operation.code:
+            kind = by_code(operation.code, operation.words)
+            return SliceView(SliceState.FAILED, reason=f"{kind}: {' '.join(operation.words.split())[:250]}")
         return SliceView(SliceState.ABSENT)
 
 

@@ -1,38 +1,53 @@
-"""The pure half of the provider "gcp": its requests, each with its command line, and what it knows of its hosts."""
+"""The pure half of the provider "gcp": its requests, each with its command line, and what it knows of its hosts.
+
+What goes to Compute Engine is planned in the folder compute/.
+"""
 
 from __future__ import annotations
 
+import os
 import uuid
+from dataclasses import replace
 
 from orchestrator.errors import UserError
 from orchestrator.providers.google import body, choices, commands, startup
 from orchestrator.providers.google.choices import Kind
+from orchestrator.providers.google.session import loopback_endpoint
+from orchestrator.providers.loopback import loopback_facts
+from orchestrator.providers.protocol import Planner
 from orchestrator.slices import Candidate, HostFacts, Request, SliceSpec
 from orchestrator.values import Text, Unknown
 
-SERVICE = "tpu.v2"
+BUCKETS = "STORAGE_EMULATOR_HOST"  # where clients of Cloud Storage look for another server
+SERVICE = "tpu.v2"  # of all requests but those creates that need another version
 _REQUEST_IDS = uuid.UUID("5b2c0d0e-6a43-5a0b-9a51-2a8c5d1f7c11")  # namespace of ours, made once
 
 
 class GooglePlanner:
-    """Sends nothing and loads no SDK. Every method raises UserError for what the TPU API cannot give."""
+    """Sends nothing and loads no SDK. Every method raises UserError for what Google cannot give."""
 
     name = "gcp"
 
     def create_request(self, spec: SliceSpec) -> Request:
+        if (compute := _compute(spec.candidate)) is not None:
+            return compute.create_request(spec)
         asked = choices.read(spec.candidate)
         choices.check_name(spec.name, asked.slices)
+        alpha = asked.path.api == "v2alpha1"
+        token = Text.of("&requestId=", request_id(spec.token))
         if asked.path.kind == "node":
-            target = Text.of(body.parent(asked), f"/nodes?nodeId={spec.name}")
+            query = Text.of(f"/nodes?nodeId={spec.name}", *((token,) if alpha else ()))  # version 2 has no request id
             whole = body.node(spec, asked)
         else:
-            query = f"queuedResourceId={spec.name}&requestId="
-            target = Text.of(body.parent(asked), f"/queuedResources?{query}", request_id(spec.token))
+            query = Text.of(f"/queuedResources?queuedResourceId={spec.name}", token)
             whole = body.queued_resource(spec, asked)
+        target = Text.of(body.parent(asked), query)
         command = commands.create(spec, asked, target, whole)
-        return Request(SERVICE, "POST", target.preview(), whole, command)
+        return Request(f"tpu.{asked.path.api}", "POST", target.preview(), whole, command, why=asked.path.reason)
 
     def end_request(self, name: str, candidate: Candidate) -> Request:
+        if (compute := _compute(candidate)) is not None:
+            return compute.end_request(name, candidate)
         asked = choices.read(candidate)
         if asked.path.kind == "node":
             command = commands.on_node("delete", asked, name)
@@ -41,14 +56,31 @@ class GooglePlanner:
         return Request(SERVICE, "DELETE", body.resource(asked, name).preview(), command=command)
 
     def stop_request(self, name: str, candidate: Candidate) -> Request:
-        return _power(name, "stop", candidate)
+        compute = _compute(candidate)
+        return _power(name, "stop", candidate) if compute is None else compute.stop_request(name, candidate)
 
     def start_request(self, name: str, candidate: Candidate) -> Request:
-        return _power(name, "start", candidate)
+        compute = _compute(candidate)
+        return _power(name, "start", candidate) if compute is None else compute.start_request(name, candidate)
 
     def host_facts(self, candidate: Candidate) -> HostFacts:
+        if (compute := _compute(candidate)) is not None:
+            return compute.host_facts(candidate)
         choices.read(candidate)
+        if loopback_endpoint():  # the hosts stand on this computer, and their buckets do
+            facts = loopback_facts(candidate)
+            buckets = os.environ.get(BUCKETS, "")
+            return replace(facts, env=(*facts.env, (BUCKETS, buckets))) if buckets else facts
         return HostFacts(env=(("PJRT_DEVICE", "TPU"),), end_command=startup.render_end())
+
+
+def _compute(candidate: Candidate) -> Planner | None:
+    """Who plans it, when it goes to Compute Engine."""
+    if choices.path_of(candidate).api != "compute":
+        return None
+    from orchestrator.providers.google.compute import planner
+
+    return planner.PLANNER
 
 
 def request_id(token: Text) -> Text:

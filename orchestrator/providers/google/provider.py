@@ -1,4 +1,4 @@
-"""The provider "gcp": TPU VMs by the TPU API. See providers/protocol.py; serves also `Stops`, for single hosts."""
+"""TPU VMs by the TPU API. See providers/protocol.py; serves also `Stops`, for single hosts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from orchestrator.errors import CloudError, ConflictError, NotFoundError, OrchError, UserError
 from orchestrator.providers.google import choices, sending, states
 from orchestrator.providers.google.addresses import Login
+from orchestrator.providers.google.both import COMPUTE, TPU, Both
 from orchestrator.providers.google.client import Refused, TpuApi, error_of, open_api
 from orchestrator.providers.google.labels import INTENT
 from orchestrator.providers.google.listing import Listed, listed
@@ -20,12 +21,23 @@ from orchestrator.providers.google.record import Phase, Record, Records
 from orchestrator.providers.google.retries import Kind
 from orchestrator.providers.google.session import open_session
 from orchestrator.providers.google.startup import USER
+from orchestrator.providers.protocol import Provider
 from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
 
 
-def open_provider(state: Path) -> GoogleProvider:
-    """Raises AccessError without credentials, UserError without the library or for a wrong ORCH_GCP_ENDPOINT."""
-    return GoogleProvider(open_api(open_session()), state.absolute() / "google")
+def open_provider(state: Path) -> Both:
+    """The provider "gcp".
+
+    Raises AccessError without credentials, UserError without the library or for a wrong ORCH_GCP_ENDPOINT.
+    """
+    session, folder = open_session(), state.absolute()
+
+    def compute() -> Provider:
+        from orchestrator.providers.google.compute.provider import open_compute
+
+        return open_compute(session, folder / COMPUTE)
+
+    return Both(folder, GoogleProvider(open_api(session), folder / TPU), compute)
 
 
 class GoogleProvider:
@@ -111,6 +123,9 @@ class GoogleProvider:
             slices=asked.slices,
             hosts_per_slice=asked.hosts_per_slice,
             internal_ips=asked.internal_ips,
+            api=asked.path.api,
+            valid_seconds=asked.valid_seconds if asked.path.kind == "queued" else 0,
+            run_seconds=asked.run_seconds,
             identity_file=keys.identity_file,
             known_hosts=keys.known_hosts,
             host_public=keys.host_public,

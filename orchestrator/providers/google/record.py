@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.errors import CloudError
-from orchestrator.providers.google.choices import Kind
+from orchestrator.providers.google.choices import Api, Kind
 
 KEPT_SECONDS = 7 * 24 * 3600.0  # how long a slice that is gone is still looked up where it was
 
@@ -29,7 +29,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """operation: path of the long-running operation of the create. asked, changed: seconds since the epoch."""
+    """operation: path of the long-running operation of the create. asked, changed: seconds since the epoch.
+
+    api: the version that was asked. valid_seconds: how long a queued request may wait; run_seconds: how long its
+    machines may run; 0 = without end, and in records of older versions.
+    """
 
     name: str
     token: str
@@ -46,6 +50,9 @@ class Record:
     changed: float
     phase: Phase = Phase.ASKED
     operation: str = ""
+    api: Api = "v2"
+    valid_seconds: int = 0
+    run_seconds: int = 0
 
     @property
     def parent(self) -> str:

@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from google.cloud import tpu_v2
 
 
+COLLECTIONS = ("nodes", "queuedResources")
+
+
 def create_node(request: Request) -> tpu_v2.CreateNodeRequest:
     """Raises ValueError while a part is unknown, or for a field that the API does not have."""
     from google.cloud import tpu_v2
 
-    parent, query = _split(request, "nodes")
+    parent, _, query = split(request)
     return tpu_v2.CreateNodeRequest(parent=parent, node_id=query["nodeId"], node=_message(tpu_v2.Node, request))
 
 
@@ -24,7 +27,7 @@ def create_queued_resource(request: Request) -> tpu_v2.CreateQueuedResourceReque
     """Raises as create_node does."""
     from google.cloud import tpu_v2
 
-    parent, query = _split(request, "queuedResources")
+    parent, _, query = split(request)
     return tpu_v2.CreateQueuedResourceRequest(
         parent=parent,
         queued_resource_id=query["queuedResourceId"],
@@ -33,15 +36,15 @@ def create_queued_resource(request: Request) -> tpu_v2.CreateQueuedResourceReque
     )
 
 
-def _split(request: Request, collection: str) -> tuple[str, dict[str, str]]:
-    """The parent in the target and its query."""
+def split(request: Request) -> tuple[str, str, dict[str, str]]:
+    """Parent, collection and query of a create's target. Raises ValueError while a part is unknown."""
     if "(" in request.target:
         raise ValueError(f"still unknown: {request.target}")
     parts = urlsplit(request.target)
-    parent, slash, last = parts.path.rpartition("/")
-    if not slash or last != collection:
-        raise ValueError(f"{request.target} does not end in {collection}")
-    return parent, {key: values[0] for key, values in parse_qs(parts.query).items()}
+    parent, slash, collection = parts.path.rpartition("/")
+    if not slash or collection not in COLLECTIONS:
+        raise ValueError(f"{request.target} does not end in {' or '.join(COLLECTIONS)}")
+    return parent, collection, {key: values[0] for key, values in parse_qs(parts.query).items()}
 
 
 def _message(kind: Any, request: Request) -> Any:

@@ -7,11 +7,12 @@ told apart by its words alone: no machines, no quota, or too many calls.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from orchestrator.errors import (
     AccessError,
@@ -80,6 +81,11 @@ _BY_CODE = {
     15: Kind.UNAVAILABLE,
     16: Kind.CREDENTIALS,
 }
+_BY_NAME = {
+    "CANCELLED": 1, "UNKNOWN": 2, "INVALID_ARGUMENT": 3, "DEADLINE_EXCEEDED": 4, "NOT_FOUND": 5, "ALREADY_EXISTS": 6,
+    "PERMISSION_DENIED": 7, "RESOURCE_EXHAUSTED": 8, "FAILED_PRECONDITION": 9, "ABORTED": 10, "OUT_OF_RANGE": 11,
+    "UNIMPLEMENTED": 12, "INTERNAL": 13, "UNAVAILABLE": 14, "DATA_LOSS": 15, "UNAUTHENTICATED": 16,
+}  # fmt: skip
 _BY_HTTP = {400: 3, 401: 16, 403: 7, 404: 5, 408: 4, 409: 6, 412: 9, 429: 8, 499: 1, 500: 13, 501: 12, 503: 14, 504: 4}
 _DISABLED = re.compile(
     r"SERVICE_DISABLED|has not been used in project|API is not enabled|it is disabled", re.IGNORECASE
@@ -121,7 +127,9 @@ def by_code(code: int, words: str) -> Kind:
 
 
 def understood(error: Exception) -> Answer | None:
-    """What an exception of the client library says; None for one that is no answer of a service (a bug of ours)."""
+    """What an exception of a client library says; None for one that is no answer of a service (a bug of ours)."""
+    from http.client import HTTPException
+
     from google.api_core.exceptions import GoogleAPICallError
     from google.auth.exceptions import GoogleAuthError, TransportError
     from google.protobuf.json_format import ParseError  # type: ignore[import-untyped]  # the library ships no types
@@ -129,7 +137,10 @@ def understood(error: Exception) -> Answer | None:
 
     if isinstance(error, GoogleAPICallError):
         return _answer(error)
-    if isinstance(error, TransportError | RequestException | ParseError | TimeoutError | ConnectionError):
+    if type(error).__module__.partition(".")[0] in ("googleapiclient", "httplib2"):
+        return _of_discovery(error)
+    broken = TransportError | RequestException | HTTPException | ParseError | TimeoutError | ConnectionError
+    if isinstance(error, broken):
         return Answer(Kind.NO_ANSWER, _one_line(str(error) or type(error).__name__))
     if isinstance(error, GoogleAuthError):
         return Answer(Kind.CREDENTIALS, _one_line(str(error)))
@@ -203,21 +214,51 @@ def _sleep(seconds: float) -> None:
 
 def _answer(error: Any) -> Answer:
     grpc_code = getattr(error, "grpc_status_code", None)
-    code = int(grpc_code.value[0]) if grpc_code is not None else _BY_HTTP.get(int(error.code or 0), 2)
-    if int(error.code or 0) == 429:
-        code = 8  # the class of the exception says "too many requests" for all of them
-    words = _one_line(error.message or str(error))
+    http = int(error.code or 0)
+    code = int(grpc_code.value[0]) if grpc_code is not None else _BY_HTTP.get(http, 2)
     details = " ".join(str(getattr(error, name, "") or "") for name in ("reason", "domain"))
+    headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
+    return _told(http, code, error.message or str(error), details, _retry_after(headers))
+
+
+def _of_discovery(error: Exception) -> Answer | None:
+    """An exception of google-api-python-client, or of the httplib2 below it."""
+    from googleapiclient.errors import HttpError  # type: ignore[import-untyped]  # the library ships no types
+    from httplib2 import HttpLib2Error  # type: ignore[import-untyped]  # the library ships no types
+
+    given: Any = error
+    if isinstance(error, HttpError):
+        http, said = int(given.resp.status), _said(given.content)
+        code = _BY_NAME.get(str(said.get("status", "")), _BY_HTTP.get(http, 2))
+        details = " ".join(str(part.get("reason", "")) for key in ("details", "errors") for part in said.get(key) or ())
+        return _told(http, code, str(said.get("message") or given), details, _retry_after(given.resp))
+    if isinstance(error, HttpLib2Error):
+        return Answer(Kind.NO_ANSWER, _one_line(str(error) or type(error).__name__))
+    return None
+
+
+def _said(content: bytes) -> dict[str, Any]:
+    """The error in the body of an answer, {} when it is in another form."""
+    try:
+        whole: object = json.loads(content)
+    except ValueError:
+        return {}
+    said: object = cast(dict[str, object], whole).get("error") if isinstance(whole, dict) else None
+    return cast(dict[str, Any], said) if isinstance(said, dict) else {}
+
+
+def _told(http: int, code: int, words: str, details: str, wait: float | None) -> Answer:
+    if http == 429:
+        code = 8  # the class of the exception says "too many requests" for all of them
+    words = _one_line(words)
     kind = by_code(code, f"{words} {details}")
-    wait = _retry_after(error)
     if kind is Kind.CAPACITY and wait is not None and not _CAPACITY.search(words):
         kind = Kind.THROTTLED  # whoever says when to come back means calls, not machines
     return Answer(kind, words, wait)
 
 
-def _retry_after(error: Any) -> float | None:
-    headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
-    word = str(headers.get("Retry-After", "")).strip()
+def _retry_after(headers: Any) -> float | None:
+    word = str(headers.get("Retry-After") or headers.get("retry-after") or "").strip()
     return float(word) if re.fullmatch(r"[0-9]{1,6}", word) else None
 
 

@@ -44,5 +44,8 @@ def with_project(spec: SliceSpec, project: str) -> SliceSpec:
 
 
 def message_of(request: Request) -> tpu_v2.CreateNodeRequest | tpu_v2.CreateQueuedResourceRequest:
-    """The library's message. Raises ValueError while a part is unknown, or for a field that the API does not have."""
+    """The library's message of a request to version 2.
+
+    Raises ValueError while a part is unknown, or for a field that the API does not have.
+    """
     return requests.create_node(request) if "/nodes?" in request.target else requests.create_queued_resource(request)

@@ -26,6 +26,7 @@ PREFIXES: Mapping[str, str] = {
     "serviceusage": "/serviceusage/",
     "oslogin": "/oslogin/",
     "iam": "/iam/",
+    "storage": "/storage/v1/",
 }
 
 

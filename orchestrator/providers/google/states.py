@@ -40,6 +40,8 @@ QUEUED = {
     "SUSPENDED": SliceState.PREEMPTED,
     "STATE_UNSPECIFIED": SliceState.UNCLEAR,
 }
+_WAITING = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES"})
+EXPIRY_GRACE = 300.0  # seconds that Google has to say itself that a request has expired
 _WORST_FIRST = (
     SliceState.PREEMPTED,
     SliceState.FAILED,
@@ -65,20 +67,43 @@ def node_view(node: Any) -> SliceView:
     return SliceView(state, reason=words)
 
 
-def queued_view(queued: Any, now: float) -> SliceView:
-    """The request alone. Its reason says the state, how long it waits and until when."""
+def queued_view(queued: Any, now: float, *, valid_seconds: int = 0, run_seconds: int = 0) -> SliceView:
+    """The request alone. Its reason says the state, how long it waits and until when.
+
+    valid_seconds: how long it may wait, if it does not say so itself. run_seconds: how long its machines may run.
+    A request that has expired stays in the queue ("Manage queued resources", 2026): it has failed all the same.
+    """
     name = queued.state.state.name
+    state = QUEUED.get(name, SliceState.UNCLEAR)
     words = name.lower().replace("_", " ")
+    created = queued.create_time.timestamp() if queued.create_time else now
+    age = max(0.0, now - created)
     if name == "FAILED":
         words = _words("failed", queued.state.failed_data.error.message)
     if name in ("SUSPENDING", "SUSPENDED"):
-        words += f" by {queued.state.state_initiator.name.lower()}: its machines were taken back"
-    if QUEUED.get(name) is SliceState.CREATING and queued.create_time:
-        age = max(0.0, now - queued.create_time.timestamp())
-        limit = queued.queueing_policy.valid_until_duration
-        left = limit.total_seconds() - age if limit else None
-        words += f" for {_span(age)}" + (f", at most {_span(max(0.0, left))} more" if left is not None else "")
-    return SliceView(QUEUED.get(name, SliceState.UNCLEAR), reason=words)
+        over = 0 < run_seconds <= age
+        why = f"its {_span(run_seconds)} are over" if over else "its machines were taken back"
+        words += f" by {queued.state.state_initiator.name.lower()}: {why}"
+    if state not in (SliceState.CREATING, SliceState.READY):
+        return SliceView(state, reason=words)
+    until = _until(queued, created, valid_seconds) if queued.create_time else None
+    if name in _WAITING and until is not None and now > until + EXPIRY_GRACE:
+        return SliceView(SliceState.FAILED, reason=f"expired: no machines became free within {_span(until - created)}")
+    if state is SliceState.CREATING and queued.create_time:
+        words += f" for {_span(age)}" + (f", at most {_span(max(0.0, until - now))} more" if until is not None else "")
+    return SliceView(state, reason=words, until=until)
+
+
+def _until(queued: Any, created: float, valid_seconds: int) -> float | None:
+    """When it expires, in seconds since the epoch. Google may show the end of a duration as a time."""
+    policy = queued.queueing_policy
+    if policy.valid_until_duration:
+        return created + float(policy.valid_until_duration.total_seconds())
+    if policy.valid_until_time:
+        return float(policy.valid_until_time.timestamp())
+    if "valid_interval" in policy:
+        return float(policy.valid_interval.end_time.seconds)  # google.type.Interval has no wrapper
+    return created + valid_seconds if valid_seconds else None
 
 
 def together(views: Sequence[SliceView]) -> SliceView:

@@ -13,7 +13,7 @@ from orchestrator.simulator.scenario import ANY
 ON_DEMAND = "on-demand"
 SPOT = "spot"
 FLEX_START = "flex-start"
-LONGEST_RUN = 7 * 86_400.0  # seconds; Cloud TPU flex-start (docs.cloud.google.com/tpu/docs), read November 2026
+LONGEST_RUN = 7 * 86_400.0  # seconds; docs.cloud.google.com/tpu/docs/request-using-flex-start, read November 2026
 _MODELS = {"SPOT": SPOT, "FLEX_START": FLEX_START}
 
 
@@ -37,15 +37,26 @@ def of_queued(visit: Visit, zone: str, generation: str, request: Mapping[str, An
         raise invalid("queued_resource", f"{' and '.join(tiers)} are mutually exclusive")
     reserved = bool(request.get("reservationName") or request.get("guaranteed", {}).get("reserved"))
     model = str(request.get("provisioningModel", ""))
+    _check_model(model, tiers, request)
     if tiers in (["spot"], ["bestEffort"]):
         if reserved:
             raise invalid("queued_resource", f"{tiers[0]} and a reservation are mutually exclusive")
         return SPOT
     if reserved or model == "RESERVATION_BOUND":
         return _reservation(visit, zone, generation, str(request.get("reservationName", "")))
+    return _MODELS.get(model) or of_node(visit, zone, generation, node)
+
+
+def _check_model(model: str, tiers: list[str], request: Mapping[str, Any]) -> None:
+    """Rule model_and_tier_do_not_contradict."""
     if model == "FLEX_START" and not run_seconds(request):
         raise invalid("queued_resource.run_duration", "flex-start needs a maxRunDuration")
-    return _MODELS.get(model) or of_node(visit, zone, generation, node)
+    if model in ("FLEX_START", "RESERVATION_BOUND") and tiers:
+        raise invalid("queued_resource", f"{tiers[0]} and the provisioning model {model} are mutually exclusive")
+    if model == "RESERVATION_BOUND" and not request.get("reservationName"):
+        raise invalid("queued_resource.reservation_name", "RESERVATION_BOUND needs the name of a reservation")
+    if model == "SPOT" and tiers not in ([], ["spot"]):
+        raise invalid("queued_resource", f"{tiers[0]} and the provisioning model SPOT are mutually exclusive")
 
 
 def run_seconds(request: Mapping[str, Any]) -> float:

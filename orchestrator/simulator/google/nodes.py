@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.catalog.machines import TpuSlice
 from orchestrator.simulator.calls import ApiError, Code, CreateCall, Look
 from orchestrator.simulator.cloud import SimulatedCloud
-from orchestrator.simulator.google import machines, market, names, operations
+from orchestrator.simulator.google import disks, machines, market, names, operations
 from orchestrator.simulator.google.keys import with_keys
 from orchestrator.simulator.google.status import (
     FAILED_PRECONDITION,
@@ -48,6 +48,7 @@ def create(visit: Visit, zone: str) -> dict[str, Any]:
     names.check_id("node_id", name)
     node = visit.read("Node")
     machine, node = checked(node)
+    disks.check(visit, zone, machine.hosts, node)
     kind = market.of_node(visit, zone, machine.generation, node)
     call = create_call(name, zone, machine, kind, node, token=visit.request_id())
     target = names.node_name(visit.project, zone, name)

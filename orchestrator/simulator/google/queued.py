@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.simulator.calls import QueueCall
-from orchestrator.simulator.google import market, names, operations
+from orchestrator.simulator.google import disks, market, names, operations
 from orchestrator.simulator.google.nodes import checked, create_call, page_token, uid_of
 from orchestrator.simulator.google.status import (
     ALREADY_EXISTS,
@@ -43,6 +43,7 @@ def create(visit: Visit, zone: str) -> dict[str, Any]:
     request = {key: value for key, value in visit.read("QueuedResource").items() if key not in _OUTPUT_ONLY}
     spec, node_ids, multi = _spec(visit, zone, name, request)
     machine, node = checked(spec.get("node", {}))
+    disks.check(visit, zone, machine.hosts * len(node_ids), node)
     kind = market.of_queued(visit, zone, machine.generation, request, node)
     first, *more = [
         create_call(node_id, zone, machine, kind, node, index=index, run_seconds=market.run_seconds(request))
@@ -116,8 +117,16 @@ def _state(queued: Queued) -> dict[str, Any]:
     if queued.phase in _WITH_DATA:
         state[f"{name.lower()}Data"] = data
     if queued.phase in (QueuePhase.SUSPENDING, QueuePhase.SUSPENDED):
-        state["stateInitiator"] = "SERVICE" if queued.reason else "USER"
+        state["stateInitiator"] = "SERVICE" if queued.reason or _ran_out(queued) else "USER"
     return state
+
+
+def _ran_out(queued: Queued) -> bool:
+    """Rule run_duration_ends_the_nodes: it is the service that ends them, after their time."""
+    longest = max(float(each["extra"].get("run_seconds", 0.0)) for each in queued.nodes)
+    times = {phase: at for at, phase in queued.past}
+    began, ended = times.get(QueuePhase.ACTIVE.value), times.get(QueuePhase.SUSPENDING.value)
+    return longest > 0 and began is not None and ended is not None and ended - began >= longest
 
 
 def _code(reason: str) -> Canonical:

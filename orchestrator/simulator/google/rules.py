@@ -10,6 +10,11 @@ from orchestrator.simulator.rules import Rule
 REST = "Cloud TPU API v2 REST reference (docs.cloud.google.com/tpu/docs/reference/rest/v2), read November 2026"
 QUEUE = "Manage queued resources (docs.cloud.google.com/tpu/docs/queued-resources), read November 2026"
 MANAGE = "Manage TPU resources (docs.cloud.google.com/tpu/docs/managing-tpus-tpu-vm), read November 2026"
+FLEX = (
+    "Request Cloud TPUs using Flex-start (docs.cloud.google.com/tpu/docs/request-using-flex-start), read November 2026"
+)
+DISKS = "Attach durable block storage to a TPU VM (docs.cloud.google.com/tpu/docs/setup-persistent-disk), read 2026"
+ALPHA = "Discovery document of the TPU API v2alpha1 (google-api-python-client 2.202, October 2026)"
 LABELS = "Requirements for labels (docs.cloud.google.com/resource-manager/docs/labels-overview), read November 2026"
 
 RULES = (
@@ -111,7 +116,22 @@ RULES = (
     Rule(
         "run_duration_ends_the_nodes",
         "With runDuration the service deletes the nodes when they have run so long, at most seven days.",
-        "google.md section 2 (runDuration.maxRunDuration, v2alpha1); the seven days are modelled",
+        f"{FLEX} (seven days; the queued resource is SUSPENDED afterwards)",
+    ),
+    Rule(
+        "model_and_tier_do_not_contradict",
+        "Flex-start needs a run duration, RESERVATION_BOUND a reservation; a tier beside another model is refused.",
+        f"{ALPHA}; {FLEX} (maxRunDuration); which pairs are refused is modelled",
+    ),
+    Rule(
+        "boot_disk_is_not_smaller_than_its_image",
+        "bootDiskConfig.diskSizeGb, of v2alpha1 alone, is at least 100, what every TPU VM has without it.",
+        f"{ALPHA} (BootDiskConfig.diskSizeGb); {DISKS} (100 GiB)",
+    ),
+    Rule(
+        "disk_is_written_by_one_machine",
+        "A data disk is a full path in the node's zone; in READ_WRITE, the default, only one machine may have it.",
+        f"{DISKS} (access modes); {REST} (AttachedDisk)",
     ),
     Rule(
         "guest_attributes_show_host_keys",

@@ -15,6 +15,13 @@ done
 export ORCH_PYTHON PYTHONPATH="$HOME/.orch/trainer${PYTHONPATH:+:$PYTHONPATH}"
 command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
 
+# A reboot ends the mounts of buckets, and what is there then is an empty folder: see templates/mount/gcsfuse.sh.j2.
+for orch_mount in "$HOME"/.orch/mounts/*.sh; do
+  if [ -e "$orch_mount" ]; then
+    bash -- "$orch_mount" || orch_fail 'a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
+  fi
+done
+
 # A name that is set already, by `envs` or by the image, is left alone, here and below.
 orch_head=${ORCH_COORDINATOR%:*}
 orch_head=${orch_head#\[}

@@ -1,0 +1,61 @@
+"""The public address of this computer, as others see it: what a firewall rule for nobody else has to admit."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Sequence
+from ipaddress import IPv4Address
+from urllib.parse import urlsplit
+
+from orchestrator.errors import CloudError
+from orchestrator.providers.google.session import Session
+
+# The first that answers counts. Google's was in the help of Google Domains until 2023 and is documented no longer;
+# Amazon's is in the EC2 User Guide ("Security group rules", 2025).
+PLACES = ("https://domains.google.com/checkip", "https://checkip.amazonaws.com/")
+ASK_SECONDS = 5.0  # each
+_LONGEST_ANSWER = 256  # bytes
+
+
+def caller_address(session: Session, places: Sequence[str] = PLACES) -> str:
+    """One global IPv4 address: the hosts have no other kind. On the loopback 127.0.0.1, and nobody is asked.
+
+    Raises CloudError when no place tells it.
+    """
+    if session.loopback:
+        return "127.0.0.1"
+    tried: list[str] = []
+    for place in places:
+        name = urlsplit(place).hostname or place
+        try:
+            return _checked(_ask(place))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            tried.append(f"{name}: {' '.join(str(error).split())[:100] or type(error).__name__}")
+    raise CloudError(
+        "the public address of this computer is not known",
+        "\n".join(tried),
+        "name it: ssh_cidr: YOUR.ADDRESS/32   or choose access: iap",
+    )
+
+
+def _ask(place: str) -> str:
+    """The first line of what is there. Asked over IPv4, so that the address is one, and past any HTTP proxy, as SSH
+    goes past it too."""
+    parts = urlsplit(place)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.netloc, timeout=ASK_SECONDS, source_address=("0.0.0.0", 0))  # noqa: S104 - IPv4, no server
+    try:
+        connection.request("GET", parts.path or "/")
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise ValueError(f"it answered {answer.status}")
+        return answer.read(_LONGEST_ANSWER).decode("ascii").strip()
+    finally:
+        connection.close()
+
+
+def _checked(word: str) -> str:
+    address = IPv4Address(word)
+    if not address.is_global or address.is_multicast:
+        raise ValueError(f"{address} is no public address")
+    return str(address)

@@ -1,0 +1,80 @@
+"""Zones in which the TPU API serves this project, and which of them offer what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.catalog.machines import TpuSlice
+from orchestrator.exits import Exit
+from orchestrator.providers.checks import Ask, Outcome, fix, ok, told_by, unknown
+from orchestrator.providers.google.check_asked import tpu_of
+from orchestrator.providers.google.check_calls import Calls
+from orchestrator.providers.google.client import Refused
+from orchestrator.providers.google.retries import Kind, explain
+
+MOST_ZONES = 8  # are asked when no zone was named: those that the catalogue lists
+
+
+def zones(calls: Calls, ask: Ask) -> Outcome:
+    """By projects.locations and acceleratorTypes of the TPU API, version 2. Raises UserError."""
+    tpu = tpu_of(ask)
+    if tpu is not None and not tpu.in_tpu_api:
+        words = f"the TPU API does not tell of {tpu.name}: only Compute Engine has it"
+        return unknown("zones", words, "a plan shows the zones that are listed: orch plan")
+    try:
+        served = _locations(calls)
+        if ask.zone and ask.zone not in served:
+            return _not_served(ask.zone, served)
+        if tpu is None:
+            return ok("zones", f"{ask.zone} is served" if ask.zone else f"{len(served)} zones are served")
+        return _offers(calls, tpu, _candidates(ask, tpu, served))
+    except Refused as refused:
+        return told_by("zones", explain("list", "the TPU zones", refused.answer, calls.project))
+
+
+def _candidates(ask: Ask, tpu: TpuSlice, served: Sequence[str]) -> list[str]:
+    if ask.zone:
+        return [ask.zone]
+    return [one for one in tpu.zones if one in served and ask.region in ("", one.rpartition("-")[0])][:MOST_ZONES]
+
+
+def _offers(calls: Calls, tpu: TpuSlice, asked: Sequence[str]) -> Outcome:
+    offering = [zone for zone in asked if _has(calls, zone, tpu.name)]
+    if offering:
+        return ok("zones", f"{tpu.name} is offered in {', '.join(offering)}")
+    where = ", ".join(asked) or "any zone that serves this project"
+    listed = ", ".join(zone for zone in tpu.zones if zone not in asked) or "none"
+    mend = f"take another zone (listed: {listed}) or another accelerator: orch accelerators"
+    return fix("zones", f"{tpu.name} is not offered in {where}", mend, Exit.CAPACITY)
+
+
+def _not_served(zone: str, served: Sequence[str]) -> Outcome:
+    near = [one for one in served if one.rpartition("-")[0] == zone.rpartition("-")[0]] or list(served[:5])
+    words = f"the TPU API does not serve this project in {zone}"
+    return fix("zones", words, f"take another: --zone {near[0]}" if near else "ask for TPU quota", Exit.CAPACITY)
+
+
+def _locations(calls: Calls) -> list[str]:
+    """Raises Refused."""
+
+    def ask(service: Any, token: str) -> Any:
+        return service.projects().locations().list(name=f"projects/{calls.project}", pageSize=500, pageToken=token)
+
+    return [str(one["locationId"]) for page in calls.pages("tpu", "v2", ask) for one in page.get("locations", ())]
+
+
+def _has(calls: Calls, zone: str, name: str) -> bool:
+    """Raises Refused; a zone that is closed to the project has nothing to offer."""
+    where = f"projects/{calls.project}/locations/{zone}"
+
+    def ask(service: Any, token: str) -> Any:
+        return service.projects().locations().acceleratorTypes().list(parent=where, pageSize=500, pageToken=token)
+
+    try:
+        pages = calls.pages("tpu", "v2", ask)
+        return any(one.get("type") == name for page in pages for one in page.get("acceleratorTypes", ()))
+    except Refused as refused:
+        if refused.answer.kind is Kind.NOT_OFFERED:
+            return False
+        raise

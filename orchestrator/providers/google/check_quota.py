@@ -1,0 +1,151 @@
+"""TPU quota by family and zone, from Service Usage v1beta1: consumerQuotaMetrics of tpu.googleapis.com.
+
+Chosen over the Cloud Quotas API: google-api-python-client carries its description, and it needs no further API to be
+enabled. It tells limits, not what of them is in use. Families are known by their metrics' names, such as
+tpu-v5s-litepod-preemptible (public tools read it so, 2026); Google documents no list of them. Numbers are cores for v2
+to v4 and v5p, chips for v5e and v6e, as in the name of a type ("Cloud TPU quotas", read November 2026).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.catalog.machines import TpuSlice
+from orchestrator.catalog.tpu import generations
+from orchestrator.exits import Exit
+from orchestrator.providers.checks import Ask, Outcome, fix, ok, unknown
+from orchestrator.providers.google.check_access import not_asked
+from orchestrator.providers.google.check_asked import tpu_of
+from orchestrator.providers.google.check_calls import Calls
+from orchestrator.providers.google.client import Refused
+
+SERVICE = "tpu.googleapis.com"
+UNLIMITED = -1
+PAGE = 200
+_FAMILY = {  # by the generation's name; v5e for serving is counted apart and not what orch asks for
+    "v2": re.compile(r"\bv2\b"),
+    "v3": re.compile(r"\bv3\b"),
+    "v4": re.compile(r"\bv4s?\b"),
+    "v5e": re.compile(r"\bv5s?-?lite(?!.*serving)"),
+    "v5p": re.compile(r"\bv5p\b"),
+    "v6e": re.compile(r"\bv6e\b"),
+}
+_SPOT = re.compile(r"preemptible|spot", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """unit: "zone" or "region". values: limit by place, "" for places that are not named; UNLIMITED for no limit."""
+
+    family: str
+    spot: bool
+    unit: str
+    values: Mapping[str, int]
+
+    def at(self, zone: str) -> int:
+        place = zone if self.unit == "zone" else zone.rpartition("-")[0]
+        return self.values.get(place, self.values.get("", 0))
+
+
+def quota(calls: Calls, ask: Ask) -> Outcome:
+    """Raises UserError for an accelerator that is no TPU."""
+    tpu = tpu_of(ask)
+    try:
+        limits = _limits(calls)
+    except Refused as refused:
+        return not_asked("quota", "the TPU quota", "serviceusage.quotas.get", refused, calls.project)
+    if not limits:
+        words = "Google lists no TPU quota for this project"
+        return unknown("quota", words, _console(calls.project), Exit.CAPACITY)
+    return _one(calls.project, ask, tpu, limits) if tpu else _all(calls.project, ask, limits)
+
+
+def _one(project: str, ask: Ask, tpu: TpuSlice, limits: Sequence[Limit]) -> Outcome:
+    """Whether the slice asked for fits into the limit of some zone that was asked for."""
+    family = tpu.generation
+    mine = [one for one in limits if one.family == family]
+    if not mine:
+        words = f"Google lists no quota for {family}"
+        return unknown("quota", words, _console(project), Exit.CAPACITY)
+    zones = [ask.zone] if ask.zone else [one for one in tpu.zones if ask.region in ("", one.rpartition("-")[0])]
+    fits = [zone for zone in zones if any(_enough(_least(mine, spot, zone), tpu.size) for spot in (False, True))]
+    words = "; ".join(f"{zone}: {_both(mine, zone)}" for zone in (fits or zones))
+    if fits:
+        return ok("quota", f"{tpu.name} needs {tpu.size}; {words}")
+    mend = f"ask for at least {tpu.size} of {family}: {_console(project)}"
+    return fix("quota", f"{tpu.name} needs {tpu.size}; {words}", mend, Exit.CAPACITY)
+
+
+def _all(project: str, ask: Ask, limits: Sequence[Limit]) -> Outcome:
+    """One finding per family that has any quota in the zones of the catalogue, or in the one asked for."""
+    outcomes: list[Outcome] = []
+    without: list[str] = []
+    for generation in generations():
+        mine = [one for one in limits if one.family == generation.name]
+        zones = [ask.zone] if ask.zone else [z for z in generation.zones if ask.region in ("", z.rpartition("-")[0])]
+        having = [zone for zone in zones if any(_least(mine, spot, zone) for spot in (False, True))]
+        if having:
+            words = "; ".join(f"{zone}: {_both(mine, zone)}" for zone in having)
+            outcomes.append(ok(f"quota {generation.name}", words))
+        elif generation.name in _FAMILY:
+            without.append(generation.name)
+    if not outcomes:
+        where = ask.zone or ask.region or "any zone that is listed"
+        return fix("quota", f"no TPU quota in {where}", f"ask for some: {_console(project)}", Exit.CAPACITY)
+    rest = ok("quota", f"none for {', '.join(without)}") if without else None
+    return Outcome(tuple(one for outcome in (*outcomes, *filter(None, [rest])) for one in outcome.findings))
+
+
+def _both(limits: Sequence[Limit], zone: str) -> str:
+    return f"{_number(_least(limits, False, zone))} on demand, {_number(_least(limits, True, zone))} spot"
+
+
+def _least(limits: Iterable[Limit], spot: bool, zone: str) -> int:
+    """The smallest limit that holds in `zone`: that of the zone and that of its region both count."""
+    values = [one.at(zone) for one in limits if one.spot is spot]
+    bounded = [value for value in values if value != UNLIMITED]
+    return min(bounded) if bounded else (UNLIMITED if values else 0)
+
+
+def _enough(limit: int, size: int) -> bool:
+    return limit == UNLIMITED or limit >= size
+
+
+def _number(limit: int) -> str:
+    return "no limit" if limit == UNLIMITED else f"{limit:,}"
+
+
+def _console(project: str) -> str:
+    return f"https://console.cloud.google.com/iam-admin/quotas?project={project}&service={SERVICE}"
+
+
+def _limits(calls: Calls) -> list[Limit]:
+    """All pages. Raises Refused."""
+    parent = f"projects/{calls.project}/services/{SERVICE}"
+
+    def ask(service: Any, token: str) -> Any:
+        return service.services().consumerQuotaMetrics().list(parent=parent, pageSize=PAGE, pageToken=token)
+
+    pages = calls.pages("serviceusage", "v1beta1", ask)
+    return [limit for page in pages for metric in page.get("metrics", ()) for limit in _read(metric)]
+
+
+def _read(metric: Mapping[str, Any]) -> list[Limit]:
+    """[] for a metric of another kind: calls a minute, or TPUs for serving."""
+    name = str(metric.get("metric", "")).rpartition("/")[2]
+    family = next((family for family, words in _FAMILY.items() if words.search(name)), "")
+    found: list[Limit] = []
+    for limit in metric.get("consumerQuotaLimits", ()) if family else ():
+        unit = str(limit.get("unit", ""))
+        kind = "zone" if "{zone}" in unit else "region" if "{region}" in unit else ""
+        if kind and "/min" not in unit:
+            values = {_place(one, kind): int(one.get("effectiveLimit", 0)) for one in limit.get("quotaBuckets", ())}
+            found.append(Limit(family, bool(_SPOT.search(name)), kind, values))
+    return found
+
+
+def _place(bucket: Mapping[str, Any], kind: str) -> str:
+    return str(bucket.get("dimensions", {}).get(kind, ""))

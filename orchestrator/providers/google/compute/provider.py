@@ -1,0 +1,295 @@
+"""The half of the provider "gcp" that does I/O on Compute Engine. See providers/protocol.py; serves also `Stops`.
+
+A slice takes several requests. Each is sent once, with a request id of its own, and what is lost on the way is looked
+for by its name; nothing is ended that does not carry its record's token.
+"""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import AccessError, CloudError, ConflictError, NotFoundError, OrchError, UserError
+from orchestrator.providers.google.addresses import Login
+from orchestrator.providers.google.client import Refused
+from orchestrator.providers.google.compute import listing, sending, states
+from orchestrator.providers.google.compute.api import ComputeApi, name_of, path_of
+from orchestrator.providers.google.compute.looking import Eyes, is_ours
+from orchestrator.providers.google.compute.parts import read
+from orchestrator.providers.google.compute.planner import PLANNER, stop_refusal
+from orchestrator.providers.google.compute.record import Record, Records
+from orchestrator.providers.google.labels import INSTALLATION
+from orchestrator.providers.google.record import Phase
+from orchestrator.providers.google.retries import Kind, explain
+from orchestrator.providers.google.sending import with_project
+from orchestrator.providers.google.session import Session
+from orchestrator.providers.google.startup import USER
+from orchestrator.slices import OwnedSlice, Request, SliceKeys, SliceSpec, SliceState, SliceView
+
+ROLE = (
+    "roles/compute.instanceAdmin.v1"  # holds all that is needed here ("Create a MIG with multi-host TPU slice", 2026)
+)
+
+
+def open_compute(session: Session, folder: Path) -> ComputeProvider:
+    """Sends nothing. folder: for the records."""
+    return ComputeProvider(ComputeApi(session), folder)
+
+
+class ComputeProvider:
+    name = "gcp"
+
+    def __init__(self, api: ComputeApi, folder: Path, now: Callable[[], float] = time.time) -> None:
+        login = Login(getpass.getuser(), own_ports=True) if api.loopback else Login(USER)
+        self._api = api
+        self._records = Records(folder)
+        self._eyes = Eyes(api, self._records, login, now)
+        self._now = now
+
+    def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
+        """Raises ConflictError for a name that is somebody else's, CloudError when an answer is lost or when a part of
+        the slice was made and the rest was refused: it has to be ended then."""
+        spec = with_project(spec, self._api.project)
+        steps = sending.ready(PLANNER, spec, keys).in_order
+        record = self._new_record(spec, keys)
+        with _explained("create", spec.name, record.project):
+            repeated = self._before(record)
+            if repeated is None:
+                return
+            record = self._records.write(record, Phase.ASKED)
+            operations = [self._step(record, steps, at, repeated=repeated) for at in range(len(steps))]
+        made = [path for step, path in zip(steps, operations, strict=True) if path and _makes_machines(step)]
+        self._records.write(record, Phase.ACCEPTED, operations=tuple(made))
+
+    def observe(self, name: str) -> SliceView:
+        """Never raises for what Google says: UNCLEAR with its words."""
+        try:
+            record = self._records.read(name)
+            if record is None:
+                return self._elsewhere(name)
+            if record.phase is Phase.REFUSED:
+                return SliceView(SliceState.ABSENT)
+            return self._eyes.look(record)
+        except Refused as refused:
+            return SliceView(SliceState.UNCLEAR, reason=f"{refused.answer.kind}: {refused.answer.words}")
+        except (OrchError, OSError) as error:
+            return SliceView(SliceState.UNCLEAR, reason=str(error))
+
+    def end(self, name: str) -> None:
+        """Machines first. Called again when they are gone, it takes away templates and policies as well."""
+        record = self._records.read(name)
+        with _explained("end", name, self._api.project):
+            if record is None:
+                self._end_elsewhere(name)
+                return
+            if record.phase not in (Phase.ENDING, Phase.REFUSED):
+                record = self._records.write(record, Phase.ENDING)
+            if not self._end_machines(record):
+                for path in self._eyes.left(record):
+                    self._delete_rest(path)
+
+    def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
+        """Raises CloudError when the listing is not whole."""
+        with _explained("list", "", self._api.project):
+            every = listing.found(self._api, self._projects())
+        return listing.owned(one for one in every if one.owner.get(INSTALLATION) == installation)
+
+    def stop(self, name: str) -> None:
+        """Raises UserError for what cannot be stopped and kept, NotFoundError, ConflictError."""
+        self._power(name, "stop", done=(SliceState.STOPPED, SliceState.STOPPING), allowed=SliceState.READY)
+
+    def start(self, name: str) -> None:
+        self._power(name, "start", done=(SliceState.READY, SliceState.STARTING), allowed=SliceState.STOPPED)
+
+    def _new_record(self, spec: SliceSpec, keys: SliceKeys) -> Record:
+        wanted = read(spec.candidate)
+        asked = wanted.asked
+        return Record(
+            name=spec.name,
+            token=spec.token.reveal(),
+            project=asked.project.reveal(),
+            zone=asked.zone,
+            slices=asked.slices,
+            hosts_per_slice=asked.hosts_per_slice,
+            market="spot" if asked.spot else "flex" if asked.flex else "",
+            internal_ips=asked.internal_ips,
+            identity_file=keys.identity_file,
+            known_hosts=keys.known_hosts,
+            host_public=keys.host_public,
+            asked=self._now(),
+            changed=self._now(),
+            wait_seconds=wanted.patience,
+        )
+
+    def _before(self, new: Record) -> bool | None:
+        """What an earlier create has left. None: it is there already. True: asked before. False: never asked before."""
+        self._records.sweep()
+        old = self._records.read(new.name)
+        if old is None or old.phase is Phase.REFUSED:
+            return False
+        there = self._eyes.is_there(old)
+        if old.token != new.token:
+            if there:
+                raise _taken(new.name, "it was made for another request")
+            return False
+        if old.phase is Phase.ENDING:
+            if there is None:
+                return True
+            raise _taken(new.name, "it is being ended")
+        if there is False:
+            raise _taken(new.name, "somebody else's has this name")
+        return None if there and old.phase is Phase.ACCEPTED else True
+
+    def _step(self, record: Record, steps: tuple[Request, ...], at: int, *, repeated: bool) -> str:
+        """Send one request and wait where the next one needs what it makes. Path of its operation, "" for none."""
+        step = steps[at]
+        path = path_of(step)
+        try:
+            operation = self._api.send(step)
+            if _is_needed(steps, at):
+                self._api.settled(path, operation)
+        except Refused as refused:
+            if not self._is_made(record, step, path, refused):
+                self._undo(record, steps[:at], refused, repeated=repeated)
+                raise
+            return ""
+        return name_of(path, operation)
+
+    def _is_made(self, record: Record, step: Request, path: str, refused: Refused) -> bool:
+        """After an answer that leaves it open: whether the request has done its work. Raises ConflictError, Refused."""
+        kind = refused.answer.kind
+        if kind is not Kind.TAKEN and not kind.may_have_acted:
+            return False
+        found = self._api.get(path)
+        if found is not None and not is_ours(record, found):
+            self._records.write(record, Phase.REFUSED)
+            raise _taken(record.name, refused.answer.words) from refused
+        if found is None and kind is Kind.TAKEN:  # by what is not shown: perhaps by our own request, sent twice
+            raise CloudError(f"create {record.name}: the name is taken", "by what is not shown yet", "try again")
+        if found is None:
+            raise refused
+        return not step.target.partition("?")[0].endswith("/resize") or bool(found.get("targetSize"))
+
+    def _undo(self, record: Record, made: tuple[Request, ...], refused: Refused, *, repeated: bool) -> None:
+        """After a refusal: take away what came before it. Raises CloudError when machines may be among that.
+
+        A refusal then would say that nothing was made; this says that the slice has to be ended.
+        """
+        if refused.answer.kind.may_have_acted or repeated:
+            return
+        if any(_makes_machines(step) for step in made):
+            words = f"{refused.answer.kind}: {refused.answer.words}"
+            raise CloudError(f"only a part of {record.name} was made", words, "orch down   ends it") from refused
+        for step in reversed(made):
+            self._api.delete(path_of(step))
+        self._records.write(record, Phase.REFUSED)
+
+    def _end_machines(self, record: Record) -> bool:
+        """Whether there are any still."""
+        found = {path: one for path in record.machines if (one := self._api.get(path)) is not None}
+        mine = {path: one for path, one in found.items() if is_ours(record, one)}
+        for path, one in mine.items():
+            if not _is_going(record, one):
+                self._api.delete(path)
+        return bool(mine)
+
+    def _delete_rest(self, path: str) -> None:
+        """What is still in use is asked for again when the slice is looked at next."""
+        try:
+            self._api.delete(path)
+        except Refused as refused:
+            if refused.answer.kind not in (Kind.INVALID, Kind.WRONG_STATE):
+                raise
+
+    def _elsewhere(self, name: str) -> SliceView:
+        """There is no record here: the whole project is searched."""
+        found = [one for one in listing.found(self._api, self._projects()) if one.slice == name]
+        if not found:
+            return SliceView(SliceState.ABSENT)
+        state = listing.state_of(found)
+        if state is SliceState.READY:
+            words = f"it is in {found[0].where}, and was made from another computer, which has its keys"
+            return SliceView(SliceState.UNCLEAR, reason=words)
+        return SliceView(state, reason=f"in {found[0].where}")
+
+    def _end_elsewhere(self, name: str) -> None:
+        every = [one for one in listing.found(self._api, self._projects()) if one.slice == name]
+        machines = [one for one in every if one.kind in listing.MACHINES]
+        for one in machines or every:
+            if one.member and any(other.kind == "instanceGroupManagers" for other in machines):
+                continue
+            if one.kind in listing.MACHINES:
+                self._api.delete(one.path)
+            else:
+                self._delete_rest(one.path)
+
+    def _power(self, name: str, verb: str, *, done: tuple[SliceState, ...], allowed: SliceState) -> None:
+        record = self._records.read(name)
+        if record is None:
+            raise NotFoundError(f"there is no TPU '{name}' that was made from here", "", "orch status")
+        hosts = record.slices * record.hosts_per_slice
+        refusal = stop_refusal(f"'{name}'", hosts, deleted=bool(record.market))
+        if refusal is not None:
+            raise refusal
+        with _explained(verb, name, record.project):
+            path = record.machines[0]
+            instance = self._api.get(path)
+            if instance is None or not is_ours(record, instance):
+                raise NotFoundError(f"there is no TPU '{name}'", "", "orch status")
+            state = states.instance_view(record, instance).state
+            if state in done:
+                return
+            if state is not allowed:
+                raise ConflictError(f"TPU '{name}' is {state}", "that cannot be done to it now", "orch status")
+            self._records.write(record, checked=False)
+            self._api.power(path, verb)
+
+    def _projects(self) -> set[str]:
+        found = self._records.projects() | ({self._api.project} if self._api.project else set[str]())
+        if not found:
+            raise UserError("no Google project is named", "", "gcloud config set project PROJECT")
+        return found
+
+
+def _makes_machines(step: Request) -> bool:
+    path = step.target.partition("?")[0]
+    return path.endswith(("/instances", "/resize")) or bool(step.body.get("targetSize"))
+
+
+def _is_needed(steps: tuple[Request, ...], at: int) -> bool:
+    """Whether the request after this one can be sent only when this one is done."""
+    return at + 1 < len(steps) and not _makes_machines(steps[at])
+
+
+def _is_going(record: Record, machine: dict[str, Any]) -> bool:
+    if "currentActions" in machine:
+        return bool((machine.get("currentActions") or {}).get("deleting"))
+    return states.instance_view(replace(record, phase=Phase.ENDING), machine).state is SliceState.ENDING and (
+        machine.get("status") not in ("TERMINATED", "STOPPED", "SUSPENDED")
+    )
+
+
+def _taken(name: str, why: str) -> ConflictError:
+    return ConflictError(f"a TPU '{name}' exists already", why, "orch status   or take another name: -c NAME")
+
+
+@contextmanager
+def _explained(verb: str, name: str, project: str) -> Generator[None]:
+    """An answer of the API as an error of ours."""
+    try:
+        yield
+    except Refused as refused:
+        error = explain(verb, name, refused.answer, project)
+        where = f" --project={project}" if project else ""
+        if refused.answer.kind is Kind.API_DISABLED:
+            error.next_step = f"gcloud services enable compute.googleapis.com{where}   then wait a minute"
+        elif isinstance(error, AccessError) and refused.answer.kind is not Kind.CREDENTIALS:
+            error.next_step = f"ask the project's owner for the role {ROLE}{where}"
+        raise error from refused
+    except OSError as error:
+        raise CloudError(f"{verb} {name} failed on this computer", str(error), "see to it, then try again") from error

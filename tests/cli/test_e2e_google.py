@@ -1,0 +1,279 @@
+"""A person's commands on TPUs: a pretend Google behind sockets, real sshd hosts, every call a real process."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.orch_process import Orch, until
+
+from orchestrator.simulator.google.pretend import PretendGoogle
+from orchestrator.simulator.scenario import Deed
+from orchestrator.simulator.state import Phase
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+FULL, EMPTY = "gcp/us-west4/us-west4-a", "gcp/us-east5/us-east5-b"
+SCENARIO = """
+[durations]
+create = 0.5
+end = 0.2
+queue = 0.2
+detect = 0.2
+contact = 0
+
+[[capacity]]
+zone = "us-east5-b"
+accelerator = "*"
+amount = 0
+"""
+TINY = ("model.dim=32", "model.layers=1", "model.heads=2", "model.kv_heads=1", "batch=8", "threads=1")
+TRAIN = ("train", "v5e-16", "--infra", FULL, "--use-spot", "--backend", "cpu", "-c", "spot", "--yes")
+FOUR = f"name: four\nresources: {{accelerators: v5e-16, infra: {FULL}}}\nrun: |\n  %s\n"
+ONE = f"""
+name: one
+resources:
+  any_of:
+  - {{accelerators: v5e-8, infra: {EMPTY}}}
+  - {{accelerators: v5e-8, infra: {FULL}}}
+run: echo here
+"""
+WAITING = f"name: waits\nresources: {{accelerators: v5e-8, infra: {EMPTY}, use_spot: true}}\nrun: echo never\n"
+PAIR = f"name: pair\nresources: {{accelerators: v5e-16, infra: {FULL}}}\nnum_nodes: 2\nrun: |\n  %s\n"
+
+
+@pytest.fixture(scope="module")
+def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PretendGoogle]:
+    folder = tmp_path_factory.mktemp("google")
+    (folder / "scenario.toml").write_text(SCENARIO)
+    with PretendGoogle(folder) as google:
+        yield google
+    assert not [file for file in (folder / "local").glob("*") if file.is_dir()], "hosts were left"
+
+
+@pytest.fixture
+def orch(google: PretendGoogle, tmp_path: Path) -> Iterator[Orch]:
+    """In the end there is nothing in any collection of the cloud, and nothing on record."""
+    orch = Orch(tmp_path, dict(google.env))
+    yield orch
+    there, known = left(google), json.loads(orch.ok("status", "-o", "json"))["clusters"]
+    for cluster in known:  # of a test that failed: the next one is to find nothing
+        orch("down", cluster["name"])
+    assert (there, known) == ([], [])
+
+
+def left(google: PretendGoogle) -> list[str]:
+    with google.cloud.open() as cloud:
+        nodes = [f"node {look.name} {look.phase}" for look in cloud.live()]
+        return nodes + [f"queued {each.name} {each.phase}" for each in cloud.state.queued.values() if not each.gone]
+
+
+def preempt(google: PretendGoogle) -> str:
+    """The only slice that is ready loses its machines."""
+    with google.cloud.open() as cloud:
+        (name,) = [look.name for look in cloud.live() if look.phase is Phase.READY]
+        cloud.do(name, Deed.PREEMPT)
+    return name
+
+
+@dataclass
+class Heard:
+    """A command that runs, and all that it says."""
+
+    process: subprocess.Popen[str]
+    said: list[str] = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        self._readers = [threading.Thread(target=self._read, args=(pipe,), daemon=True) for pipe in self._pipes()]
+        for reader in self._readers:
+            reader.start()
+
+    def _pipes(self) -> list[Any]:
+        return [self.process.stdout, self.process.stderr]
+
+    def _read(self, pipe: Any) -> None:
+        self.said += (line for line in pipe)
+
+    @property
+    def text(self) -> str:
+        return "".join(list(self.said))
+
+    def until(self, pattern: str, seconds: float = 60.0) -> None:
+        def there() -> bool:
+            assert self.process.poll() is None or re.search(pattern, self.text), self.text
+            return bool(re.search(pattern, self.text))
+
+        until(f"{pattern!r} in: {self.text}", there, seconds)
+
+    def status(self, seconds: float = 90.0) -> int:
+        status = self.process.wait(seconds)
+        for reader in self._readers:
+            reader.join(10)
+        return status
+
+
+@pytest.fixture
+def start(orch: Orch) -> Iterator[Callable[..., Heard]]:
+    heard: list[Heard] = []
+
+    def start(*words: str) -> Heard:
+        heard.append(Heard(orch.start(*words)))
+        return heard[-1]
+
+    yield start
+    for one in heard:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+
+
+def task(orch: Orch, text: str, command: str = "") -> str:
+    (orch.folder / "task.yaml").write_text(text % command if command else text)
+    return "task.yaml"
+
+
+def events(orch: Orch, cluster: str) -> str:
+    return orch.ok("events", cluster)
+
+
+def losses(text: str) -> list[tuple[int, float]]:
+    return [(int(step), float(loss)) for step, loss in re.findall(r"step (\d+)/\d+  loss ([0-9.]+)", text)]
+
+
+def runs(orch: Orch, cluster: str) -> list[str]:
+    (found,) = json.loads(orch.ok("status", cluster, "-o", "json"))["clusters"]
+    return [job["run_id"] for job in found["jobs"]]
+
+
+def test_a_training_goes_on_after_a_preemption_by_itself_and_after_down_by_resume(
+    orch: Orch, google: PretendGoogle, start: Callable[..., Heard]
+) -> None:
+    training = start(*TRAIN, "--bucket", "gs://runs", "--checkpoint-every", "20", *TINY, "steps=400")
+    training.until(r"step 40/400")
+    assert preempt(google) == "spot-1"
+    training.until(r"creating spot-2(?s:.*)step \d+0/400")
+    training.process.send_signal(signal.SIGINT)
+    assert training.status() == 130, training.text
+    assert "goes on" in training.text and "Traceback" not in training.text
+    (run,) = runs(orch, "spot")
+
+    assert re.fullmatch(r"3 of 4\n", orch.ok("exec", "spot", "--host", "3", "--no-prefix", "--", OF_FOUR))
+    assert orch.ok("ssh", "spot", "3", "--", "hostname; echo $SSH_CONNECTION").count("\n") == 2
+    assert "met at" in orch.ok("logs", "spot", "1", "--host", "3", "--no-prefix")
+    said = events(orch, "spot")
+    assert re.search(r"spot-1: .*preempt", said) and "spot-2: planned -> accepted" in said, said
+    orch.ok("down", "spot")
+    assert left(google) == []
+
+    resumed = start("resume", "spot", "--yes")
+    assert resumed.status() == 0, resumed.text
+    assert re.search(r"done: 400 steps", resumed.text), resumed.text
+    assert runs(orch, "spot") == [run]
+    first, second = losses(training.text), losses(resumed.text)
+    curve = dict(first)
+    assert first[0][0] == 1 and second[0][0] > 20
+    assert [step for step, _ in first].count(1) == 1, "the second attempt began anew"
+    assert all(curve[step] == loss for step, loss in [*first, *second] if step in curve), (first, second)
+    assert second[-1][1] < first[0][1]
+    orch.ok("down", "spot")
+
+
+OF_FOUR = 'echo "$ORCH_RANK of $ORCH_NUM_HOSTS"'
+
+
+def test_a_preempted_node_is_ended_before_the_next_is_made(
+    orch: Orch, google: PretendGoogle, start: Callable[..., Heard]
+) -> None:
+    program = 'echo "attempt $ORCH_ATTEMPT of rank $ORCH_RANK"; [ "$ORCH_ATTEMPT" -gt 1 ] || sleep 300'
+    launched = start("launch", task(orch, FOUR, program), "--yes")
+    for rank in range(4):
+        launched.until(f"attempt 1 of rank {rank}")
+    preempt(google)
+    assert launched.status() == 0, launched.text
+    assert sorted(re.findall(r"attempt 2 of rank (\d)", launched.text)) == ["0", "1", "2", "3"]
+    with google.cloud.open() as cloud:
+        calls = [(call.op, call.name) for call in cloud.mutations() if call.name.startswith("four-") and call.acted]
+    assert calls == [("create", "four-1"), ("end", "four-1"), ("create", "four-2")]
+    orch.ok("down", "four")
+
+
+def test_a_zone_without_machines_is_told_and_the_next_one_is_taken(orch: Orch) -> None:
+    done = orch("launch", task(orch, ONE), "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "us-east5-b" in done.stderr and "no more capacity" in done.stderr, done.stderr
+    history = events(orch, "one")
+    assert re.search(r"one-1: planned, gcp/us-east5/us-east5-b", history), history
+    assert re.search(r"one-1.*capacity", history), history
+    (found,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
+    assert (found["machines"]["slice"], found["machines"]["zone"]) == ("one-2", "us-west4-a")
+    orch.ok("down", "one")
+
+
+def test_ctrl_c_while_machines_are_waited_for_takes_the_request_out_of_the_queue(
+    orch: Orch, google: PretendGoogle, start: Callable[..., Heard]
+) -> None:
+    waiting = start("launch", task(orch, WAITING), "--yes")
+    waiting.until(r"waiting for resources for 0 min, at most \d+ h")
+    assert left(google) == ["queued waits-1 waiting-for-resources"]
+    waiting.process.send_signal(signal.SIGINT)
+    assert waiting.status() == 130, waiting.text
+    assert "cancelled" in waiting.text and "Traceback" not in waiting.text
+    assert left(google) == []
+
+
+def test_two_slices_are_one_request_and_a_failing_worker_is_named(orch: Orch, google: PretendGoogle) -> None:
+    said = orch.ok("launch", task(orch, PAIR, 'echo "$ORCH_RANK of $ORCH_NUM_HOSTS, slice $ORCH_SLICE_ID"'), "--yes")
+    told = {int(rank): words for rank, words in re.findall(r"rank=(\d), [0-9.]+\) (.*)", said)}
+    assert told == {rank: f"{rank} of 8, slice {rank // 4}" for rank in range(8)}
+    with google.cloud.open() as cloud:
+        (queued,) = [each for each in cloud.state.queued.values() if not each.gone]
+        assert [look.name for look in cloud.live()] == ["pair-1-0", "pair-1-1"]
+    assert queued.name == "pair-1"
+    failed = orch("launch", task(orch, PAIR, "[ $ORCH_RANK != 6 ] || { echo boom; exit 9; }"), "--yes")
+    assert failed.returncode == 9, failed.stderr
+    assert "worker6" in failed.stderr and "exit 9" in failed.stderr
+    assert len(failed.stderr.partition("error[")[2].splitlines()) <= 5
+    orch.ok("down", "pair")
+
+
+DRY = """
+import socket, sys
+from orchestrator.__main__ import main
+def refused(*args, **kwargs):
+    raise AssertionError(f"the network was asked: {args}")
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refused
+status = main(sys.argv[1:])
+loaded = [name for name in sys.modules if name.partition(".")[0] in ("google", "googleapiclient", "grpc", "httplib2")]
+assert not loaded, loaded
+sys.exit(status)
+"""
+
+
+def test_a_dry_run_asks_nobody_loads_no_library_of_googles_and_writes_nothing(tmp_path: Path) -> None:
+    orch = Orch(tmp_path)
+    words = [*TRAIN[:-3], "-c", "spot", "--bucket", "gs://runs", "--dry-run", "-o", "json", *TINY]
+    done = subprocess.run(
+        [sys.executable, "-c", DRY, *words], capture_output=True, text=True, env=orch.env, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "queuedResources?queuedResourceId=spot-1" in json.dumps(json.loads(done.stdout))
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_task_for_tpus_is_rehearsed_on_hosts_of_its_shape(orch: Orch, google: PretendGoogle) -> None:
+    before = len(google.server.requests)
+    done = orch("rehearse", task(orch, FOUR, OF_FOUR), "-o", "json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["status"]) == (0, 0), done.stderr
+    assert sorted(re.findall(r"\d of 4$", done.stderr, re.M)) == [f"{rank} of 4" for rank in range(4)]
+    assert report["dollars"] > 0, "the price is that of the TPUs"
+    assert len(google.server.requests) == before, "a rehearsal has a cloud of its own"

@@ -1,0 +1,130 @@
+"""What a plan says of buckets in other places, from what was learnt before; without a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.catalog.buckets import BucketPlace
+from orchestrator.engine.bucket_notes import bucket_notes
+from orchestrator.engine.bucket_places import FILE, Told, bucket_of, learn, remember, told
+from orchestrator.errors import CloudError
+from orchestrator.simulator.google.gcs import gcs_server
+from orchestrator.spec.parse import parse_task
+from orchestrator.spec.task import Task
+from orchestrator.storage.bucket import Bucket
+
+TASK = """\
+resources: {infra: gcp/us-west4, accelerators: v5litepod-16}
+file_mounts:
+  ~/data: {source: gs://data/books, mode: %s}
+checkpoint: {bucket: gs://runs}
+run: x
+"""
+
+
+def task(mode: str = "COPY", infra: str = "gcp/us-west4") -> Task:
+    text = (TASK % mode).replace("gcp/us-west4", infra)
+    return parse_task(text, file="t.yaml", env={}).only
+
+
+def test_a_bucket_that_never_was_asked_is_not_guessed() -> None:
+    notes = bucket_notes(task(), Told())
+    assert [note.partition(":")[0] for note in notes] == ["gs", "gs"]
+    assert "gs://data: where it is, is not known yet; orch check gcp --bucket gs://data   asks" in notes
+
+
+def test_the_same_region_needs_no_word() -> None:
+    places = {"gs://data": BucketPlace("US-WEST4"), "gs://runs": BucketPlace("us-west4")}
+    assert bucket_notes(task(), Told(places)) == []
+
+
+def test_another_region_is_told_with_size_and_price() -> None:
+    places = {"gs://data": BucketPlace("US-EAST1"), "gs://runs": BucketPlace("US-WEST4")}
+    (note,) = bucket_notes(task(), Told(places, {"gs://data/books": 5 << 30}))
+    assert note.startswith("gs://data is in US-EAST1, not in us-west4 ($0.02 per GiB, price of 2024-01-31): ")
+    assert "~/data (5.0 GiB) is copied by each of 4 hosts, about $0.40" in note
+    assert note.endswith("a bucket in us-west4 is read for free")
+
+
+def test_a_mount_is_read_in_parts_so_that_no_sum_is_claimed() -> None:
+    places = {"gs://data": BucketPlace("US-EAST1"), "gs://runs": BucketPlace("US-WEST4")}
+    (note,) = bucket_notes(task("MOUNT"), Told(places, {"gs://data/books": 5 << 30}))
+    assert "~/data (5.0 GiB) is read where it is" in note
+    assert "about" not in note
+
+
+def test_a_multi_region_is_near_and_charged_all_the_same() -> None:
+    places = {"gs://data": BucketPlace("US-WEST4"), "gs://runs": BucketPlace("US")}
+    (note,) = bucket_notes(task(), Told(places))
+    assert "gs://runs is in US, a multi-region, whose reading is always charged ($0.02 per GiB" in note
+    assert "checkpoints are read at each resume" in note
+
+
+def test_a_price_that_is_not_known_is_not_nothing() -> None:
+    places = {"gs://data": BucketPlace("EUROPE-WEST4"), "gs://runs": BucketPlace("US-WEST4")}
+    (note,) = bucket_notes(task(), Told(places, {"gs://data/books": 5 << 30}))
+    assert "(price not known)" in note
+    assert "$" not in note
+
+
+def test_every_region_that_may_be_taken_is_looked_at() -> None:
+    text = (TASK % "COPY").replace("infra: gcp/us-west4", "any_of: [{infra: gcp/us-west4}, {infra: gcp/us-east1}]")
+    wanted = parse_task(text, file="t.yaml", env={}).only
+    places = {"gs://data": BucketPlace("US-EAST1"), "gs://runs": BucketPlace("US-EAST1")}
+    notes = bucket_notes(wanted, Told(places))
+    assert len(notes) == 2
+    assert all("not in us-west4" in note for note in notes)
+
+
+@pytest.mark.parametrize("infra", ["local", "gcp"])
+def test_no_region_no_claim(infra: str) -> None:
+    places = {"gs://data": BucketPlace("US-EAST1"), "gs://runs": BucketPlace("US")}
+    assert bucket_notes(task(infra=infra), Told(places)) == []
+
+
+def test_what_was_learnt_is_kept_and_not_asked_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def ask(name: str) -> BucketPlace:
+        asked.append(name)
+        if name == "closed":
+            raise CloudError("no", "", "")
+        return BucketPlace("US", ("us-east1", "us-west1"))
+
+    for _ in range(2):
+        learn(["gs://runs/", "gs://runs", "gs://closed", "s3://other", "file:///x"], ask, tmp_path)
+    assert asked == ["runs", "closed", "closed"]
+    assert told(tmp_path) == Told({"gs://runs": BucketPlace("US", ("us-east1", "us-west1"))})
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"buckets": 3}', '{"buckets": {"gs://a": {}}}', "\udcff"])
+def test_a_file_that_is_no_record_is_nothing_known(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert told(tmp_path) == Told()
+    remember("gs://a/b", BucketPlace("EU"), tmp_path)
+    assert told(tmp_path).places == {"gs://a": BucketPlace("EU")}
+
+
+def test_a_buckets_name_is_found_in_any_address() -> None:
+    assert [bucket_of(uri) for uri in ("gs://a/b/c", "gs://a", "gs://", "s3://a", "file:///a", "a")] == [
+        "gs://a",
+        "gs://a",
+        "",
+        "",
+        "",
+        "",
+    ]
+
+
+def test_the_size_of_a_folder_is_learnt_from_the_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with gcs_server() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        server.create_bucket("data")
+        Bucket.open("gs://data").put("books/a", b"x" * 1000)
+        Bucket.open("gs://data").put("books/deep/b", b"x" * 24)
+        Bucket.open("gs://data").put("other", b"x")
+        learn(["gs://data/books", "gs://data/none"], lambda _: BucketPlace("EU"), tmp_path)
+    assert told(tmp_path).sizes == {"gs://data/books": 1024}

@@ -1,0 +1,65 @@
+"""Ends: complete, safe for what is not ours, and possible without a record."""
+
+from __future__ import annotations
+
+import pytest
+from google_bench import NODE, QUEUED, SPOT, Bench
+from google_cases import candidate, spec
+
+from orchestrator.providers.google.looking import SETTLE_SECONDS
+from orchestrator.slices import SliceState
+
+
+@pytest.mark.parametrize("state", ["CREATING", "WAITING_FOR_RESOURCES", "ACTIVE", "FAILED", "SUSPENDED"])
+def test_end_leaves_neither_queued_resource_nor_node(state: str, bench: Bench) -> None:
+    """A queued resource that stays eats quota, and may become machines later (SkyPilot 0.14.1 leaves it)."""
+    provider = bench.ready(spec(SPOT))
+    bench.fake.queued[QUEUED]["state"] = {"state": state}
+    provider.end("demo-1")
+    assert (bench.fake.queued, bench.fake.nodes) == ({}, {})
+    bench.clock += SETTLE_SECONDS + 1
+    assert provider.observe("demo-1").state is SliceState.ABSENT
+    provider.end("demo-1")
+
+
+def test_suspending_resource_is_waited_for_and_then_deleted(bench: Bench) -> None:
+    provider = bench.ready(spec(SPOT))
+    bench.fake.queued[QUEUED]["state"] = {"state": "SUSPENDING"}
+    provider.end("demo-1")
+    assert bench.fake.count("DELETE") == 0
+    assert provider.observe("demo-1").state is SliceState.ENDING
+    bench.fake.queued[QUEUED]["state"] = {"state": "SUSPENDED"}
+    provider.end("demo-1")
+    assert bench.fake.queued == {}
+
+
+def test_what_is_being_deleted_is_not_asked_again(bench: Bench) -> None:
+    provider = bench.ready(spec())
+    bench.fake.nodes[NODE]["state"] = "DELETING"
+    provider.end("demo-1")
+    (bench.state / "google" / "demo-1.json").unlink()
+    provider.end("demo-1")
+    assert bench.fake.count("DELETE") == 0
+
+
+def test_nodes_that_outlive_their_queued_resource_are_ended_too(bench: Bench) -> None:
+    provider = bench.ready(spec(candidate(slices=2)))
+    bench.fake.queued.clear()
+    assert provider.observe("demo-1").state is SliceState.FAILED
+    provider.end("demo-1")
+    assert bench.fake.nodes == {}
+
+
+def test_end_without_a_record_searches_every_zone(bench: Bench) -> None:
+    bench.ready(spec(candidate(zone="us-central1-a")))
+    bench.ready(spec(SPOT, "demo-2", "other-2"))
+    for file in (bench.state / "google").glob("*.json"):
+        file.unlink()
+    provider = bench.provider()
+    view = provider.observe("demo-2")
+    assert view.state is SliceState.UNCLEAR
+    assert "another computer" in view.reason
+    provider.end("demo-1")
+    provider.end("demo-2")
+    assert (bench.fake.nodes, bench.fake.queued) == ({}, {})
+    assert provider.observe("demo-1").state is SliceState.ABSENT

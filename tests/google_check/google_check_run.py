@@ -1,0 +1,106 @@
+"""One run through everything that orch asks of Google, so that what it asks for can be compared with its role.
+
+A new kind of slice is a line in RUNS; a new service is a function in STEPS.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from google_check_support import PROJECT, ZONE, Project
+
+from orchestrator.catalog.tpu import find_slice
+from orchestrator.providers.google.client import open_api
+from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.google.session import open_session
+from orchestrator.remote.keys import make_host_key
+from orchestrator.slices import Candidate, Market, OnDemand, SliceKeys, SliceSpec, SliceState, Spot
+from orchestrator.values import Text
+
+INSTALLATION = "inst-0123456789abcdef"
+SECONDS = 600.0  # in which a simulated slice is made, or ended
+
+
+def _candidate(accelerator: str = "v5litepod-8", market: Market | None = None, slices: int = 1) -> Candidate:
+    tpu = find_slice(accelerator)
+    assert tpu is not None
+    return Candidate(
+        "gcp", tpu.name, tpu.hosts * slices, tpu.chips_per_host, market or OnDemand(), "us-west4", ZONE,
+        details=(("project", PROJECT),),
+    )  # fmt: skip
+
+
+RUNS = {
+    "a node": _candidate(),
+    "a node of two hosts": _candidate("v5litepod-16"),
+    "spot": _candidate(market=Spot()),
+    "two slices": _candidate(slices=2),
+}
+
+
+def slices(project: Project, folder: Path) -> None:
+    """Create, look, stop and start where that can be, list, end: each kind of slice."""
+    for index, candidate in enumerate(RUNS.values()):
+        provider = GoogleProvider(open_api(open_session()), folder / "google", project.clock.now)
+        name = f"demo-{index}"
+        provider.create(make_spec(name, candidate), make_keys(candidate.hosts, folder))
+        until(project, provider, name, SliceState.READY)
+        if index == 0:
+            provider.stop(name)
+            until(project, provider, name, SliceState.STOPPED)
+            provider.start(name)
+            until(project, provider, name, SliceState.READY)
+        assert [one.name for one in provider.owned(INSTALLATION)] == [name]
+        provider.end(name)
+        until(project, provider, name, SliceState.ABSENT)
+
+
+def elsewhere(project: Project, folder: Path) -> None:
+    """A slice whose record is on another computer is found and ended, too."""
+    provider = GoogleProvider(open_api(open_session()), folder / "google", project.clock.now)
+    provider.create(make_spec("moved", RUNS["a node"]), make_keys(1, folder))
+    until(project, provider, "moved", SliceState.READY)
+    shutil.rmtree(folder / "google")
+    other = GoogleProvider(open_api(open_session()), folder / "other", project.clock.now)
+    other.end("moved")
+    until(project, other, "moved", SliceState.ABSENT)
+
+
+def early(project: Project, folder: Path) -> None:
+    """A create that Google accepted and does not show: its operation is asked for."""
+    provider = GoogleProvider(open_api(open_session()), folder / "google", project.clock.now)
+    provider.create(make_spec("short", RUNS["a node"]), make_keys(1, folder))
+    until(project, provider, "short", SliceState.READY)
+    api = open_api(open_session())
+    api.delete_node(f"projects/{PROJECT}/locations/{ZONE}/nodes/short")
+    until(project, provider, "short", SliceState.ABSENT)
+
+
+STEPS: tuple[Callable[[Project, Path], None], ...] = (slices, elsewhere, early)
+
+
+def make_spec(name: str, candidate: Candidate) -> SliceSpec:
+    token = f"5f0c91aa7be24d10a7b0c3d2e1f0{name}"
+    words = {"orch-installation": INSTALLATION, "orch-cluster": "demo", "orch-intent": token}
+    labels = tuple((key, Text.of(value)) for key, value in words.items())
+    return SliceSpec("demo", name, Text.of(token), candidate, labels)
+
+
+def make_keys(hosts: int, folder: Path) -> SliceKeys:
+    pairs = [make_host_key() for _ in range(hosts)]
+    return SliceKeys(
+        user_public=pairs[0][1],
+        identity_file=str(folder / "id"),
+        known_hosts=str(folder / "known_hosts"),
+        host_private=tuple(private for private, _ in pairs),
+        host_public=tuple(public for _, public in pairs),
+    )
+
+
+def until(project: Project, provider: GoogleProvider, name: str, state: SliceState) -> None:
+    end = project.clock.now() + SECONDS
+    while (view := provider.observe(name)).state is not state:
+        assert project.clock.now() < end, view
+        project.clock.advance(5)

@@ -1,0 +1,390 @@
+"""The provider over real sockets: create, observe, end and owned, with what goes wrong on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from compute_bench import PROJECT, ZONE, Bench, bench, keyed, spec, wanted
+from google_cases import INSTALLATION, TOKEN
+
+from orchestrator.errors import AccessError, CloudError, ConflictError, NotFoundError, QuotaError, UserError
+from orchestrator.providers.google.looking import KEY_PATIENCE, SETTLE_SECONDS
+from orchestrator.providers.protocol import Stops
+from orchestrator.simulator.google.compute.visit import kept
+from orchestrator.simulator.scenario import Deed, Fault, FaultKind, Pool, Quota
+from orchestrator.slices import FlexStart, SliceState, Spot
+
+SHAPES = {
+    "instance": wanted("v6e-8"),
+    "group": wanted("v6e-16"),
+    "two groups": wanted("tpu7x-16", slices=2, zone="us-central1-c"),
+    "two instances": wanted("v6e-4", slices=2),
+    "flex group": wanted("v6e-16", FlexStart(4.0)),
+}
+GROUP = f"zones/{ZONE}/instanceGroupManagers/demo-1"
+
+
+@pytest.fixture
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    with bench(tmp_path, monkeypatch) as made:
+        yield made
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_slice_comes_up_in_rank_order_with_our_keys_and_goes_without_a_rest(shape: str, rig: Bench) -> None:
+    of = spec(SHAPES[shape])
+    provider = rig.create(of)
+    assert provider.observe("demo-1").state is SliceState.CREATING
+    rig.clock.advance(41)
+    view = rig.provider().observe("demo-1")
+    assert view.state is SliceState.READY, view
+    hosts = of.candidate.hosts
+    assert [host.internal_ip for host in view.hosts] == [f"10.0.0.{rank + 1}" for rank in range(hosts)]
+    assert [host.host for host in view.hosts] == [f"198.18.0.{rank + 1}" for rank in range(hosts)]
+    given = keyed(of, rig.state).host_public
+    assert [host.host_key for host in view.hosts] == [" ".join(line.split()[:2]) for line in given]
+    assert len({host.alias for host in view.hosts}) == hosts
+    rig.gone()
+    assert rig.leftovers() == []
+    assert rig.provider().owned(INSTALLATION) == ()
+
+
+def test_it_can_be_stopped() -> None:
+    from orchestrator.providers.google.compute.provider import ComputeProvider
+
+    assert issubclass(ComputeProvider, Stops)
+
+
+def test_ranks_follow_the_workers_numbers_where_they_differ_from_the_names(
+    rig: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orchestrator.simulator.google.compute import instances
+
+    told = instances._told
+
+    def backwards(visit: object, look: object, name: str) -> list[dict[str, str]]:
+        found = [dict(item) for item in told(visit, look, name)]  # type: ignore[arg-type]
+        return [item | ({"value": str(3 - int(item["value"]))} if item["key"] == "worker-id" else {}) for item in found]
+
+    monkeypatch.setattr(instances, "_told", backwards)
+    view = rig.ready(spec())
+    assert [host.internal_ip for host in view.hosts] == [f"10.0.0.{4 - rank}" for rank in range(4)]
+    keys = keyed(spec(), rig.state).host_public
+    assert [host.host_key for host in view.hosts] == [" ".join(keys[3 - rank].split()[:2]) for rank in range(4)]
+    assert rig.provider().observe("demo-1").hosts == view.hosts, "by another command, too"
+
+
+def test_hosts_without_our_key_hold_the_slice_back_for_a_while(rig: Bench) -> None:
+    of = spec()
+    keys = keyed(of, rig.state)
+    provider = rig.provider()
+    provider.create(of, keys)
+    rig.clock.advance(41)
+    record = provider._records.read("demo-1")
+    assert record is not None
+    others = (*record.host_public[:2], record.host_public[0], record.host_public[3])
+    provider._records.write(record, host_public=others)
+    view = provider.observe("demo-1")
+    assert (view.state, view.reason) == (SliceState.CREATING, "3 of 4 hosts have their SSH key")
+    rig.clock.advance(KEY_PATIENCE + 1)
+    assert provider.observe("demo-1").state is SliceState.READY, "SSH itself tells an impostor"
+
+
+@pytest.mark.parametrize("kind", ["instanceTemplates", "resourcePolicies", "instanceGroupManagers"])
+def test_repeated_create_after_any_crash_makes_nothing_twice(
+    kind: str, rig: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash after the request of each kind: the next command does the rest."""
+    from orchestrator.providers.google.compute.api import ComputeApi
+
+    send = ComputeApi.send
+
+    def crash(self: ComputeApi, request: object) -> dict[str, object]:
+        answer = send(self, request)  # type: ignore[arg-type]
+        if f"/{kind}?" in request.target:  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ComputeApi, "send", crash)
+        with pytest.raises(KeyboardInterrupt):
+            rig.create(spec())
+    rig.create(spec())
+    rig.create(spec())
+    assert len(rig.cloud.live()) == 1
+    assert len(rig.posted("instanceGroupManagers")) <= 2
+    assert sorted(kept(rig.cloud, "groups")) == [GROUP]
+    rig.clock.advance(41)
+    assert rig.provider().observe("demo-1").state is SliceState.READY
+
+
+@pytest.mark.parametrize("shape", ["instance", "group"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("kind", [FaultKind.TIMEOUT_BEFORE, FaultKind.TIMEOUT_AFTER, FaultKind.DUPLICATE])
+def test_lost_answer_is_found_out_by_looking_and_nothing_leaks(
+    shape: str, number: int, kind: FaultKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bench(tmp_path, monkeypatch, Fault("create", kind, nth=(number,))) as rig:
+        of = spec(SHAPES[shape])
+        for _ in range(3):
+            try:
+                rig.create(of)
+                break
+            except CloudError as error:
+                assert "not known whether it acted" in error.why
+        rig.clock.advance(41)
+        assert rig.provider().observe("demo-1").state is SliceState.READY
+        assert len(rig.cloud.live()) == 1
+        rig.gone()
+        assert rig.leftovers() == []
+
+
+def test_create_that_arrives_late_is_waited_for_before_it_is_called_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bench(tmp_path, monkeypatch, Fault("create", FaultKind.LATE, nth=(1,), seconds=60.0)) as rig:
+        with pytest.raises(CloudError):
+            rig.create(spec(SHAPES["instance"]))
+        provider = rig.provider()
+        assert provider.observe("demo-1").state is SliceState.UNCLEAR
+        provider.end("demo-1")
+        assert provider.observe("demo-1").state is SliceState.UNCLEAR, "it may be on its way"
+        rig.clock.advance(SETTLE_SECONDS + 1)
+        assert provider.observe("demo-1").state is not SliceState.ABSENT
+        rig.gone()
+        assert rig.leftovers() == []
+
+
+@pytest.mark.parametrize("shape", ["instance", "group"])
+def test_no_capacity_fails_with_googles_words(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bench(tmp_path, monkeypatch, pools=(Pool(ZONE, "v6e", 0),)) as rig:
+        provider = rig.create(spec(SHAPES[shape]))
+        rig.clock.advance(10)
+        view = provider.observe("demo-1")
+        assert view.state is SliceState.FAILED
+        assert view.reason.startswith("no machines: The zone does not have enough resources"), view.reason
+        rig.gone()
+        assert rig.leftovers() == []
+
+
+@pytest.mark.parametrize("shape", ["instance", "group"])
+def test_no_quota_is_told_apart(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bench(tmp_path, monkeypatch, quotas=(Quota("us-east5", "v6e", 1, unit="chips"),)) as rig:
+        provider = rig.create(spec(SHAPES[shape]))
+        rig.clock.advance(10)
+        view = provider.observe("demo-1")
+        assert view.state is SliceState.FAILED
+        assert view.reason.startswith("no quota: "), view.reason
+
+
+@pytest.mark.parametrize("shape", ["instance", "group"])
+def test_flex_start_waits_for_machines_and_says_until_when(
+    shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = wanted("v6e-8" if shape == "instance" else "v6e-16", FlexStart(4.0), valid_hours="1")
+    with bench(tmp_path, monkeypatch, pools=(Pool(ZONE, "v6e", 0),)) as rig:
+        provider = rig.create(spec(of))
+        began = rig.clock.now()
+        rig.clock.advance(600)
+        view = provider.observe("demo-1")
+        assert (view.state, view.until) == (SliceState.CREATING, began + 3600)
+        assert "waits for machines" in view.reason
+        rig.cloud.state.capacity[f"{ZONE}/v6e/*"] = 8
+        rig.clock.advance(30)
+        provider.observe("demo-1")
+        rig.clock.advance(45)
+        assert provider.observe("demo-1").state is SliceState.READY
+        rig.clock.advance(4 * 3600)
+        assert provider.observe("demo-1").state is not SliceState.READY, "its time is over"
+        rig.gone()
+        assert rig.leftovers() == []
+
+
+@pytest.mark.parametrize("shape", ["v6e-8", "v6e-16"])
+def test_preempted_spot_slice_is_preempted_and_ends_completely(shape: str, rig: Bench) -> None:
+    rig.ready(spec(wanted(shape, Spot())))
+    rig.cloud.preempt("demo-1")
+    view = rig.provider().observe("demo-1")
+    assert view.state is SliceState.PREEMPTED, view
+    rig.clock.advance(120)
+    later = rig.provider().observe("demo-1")
+    assert later.state in (SliceState.PREEMPTED, SliceState.ABSENT), later
+    rig.gone()
+    assert rig.leftovers() == []
+
+
+def test_dead_host_of_a_group_fails_the_slice(rig: Bench) -> None:
+    rig.ready(spec())
+    rig.cloud.do("demo-1", Deed.FAIL_HOST, 2)
+    rig.clock.advance(100)
+    view = rig.provider().observe("demo-1")
+    assert (view.state, view.reason) == (SliceState.FAILED, "1 of 4 instances of demo-1: TERMINATED")
+
+
+def test_group_that_never_gets_all_its_hosts_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bench(tmp_path, monkeypatch, Fault("create", FaultKind.HALF_MADE, nth=(3,), rank=1)) as rig:
+        provider = rig.create(spec())
+        rig.clock.advance(300)
+        assert provider.observe("demo-1").state is SliceState.CREATING
+
+
+def test_machines_somebody_else_deleted_are_gone_and_the_rest_is_to_be_ended(rig: Bench) -> None:
+    rig.ready(spec())
+    api = rig.provider()._api
+    api.delete(f"projects/{PROJECT}/{GROUP}")
+    rig.clock.advance(30)
+    view = rig.provider().observe("demo-1")
+    assert (view.state, view.reason) == (SliceState.FAILED, "its machines are gone, 2 templates and policies are not")
+    rig.provider().end("demo-1")
+    assert rig.provider().observe("demo-1").state is SliceState.ABSENT
+
+
+@pytest.mark.parametrize("shape", ["instance", "group"])
+def test_name_of_somebody_elses_machines_is_refused_and_never_ended(shape: str, rig: Bench) -> None:
+    theirs = spec(SHAPES[shape], token="somebody-elses-1")
+    rig.create(theirs)
+    for path in (rig.state / "google-compute").iterdir():
+        path.unlink()
+    with pytest.raises(ConflictError):
+        rig.create(spec(SHAPES[shape]))
+    before = rig.leftovers()
+    rig.provider().end("demo-1")
+    assert rig.leftovers() == before
+    assert rig.provider().observe("demo-1").state is SliceState.ABSENT, "of ours there is nothing"
+
+
+def test_refusal_of_the_group_takes_its_policy_and_template_away_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first refusal of a create says that nothing was made: so nothing may be left."""
+    with bench(tmp_path, monkeypatch, Fault("create", FaultKind.DENIED, nth=(3,))) as rig:
+        with pytest.raises(AccessError, match="not allowed") as caught:
+            rig.create(spec())
+        assert "roles/compute.instanceAdmin.v1" in caught.value.next_step
+        assert rig.leftovers() == []
+        assert rig.provider().observe("demo-1").state is SliceState.ABSENT
+
+
+def test_refusal_of_the_second_part_says_that_something_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bench(tmp_path, monkeypatch, Fault("create", FaultKind.DENIED, nth=(2,))) as rig:
+        with pytest.raises(CloudError, match="only a part"):
+            rig.create(spec(SHAPES["two instances"]))
+        assert rig.provider().observe("demo-1").state is SliceState.CREATING
+        rig.gone()
+        assert rig.leftovers() == []
+
+
+def test_end_that_had_no_effect_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bench(tmp_path, monkeypatch, Fault("end", FaultKind.IGNORED, nth=(1,))) as rig:
+        rig.ready(spec())
+        rig.provider().end("demo-1")
+        assert rig.provider().observe("demo-1").state is SliceState.READY
+        rig.gone()
+        assert rig.leftovers() == []
+
+
+def test_end_of_what_is_absent_succeeds(rig: Bench) -> None:
+    rig.provider().end("demo-1")
+    assert rig.provider().observe("demo-1").state is SliceState.ABSENT
+
+
+def test_unanswered_look_is_unclear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bench(tmp_path, monkeypatch, Fault("get", FaultKind.DENIED, rate=1.0, begin=30.0)) as rig:
+        rig.create(spec())
+        rig.clock.advance(41)
+        view = rig.provider().observe("demo-1")
+        assert (view.state, view.reason[:12]) == (SliceState.UNCLEAR, "not allowed:")
+
+
+def test_owned_lists_ours_by_installation_over_all_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bench(tmp_path, monkeypatch, page=1) as rig:
+        rig.create(spec(name="one-1", token="token-1", cluster="one"))
+        rig.create(spec(SHAPES["instance"], name="two-1", token="Token/2", cluster="two"))
+        rig.clock.advance(41)
+        found = {one.name: one for one in rig.provider().owned(INSTALLATION)}
+        assert sorted(found) == ["one-1", "two-1"]
+        assert (found["two-1"].intent, found["two-1"].cluster) == ("Token/2", "two")
+        assert {one.state for one in found.values()} == {SliceState.READY}
+        assert {one.where for one in found.values()} == {f"gcp/us-east5/{ZONE}"}
+        assert all(abs(one.created - rig.clock.now()) < 100 for one in found.values())
+        assert rig.provider().owned("another") == ()
+
+
+def test_left_template_is_owned_and_ended_without_a_record(rig: Bench) -> None:
+    rig.ready(spec())
+    rig.provider()._api.delete(f"projects/{PROJECT}/{GROUP}")
+    rig.clock.advance(30)
+    for path in (rig.state / "google-compute").iterdir():
+        path.unlink()
+    (left,) = rig.provider().owned(INSTALLATION)
+    assert (left.name, left.state) == ("demo-1", SliceState.FAILED)
+    rig.provider().end("demo-1")
+    assert rig.leftovers() == []
+
+
+def test_slice_of_another_computer_is_seen_but_not_used_and_can_be_ended(rig: Bench) -> None:
+    rig.ready(spec())
+    for path in (rig.state / "google-compute").iterdir():
+        path.unlink()
+    view = rig.provider().observe("demo-1")
+    assert view.state is SliceState.UNCLEAR
+    assert "from another computer" in view.reason
+    rig.gone()
+    assert rig.leftovers() == []
+
+
+def test_listing_that_misses_a_zone_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bench(tmp_path, monkeypatch, Fault("list", FaultKind.PARTIAL, rate=1.0)) as rig:
+        rig.create(spec())
+        with pytest.raises(CloudError, match="could not list all instances"):
+            rig.provider().owned(INSTALLATION)
+        (rig.state / "google-compute" / "demo-1.json").unlink()
+        assert rig.provider().observe("demo-1").state is SliceState.UNCLEAR, "an empty listing proves nothing"
+
+
+def test_reads_are_repeated_and_changes_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = (Fault("get", FaultKind.UNAVAILABLE, nth=(1, 2)), Fault("create", FaultKind.UNAVAILABLE, nth=(4,)))
+    with bench(tmp_path, monkeypatch, *faults) as rig:
+        provider = rig.create(spec())
+        assert provider.observe("demo-1").state is SliceState.CREATING
+        with pytest.raises(CloudError):
+            rig.create(spec(SHAPES["instance"], name="demo-2", token="other-1"))
+        assert len(rig.posted("instances")) == 1
+
+
+def test_single_instance_is_stopped_and_started_and_a_group_is_not(rig: Bench) -> None:
+    rig.ready(spec(SHAPES["instance"]))
+    provider = rig.provider()
+    provider.stop("demo-1")
+    rig.clock.advance(25)
+    assert provider.observe("demo-1").state is SliceState.STOPPED
+    provider.start("demo-1")
+    rig.clock.advance(35)
+    assert provider.observe("demo-1").state is SliceState.READY
+    rig.ready(spec(name="demo-2", token="other-1"))
+    with pytest.raises(UserError, match="cannot be stopped"):
+        provider.stop("demo-2")
+    with pytest.raises(NotFoundError):
+        provider.start("demo-3")
+
+
+def test_no_quota_at_once_is_a_quota_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from orchestrator.providers.google.compute.api import answer_of
+    from orchestrator.providers.google.retries import explain
+
+    error = explain("create", "demo-1", answer_of({"code": "QUOTA_EXCEEDED", "message": "Quota 'TPUS' exceeded"}))
+    assert isinstance(error, QuotaError)
+
+
+def test_records_hold_no_private_key(rig: Bench) -> None:
+    of = spec()
+    rig.create(of)
+    text = (rig.state / "google-compute" / "demo-1.json").read_text()
+    secret = keyed(of, rig.state).host_private[0].splitlines()[2]
+    assert TOKEN in text
+    assert "PRIVATE" not in text
+    assert secret not in text

@@ -1,0 +1,77 @@
+"""orch as a process, led to a pretend Google whose truth a test can read and change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.orch_process import Orch
+
+from orchestrator.simulator.google.pretend import PretendGoogle
+from orchestrator.simulator.scenario import Deed
+
+ZONE = "us-west4-a"
+EMPTY_ZONE = "us-south1-a"  # has no v5e at all
+SCENARIO = f"""
+[durations]
+create = 0.5
+end = 0.3
+stop = 0.3
+start = 0.5
+queue = 0.3
+contact = 0
+
+[[capacity]]
+zone = "{EMPTY_ZONE}"
+accelerator = "v5e"
+amount = 0
+
+[[capacity]]
+zone = "{ZONE}"
+accelerator = "*"
+amount = 10000
+
+[[reservation]]
+name = "mine"
+zone = "{ZONE}"
+accelerator = "v5e"
+amount = 16
+unit = "chips"
+"""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """folder: where orch runs, its state below it."""
+
+    folder: Path
+    google: PretendGoogle
+
+    @property
+    def orch(self) -> Orch:
+        return Orch(self.folder, dict(self.google.env))
+
+    def task(self, name: str, run: str, *, zone: str = ZONE, accelerators: str = "v5e-16", more: str = "") -> str:
+        """A task file; more: lines below `resources`, indented by two."""
+        infra = f"gcp/{zone.rpartition('-')[0]}/{zone}"
+        lines = [f"name: {name}", "resources:", f"  accelerators: {accelerators}", f"  infra: {infra}"]
+        lines += [f"  {line}" for line in more.splitlines()]
+        lines += ["run: |", *(f"  {line}" for line in run.splitlines()), ""]
+        (self.folder / f"{name}.yaml").write_text("\n".join(lines))
+        return f"{name}.yaml"
+
+    def launch(self, name: str, run: str, *words: str, zone: str = ZONE, more: str = "") -> str:
+        self.orch.ok("launch", self.task(name, run, zone=zone, more=more), "--yes", *words)
+        return name
+
+    def left(self) -> list[str]:
+        """All that Google would still charge or count against a quota, by the cloud's own books."""
+        with self.google.cloud.open() as cloud:
+            queued = [f"queued {each.name}" for each in cloud.state.queued.values() if not each.gone]
+            return sorted([f"node {look.name}" for look in cloud.live()] + queued)
+
+    def do(self, node: str, deed: Deed, rank: int | None = None) -> None:
+        """Let it happen, and let what stands behind the node follow."""
+        with self.google.cloud.open() as cloud:
+            cloud.do(node, deed, rank=rank)
+        self.google.server.api.settle()

@@ -1,0 +1,49 @@
+"""The real provider of Google's TPUs, asked to go to a server on this computer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from google.auth.credentials import AnonymousCredentials
+
+from orchestrator.catalog.tpu import find_slice
+from orchestrator.providers.google.client import TpuApi, open_api
+from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.google.session import Session
+from orchestrator.simulator.google.server import PROJECT
+from orchestrator.simulator.scenario import Zone
+from orchestrator.slices import Candidate, Market, OnDemand
+
+ZONE, OTHER = "us-central2-b", "us-central1-a"
+
+
+def google_api(url: str) -> TpuApi:
+    return open_api(Session(AnonymousCredentials(), PROJECT, url))
+
+
+def google_provider(url: str, state: Path, now: Callable[[], float] = time.time) -> GoogleProvider:
+    """url: of a TpuServer. state: the folder in which orch keeps its own state."""
+    return GoogleProvider(google_api(url), state / "google", now)
+
+
+def tpu_candidate(
+    accelerator: str, market: Market | None = None, *, zone: str = ZONE, slices: int = 1, **details: str
+) -> Candidate:
+    tpu = find_slice(accelerator)
+    assert tpu is not None
+    return Candidate(
+        provider="gcp",
+        accelerator=tpu.name,
+        hosts=tpu.hosts * slices,
+        chips_per_host=tpu.chips_per_host,
+        market=market or OnDemand(),
+        region=zone.rpartition("-")[0],
+        zone=zone,
+        details=tuple(details.items()),
+    )
+
+
+def tpu_zones(*names: str) -> tuple[Zone, ...]:
+    return tuple(Zone(name, name.rpartition("-")[0]) for name in names)

@@ -1,0 +1,133 @@
+"""The engine with the real provider of Google's TPUs: every call over a socket, to a simulated cloud that tests own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from requests.adapters import HTTPAdapter
+from support.google_cloud import OTHER, ZONE, google_api, tpu_candidate
+from support.simulated import PointedHands, Points, SimHome
+
+from orchestrator.hosts import HostAddress
+from orchestrator.paths import paths
+from orchestrator.providers.google.client import TpuApi
+from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.remote.hands import Hands
+from orchestrator.remote.keys import make_host_key
+from orchestrator.simulator.access import Access
+from orchestrator.simulator.google.keys import with_keys
+from orchestrator.simulator.reading import shown
+from orchestrator.simulator.state import Resource
+from orchestrator.simulator.world import alias
+from orchestrator.slices import Candidate, OnDemand, SliceKeys, SliceSpec, Spot
+from orchestrator.values import Text
+
+ACCELERATORS = {1: "v4-8", 2: "v4-16"}  # by the number of hosts
+
+
+class PointedRequests(HTTPAdapter):
+    """A point before each request leaves, and one when its answer has come and nobody has read it."""
+
+    def __init__(self, points: Points) -> None:
+        super().__init__()
+        self._points = points
+
+    def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        *_, kind, last = str(request.path_url).partition("?")[0].split("/")
+        reads = request.method == "GET" or last.endswith(":getGuestAttributes")
+        what = "GET" if reads else f"{request.method} {last if request.method == 'POST' and ':' not in last else kind}"
+        self._points.here(f"sending {what}")
+        answer = super().send(request, *args, **kwargs)
+        self._points.here(f"answered {what}")
+        return answer
+
+
+class PointedGoogle(GoogleProvider):
+    """The real provider, with points around every call that changes something."""
+
+    def __init__(self, api: TpuApi, folder: Path, now: Callable[[], float] = time.time) -> None:
+        super().__init__(api, folder, now)
+        self.points = Points()
+
+    def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
+        with self.points.around("create"):
+            super().create(spec, keys)
+
+    def end(self, name: str) -> None:
+        with self.points.around("end"):
+            super().end(name)
+
+    def stop(self, name: str) -> None:
+        with self.points.around("stop"):
+            super().stop(name)
+
+    def start(self, name: str) -> None:
+        with self.points.around("start"):
+            super().start(name)
+
+
+class GoogleHands(PointedHands):
+    """Simulated hands that know a host by the key it shows, as SSH does."""
+
+    def __init__(self, access: Access, hosts: tuple[HostAddress, ...], points: Points) -> None:
+        super().__init__(access, _as_the_cloud_calls_them(access, hosts), points)
+        self._given = hosts
+
+    @property
+    def hosts(self) -> tuple[HostAddress, ...]:
+        return self._given
+
+
+def _as_the_cloud_calls_them(access: Access, hosts: tuple[HostAddress, ...]) -> tuple[HostAddress, ...]:
+    """Where our key answers, the cloud's own name of that host; else a name that no host of the cloud has."""
+    with access.open() as cloud:
+        named = {key: name for one in cloud.host_world().living() if not one.foreign for key, name in _names(one)}
+    return tuple(
+        replace(host, host=host.internal_ip, alias=named.get((host.internal_ip, host.host_key), host.alias))
+        for host in hosts
+    )
+
+
+def _names(resource: Resource) -> list[tuple[tuple[str, str | None], str]]:
+    keys = with_keys(shown(resource)).extra["keys"]["host_public"]
+    return [((host.address, keys[host.rank]), alias(resource, host.rank)) for host in resource.hosts]
+
+
+@dataclass
+class GoogleHome(SimHome):
+    """url: of the TpuServer that serves `access`. kind: of the provider, for a sabotaged one."""
+
+    url: str = ""
+    kind: type[PointedGoogle] = PointedGoogle
+    provider_name: ClassVar[str] = "gcp"
+
+    def provider(self) -> PointedGoogle:
+        api: Any = google_api(self.url)
+        api._client.transport._session.mount("http://", PointedRequests(self.points))
+        provider = self.kind(api, paths().state / "google", self.clock.now)
+        provider.points = self.points
+        return provider
+
+    def hands(self, hosts: tuple[HostAddress, ...]) -> Hands:
+        return GoogleHands(self.access, hosts, self.points)
+
+    def candidate(self, hosts: int = 2, *, spot: bool = False, other_zone: bool = False) -> Candidate:
+        market = Spot() if spot else OnDemand()
+        return tpu_candidate(ACCELERATORS[hosts], market, zone=OTHER if other_zone else ZONE)
+
+    def orphan(self, name: str, installation: str) -> None:
+        """Made by another orch of this installation, whose folder is lost: every second one is a queued resource."""
+        token = Text.of(f"token-{name}")
+        given = {"orch-installation": installation, "orch-cluster": "lost", "orch-intent": token.reveal()}
+        labels = tuple((key, Text.of(value)) for key, value in given.items())
+        candidate = self.candidate(spot=name.endswith("2"))
+        private, public = zip(*(make_host_key() for _ in range(candidate.hosts)), strict=True)
+        keys = SliceKeys(make_host_key()[1], "/nowhere", "/nowhere", private, public)
+        elsewhere = self.kind(google_api(self.url), paths().state.parent.parent / "lost", self.clock.now)
+        elsewhere.create(SliceSpec("lost", name, token, candidate, labels), keys)
+
+
