@@ -18,7 +18,8 @@ _MODULES = {
 }
 
 
-_FOLDERS = {"gcp": ("google", "google-compute"), "simulated": ("simulated",)}  # of their records, below the state folder
+# Where the records of those are that are asked only if they were used from here: folders below the state folder.
+_FOLDERS = {"gcp": ("google", "google-compute"), "simulated": ("simulated",)}
 
 
 def names() -> tuple[str, ...]:

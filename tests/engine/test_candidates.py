@@ -61,7 +61,7 @@ def test_own_machines_are_never_rented_in_any_market() -> None:
 
 def test_the_provider_understands_every_detail_that_a_task_can_name() -> None:
     words = """{accelerators: v5p-512, infra: gcp/us-east5/us-east5-a, accelerator_args: {runtime_version: mine,
-        topology: 4x4x16, provisioning: guaranteed, max_run_hours: 3, valid_hours: 2.5, data_disks: ["d:ro", e],
+        topology: 4x4x16, provisioning: guaranteed, max_run_hours: 3, valid_hours: 2.5, data_disks: ["d:ro", "e:ro"],
         secure_boot: true, api: tpu}}"""
     more = """config: {gcp: {vpc_name: n, subnet_names: [s, unused], project: my-project, service_account: a@b.c,
         internal_ips: true, tags: [t, u], access: jump, jump: me@bastion, firewall: false,
@@ -84,7 +84,7 @@ def test_the_provider_understands_every_detail_that_a_task_can_name() -> None:
         "tier": "guaranteed",
         "max_run_hours": "3",
         "valid_hours": "2.5",
-        "data_disks": "d:ro,e",
+        "data_disks": "d:ro,e:ro",
         "secure_boot": "yes",
         "api": "tpu",
     }

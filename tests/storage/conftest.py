@@ -12,9 +12,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from orchestrator.simulator.google.gcs import GcsServer, gcs_server
 from support.s3 import S3Server, s3_server
 
+from orchestrator.simulator.google.gcs import GcsServer, gcs_server
 from orchestrator.storage.bucket import Bucket
 
 SCHEMES = ("file", "s3", "gs")

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 from conftest import Place, make_place
-from orchestrator.simulator.google.gcs import GcsServer
 
 from orchestrator.errors import AccessError, NotFoundError, OrchError, StorageError, UserError
+from orchestrator.simulator.google.gcs import GcsServer
 from orchestrator.storage.address import Address, split_object
 from orchestrator.storage.bucket import Bucket
 from orchestrator.storage.folder import _try_lock

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
+
 from orchestrator.simulator.google.gcs import MAX_PAGE, MIN_PART, GcsServer, gcs_server
 
 Answer = tuple[int, dict[str, str], bytes]

@@ -15,9 +15,9 @@ import pytest
 from conftest import Place
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrator.simulator.google.gcs import GcsServer
 
 from orchestrator.errors import NotFoundError, StorageError, UserError
+from orchestrator.simulator.google.gcs import GcsServer
 from orchestrator.storage.bucket import Bucket
 from orchestrator.storage.sync import Progress, plan_download, plan_upload, run
 

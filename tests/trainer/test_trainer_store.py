@@ -8,10 +8,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from orchestrator.simulator.google.gcs import GcsServer
 from support.s3 import S3Server
 from trainer_ranks import race, server
 
+from orchestrator.simulator.google.gcs import GcsServer
 from trainer.checkpoint import pointer
 from trainer.checkpoint.layout import Broken, Latest
 from trainer.checkpoint.store import Store, open_store
