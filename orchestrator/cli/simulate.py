@@ -47,13 +47,14 @@ def simulate(ctx: click.Context, cloud: str, command: tuple[str, ...], scenario:
 
 
 def _serve(folder: Path, scenario: str | None, command: list[str]) -> int:
+    from orchestrator.simulator.google.iam import owner
     from orchestrator.simulator.google.pretend import PretendGoogle, without_google
 
     place = folder / "google"
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     if scenario is not None:
         _copy_scenario(Path(scenario), place)
-    with PretendGoogle(place) as google:
+    with PretendGoogle(place, grants=owner()) as google:
         names = {**google.env, "ORCH_HOME": str(folder)}
         if not command:
             return _until_interrupted(names)

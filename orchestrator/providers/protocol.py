@@ -1,7 +1,7 @@
 """What a provider must be able to do. Two small protocols, so that a preview needs no SDK and no network.
 
 `Planner` is pure: it turns what the user wants into candidates and requests. `Provider` does I/O. The optional
-capabilities `Stops` and `Preempts` are protocols of their own: a provider that cannot stop a slice simply lacks the
+capabilities `Stops`, `Preempts` and `Adopts` are protocols of their own: a provider that cannot stop a slice simply lacks the
 methods, and the caller says so.
 
 Contract of `Provider`, checked by tests/providers/test_provider_contract.py for each of them:
@@ -24,6 +24,7 @@ from orchestrator.slices import (
     SliceKeys,
     SliceSpec,
     SliceView,
+    Stranger,
 )
 
 
@@ -64,6 +65,32 @@ class Stops(Protocol):
     def stop(self, name: str) -> None: ...
 
     def start(self, name: str) -> None: ...
+
+
+@runtime_checkable
+class Adopts(Protocol):
+    """Machines that somebody else made can be taken under management, and given back as they are.
+
+    To adopt is to create a slice whose candidate says `adopted`: it marks the machines as ours and lets our key in, and
+    changes nothing else of them. Sent again with the same token, it completes the same adoption.
+    """
+
+    def find(self, name: str, zone: str, project: str = "", user: str = "") -> Stranger:
+        """Look at it; nothing is changed. user: the account to log in with, "" for the usual one.
+
+        Raises UserError for what cannot be adopted whatever its state, NotFoundError, AccessError, CloudError.
+        """
+        ...
+
+    def release(self, name: str) -> None:
+        """Take our marks and our key off the slice's machines; they stay. Again, or when they are gone: nothing."""
+        ...
+
+
+class Releases(Planner, Protocol):
+    """A planner that can say what a release sends."""
+
+    def release_request(self, name: str, candidate: Candidate) -> Request: ...
 
 
 @runtime_checkable

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
-from urllib.parse import quote
 
 from orchestrator.errors import UserError
 from orchestrator.remote.scripts import shell_source
@@ -96,26 +95,3 @@ def render_timer(wanted: LimitsWanted) -> str:
 def render_renewal(deadline: float) -> str:
     """The bash script that moves the deadline of a host that has limits (seconds since the epoch)."""
     return fill("limits/renew.sh.j2", deadline=math.floor(deadline))
-
-
-def deadline_for_cost(max_cost: float, spent: float, price_per_hour: float, now: float) -> float | None:
-    """When the budget is used up at this price (one currency; price of all hosts together). None: it costs nothing."""
-    if price_per_hour <= 0:
-        return None
-    return now + max(0.0, max_cost - spent) / price_per_hour * 3600
-
-
-def render_tpu_end(project: str, zone: str, *, node: str = "", queued_resource: str = "") -> str:
-    """A stop_command that deletes a TPU slice from one of its hosts: its queued resource, or its node.
-
-    The service account of the TPU VM needs the scope cloud-platform and the permission tpu.nodes.delete
-    (tpu.queuedResources.delete). Paths as in the TPU API v2 (REST reference, v2).
-    """
-    place = f"https://tpu.googleapis.com/v2/projects/{quote(project, safe='')}/locations/{quote(zone, safe='')}"
-    if queued_resource:
-        url = f"{place}/queuedResources/{quote(queued_resource, safe='')}?force=true"
-    elif node:
-        url = f"{place}/nodes/{quote(node, safe='')}"
-    else:
-        raise ValueError("a TPU slice has a node or a queued resource")
-    return fill("limits/stop-tpu.sh.j2", url=url)

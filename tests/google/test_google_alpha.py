@@ -200,7 +200,7 @@ def test_every_try_of_a_create_has_the_same_request_id(world: World) -> None:
     ("answer", "expected", "next_step"),
     [
         (Answer(429, "There is no more capacity in the zone"), CapacityError, "another zone"),
-        (Answer(403, "Permission 'tpu.queuedResources.create' denied"), AccessError, "roles/tpu.admin"),
+        (Answer(403, "Permission 'tpu.queuedResources.create' denied"), AccessError, "orch check gcp"),
         (Answer(403, "Cloud TPU API has not been used in project 1 before"), AccessError, "gcloud services enable"),
         (Answer(400, "flex-start is not offered for this accelerator type"), UserError, "orch accelerators"),
         (Answer(429, "slow down", headers={"Retry-After": "7"}), CloudError, "again"),

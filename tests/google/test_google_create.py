@@ -92,7 +92,7 @@ def test_capacity_that_is_missing_only_in_the_operation_is_a_failure_with_its_wo
     [
         (Answer(429, "There is no more capacity in the zone"), CapacityError, "another zone"),
         (Answer(429, "Quota limit 'TPUV5sLitepodPerProjectPerZone' has been exceeded. Limit: 0"), QuotaError, "Quotas"),
-        (Answer(403, "Permission 'tpu.nodes.create' denied"), AccessError, "roles/tpu.admin"),
+        (Answer(403, "Permission 'tpu.nodes.create' denied"), AccessError, "orch check gcp"),
         (
             Answer(403, "Cloud TPU API has not been used in project 1 before or it is disabled."),
             AccessError,

@@ -10,7 +10,7 @@ import pytest
 from support.sshd import Farm
 
 from orchestrator.remote.hands import SshHands
-from orchestrator.render.limits import LimitsWanted, deadline_for_cost, render_limits, render_renewal
+from orchestrator.render.limits import LimitsWanted, render_limits, render_renewal
 
 SAVES = b"""#!/bin/bash
 trap 'sleep 0.5; touch "$HOME/saved"; exit 75' TERM
@@ -46,8 +46,7 @@ def limits(seconds: float, *, deadline: float | None = None) -> LimitsWanted:
 @pytest.mark.promise("P21")
 def test_hosts_end_at_the_deadline_of_a_budget_after_the_orchestrator_is_gone(farm: Farm) -> None:
     now = time.time()
-    deadline = deadline_for_cost(max_cost=3.0, spent=1.0, price_per_hour=1200.0, now=now)
-    assert deadline is not None
+    deadline = now + 6
     hands = SshHands(farm.addresses)
     assert all(outcome.ok for outcome in hands.start("train", SAVES, no_environment, [0, 1]))
     began = time.monotonic()

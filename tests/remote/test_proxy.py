@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +19,10 @@ import pytest
 from support.sshd import Farm, sshd_farm
 
 from orchestrator.hosts import Failure, HostAddress, proxy_argv, ssh_argv
+from orchestrator.remote.connect import Link, load_key, plain_config
+from orchestrator.remote.failures import HostFailure
 from orchestrator.remote.fleet import Fleet, FleetResult
+from orchestrator.remote.proxy import start_proxy
 
 # Brings bytes between its standard input and output and a TCP port, as `gcloud compute start-iap-tunnel` does.
 # Notes its process id; what it has heard is said to its standard error when it ends.
@@ -209,6 +213,25 @@ def test_a_program_that_brings_nothing_is_unreachable_and_ended(ways: Ways) -> N
     assert "waiting for it" in result.outcome.detail
     assert ways.pids
     assert not ways.alive
+
+
+def test_a_program_that_ends_after_the_host_has_spoken_has_lost_it(ways: Ways) -> None:
+    """Something answered over there: it is not out of reach."""
+    words = ("bash", "-c", "echo SSH-2.0-there; sleep 0.2; echo broken >&2; exit 5")
+    host = replace(ways.hosts[0], proxy=words)
+    with pytest.raises(HostFailure) as told:
+        Link(host, load_key(host.identity_file), plain_config()).transport(5)
+    assert told.value.failure is Failure.LOST
+    assert told.value.retry
+
+
+def test_an_end_that_we_made_is_not_told_as_the_programs(ways: Ways) -> None:
+    sock = start_proxy(replace(ways.hosts[0], proxy=("bash", "-c", "echo a word >&2; sleep 60")))
+    sock.shutdown(socket.SHUT_RDWR)
+    assert sock.recv(10) == b""
+    assert sock.last_words() == ""
+    sock.close()
+    assert sock.last_words() == ""
 
 
 def test_a_program_that_is_not_there_is_named_and_not_tried_again(ways: Ways) -> None:

@@ -20,7 +20,7 @@ from test_template_guard import unsafe
 
 from orchestrator.errors import UserError
 from orchestrator.remote.scripts import shell_source
-from orchestrator.render.limits import LimitsWanted, render_limits, render_renewal, render_timer, render_tpu_end
+from orchestrator.render.limits import LimitsWanted, render_limits, render_renewal, render_timer
 
 ALL = LimitsWanted(max_hours=1.5, idle_minutes=5, deadline=2e9, since=1e9, on_limit="end", stop_command="true")
 HEAD = "#!/bin/bash\n"
@@ -30,7 +30,6 @@ SCRIPTS = {
     "timer": render_timer(ALL),
     "remove": render_limits(LimitsWanted()),
     "renew": HEAD + render_renewal(2e9),
-    "end of a TPU": HEAD + render_tpu_end("p", "z", node="n"),
 }
 
 
@@ -183,38 +182,6 @@ def test_any_stop_command_arrives_unchanged_and_is_not_run_before_its_time(comma
         )
         assert done.stdout.decode() == command + "\0"
         assert not (folder / "canary").exists()
-
-
-@given(hostile(slash=True), hostile(slash=True), hostile(slash=True))
-@settings(max_examples=25, deadline=None)
-def test_the_end_of_a_tpu_asks_for_the_right_thing_and_shows_no_token(project: str, zone: str, node: str) -> None:
-    curl = """#!/bin/sh
-printf '%s\\0' "$@" >>"$RECORD"
-case $* in
-*metadata*) echo '{"access_token":"ya29.secret","expires_in":3599}' ;;
-*) cat >"$RECORD.stdin" ;;
-esac
-"""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        program(folder / "bin" / "curl", curl)
-        env = {"PATH": f"{folder}/bin:/usr/bin:/bin", "RECORD": str(folder / "r"), "CANARY": str(folder / "canary")}
-        subprocess.run(["bash", "-c", render_tpu_end(project, zone, node=node)], env=env, check=True, timeout=30)
-        words = (folder / "r").read_bytes().decode().split("\0")
-        assert "DELETE" in words
-        address = words[-2]
-        assert address.startswith("https://tpu.googleapis.com/v2/projects/")
-        assert len(address.split("/")) == 10
-        assert "ya29" not in " ".join(words)
-        assert (folder / "r.stdin").read_text() == "Authorization: Bearer ya29.secret"
-        assert not (folder / "canary").exists()
-
-
-def test_a_slice_of_a_queued_resource_ends_with_it() -> None:
-    text = render_tpu_end("p", "us-west4-a", node="n", queued_resource="q")
-    assert "/v2/projects/p/locations/us-west4-a/queuedResources/q?force=true" in text
-    with pytest.raises(ValueError, match="node or a queued"):
-        render_tpu_end("p", "z")
 
 
 @pytest.mark.parametrize("hours", [0, -1, math.nan, math.inf, 1e9])

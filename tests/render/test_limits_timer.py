@@ -11,7 +11,7 @@ import pytest
 from limits_support import FAKE_CRONTAB, Host, open_host, until, wanted
 from render_support import program
 
-from orchestrator.render.limits import LimitsWanted, deadline_for_cost, render_limits, render_renewal
+from orchestrator.render.limits import LimitsWanted, render_limits, render_renewal
 
 
 @pytest.fixture
@@ -39,17 +39,9 @@ def test_the_lifetime_ends_the_machine_with_nobody_there(host: Host) -> None:
 @pytest.mark.promise("P21")
 def test_a_budget_becomes_a_deadline_that_holds_without_us(host: Host) -> None:
     now = time.time()
-    deadline = deadline_for_cost(max_cost=10.0, spent=9.0, price_per_hour=900.0, now=now)
-    assert deadline == pytest.approx(now + 4)
-    host.install(wanted(seconds=3600, deadline=deadline))
+    host.install(wanted(seconds=3600, deadline=now + 4))
     assert 2 <= ended_after(host, now) < 11  # the deadline is cut to whole seconds, too
     assert (host.home / ".orch" / "limit-reached").read_text().split()[0] == "deadline"
-
-
-def test_a_budget_that_is_spent_is_over_now_and_a_free_host_has_no_end() -> None:
-    assert deadline_for_cost(5, 7, 2.0, now=1000) == 1000
-    assert deadline_for_cost(5, 0, 2.5, now=1000) == 1000 + 2 * 3600
-    assert deadline_for_cost(5, 0, 0.0, now=1000) is None
 
 
 @pytest.mark.promise("P6")

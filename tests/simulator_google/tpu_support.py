@@ -17,6 +17,7 @@ from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.bodies import Bodies
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.cloud import SimulatedCloud
+from orchestrator.simulator.google.iam import owner
 from orchestrator.simulator.google.server import PROJECT, TpuServer
 from orchestrator.simulator.scenario import Durations, Fault, FaultKind, Scenario, Zone
 
@@ -113,7 +114,7 @@ def tpu_api(
     clock = ManualClock()
     scenario = Scenario(faults=faults, durations=durations, **({"zones": ZONES} | fields))
     access = InMemory(scenario, clock)
-    with TpuServer(access, bodies, cut=cut) as server:
+    with TpuServer(access, bodies, cut=cut, grants=owner()) as server:
         yield Tpu(server, access, clock, make_client(server))
 
 

@@ -9,14 +9,14 @@ from typing import Protocol
 
 from orchestrator.errors import UserError
 from orchestrator.providers.google import choices
-from orchestrator.providers.protocol import Provider, Stops
-from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
+from orchestrator.providers.protocol import Adopts, Provider, Stops
+from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView, Stranger
 
 TPU = "google"  # folders of the records, below the state folder
 COMPUTE = "google-compute"
 
 
-class Tpus(Provider, Stops, Protocol):
+class Tpus(Provider, Stops, Adopts, Protocol):
     """The half that does all."""
 
 
@@ -46,6 +46,12 @@ class Both:
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
         return (*self._tpu.owned(installation), *self._compute.owned(installation))
+
+    def find(self, name: str, zone: str, project: str = "", user: str = "") -> Stranger:
+        return self._tpu.find(name, zone, project, user)
+
+    def release(self, name: str) -> None:
+        self._tpu.release(name)
 
     def stop(self, name: str) -> None:
         self._stopping(name).stop(name)

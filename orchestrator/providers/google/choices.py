@@ -31,8 +31,9 @@ _YES = frozenset({"1", "true", "yes"})
 _INTERNAL = frozenset({"internal", "iap"})  # ways of access that need no external address
 _FLAGS = ("internal_ips", "oslogin", "queued", "reservation_bound", "secure_boot")
 _WORDS = (
-    *("access", "api", "data_disks", "firewall", "jump", "max_run_hours", "network", "project", "runtime_version"),
-    *("service_account", "ssh_cidr", "subnetwork", "tags", "tier", "topology", "valid_hours"),
+    *("access", "adopted", "api", "data_disks", "firewall", "jump", "max_run_hours", "network", "project"),
+    *("queued_resource", "runtime_version", "service_account", "ssh_cidr", "subnetwork", "tags", "tier", "topology"),
+    *("user", "valid_hours"),
 )
 _DETAILS = frozenset((*_FLAGS, *_WORDS))
 _PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
@@ -125,6 +126,8 @@ def path_of(candidate: Candidate) -> Path:
     """Which API, and whether a node or a queued resource. Raises UserError for what none of them can give."""
     tpu = _tpu(candidate)
     market = candidate.market
+    if candidate.adopted:
+        return Path("queued" if candidate.detail("queued_resource") else "node", "it is there already, and is adopted")
     if not isinstance(market, OnDemand | Spot | Reservation | FlexStart):
         raise UserError(f"Google sells no TPU as '{market}'", "it has on demand, spot, reservations and flex-start")
     if compute := _why_compute(candidate, tpu):

@@ -5,7 +5,7 @@ Version 2 over REST by google-cloud-tpu; what only version 2alpha1 can say is se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -104,6 +104,16 @@ class TpuApi:
 
         message = tpu_v2.StartNodeRequest(name=path)
         _changing(lambda: self._client.start_node(message, retry=None, timeout=CHANGE_SECONDS))
+
+    def update(self, path: str, labels: Mapping[str, str], metadata: Mapping[str, str]) -> str:
+        """Give a node these labels and metadata instead of those it has. The name of the operation."""
+        from google.cloud import tpu_v2
+        from google.protobuf import field_mask_pb2
+
+        node = tpu_v2.Node(name=path, labels=dict(labels), metadata=dict(metadata))
+        message = tpu_v2.UpdateNodeRequest(node=node, update_mask=field_mask_pb2.FieldMask(paths=["labels", "metadata"]))
+        made = _changing(lambda: self._client.update_node(message, retry=None, timeout=CHANGE_SECONDS))
+        return str(made.operation.name)
 
     def host_keys(self, path: str) -> tuple[str, ...]:
         """Each worker's ed25519 key as it says it (base64), in worker order; "" for one that says nothing."""

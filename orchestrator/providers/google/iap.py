@@ -19,14 +19,13 @@ _INSTANCE = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 def proxy_command(instance: str, project: str, zone: str) -> tuple[str, ...]:
     """For HostAddress.proxy. Raises ValueError for what is no name: it comes from the host, and goes on a command line.
 
-    The released command asks Compute Engine for the instance first, which a TPU's worker is not in every project; the
-    beta one does so only after a connection has failed (gcloud 528, source).
+    gcloud asks Compute Engine about the instance only when a connection has failed (gcloud 528, source).
     """
     for word in (instance, project.replace(":", ""), zone):
         if not _INSTANCE.fullmatch(word):
             raise ValueError(f"'{word}' cannot be named to IAP")
     return (
-        *("gcloud", "beta", "compute", "start-iap-tunnel", instance, "%p", "--listen-on-stdin"),
+        *("gcloud", "compute", "start-iap-tunnel", instance, "%p", "--listen-on-stdin"),
         *(f"--project={project}", f"--zone={zone}", "--verbosity=error"),
     )
 

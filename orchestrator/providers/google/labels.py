@@ -18,8 +18,9 @@ from orchestrator.values import Text
 INSTALLATION = "orch-installation"
 CLUSTER = "orch-cluster"
 INTENT = "orch-intent"
+ADOPTED = "orch-adopted"  # name of the slice; only on machines that were there before orch managed them
 LONGEST = 63
-_OURS = (INSTALLATION, CLUSTER, INTENT)
+_OURS = (INSTALLATION, CLUSTER, INTENT, ADOPTED)
 _CODED = "b32-"
 _KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _VALUE = re.compile(r"[a-z0-9_-]{0,63}")
@@ -52,6 +53,11 @@ def from_google(labels: Mapping[str, str], key: str) -> str:
         return base64.b32decode(word + "=" * (-len(word) % 8)).decode()
     except ValueError:
         return ""
+
+
+def is_own(key: str) -> bool:
+    """Whether orch wrote the label of this key."""
+    return any(key == own or re.fullmatch(rf"{own}-[2-9]", key) is not None for own in _OURS)
 
 
 def _coded(key: str, value: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import uuid
 from dataclasses import replace
 
 from orchestrator.errors import UserError
-from orchestrator.providers.google import body, choices, commands, startup
+from orchestrator.providers.google import adoption, body, choices, commands, startup
 from orchestrator.providers.google.choices import Kind
 from orchestrator.providers.google.session import loopback_endpoint
 from orchestrator.providers.loopback import loopback_facts
@@ -31,6 +31,8 @@ class GooglePlanner:
     def create_request(self, spec: SliceSpec) -> Request:
         if (compute := _compute(spec.candidate)) is not None:
             return compute.create_request(spec)
+        if spec.candidate.adopted:
+            return adoption.update_request(spec)
         asked = choices.read(spec.candidate)
         choices.check_name(spec.name, asked.slices)
         alpha = asked.path.api == "v2alpha1"
@@ -49,6 +51,7 @@ class GooglePlanner:
         if (compute := _compute(candidate)) is not None:
             return compute.end_request(name, candidate)
         asked = choices.read(candidate)
+        name = _name_there(name, candidate)
         if asked.path.kind == "node":
             command = commands.on_node("delete", asked, name)
         else:
@@ -63,6 +66,10 @@ class GooglePlanner:
         compute = _compute(candidate)
         return _power(name, "start", candidate) if compute is None else compute.start_request(name, candidate)
 
+    def release_request(self, name: str, candidate: Candidate) -> Request:
+        """See adoption.py."""
+        return adoption.release_request(name, candidate)
+
     def host_facts(self, candidate: Candidate) -> HostFacts:
         if (compute := _compute(candidate)) is not None:
             return compute.host_facts(candidate)
@@ -72,6 +79,11 @@ class GooglePlanner:
             buckets = os.environ.get(BUCKETS, "")
             return replace(facts, env=(*facts.env, (BUCKETS, buckets))) if buckets else facts
         return HostFacts(env=(("PJRT_DEVICE", "TPU"),), end_command=startup.render_end())
+
+
+def _name_there(name: str, candidate: Candidate) -> str:
+    """What Google calls the slice of this name: an adopted one keeps the name of its maker."""
+    return candidate.detail("queued_resource") or candidate.adopted or name
 
 
 def _compute(candidate: Candidate) -> Planner | None:
@@ -106,6 +118,7 @@ def _power(name: str, verb: str, candidate: Candidate) -> Request:
     refusal = stop_refusal(asked.tpu.name, asked.path.kind, candidate.hosts)
     if refusal is not None:
         raise refusal
+    name = _name_there(name, candidate)
     target = f"{body.parent(asked).preview()}/nodes/{name}:{verb}"
     return Request(SERVICE, "POST", target, command=commands.on_node(verb, asked, name))
 

@@ -33,6 +33,9 @@ class Record:
 
     api: the version that was asked. valid_seconds: how long a queued request may wait; run_seconds: how long its
     machines may run; 0 = without end, and in records of older versions.
+
+    Of what was adopted: node and queued are the ids that its maker gave it, made says when the queued resource was
+    made (it carries no label of ours), and user is the account to log in with. "" else.
     """
 
     name: str
@@ -53,6 +56,14 @@ class Record:
     api: Api = "v2"
     valid_seconds: int = 0
     run_seconds: int = 0
+    node: str = ""
+    queued: str = ""
+    made: str = ""
+    user: str = ""
+
+    @property
+    def adopted(self) -> bool:
+        return bool(self.node)
 
     @property
     def parent(self) -> str:
@@ -60,12 +71,12 @@ class Record:
 
     @property
     def queued_path(self) -> str:
-        return f"{self.parent}/queuedResources/{self.name}"
+        return f"{self.parent}/queuedResources/{self.queued or self.name}"
 
     @property
     def node_paths(self) -> tuple[str, ...]:
         """In slice order. Of a multislice request they are <prefix>-0, <prefix>-1 ... (TPU API v2, reference)."""
-        names = (self.name,) if self.slices == 1 else tuple(f"{self.name}-{at}" for at in range(self.slices))
+        names = (self.node or self.name,) if self.slices == 1 else tuple(f"{self.name}-{at}" for at in range(self.slices))
         return tuple(f"{self.parent}/nodes/{name}" for name in names)
 
 

@@ -153,13 +153,17 @@ def explain(verb: str, name: str, answer: Answer, project: str = "") -> OrchErro
     where = f" --project={project}" if project else ""
     match answer.kind:
         case Kind.NOT_OFFERED if verb != "create":
-            return AccessError(what, why, f"ask the project's owner for the role roles/tpu.admin{where}")
+            return AccessError(
+                what, why, f"orch check gcp{where}   says what is missing; docs/iam has a role with just that"
+            )
         case Kind.CAPACITY | Kind.NOT_OFFERED:
             return CapacityError(what, why, "try another zone, spot or a queued resource, or later")
         case Kind.QUOTA:
             return QuotaError(what, why, "ask for more in the console, IAM & Admin > Quotas, or take fewer chips")
         case Kind.PERMISSION:
-            return AccessError(what, why, f"ask the project's owner for the role roles/tpu.admin{where}")
+            return AccessError(
+                what, why, f"orch check gcp{where}   says what is missing; docs/iam has a role with just that"
+            )
         case Kind.CREDENTIALS:
             return AccessError(what, why, "gcloud auth application-default login")
         case Kind.API_DISABLED:

@@ -25,7 +25,7 @@ def render_startup(hosts_per_slice: int, hosts: int) -> str:
 def render_end() -> str:
     """Bash for a host that ends the slice the host belongs to.
 
-    The hosts' service account needs tpu.nodes.delete or tpu.queuedResources.delete, and the scope cloud-platform.
+    The hosts' service account needs tpu.nodes.delete and the scope cloud-platform.
     """
     return fill("google/end.sh.j2")
 

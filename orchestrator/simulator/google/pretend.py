@@ -19,6 +19,7 @@ from orchestrator.errors import ConflictError, StorageError
 from orchestrator.simulator.bodies import LocalBodies
 from orchestrator.simulator.durable import Durable
 from orchestrator.simulator.google.gcs import GcsServer, gcs_server
+from orchestrator.simulator.google.grants import Grants
 from orchestrator.simulator.google.server import PROJECT, TpuServer
 from orchestrator.simulator.rehearsal import folder_scenario, open_cloud
 from orchestrator.simulator.scenario import Scenario, Zone
@@ -28,14 +29,15 @@ class PretendGoogle:
     """Lives while the block lasts; then all of its hosts are ended. Buckets that are asked for are there.
 
     folder: of its own, holds `cloud.json` and, if it is not the calm one, `scenario.toml`. port: 0 takes a free one.
+    grants: see TpuServer.
     """
 
-    def __init__(self, folder: Path, *, port: int = 0) -> None:
+    def __init__(self, folder: Path, *, port: int = 0, grants: Grants | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._bodies = LocalBodies(folder)
         opened = open_cloud(folder)
         self.cloud = Durable(opened.path, google_scenario(folder_scenario(folder)), opened.clock)
-        self.server = TpuServer(self.cloud, self._bodies, port=port)
+        self.server = TpuServer(self.cloud, self._bodies, port=port, grants=grants)
         self.buckets: GcsServer | None = None
         self._stack = ExitStack()
 

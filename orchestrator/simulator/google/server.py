@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,6 +19,9 @@ from typing import Any, Protocol, cast
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.bodies import Bodies, NoBodies
 from orchestrator.simulator.google.api import TpuApi
+from orchestrator.simulator.google.grants import Grants
+from orchestrator.simulator.google.iam import Guard
+from orchestrator.simulator.google.services import project_fronts
 from orchestrator.simulator.google.status import DEADLINE_EXCEEDED, INTERNAL, Refusal
 from orchestrator.simulator.pump import Pump
 
@@ -38,7 +42,8 @@ class TpuServer:
     """Serves while the block lasts. What went wrong inside, and no client asked for, is raised at its end.
 
     bodies: what stands behind the nodes; with real hosts the cloud goes on while nobody asks. project: the only one
-    that there is. fronts: other services, by the beginning of their paths.
+    that there is. fronts: other services, by the beginning of their paths. grants: what the caller may do; by default
+    what docs/iam/gcp-role.yaml grants, and a call beyond that is refused.
     cut: a call without an answer (rule time_out_may_have_acted) breaks its connection; else it is 504.
     """
 
@@ -51,12 +56,14 @@ class TpuServer:
         port: int = 0,
         cut: bool = False,
         fronts: Mapping[str, Front] = MappingProxyType({}),
+        grants: Grants | None = None,
     ) -> None:
         self.project = project
         self.errors: list[BaseException] = []
         self.requests: list[tuple[str, str, bytes]] = []
         self.cut = cut
-        self._fronts = fronts
+        self.guard = Guard(grants)
+        self._fronts = {**project_fronts(project, self.guard.grants), **fronts}
         bodies = bodies or NoBodies()
         self.api = TpuApi(access, bodies, project)
         self._pump = None if isinstance(bodies, NoBodies) else Pump(self.api)
@@ -115,6 +122,10 @@ class _Http(ThreadingHTTPServer):
             self._open.discard(request)
         super().shutdown_request(request)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # else the client was killed, or has hung up
+            super().handle_error(request, client_address)
+
     def hang_up(self) -> None:
         with self._lock:
             for each in self._open:
@@ -154,6 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
         tpu.requests.append((self.command, self.path, body))
         status, retry_after = 200, 0
         try:
+            tpu.guard.admit(self.command, self.path, body)
             answer = tpu.front_of(self.path).handle(self.command, self.path, body)
         except Refusal as refusal:
             if tpu.cut and refusal.canonical is DEADLINE_EXCEEDED:

@@ -252,8 +252,7 @@ def _shown(visit: Visit, look: Look, rank: int, view: SliceView | None) -> dict[
     if view is not None and view.state is not SliceState.READY:  # a host died by itself
         status = "STOPPING" if view.state is SliceState.PREEMPTED else "REPAIRING"
     if look.phase is Phase.FAILED:  # the others go on
-        dead = any(host.rank == rank and not host.up for host in visit.cloud.state.resources[look.uid].hosts)
-        status = "TERMINATED" if dead or look.size == 1 else "RUNNING"
+        status = "TERMINATED" if look.size == 1 or f"host {rank} of" in look.reason else "RUNNING"
     one = _form(visit, look.zone, name, look.extra["compute"], status, f"{int(look.uid)}{rank:04d}", look.created)
     if look.reason:
         one["statusMessage"] = look.reason
