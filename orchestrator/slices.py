@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from orchestrator.errors import OrchError
 from orchestrator.hosts import HostAddress
 from orchestrator.values import Text
 
@@ -88,6 +89,11 @@ class Candidate:
 
     def detail(self, key: str, default: str = "") -> str:
         return dict(self.details).get(key, default)
+
+    @property
+    def adopted(self) -> str:
+        """What the provider calls machines that were there before orch managed them; "" for those that orch makes."""
+        return self.detail("adopted")
 
     @property
     def where(self) -> str:
@@ -187,6 +193,24 @@ class OwnedSlice:
     created: float  # seconds since the epoch
     where: str = ""
     intent: str = ""
+    adopted: bool = False  # it was there before orch managed it
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """Machines that may be adopted, as they are now. candidate: what orch would have asked for to get the same.
+
+    installation, cluster, intent: labels of an orch on them, "" where there are none. problem: why they cannot be
+    adopted, unless they are ours already. notes: what to know first.
+    """
+
+    candidate: Candidate
+    state: SliceState
+    installation: str = ""
+    cluster: str = ""
+    intent: str = ""
+    problem: OrchError | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

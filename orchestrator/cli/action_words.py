@@ -35,6 +35,8 @@ def action_words(action: Action) -> str:
     match action:
         case CreateSlice(spec=spec):
             machine = spec.candidate
+            if spec.candidate.adopted:
+                return f"adopting {spec.candidate.adopted} as {spec.name}"
             return f"creating {spec.name}: {plural(machine.hosts, 'host')} of {machine.accelerator} on {machine.where}"
         case EndSlice():
             return f"ending {action.name}: {action.why}"

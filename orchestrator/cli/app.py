@@ -47,6 +47,7 @@ SECTIONS = (
         (
             Verb("ssh", f"{_HERE}.ssh:ssh", "A shell on one host."),
             Verb("cp", f"{_HERE}.cp:cp", "Copy files to and from hosts."),
+            Verb("adopt", f"{_HERE}.adopt:adopt", "Manage a TPU VM that is there already."),
         ),
     ),
     Section(
@@ -56,6 +57,7 @@ SECTIONS = (
             Verb("stop", f"{_HERE}.lifecycle:stop", "Stop the hosts, keep their disks."),
             Verb("start", f"{_HERE}.lifecycle:start", "Start stopped hosts again."),
             Verb("down", f"{_HERE}.lifecycle:down", "End the hosts for good; nothing is billed any more."),
+            Verb("release", f"{_HERE}.adopt:release", "Give an adopted TPU VM back as it is."),
             Verb("reap", f"{_HERE}.reap:reap", "End machines that nobody wants any more."),
         ),
     ),

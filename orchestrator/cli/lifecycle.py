@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 @click.pass_context
 def down(ctx: click.Context, clusters: tuple[str, ...], manner: Manner) -> None:
     """End the hosts of clusters for good: their disks are gone, nothing is billed any more. The bucket stays."""
+    from orchestrator.cli.adopt import ask_before_deleting
     from orchestrator.engine.prepare import down as prepare
 
+    ask_before_deleting(clusters, manner)
     ctx.exit(_each(clusters, prepare, manner))
 
 

@@ -25,7 +25,7 @@ from orchestrator.exits import Exit
 from orchestrator.paths import Paths, paths
 from orchestrator.plan.actions import Action, Conclude, StartJob
 from orchestrator.plan.decide import decide
-from orchestrator.plan.desired import After, Cancel, Desired, Down, Run, Start, Stop
+from orchestrator.plan.desired import Adopt, After, Cancel, Desired, Down, Run, Start, Stop
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import FINAL, Outcome
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
@@ -83,6 +83,8 @@ def drive(
             if announced is not None and announced.wanted == "stopped" and not _is_gone(store, announced):
                 store.want(announced, "up")  # who launches on a stopped cluster wants it started
             finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, world)
+        if isinstance(ready.desired, Adopt):
+            finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, world)
         cluster = _cluster(store, ready)
         session = Session(store, where, narrator, keeper, cluster, ready.desired, ready.facts, None, world)
         try:
@@ -123,7 +125,7 @@ def _is_gone(store: Store, announced: ClusterRecord) -> bool:
 
 
 def _cluster(store: Store, ready: Ready) -> ClusterRecord:
-    if isinstance(ready.desired, Run) and ready.desired.create:
+    if isinstance(ready.desired, Adopt) or (isinstance(ready.desired, Run) and ready.desired.create):
         return store.open_cluster(ready.cluster, ready.summary)
     cluster = store.cluster(ready.cluster)
     if cluster is None:
@@ -134,6 +136,8 @@ def _cluster(store: Store, ready: Ready) -> ClusterRecord:
 def _open_job(session: Session, ready: Ready, bucket: Bucket | None) -> None:
     """Number the job, or go on with the same one that a killed command left, and fill in what was unknown."""
     new, desired = ready.job, ready.desired
+    if isinstance(desired, Adopt):
+        session.desired = fill(desired, {UID: session.cluster.uid, INSTALLATION: session.store.installation})
     if new is None or not isinstance(desired, Run):
         return
     settle(session, but=new.digest)
@@ -326,4 +330,6 @@ def _may_close(session: Session) -> bool:
     desired, job = session.desired, session.job
     if isinstance(desired, Run) and job is not None and behind(session.store, session.cluster, job.id):
         return False
-    return isinstance(desired, Down) or (isinstance(desired, Run) and (desired.create or desired.after is After.DOWN))
+    if isinstance(desired, Run):
+        return desired.create or desired.after is After.DOWN
+    return isinstance(desired, Down | Adopt)

@@ -10,7 +10,7 @@ from orchestrator.engine.session import Session
 from orchestrator.errors import OrchError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
 from orchestrator.plan.decide_hosts import TIMER
-from orchestrator.plan.desired import Cancel, Down, Run
+from orchestrator.plan.desired import Adopt, Cancel, Down, Run
 from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed, Outcome
 from orchestrator.remote.marks import SETUP, mark_name
 from orchestrator.slices import Owned, SliceState, SliceView
@@ -109,7 +109,7 @@ def _look_at_hosts(
 def _hosts_matter(session: Session, intent: Intent) -> bool:
     if isinstance(session.desired, Down):
         return isinstance(intent.candidate.market, Owned)
-    if isinstance(session.desired, Run):
+    if isinstance(session.desired, Run | Adopt):
         return intent.state is IntentState.ACCEPTED
     return isinstance(session.desired, Cancel)
 

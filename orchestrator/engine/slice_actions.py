@@ -33,7 +33,8 @@ def create(session: Session, action: CreateSlice) -> None:
         session.narrator.note(f"{spec.candidate.where}: {error}")
         return
     except (AccessError, UserError) as error:
-        _refused(session, spec.name, error, repeated=repeated)
+        if not (repeated and spec.candidate.adopted):  # it may be ours since the first time: to end it is no way out
+            _refused(session, spec.name, error, repeated=repeated)
         raise
     except ConflictError as error:
         if _is_ours(session, spec):

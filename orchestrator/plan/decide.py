@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
-from orchestrator.plan import decide_hosts, decide_job, decide_slice, limits
+from orchestrator.plan import decide_adopt, decide_hosts, decide_job, decide_slice, limits
 from orchestrator.plan.actions import Conclude, EndAttempt, StopJob, StopSlice
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.desired import After, Cancel, Desired, Down, Run, Start, Stop
+from orchestrator.plan.desired import Adopt, After, Cancel, Desired, Down, Run, Start, Stop
 from orchestrator.plan.evidence import furthest
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Contact, IntentState, Observed
@@ -26,7 +26,7 @@ def decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
     """The next step towards `desired`. Called again after every step with a fresh look at the world."""
     match desired:
         case Run():
-            return _run(desired, observed, facts)
+            return decide_adopt.spared(desired, observed, _run(desired, observed, facts))
         case Down():
             return _down(desired, observed, facts)
         case Stop():
@@ -35,6 +35,8 @@ def decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
             return _start(desired, observed, facts)
         case Cancel():
             return _cancel(desired, observed)
+        case Adopt():
+            return decide_adopt.adopt(desired, observed, facts)
 
 
 def _run(desired: Run, observed: Observed, facts: Facts) -> Step:

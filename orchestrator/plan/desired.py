@@ -174,4 +174,18 @@ class Cancel:
     budgets: Budgets = Budgets()
 
 
-Desired: TypeAlias = Run | Down | Stop | Start | Cancel
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Have machines that somebody else made on record, with our key on them. candidate: says which (`adopted`).
+
+    uid, installation: as in Run.
+    """
+
+    cluster: str
+    uid: Text
+    installation: Text
+    candidate: Candidate
+    budgets: Budgets = Budgets()
+
+
+Desired: TypeAlias = Run | Down | Stop | Start | Cancel | Adopt

@@ -140,7 +140,7 @@ class _Script:
         head = f"{number}. "
         match action:
             case CreateSlice():
-                yield from _comment(head, f"create '{action.spec.name}' ({words.shape(action.spec.candidate)})")
+                yield from _comment(head, f"{words.making(action.spec)} ({words.shape(action.spec.candidate)})")
                 yield from self._request(action.request)
             case EndSlice():
                 yield from _comment(head, f"end '{action.name}': {action.why}")

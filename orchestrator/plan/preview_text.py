@@ -116,7 +116,7 @@ class _Page:
         """Title and the lines under it."""
         match action:
             case CreateSlice(spec=spec):
-                title = f"create '{spec.name}' ({words.shape(spec.candidate)})"
+                title = f"{words.making(spec)} ({words.shape(spec.candidate)})"
                 return title, self._create(action)
             case EndSlice():
                 return f"end '{action.name}': {action.why}", self._request(action.request)

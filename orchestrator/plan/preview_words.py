@@ -16,9 +16,9 @@ from orchestrator.plan.actions import (
     StopJob,
     SyncTree,
 )
-from orchestrator.plan.desired import After, Cancel, Desired, Down, Run, Start, Stop, Strategy
+from orchestrator.plan.desired import Adopt, After, Cancel, Desired, Down, Run, Start, Stop, Strategy
 from orchestrator.plan.imagined import Plan
-from orchestrator.slices import Candidate, Owned
+from orchestrator.slices import Candidate, Owned, SliceSpec
 
 
 def visible(value: str) -> str:
@@ -96,6 +96,14 @@ def verb(desired: Desired) -> str:
             return "start"
         case Cancel():
             return "cancel"
+        case Adopt():
+            return "adopt"
+
+
+def making(spec: SliceSpec) -> str:
+    """What a CreateSlice does, without the shape."""
+    adopted = spec.candidate.adopted
+    return f"adopt '{adopted}' as '{spec.name}'" if adopted else f"create '{spec.name}'"
 
 
 def afterwards(run: Run) -> str:

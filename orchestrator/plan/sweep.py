@@ -25,6 +25,7 @@ class Standing(StrEnum):
     YOUNG = "young"  # the same, but so new that it is left alone for now
     FOREIGN = "foreign"  # somebody else's label: never touched
     LEAVING = "leaving"  # listed, and gone already
+    ADOPTED = "adopted"  # no record wants it, but somebody else made it: it is never ended by a sweep
 
 
 ORPHANS = frozenset({Standing.LEFT_OVER, Standing.UNKNOWN})
@@ -52,6 +53,8 @@ def judge(
     intent = intents.get(found.intent)
     if intent is not None and intent.state not in FINAL:
         return Judged(found, Standing.TRACKED, f"wanted by '{found.cluster}'")
+    if found.adopted:
+        return Judged(found, Standing.ADOPTED, "it was adopted, and no record of it is open: end it by hand")
     # One that is being ended is asked again: it may be stuck there, with nobody left to ask.
     if intent is not None:
         words = "the record of it is closed" if intent.gone is not None else f"its record says {intent.state}"

@@ -1,8 +1,8 @@
 """What a provider must be able to do. Two small protocols, so that a preview needs no SDK and no network.
 
 `Planner` is pure: it turns what the user wants into candidates and requests. `Provider` does I/O. The optional
-capabilities `Stops`, `Preempts` and `Adopts` are protocols of their own: a provider that cannot stop a slice simply lacks the
-methods, and the caller says so.
+capabilities `Stops`, `Preempts` and `Adopts` are protocols of their own: a provider that cannot stop a slice simply
+lacks the methods, and the caller says so.
 
 Contract of `Provider`, checked by tests/providers/test_provider_contract.py for each of them:
 - create(spec, keys) is idempotent by spec.token: called again after any crash it completes the same slice and never
@@ -68,7 +68,7 @@ class Stops(Protocol):
 
 
 @runtime_checkable
-class Adopts(Protocol):
+class Adopts(Provider, Protocol):
     """Machines that somebody else made can be taken under management, and given back as they are.
 
     To adopt is to create a slice whose candidate says `adopted`: it marks the machines as ours and lets our key in, and
@@ -78,7 +78,7 @@ class Adopts(Protocol):
     def find(self, name: str, zone: str, project: str = "", user: str = "") -> Stranger:
         """Look at it; nothing is changed. user: the account to log in with, "" for the usual one.
 
-        Raises UserError for what cannot be adopted whatever its state, NotFoundError, AccessError, CloudError.
+        Raises UserError for what can never be adopted, NotFoundError, AccessError, CloudError.
         """
         ...
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.hosts import HostAddress
-from orchestrator.providers.local.layout import SlicePaths
+from orchestrator.providers.local.layout import SlicePaths, write_whole
 from orchestrator.providers.local.provider import LocalProvider
 from orchestrator.providers.local.sshd import account, find_sshd
 from orchestrator.simulator.calls import Look
@@ -133,9 +133,18 @@ class LocalBodies:
             self.local.create(spec, keys_of(look))
         elif state in (SliceState.STOPPED, SliceState.STARTING, SliceState.STOPPING):
             self.local.start(name)
+        self._let_in(look, name)
         dead = [host.rank for host in look.hosts if not host.up]
         if dead:
             self._break(name, dead)
+
+    def _let_in(self, look: Look, name: str) -> None:
+        """The accounts of a host have the keys that the resource says now, not only at its start."""
+        paths, keys = SlicePaths(self._folder / "local" / name), keys_of(look).user_public.strip() + "\n"
+        for rank in range(look.size):
+            file = paths.host(rank).authorized_keys
+            if file.is_file() and file.read_text(encoding="utf-8") != keys:
+                write_whole(file, keys)
 
     def _down(self, name: str) -> None:
         if self.local.observe(name).state in (SliceState.READY, SliceState.STOPPING):

@@ -256,10 +256,11 @@ def programs(cloud: SimulatedCloud) -> Counter[str]:
     )
 
 
-def intents_of(cloud: SimulatedCloud) -> Counter[str]:
-    """Intent -> how many slices were ever made for it."""
-    slices = [resource.labels for resource in cloud.state.resources.values() if not resource.queued]
-    requests = [queued.node["labels"] for queued in cloud.state.queued.values()]
+def intents_of(cloud: SimulatedCloud, *, living: bool = False) -> Counter[str]:
+    """Intent -> how many slices were ever made for it, or only those that live now."""
+    resources = cloud.host_world().living() if living else cloud.state.resources.values()
+    slices = [resource.labels for resource in resources if not resource.queued]
+    requests = [queued.node["labels"] for queued in cloud.state.queued.values() if not (living and queued.gone)]
     return Counter(labels[INTENT] for labels in (*slices, *requests) if INTENT in labels)
 
 

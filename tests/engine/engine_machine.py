@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import ClassVar
 
 import hypothesis.strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from crash_matrix import INTENT, intents_of, live_of
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from support.driving import Listener
-from support.simulated import Points, SimHome, sim_candidate, sim_launch, sim_task, simulated, use_home
+from support.simulated import Points, SimHome, sim_launch, sim_task, simulated, use_home
 
 from orchestrator.engine import prepare, sweep
 from orchestrator.engine.known import open_reader
@@ -32,8 +34,7 @@ from orchestrator.simulator.clock import START, ManualClock
 from orchestrator.simulator.cloud import MUTATING, SimulatedCloud
 from orchestrator.simulator.faults import fits
 from orchestrator.simulator.programs import Program
-from orchestrator.simulator.scenario import Deed, Durations, Fault, FaultKind, Scenario
-from orchestrator.slices import Spot
+from orchestrator.simulator.scenario import Deed, Durations, Fault, FaultKind, Scenario, Zone
 from orchestrator.spec.task import Checkpoint, Recovery, Task
 from orchestrator.store import check
 from orchestrator.store.location import store_location
@@ -58,9 +59,14 @@ class Crash(BaseException):
 
 
 class Machine(RuleBasedStateMachine):
-    """log: what was done and how it ended, for a failing history's reader."""
+    """log: what was done and how it ended, for a failing history's reader.
+
+    tokens: the cloud knows a create that is repeated, so that one intent has one slice ever; else one at a time.
+    """
 
     honour_tokens = True
+    tokens = True
+    zones: ClassVar[tuple[Zone, ...]] = Scenario().zones
     counts: ClassVar[Counter[str]] = Counter()  # over all histories of a test: reset by it
 
     @initialize(lag=st.sampled_from([0.0, 3.0]), page=st.sampled_from([1, 50]), exits=st.sampled_from([0, 0, 3, 75]))
@@ -71,7 +77,7 @@ class Machine(RuleBasedStateMachine):
         (self.root / "bucket").mkdir()
         self.clock = LimitedClock()
         quick = Durations(create=8.0, end=4.0, stop=4.0, start=4.0, reboot=5.0, detect=10.0, maintenance=15.0)
-        scenario = Scenario(durations=quick, lag=lag, page=page, honour_tokens=self.honour_tokens)
+        scenario = Scenario(zones=self.zones, durations=quick, lag=lag, page=page, honour_tokens=self.honour_tokens)
         self.access = InMemory(scenario, self.clock)
         cloud = self.access.cloud
         cloud.set_program("*", Program(seconds=25.0, exits={"1/1": exits} if exits else {}))
@@ -80,6 +86,9 @@ class Machine(RuleBasedStateMachine):
         cloud.seed_foreign("c-7", {"orch-installation": "another", "orch-cluster": "c", "orch-intent": "x"})
         self.log: list[str] = []
         Machine.counts["histories"] += 1
+
+    def home(self, points: Points | None = None) -> SimHome:
+        return SimHome(self.access, points or Points())
 
     # --- what happens -------------------------------------------------------------------------------------
 
@@ -131,7 +140,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def one_slice_for_an_intent(self) -> None:
-        made = Counter(one.token for one in self._cloud().state.resources.values() if one.token)
+        made = intents_of(self._cloud(), living=not self.tokens)
         assert all(count == 1 for count in made.values()), (made, self.log)
 
     @invariant()
@@ -143,12 +152,15 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def what_lives_is_wanted_and_what_is_closed_is_gone(self) -> None:
         """A late create is an exception: it may come when its record is closed, and is the sweep's business."""
-        in_time = {call.uid for call in self._cloud().calls("create") if call.acted}
+        cloud = self._cloud()
+        in_time = {call.uid for call in (*cloud.calls("create"), *cloud.calls("queue")) if call.acted}
         with open_reader() as reader:
             tokens = {str(row["token"]): str(row["state"]) for row in reader.rows("intents")}
-        for one in self._cloud().host_world().living():
-            if one.uid in in_time:
-                assert tokens.get(one.token) not in (None, *FINAL), (one.name, one.phase, tokens, self.log)
+        slices = [(one.uid, one.name, one.labels) for one in cloud.host_world().living() if not one.queued]
+        slices += [(one.uid, one.name, one.node["labels"]) for one in cloud.state.queued.values() if not one.gone]
+        for uid, name, labels in slices:
+            if uid in in_time:
+                assert tokens.get(labels[INTENT]) not in (None, *FINAL), (name, tokens, self.log)
 
     @invariant()
     def the_budgets_are_kept_apart(self) -> None:
@@ -180,7 +192,7 @@ class Machine(RuleBasedStateMachine):
         Machine.counts["faults"] += 1
 
     def _do(self, verb: str, deadly: int = 0) -> OrchError | None:
-        home = SimHome(self.access, Points(_strike, deadly))
+        home = self.home(Points(_strike, deadly))
         before, calls = self._intents(), len(self._cloud().state.calls)
         wanted = {intent.name for intent in before.values() if intent.state not in FINAL}
         self.clock.limit = self.clock.now() + LONGEST
@@ -203,7 +215,7 @@ class Machine(RuleBasedStateMachine):
         return failed
 
     def _intents(self) -> dict[str, Intent]:
-        with open_store(paths(), SimHome(self.access).world()) as store:
+        with open_store(paths(), self.home().world()) as store:
             return dict(store.all_intents())
 
     def _end_well(self) -> None:
@@ -220,8 +232,21 @@ class Machine(RuleBasedStateMachine):
         self._do("reap")
         self.others_are_not_touched()
         self.clock.sleep(60.0)
-        assert self._cloud().live() == (), (self._cloud().live(), self.log)
+        assert live_of(self._cloud()) == {}, (live_of(self._cloud()), self.log)
         assert check.faults(store_location(os.environ, paths())) == (), self.log
+
+
+def run_histories(kind: type[Machine], examples: int, steps: int) -> str:
+    """Words for the counts. Raises what the first broken history raises, made small."""
+    Machine.counts = Counter()
+    checks = list(HealthCheck)
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]  # hypothesis gives it no types
+        kind,
+        settings=settings(
+            max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=checks, database=None
+        ),
+    )
+    return ", ".join(f"{count} {what}" for what, count in sorted(Machine.counts.items()))
 
 
 class LimitedClock(ManualClock):
@@ -253,9 +278,9 @@ def _task() -> Task:
     return sim_task(setup="true", recovery=recovery, checkpoint=Checkpoint(bucket=f"file://{bucket}"))
 
 
-def _hasty(ready: Ready) -> Ready:
+def _hasty(home: SimHome, ready: Ready) -> Ready:
     """With deadlines of seconds, not of minutes."""
-    ready = simulated(ready, sim_candidate(market=Spot()), sim_candidate(market=Spot(), zone="sim-b"))
+    ready = simulated(ready, home.candidate(spot=True), home.candidate(spot=True, other_zone=True))
     assert isinstance(ready.desired, Run | Down | Stop | Start)
     return replace(ready, desired=replace(ready.desired, budgets=SHORT))
 
@@ -264,29 +289,29 @@ def _go_on(home: SimHome) -> str:
     with open_reader() as reader:
         cluster = reader.cluster("c")
         jobs = [job for job in reader.jobs(cluster) if job.state != "ended"] if cluster is not None else []
-    return str(home.drive(_hasty(prepare.go_on("c", jobs[0]))).step) if jobs else "nothing to go on with"
+    return str(home.drive(_hasty(home, prepare.go_on("c", jobs[0]))).step) if jobs else "nothing to go on with"
 
 
 def _down(home: SimHome) -> str:
     with open_reader() as reader:
         if reader.cluster("c") is None:
             return "nothing to take down"
-    return str(home.drive(_hasty(prepare.down("c"))).step)
+    return str(home.drive(_hasty(home, prepare.down("c"))).step)
 
 
 def _reap(home: SimHome) -> str:
     world = home.world()
     with home.points.commits(), open_store(paths(), world) as store:
-        found = sweep.look(store, world, ["simulated"], grace=0.0)
+        found = sweep.look(store, world, [home.provider_name], grace=0.0)
         return str([one.problem for one in sweep.reap(store, world, Listener(), found, grace=0.0)])
 
 
 _COMMANDS: dict[str, Callable[[SimHome], str]] = {
-    "launch": lambda home: str(home.drive(_hasty(sim_launch(_task()))).step),
-    "resume": lambda home: str(home.drive(_hasty(prepare.resume("c", after=After.KEEP))).step),
+    "launch": lambda home: str(home.drive(_hasty(home, sim_launch(_task()))).step),
+    "resume": lambda home: str(home.drive(_hasty(home, prepare.resume("c", after=After.KEEP))).step),
     "go_on": _go_on,
     "down": _down,
-    "stop": lambda home: str(home.drive(_hasty(prepare.stop("c"))).step),
-    "start": lambda home: str(home.drive(_hasty(prepare.start("c"))).step),
+    "stop": lambda home: str(home.drive(_hasty(home, prepare.stop("c"))).step),
+    "start": lambda home: str(home.drive(_hasty(home, prepare.start("c"))).step),
     "reap": _reap,
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from access_support import INSTALLATION, PROJECT, TOKEN, candidate, spec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import UserError
@@ -208,6 +208,7 @@ def test_ranges_are_taken_as_people_write_them(words: str, ranges: tuple[str, ..
     assert access.ranges_of(words) == ranges
 
 
+@settings(deadline=None)  # of a busy computer
 @given(st.integers(0, 2**32 - 1), st.integers(0, 32), st.integers(0, 2**128 - 1), st.integers(0, 128))
 def test_no_accepted_range_is_wide(v4: int, length4: int, v6: int, length6: int) -> None:
     networks = (IPv4Network((v4, length4), strict=False), 16), (IPv6Network((v6, length6), strict=False), 32)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.simulator.google.compute.front import PREFIX, ComputeFront
 from orchestrator.simulator.google.compute.visit import left
+from orchestrator.simulator.google.grants import Grants
 from orchestrator.simulator.google.server import TpuServer
 from orchestrator.simulator.scenario import Durations, Fault, Scenario, Zone
 from orchestrator.slices import Candidate, Market, SliceKeys, SliceSpec, SliceState, SliceView
@@ -45,9 +47,13 @@ class Bench:
     def cloud(self) -> SimulatedCloud:
         return self.access.cloud
 
+    @cached_property
+    def api(self) -> ComputeApi:
+        """One for all: it knows nothing of slices, and reading Google's description of the service takes its time."""
+        return ComputeApi(open_session(), wait_seconds=2.0)
+
     def provider(self) -> ComputeProvider:
-        api = ComputeApi(open_session(), wait_seconds=2.0)
-        return ComputeProvider(api, self.state / "google-compute", self.clock.now)
+        return ComputeProvider(self.api, self.state / "google-compute", self.clock.now)
 
     def create(self, of: SliceSpec) -> ComputeProvider:
         provider = self.provider()
@@ -86,15 +92,18 @@ def bench(
     *faults: Fault,
     bodies: Bodies | None = None,
     cut: bool = True,
+    beyond: Iterable[str] = ("compute.instanceGroupManagers.update",),
     **fields: Any,
 ) -> Generator[Bench]:
-    """fields: of the Scenario. cut: a call without an answer breaks its connection."""
+    """fields: of the Scenario. cut: a call without an answer breaks its connection. beyond: permissions beside those
+    of the documented role."""
     clock = fields.pop("clock", None) or ManualClock()
     scenario = Scenario(faults=faults, durations=fields.pop("durations", EVEN), **({"zones": ZONES} | fields))
     access = InMemory(scenario, clock)
     bodies = bodies or NoBodies()
     front = ComputeFront(access, bodies, PROJECT)
-    with TpuServer(access, bodies, project=PROJECT, cut=cut, fronts={PREFIX: front}) as server:
+    grants = Grants(permissions=frozenset({*Grants().permissions, *beyond}))
+    with TpuServer(access, bodies, project=PROJECT, cut=cut, fronts={PREFIX: front}, grants=grants) as server:
         patch.setenv(ENDPOINT, server.url)
         patch.setenv("GOOGLE_CLOUD_PROJECT", PROJECT)
         yield Bench(server, access, clock, folder)

@@ -6,8 +6,10 @@ from compute_bench import spec, wanted
 
 from orchestrator.slices import FlexStart, Market, Reservation, SliceSpec, Spot
 
-FAMILIES = {"v5p-8": "us-east5-a", "v6e-8": "us-east5-b", "v6e-1": "us-east5-b", "v6e-16": "us-east5-b"} | {
+FAMILIES = {
+    "v5p-8": "us-east5-a",
     "v5p-32": "us-east5-a",
+    "v6e-8": "us-east5-b",
     "tpu7x-8": "us-central1-c",
     "tpu7x-32": "us-central1-c",
 }

@@ -120,8 +120,7 @@ def test_repeated_create_after_any_crash_makes_nothing_twice(
     assert rig.provider().observe("demo-1").state is SliceState.READY
 
 
-@pytest.mark.parametrize("shape", ["instance", "group"])
-@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize(("shape", "number"), [("instance", 1), ("group", 1), ("group", 2), ("group", 3)])
 @pytest.mark.parametrize("kind", [FaultKind.TIMEOUT_BEFORE, FaultKind.TIMEOUT_AFTER, FaultKind.DUPLICATE])
 def test_lost_answer_is_found_out_by_looking_and_nothing_leaks(
     shape: str, number: int, kind: FaultKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -144,7 +143,7 @@ def test_lost_answer_is_found_out_by_looking_and_nothing_leaks(
 def test_create_that_arrives_late_is_waited_for_before_it_is_called_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with bench(tmp_path, monkeypatch, Fault("create", FaultKind.LATE, nth=(1,), seconds=60.0)) as rig:
+    with bench(tmp_path, monkeypatch, Fault("create", FaultKind.LATE, nth=(1,), seconds=60.0), cut=False) as rig:
         with pytest.raises(CloudError):
             rig.create(spec(SHAPES["instance"]))
         provider = rig.provider()
@@ -232,8 +231,7 @@ def test_group_that_never_gets_all_its_hosts_is_not_ready(tmp_path: Path, monkey
 
 def test_machines_somebody_else_deleted_are_gone_and_the_rest_is_to_be_ended(rig: Bench) -> None:
     rig.ready(spec())
-    api = rig.provider()._api
-    api.delete(f"projects/{PROJECT}/{GROUP}")
+    rig.api.delete(f"projects/{PROJECT}/{GROUP}")
     rig.clock.advance(30)
     view = rig.provider().observe("demo-1")
     assert (view.state, view.reason) == (SliceState.FAILED, "its machines are gone, 2 templates and policies are not")
@@ -255,13 +253,14 @@ def test_name_of_somebody_elses_machines_is_refused_and_never_ended(shape: str, 
     assert rig.provider().observe("demo-1").state is SliceState.ABSENT, "of ours there is nothing"
 
 
-def test_refusal_of_the_group_takes_its_policy_and_template_away_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("shape", "number"), [("group", 1), ("group", 2), ("group", 3), ("flex group", 4)])
+def test_refusal_of_any_request_takes_away_what_came_before_it(
+    shape: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first refusal of a create says that nothing was made: so nothing may be left."""
-    with bench(tmp_path, monkeypatch, Fault("create", FaultKind.DENIED, nth=(3,))) as rig:
+    with bench(tmp_path, monkeypatch, Fault("create", FaultKind.DENIED, nth=(number,))) as rig:
         with pytest.raises(AccessError, match="not allowed") as caught:
-            rig.create(spec())
+            rig.create(spec(SHAPES[shape]))
         assert "roles/compute.instanceAdmin.v1" in caught.value.next_step
         assert rig.leftovers() == []
         assert rig.provider().observe("demo-1").state is SliceState.ABSENT
@@ -274,6 +273,17 @@ def test_refusal_of_the_second_part_says_that_something_was_made(
         with pytest.raises(CloudError, match="only a part"):
             rig.create(spec(SHAPES["two instances"]))
         assert rig.provider().observe("demo-1").state is SliceState.CREATING
+        rig.gone()
+        assert rig.leftovers() == []
+
+
+def test_what_cannot_be_taken_away_at_once_is_said_to_be_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = (Fault("create", FaultKind.DENIED, nth=(3,)), Fault("end", FaultKind.DENIED, nth=(1,)))
+    with bench(tmp_path, monkeypatch, *faults) as rig:
+        with pytest.raises(CloudError, match="only a part"):
+            rig.create(spec())
+        assert rig.provider().observe("demo-1").state is not SliceState.ABSENT
+        rig.clock.advance(SETTLE_SECONDS)
         rig.gone()
         assert rig.leftovers() == []
 
@@ -316,7 +326,7 @@ def test_owned_lists_ours_by_installation_over_all_pages(tmp_path: Path, monkeyp
 
 def test_left_template_is_owned_and_ended_without_a_record(rig: Bench) -> None:
     rig.ready(spec())
-    rig.provider()._api.delete(f"projects/{PROJECT}/{GROUP}")
+    rig.api.delete(f"projects/{PROJECT}/{GROUP}")
     rig.clock.advance(30)
     for path in (rig.state / "google-compute").iterdir():
         path.unlink()
@@ -372,7 +382,7 @@ def test_single_instance_is_stopped_and_started_and_a_group_is_not(rig: Bench) -
         provider.start("demo-3")
 
 
-def test_no_quota_at_once_is_a_quota_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quota_of_an_operation_is_a_quota_error() -> None:
     from orchestrator.providers.google.compute.api import answer_of
     from orchestrator.providers.google.retries import explain
 
@@ -388,3 +398,40 @@ def test_records_hold_no_private_key(rig: Bench) -> None:
     assert TOKEN in text
     assert "PRIVATE" not in text
     assert secret not in text
+
+
+def test_work_that_is_needed_is_waited_for_and_its_failure_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orchestrator.providers.google.client import Refused
+    from orchestrator.providers.google.compute.api import ComputeApi
+    from orchestrator.providers.google.session import open_session
+
+    with bench(tmp_path, monkeypatch, pools=(Pool(ZONE, "v6e", 1),)) as rig:
+        api = ComputeApi(open_session(), wait_seconds=0.0)
+        path = f"projects/{PROJECT}/zones/{ZONE}/instances/demo-1"
+        rig.create(spec(SHAPES["instance"]))
+        record = rig.provider()._records.read("demo-1")
+        assert record is not None
+        running = api.operation(record.operations[0])
+        assert running is not None
+        with pytest.raises(CloudError, match="not there yet"):
+            api.settled(path, running)
+        rig.clock.advance(41)
+        api.settled(path, api.operation(record.operations[0]) or {})
+        rig.create(spec(SHAPES["instance"], name="demo-2", token="other-1"))
+        rig.clock.advance(10)
+        with pytest.raises(Refused, match="enough resources"):
+            api.settled(path, api.operation(record.operations[0].replace("000001", "000003")) or {})
+
+
+def test_slice_that_is_being_ended_is_not_made_again_under_its_name(rig: Bench) -> None:
+    rig.ready(spec())
+    rig.provider().end("demo-1")
+    with pytest.raises(ConflictError, match="being ended"):
+        rig.create(spec())
+    with pytest.raises(ConflictError, match="another request"):
+        rig.create(spec(token="other-1"))
+    rig.gone()
+    rig.create(spec(token="other-1"))
+    assert len(rig.cloud.live()) == 1

@@ -13,12 +13,14 @@ from orchestrator.simulator.scenario import Deed
 ZONE = "us-west4-a"
 EMPTY_ZONE = "us-south1-a"  # has no v5e at all
 SCENARIO = f"""
+speed = 20
+
 [durations]
-create = 0.5
-end = 0.3
-stop = 0.3
-start = 0.5
-queue = 0.3
+create = 10
+end = 5
+stop = 5
+start = 10
+queue = 5
 contact = 0
 
 [[capacity]]

@@ -27,20 +27,22 @@ from crash_verbs import (
 )
 from support.google_cloud import OTHER, ZONE, tpu_zones
 from support.google_world import GoogleHome, PointedGoogle
-from support.simulated import QUICK, Points, SharedClock, durable
+from support.simulated import QUICK, Points, SharedClock, durable, use_home
 
-from orchestrator.providers.google.record import Phase, Record, Records
+from orchestrator.paths import paths
+from orchestrator.providers.google.record import Record
+from orchestrator.simulator.access import Access
 from orchestrator.simulator.google.server import TpuServer
-from orchestrator.slices import SliceKeys, SliceSpec
+from orchestrator.slices import SliceKeys, SliceSpec, SliceView
 
 BY_NAME = {verb.name: verb for verb in VERBS}
-ALONE = {"hosts": 1}  # Google stops only single hosts
 GOOGLE_VERBS = (
     BY_NAME["launch"],
     Verb("launch spot", nothing_yet, partial(launch, spot=True), READY, 1),
     BY_NAME["resume"],
     BY_NAME["recover"],  # a queued resource: suspended
     Verb("recover a node", partial(preempted, spot=False), partial(recover, spot=False), {"c-2": "ready"}, 2),
+    # Google stops only single hosts.
     Verb("stop", partial(up, hosts=1), stop, STOPPED, 1, hosts=1),
     Verb("start", partial(stopped, hosts=1), start, READY, 1, hosts=1),
     BY_NAME["down"],
@@ -53,29 +55,52 @@ GOOGLE_VERBS = (
 class GooglePlace(Place):
     """A Place whose cloud is asked over sockets. kind: of the provider."""
 
+    access: Access | None = None
     url: str = ""
     kind: type[PointedGoogle] = PointedGoogle
 
     def home(self, points: Points | None = None) -> GoogleHome:
-        plain = super().home(points)
-        return GoogleHome(plain.access, plain.points, self.url, self.kind)
+        use_home(self.live)
+        assert self.access is not None
+        return GoogleHome(self.access, points or Points(), self.url, self.kind)
 
 
 @contextmanager
 def google_place(root: Path, kind: type[PointedGoogle] = PointedGoogle) -> Generator[GooglePlace]:
     """The server is this process's; the commands that are killed are its children."""
     clock = SharedClock()
-    fields = {"zones": tpu_zones(ZONE, OTHER), "durations": replace(QUICK, queue=0.2)}
-    with TpuServer(durable(root / "live", clock, **fields)) as server:
-        yield GooglePlace(root, clock=clock, scenario=fields, url=server.url, kind=kind)
+    access = durable(root / "live", clock, zones=tpu_zones(ZONE, OTHER), durations=replace(QUICK, queue=0.2))
+    with TpuServer(access) as server:
+        yield GooglePlace(root, clock=clock, access=access, url=server.url, kind=kind)
 
 
-class FreshNames(PointedGoogle):
-    """What launchers do that keep no record: each try to create is a new name."""
+class NotedAfterwards(PointedGoogle):
+    """What launchers do that write down what they have made: each create takes a new name, which is noted after it."""
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
-        super().create(replace(spec, name=f"{spec.name}-{uuid.uuid4().hex[:6]}"), keys)
+        if not self._note(spec.name).exists():
+            fresh = f"{spec.name}-{uuid.uuid4().hex[:6]}"
+            super().create(replace(spec, name=fresh), keys)
+            self._note(spec.name).write_text(fresh)
+
+    def observe(self, name: str) -> SliceView:
+        return super().observe(self._noted(name))
+
+    def end(self, name: str) -> None:
+        super().end(self._noted(name))
+
+    def _note(self, name: str) -> Path:
+        folder = paths().state / "notes"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / name
+
+    def _noted(self, name: str) -> str:
+        return self._note(name).read_text() if self._note(name).exists() else name
 
 
-class LateRecord(PointedGoogle):
-    """The record of a create is written when its answer has come, not before the request leaves."""
+class OnlyNodes(PointedGoogle):
+    """Ends the nodes of a queued resource, and leaves the request itself, which holds its share of the quota."""
+
+    def _end_queued(self, record: Record) -> bool:
+        del record
+        return False

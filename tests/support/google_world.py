@@ -39,11 +39,17 @@ class PointedRequests(HTTPAdapter):
     def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         *_, kind, last = str(request.path_url).partition("?")[0].split("/")
         reads = request.method == "GET" or last.endswith(":getGuestAttributes")
-        what = "GET" if reads else f"{request.method} {last if request.method == 'POST' and ':' not in last else kind}"
+        what = "GET" if reads else f"{request.method} {_subject(kind, last)}"
         self._points.here(f"sending {what}")
         answer = super().send(request, *args, **kwargs)
         self._points.here(f"answered {what}")
         return answer
+
+
+def _subject(kind: str, last: str) -> str:
+    """nodes/c-1:stop -> stop, nodes -> nodes, nodes/c-1 -> nodes."""
+    verb = last.partition(":")[2]
+    return verb or (last if last in ("nodes", "queuedResources") else kind)
 
 
 class PointedGoogle(GoogleProvider):
@@ -129,5 +135,3 @@ class GoogleHome(SimHome):
         keys = SliceKeys(make_host_key()[1], "/nowhere", "/nowhere", private, public)
         elsewhere = self.kind(google_api(self.url), paths().state.parent.parent / "lost", self.clock.now)
         elsewhere.create(SliceSpec("lost", name, token, candidate, labels), keys)
-
-

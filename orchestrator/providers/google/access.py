@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, TypeAlias, cast
@@ -100,6 +100,17 @@ def ranges_of(words: str) -> tuple[str, ...]:
 def network_tag(slice_name: str) -> str:
     """To be among the tags of the hosts, so that the rules are about them and no other machine."""
     return slice_name
+
+
+def tagged(spec: SliceSpec) -> SliceSpec:
+    """The spec with the tag by which rules are about its hosts alone; as it is where no rule is made."""
+    candidate = spec.candidate
+    if not read(candidate).firewall:
+        return spec
+    tags = [tag for tag in candidate.detail("tags").split(",") if tag]
+    wanted = ",".join(dict.fromkeys((*tags, network_tag(spec.name))))
+    others = tuple(pair for pair in candidate.details if pair[0] != "tags")
+    return replace(spec, candidate=replace(candidate, details=(*others, ("tags", wanted))))
 
 
 def create_requests(access: Access, spec: SliceSpec, project: Text, network: str) -> tuple[Request, ...]:

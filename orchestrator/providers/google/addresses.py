@@ -68,7 +68,7 @@ def _address(record: Record, rank: int, host: str, worker: Any, login: Login) ->
         identity_file=Path(record.identity_file),
         known_hosts=Path(record.known_hosts),
         internal_ip=str(worker.ip_address),
-        host_key=" ".join(record.host_public[rank].split()[:2]),
+        host_key=" ".join(record.host_public[rank].split()[:2]) if record.host_public else None,
     )
 
 

@@ -19,12 +19,14 @@ from orchestrator.providers.google import body, choices, startup, states
 from orchestrator.providers.google.addresses import endpoints
 from orchestrator.providers.google.choices import Choices
 from orchestrator.providers.google.labels import ADOPTED, CLUSTER, INSTALLATION, INTENT, from_google, is_own, to_google
-from orchestrator.slices import Candidate, Market, OnDemand, Request, Reservation, SliceSpec, Spot, Stranger
+from orchestrator.slices import Candidate, Market, OnDemand, Request, Reservation, SliceSpec, SliceState, Spot, Stranger
 from orchestrator.values import Text, Unknown
 
 SERVICE = "tpu.v2"
 KEYS = "ssh-keys"
 MASK = "labels,metadata"
+_MARKS = (INSTALLATION, CLUSTER, INTENT, ADOPTED)
+_FIT = frozenset({SliceState.READY, SliceState.STOPPED})
 THEIR_LABELS = Unknown("its other labels, as they are")
 THEIR_METADATA = Unknown("its other metadata, as they are")
 THEIR_KEYS = Unknown("the lines that are there")
@@ -47,14 +49,14 @@ def stranger(node: Any, queued: Any | None, user: str) -> Stranger:
             f"'{name}' lets in by OS Login only", "its metadata say enable-oslogin=TRUE, so it ignores a key of ours"
         )
     candidate = _candidate(node, queued, user)
-    labels = dict(node.labels)
-    return Stranger(
-        candidate,
-        states.node_view(node).state,
-        from_google(labels, INSTALLATION),
-        from_google(labels, CLUSTER),
-        from_google(labels, INTENT),
-    )
+    view, labels = states.node_view(node), dict(node.labels)
+    installation, cluster, intent = (from_google(labels, key) for key in (INSTALLATION, CLUSTER, INTENT))
+    problem = _managed(candidate, installation, cluster) if installation or intent else None
+    if problem is None and view.state not in _FIT:
+        why = f"only a TPU VM that is ready or stopped can be adopted{f'; {view.reason}' if view.reason else ''}"
+        problem = UserError(f"'{name}' is {view.state}", why, "try again later")
+    notes = (f"it belongs to the queued resource {_last(queued.name)}: what ends it ends that",) if queued else ()
+    return Stranger(candidate, view.state, installation, cluster, intent, problem, notes)
 
 
 def update_request(spec: SliceSpec) -> Request:
@@ -79,9 +81,8 @@ def release_request(name: str, candidate: Candidate) -> Request:
         "labels": {"...": Text.of(THEIR_LABELS)},
         "metadata": {KEYS: Text.of(Unknown("the other lines")), "...": Text.of(THEIR_METADATA)},
     }
-    names = ",".join((INSTALLATION, CLUSTER, INTENT, ADOPTED))
     keys = Text.of(f"--update-metadata=^::^{KEYS}=", Unknown("the other lines"))
-    return _patch(asked, candidate, whole, Text.of(f"--remove-labels={names}"), keys)
+    return _patch(asked, candidate, whole, Text.of(f"--remove-labels={','.join(_MARKS)}"), keys)
 
 
 def with_ours(
@@ -101,6 +102,16 @@ def without_ours(
     kept = {key: value for key, value in metadata.items() if key != KEYS}
     lines = _other_lines(metadata, line)
     return labels, {**kept, KEYS: "\n".join(lines)} if lines else kept
+
+
+def _managed(candidate: Candidate, installation: str, cluster: str) -> UserError:
+    name, zone = candidate.adopted, candidate.zone
+    return UserError(
+        f"'{name}' is managed already: by installation {installation or '?'}, cluster '{cluster or '?'}'",
+        "its labels say so, and no record here knows it",
+        f"there: orch release {cluster}   or, if that orch is gone:\n"
+        f"gcloud compute tpus tpu-vm update {name} --zone={zone} --remove-labels={','.join(_MARKS)}",
+    )
 
 
 def _other_lines(metadata: Mapping[str, str], line: str) -> list[str]:

@@ -45,10 +45,11 @@ def labels_of(spec: SliceSpec) -> dict[str, Text]:
 def metadata(spec: SliceSpec, choices: Choices) -> dict[str, Text]:
     """What the hosts read at their start. Only the entries of startup.entries() are secret."""
     hosts = choices.slices * choices.hosts_per_slice
-    found = {
+    login = {"enable-oslogin": Text.of("TRUE")}
+    if not choices.oslogin:  # FALSE, or the project's setting may make the node ignore ssh-keys
+        login = {"enable-oslogin": Text.of("FALSE"), "ssh-keys": Text.of(f"{startup.USER}:", USER_KEY)}
+    found = login | {
         "enable-guest-attributes": Text.of("TRUE"),
-        "enable-oslogin": Text.of("FALSE"),  # else the project's setting may make the node ignore ssh-keys
-        "ssh-keys": Text.of(f"{startup.USER}:", USER_KEY),
         "startup-script": Text.of(startup.render_startup(choices.hosts_per_slice, hosts)),
         startup.RESOURCE: resource(choices, spec.name),
     }

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.errors import UserError
+from orchestrator.errors import NotFoundError, UserError
 from orchestrator.providers.google import choices
 from orchestrator.providers.protocol import Adopts, Provider, Stops
 from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView, Stranger
@@ -16,7 +16,13 @@ TPU = "google"  # folders of the records, below the state folder
 COMPUTE = "google-compute"
 
 
-class Tpus(Provider, Stops, Adopts, Protocol):
+class Named(Provider, Protocol):
+    """Knows what Compute Engine calls its hosts."""
+
+    def instance_names(self, name: str) -> tuple[str, ...]: ...
+
+
+class Tpus(Named, Adopts, Stops, Protocol):
     """The half that does all."""
 
 
@@ -25,7 +31,7 @@ class Both:
 
     name = "gcp"
 
-    def __init__(self, state: Path, tpu: Tpus, compute: Callable[[], Provider]) -> None:
+    def __init__(self, state: Path, tpu: Tpus, compute: Callable[[], Named]) -> None:
         self._state = state
         self._tpu = tpu
         self._open_compute = compute
@@ -37,15 +43,24 @@ class Both:
         if (half := self._half(name)) is not None:
             return half.observe(name)
         view = self._tpu.observe(name)
-        return self._compute.observe(name) if view.state is SliceState.ABSENT else view
+        return self._compute.observe(name) if view.state is SliceState.ABSENT and self._compute_used else view
 
     def end(self, name: str) -> None:
         half = self._half(name)
-        for each in (self._tpu, self._compute) if half is None else (half,):
+        either = (self._tpu, self._compute) if self._compute_used else (self._tpu,)
+        for each in either if half is None else (half,):
             each.end(name)
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
-        return (*self._tpu.owned(installation), *self._compute.owned(installation))
+        found = self._tpu.owned(installation)
+        return (*found, *self._compute.owned(installation)) if self._compute_used else found
+
+    def instance_names(self, name: str) -> tuple[str, ...]:
+        """See gated.py. Raises NotFoundError for a slice that was not made from here."""
+        half = self._half(name)
+        if half is None:
+            raise NotFoundError(f"no slice '{name}' was made from here", "", "orch status")
+        return half.instance_names(name)
 
     def find(self, name: str, zone: str, project: str = "", user: str = "") -> Stranger:
         return self._tpu.find(name, zone, project, user)
@@ -59,10 +74,10 @@ class Both:
     def start(self, name: str) -> None:
         self._stopping(name).start(name)
 
-    def _planned(self, spec: SliceSpec) -> Provider:
+    def _planned(self, spec: SliceSpec) -> Named:
         return self._compute if choices.path_of(spec.candidate).api == "compute" else self._tpu
 
-    def _half(self, name: str) -> Provider | None:
+    def _half(self, name: str) -> Named | None:
         """Which half has it, None when it may be either: what no record tells of, or two.
 
         There are two when an older slice of this name was with the other half.
@@ -80,6 +95,11 @@ class Both:
             raise UserError(f"'{name}' cannot be stopped and kept", "it is on Compute Engine", "orch down   ends it")
         return half
 
+    @property
+    def _compute_used(self) -> bool:
+        """Whether anything was made on Compute Engine from here; else its API need not even be enabled."""
+        return (self._state / COMPUTE).is_dir()
+
     @cached_property
-    def _compute(self) -> Provider:
+    def _compute(self) -> Named:
         return self._open_compute()

@@ -8,7 +8,7 @@ from orchestrator.exits import Exit
 from orchestrator.providers.checks import Ask, Outcome, fix, ok, told_by, unknown
 from orchestrator.providers.google.check_asked import tpu_of
 from orchestrator.providers.google.check_calls import Calls
-from orchestrator.providers.google.check_role import ACT_AS, FIREWALL, INSTANCES, NEEDS, Need, role_permissions
+from orchestrator.providers.google.check_role import ACT_AS, ADOPT, FIREWALL, INSTANCES, NEEDS, Need, role_permissions
 from orchestrator.providers.google.client import Refused
 from orchestrator.providers.google.retries import Kind, explain
 
@@ -34,7 +34,8 @@ def apis(calls: Calls) -> Outcome:
 def permissions(calls: Calls, ask: Ask, member: str) -> Outcome:
     """By projects.testIamPermissions (Cloud Resource Manager v1): exactly those of the role that orch documents.
 
-    What only Compute Engine's hosts need, or only a firewall rule, may be missing where neither is wanted.
+    What only Compute Engine's hosts need, or only a firewall rule, may be missing where neither is wanted; what only an
+    adoption needs may always be.
     """
     project = calls.project
     asked = role_permissions()
@@ -62,7 +63,7 @@ def _not_wanted(ask: Ask) -> tuple[Need, ...]:
     """Raises UserError for an accelerator that is no TPU."""
     tpu = tpu_of(ask)
     of_compute = tpu is not None and not tpu.in_tpu_api
-    return (*(() if of_compute else (INSTANCES,)), *(() if ask.firewall else (FIREWALL,)))
+    return (ADOPT, *(() if of_compute else (INSTANCES,)), *(() if ask.firewall else (FIREWALL,)))
 
 
 def lacking(calls: Calls, asked: Sequence[str]) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ TPU = Need(
     ),
 )
 PLACES = Need("find slices in all zones; say what a zone offers", ("tpu.acceleratortypes.list", "tpu.locations.list"))
+ADOPT = Need("adopt TPU VMs that were made without orch, and give them back", ("tpu.nodes.update",))
 FIREWALL = Need(
     "let your address in at port 22 of the hosts, and take that back",
     (
@@ -87,7 +88,7 @@ CHECK = Need(
     "check the project, its APIs and its quota",
     ("resourcemanager.projects.get", "serviceusage.quotas.get", "serviceusage.services.get"),
 )
-NEEDS = (TPU, PLACES, FIREWALL, INSTANCES, CHECK)
+NEEDS = (TPU, PLACES, ADOPT, FIREWALL, INSTANCES, CHECK)
 
 HOST_NEEDS = (
     Need(

@@ -74,6 +74,7 @@ class Choices:
     internal_ips: bool
     service_account: str
     tags: tuple[str, ...]
+    oslogin: bool
     secure_boot: bool
     topology: str
     spot: bool
@@ -108,6 +109,7 @@ def read(candidate: Candidate) -> Choices:
         internal_ips=_yes(candidate, "internal_ips") or detail("access") in _INTERNAL,
         service_account=detail("service_account"),
         tags=tuple(word for word in detail("tags").split(",") if word),
+        oslogin=_yes(candidate, "oslogin"),
         secure_boot=_yes(candidate, "secure_boot"),
         topology=_topology(candidate, tpu),
         spot=isinstance(market, Spot),

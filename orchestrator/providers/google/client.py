@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.errors import CloudError, OrchError, UserError
-from orchestrator.providers.google import alpha, requests
+from orchestrator.providers.google import alpha, iap, requests
 from orchestrator.providers.google.alpha import AlphaApi, Operation
 from orchestrator.providers.google.choices import Api
 from orchestrator.providers.google.retries import Answer, Kind, explain, reading, understood
@@ -108,23 +108,31 @@ class TpuApi:
     def update(self, path: str, labels: Mapping[str, str], metadata: Mapping[str, str]) -> str:
         """Give a node these labels and metadata instead of those it has. The name of the operation."""
         from google.cloud import tpu_v2
-        from google.protobuf import field_mask_pb2
 
         node = tpu_v2.Node(name=path, labels=dict(labels), metadata=dict(metadata))
-        message = tpu_v2.UpdateNodeRequest(node=node, update_mask=field_mask_pb2.FieldMask(paths=["labels", "metadata"]))
+        message = tpu_v2.UpdateNodeRequest(node=node, update_mask={"paths": ["labels", "metadata"]})
         made = _changing(lambda: self._client.update_node(message, retry=None, timeout=CHANGE_SECONDS))
         return str(made.operation.name)
 
     def host_keys(self, path: str) -> tuple[str, ...]:
         """Each worker's ed25519 key as it says it (base64), in worker order; "" for one that says nothing."""
+        return tuple(
+            next((item.value for item in worker.query_value.items if f"{item.namespace}/{item.key}" == HOST_KEY), "")
+            for worker in self._guest_attributes(path)
+        )
+
+    def instance_names(self, path: str) -> tuple[str, ...]:
+        """What each worker is called on Compute Engine, in worker order; "" for one that says nothing."""
+        return iap.instance_names(self._guest_attributes(path))
+
+    def _guest_attributes(self, path: str) -> Any:
+        """Of all workers."""
         from google.cloud import tpu_v2
 
         message = tpu_v2.GetGuestAttributesRequest(name=path, worker_ids=[""])
-        answer = _read(lambda: self._client.get_guest_attributes(message, retry=None, timeout=READ_SECONDS))
-        return tuple(
-            next((item.value for item in worker.query_value.items if f"{item.namespace}/{item.key}" == HOST_KEY), "")
-            for worker in answer.guest_attributes
-        )
+        return _read(
+            lambda: self._client.get_guest_attributes(message, retry=None, timeout=READ_SECONDS)
+        ).guest_attributes
 
     def zones(self, project: str) -> list[str]:
         """Zones in which this project may have TPUs. All pages."""

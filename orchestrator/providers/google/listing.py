@@ -28,6 +28,7 @@ class Listed:
     state: SliceState
     created: float
     queued: bool
+    adopted: bool = False
 
     @property
     def zone(self) -> str:
@@ -45,6 +46,7 @@ class Listed:
             self.created,
             f"gcp/{self.zone.rpartition('-')[0]}/{self.zone}",
             word[labels.INTENT],
+            self.adopted,
         )
 
 
@@ -89,11 +91,14 @@ def _of_queued(one: Any) -> Listed:
 
 
 def _of_node(one: Any) -> Listed:
-    """Its slice is what it would end itself (see startup.RESOURCE): a node of several slices has another name."""
-    name = _last(str(one.metadata.get(RESOURCE, "")).partition("?")[0]) or _last(one.name)
-    return Listed(
-        name, one.name, dict(one.labels), states.node_view(one).state, _seconds(one.create_time), queued=False
-    )
+    """Its slice is what it would end itself (see startup.RESOURCE): a node of several slices has another name.
+
+    An adopted one has the name of its maker; its label says that of the slice.
+    """
+    adopted = labels.from_google(one.labels, labels.ADOPTED)
+    name = adopted or _last(str(one.metadata.get(RESOURCE, "")).partition("?")[0]) or _last(one.name)
+    state, made = states.node_view(one).state, _seconds(one.create_time)
+    return Listed(name, one.name, dict(one.labels), state, made, queued=False, adopted=bool(adopted))
 
 
 def _seconds(moment: Any) -> float:

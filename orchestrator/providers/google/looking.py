@@ -16,6 +16,9 @@ from orchestrator.slices import SliceState, SliceView
 
 SETTLE_SECONDS = 90.0  # longer than a create may take to arrive: before that, "not found" proves nothing
 KEY_PATIENCE = 180.0  # how long a READY slice is held back until its hosts say that they have our keys
+TOLD_PATIENCE = 20.0  # the same until those of an adopted slice say which keys they have
+
+_NEVER_TOLD = frozenset({Kind.PERMISSION, Kind.INVALID, Kind.WRONG_STATE, Kind.NOT_FOUND})
 
 
 @dataclass(slots=True)
@@ -51,9 +54,22 @@ class Eyes:
         found = [self.api.node(path) for path in record.node_paths]
         return [node for node in found if node is not None and is_ours(record, node.labels)]
 
+    def has_queued(self, record: Record, queued: Any) -> bool:
+        """Whether this queued resource is that of the record. Raises Refused.
+
+        The one that an adopted node belongs to carries no label of ours. It is ours as long as it is the same one, and
+        its node, if it is there, carries them: whoever takes them off takes it out of our hands.
+        """
+        if not record.adopted:
+            return is_ours(record, queued_labels(queued))
+        if record.made != moment(queued):
+            return False
+        node = self.api.node(record.node_paths[0])
+        return node is None or is_ours(record, node.labels)
+
     def _queued(self, record: Record) -> SliceView:
         queued = self.api.queued(record.queued_path)
-        if queued is None or not is_ours(record, queued_labels(queued)):
+        if queued is None or not self.has_queued(record, queued):
             left = self.own_nodes(record)
             if not left:
                 return self._absent(record)
@@ -80,7 +96,13 @@ class Eyes:
         view = states.together([states.node_view(node) for node in found])
         if view.state is not SliceState.READY:
             return view
-        ready = ready_view(record, found, self.login)
+        if record.adopted and not record.host_public and not self.records.is_checked(record.name):
+            told = () if any(_tells_nothing(node) for node in found) else self._told(record)
+            if told is None:
+                return SliceView(SliceState.CREATING, reason="its hosts have not said which SSH keys they have")
+            record = self.records.write(replace(record, host_public=told), record.phase)
+        login = replace(self.login, user=record.user or self.login.user)
+        ready = ready_view(record, found, login)
         if ready.state is not SliceState.READY:
             return ready
         missing = self._without_key(record)
@@ -90,12 +112,15 @@ class Eyes:
         """Hosts that do not have our key yet: to connect to one now would look like an impostor."""
         if self.records.is_checked(record.name):
             return None
+        if record.adopted and not record.host_public:
+            self.records.check(record.name)
+            return None
         expected = [line.split()[1] for line in record.host_public]
         since = self.ready_since.setdefault(record.name, self.now())
         try:
             said = [key for path in record.node_paths for key in self.api.host_keys(path)]
         except Refused as refused:
-            if refused.answer.kind not in (Kind.PERMISSION, Kind.INVALID, Kind.WRONG_STATE, Kind.NOT_FOUND):
+            if refused.answer.kind not in _NEVER_TOLD:
                 raise
             said = []
             if refused.answer.kind is not Kind.NOT_FOUND:
@@ -107,16 +132,37 @@ class Eyes:
         self.records.check(record.name)
         return None
 
+    def _told(self, record: Record) -> tuple[str, ...] | None:
+        """The keys of adopted hosts, all of them, as each says it itself; None: wait for it.
+
+        () where they say nothing: then the first one that a host shows is kept.
+        """
+        since = self.ready_since.setdefault(record.name, self.now())
+        try:
+            said = [key for path in record.node_paths for key in self.api.host_keys(path)]
+        except Refused as refused:
+            if refused.answer.kind not in _NEVER_TOLD:
+                raise
+            said = []
+            since -= TOLD_PATIENCE
+        if len(said) == record.slices * record.hosts_per_slice and all(said):
+            return tuple(f"ssh-ed25519 {key}" for key in said)
+        return None if self.now() - since < TOLD_PATIENCE else ()
+
     def _absent(self, record: Record) -> SliceView:
         """Google shows nothing. That is ABSENT, unless a create may still be on its way or has just failed."""
-        age = self.now() - record.asked
-        if record.phase is Phase.ENDING and record.operation == "" and age < SETTLE_SECONDS:
-            return SliceView(SliceState.UNCLEAR, reason="the create may still be on its way")
-        if record.phase is Phase.ASKED and age < SETTLE_SECONDS:
-            return SliceView(SliceState.UNCLEAR, reason="asked for, not shown yet")
         if record.phase is Phase.ACCEPTED and record.operation:
             return self._operation(record)
+        if self.now() - record.asked < SETTLE_SECONDS and self._may_come(record):
+            return SliceView(SliceState.UNCLEAR, reason="asked for, not shown yet")
         return SliceView(SliceState.ABSENT)
+
+    def _may_come(self, record: Record) -> bool:
+        """Whether a create goes on whose slice is not shown. True where its answer, and so its operation, was lost."""
+        if not record.operation:
+            return True
+        operation = self.api.operation(record.operation, record.api)
+        return operation is not None and not operation.done
 
     def _operation(self, record: Record) -> SliceView:
         operation = self.api.operation(record.operation, record.api)
@@ -133,6 +179,16 @@ class Eyes:
 def is_ours(record: Record, found: Any) -> bool:
     """Whether these labels say that it was made for this very record."""
     return labels.from_google(dict(found), labels.INTENT) == record.token
+
+
+def _tells_nothing(node: Any) -> bool:
+    """Whether its guest attributes are switched off (Compute Engine, "Guest attributes", 2025)."""
+    return str(node.metadata.get("enable-guest-attributes", "")).lower() == "false"
+
+
+def moment(queued: Any) -> str:
+    """When it was made: of two queued resources of one name, which."""
+    return str(queued.create_time.rfc3339()) if queued.create_time else ""
 
 
 def queued_labels(queued: Any) -> dict[str, str]:

@@ -10,7 +10,7 @@ import uuid
 from dataclasses import replace
 
 from orchestrator.errors import UserError
-from orchestrator.providers.google import adoption, body, choices, commands, startup
+from orchestrator.providers.google import access, adoption, body, choices, commands, startup
 from orchestrator.providers.google.choices import Kind
 from orchestrator.providers.google.session import loopback_endpoint
 from orchestrator.providers.loopback import loopback_facts
@@ -29,10 +29,18 @@ class GooglePlanner:
     name = "gcp"
 
     def create_request(self, spec: SliceSpec) -> Request:
-        if (compute := _compute(spec.candidate)) is not None:
-            return compute.create_request(spec)
+        """With the firewall rules that it needs before it."""
         if spec.candidate.adopted:
             return adoption.update_request(spec)
+        candidate = spec.candidate
+        network, project = candidate.detail("network", "default"), choices.project_of(candidate)
+        rules = access.create_requests(access.read(candidate), spec, project, network)
+        made = self._create_request(access.tagged(spec))
+        return replace(made, before=(*rules, *made.before))
+
+    def _create_request(self, spec: SliceSpec) -> Request:
+        if (compute := _compute(spec.candidate)) is not None:
+            return compute.create_request(spec)
         asked = choices.read(spec.candidate)
         choices.check_name(spec.name, asked.slices)
         alpha = asked.path.api == "v2alpha1"
@@ -48,6 +56,15 @@ class GooglePlanner:
         return Request(f"tpu.{asked.path.api}", "POST", target.preview(), whole, command, why=asked.path.reason)
 
     def end_request(self, name: str, candidate: Candidate) -> Request:
+        """With the firewall rules that go after it."""
+        ended = self._end_request(name, candidate)
+        if candidate.adopted:
+            return ended
+        network, project = candidate.detail("network", "default"), choices.project_of(candidate)
+        rules = access.end_requests(access.read(candidate), name, project, network)
+        return replace(ended, after=(*ended.after, *rules))
+
+    def _end_request(self, name: str, candidate: Candidate) -> Request:
         if (compute := _compute(candidate)) is not None:
             return compute.end_request(name, candidate)
         asked = choices.read(candidate)

@@ -7,37 +7,43 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import CloudError, ConflictError, NotFoundError, OrchError, UserError
 from orchestrator.providers.google import choices, sending, states
 from orchestrator.providers.google.addresses import Login
+from orchestrator.providers.google.adopting import Adopter
 from orchestrator.providers.google.both import COMPUTE, TPU, Both
 from orchestrator.providers.google.client import Refused, TpuApi, error_of, open_api
+from orchestrator.providers.google.gated import GATES, Gated
 from orchestrator.providers.google.labels import INTENT
 from orchestrator.providers.google.listing import Listed, listed
-from orchestrator.providers.google.looking import Eyes, is_ours, queued_labels
+from orchestrator.providers.google.looking import Eyes
 from orchestrator.providers.google.planner import PLANNER, stop_refusal
 from orchestrator.providers.google.record import Phase, Record, Records
 from orchestrator.providers.google.retries import Kind
 from orchestrator.providers.google.session import open_session
 from orchestrator.providers.google.startup import USER
-from orchestrator.providers.protocol import Provider
-from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
+from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView, Stranger
+
+if TYPE_CHECKING:
+    from orchestrator.providers.google.compute.provider import ComputeProvider
 
 
-def open_provider(state: Path) -> Both:
+def open_provider(state: Path) -> Gated:
     """The provider "gcp".
 
     Raises AccessError without credentials, UserError without the library or for a wrong ORCH_GCP_ENDPOINT.
     """
     session, folder = open_session(), state.absolute()
 
-    def compute() -> Provider:
+    def compute() -> ComputeProvider:
         from orchestrator.providers.google.compute.provider import open_compute
 
         return open_compute(session, folder / COMPUTE)
 
-    return Both(folder, GoogleProvider(open_api(session), folder / TPU), compute)
+    both = Both(folder, GoogleProvider(open_api(session), folder / TPU), compute)
+    return Gated(both, session, folder / GATES)
 
 
 class GoogleProvider:
@@ -51,9 +57,14 @@ class GoogleProvider:
         self._records = Records(folder)
         self._eyes = Eyes(api, self._records, login, now)
         self._now = now
+        self._adopter = Adopter(api, self._records, self._eyes, now)
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         """Raises ConflictError for a name that is somebody else's, CloudError when Google's answer is lost."""
+        if spec.candidate.adopted:
+            with _explained("adopt", spec.candidate.adopted, spec.candidate.detail("project")):
+                self._adopter.adopt(spec, keys)
+            return
         request = sending.ready(PLANNER, spec, keys, self._api.project)
         record = self._new_record(sending.with_project(spec, self._api.project), keys)
         with _explained("create", spec.name, record.project):
@@ -105,12 +116,30 @@ class GoogleProvider:
             found = [one.owned() for one in listed(self._api, self._projects(), zones)]
         return tuple(one for one in found if one.installation == installation)
 
+    def find(self, name: str, zone: str, project: str = "", user: str = "") -> Stranger:
+        """See protocol.Adopts."""
+        with _explained("find", name, project):
+            return self._adopter.find(name, zone, project, user)
+
+    def release(self, name: str) -> None:
+        record = self._records.read(name)
+        if record is not None:
+            with _explained("release", name, record.project):
+                self._adopter.release(record)
+
     def stop(self, name: str) -> None:
         """Raises UserError for slices of several hosts and for queued ones, NotFoundError, ConflictError."""
         self._power(name, "stop", done=(SliceState.STOPPED, SliceState.STOPPING), allowed=SliceState.READY)
 
     def start(self, name: str) -> None:
         self._power(name, "start", done=(SliceState.READY, SliceState.STARTING), allowed=SliceState.STOPPED)
+
+    def instance_names(self, name: str) -> tuple[str, ...]:
+        """What Compute Engine calls each host, in rank order; "" for one that has not said it."""
+        record = self._records.read(name)
+        with _explained("look at", name, self._api.project):
+            paths = record.node_paths if record is not None else ()
+            return tuple(one for path in paths for one in self._api.instance_names(path))
 
     def _new_record(self, spec: SliceSpec, keys: SliceKeys) -> Record:
         asked = choices.read(spec.candidate)
@@ -190,6 +219,9 @@ class GoogleProvider:
     def _end_listed(self, one: Listed) -> None:
         if INTENT not in one.labels or one.state is SliceState.ENDING:
             return
+        if one.adopted:
+            words = "it was adopted from another computer, and only that one knows all of it"
+            raise UserError(f"{one.path} is not ended from here", words, "there: orch down   or: orch release")
         if one.queued:
             self._api.delete_queued(one.path)
         else:
@@ -198,7 +230,7 @@ class GoogleProvider:
     def _end_queued(self, record: Record) -> bool:
         """Whether the queued resource is there; then its nodes go with it."""
         queued = self._api.queued(record.queued_path)
-        if queued is None or not is_ours(record, queued_labels(queued)):
+        if queued is None or not self._eyes.has_queued(record, queued):
             return False
         state = states.queued_view(queued, self._now()).state
         if state is not SliceState.ENDING:  # SUSPENDING refuses to be deleted and becomes SUSPENDED by itself

@@ -76,8 +76,9 @@ class Record:
     @property
     def node_paths(self) -> tuple[str, ...]:
         """In slice order. Of a multislice request they are <prefix>-0, <prefix>-1 ... (TPU API v2, reference)."""
-        names = (self.node or self.name,) if self.slices == 1 else tuple(f"{self.name}-{at}" for at in range(self.slices))
-        return tuple(f"{self.parent}/nodes/{name}" for name in names)
+        if self.slices == 1:
+            return (f"{self.parent}/nodes/{self.node or self.name}",)
+        return tuple(f"{self.parent}/nodes/{self.name}-{at}" for at in range(self.slices))
 
 
 class Records:

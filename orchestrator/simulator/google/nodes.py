@@ -159,6 +159,9 @@ def guest_attributes(visit: Visit, zone: str, name: str) -> dict[str, Any]:
     wanted = [str(each) for each in asked.get("workerIds", []) if each != ""] or [
         str(rank) for rank in range(look.size)
     ]
+    metadata: Mapping[str, Any] = look.extra.get("node", {}).get("metadata", {})
+    if str(metadata.get("enable-guest-attributes", "")).lower() == "false":
+        return {"guestAttributes": [{"queryPath": path, "queryValue": {"items": []}} for _ in wanted]}
     found = [_attributes(look, worker, path) for worker in wanted]
     return {"guestAttributes": found}
 

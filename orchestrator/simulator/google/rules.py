@@ -134,8 +134,14 @@ RULES = (
         f"{DISKS} (access modes); {REST} (AttachedDisk)",
     ),
     Rule(
+        "new_ssh_keys_let_in_at_once",
+        "Keys that are put into a node's metadata while it runs are those of its accounts from then on.",
+        "Compute Engine guest environment (docs.cloud.google.com/compute/docs/images/guest-environment), read 2025; "
+        "gcloud 528 does so before its first ssh",
+    ),
+    Rule(
         "guest_attributes_show_host_keys",
-        "A worker tells its host key as hostkeys/ssh-ed25519, once it is up.",
+        "A worker tells its host key as hostkeys/ssh-ed25519, once it is up, unless enable-guest-attributes is FALSE.",
         "google.md section 5; Compute Engine guest attributes (docs.cloud.google.com/compute/docs/metadata), read 2025",
     ),
     Rule(

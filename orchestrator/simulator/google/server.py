@@ -19,8 +19,12 @@ from typing import Any, Protocol, cast
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.bodies import Bodies, NoBodies
 from orchestrator.simulator.google.api import TpuApi
+from orchestrator.simulator.google.compute.front import PREFIX as COMPUTE
+from orchestrator.simulator.google.compute.front import ComputeFront
 from orchestrator.simulator.google.grants import Grants
 from orchestrator.simulator.google.iam import Guard
+from orchestrator.simulator.google.oslogin import PREFIX as OSLOGIN
+from orchestrator.simulator.google.oslogin import OsLoginFront
 from orchestrator.simulator.google.services import project_fronts
 from orchestrator.simulator.google.status import DEADLINE_EXCEEDED, INTERNAL, Refusal
 from orchestrator.simulator.pump import Pump
@@ -63,8 +67,13 @@ class TpuServer:
         self.requests: list[tuple[str, str, bytes]] = []
         self.cut = cut
         self.guard = Guard(grants)
-        self._fronts = {**project_fronts(project, self.guard.grants), **fronts}
         bodies = bodies or NoBodies()
+        self._fronts: Mapping[str, Front] = {
+            **project_fronts(project, self.guard.grants),
+            COMPUTE: ComputeFront(access, bodies, project),
+            OSLOGIN: OsLoginFront(),
+            **fronts,
+        }
         self.api = TpuApi(access, bodies, project)
         self._pump = None if isinstance(bodies, NoBodies) else Pump(self.api)
         self._http = _Http(("127.0.0.1", port), _Handler)

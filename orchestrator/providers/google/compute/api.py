@@ -118,13 +118,20 @@ class ComputeApi:
 
     def instances(self, project: str, zone: str, label: str, value: str) -> list[dict[str, Any]]:
         """Those of a zone that carry this label. All pages."""
-        where = {"project": project, "zone": zone, "filter": f"labels.{label}={value}", "maxResults": _PAGE}
-        return list(self._pages(lambda api, page: api.instances().list(**where, **page), "items"))
+        where = {"project": project, "zone": zone, "filter": f"labels.{label}={value}"}
+
+        def ask(api: Any, page: dict[str, str]) -> Any:
+            return api.instances().list(**where, maxResults=_PAGE, **page)
+
+        return list(self._pages(ask, "items"))
 
     def members(self, path: str) -> list[dict[str, Any]]:
         """The instances that a group manages, made or not. All pages."""
         one = place_of(path).one
-        ask = lambda api, page: api.instanceGroupManagers().listManagedInstances(**one, **page)  # noqa: E731
+
+        def ask(api: Any, page: dict[str, str]) -> Any:
+            return api.instanceGroupManagers().listManagedInstances(**one, **page)
+
         return list(self._pages(ask, "managedInstances"))
 
     def errors(self, path: str) -> list[dict[str, Any]]:
@@ -143,17 +150,22 @@ class ComputeApi:
 
     def templates(self, project: str) -> list[dict[str, Any]]:
         """All of the project's, all pages."""
-        return list(self._pages(lambda api, page: api.instanceTemplates().list(project=project, **page), "items"))
+
+        def ask(api: Any, page: dict[str, str]) -> Any:
+            return api.instanceTemplates().list(project=project, **page)
+
+        return list(self._pages(ask, "items"))
 
     def everywhere(self, project: str, kind: str, only: str = "") -> Iterator[dict[str, Any]]:
         """All of a kind in all zones or regions. only: a filter. Raises CloudError when a place did not answer."""
         page: dict[str, str] = {"filter": only} if only else {}
         while True:
             ask = partial(_aggregated, project, kind, page)
-            answer = self._compute.read(ask)
-            missing = list(answer.get("unreachables") or ())
-            for scope, part in (answer.get("items") or {}).items():
-                if (part.get("warning") or {}).get("code") in ("UNREACHABLE", "PARTIAL_SUCCESS"):
+            answer: Any = self._compute.read(ask)
+            missing: list[object] = list(answer.get("unreachables") or ())
+            scopes: dict[str, Any] = answer.get("items") or {}
+            for scope, part in scopes.items():
+                if _is_partial(part):
                     missing.append(scope)
                 yield from part.get(kind, ())
             if missing:
@@ -186,13 +198,18 @@ class ComputeApi:
     def _pages(self, ask: Callable[[Any, dict[str, str]], Any], field: str) -> Iterator[dict[str, Any]]:
         page: dict[str, str] = {}
         while True:
-            answer = self._compute.read(partial(_asked, ask, page))
-            if (answer.get("warning") or {}).get("code") in ("UNREACHABLE", "PARTIAL_SUCCESS"):
+            answer: Any = self._compute.read(partial(_asked, ask, page))
+            if _is_partial(answer):
                 raise CloudError("Google could not list all", str(answer["warning"].get("message", "")), "try again")
             yield from answer.get(field) or ()
             if not answer.get("nextPageToken"):
                 return
             page = {"pageToken": str(answer["nextPageToken"])}
+
+
+def _is_partial(answer: Mapping[str, Any]) -> bool:
+    warning: Mapping[str, Any] = answer.get("warning") or {}
+    return warning.get("code") in ("UNREACHABLE", "PARTIAL_SUCCESS")
 
 
 def name_of(path: str, operation: Mapping[str, Any]) -> str:
@@ -204,7 +221,8 @@ def name_of(path: str, operation: Mapping[str, Any]) -> str:
 
 def failure_of(operation: Mapping[str, Any]) -> Answer | None:
     """Why an operation failed, None when it did not."""
-    errors = (operation.get("error") or {}).get("errors") or []
+    failed: Mapping[str, Any] = operation.get("error") or {}
+    errors: list[Mapping[str, Any]] = failed.get("errors") or []
     return answer_of(errors[0]) if errors else None
 
 

@@ -48,9 +48,8 @@ def told(record: Record, attributes: Sequence[Mapping[str, str]]) -> Told:
 def ready_view(record: Record, instances: Mapping[str, Mapping[str, Any]], login: Login) -> SliceView:
     """READY with all hosts in rank order, or why not. instances: by name."""
     names = [name for part in record.parts for name in part.instances]
-    order = record.order if len(record.order) == len(names) else tuple(range(len(names)))
     found: list[HostAddress] = []
-    for rank, place in enumerate(order):
+    for rank, place in enumerate(_places(record)):
         instance = instances.get(names[place])
         if instance is None:
             return SliceView(SliceState.CREATING, reason=f"{names[place]} is not shown yet")
@@ -75,6 +74,18 @@ def ready_view(record: Record, instances: Mapping[str, Mapping[str, Any]], login
     return SliceView(SliceState.READY, tuple(found))
 
 
+def names_by_rank(record: Record) -> tuple[str, ...]:
+    """What the instances are called, in rank order as far as it is known."""
+    names = [name for part in record.parts for name in part.instances]
+    return tuple(names[place] for place in _places(record))
+
+
+def _places(record: Record) -> tuple[int, ...]:
+    """By rank: which of the names."""
+    count = sum(len(part.instances) for part in record.parts)
+    return record.order if len(record.order) == count else tuple(range(count))
+
+
 def alias(record: Record, place: int) -> str:
     """The name a host's key is pinned under: that of no other slice, ever."""
     return f"{record.name}-{hashlib.sha256(record.token.encode()).hexdigest()[:8]}-{place}"
@@ -89,6 +100,7 @@ def _by_worker(words: Sequence[str]) -> list[int]:
 
 def _addresses(instance: Mapping[str, Any]) -> tuple[str, str]:
     """Internal and external, "" for none."""
-    first: Mapping[str, Any] = next(iter(instance.get("networkInterfaces") or ()), {})
-    outside: Mapping[str, Any] = next(iter(first.get("accessConfigs") or ()), {})
+    interfaces: list[Mapping[str, Any]] = instance.get("networkInterfaces") or [{}]
+    configs: list[Mapping[str, Any]] = interfaces[0].get("accessConfigs") or [{}]
+    first, outside = interfaces[0], configs[0]
     return str(first.get("networkIP", "")), str(outside.get("natIP", ""))

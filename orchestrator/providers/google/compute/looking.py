@@ -151,7 +151,7 @@ class Eyes:
 
 def is_ours(record: Record, found: Mapping[str, Any]) -> bool:
     """Whether this was made for this very record, by its labels or by its description."""
-    labels = found.get("labels") or {}
+    labels: Mapping[str, str] = found.get("labels") or {}
     if INTENT in labels:
-        return from_google(dict(labels), INTENT) == record.token
+        return from_google(labels, INTENT) == record.token
     return owner_of(str(found.get("description", ""))).get(INTENT) == record.token

@@ -10,7 +10,6 @@ import getpass
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from orchestrator.providers.google.addresses import Login
 from orchestrator.providers.google.client import Refused
 from orchestrator.providers.google.compute import listing, sending, states
 from orchestrator.providers.google.compute.api import ComputeApi, name_of, path_of
+from orchestrator.providers.google.compute.hosts import names_by_rank
 from orchestrator.providers.google.compute.looking import Eyes, is_ours
 from orchestrator.providers.google.compute.parts import read
 from orchestrator.providers.google.compute.planner import PLANNER, stop_refusal
@@ -91,7 +91,7 @@ class ComputeProvider:
                 record = self._records.write(record, Phase.ENDING)
             if not self._end_machines(record):
                 for path in self._eyes.left(record):
-                    self._delete_rest(path)
+                    self._delete(path)
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
         """Raises CloudError when the listing is not whole."""
@@ -105,6 +105,11 @@ class ComputeProvider:
 
     def start(self, name: str) -> None:
         self._power(name, "start", done=(SliceState.READY, SliceState.STARTING), allowed=SliceState.STOPPED)
+
+    def instance_names(self, name: str) -> tuple[str, ...]:
+        """What Compute Engine calls each host, in rank order."""
+        record = self._records.read(name)
+        return names_by_rank(record) if record is not None else ()
 
     def _new_record(self, spec: SliceSpec, keys: SliceKeys) -> Record:
         wanted = read(spec.candidate)
@@ -182,11 +187,15 @@ class ComputeProvider:
         """
         if refused.answer.kind.may_have_acted or repeated:
             return
+        words = f"{refused.answer.kind}: {refused.answer.words}"
+        partly = CloudError(f"only a part of {record.name} was made", words, "orch down   ends it")
         if any(_makes_machines(step) for step in made):
-            words = f"{refused.answer.kind}: {refused.answer.words}"
-            raise CloudError(f"only a part of {record.name} was made", words, "orch down   ends it") from refused
-        for step in reversed(made):
-            self._api.delete(path_of(step))
+            raise partly from refused
+        try:
+            for step in reversed(made):
+                self._api.delete(path_of(step))
+        except Refused as other:  # what is in use for a moment more
+            raise partly from other
         self._records.write(record, Phase.REFUSED)
 
     def _end_machines(self, record: Record) -> bool:
@@ -194,12 +203,12 @@ class ComputeProvider:
         found = {path: one for path in record.machines if (one := self._api.get(path)) is not None}
         mine = {path: one for path, one in found.items() if is_ours(record, one)}
         for path, one in mine.items():
-            if not _is_going(record, one):
-                self._api.delete(path)
+            if not _is_going(one):
+                self._delete(path)
         return bool(mine)
 
-    def _delete_rest(self, path: str) -> None:
-        """What is still in use is asked for again when the slice is looked at next."""
+    def _delete(self, path: str) -> None:
+        """What is busy, or still in use, is asked for again when the slice is looked at next."""
         try:
             self._api.delete(path)
         except Refused as refused:
@@ -223,10 +232,7 @@ class ComputeProvider:
         for one in machines or every:
             if one.member and any(other.kind == "instanceGroupManagers" for other in machines):
                 continue
-            if one.kind in listing.MACHINES:
-                self._api.delete(one.path)
-            else:
-                self._delete_rest(one.path)
+            self._delete(one.path)
 
     def _power(self, name: str, verb: str, *, done: tuple[SliceState, ...], allowed: SliceState) -> None:
         record = self._records.read(name)
@@ -266,12 +272,9 @@ def _is_needed(steps: tuple[Request, ...], at: int) -> bool:
     return at + 1 < len(steps) and not _makes_machines(steps[at])
 
 
-def _is_going(record: Record, machine: dict[str, Any]) -> bool:
-    if "currentActions" in machine:
-        return bool((machine.get("currentActions") or {}).get("deleting"))
-    return states.instance_view(replace(record, phase=Phase.ENDING), machine).state is SliceState.ENDING and (
-        machine.get("status") not in ("TERMINATED", "STOPPED", "SUSPENDED")
-    )
+def _is_going(machine: dict[str, Any]) -> bool:
+    actions: dict[str, int] = machine.get("currentActions") or {}
+    return bool(actions.get("deleting")) or machine.get("status") == "DEPROVISIONING"
 
 
 def _taken(name: str, why: str) -> ConflictError:

@@ -86,8 +86,9 @@ class Records:
         path = self._path(name)
         try:
             fields = cast(dict[str, Any], json.loads(path.read_text(encoding="utf-8")))
-            lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
-            return Record(**{**fields, **lists, "phase": Phase(fields["phase"])})
+            fields |= {key: tuple(fields[key]) for key in ("host_public", "operations", "order", "ports")}
+            fields["phase"] = Phase(fields["phase"])
+            return Record(**fields)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:

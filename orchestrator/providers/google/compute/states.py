@@ -95,8 +95,9 @@ def _being_made(
 
 
 def _attempt(member: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    errors = (member.get("lastAttempt") or {}).get("errors") or {}
-    return list(errors.get("errors") or ())
+    attempt: Mapping[str, Any] = member.get("lastAttempt") or {}
+    errors: Mapping[str, Any] = attempt.get("errors") or {}
+    return errors.get("errors") or []
 
 
 def _lost(record: Record) -> SliceState:

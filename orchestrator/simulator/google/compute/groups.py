@@ -80,7 +80,8 @@ def aggregated(visit: Visit) -> dict[str, Any]:
     for each in page:
         zone = each["zone"].rpartition("/")[2]
         items.setdefault(f"zones/{zone}", {COLLECTION: []})[COLLECTION].append(each)
-    return {"items": items, "unreachables": []} | ({"nextPageToken": more} if more else {})
+    answer: dict[str, Any] = {"items": items, "unreachables": []}
+    return answer | ({"nextPageToken": more} if more else {})
 
 
 def delete(visit: Visit, zone: str, name: str) -> dict[str, Any]:

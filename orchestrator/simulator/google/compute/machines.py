@@ -61,7 +61,7 @@ def market_of(properties: Mapping[str, Any]) -> str:
     if model == "FLEX_START" and not run_seconds(properties):
         raise required("resource.scheduling.maxRunDuration")
     if specific:
-        names = affinity.get("values") or []
+        names: list[object] = affinity.get("values") or []
         if affinity.get("key") != "compute.googleapis.com/reservation-name" or len(names) != 1:
             raise invalid("resource.reservationAffinity", "key and values must name one reservation")
         return RESERVED + last(str(names[0]))
@@ -88,7 +88,7 @@ def check_properties(properties: Mapping[str, Any]) -> None:
     machine_of(properties)
     market_of(properties)
     run_seconds(properties)
-    disks = properties.get("disks") or []
+    disks: list[dict[str, Any]] = properties.get("disks") or []
     boot = [disk for disk in disks if disk.get("boot")]
     if len(boot) != 1 or not boot[0].get("initializeParams", {}).get("sourceImage"):
         raise invalid("resource.disks", "exactly one boot disk with a sourceImage is needed")

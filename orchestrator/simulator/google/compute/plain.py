@@ -69,7 +69,8 @@ def aggregated(visit: Visit, kind: Kind) -> dict[str, Any]:
     for each in page:
         scope = each["selfLink"].partition(f"/projects/{visit.project}/")[2].partition(f"/{kind.collection}/")[0]
         items.setdefault(scope, {kind.collection: []})[kind.collection].append(each)
-    return {"items": items, "unreachables": []} | ({"nextPageToken": more} if more else {})
+    answer: dict[str, Any] = {"items": items, "unreachables": []}
+    return answer | ({"nextPageToken": more} if more else {})
 
 
 def patch(visit: Visit, scope: str, kind: Kind, name: str) -> dict[str, Any]:

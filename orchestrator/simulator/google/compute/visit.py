@@ -9,7 +9,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from orchestrator.simulator.bodies import Bodies
 from orchestrator.simulator.calls import ApiError, Code
@@ -114,5 +114,5 @@ def _value(item: Mapping[str, Any], key: str) -> str:
     """Of `labels.key` or of a field."""
     found: Any = item
     for part in key.split(".", 1):
-        found = found.get(part, "") if isinstance(found, Mapping) else ""
+        found = cast(Mapping[str, Any], found).get(part, "") if isinstance(found, Mapping) else ""
     return str(found)

@@ -1,0 +1,184 @@
+"""The provider "gcp" with the ways to its hosts: firewall rules and OS Login before a slice is made, gone after it.
+
+The halves behind it know nothing of this: they make and end machines, and say where those are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.errors import AccessError, CapacityError, ConflictError, OrchError, QuotaError, UserError
+from orchestrator.hosts import HostAddress
+from orchestrator.providers.google import access, choices
+from orchestrator.providers.google.access import Way
+from orchestrator.providers.google.caller import caller_address
+from orchestrator.providers.google.firewall import Firewall, OwnedRule, with_caller
+from orchestrator.providers.google.gates import Gate, Gates
+from orchestrator.providers.google.oslogin import OsLogin, Profile
+from orchestrator.providers.google.reach import reached
+from orchestrator.providers.google.sending import with_project
+from orchestrator.providers.google.session import Session
+from orchestrator.providers.protocol import Adopts, Stops
+from orchestrator.slices import OwnedSlice, Request, SliceKeys, SliceSpec, SliceState, SliceView, Stranger
+
+GATES = "google-gates"  # folder of the records, below the state folder
+KEY_SECONDS = 30 * 24 * 3600.0  # how long a key stays in an OS Login profile when nobody takes it out
+
+
+class Machines(Adopts, Stops, Protocol):
+    """What makes and ends the machines."""
+
+    def instance_names(self, name: str) -> tuple[str, ...]:
+        """What Compute Engine calls each host, in rank order; "" for one that has not said it. Raises OrchError."""
+        ...
+
+
+class Gated:
+    name = "gcp"
+
+    def __init__(self, inner: Machines, session: Session, folder: Path, now: Callable[[], float] = time.time) -> None:
+        self._inner = inner
+        self._session = session
+        self._gates = Gates(folder)
+        self._now = now
+
+    def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
+        """Raises what the machines' half raises, and ConflictError for a firewall rule that is somebody else's."""
+        if spec.candidate.adopted:  # its maker has opened the way to it
+            self._inner.create(spec, keys)
+            return
+        spec = with_project(access.tagged(spec), self._session.project)
+        known = self._gates.read(spec.name)
+        if known is not None and known.token != spec.token.reveal() and self._is_absent(spec.name):
+            self._close(known)
+            known = None
+        gate = self._open(spec, keys) if known is None or known.token == spec.token.reveal() else None
+        try:
+            self._inner.create(spec, keys)
+        except (CapacityError, QuotaError, AccessError, UserError, ConflictError):
+            if known is None and gate is not None:
+                with suppress(OrchError):  # what stays is found by its description: see owned()
+                    self._close(gate)
+            raise
+        if gate is not None:
+            self._gates.write(replace(gate, opened=True))
+
+    def observe(self, name: str) -> SliceView:
+        """Never raises. A slice is not gone before its firewall rules are."""
+        view = self._inner.observe(name)
+        try:
+            gate = self._gates.read(name)
+            if gate is None:
+                return view
+            if view.state is SliceState.ABSENT and gate.opened and not self._close(gate):
+                return SliceView(SliceState.ENDING, reason="a firewall rule of it is still there")
+            return self._led(gate, view) if view.state is SliceState.READY else view
+        except (OrchError, OSError, ValueError) as error:
+            return SliceView(SliceState.UNCLEAR, reason=str(error))
+
+    def end(self, name: str) -> None:
+        """Hosts that are to go need no way to them: the rules go at once."""
+        self._inner.end(name)
+        gate = self._gates.read(name)
+        if gate is not None:
+            self._close(gate)
+        elif self._gates.used:
+            for rule in self._rules():
+                if rule.slice == name:
+                    self._wall.remove(rule.request, rule.intent)
+
+    def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
+        """Rules whose slice is gone are listed as what is left of it."""
+        found = self._inner.owned(installation)
+        if not self._gates.used:
+            return found
+        names = {one.name for one in found}
+        left = {rule.slice: rule for rule in self._rules(installation) if rule.slice not in names}
+        return (*found, *(_left(rule) for rule in left.values()))
+
+    def find(self, name: str, zone: str, project: str = "", user: str = "") -> Stranger:
+        return self._inner.find(name, zone, project, user)
+
+    def release(self, name: str) -> None:
+        self._inner.release(name)
+
+    def stop(self, name: str) -> None:
+        self._inner.stop(name)
+
+    def start(self, name: str) -> None:
+        self._inner.start(name)
+
+    def _open(self, spec: SliceSpec, keys: SliceKeys) -> Gate | None:
+        """Make what lets us in; None when nothing is needed. Again after a crash: what is there is seen to be right."""
+        candidate, token = spec.candidate, spec.token.reveal()
+        way, project = access.read(candidate), choices.project_of(candidate)
+        network = candidate.detail("network", "default")
+        rules = access.create_requests(way, spec, project, network)
+        if not rules and way.way is Way.EXTERNAL and not way.oslogin:
+            return None
+        ends = access.end_requests(way, spec.name, project, network)
+        gate = Gate(
+            name=spec.name,
+            token=token,
+            project=project.reveal(),
+            zone=choices.zone_of(candidate),
+            way=way.way,
+            jump=way.jump,
+            rules=tuple(one.target for one in ends),
+        )
+        self._gates.write(gate)
+        for rule in with_caller(rules, lambda: caller_address(self._session)):
+            self._wall.ensure(rule)
+        if not way.oslogin:
+            return gate
+        login = OsLogin(self._session)
+        profile = login.admit(login.account(), keys.user_public, gate.project, self._now() + KEY_SECONDS)
+        return self._gates.write(replace(gate, user=profile.user, os_key=profile.key))
+
+    def _close(self, gate: Gate) -> bool:
+        """Whether nothing of it is left. Raises OrchError."""
+        gone = [self._wall.remove(Request(access.SERVICE, "DELETE", rule), gate.token) for rule in gate.rules]
+        if not all(gone):
+            return False
+        others = {one.os_key for one in self._gates.all() if one.name != gate.name}
+        if gate.os_key and gate.os_key not in others:  # the key is this computer's: other slices may need it
+            OsLogin(self._session).forget(Profile(gate.user, gate.os_key))
+        self._gates.drop(gate.name)
+        return True
+
+    def _led(self, gate: Gate, view: SliceView) -> SliceView:
+        """The view with addresses that lead to the hosts. Hosts that stand on this computer need no way."""
+        if self._session.loopback:
+            return view
+        names = self._inner.instance_names(gate.name) if gate.way is Way.IAP else ("",) * len(view.hosts)
+        if gate.way is Way.IAP and ("" in names or len(names) != len(view.hosts)):
+            return SliceView(SliceState.CREATING, reason="not every host has said its name, by which IAP reaches it")
+        pairs = zip(view.hosts, names, strict=True)
+        return replace(view, hosts=tuple(self._reached(gate, host, name) for host, name in pairs))
+
+    @staticmethod
+    def _reached(gate: Gate, host: HostAddress, instance: str) -> HostAddress:
+        host = replace(host, user=gate.user or host.user)
+        return reached(host, gate.access, name=gate.name, instance=instance, project=gate.project, zone=gate.zone)
+
+    def _is_absent(self, name: str) -> bool:
+        return self._inner.observe(name).state is SliceState.ABSENT
+
+    def _rules(self, installation: str = "") -> list[OwnedRule]:
+        projects = {gate.project for gate in self._gates.all()} | {self._session.project}
+        return [rule for project in sorted(projects - {""}) for rule in self._wall.owned(project, installation)]
+
+    @cached_property
+    def _wall(self) -> Firewall:
+        return Firewall(self._session)
+
+
+def _left(rule: OwnedRule) -> OwnedSlice:
+    state = SliceState.FAILED  # of no use, and to be ended
+    return OwnedSlice(rule.slice, rule.cluster, rule.installation, state, rule.created, "gcp", rule.intent)

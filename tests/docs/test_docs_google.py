@@ -1,0 +1,152 @@
+"""Each command of docs/google.md, in the order of the page, in a pretend Google and with an empty home folder."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from docs_page import Command, File, Item, read_page
+from google_parser import refused
+
+from orchestrator.simulator.google.pretend import PretendGoogle, without_google
+from orchestrator.simulator.google.server import PROJECT
+from orchestrator.simulator.rehearsal import SCENARIO_FILE
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "google.md"
+ITEMS = read_page(PAGE)
+COMMANDS = [item for item in ITEMS if isinstance(item, Command)]
+GCLOUD = shutil.which("gcloud")
+WORDS = {"PROJECT": PROJECT, "BUCKET": "my-bucket", "ACCOUNT": "0X0X0X-0X0X0X-0X0X0X", "YOU": "you@example.org"}
+
+# Beginnings of what only the real Google can answer: its accounts, projects, bills, roles and the making of buckets.
+# gcloud's own parser looks at them.
+ONLY_THERE = ("auth ", "projects ", "billing ", "config ", "services ", "storage ", "iam ")
+# What is not run, and why not.
+NOT_RUN = {"orch simulate gcp -- bash": "a shell that waits for somebody to type; test_simulate.py runs others"}
+# What is not served yet. An entry whose command works turns red: take it out then.
+NO_FRONTS = "the pretend Google does not serve what orch check asks"
+NO_ADOPT = "orch adopt is not there"
+NOT_YET = {
+    "orch check gcp --zone us-west4-a --accelerators v5e-8 --bucket gs://BUCKET": NO_FRONTS,
+    "orch reap --dry-run": "the pretend Google does not serve the Compute Engine API",
+    "orch adopt theirs --zone us-west4-a --yes": NO_ADOPT,
+    "orch exec theirs -- hostname": NO_ADOPT,
+    "orch down theirs --yes": NO_ADOPT,
+}
+LEFT = ["theirs"] if NO_ADOPT in NOT_YET.values() else []  # who follows the page leaves nothing else that costs
+
+# Like the calm scenario, but the queue does not bore.
+QUICK = """
+[durations]
+create = 0.5
+end = 0.2
+stop = 0.2
+start = 0.5
+queue = 0.1
+contact = 0
+"""
+
+Done: TypeAlias = "subprocess.CompletedProcess[str]"
+
+
+@dataclass
+class Visit:
+    """Somebody who follows the page. Items before the asked one are done first, once."""
+
+    folder: Path
+    env: dict[str, str]
+    done: dict[int, Done] = field(default_factory=dict[int, Done])
+    at: int = 0
+
+    def run_to(self, command: Command) -> Done:
+        while command.line not in self.done:
+            self._do(ITEMS[self.at])
+            self.at += 1
+        return self.done[command.line]
+
+    def _do(self, item: Item) -> None:
+        if isinstance(item, File):
+            (self.folder / item.name).write_text(filled(item.content))
+        elif is_run(item):
+            self.done[item.line] = subprocess.run(
+                ["bash", "-c", filled(item.text)],
+                cwd=self.folder,
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=200,
+                check=False,
+            )
+
+
+@pytest.fixture(scope="module")
+def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
+    place = tmp_path_factory.mktemp("docs")
+    home, folder = place / "home", place / "work"
+    home.mkdir()
+    folder.mkdir()
+    (place / "google").mkdir()
+    (place / "google" / SCENARIO_FILE).write_text(QUICK)
+    with PretendGoogle(place / "google") as google:
+        path = f"{Path(sys.executable).parent}:{without_google()['PATH']}"
+        yield Visit(folder, without_google() | dict(google.env) | {"HOME": str(home), "PATH": path})
+        with google.cloud.open() as cloud:
+            assert [look.name for look in cloud.live()] == LEFT
+
+
+def filled(text: str) -> str:
+    for word, value in WORDS.items():
+        text = text.replace(word, value)
+    return text
+
+
+def only_there(command: Command) -> bool:
+    return command.text.startswith(tuple(f"gcloud {words}" for words in ONLY_THERE))
+
+
+def is_run(command: Command) -> bool:
+    if command.text.startswith("gcloud"):
+        return GCLOUD is not None and not only_there(command)
+    return command.text not in NOT_RUN
+
+
+def cases() -> Iterator[Any]:
+    for command in COMMANDS:
+        if only_there(command) or command.text in NOT_RUN:
+            continue
+        marks: list[Any] = [pytest.mark.slow, pytest.mark.timeout(240)]
+        if command.text in NOT_YET:
+            marks.append(pytest.mark.xfail(strict=True, reason=NOT_YET[command.text]))
+        if command.text.startswith("gcloud"):
+            marks.append(pytest.mark.skipif(GCLOUD is None, reason="gcloud is not installed"))
+        yield pytest.param(command, id=f"{command.line}: {command.text}"[:90], marks=marks)
+
+
+@pytest.mark.parametrize("command", list(cases()))
+def test_command_of_the_page_does_what_the_page_says(command: Command, visit: Visit) -> None:
+    done = visit.run_to(command)
+    assert done.returncode == command.status, f"{command.text}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(GCLOUD is None, reason="gcloud is not installed")
+def test_gclouds_parser_takes_what_only_the_real_google_can_answer(tmp_path: Path) -> None:
+    words = [shlex.split(filled(command.text))[1:] for command in COMMANDS if only_there(command)]
+    assert len(words) > 10
+    assert refused(words, tmp_path) == []
+    wrong = ["projects", "create", "p", "--no-such-flag=x"]
+    assert [each for each, _ in refused([wrong], tmp_path)] == [wrong], "the parser sees what is wrong"
+
+
+def test_tables_of_exceptions_name_commands_of_the_page() -> None:
+    texts = {command.text for command in COMMANDS}
+    assert set(NOT_RUN) | set(NOT_YET) <= texts
+    assert all(any(text.startswith(f"gcloud {words}") for text in texts) for words in ONLY_THERE)
