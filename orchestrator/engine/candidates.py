@@ -113,6 +113,7 @@ def _of_slice(choice: Resources, queue_hours: float | None) -> Iterator[tuple[st
     yield "topology", args.topology
     yield "queued", "yes" if args.gcp_queued_resource else ""
     yield "tier", args.provisioning if args.provisioning in ("guaranteed", "best-effort") else ""
+    yield "reservation_bound", "yes" if args.provisioning == "reservation-bound" else ""
     yield "max_run_hours", f"{args.max_run_hours:g}" if args.max_run_hours and args.provisioning != "flex-start" else ""
     hours = args.valid_hours or (queue_hours if args.provisioning or queue_hours else None)
     yield "valid_hours", f"{hours:g}" if hours else ""

@@ -28,7 +28,7 @@ ACCELERATOR_ARGS = Section(
         Field("topology", Text("text such as 4x4 or 2x2x2"), "chips along each side", ours=True),
         Field(
             "provisioning",
-            Text("text", ("guaranteed", "best-effort", "flex-start")),
+            Text("text", ("guaranteed", "best-effort", "flex-start", "reservation-bound")),
             "another way to get capacity than on demand or spot",
             ours=True,
         ),

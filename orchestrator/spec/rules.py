@@ -163,16 +163,18 @@ def _market(choice: Resources) -> Iterator[Issue]:
 def _provisioning(choice: Resources) -> Iterator[Issue]:
     """At most one way to get capacity, and what each of them needs."""
     args, path = choice.args, ("resources", "accelerator_args")
-    named = {
+    bound = args.provisioning == "reservation-bound"
+    ways = {
         "use_spot": choice.use_spot,
-        "reservation": args.reservation,
-        f"provisioning: {args.provisioning}": args.provisioning,
+        "reservation": bool(args.reservation) and not bound,
+        f"provisioning: {args.provisioning}": bool(args.provisioning),
     }
-    given = [name for name, value in named.items() if value]
+    given = [name for name, asked in ways.items() if asked]
     if len(given) > 1:
-        yield Issue(
-            path, f"`{given[0]}` and `{given[1]}` exclude each other", "both say how capacity is got", "keep one"
-        )
+        what = f"`{given[0]}` and `{given[1]}` exclude each other"
+        yield Issue(path, what, "both say how capacity is got", "keep one of them")
+    if bound and not args.reservation:
+        yield Issue(path, "`provisioning: reservation-bound` needs a reservation", "", "add reservation: NAME")
     if args.provisioning == "flex-start" and args.max_run_hours is None:
         why = "such machines are given for a time that is said beforehand, 7 days at most"
         yield Issue(path, "`provisioning: flex-start` needs max_run_hours", why, "add max_run_hours: 24")

@@ -14,9 +14,14 @@ from typing import Any
 import pytest
 from adopt_bench import PARENT, THEIR_KEY, THEIRS, ZONE, Maker, ok, orch, sent
 
+from orchestrator.exits import Exit
+from orchestrator.plan.desired import After
+from orchestrator.plan.observed import Outcome
 from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.record import Records
+from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.google.pretend import PretendGoogle
+from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
 
 TASK = "name: mine\nresources: {accelerators: v5litepod-8, infra: gcp/us-west4}\nrun: echo rank $ORCH_RANK ran\n"
@@ -66,7 +71,16 @@ def test_a_tpu_vm_of_gclouds_is_used_and_ended_as_one_of_ours(maker: Maker, goog
 MARKS = ("installation", "cluster", "intent", "adopted")
 
 
-def test_a_released_one_is_as_it_was(maker: Maker, home: Path) -> None:
+@pytest.fixture(scope="module")
+def cut_off(google: PretendGoogle) -> Iterator[str]:
+    """One TPU VM for all of these: each adoption is released in the end."""
+    maker = Maker.at(google.server)
+    maker.make("cut-off")
+    yield "cut-off"
+    maker.remove("cut-off")
+
+
+def test_a_released_one_is_as_it_was(maker: Maker, home: Path, cut_off: str) -> None:
     maker.make("borrowed")
     before = (maker.labels("borrowed"), maker.metadata("borrowed"))
     ok("adopt", "borrowed", "--zone", ZONE, "-c", "lent")
@@ -74,6 +88,16 @@ def test_a_released_one_is_as_it_was(maker: Maker, home: Path) -> None:
     planned = ok("release", "lent", "--dry-run").out
     assert f"PATCH {PARENT}/nodes/borrowed?updateMask=labels,metadata" in planned
     assert maker.labels("borrowed")["orch-cluster"] == "lent", "a dry run changes nothing"
+    twice, taken = (
+        orch("adopt", "borrowed", "--zone", ZONE, "-c", "mine"),
+        orch("adopt", cut_off, "--zone", ZONE, "-c", "lent"),
+    )
+    assert (twice.status, taken.status) == (Exit.CONFLICT, Exit.CONFLICT)
+    assert "adopted already, as cluster 'lent'" in twice.err and "there is a cluster 'lent' already" in taken.err
+    number = a_job_runs(home, "lent")
+    refused = orch("release", "lent")
+    assert refused.status == Exit.CONFLICT and f"job {number} runs on 'lent'" in refused.err
+    a_job_runs(home, "lent", over=True)
     ok("release", "lent")
     assert (maker.labels("borrowed"), maker.metadata("borrowed")) == before
     assert maker.state("borrowed") == "READY"
@@ -81,6 +105,19 @@ def test_a_released_one_is_as_it_was(maker: Maker, home: Path) -> None:
     assert not list((home / "state" / "google").glob("*.checked"))
     ok("adopt", "borrowed", "--zone", ZONE, "-c", "lent")
     ok("down", "lent", "--yes")
+
+
+def a_job_runs(home: Path, cluster: str, *, over: bool = False) -> int:
+    """By the record alone. over: not any more. Its number."""
+    with Store(home / "state" / "orch.db") as store:
+        record = store.cluster(cluster)
+        assert record is not None
+        if over:
+            store.conclude(record, store.jobs(record)[-1].id, Outcome(0, "ok", "over"))
+            return 0
+        job = store.open_job(record, NewJob("launch", "run-1", "d1", "", "", None, After.KEEP))
+        store.start_attempt(record, job.id)
+        return job.id
 
 
 class Killed(BaseException):
@@ -115,15 +152,6 @@ KILLS = {
     "before it is accepted": before(Store, "move_intent"),
     "after it is accepted": after(Store, "move_intent"),
 }
-
-
-@pytest.fixture(scope="module")
-def cut_off(google: PretendGoogle) -> Iterator[str]:
-    """One TPU VM for all of these: each adoption is released in the end."""
-    maker = Maker.at(google.server)
-    maker.make("cut-off")
-    yield "cut-off"
-    maker.remove("cut-off")
 
 
 @pytest.mark.parametrize("moment", KILLS)
@@ -189,13 +217,11 @@ def test_hosts_that_do_not_tell_their_keys_are_trusted_at_first_sight_and_that_i
 def test_a_host_with_another_key_than_google_tells_is_not_entered(
     maker: Maker, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from orchestrator.remote.keys import make_host_key
-
     maker.make("crossed")
     other = make_host_key()[1].split()[1]
     monkeypatch.setattr(TpuApi, "host_keys", lambda *_: (other,))
     said = orch("adopt", "crossed", "--zone", ZONE)
-    assert said.status == 5 and "presented another key" in said.err, said
+    assert said.status == Exit.IDENTITY and "presented another key" in said.err, said
     monkeypatch.undo()
     maker.remove("crossed")
 

@@ -54,6 +54,13 @@ def test_how_capacity_is_got(args: str, market: object) -> None:
     assert one.market == market
 
 
+def test_machines_that_end_with_their_reservation() -> None:
+    args = "{provisioning: reservation-bound, reservation: mine}"
+    (one,) = candidates(task(f"{{accelerators: v5e-8, infra: gcp/us-west4/us-west4-a, accelerator_args: {args}}}"))
+    assert (one.market, one.detail("reservation_bound")) == (Reservation("mine"), "yes")
+    assert choices.read(one).path.api == "v2alpha1"
+
+
 def test_own_machines_are_never_rented_in_any_market() -> None:
     (one,) = candidates(task("{infra: hosts}", "hosts: {addresses: [a@192.0.2.1]}"))
     assert one.market == Owned()

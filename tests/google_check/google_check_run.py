@@ -8,27 +8,34 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from google_check_support import PROJECT, ZONE, Project
 
 from orchestrator.catalog.tpu import find_slice
 from orchestrator.providers.google.client import open_api
+from orchestrator.providers.google.compute.api import ComputeApi
+from orchestrator.providers.google.compute.provider import ComputeProvider
+from orchestrator.providers.google.gated import Gated, Machines
 from orchestrator.providers.google.provider import GoogleProvider
 from orchestrator.providers.google.session import open_session
+from orchestrator.providers.protocol import Provider
 from orchestrator.remote.keys import make_host_key
-from orchestrator.slices import Candidate, Market, OnDemand, SliceKeys, SliceSpec, SliceState, Spot
+from orchestrator.slices import Candidate, FlexStart, Market, OnDemand, SliceKeys, SliceSpec, SliceState, Spot
 from orchestrator.values import Text
 
 INSTALLATION = "inst-0123456789abcdef"
 SECONDS = 600.0  # in which a simulated slice is made, or ended
 
 
-def _candidate(accelerator: str = "v5litepod-8", market: Market | None = None, slices: int = 1) -> Candidate:
+def _candidate(
+    accelerator: str = "v5litepod-8", market: Market | None = None, slices: int = 1, **details: str
+) -> Candidate:
     tpu = find_slice(accelerator)
     assert tpu is not None
     return Candidate(
         "gcp", tpu.name, tpu.hosts * slices, tpu.chips_per_host, market or OnDemand(), "us-west4", ZONE,
-        details=(("project", PROJECT),),
+        details=(("project", PROJECT), *details.items()),
     )  # fmt: skip
 
 
@@ -38,6 +45,12 @@ RUNS = {
     "spot": _candidate(market=Spot()),
     "two slices": _candidate(slices=2),
 }
+
+
+COMPUTE_RUNS = tuple(
+    _candidate(accelerator, market, api="compute")
+    for accelerator, market in (("v6e-8", None), ("v6e-16", None), ("v6e-16", FlexStart(4.0)))
+)
 
 
 def slices(project: Project, folder: Path) -> None:
@@ -78,7 +91,62 @@ def early(project: Project, folder: Path) -> None:
     until(project, provider, "short", SliceState.ABSENT)
 
 
-STEPS: tuple[Callable[[Project, Path], None], ...] = (slices, elsewhere, early)
+def ways(project: Project, folder: Path) -> None:
+    """Firewall rules: made, changed because the computer moved, listed, taken away."""
+    session = open_session()
+    inner = GoogleProvider(open_api(session), folder / "ways", project.clock.now)
+    gated = Gated(cast(Machines, inner), session, folder / "gates", project.clock.now)
+    here, there = (_candidate(network="own", ssh_cidr=f"203.0.113.{last}/32") for last in (1, 2))
+    for candidate in (here, there):
+        gated.create(make_spec("way", candidate), make_keys(1, folder))
+    until(project, gated, "way", SliceState.READY)
+    gated.owned(INSTALLATION)
+    gated.end("way")
+    until(project, gated, "way", SliceState.ABSENT)
+
+
+def instances(project: Project, folder: Path) -> None:
+    """Compute Engine: one host that is stopped and started, a slice, one that starts when machines are free."""
+    for index, candidate in enumerate(COMPUTE_RUNS):
+        provider = ComputeProvider(ComputeApi(open_session()), folder / "compute", project.clock.now)
+        name = f"instances-{index}"
+        provider.create(make_spec(name, candidate), make_keys(candidate.hosts, folder))
+        until(project, provider, name, SliceState.READY)
+        if candidate.hosts == 1:
+            provider.stop(name)
+            until(project, provider, name, SliceState.STOPPED)
+            provider.start(name)
+            until(project, provider, name, SliceState.READY)
+        assert [one.name for one in provider.owned(INSTALLATION)] == [name]
+        provider.end(name)
+        project.clock.advance(60)
+        provider.end(name)  # what is kept beside the machines goes when these are gone
+        until(project, provider, name, SliceState.ABSENT)
+
+
+def waiting(project: Project, folder: Path) -> None:
+    """Operations that are not done when they are first shown are asked for, wherever they belong."""
+    api = ComputeApi(open_session())
+    for place in ("global", f"zones/{ZONE}", "regions/us-west4"):
+        assert api.operation(f"projects/{PROJECT}/{place}/operations/not-there") is None
+
+
+def adopted(project: Project, folder: Path) -> None:
+    """A node that is there gets our marks."""
+    provider = GoogleProvider(open_api(open_session()), folder / "google", project.clock.now)
+    provider.create(make_spec("marked", RUNS["a node"]), make_keys(1, folder))
+    until(project, provider, "marked", SliceState.READY)
+    api = open_api(open_session())
+    path = f"projects/{PROJECT}/locations/{ZONE}/nodes/marked"
+    node = api.node(path)
+    assert node is not None
+    api.update(path, dict(node.labels), dict(node.metadata))
+    project.clock.advance(60)
+    provider.end("marked")
+    until(project, provider, "marked", SliceState.ABSENT)
+
+
+STEPS: tuple[Callable[[Project, Path], None], ...] = (slices, elsewhere, early, ways, instances, waiting, adopted)
 
 
 def make_spec(name: str, candidate: Candidate) -> SliceSpec:
@@ -99,7 +167,7 @@ def make_keys(hosts: int, folder: Path) -> SliceKeys:
     )
 
 
-def until(project: Project, provider: GoogleProvider, name: str, state: SliceState) -> None:
+def until(project: Project, provider: Provider, name: str, state: SliceState) -> None:
     end = project.clock.now() + SECONDS
     while (view := provider.observe(name)).state is not state:
         assert project.clock.now() < end, view

@@ -13,6 +13,8 @@ from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.bodies import NoBodies
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.google.api import TpuApi
+from orchestrator.simulator.google.compute.front import PREFIX as COMPUTE
+from orchestrator.simulator.google.compute.front import ComputeFront
 from orchestrator.simulator.google.grants import Bucket, Grants, Limit
 from orchestrator.simulator.google.iam import Guard
 from orchestrator.simulator.google.server import Front, TpuServer
@@ -48,6 +50,7 @@ def simulated(
     access = InMemory(Scenario(zones=zones, durations=Durations(jitter=0.0)), clock)
     guard = Guard(grants)
     fronts = {prefix: guard.around(front) for prefix, front in project_fronts(PROJECT, grants).items()}
+    fronts[COMPUTE] = guard.around(ComputeFront(access, NoBodies(), PROJECT))
     fronts["/"] = guard.around(over(TpuApi(access, NoBodies(), PROJECT)))
     with TpuServer(access, project=PROJECT, fronts=fronts) as server:
         monkeypatch.setenv(session.ENDPOINT, server.url)

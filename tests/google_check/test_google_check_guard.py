@@ -16,9 +16,7 @@ from google_check_support import GOOD, PROJECT, ZONE, simulated
 from orchestrator.errors import AccessError
 from orchestrator.providers.google.check_role import (
     ACT_AS,
-    FIREWALL,
     HOST_NEEDS,
-    INSTANCES,
     NEEDS,
     TPU,
     host_role,
@@ -35,7 +33,6 @@ from orchestrator.simulator.google.status import Refusal
 
 Orch = Callable[..., Any]
 DOCS = Path(__file__).parents[2] / "docs" / "iam"
-NOT_YET = {*FIREWALL.permissions, *INSTANCES.permissions}  # asked for by what google_check_run.py does not run yet
 NODES = f"/v2/projects/{PROJECT}/locations/{ZONE}/nodes"
 
 
@@ -45,7 +42,7 @@ def test_what_orch_asks_for_is_its_role(orch: Orch, monkeypatch: pytest.MonkeyPa
             step(project, tmp_path)
         said = orch("check", "gcp", "--zone", ZONE, "--accelerators", "v5litepod-8", "--bucket", "gs://runs")
         assert said.status == 0, said
-    assert project.guard.asked - {ACT_AS} == set(role_permissions()) - NOT_YET
+    assert project.guard.asked - {ACT_AS} == set(role_permissions())
     assert ACT_AS in project.guard.asked
 
 

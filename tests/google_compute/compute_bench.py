@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +21,6 @@ from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.simulator.google.compute.front import PREFIX, ComputeFront
 from orchestrator.simulator.google.compute.visit import left
-from orchestrator.simulator.google.grants import Grants
 from orchestrator.simulator.google.server import TpuServer
 from orchestrator.simulator.scenario import Durations, Fault, Scenario, Zone
 from orchestrator.slices import Candidate, Market, SliceKeys, SliceSpec, SliceState, SliceView
@@ -92,7 +91,7 @@ def bench(
     *faults: Fault,
     bodies: Bodies | None = None,
     cut: bool = True,
-    beyond: Iterable[str] = ("compute.instanceGroupManagers.update",),
+    beyond: Iterable[str] = (),
     **fields: Any,
 ) -> Generator[Bench]:
     """fields: of the Scenario. cut: a call without an answer breaks its connection. beyond: permissions beside those

@@ -10,7 +10,10 @@ from compute_bench import PROJECT, ZONE, Bench, bench, keyed, spec, wanted
 from google_cases import INSTALLATION, TOKEN
 
 from orchestrator.errors import AccessError, CloudError, ConflictError, NotFoundError, QuotaError, UserError
+from orchestrator.providers.google.client import Refused
+from orchestrator.providers.google.compute.api import ComputeApi
 from orchestrator.providers.google.looking import KEY_PATIENCE, SETTLE_SECONDS
+from orchestrator.providers.google.session import open_session
 from orchestrator.providers.protocol import Stops
 from orchestrator.simulator.google.compute.visit import kept
 from orchestrator.simulator.scenario import Deed, Fault, FaultKind, Pool, Quota
@@ -97,8 +100,6 @@ def test_repeated_create_after_any_crash_makes_nothing_twice(
     kind: str, rig: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crash after the request of each kind: the next command does the rest."""
-    from orchestrator.providers.google.compute.api import ComputeApi
-
     send = ComputeApi.send
 
     def crash(self: ComputeApi, request: object) -> dict[str, object]:
@@ -345,6 +346,8 @@ def test_slice_of_another_computer_is_seen_but_not_used_and_can_be_ended(rig: Be
     assert "from another computer" in view.reason
     rig.gone()
     assert rig.leftovers() == []
+    ended = [path.partition("?")[0] for method, path, _ in rig.server.requests if method == "DELETE"]
+    assert not [path for path in ended if "/instances/" in path], "a member goes with its group"
 
 
 def test_listing_that_misses_a_zone_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,26 +406,21 @@ def test_records_hold_no_private_key(rig: Bench) -> None:
 def test_work_that_is_needed_is_waited_for_and_its_failure_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from orchestrator.providers.google.client import Refused
-    from orchestrator.providers.google.compute.api import ComputeApi
-    from orchestrator.providers.google.session import open_session
-
     with bench(tmp_path, monkeypatch, pools=(Pool(ZONE, "v6e", 1),)) as rig:
         api = ComputeApi(open_session(), wait_seconds=0.0)
+        operations: list[str] = []
+        for number in (1, 2):
+            rig.create(spec(SHAPES["instance"], name=f"demo-{number}", token=f"token-{number}"))
+            record = rig.provider()._records.read(f"demo-{number}")
+            assert record is not None
+            operations += record.operations
         path = f"projects/{PROJECT}/zones/{ZONE}/instances/demo-1"
-        rig.create(spec(SHAPES["instance"]))
-        record = rig.provider()._records.read("demo-1")
-        assert record is not None
-        running = api.operation(record.operations[0])
-        assert running is not None
         with pytest.raises(CloudError, match="not there yet"):
-            api.settled(path, running)
+            api.settled(path, api.operation(operations[0]) or {})
         rig.clock.advance(41)
-        api.settled(path, api.operation(record.operations[0]) or {})
-        rig.create(spec(SHAPES["instance"], name="demo-2", token="other-1"))
-        rig.clock.advance(10)
+        api.settled(path, api.operation(operations[0]) or {})
         with pytest.raises(Refused, match="enough resources"):
-            api.settled(path, api.operation(record.operations[0].replace("000001", "000003")) or {})
+            api.settled(path, api.operation(operations[1]) or {})
 
 
 def test_slice_that_is_being_ended_is_not_made_again_under_its_name(rig: Bench) -> None:

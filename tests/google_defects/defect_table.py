@@ -273,7 +273,7 @@ MARIN = (
     row(
         "levanter#854; marin#1910",
         "no way to use a TPU VM that is there",
-        why_not="orch adopt is not there yet; then its tests stand here",
+        "docs/test_docs_google.py::test_command_of_the_page_does_what_the_page_says",
     ),
     row(
         "Levanter launch",

@@ -24,7 +24,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.promise("P1")
 @pytest.mark.promise("P2")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_on_google_every_verb_killed_where_something_lasting_changes_leaks_nothing(folder: Path) -> None:
     with google_place(folder) as place:
         counts = matrix(place, GOOGLE_VERBS, points="distinct")
@@ -45,6 +45,7 @@ def test_on_google_every_verb_killed_where_something_lasting_changes_leaks_nothi
     }
 
 
+@pytest.mark.slow
 @pytest.mark.promise("P1")
 @pytest.mark.promise("P2")
 def test_the_matrix_sees_two_slices_where_names_are_made_up_and_noted_afterwards(folder: Path) -> None:
@@ -54,6 +55,7 @@ def test_the_matrix_sees_two_slices_where_names_are_made_up_and_noted_afterwards
     assert any("no record wants" in what for what in counts.violations), counts
 
 
+@pytest.mark.slow
 @pytest.mark.promise("P2")
 def test_the_matrix_sees_a_queued_resource_that_was_only_stripped_of_its_nodes(folder: Path) -> None:
     with google_place(folder, OnlyNodes) as place:

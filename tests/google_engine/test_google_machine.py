@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from engine_machine import run_histories
 from google_machine import GoogleMachine
+from google_matrix import NotedAfterwards
 from support.proof import report
 
 from orchestrator.providers.google import retries
@@ -24,4 +27,26 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.promise("P5")
 @pytest.mark.timeout(300)
 def test_in_random_histories_on_google_every_slice_is_wanted_and_down_leaves_nothing() -> None:
-    report(f"random histories on Google's API over sockets: {run_histories(GoogleMachine, 10, 15)}: 0 violations")
+    report(f"random histories on Google's API over sockets: {run_histories(GoogleMachine, 8, 10)}: 0 violations")
+
+
+class NotedAfterwardsMachine(GoogleMachine):
+    kind = NotedAfterwards
+
+
+@pytest.mark.promise("P2")
+def test_the_histories_see_a_second_slice_where_names_are_made_up_and_noted_afterwards() -> None:
+    machine = NotedAfterwardsMachine()
+    machine.begin(lag=0.0, page=50, exits=0, spot=False)
+    try:
+        for deadly in range(10, 30):  # each launch dies one point later than the one before
+            machine.command("launch", deadly)
+            if machine.log[-1] == "launch: killed answered POST nodes":
+                break
+            machine.command("down", 0)
+        machine.command("launch", 0)
+        with pytest.raises(AssertionError):
+            machine.one_slice_for_an_intent()
+    finally:
+        machine.server.__exit__(None, None, None)
+        shutil.rmtree(machine.root)

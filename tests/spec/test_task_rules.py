@@ -102,6 +102,11 @@ RULES = [
         "resources:\n  accelerators: v5e-8\n  accelerator_args: {provisioning: guaranteed}",
     ),
     (
+        "resources:\n  accelerators: v5e-8\n  accelerator_args: {provisioning: reservation-bound}",
+        "3: `provisioning: reservation-bound` needs a reservation",
+        "resources:\n  accelerators: v5e-8\n  accelerator_args: {provisioning: reservation-bound, reservation: mine}",
+    ),
+    (
         "resources:\n  accelerators: v5e-8\n  accelerator_args: {provisioning: flex-start}",
         "3: `provisioning: flex-start` needs max_run_hours",
         "resources:\n  accelerators: v5e-8\n  accelerator_args: {provisioning: flex-start, max_run_hours: 24}",

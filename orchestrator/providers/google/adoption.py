@@ -55,8 +55,7 @@ def stranger(node: Any, queued: Any | None, user: str) -> Stranger:
     if problem is None and view.state not in _FIT:
         why = f"only a TPU VM that is ready or stopped can be adopted{f'; {view.reason}' if view.reason else ''}"
         problem = UserError(f"'{name}' is {view.state}", why, "try again later")
-    notes = (f"it belongs to the queued resource {_last(queued.name)}: what ends it ends that",) if queued else ()
-    return Stranger(candidate, view.state, installation, cluster, intent, problem, notes)
+    return Stranger(candidate, view.state, installation, cluster, intent, problem, tuple(_notes(candidate)))
 
 
 def update_request(spec: SliceSpec) -> Request:
@@ -102,6 +101,13 @@ def without_ours(
     kept = {key: value for key, value in metadata.items() if key != KEYS}
     lines = _other_lines(metadata, line)
     return labels, {**kept, KEYS: "\n".join(lines)} if lines else kept
+
+
+def _notes(candidate: Candidate) -> Iterator[str]:
+    if queued := candidate.detail("queued_resource"):
+        yield f"it belongs to the queued resource '{queued}', which is ended with it"
+    if candidate.detail("internal_ips"):
+        yield "it has internal addresses only: orch reaches it from inside its network"
 
 
 def _managed(candidate: Candidate, installation: str, cluster: str) -> UserError:

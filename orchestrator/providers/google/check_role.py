@@ -57,6 +57,7 @@ INSTANCES = Need(
         "compute.instanceGroupManagers.delete",
         "compute.instanceGroupManagers.get",
         "compute.instanceGroupManagers.list",
+        "compute.instanceGroupManagers.update",
         "compute.instanceTemplates.create",
         "compute.instanceTemplates.delete",
         "compute.instanceTemplates.get",

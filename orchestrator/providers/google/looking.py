@@ -158,9 +158,12 @@ class Eyes:
         return SliceView(SliceState.ABSENT)
 
     def _may_come(self, record: Record) -> bool:
-        """Whether a create goes on whose slice is not shown. True where its answer, and so its operation, was lost."""
+        """Whether a create goes on whose slice is not shown. True where its answer, and so its operation, was lost.
+
+        Of an adoption never: a request that arrives late makes nothing.
+        """
         if not record.operation:
-            return True
+            return not record.adopted
         operation = self.api.operation(record.operation, record.api)
         return operation is not None and not operation.done
 

@@ -14,6 +14,7 @@ from orchestrator.simulator.google import disks, machines, market, names, operat
 from orchestrator.simulator.google.keys import with_keys
 from orchestrator.simulator.google.status import (
     FAILED_PRECONDITION,
+    NOT_FOUND,
     RESOURCE_EXHAUSTED,
     Refusal,
     invalid,
@@ -100,13 +101,13 @@ def create_call(
 
 def get(visit: Visit, zone: str, name: str) -> dict[str, Any]:
     visit.check_zone(zone)
-    return visit.write("Node", shown(visit, visit.cloud.get(name, zone)))
+    return visit.write("Node", shown(visit, _node(visit, zone, name)))
 
 
 def listing(visit: Visit, zone: str) -> dict[str, Any]:
     visit.check_zone(zone, every=True)
     page = visit.cloud.list_page(uid_of(visit.query.get("pageToken", "")), visit.page_size())
-    here = [look for look in page.items if zone in (EVERY_ZONE, look.zone)]
+    here = [look for look in page.items if zone in (EVERY_ZONE, look.zone) and not _is_instance(look)]
     answer: dict[str, Any] = {"nodes": [visit.write("Node", shown(visit, look)) for look in here]}
     missing = [where for where in page.unreachable if zone in (EVERY_ZONE, where)]
     if missing:
@@ -118,7 +119,7 @@ def listing(visit: Visit, zone: str) -> dict[str, Any]:
 
 def delete(visit: Visit, zone: str, name: str) -> dict[str, Any]:
     visit.check_zone(zone)
-    uid = _uid(visit, zone, name)
+    uid = _living(visit, zone, name).uid
     visit.cloud.end(name, zone)
     return operations.begin(visit, zone, "delete", names.node_name(visit.project, zone, name), uid=uid)
 
@@ -151,7 +152,7 @@ def guest_attributes(visit: Visit, zone: str, name: str) -> dict[str, Any]:
     """Rule guest_attributes_show_host_keys. queryPath "" is everything; workerIds [""] or none: all workers."""
     visit.check_zone(zone)
     asked = visit.read("GetGuestAttributesRequest")
-    look = with_keys(visit.cloud.get(name, zone))
+    look = with_keys(_node(visit, zone, name))
     view = _view(visit, look)
     if view is None or view.state is not SliceState.READY:
         raise Refusal(FAILED_PRECONDITION, f"{name} is {STATES[look.phase]}; its workers have told nothing yet")
@@ -236,7 +237,26 @@ def _living(visit: Visit, zone: str, name: str) -> Look:
     visit.cloud.settle()
     uid = _uid(visit, zone, name)
     found = next((look for look in visit.cloud.live() if look.uid == uid), None)
+    if found is not None and _is_instance(found):
+        raise _not_there(visit, zone, name)
     return found if found is not None else visit.cloud.get(name, zone)
+
+
+def _node(visit: Visit, zone: str, name: str) -> Look:
+    """As get. Raises Refusal, ApiError NOT_FOUND."""
+    look = visit.cloud.get(name, zone)
+    if _is_instance(look):
+        raise _not_there(visit, zone, name)
+    return look
+
+
+def _is_instance(look: Look) -> bool:
+    """What was made through Compute Engine is no node of the TPU API."""
+    return "compute" in look.extra
+
+
+def _not_there(visit: Visit, zone: str, name: str) -> Refusal:
+    return Refusal(NOT_FOUND, f"Resource '{names.node_name(visit.project, zone, name)}' was not found")
 
 
 def _uid(visit: Visit, zone: str, name: str) -> str:

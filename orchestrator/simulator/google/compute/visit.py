@@ -83,7 +83,8 @@ class Visit:
 
     def page(self, items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
         """The page that was asked for, and the token of the next one."""
-        size = int(self.query.get("maxResults", "0") or 0) or self.cloud.scenario.page
+        most = self.cloud.scenario.page
+        size = min(int(self.query.get("maxResults", "0") or 0) or most, most)
         start = int(self.query.get("pageToken", "0") or 0)
         more = str(start + size) if start + size < len(items) else ""
         return items[start : start + size], more
