@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +21,7 @@ from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.simulator.google.compute.front import PREFIX, ComputeFront
 from orchestrator.simulator.google.compute.visit import left
+from orchestrator.simulator.google.grants import Grants
 from orchestrator.simulator.google.server import TpuServer
 from orchestrator.simulator.scenario import Durations, Fault, Scenario, Zone
 from orchestrator.slices import Candidate, Market, SliceKeys, SliceSpec, SliceState, SliceView
