@@ -85,7 +85,7 @@ RULES = (
     Rule(
         "maintenance_restarts_the_hosts",
         "Maintenance restarts every host: its files stay, its programs are lost, its address may be another one.",
-        "google.md section 8: VMs reboot on maintenance and the external IP changes",
+        "tpu-starter (ayaka14732, 2024): VMs reboot on maintenance and the external IP changes",
     ),
     Rule(
         "dead_host_is_noticed_late",
@@ -101,7 +101,7 @@ RULES = (
     Rule(
         "time_out_may_have_acted",
         "A call that timed out may have acted or not; the answer is the same.",
-        "ecosystem.md section 1.1: the four crash points of a create",
+        "modelled: an answer that is lost says nothing of what was done",
     ),
     Rule(
         "duplicate_delivery_acts_once_with_a_token",
@@ -136,7 +136,7 @@ RULES = (
     Rule(
         "accepted_end_may_do_nothing",
         "An end may be accepted and nothing follow until it is asked again.",
-        "ecosystem.md section 7.4, P4; modelled",
+        "modelled after reports of deletes that had to be asked for again",
     ),
     Rule(
         "end_of_an_ending_resource_succeeds",
@@ -161,7 +161,7 @@ RULES = (
     Rule(
         "suspended_queue_request_holds_quota",
         "A suspended request counts against the quota until it is deleted.",
-        "peers.md (queued-resource states; AXLearn and marin reports), 2025-2026",
+        "marin-community/marin issue 87; Cloud TPU documentation (queued resources: delete to free quota), 2025",
     ),
     Rule(
         "queue_request_with_nodes_needs_force",
@@ -171,7 +171,7 @@ RULES = (
     Rule(
         "suspending_queue_request_cannot_be_deleted",
         "While it is suspending a delete is refused, even with force.",
-        "peers.md (AXLearn: must not force-delete while suspending)",
+        "apple/axlearn, TPU runner (2024): it must not force-delete while suspending",
     ),
     Rule(
         "foreign_resource_can_be_told_apart",

@@ -27,7 +27,7 @@ class Phase(StrEnum):
 
 
 class QueuePhase(StrEnum):
-    """State of a queued request: the ten of the queued-resources API (google.md 2, November 2026)."""
+    """State of a queued request: the ten of the queued-resources API (TPU API v2, November 2026)."""
 
     UNSPECIFIED = "unspecified"
     CREATING = "creating"

@@ -7,7 +7,7 @@ from orchestrator.catalog.accelerators import resolve
 from orchestrator.catalog.prices import price_line, price_per_hour
 from orchestrator.slices import CapacityBlock, OnDemand, Owned, Reservation, Spot
 
-# accelerator, market, region: low, high (google.md section 7, aws.md section 1)
+# accelerator, market, region: low, high (Google's and Amazon's list prices, see catalog/data)
 GOLDEN = [
     ("v5litepod-16", OnDemand(), "", 19.20, 19.20),
     ("v5litepod-16", OnDemand(), "us-west4", 19.20, 19.20),

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(GCLOUD is None, reason="gcloud is not installed"
 
 
 def gcloud(tpu: Tpu, folder: Path, command: str) -> subprocess.CompletedProcess[str]:
-    """In a surrounding in which it asks nobody but the server (google.md section 4.1)."""
+    """In a surrounding in which it asks nobody but the server."""
     token = folder / "token"
     token.write_text("any")
     settings = {

@@ -213,7 +213,7 @@ def zone_of(candidate: Candidate) -> str:
         where = f" in {candidate.region}" if candidate.region else ""
         raise UserError(
             f"no zone is known that has {tpu.name}{where}",
-            f"listed: {', '.join(tpu.zones)}",
+            f"listed: {', '.join(tpu.zones)}" if tpu.zones else "Google's tables list none for it",
             "name one: --infra gcp/REGION/ZONE",
         )
     return listed[0]

@@ -65,7 +65,7 @@ _OF_NAME: Mapping[tuple[str, str, str], tuple[_Named, frozenset[str]]] = {
     ("GET", "acceleratorTypes", ""): (catalog.accelerator_type, frozenset[str]()),
     ("GET", "runtimeVersions", ""): (catalog.runtime_version, frozenset[str]()),
 }
-_READ_ONLY_V1 = frozenset({"acceleratorTypes", ""})  # gcloud asks v1 for these (google.md section 4.1)
+_READ_ONLY_V1 = frozenset({"acceleratorTypes", ""})  # gcloud asks v1 for these (seen in gcloud 528)
 
 
 class TpuApi:

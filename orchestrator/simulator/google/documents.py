@@ -1,7 +1,7 @@
 """The check of v2alpha1 bodies: the public discovery document that google-api-python-client carries.
 
 Only this document has what v2alpha1 alone can do (flex-start, run duration, reservation names); no protobuf type does
-(google.md section 2, November 2026).
+(google-api-python-client 2.202, November 2026).
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def reset(visit: Visit, zone: str, name: str) -> dict[str, Any]:
 
 
 def shown(visit: Visit, queued: Queued) -> dict[str, Any]:
-    """As the API shows it, with names of enum values; one nodeSpec with nodeId per node (google.md section 6)."""
+    """As the API shows it, with names of enum values; one nodeSpec with nodeId per node (gcloud 528, source)."""
     kept: Mapping[str, Any] = visit.cloud.state.front.get(_KEPT, {}).get(queued.uid, {})
     parent = names.place(visit.project, queued.zone)
     specs = [

@@ -1,6 +1,6 @@
 """The TPU API over gRPC on the loopback: each call is turned into its REST form and answered by the same functions.
 
-The library's client needs a ready-made channel, as an endpoint alone makes it use TLS (google.md section 3):
+The library's client needs a ready-made channel, as an endpoint alone makes it use TLS (google-cloud-tpu 1.28):
 
     transports.TpuGrpcTransport(channel=grpc.insecure_channel(server.address))
 """

@@ -26,12 +26,12 @@ RULES = (
     Rule(
         "capacity_fails_in_the_operation",
         "A create for which there is no room is accepted; its operation fails with code 8 and no node stays.",
-        "google.md section 3 (error code 8 of the operation); that it takes a moment is modelled",
+        "google-cloud-tpu 1.28 against a server of our own (error code 8 of the operation); that it takes a moment is modelled",
     ),
     Rule(
         "quota_is_refused_at_once",
         "Above the quota the request itself is refused with 429 RESOURCE_EXHAUSTED and says which quota.",
-        "google.md (RESOURCE_EXHAUSTED); the words and the detail QuotaFailure are modelled",
+        "google.rpc.Code (RESOURCE_EXHAUSTED); the words and the detail QuotaFailure are modelled",
     ),
     Rule(
         "operation_is_done_by_the_clock",
@@ -142,7 +142,7 @@ RULES = (
     Rule(
         "guest_attributes_show_host_keys",
         "A worker tells its host key as hostkeys/ssh-ed25519, once it is up, unless enable-guest-attributes is FALSE.",
-        "google.md section 5; Compute Engine guest attributes (docs.cloud.google.com/compute/docs/metadata), read 2025",
+        "gcloud 528, source; Compute Engine guest attributes (docs.cloud.google.com/compute/docs/metadata), read 2025",
     ),
     Rule(
         "zone_that_is_not_there_is_denied",
