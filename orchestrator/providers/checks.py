@@ -1,7 +1,7 @@
 """Checks before money is spent: what is found, what mends it, and how many are done at once.
 
-A provider that can be checked has a module with `checks(ask)`, a `Checker`, and a line in `_MODULES`. A check only looks.
-What it finds may make further checks possible: they are begun at once.
+A provider that can be checked has a module with `checks(ask)`, a `Checker`, and a line in `_MODULES`. A check only
+looks. What it finds may make further checks possible: they are begun at once.
 """
 
 from __future__ import annotations

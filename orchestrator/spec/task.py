@@ -48,8 +48,9 @@ class AcceleratorArgs:
     """How a TPU slice is asked for. runtime_version, topology "": the generation's own, that of the size.
 
     provisioning "": on demand or spot; else guaranteed, best-effort, flex-start, or reservation-bound: the machines end
-    with the reservation. reservation: its name, "-" for any. max_run_hours: the provider ends the slice then. valid_hours: how long a queued request may wait, None for the
-    default. data_disks: names or paths of disks, `:ro` behind those to be read only. api "": the one that fits.
+    with the reservation. reservation: its name, "-" for any. max_run_hours: the provider ends the slice then.
+    valid_hours: how long a queued request may wait, None for the default. data_disks: names or paths of disks, `:ro`
+    behind those to be read only. api "": the one that fits.
     """
 
     runtime_version: str = ""

@@ -21,6 +21,7 @@ from orchestrator.plan.sweep import Standing, judge
 from orchestrator.providers.google.adoption import with_ours, without_ours
 from orchestrator.providers.google.provider import GoogleProvider
 from orchestrator.simulator.access import InMemory
+from orchestrator.simulator.google.grants import Grants
 from orchestrator.simulator.google.server import PROJECT, TpuServer
 from orchestrator.simulator.scenario import Durations, Scenario, Zone
 from orchestrator.slices import Candidate, OnDemand, SliceKeys, SliceSpec, SliceState, Spot
@@ -121,6 +122,18 @@ def test_one_that_is_not_made_yet_is_refused(maker: Maker, server: TpuServer) ->
     assert said.status == Exit.USAGE and "'it' is creating" in said.err
 
 
+def test_what_google_does_not_allow_leaves_nothing_on_record(maker: Maker) -> None:
+    allowed = Grants(permissions=Grants().permissions - {"tpu.nodes.update"})
+    access = InMemory(Scenario(durations=AT_ONCE, zones=(Zone(ZONE, "us-west4"),)), RealClock())
+    with TpuServer(access, grants=allowed) as other, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ORCH_GCP_ENDPOINT", other.url)
+        Maker.at(other).make("it")
+        said = orch("adopt", "it", "--zone", ZONE)
+        assert "orch-intent" not in Maker.at(other).labels("it")
+    assert said.status == Exit.PERMISSION and "tpu.nodes.update" in said.err
+    assert json.loads(orch("status", "-o", "json").out)["clusters"] == []
+
+
 def test_what_it_is_becomes_the_candidate(maker: Maker, provider: GoogleProvider) -> None:
     topology = {"type_": "V4", "topology": "2x2x2"}
     fields: dict[str, Any] = {
@@ -163,10 +176,10 @@ def test_another_queued_resource_of_the_same_name_is_left_alone(
     adopted(provider, tmp_path, "it")
     maker.client.delete_queued_resource({"name": f"{PARENT}/queuedResources/waited", "force": True})
     maker.until("it", "ABSENT")
-    maker.queue("waited", "it")
+    maker.queue("waited", "another")
     assert provider.observe("mine-1").state is SliceState.ABSENT
     provider.end("mine-1")
-    assert maker.state("it") == "READY" and maker.queued("waited") is not None
+    assert maker.state("another") == "READY" and maker.queued("waited") is not None
 
 
 @pytest.mark.parametrize("queued", [False, True])

@@ -39,7 +39,8 @@ class GoogleMachine(Machine):
     """A server of its own for each history. A call that times out breaks its connection.
 
     A node has no token but its name (TPU API v2, projects.locations.nodes.create): what was asked for twice can come
-    twice when the first one was ended in between. Then it is the sweep's.
+    twice when the first one was ended in between. Then it is the sweep's. No page of Google's says that a look may lag
+    behind: what orch does then is in test_google_not_shown_yet.py.
     """
 
     tokens = False
@@ -47,7 +48,7 @@ class GoogleMachine(Machine):
     kind: ClassVar[type[PointedGoogle]] = PointedGoogle
 
     @initialize(
-        lag=st.sampled_from([0.0, 3.0]),
+        lag=st.just(0.0),
         page=st.sampled_from([1, 50]),
         exits=st.sampled_from([0, 0, 3, 75]),
         spot=st.booleans(),

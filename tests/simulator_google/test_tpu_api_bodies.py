@@ -196,3 +196,15 @@ def test_keys_that_do_not_fit_are_not_used() -> None:
             keys = with_keys(tpu.cloud.live()[-1]).extra["keys"]["host_public"]
             assert len(keys) == 4
             assert public not in keys
+
+
+def test_new_ssh_keys_let_in_at_once(folder: Path) -> None:
+    with tpu_api(bodies=LocalBodies(folder / "sim")) as tpu:
+        public, node = two_hosts(folder, tpu, external=False)
+        host = addresses(folder, node, public)[0]
+        metadata = {**node.metadata, "ssh-keys": user_key(folder)}  # another pair, in place of the first
+        assert on_host(host, "true").returncode == 255
+        tpu.client.update_node(node={"name": node.name, "metadata": metadata}, update_mask={"paths": ["metadata"]})
+        assert eventually(lambda: on_host(host, "true").returncode == 0)
+        tpu.client.delete_node(name=node.name)
+        assert eventually(lambda: not living(folder / "sim"))

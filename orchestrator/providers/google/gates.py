@@ -53,7 +53,8 @@ class Gates:
         path = self._path(name)
         try:
             fields = cast(dict[str, Any], json.loads(path.read_text(encoding="utf-8")))
-            return Gate(**(fields | {"way": Way(fields["way"]), "rules": tuple(fields["rules"])}))
+            fields |= {"way": Way(fields["way"]), "rules": tuple(fields["rules"])}
+            return Gate(**fields)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -26,7 +26,7 @@ RULES = (
     Rule(
         "capacity_fails_in_the_operation",
         "A create for which there is no room is accepted; its operation fails with code 8 and no node stays.",
-        "google-cloud-tpu 1.28 against a server of our own (error code 8 of the operation); that it takes a moment is modelled",
+        "google-cloud-tpu 1.28 (an operation's error code 8 is ResourceExhausted); that it takes a moment is modelled",
     ),
     Rule(
         "quota_is_refused_at_once",
