@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 
+from orchestrator.store.records import ClusterRecord
 from orchestrator.values import Unknown
 
 UID = Unknown("cluster id, made at launch")
@@ -18,6 +19,11 @@ def host_job(cluster_uid: str, job: str) -> str:
     The user's own hosts outlive a cluster, and two clusters may share them: a number alone would meet another's job.
     """
     return f"{cluster_uid[:8]}-{job}"
+
+
+def token_of(cluster: ClusterRecord, generation: int) -> str:
+    """Of a slice: the same as decide() puts into its create."""
+    return f"{cluster.uid}-{generation}"
 
 
 def new_run_id(cluster: str) -> str:

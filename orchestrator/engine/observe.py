@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from orchestrator.engine.identity import host_job
+from orchestrator.engine.identity import host_job, token_of
 from orchestrator.engine.session import Session
 from orchestrator.errors import OrchError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
@@ -61,7 +61,9 @@ def _look_at_slice(session: Session, intent: Intent | None) -> SliceView:
     if intent is None or intent.state is IntentState.PLANNED:
         return SliceView(SliceState.UNCLEAR)
     try:
-        view = session.provider(intent.candidate.provider).observe(intent.name)
+        view = session.provider(intent.candidate.provider).observe(
+            intent.name, token_of(session.cluster, intent.generation)
+        )
     except OrchError as error:
         view = SliceView(SliceState.UNCLEAR, reason=str(error))
     if view.state is SliceState.UNCLEAR:

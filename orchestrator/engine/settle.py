@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.engine.identity import host_job
+from orchestrator.engine.identity import host_job, token_of
 from orchestrator.engine.session import Session
 from orchestrator.errors import ConflictError, OrchError
 from orchestrator.exits import Exit
@@ -24,7 +24,9 @@ def settle(session: Session, *, but: str = "") -> None:
         return
     intent = live[-1]
     try:
-        view = session.provider(intent.candidate.provider).observe(intent.name)
+        view = session.provider(intent.candidate.provider).observe(
+            intent.name, token_of(session.cluster, intent.generation)
+        )
     except OrchError:
         return  # it cannot be told now; the job stays open
     if view.state is not SliceState.READY:

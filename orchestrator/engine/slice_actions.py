@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from orchestrator.engine.identity import token_of
 from orchestrator.engine.keys import forget_keys, slice_keys
 from orchestrator.engine.session import Session
 from orchestrator.errors import AccessError, CapacityError, CloudError, ConflictError, OrchError, UserError
 from orchestrator.plan.actions import CreateSlice, EndSlice, ForgetSlice, StartSlice, StopSlice
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.observed import IntentState
+from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.providers.protocol import Stops
 from orchestrator.slices import Request, SliceSpec
 from orchestrator.values import Text
@@ -64,7 +65,8 @@ def end(session: Session, action: EndSlice) -> None:
     store, cluster = session.store, session.cluster
     session.drop_hands()
     store.move_intent(session.keeper.lease, cluster, action.name, IntentState.ENDING, action.cause, action.why)
-    session.provider(_provider_of(session, action.name)).end(action.name)
+    intent = _intent_of(session, action.name)
+    session.provider(intent.candidate.provider).end(action.name, token_of(cluster, intent.generation))
 
 
 def forget(session: Session, action: ForgetSlice) -> None:
@@ -113,9 +115,13 @@ def _plain(value: object) -> object:
 
 
 def _provider_of(session: Session, name: str) -> str:
+    return _intent_of(session, name).candidate.provider
+
+
+def _intent_of(session: Session, name: str) -> Intent:
     for intent in session.store.intents(session.cluster):
         if intent.name == name:
-            return intent.candidate.provider
+            return intent
     raise KeyError(name)  # decide() only names intents it was shown
 
 

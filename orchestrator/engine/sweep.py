@@ -74,7 +74,7 @@ def _reap_one(store: Store, world: World, narrator: Narrator, provider: str, orp
             if still is None or not still.orphan or still.slice.intent != orphan.slice.intent:
                 return Reaped(orphan, provider)  # gone, or somebody's, meanwhile
             store.event(name, "reap", f"{orphan.slice.name} on {provider} is ended: {orphan.why}")
-            _end(world, provider, orphan.slice.name, keeper.hold)
+            _end(world, provider, orphan, keeper.hold)
             store.event(name, "reap", f"{orphan.slice.name} on {provider} is gone")
     except ConflictError as error:
         return Reaped(orphan, provider, error)  # its cluster is being worked on: the next sweep sees
@@ -84,14 +84,15 @@ def _reap_one(store: Store, world: World, narrator: Narrator, provider: str, orp
     return Reaped(orphan, provider)
 
 
-def _end(world: World, provider_name: str, name: str, renew: Callable[[], None]) -> None:
+def _end(world: World, provider_name: str, orphan: Judged, renew: Callable[[], None]) -> None:
     """Ask for the end until the provider says that it is gone."""
     provider, clock = world.provider(provider_name), world.clock
+    name, token = orphan.slice.name, orphan.slice.intent
     began = asked = clock.now()
-    provider.end(name)
+    provider.end(name, token)
     while True:
         renew()
-        state = provider.observe(name).state
+        state = provider.observe(name, token).state
         if state is SliceState.ABSENT:
             return
         now = clock.now()
@@ -100,6 +101,6 @@ def _end(world: World, provider_name: str, name: str, renew: Callable[[], None])
                 f"'{name}' is still {state}", f"its end was asked for {END_DEADLINE:.0f} s ago", "orch reap   again"
             )
         if state is not SliceState.UNCLEAR and now - asked >= RESEND_AFTER:  # also what is stuck in ENDING
-            provider.end(name)
+            provider.end(name, token)
             asked = now
         clock.sleep(PAUSE)

@@ -9,6 +9,8 @@ Contract of `Provider`, checked by tests/providers/test_provider_contract.py for
   makes a second one. It returns when the request is accepted; observe() tells when hosts are READY.
 - observe(name) never guesses: ABSENT only on positive evidence, UNCLEAR when the provider could not be asked.
 - end(name) asks for the end and returns; observe() tells when it is ABSENT. Ending what is absent succeeds.
+- token, of the slice that is meant: a provider that has no record of it looks for what carries it, and never touches
+  another installation's slice of the same name. "": any of this name.
 - Errors are orchestrator.errors: CapacityError, QuotaError, AccessError, UserError, CloudError.
 """
 
@@ -51,9 +53,9 @@ class Provider(Protocol):
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None: ...
 
-    def observe(self, name: str) -> SliceView: ...
+    def observe(self, name: str, token: str = "") -> SliceView: ...
 
-    def end(self, name: str) -> None: ...
+    def end(self, name: str, token: str = "") -> None: ...
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]: ...
 

@@ -76,7 +76,7 @@ class SimulatedProvider:
             cloud.create(_call(cloud, spec, keys))
         self._missing.pop(spec.name, None)
 
-    def observe(self, name: str) -> SliceView:
+    def observe(self, name: str, token: str = "") -> SliceView:
         """ABSENT once the cloud has not shown it for longer than its looks may lag behind."""
         try:
             with self._access.open() as cloud:
@@ -90,7 +90,7 @@ class SimulatedProvider:
         except OrchError as error:
             return SliceView(SliceState.UNCLEAR, reason=str(error))
 
-    def end(self, name: str) -> None:
+    def end(self, name: str, token: str = "") -> None:
         """Raises ConflictError for a resource that orch has not made."""
         with self._access.open() as cloud, _explained("end", name):
             self._check_ours(cloud, name)

@@ -6,8 +6,10 @@ import pytest
 from google_bench import NODE, QUEUED, SPOT, Bench
 from google_cases import candidate, spec
 
+from orchestrator.providers.google import client, session
 from orchestrator.providers.google.looking import SETTLE_SECONDS
-from orchestrator.slices import SliceState
+from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.slices import SliceState, SliceView
 
 
 @pytest.mark.parametrize("state", ["CREATING", "WAITING_FOR_RESOURCES", "ACTIVE", "FAILED", "SUSPENDED"])
@@ -63,3 +65,15 @@ def test_end_without_a_record_searches_every_zone(bench: Bench) -> None:
     provider.end("demo-2")
     assert (bench.fake.nodes, bench.fake.queued) == ({}, {})
     assert provider.observe("demo-1").state is SliceState.ABSENT
+
+
+def test_a_slice_of_the_same_name_that_is_another_installations_is_never_ended(bench: Bench) -> None:
+    theirs = bench.ready(spec(token="theirs-1"))
+    other = GoogleProvider(
+        client.open_api(session.open_session()), bench.state / "another computer", lambda: bench.clock
+    )
+    other.end("demo-1", "ours-1")
+    assert other.observe("demo-1", "ours-1") == SliceView(SliceState.ABSENT)
+    assert theirs.observe("demo-1").state is SliceState.READY
+    other.end("demo-1", "theirs-1")
+    assert other.observe("demo-1", "theirs-1") == SliceView(SliceState.ABSENT)

@@ -214,7 +214,7 @@ class Standing:
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
 
-    def observe(self, _: str) -> SliceView:
+    def observe(self, _: str, token: str = "") -> SliceView:
         return SliceView(SliceState.READY, tuple(host(rank) for rank in range(2)))
 
     def instance_names(self, _: str) -> tuple[str, ...]:

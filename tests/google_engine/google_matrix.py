@@ -83,10 +83,10 @@ class NotedAfterwards(PointedGoogle):
             super().create(replace(spec, name=fresh), keys)
             self._note(spec.name).write_text(fresh)
 
-    def observe(self, name: str) -> SliceView:
+    def observe(self, name: str, token: str = "") -> SliceView:
         return super().observe(self._noted(name))
 
-    def end(self, name: str) -> None:
+    def end(self, name: str, token: str = "") -> None:
         super().end(self._noted(name))
 
     def _note(self, name: str) -> Path:

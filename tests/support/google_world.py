@@ -63,7 +63,7 @@ class PointedGoogle(GoogleProvider):
         with self.points.around("create"):
             super().create(spec, keys)
 
-    def end(self, name: str) -> None:
+    def end(self, name: str, token: str = "") -> None:
         with self.points.around("end"):
             super().end(name)
 

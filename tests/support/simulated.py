@@ -148,7 +148,7 @@ class PointedProvider(SimulatedProvider):
         with self._points.around("create"):
             super().create(spec, keys)
 
-    def end(self, name: str) -> None:
+    def end(self, name: str, token: str = "") -> None:
         with self._points.around("end"):
             super().end(name)
 
@@ -160,7 +160,7 @@ class PointedProvider(SimulatedProvider):
         with self._points.around("start"):
             super().start(name)
 
-    def observe(self, name: str) -> SliceView:
+    def observe(self, name: str, token: str = "") -> SliceView:
         return super().observe(name)
 
 

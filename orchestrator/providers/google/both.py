@@ -39,17 +39,17 @@ class Both:
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         self._planned(spec).create(spec, keys)
 
-    def observe(self, name: str) -> SliceView:
+    def observe(self, name: str, token: str = "") -> SliceView:
         if (half := self._half(name)) is not None:
-            return half.observe(name)
-        view = self._tpu.observe(name)
-        return self._compute.observe(name) if view.state is SliceState.ABSENT and self._compute_used else view
+            return half.observe(name, token)
+        view = self._tpu.observe(name, token)
+        return self._compute.observe(name, token) if view.state is SliceState.ABSENT and self._compute_used else view
 
-    def end(self, name: str) -> None:
+    def end(self, name: str, token: str = "") -> None:
         half = self._half(name)
         either = (self._tpu, self._compute) if self._compute_used else (self._tpu,)
         for each in either if half is None else (half,):
-            each.end(name)
+            each.end(name, token)
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
         found = self._tpu.owned(installation)

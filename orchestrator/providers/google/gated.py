@@ -69,9 +69,9 @@ class Gated:
         if gate is not None:
             self._gates.write(replace(gate, opened=True))
 
-    def observe(self, name: str) -> SliceView:
+    def observe(self, name: str, token: str = "") -> SliceView:
         """Never raises. A slice is not gone before its firewall rules are."""
-        view = self._inner.observe(name)
+        view = self._inner.observe(name, token)
         try:
             gate = self._gates.read(name)
             if gate is None:
@@ -82,15 +82,15 @@ class Gated:
         except (OrchError, OSError, ValueError) as error:
             return SliceView(SliceState.UNCLEAR, reason=str(error))
 
-    def end(self, name: str) -> None:
+    def end(self, name: str, token: str = "") -> None:
         """Hosts that are to go need no way to them: the rules go at once."""
-        self._inner.end(name)
+        self._inner.end(name, token)
         gate = self._gates.read(name)
         if gate is not None:
             self._close(gate)
         elif self._gates.used:
             for rule in self._rules():
-                if rule.slice == name:
+                if rule.slice == name and token in ("", rule.intent):
                     self._wall.remove(rule.request, rule.intent)
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:

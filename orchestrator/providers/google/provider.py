@@ -79,12 +79,12 @@ class GoogleProvider:
                 return
         self._records.write(record, Phase.ACCEPTED, operation)
 
-    def observe(self, name: str) -> SliceView:
+    def observe(self, name: str, token: str = "") -> SliceView:
         """Never raises for what Google says: UNCLEAR with its words."""
         try:
             record = self._records.read(name)
             if record is None:
-                return self._elsewhere(name)
+                return self._elsewhere(name, token)
             if record.phase is Phase.REFUSED:
                 return SliceView(SliceState.ABSENT)
             return self._eyes.look(record)
@@ -93,13 +93,13 @@ class GoogleProvider:
         except (OrchError, OSError) as error:
             return SliceView(SliceState.UNCLEAR, reason=str(error))
 
-    def end(self, name: str) -> None:
+    def end(self, name: str, token: str = "") -> None:
         """Raises ConflictError for what no orch has made, CloudError when it has to be asked again."""
         choices.check_name(name)
         record = self._records.read(name)
         with _explained("end", name, self._api.project):
             if record is None:
-                self._end_elsewhere(name)
+                self._end_elsewhere(name, token)
                 return
             if record.phase not in (Phase.ENDING, Phase.REFUSED):
                 record = self._records.write(record, Phase.ENDING)
@@ -201,9 +201,13 @@ class GoogleProvider:
             raise CloudError(f"create {record.name}: the name is taken", "by what is not shown yet", "try again")
         raise refused
 
-    def _elsewhere(self, name: str) -> SliceView:
-        """There is no record here: the whole project is searched."""
-        found = [one for one in listed(self._api, self._projects()) if one.slice == name]
+    def _found(self, name: str, token: str) -> list[Listed]:
+        """There is no record here: the whole project is searched. token: see providers/protocol.py."""
+        every = [one for one in listed(self._api, self._projects()) if one.slice == name]
+        return [one for one in every if token in ("", one.owned().intent)]
+
+    def _elsewhere(self, name: str, token: str) -> SliceView:
+        found = self._found(name, token)
         if not found:
             return SliceView(SliceState.ABSENT)
         if found[0].state is SliceState.READY:
@@ -211,10 +215,9 @@ class GoogleProvider:
             return SliceView(SliceState.UNCLEAR, reason=words)
         return SliceView(found[0].state, reason=f"in {found[0].zone}")
 
-    def _end_elsewhere(self, name: str) -> None:
-        for one in listed(self._api, self._projects()):
-            if one.slice == name:
-                self._end_listed(one)
+    def _end_elsewhere(self, name: str, token: str) -> None:
+        for one in self._found(name, token):
+            self._end_listed(one)
 
     def _end_listed(self, one: Listed) -> None:
         if INTENT not in one.labels or one.state is SliceState.ENDING:

@@ -83,7 +83,7 @@ class HostsProvider:
                 f"cannot note down the hosts of '{spec.name}'", str(error), f"see {path.parent}"
             ) from error
 
-    def observe(self, name: str) -> SliceView:
+    def observe(self, name: str, token: str = "") -> SliceView:
         try:
             note = _read(self._path(name))
         except CloudError as error:
@@ -92,7 +92,7 @@ class HostsProvider:
             return SliceView(SliceState.ABSENT)
         return SliceView(SliceState.READY, tuple(_address(note, rank) for rank in range(len(note.hosts))))
 
-    def end(self, name: str) -> None:
+    def end(self, name: str, token: str = "") -> None:
         self._path(name).unlink(missing_ok=True)
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:

@@ -60,7 +60,7 @@ class LocalProvider:
             with claimed(paths) as lock:
                 _complete(paths, new, keys, sshd, who, lock)
 
-    def observe(self, name: str) -> SliceView:
+    def observe(self, name: str, token: str = "") -> SliceView:
         paths = self._paths(name)
         try:
             while True:
@@ -72,7 +72,7 @@ class LocalProvider:
         except (OSError, ValueError) as error:
             return SliceView(SliceState.UNCLEAR, reason=f"{paths.path} cannot be read: {error}")
 
-    def end(self, name: str) -> None:
+    def end(self, name: str, token: str = "") -> None:
         """Returns when the slice is gone. Raises CloudError for a process or a file that stays."""
         paths = self._paths(name)
         with _explained(name), locked(paths) as lock:

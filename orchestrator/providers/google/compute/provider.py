@@ -23,7 +23,7 @@ from orchestrator.providers.google.compute.looking import Eyes, is_ours
 from orchestrator.providers.google.compute.parts import read
 from orchestrator.providers.google.compute.planner import PLANNER, stop_refusal
 from orchestrator.providers.google.compute.record import Record, Records
-from orchestrator.providers.google.labels import INSTALLATION
+from orchestrator.providers.google.labels import INSTALLATION, INTENT
 from orchestrator.providers.google.record import Phase
 from orchestrator.providers.google.retries import Kind, explain
 from orchestrator.providers.google.sending import with_project
@@ -66,12 +66,12 @@ class ComputeProvider:
         made = [path for step, path in zip(steps, operations, strict=True) if path and _makes_machines(step)]
         self._records.write(record, Phase.ACCEPTED, operations=tuple(made))
 
-    def observe(self, name: str) -> SliceView:
+    def observe(self, name: str, token: str = "") -> SliceView:
         """Never raises for what Google says: UNCLEAR with its words."""
         try:
             record = self._records.read(name)
             if record is None:
-                return self._elsewhere(name)
+                return self._elsewhere(name, token)
             if record.phase is Phase.REFUSED:
                 return SliceView(SliceState.ABSENT)
             return self._eyes.look(record)
@@ -80,12 +80,12 @@ class ComputeProvider:
         except (OrchError, OSError) as error:
             return SliceView(SliceState.UNCLEAR, reason=str(error))
 
-    def end(self, name: str) -> None:
+    def end(self, name: str, token: str = "") -> None:
         """Machines first. Called again when they are gone, it takes away templates and policies as well."""
         record = self._records.read(name)
         with _explained("end", name, self._api.project):
             if record is None:
-                self._end_elsewhere(name)
+                self._end_elsewhere(name, token)
                 return
             if record.phase not in (Phase.ENDING, Phase.REFUSED):
                 record = self._records.write(record, Phase.ENDING)
@@ -215,9 +215,13 @@ class ComputeProvider:
             if refused.answer.kind not in (Kind.INVALID, Kind.WRONG_STATE):
                 raise
 
-    def _elsewhere(self, name: str) -> SliceView:
-        """There is no record here: the whole project is searched."""
-        found = [one for one in listing.found(self._api, self._projects()) if one.slice == name]
+    def _found(self, name: str, token: str) -> list[listing.Found]:
+        """There is no record here: the whole project is searched. token: see providers/protocol.py."""
+        every = [one for one in listing.found(self._api, self._projects()) if one.slice == name]
+        return [one for one in every if token in ("", one.owner.get(INTENT, ""))]
+
+    def _elsewhere(self, name: str, token: str) -> SliceView:
+        found = self._found(name, token)
         if not found:
             return SliceView(SliceState.ABSENT)
         state = listing.state_of(found)
@@ -226,8 +230,8 @@ class ComputeProvider:
             return SliceView(SliceState.UNCLEAR, reason=words)
         return SliceView(state, reason=f"in {found[0].where}")
 
-    def _end_elsewhere(self, name: str) -> None:
-        every = [one for one in listing.found(self._api, self._projects()) if one.slice == name]
+    def _end_elsewhere(self, name: str, token: str) -> None:
+        every = self._found(name, token)
         machines = [one for one in every if one.kind in listing.MACHINES]
         for one in machines or every:
             if one.member and any(other.kind == "instanceGroupManagers" for other in machines):
