@@ -29,12 +29,18 @@ from orchestrator.plan.desired import Adopt, After, Cancel, Desired, Down, Run, 
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import FINAL, Outcome
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
+from orchestrator.slices import SliceState
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
 from orchestrator.values import fill
 
 if TYPE_CHECKING:
     from orchestrator.storage.bucket import Bucket
+
+
+_WITHOUT_HOSTS = frozenset(
+    {SliceState.ABSENT, SliceState.CREATING, SliceState.PREEMPTED, SliceState.FAILED, SliceState.ENDING}
+)
 
 
 class Detached(OrchError):
@@ -242,7 +248,7 @@ def _detached(session: Session) -> Detached | None:
     if session.job is None:
         return None
     job = session.store.job(session.cluster, session.job.id)
-    if not job.started or job.state == "ended":
+    if not job.started or job.state == "ended" or _has_no_hosts(session):
         return None
     name = session.cluster.name
     again = f"orch watch {name}   to watch again (--detach: without a terminal)"
@@ -251,6 +257,15 @@ def _detached(session: Session) -> Detached | None:
     return Detached(
         f"stopped watching; job {job.id} goes on", next_step=f"{again}\norch cancel {name} {job.id}   to end it"
     )
+
+
+def _has_no_hosts(session: Session) -> bool:
+    """Whether no program can be at work: its slice never was READY, or was last seen to be of no use any more.
+
+    What is only unclear, stopped or starting may hold a program, or the disks of one.
+    """
+    record = session.store.cluster(session.cluster.name)
+    return record is not None and (not record.hosts or record.last_state in _WITHOUT_HOSTS)
 
 
 def _give_back(session: Session) -> Detached | None:
@@ -262,8 +277,7 @@ def _give_back(session: Session) -> Detached | None:
     current = next((one for one in session.store.intents(session.cluster) if one.state not in FINAL), None)
     if job is None or current is None or not isinstance(desired, Run) or not desired.create:
         return None
-    record = session.store.cluster(name)
-    if record is None or record.hosts or current.generation <= session.store.job(session.cluster, job.id).opened_at:
+    if not _has_no_hosts(session) or current.generation <= session.store.job(session.cluster, job.id).opened_at:
         return None
     session.narrator.note("interrupted while waiting for machines: the request is cancelled (Ctrl-C again: leave it)")
     back = f"orch resume {name}" if desired.checkpoint_uri is not None else ""

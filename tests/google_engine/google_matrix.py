@@ -49,6 +49,7 @@ GOOGLE_VERBS = (
     Verb("down spot", partial(up, spot=True), down, {}, 1),
     BY_NAME["reap"],
 )
+IN_SHORT = tuple(verb for verb in GOOGLE_VERBS if verb.name not in ("resume", "down"))  # their requests are others' too
 
 
 @dataclass

@@ -27,7 +27,7 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.promise("P5")
 @pytest.mark.timeout(300)
 def test_in_random_histories_on_google_every_slice_is_wanted_and_down_leaves_nothing() -> None:
-    report(f"random histories on Google's API over sockets: {run_histories(GoogleMachine, 8, 10)}: 0 violations")
+    report(f"random histories on Google's API over sockets: {run_histories(GoogleMachine, 12, 10)}: 0 violations")
 
 
 class NotedAfterwardsMachine(GoogleMachine):
