@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from google_bench import NODE, QUEUED, SPOT, Bench
 from google_cases import candidate, spec
+from google_fake import Answer, Fault
 
+from orchestrator.errors import OrchError
 from orchestrator.providers.google import client, session
 from orchestrator.providers.google.looking import SETTLE_SECONDS
 from orchestrator.providers.google.provider import GoogleProvider
@@ -35,13 +37,21 @@ def test_suspending_resource_is_waited_for_and_then_deleted(bench: Bench) -> Non
     assert bench.fake.queued == {}
 
 
-def test_what_is_being_deleted_is_not_asked_again(bench: Bench) -> None:
+def test_what_is_stuck_in_its_end_is_asked_again_and_a_refusal_of_that_is_no_error(bench: Bench) -> None:
     provider = bench.ready(spec())
     bench.fake.nodes[NODE]["state"] = "DELETING"
+    bench.fake.faults = [Fault("DELETE", Answer(400, "it is being deleted", "FAILED_PRECONDITION"))]
     provider.end("demo-1")
-    (bench.state / "google" / "demo-1.json").unlink()
+    assert bench.fake.count("DELETE") == 1 and NODE in bench.fake.nodes
     provider.end("demo-1")
-    assert bench.fake.count("DELETE") == 0
+    assert provider.observe("demo-1").state is SliceState.ABSENT
+
+
+def test_a_refusal_to_end_what_is_well_is_an_error(bench: Bench) -> None:
+    provider = bench.ready(spec())
+    bench.fake.faults = [Fault("DELETE", Answer(400, "it belongs to a queued resource", "FAILED_PRECONDITION"))]
+    with pytest.raises(OrchError, match="queued resource"):
+        provider.end("demo-1")
 
 
 def test_nodes_that_outlive_their_queued_resource_are_ended_too(bench: Bench) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import CloudError, ConflictError, NotFoundError, OrchError, UserError
 from orchestrator.providers.google import choices, sending, states
@@ -106,8 +106,7 @@ class GoogleProvider:
             if record.kind == "queued" and self._end_queued(record):
                 return
             for node in self._eyes.own_nodes(record):
-                if states.node_view(node).state is not SliceState.ENDING:
-                    self._api.delete_node(node.name)
+                self._delete(node)
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
         """Raises CloudError when the listing is not whole."""
@@ -239,6 +238,15 @@ class GoogleProvider:
         if state is not SliceState.ENDING:  # SUSPENDING refuses to be deleted and becomes SUSPENDED by itself
             self._api.delete_queued(record.queued_path)
         return True
+
+    def _delete(self, node: Any) -> None:
+        """What is said to be going may be stuck there, and is asked again: that it is going already is no error."""
+        try:
+            self._api.delete_node(node.name)
+        except Refused as refused:
+            going = states.node_view(node).state is SliceState.ENDING
+            if not going or refused.answer.kind not in (Kind.WRONG_STATE, Kind.TAKEN, Kind.INVALID):
+                raise
 
     def _power(self, name: str, verb: str, *, done: tuple[SliceState, ...], allowed: SliceState) -> None:
         record = self._records.read(name)
