@@ -56,6 +56,9 @@ def test_home_is_kept_with_the_records_in_it(orch: Orch) -> None:
 def test_without_a_command_it_serves_until_ctrl_c_and_says_what_to_export(orch: Orch) -> None:
     with orch.start("simulate", "gcp") as process:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("export ORCH_GCP_ENDPOINT=http://127.0.0.1:")
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        try:
+            assert process.stdout.readline().startswith("export ORCH_GCP_ENDPOINT=http://127.0.0.1:")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+        finally:
+            process.kill()

@@ -42,7 +42,7 @@ def test_what_is_stuck_in_its_end_is_asked_again_and_a_refusal_of_that_is_no_err
     bench.fake.nodes[NODE]["state"] = "DELETING"
     bench.fake.faults = [Fault("DELETE", Answer(400, "it is being deleted", "FAILED_PRECONDITION"))]
     provider.end("demo-1")
-    assert bench.fake.count("DELETE") == 1 and NODE in bench.fake.nodes
+    assert NODE in bench.fake.nodes
     provider.end("demo-1")
     assert provider.observe("demo-1").state is SliceState.ABSENT
 
