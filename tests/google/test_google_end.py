@@ -44,6 +44,7 @@ def test_what_is_stuck_in_its_end_is_asked_again_and_a_refusal_of_that_is_no_err
     provider.end("demo-1")
     assert NODE in bench.fake.nodes
     provider.end("demo-1")
+    bench.clock += SETTLE_SECONDS + 1
     assert provider.observe("demo-1").state is SliceState.ABSENT
 
 
