@@ -107,8 +107,13 @@ def only_there(command: Command) -> bool:
     return command.text.startswith(tuple(f"gcloud {words}" for words in ONLY_THERE))
 
 
+def by_gcloud(command: Command) -> bool:
+    """Whether it is gcloud's, or about the TPU VM that gcloud made on the page."""
+    return command.text.startswith("gcloud") or "theirs" in command.text.split()
+
+
 def is_run(command: Command) -> bool:
-    if command.text.startswith("gcloud"):
+    if by_gcloud(command):
         return GCLOUD is not None and not only_there(command)
     return command.text not in NOT_RUN
 
@@ -120,7 +125,7 @@ def cases() -> Iterator[Any]:
         marks: list[Any] = [pytest.mark.slow, pytest.mark.timeout(240)]
         if command.text in NOT_YET:
             marks.append(pytest.mark.xfail(strict=True, reason=NOT_YET[command.text]))
-        if command.text.startswith("gcloud"):
+        if by_gcloud(command):
             marks.append(pytest.mark.skipif(GCLOUD is None, reason="gcloud is not installed"))
         yield pytest.param(command, id=f"{command.line}: {command.text}"[:90], marks=marks)
 
