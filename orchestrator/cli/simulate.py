@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -84,11 +83,12 @@ def _run(command: list[str], env: dict[str, str]) -> int:
 
 def _until_interrupted(names: dict[str, str]) -> int:
     import shlex
+    import time
 
-    put(*(f"export {name}={shlex.quote(value)}" for name, value in names.items()))
-    say("serving; Ctrl-C ends it, and all of its hosts")
     try:
-        signal.pause()
+        put(*(f"export {name}={shlex.quote(value)}" for name, value in names.items()))
+        say("serving; Ctrl-C ends it, and all of its hosts")
+        while True:
+            time.sleep(0.2)  # not signal.pause(): a signal just before it would be slept over
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
-    return Exit.OK
