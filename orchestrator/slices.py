@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from orchestrator.errors import OrchError
 from orchestrator.hosts import HostAddress
-from orchestrator.values import Text
+from orchestrator.values import Text, Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,8 @@ class Request:
     body: JSON values with Text where a part is unknown or secret. command: the same thing as a command line that a
     person can paste (empty when there is none). before: requests that are sent first, in this order, each after a look
     whether it has been done already. after: those that are sent when this one has taken effect.
-    why: of several ways to ask for the same, why this one; "" where there is only one.
+    why: of several ways to ask for the same, why this one; "" where there is only one. gives: what its answer makes
+    known to those that follow, each with the JMESPath of it in the answer.
     """
 
     service: str
@@ -119,6 +120,7 @@ class Request:
     before: tuple[Request, ...] = ()
     after: tuple[Request, ...] = ()
     why: str = ""
+    gives: tuple[tuple[Unknown, str], ...] = ()
 
     @property
     def in_order(self) -> tuple[Request, ...]:
@@ -174,12 +176,14 @@ class SliceView:
     """One look at a slice. hosts: in rank order, only when READY. reason: the provider's words, one line.
 
     until: epoch seconds until which the provider lets a request wait for machines; None where it does not queue.
+    ends: epoch seconds at which the provider begins to take the machines; None where it does not say.
     """
 
     state: SliceState
     hosts: tuple[HostAddress, ...] = ()
     reason: str = ""
     until: float | None = None
+    ends: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

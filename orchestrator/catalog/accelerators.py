@@ -51,6 +51,16 @@ def resolve_rented(name: str) -> TpuSlice | Ec2Instance:
     raise _unknown(name.strip())
 
 
+def resolve_instance(name: str) -> TpuSlice | Ec2Instance:
+    """As `resolve_rented`, for an EC2 instance type that may be newer than the table."""
+    try:
+        return resolve_rented(name)
+    except UserError:
+        if (instance := ec2.unlisted(name)) is not None:
+            return instance
+        raise
+
+
 def _shaped(name: str, topology: str) -> TpuSlice:
     sized = tpu.find_slice(name)
     if sized is not None:

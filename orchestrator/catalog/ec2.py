@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -29,6 +30,37 @@ def find_instance(name: str) -> Ec2Instance | None:
     return replace(instances()[meant], normalised_from=asked)
 
 
+def unlisted(name: str) -> Ec2Instance | None:
+    """A type that this table does not have, by its name alone: new ones come often. None for what is no such name."""
+    asked = name.strip().lower()
+    if not _ACCELERATED.fullmatch(asked):
+        return None
+    neuron = asked.startswith(("trn", "inf"))
+    return Ec2Instance(
+        name=asked,
+        hosts=1,
+        chips_per_host=0,
+        cores_per_chip=0,
+        hbm_gib_per_chip=0,
+        peak_bf16_tflops_per_chip=0,
+        backends=("neuron", "xla", "jax") if neuron else ("cuda",),
+        chip="",
+        logical_cores_per_chip=0,
+        vcpus=0,
+        ram_gib=0,
+        local_nvme="",
+        network_gbps=0,
+        network_cards=1,
+        efa_max=0,
+        efa_on_card0=False,
+        enis_per_card=1,
+        on_demand=True,
+        capacity_block=True,
+        regions=(),
+        listed=False,
+    )
+
+
 def find_devices(name: str) -> OwnDevices | None:
     """NAME:COUNT as devices in a machine of the user's own; None when the chip is not known."""
     split = _split(name.strip())
@@ -47,6 +79,10 @@ def find_devices(name: str) -> OwnDevices | None:
         normalised_from=None if name.strip() == canonical else name.strip(),
         chip=chip.name,
     )
+
+
+# Families with accelerators and the sizes that types have (EC2 documentation, "Instance type naming", 2026).
+_ACCELERATED = re.compile(r"(?:p|g|gr|trn|inf)\d[a-z0-9-]*\.(?:\d*xlarge|large|metal(?:-\d+xl)?)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ class Ec2Instance(Machine):
 
     chip: its accelerator, e.g. H100. logical_cores_per_chip: what a program sees by default. network_gbps: total.
     efa_max: EFA interfaces it takes; efa_on_card0: whether network card 0 carries one. on_demand: whether an
-    on-demand price exists. regions: where it is offered, () when not recorded.
+    on-demand price exists. regions: where it is offered, () when not recorded. listed: False for a type that is not in
+    the table, of which only the name is known.
     """
 
     chip: str
@@ -82,6 +83,7 @@ class Ec2Instance(Machine):
     on_demand: bool
     capacity_block: bool
     regions: tuple[str, ...]
+    listed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

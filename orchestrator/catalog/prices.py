@@ -52,6 +52,13 @@ def price_per_hour(accelerator: Accelerator, market: Market, region: str = "") -
     return None
 
 
+def priced_regions(instance: Ec2Instance, market: Market) -> frozenset[str]:
+    """Regions of which a price is known; for a contract's price those of on demand."""
+    word = _MARKETS.get(type(market), "on-demand")
+    fitting = [row for row in rows("ec2_prices", "price") if row.text("instance") == instance.name]
+    return frozenset(region for row in fitting if row.text("market") == word for region in row.texts("regions"))
+
+
 def price_line(accelerator: Accelerator, market: Market, count: int = 1, region: str = "") -> str:
     """One line for people: what, how many, how, and what it costs as far as is known."""
     what = f"{count} x {accelerator.name}" if count != 1 else accelerator.name

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
-from orchestrator.catalog.machines import TpuSlice
-from orchestrator.catalog.prices import Price, price_per_hour
+from orchestrator.catalog.ec2_regions import regions
+from orchestrator.catalog.machines import Ec2Instance, TpuSlice
+from orchestrator.catalog.prices import Price, price_per_hour, priced_regions
 from orchestrator.providers.registry import planner
-from orchestrator.slices import Candidate, FlexStart, Market, OnDemand, Owned, Reservation, Spot
+from orchestrator.slices import Candidate, CapacityBlock, FlexStart, Market, OnDemand, Owned, Reservation, Spot
 from orchestrator.spec.infra import Where
-from orchestrator.spec.task import GcpSettings, Resources, Task
+from orchestrator.spec.task import AwsSettings, GcpSettings, Resources, Task
 
+FIRST_REGIONS = 3  # of those that have a type whose price is known nowhere
 QUEUE_HOURS = 6.0  # how long a queued request may wait where there is only one place to ask
 QUEUE_HOURS_OF_MANY = 0.5  # where there are others to try after it
 
@@ -25,9 +27,9 @@ def candidates(task: Task) -> tuple[Candidate, ...]:
     choices = list(task.choices)
     if task.recovery.on_demand_fallback:
         choices += [replace(choice, use_spot=False) for choice in task.choices if choice.use_spot]
-    placed = [(choice, region, zone) for choice in choices for region, zone in _places(choice)]
+    placed = [(choice, place) for choice in choices for place in _places(task, choice)]
     hours = QUEUE_HOURS if len(placed) == 1 else QUEUE_HOURS_OF_MANY
-    found = [_candidate(task, choice, region, zone, hours) for choice, region, zone in placed]
+    found = [_candidate(task, choice, place, hours) for choice, place in placed]
     return tuple(dict.fromkeys(found))
 
 
@@ -35,6 +37,8 @@ def market_of(choice: Resources) -> Market:
     if choice.infra.provider is Where.HOSTS:
         return Owned()
     args = choice.args
+    if args.provisioning == "capacity-block" and not choice.infra.owned:
+        return CapacityBlock(args.reservation)
     if args.reservation and not choice.infra.owned:
         return Reservation(args.reservation)
     if args.provisioning == "flex-start" and args.max_run_hours and not choice.infra.owned:
@@ -42,16 +46,44 @@ def market_of(choice: Resources) -> Market:
     return Spot() if choice.use_spot else OnDemand()
 
 
-def _places(choice: Resources) -> list[tuple[str, str]]:
-    """Region and zone, "" for what the provider chooses."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Each "" where the provider chooses."""
+
+    region: str = ""
+    zone: str = ""
+    subnet: str = ""
+
+
+def _places(task: Task, choice: Resources) -> list[_Place]:
     infra, machine = choice.infra, choice.machine
+    if infra.provider is Where.AWS and isinstance(machine, Ec2Instance):
+        return _of_ec2(machine, market_of(choice), _Place(infra.region, infra.zone), task.aws.subnets)
     if infra.provider is not Where.GCP or infra.zone or not isinstance(machine, TpuSlice):
-        return [(infra.region, infra.zone)]
-    zones = [(zone.rpartition("-")[0], zone) for zone in machine.zones]
-    fitting = [place for place in zones if infra.region in ("", place[0])]
+        return [_Place(infra.region, infra.zone)]
+    zones = [_Place(zone.rpartition("-")[0], zone) for zone in machine.zones]
+    fitting = [place for place in zones if infra.region in ("", place.region)]
     market = market_of(choice)
-    return sorted(fitting, key=lambda place: _dollars(price_per_hour(machine, market, place[0]))) or [
-        (infra.region, "")
+    return sorted(fitting, key=lambda place: _dollars(price_per_hour(machine, market, place.region))) or [
+        _Place(infra.region)
+    ]
+
+
+def _of_ec2(machine: Ec2Instance, market: Market, asked: _Place, subnets: tuple[str, ...]) -> list[_Place]:
+    """Each subnet that is named, or each zone. Regions whose price is known, unless one is named."""
+    if subnets:
+        return [replace(asked, subnet=subnet) for subnet in subnets]
+    if asked.zone:
+        return [asked]
+    priced = priced_regions(machine, market)
+    known = [region for region in machine.regions if region in priced] or machine.regions[:FIRST_REGIONS]
+    found = [asked.region] if asked.region else (known or ["us-east-1"])
+    cheapest = sorted(found, key=lambda region: _dollars(price_per_hour(machine, market, region)))
+    usual = ("a", "b", "c")  # of a region that is newer than the table
+    return [
+        _Place(region, zone)
+        for region in cheapest
+        for zone in regions().get(region, tuple(f"{region}{letter}" for letter in usual))
     ]
 
 
@@ -59,34 +91,39 @@ def _dollars(price: Price | None) -> float:
     return price.high if price is not None else float("inf")
 
 
-def _candidate(task: Task, choice: Resources, region: str, zone: str, queue_hours: float) -> Candidate:
+def _candidate(task: Task, choice: Resources, place: _Place, queue_hours: float) -> Candidate:
     infra, machine = choice.infra, choice.machine
     planner(str(infra.provider))  # a provider that is not served is refused here, before anything else
     market = market_of(choice)
     units = 1 if infra.provider is Where.HOSTS else task.num_nodes
-    price = price_per_hour(machine, market, region)
+    price = price_per_hour(machine, market, place.region)
     return Candidate(
         provider=str(infra.provider),
         accelerator=machine.name,
         hosts=task.hosts_of(choice),
         chips_per_host=machine.chips_per_host,
         market=market,
-        region=region,
-        zone=zone,
+        region=place.region,
+        zone=place.zone,
         price_per_hour=price.times(units).high if price is not None else None,
         price_note=price.note if price is not None else "",
         disk_gib=choice.disk_gib,
-        details=_details(task, choice, market, queue_hours),
+        details=_details(task, choice, market, place, queue_hours),
     )
 
 
-def _details(task: Task, choice: Resources, market: Market, queue_hours: float) -> tuple[tuple[str, str], ...]:
+def _details(
+    task: Task, choice: Resources, market: Market, place: _Place, queue_hours: float
+) -> tuple[tuple[str, str], ...]:
     match choice.infra.provider:
         case Where.HOSTS:
             return (("hosts", json.dumps([asdict(host) for host in task.hosts])),)
         case Where.GCP:
             queued = task.num_nodes > 1 or not isinstance(market, OnDemand) or choice.args.gcp_queued_resource
             pairs = [*_of_project(task.gcp), *_of_slice(choice, queue_hours if queued else None)]
+            return tuple((key, value) for key, value in pairs if value)
+        case Where.AWS:
+            pairs = [*_of_account(task.aws), *_of_instances(task, choice, place)]
             return tuple((key, value) for key, value in pairs if value)
         case _:
             return (("shape", choice.infra.shape),) if choice.infra.shape else ()
@@ -105,6 +142,27 @@ def _of_project(gcp: GcpSettings) -> Iterator[tuple[str, str]]:
     yield "firewall", "" if gcp.firewall else "none"
     yield "ssh_cidr", gcp.ssh_cidr
     yield "oslogin", "yes" if gcp.oslogin else ""
+
+
+def _of_account(aws: AwsSettings) -> Iterator[tuple[str, str]]:
+    """Details of the provider "aws" (providers/aws/choices.py); "" is left out."""
+    yield "profile", aws.profile
+    yield "security_group", aws.security_group
+    yield "instance_profile", aws.instance_profile
+    yield "access", aws.access
+    yield "jump", aws.jump
+    yield "ssh_cidr", aws.ssh_cidr
+    yield "user", aws.user
+
+
+def _of_instances(task: Task, choice: Resources, place: _Place) -> Iterator[tuple[str, str]]:
+    yield "subnet", place.subnet
+    images = dict(choice.images)
+    yield "image", images.get(place.region, images.get("", ""))
+    yield "placement_group", choice.args.placement_group
+    yield "framework", "torch" if task.train is not None else choice.args.framework
+    yield "network", choice.network_tier
+    yield "max_hours", f"{task.limits.max_hours:g}" if task.limits.max_hours else ""
 
 
 def _of_slice(choice: Resources, queue_hours: float | None) -> Iterator[tuple[str, str]]:

@@ -162,6 +162,9 @@ def _fields(value: object) -> dict[str, Json]:
         item: object = getattr(value, field.name)
         if field.name == "labels":
             shown["labels"] = {name: _text(label) for name, label in cast(tuple[tuple[str, Text], ...], item)}
+        elif field.name == "gives":
+            given = cast(tuple[tuple[Unknown, str], ...], item)
+            shown["gives"] = [{"unknown": known.what, "path": path} for known, path in given]
         else:
             shown[field.name] = _value(item)
     return shown

@@ -207,7 +207,10 @@ class _Script:
             return
         command = " ".join(bash_word(word, self.variables) for word in request.command)
         yield from self.variables.guards()
-        yield command
+        for known, path in request.gives:
+            yield f"{self.variables.told(known)}=$({command} --query {literal(path)} --output text)"
+        if not request.gives:
+            yield command
 
     def _program(self, number: int, action: RunSetup | StartJob, remote: str) -> Iterator[str]:
         """Two functions that print the environment and the script, and the loop that pipes both to the hosts."""

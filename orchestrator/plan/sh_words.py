@@ -42,6 +42,12 @@ class Variables:
             name += "_"
         return name
 
+    def told(self, part: Unknown) -> str:
+        """The variable of an unknown that the script itself finds out: nobody has to set it."""
+        name = self.of(part)
+        self._guarded.add(name)
+        return name
+
     def guards(self) -> Iterator[str]:
         """Lines that stop the script while a variable used since the last call has no value; each once."""
         for name, unknown in self.unknowns.items():

@@ -21,6 +21,7 @@ from orchestrator.spec.task import (
     DEFAULT_MAX_PREEMPTIONS,
     DEFAULT_STRATEGY,
     AutoStop,
+    AwsSettings,
     Checkpoint,
     FileMount,
     GcpSettings,
@@ -82,6 +83,7 @@ class Builder:
             limits=self._limits(section(self.data, "limits")),
             hosts=hosts,
             gcp=self._gcp(),
+            aws=self._aws(),
             secrets=tuple(Secret(name, value) for name, value in secrets.items()),
         )
 
@@ -205,6 +207,19 @@ class Builder:
             firewall=data.get("firewall") is not False,
             ssh_cidr=text(data, "ssh_cidr"),
             oslogin=flag(data, "oslogin"),
+        )
+
+    def _aws(self) -> AwsSettings:
+        data = section(section(self.data, "config"), "aws")
+        return AwsSettings(
+            profile=text(data, "profile"),
+            subnets=tuple(str(item) for item in items(data, "subnets")),
+            security_group=text(data, "security_group"),
+            instance_profile=text(data, "instance_profile"),
+            access=text(data, "access"),
+            jump=text(data, "jump"),
+            ssh_cidr=text(data, "ssh_cidr"),
+            user=text(data, "user"),
         )
 
     def _hosts(self, data: Mapping[str, Value]) -> tuple[UserHost, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.catalog import accelerators as catalog
-from orchestrator.catalog import tpu
+from orchestrator.catalog import ec2, tpu
 from orchestrator.catalog.machines import Accelerator, Ec2Instance, LocalHosts, OwnDevices, TpuSlice
 from orchestrator.errors import UserError
 from orchestrator.spec import forms
@@ -191,7 +191,7 @@ def _machine(infra: Infra | None, name: str, instance_type: str) -> tuple[Infra,
                 "add accelerators, or write infra: local",
             )
         return Infra(Where.LOCAL), catalog.resolve_local("1")
-    machine = catalog.resolve_rented(name)
+    machine = catalog.resolve_instance(name) if instance_type else catalog.resolve_rented(name)
     home = Where.GCP if isinstance(machine, TpuSlice) else Where.AWS
     if infra is None:
         return Infra(home), machine
@@ -213,7 +213,7 @@ def _rehearsed(name: str) -> Accelerator:
 
 def _one_machine(name: str, instance_type: str) -> str:
     """The instance type, after making sure that `accelerators` says the same."""
-    instance = catalog.resolve_rented(instance_type)
+    instance = catalog.resolve_instance(instance_type)
     if not isinstance(instance, Ec2Instance):
         raise FormError(
             f"`{instance_type}` is not an instance type",
@@ -245,10 +245,7 @@ def _local(infra: Infra, name: str) -> tuple[Infra, LocalHosts]:
 def _args(data: Mapping[str, Value], machine: Accelerator) -> AcceleratorArgs:
     real = machine.stands_for if isinstance(machine, LocalHosts) else machine
     try:
-        if data and not isinstance(real, TpuSlice):
-            raise FormError(
-                f"`accelerator_args` has no meaning for {machine.name}", "it is for TPU slices", "remove it"
-            )
+        _fitting(data, machine, real)
         if data.get("tpu_vm") is False:  # a file is refused before, with its rewriting; this is for other sources
             raise FormError(
                 "`tpu_vm: false` asks for a TPU Node", f"Google ended them on {tpu.NODES_ENDED}", "remove it"
@@ -270,7 +267,36 @@ def _args(data: Mapping[str, Value], machine: Accelerator) -> AcceleratorArgs:
         data_disks=tuple(str(disk) for disk in items(data, "data_disks")),
         secure_boot=flag(data, "secure_boot"),
         api=text(data, "api"),
+        placement_group=text(data, "placement_group"),
+        framework=text(data, "framework"),
     )
+
+
+def _fitting(data: Mapping[str, Value], machine: Accelerator, real: Accelerator | None) -> None:
+    """Only what says something of this kind of machine."""
+    if data and not isinstance(real, TpuSlice | Ec2Instance):
+        raise FormError(
+            f"`accelerator_args` has no meaning for {machine.name}",
+            "it is for TPU slices and EC2 instances",
+            "remove it",
+        )
+    tpu_only = not isinstance(real, Ec2Instance)
+    strange = [
+        key
+        for key, value in data.items()
+        if value not in (None, "", False) and (key in _EC2_ARGS if tpu_only else key not in (*_EC2_ARGS, *_SHARED_ARGS))
+    ]
+    if strange:
+        step = f"remove it; there are: {', '.join((*_SHARED_ARGS, *_EC2_ARGS))}" if not tpu_only else "remove it"
+        raise FormError(f"`accelerator_args.{strange[0]}` has no meaning for {machine.name}", "", step)
+    provisioning = text(data, "provisioning")
+    if provisioning and tpu_only == (provisioning == "capacity-block"):
+        step = "remove it" if tpu_only else "write capacity-block, or remove it"
+        raise FormError(f"`provisioning: {provisioning}` is not for {machine.name}", "", step)
+
+
+_EC2_ARGS = ("placement_group", "framework")
+_SHARED_ARGS = ("provisioning", "reservation")
 
 
 def _own_shape(machine: Accelerator | None) -> str:
@@ -300,6 +326,11 @@ def _notes(infra: Infra, machine: Accelerator) -> list[str]:
         hosts = f"{machine.hosts} host{'s' if machine.hosts > 1 else ''}"
         chips = f" with {machine.chips_per_host} chips each" if machine.chips_per_host else ""
         notes.append(f"`{machine.normalised_from}` is {machine.name}: {hosts}{chips}")
+    if isinstance(machine, Ec2Instance) and not machine.listed:
+        notes.append(
+            f"{machine.name} is not in orch's table of types: its chips, its price and its EFA interfaces are not known;"
+            " it gets one network interface"
+        )
     if isinstance(machine, TpuSlice) and infra.provider is Where.GCP and machine.zones:
         place = infra.zone or infra.region
         if place and not any(zone.startswith(place) for zone in machine.zones):

@@ -76,6 +76,25 @@ CONFIG = Section(
             ),
             "Google Cloud",
         ),
+        Field(
+            "aws",
+            Section(
+                (
+                    Field("profile", Text("a name"), "profile of the AWS configuration", ours=True),
+                    Field("subnets", ListOf(Text("an id, subnet-…")), "subnets to try, in order", ours=True),
+                    Field("security_group", Text("an id, sg-…"), "of the hosts; made when absent", ours=True),
+                    Field("instance_profile", Text("a name"), "IAM instance profile of the hosts", ours=True),
+                    Field(
+                        "access", Text("text", ("eip", "public", "ssm", "private", "jump")), "way to hosts", ours=True
+                    ),
+                    Field("jump", Text("user@host:port"), "jump host, for access: jump", ours=True),
+                    Field("ssh_cidr", Text("a range such as 203.0.113.7/32"), "who may reach port 22", ours=True),
+                    Field("user", Text("a user name"), "login name of the image, ubuntu if absent", ours=True),
+                )
+            ),
+            "Amazon EC2",
+            ours=True,
+        ),
         Refused("docker", "programs run on the host, not in a container", "install what you need in `setup`"),
         Refused("nvidia_gpus", "orch does not change the ECC mode of GPUs", "do it in `setup`"),
         Refused("kubernetes", _NO_KUBERNETES, "remove it"),

@@ -28,16 +28,20 @@ ACCELERATOR_ARGS = Section(
         Field("topology", Text("text such as 4x4 or 2x2x2"), "chips along each side", ours=True),
         Field(
             "provisioning",
-            Text("text", ("guaranteed", "best-effort", "flex-start", "reservation-bound")),
+            Text("text", ("guaranteed", "best-effort", "flex-start", "reservation-bound", "capacity-block")),
             "another way to get capacity than on demand or spot",
             ours=True,
         ),
-        Field("reservation", Text("the name of a reservation, or - for any"), "take it from there", ours=True),
+        Field("reservation", Text("a reservation's name or id, or - for any"), "take it from there", ours=True),
         Field("max_run_hours", Number(), "Google ends the slice then; flex-start needs it", ours=True),
         Field("valid_hours", Number(), "how long a queued request may wait for capacity", ours=True),
         Field("data_disks", ListOf(Text("a disk, :ro to read only")), "disks attached to every host", ours=True),
         Field("secure_boot", Flag(), "verify the boot of the hosts", ours=True),
         Field("api", Text("text", ("tpu", "compute")), "force the Cloud TPU API or Compute Engine", ours=True),
+        Field("placement_group", Text("a name"), "EC2: one of yours; else one is made for several hosts", ours=True),
+        Field(
+            "framework", Text("text", ("torch", "jax")), "Trainium: what `run` trains with; decides image", ours=True
+        ),
         Refused(
             "tpu_name",
             "orch names what it creates after the cluster, so that it can find it again",
@@ -90,7 +94,7 @@ _PER_CANDIDATE: tuple[Field | Refused, ...] = (
     Field("region", Text("text"), "older form of infra"),
     Field("zone", Text("text"), "older form of infra"),
     Field("accelerators", _ACCELERATORS, "NAME or NAME:COUNT; a list is tried in order, a map by price"),
-    Field("accelerator_args", ACCELERATOR_ARGS, "settings of a TPU slice"),
+    Field("accelerator_args", ACCELERATOR_ARGS, "settings of a TPU slice or EC2 instances"),
     Field("instance_type", Text("text such as p5.48xlarge"), "exact EC2 instance type"),
     Field("use_spot", Flag(), "ask for spot capacity, which may be taken back"),
     Field("disk_size", OneOf((Whole(), Text("text such as 500GB", pattern=r"[0-9]{1,6} ?(?:GB|TB)"))), "boot disk, GB"),

@@ -14,6 +14,7 @@ from orchestrator.spec.infra import Where
 from orchestrator.spec.schema import Json
 from orchestrator.spec.task import (
     AutoStop,
+    AwsSettings,
     Checkpoint,
     GcpSettings,
     GitSource,
@@ -66,7 +67,7 @@ def _document(task: Task) -> Json:
             "recovery": _some({**_fields(task.recovery), "strategy": None}),
             "limits": _fields(task.limits),
             "hosts": _some({"addresses": [_host(host) for host in task.hosts]}),
-            "config": _some({"gcp": _gcp(task.gcp)}),
+            "config": _some({"gcp": _gcp(task.gcp), "aws": _fields(task.aws)}),
         }
     )
 
@@ -76,7 +77,7 @@ def _some(pairs: Json) -> Json:
     return {key: value for key, value in pairs.items() if value is not None and value not in ("", {}, [], ())}
 
 
-def _fields(value: Checkpoint | Recovery | Limits | GcpSettings | UserHost | AutoStop) -> Json:
+def _fields(value: Checkpoint | Recovery | Limits | GcpSettings | AwsSettings | UserHost | AutoStop) -> Json:
     return _some(dataclasses.asdict(value))
 
 

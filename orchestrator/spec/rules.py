@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from orchestrator.catalog.machines import Accelerator, LocalHosts, TpuSlice
+from orchestrator.catalog.machines import Accelerator, Ec2Instance, LocalHosts, TpuSlice
 from orchestrator.catalog.prices import price_per_hour
 from orchestrator.slices import OnDemand, Owned, Spot
 from orchestrator.spec.infra import Where
@@ -42,6 +42,7 @@ def check(task: Task, data: Mapping[str, Value]) -> list[Issue]:
             *_market(choice),
             *_provisioning(choice),
             *_tpu(choice),
+            *_ec2(task, choice),
             *_cost(task, choice),
             *_backend(task, choice),
         ]
@@ -163,7 +164,7 @@ def _market(choice: Resources) -> Iterator[Issue]:
 def _provisioning(choice: Resources) -> Iterator[Issue]:
     """At most one way to get capacity, and what each of them needs."""
     args, path = choice.args, ("resources", "accelerator_args")
-    bound = args.provisioning == "reservation-bound"
+    bound = args.provisioning in ("reservation-bound", "capacity-block")
     ways = {
         "use_spot": choice.use_spot,
         "reservation": bool(args.reservation) and not bound,
@@ -174,7 +175,9 @@ def _provisioning(choice: Resources) -> Iterator[Issue]:
         what = f"`{given[0]}` and `{given[1]}` exclude each other"
         yield Issue(path, what, "both say how capacity is got", "keep one of them")
     if bound and not args.reservation:
-        yield Issue(path, "`provisioning: reservation-bound` needs a reservation", "", "add reservation: NAME")
+        block = "add reservation: cr-…   orch blocks find   and: orch blocks buy   get one"
+        step = block if args.provisioning == "capacity-block" else "add reservation: NAME"
+        yield Issue(path, f"`provisioning: {args.provisioning}` needs a reservation", "", step)
     if args.provisioning == "flex-start" and args.max_run_hours is None:
         why = "such machines are given for a time that is said beforehand, 7 days at most"
         yield Issue(path, "`provisioning: flex-start` needs max_run_hours", why, "add max_run_hours: 24")
@@ -192,6 +195,22 @@ def _tpu(choice: Resources) -> Iterator[Issue]:
     if choice.network_tier == "best":
         why = "the chips of a slice have their own network"
         yield Issue(("resources", "network_tier"), f"`network_tier: best` has no meaning for {name}", why, "remove it")
+
+
+def _ec2(task: Task, choice: Resources) -> Iterator[Issue]:
+    machine, args = choice.machine, choice.args
+    if not isinstance(machine, Ec2Instance) or choice.infra.provider is not Where.AWS:
+        return
+    if not (machine.on_demand or choice.use_spot or args.reservation):
+        what = f"{machine.name} cannot be had on demand"
+        step = "use_spot: true, or a capacity block: orch blocks find " + machine.name
+        yield Issue(("resources", "use_spot"), what, "there is no such price for it (EC2 price list, July 2026)", step)
+    if args.reservation and not choice.infra.zone:
+        what, step = "a reservation is in one zone", "write infra: aws/REGION/ZONE"
+        yield Issue(("resources", "infra"), what, f"infra is {choice.infra}", step)
+    if task.aws.subnets and not choice.infra.region:
+        what, step = "the region of the subnets is not said", "write infra: aws/REGION"
+        yield Issue(("config", "aws", "subnets"), what, f"infra is {choice.infra}", step)
 
 
 def _cost(task: Task, choice: Resources) -> Iterator[Issue]:

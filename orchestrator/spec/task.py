@@ -45,12 +45,13 @@ class AutoStop:
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorArgs:
-    """How a TPU slice is asked for. runtime_version, topology "": the generation's own, that of the size.
+    """How machines are asked for. runtime_version, topology "": the generation's own, that of the size.
 
-    provisioning "": on demand or spot; else guaranteed, best-effort, flex-start, or reservation-bound: the machines end
-    with the reservation. reservation: its name, "-" for any. max_run_hours: the provider ends the slice then.
-    valid_hours: how long a queued request may wait, None for the default. data_disks: names or paths of disks, `:ro`
-    behind those to be read only. api "": the one that fits.
+    provisioning "": on demand or spot; else guaranteed, best-effort, flex-start, reservation-bound: the machines end
+    with the reservation; or capacity-block. reservation: its name or id, "-" for any. max_run_hours: the provider ends
+    the slice then. valid_hours: how long a queued request may wait, None for the default. data_disks: names or paths of
+    disks, `:ro` behind those to be read only. api "": the one that fits. placement_group: of EC2, one that exists.
+    framework: what `run` trains with, "" for the usual: it decides the image on Trainium.
     """
 
     runtime_version: str = ""
@@ -63,6 +64,8 @@ class AcceleratorArgs:
     data_disks: tuple[str, ...] = ()
     secure_boot: bool = False
     api: str = ""
+    placement_group: str = ""
+    framework: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +199,25 @@ class GcpSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AwsSettings:
+    """Of the account. profile: of the AWS configuration. subnets: to try in order, of one region; () for default ones.
+
+    security_group "": one is made for each slice. access: eip, public, ssm, private or jump; "" for the one that fits.
+    jump: user@host[:port]. ssh_cidr: who may reach port 22, "" for the caller's own address. user: the login name of
+    the image, "" for the usual one.
+    """
+
+    profile: str = ""
+    subnets: tuple[str, ...] = ()
+    security_group: str = ""
+    instance_profile: str = ""
+    access: str = ""
+    jump: str = ""
+    ssh_cidr: str = ""
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """name "": not named. choices: candidates, at least one, each complete; order says how they are tried.
 
@@ -220,6 +242,7 @@ class Task:
     limits: Limits = Limits()
     hosts: tuple[UserHost, ...] = ()
     gcp: GcpSettings = GcpSettings()
+    aws: AwsSettings = AwsSettings()
     secrets: tuple[Secret, ...] = field(default=(), compare=False, repr=False)
 
     @property

@@ -1,10 +1,20 @@
-"""EC2 rows against the fact sheet, section 1 and 2.1."""
+"""EC2 rows against the fact sheet, section 1 and 2.1, and against what the API itself said in May 2026."""
 
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import moto
 import pytest
 
 from orchestrator.catalog import ec2
 from orchestrator.catalog.accelerators import resolve
+from orchestrator.catalog.ec2_regions import regions
 from orchestrator.catalog.machines import Ec2Instance
+from orchestrator.errors import UserError
+
+DUMP = Path(moto.__file__).parent / "ec2" / "resources"  # DescribeInstanceTypes and -Offerings of real accounts
 
 
 @pytest.mark.parametrize(
@@ -43,3 +53,52 @@ def test_no_type_has_more_efa_than_cards() -> None:
     for instance in ec2.instances().values():
         assert 0 <= instance.efa_max <= instance.network_cards
         assert instance.efa_on_card0 or instance.efa_max < instance.network_cards or instance.efa_max == 0
+
+
+def described() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads(gzip.decompress((DUMP / "instance_types.json.gz").read_bytes()))
+    return {name: one for name, one in found.items() if name in ec2.instances()}
+
+
+def test_every_row_says_what_the_api_said() -> None:
+    told = described()
+    assert set(told) == set(ec2.instances())
+    for name, said in told.items():
+        row, network = ec2.instances()[name], said["NetworkInfo"]
+        assert (row.vcpus, row.ram_gib * 1024) == (said["VCpuInfo"]["DefaultVCpus"], said["MemoryInfo"]["SizeInMiB"])
+        assert row.network_cards == network["MaximumNetworkCards"], name
+        assert row.efa_max == network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0), name
+        assert row.enis_per_card == network["NetworkCards"][0]["MaximumNetworkInterfaces"], name
+        assert row.capacity_block == ("capacity-block" in said["SupportedUsageClasses"]), name
+        chips = said.get("GpuInfo", {}).get("Gpus") or said.get("NeuronInfo", {}).get("NeuronDevices")
+        if chips is None:
+            assert name == "trn2u.48xlarge", "of which the API told no chips"
+            continue
+        assert row.chips == sum(one["Count"] for one in chips), name
+        if row.chip != "Trainium2":  # the API states 512 GiB a chip
+            assert chips[0]["MemoryInfo"]["SizeInMiB"] == pytest.approx(row.hbm_gib_per_chip * 1024, rel=0.03), name
+
+
+def test_the_places_are_those_that_the_api_offered() -> None:
+    offered: dict[str, set[str]] = {}
+    for file in (DUMP / "instance_type_offerings" / "region").iterdir():
+        text = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        for one in json.loads(text):
+            offered.setdefault(one["InstanceType"], set()).add(one["Location"])
+    for instance in ec2.instances().values():
+        assert set(instance.regions) == offered.get(instance.name, set()), instance.name
+        assert set(instance.regions) <= set(regions())
+    assert regions()["us-east-1"] == tuple(f"us-east-1{letter}" for letter in "abcdef")
+
+
+def test_a_type_that_is_newer_than_the_table_is_known_by_its_name() -> None:
+    new = ec2.unlisted("P9-b900.48xlarge")
+    assert new is not None
+    assert (new.name, new.listed, new.backend, new.chips, new.efa_max) == ("p9-b900.48xlarge", False, "cuda", 0, 0)
+    neuron = ec2.unlisted("trn9.3xlarge")
+    assert neuron is not None
+    assert neuron.backend == "neuron"
+    for other in ("m5.large", "p5", "p5.huge", "v5e-16", "p5.48xlarge; rm"):
+        assert ec2.unlisted(other) is None, other
+    with pytest.raises(UserError):
+        resolve("p9.48xlarge")  # as an accelerator it is more likely a slip

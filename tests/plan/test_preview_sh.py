@@ -208,3 +208,34 @@ def test_a_secret_named_like_a_variable_of_bash_is_not_taken_from_it() -> None:
     variables = Variables()
     words = {bash_word(Text.of(Secret(name, "v")), variables) for name in ("a b", "a-b", "a b")}
     assert len(words) == 2
+
+
+class Asking:
+    """Its create needs what an earlier request's answer tells."""
+
+    def create_request(self, spec: SliceSpec) -> Request:
+        image = Unknown("image's id")
+        asked = Request(
+            "c", "GET", "image", command=(Text.of("cloud"), Text.of("images")), gives=((image, "a['b'].Id"),)
+        )
+        made = (Text.of("cloud"), Text.of("make"), Text.of('{"image":"', image, '"}'))
+        return Request("c", "POST", spec.name, {}, made, before=(asked,))
+
+    def end_request(self, name: str, candidate: Candidate) -> Request:
+        del candidate
+        return Request("c", "DELETE", name)
+
+    stop_request = start_request = end_request
+
+
+def test_what_an_answer_tells_is_handed_on_and_nobody_has_to_set_it(machine: Path) -> None:
+    told = '#!/bin/bash\nprintf \'%s\\0\' "$@" >> "$FARM/cloud"\n[ "$1" != images ] || echo "ami-1"\n'
+    (machine / "bin" / "cloud").write_text(told)
+    one = wish(2, candidates=(candidate(2),), env=())
+    script = preview_sh.render(make_plan(one, Observed(0.0), Facts({"sample": Asking()})))
+    environment = {"PATH": f"{machine / 'bin'}:{os.environ['PATH']}", "FARM": str(machine), "HF_TOKEN": "t"}
+    environment["UNKNOWN_ID_MADE_AT_LAUNCH"] = "u"
+    ran = subprocess.run(["bash"], input=script.encode(), env=environment, capture_output=True, check=False)
+    assert b"HOST_0_SSH: user@address" in ran.stderr, "it came as far as the hosts"
+    words = (machine / "cloud").read_bytes().decode().split("\0")
+    assert words == ["images", "--query", "a['b'].Id", "--output", "text", "make", '{"image":"ami-1"}', ""]

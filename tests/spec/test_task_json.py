@@ -25,7 +25,10 @@ resources:
        accelerator_args: {runtime_version: r, gcp_queued_resource: true, topology: 4x4, provisioning: flex-start,
                           max_run_hours: 2.5, valid_hours: 1, data_disks: ["d:ro"], secure_boot: true, api: tpu}}
     - {accelerators: v5e-8, accelerator_args: {reservation: mine}}
-    - {instance_type: p5.48xlarge, use_spot: true, disk_size: 2TB, network_tier: best, image_id: {us-east-1: ami-1}}
+    - {instance_type: p5.48xlarge, infra: aws/us-east-1, use_spot: true, disk_size: 2TB, network_tier: best, image_id: {us-east-1: ami-1}}
+    - {accelerators: p5.48xlarge, infra: aws/us-east-2/us-east-2a,
+       accelerator_args: {provisioning: capacity-block, reservation: cr-1, placement_group: g, framework: jax}}
+    - {instance_type: p9.48xlarge, infra: aws/us-east-2}
     - {infra: local, accelerators: v5e-16}
 envs: {EMPTY: "", A: "a$b", N: 3}
 secrets: {TOKEN: hidden, OTHER: alsohidden}
@@ -42,6 +45,8 @@ limits: {max_hours: 1.5, idle_minutes: 9, max_cost: 3}
 config:
   gcp: {vpc_name: v, subnet_names: [s, t], project: a-project, service_account: a@b, internal_ips: true, tags: [t, u],
         access: jump, jump: me@bastion, firewall: false, ssh_cidr: 203.0.113.7/32, oslogin: true}
+  aws: {profile: p, subnets: [subnet-1, subnet-2], security_group: sg-1, instance_profile: i, access: jump,
+        jump: me@bastion, ssh_cidr: 203.0.113.7/32, user: ec2-user}
 """
 
 

@@ -78,8 +78,45 @@ RULES = [
     ),
     (
         "resources:\n  accelerators: H100:8\n  accelerator_args: {runtime_version: x}",
-        "3: `accelerator_args` has no meaning for p5.48xlarge",
+        "3: `accelerator_args.runtime_version` has no meaning for p5.48xlarge",
         "resources:\n  accelerators: v5e-8\n  accelerator_args: {runtime_version: x}",
+    ),
+    (
+        "resources:\n  accelerators: v5e-8\n  accelerator_args: {placement_group: x}",
+        "3: `accelerator_args.placement_group` has no meaning for v5litepod-8",
+        "resources:\n  accelerators: H100:8\n  accelerator_args: {placement_group: x}",
+    ),
+    (
+        "resources:\n  accelerators: v5e-8\n  accelerator_args: {provisioning: capacity-block, reservation: x}",
+        "3: `provisioning: capacity-block` is not for v5litepod-8",
+        "resources:\n  accelerators: H100:8\n  infra: aws/us-east-2/us-east-2a\n"
+        "  accelerator_args: {provisioning: capacity-block, reservation: x}",
+    ),
+    (
+        "resources:\n  accelerators: H100:8\n  accelerator_args: {provisioning: flex-start, reservation: x}",
+        "3: `provisioning: flex-start` is not for p5.48xlarge",
+        "resources:\n  accelerators: H100:8",
+    ),
+    (
+        "resources:\n  accelerators: H100:8\n  infra: aws/us-east-2/us-east-2a\n"
+        "  accelerator_args: {provisioning: capacity-block}",
+        "4: `provisioning: capacity-block` needs a reservation",
+        "resources:\n  accelerators: H100:8",
+    ),
+    (
+        "resources:\n  accelerators: H100:8\n  infra: aws/us-east-2\n  accelerator_args: {reservation: cr-1}",
+        "3: a reservation is in one zone",
+        "resources:\n  accelerators: H100:8\n  infra: aws/us-east-2/us-east-2a\n  accelerator_args: {reservation: cr-1}",
+    ),
+    (
+        "resources:\n  instance_type: p5e.48xlarge",
+        "1: p5e.48xlarge cannot be had on demand",
+        "resources:\n  instance_type: p5e.48xlarge\n  use_spot: true",
+    ),
+    (
+        "resources: {accelerators: H100:8, infra: aws}\nconfig: {aws: {subnets: [subnet-1]}}",
+        "2: the region of the subnets is not said",
+        "resources: {accelerators: H100:8, infra: aws/us-east-1}\nconfig: {aws: {subnets: [subnet-1]}}",
     ),
     (
         "resources:\n  accelerators: v5e-8\n  accelerator_args: {tpu_vm: false}",

@@ -1,0 +1,16 @@
+"""Regions of EC2 and their zones (data/ec2_regions.toml)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
+from orchestrator.catalog.tables import rows
+
+
+@cache
+def regions() -> Mapping[str, tuple[str, ...]]:
+    """Names of the zones by region: `us-east-1` has `us-east-1a` and so on."""
+    found = {row.text("name"): row.texts("zones") for row in rows("ec2_regions", "region")}
+    return MappingProxyType({name: tuple(f"{name}{letter}" for letter in letters) for name, letters in found.items()})
