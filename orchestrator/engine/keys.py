@@ -7,12 +7,12 @@ that it is pinned before the host exists.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from filelock import FileLock
 
 from orchestrator.paths import Paths
+from orchestrator.providers.files import write_whole
 from orchestrator.remote.keys import make_host_key
 from orchestrator.slices import SliceKeys
 
@@ -27,7 +27,8 @@ def slice_keys(paths: Paths, name: str, hosts: int) -> SliceKeys:
     stored = folder / "hosts.json"
     if not stored.exists():
         pairs = [make_host_key() for _ in range(hosts)]
-        _write_private(stored, json.dumps(pairs))
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_whole(stored, json.dumps(pairs))
     pairs = [(str(private), str(public)) for private, public in json.loads(stored.read_text())]
     return SliceKeys(
         user_public=user_key.with_suffix(".pub").read_text().strip(),
@@ -54,18 +55,6 @@ def _user_key(paths: Paths) -> Path:
     with FileLock(path.with_name(".lock"), timeout=LOCK_SECONDS):  # two first commands at once must agree on one key
         if not path.exists():
             private, public = make_host_key()
-            _write_private(path.with_suffix(".pub"), f"{public} orch\n")
-            _write_private(path, private)
+            write_whole(path.with_suffix(".pub"), f"{public} orch\n")
+            write_whole(path, private)
     return path
-
-
-def _write_private(path: Path, content: str) -> None:
-    """Whole or not at all, readable by the user only."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)

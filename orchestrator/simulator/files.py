@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from orchestrator.providers.files import write_whole
+
 
 @contextmanager
 def exclusive(lock: Path) -> Generator[None]:
@@ -36,9 +38,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace the file as a whole. Call it with the lock held: the second file has one fixed name."""
-    new = path.with_name(path.name + ".new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(json.dumps(value, separators=(",", ":")))  # not json.dump: that is ten times slower
-    new.replace(path)
+    """Replace the file as a whole. Raises OSError."""
+    text = json.dumps(value, separators=(",", ":"))  # not json.dump: that is ten times slower
+    write_whole(path, text, flush=False)

@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from support.gcloud import find_gcloud
+
 _DRIVER = """
 import json, os, sys
 sdk = sys.argv[1]
@@ -29,8 +31,9 @@ sys.__stdout__.write(json.dumps(refused))
 
 def refused(commands: Sequence[Sequence[str]], folder: Path) -> list[tuple[list[str], str]]:
     """Those that it does not take, each with its words. commands: without the word gcloud."""
-    asked = ["gcloud", "info", "--format=value(installation.sdk_root,basic.python_location)"]
-    sdk, python = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+    where = find_gcloud()
+    assert where is not None
+    sdk, python = where
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "CLOUDSDK_CONFIG": str(folder / "config")}
     env |= {"CLOUDSDK_CORE_DISABLE_PROMPTS": "1", "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true"}
     done = subprocess.run(

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from support.gcloud import gcloud_settings
 
 _DRIVER = """
 import json, os, sys
@@ -36,22 +37,6 @@ for line in sys.stdin:
 """
 
 
-def find_gcloud() -> tuple[str, str] | None:
-    """(gcloud's folder, the Python that runs it), None where there is none."""
-    gcloud = shutil.which("gcloud")
-    if gcloud is None:
-        return None
-    asked = subprocess.run(
-        [gcloud, "info", "--format=value(installation.sdk_root,basic.python_location)"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    words = asked.stdout.split()
-    return (words[0], words[1]) if asked.returncode == 0 and len(words) == 2 else None
-
-
 class Gcloud:
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self._process, self._log = process, log
@@ -70,23 +55,9 @@ class Gcloud:
 
 @contextmanager
 def gcloud_to(url: str, folder: Path, project: str, where: tuple[str, str]) -> Generator[Gcloud]:
-    folder.mkdir(parents=True, exist_ok=True)
-    token = folder / "token"
-    token.write_text("no-token")
     names = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
-    environment = {key: os.environ[key] for key in names if key in os.environ} | {
-        "CLOUDSDK_CONFIG": str(folder / "config"),
-        "CLOUDSDK_CORE_PROJECT": project,
-        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(token),
-        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
-        "CLOUDSDK_CORE_DISABLE_FILE_LOGGING": "true",
-        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
-        "CLOUDSDK_SURVEY_DISABLE_PROMPTS": "true",
-        "CLOUDSDK_CORE_UNIVERSE_DOMAIN": "googleapis.com",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{url}/",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
-    }
+    environment = {key: os.environ[key] for key in names if key in os.environ}
+    environment |= gcloud_settings(folder, url) | {"CLOUDSDK_CORE_PROJECT": project}
     log = folder / "log"
     sdk, python = where
     with log.open("w") as errors:

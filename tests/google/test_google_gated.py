@@ -13,10 +13,11 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google_cases import PROJECT, candidate, keys, spec
 
-from orchestrator.errors import CapacityError, ConflictError
+from orchestrator.errors import AccessError, CapacityError, ConflictError
 from orchestrator.hosts import HostAddress
 from orchestrator.providers.google import session
-from orchestrator.providers.google.access import Way
+from orchestrator.providers.google.access import SERVICE, Way
+from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.firewall import Firewall
 from orchestrator.providers.google.gated import GATES, Gated, Machines
 from orchestrator.providers.google.gates import Gate, Gates
@@ -26,7 +27,7 @@ from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.google.server import TpuServer
 from orchestrator.simulator.scenario import Durations, Pool, Scenario, Zone
-from orchestrator.slices import SliceSpec, SliceState, SliceView
+from orchestrator.slices import Request, SliceSpec, SliceState, SliceView
 from orchestrator.values import Text
 
 ZONE = "us-west4-a"
@@ -59,6 +60,10 @@ class World:
 
     def create(self, of: SliceSpec) -> None:
         self.provider.create(of, replace(keys(of.candidate.hosts), user_public=USER_KEY))
+
+    def disable(self, api: str) -> None:
+        grants = self.server.guard.grants
+        self.server.guard.grants = replace(grants, apis=grants.apis - {api})
 
     def gone(self, name: str) -> None:
         self.provider.end(name)
@@ -141,14 +146,81 @@ def test_a_refusal_at_once_takes_the_rule_away(world: World, monkeypatch: pytest
     assert (world.rules, world.gates) == ([], [])
 
 
+def test_a_refusal_while_the_ways_are_made_takes_back_what_was_made(world: World) -> None:
+    world.disable("oslogin.googleapis.com")
+    with pytest.raises(AccessError, match="OS Login"):
+        world.create(asked(network="own", oslogin="yes"))
+    assert len(bodies(world, "/firewalls")) == 2, "the rules were there before the key was refused"
+    assert (world.rules, world.gates) == ([], [])
+    assert world.provider.owned(INSTALLATION) == ()
+
+
+def test_a_second_rule_that_is_somebody_elses_stays_and_the_first_goes(world: World) -> None:
+    world.create(asked(token="theirs-1", network="own"))
+    world.provider._inner.end("demo-1")
+    world.clock.advance(60)
+    world.wall.remove(Request(SERVICE, "DELETE", f"projects/{PROJECT}/global/firewalls/demo-1-ssh"), "theirs-1")
+    Gates(world.state / GATES).drop("demo-1")  # as another installation's: nothing is known of it here
+    with pytest.raises(ConflictError, match="demo-1-peers"):
+        world.create(asked(token="ours-1", network="own"))
+    assert (world.rules, world.gates) == (["demo-1-peers"], [])
+
+
+def test_a_refusal_is_over_while_google_still_shows_the_rule(world: World) -> None:
+    """As Compute Engine does: a delete is an operation, and until it is done the rule is there."""
+    compute, late = world.server.front_of("/compute/v1/"), []
+
+    class Slow:
+        def handle(self, method: str, target: str, body: bytes = b"") -> dict[str, Any]:
+            if method != "DELETE":
+                return compute.handle(method, target, body)
+            late.append(target)
+            return {"name": "operation-1", "status": "RUNNING"}
+
+    world.server._fronts = {**world.server._fronts, "/compute/v1/": Slow()}
+    world.disable("oslogin.googleapis.com")
+    with pytest.raises(AccessError, match="OS Login"):
+        world.create(asked(oslogin="yes"))
+    assert [target.partition("?")[0].rsplit("/", 1)[1] for target in late] == ["demo-1-ssh"]
+    assert world.gates == []
+    (left,) = world.provider.owned(INSTALLATION)
+    assert (left.name, left.intent) == ("demo-1", "uid-1")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed(*_: object) -> None:
+    raise Killed
+
+
+def test_a_name_taken_while_a_create_was_cut_off_leaves_no_key(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(TpuApi, "create", killed)
+        world.create(asked(firewall="none", oslogin="yes"))
+    elsewhere = open_provider(world.state / "another's")
+    elsewhere.create(asked(token="theirs-1", firewall="none"), keys(1))
+    assert [gate.os_key for gate in world.gates] != [""]
+    with pytest.raises(ConflictError):
+        world.create(asked(firewall="none", oslogin="yes"))
+    assert world.gates == []
+    assert [path for path in paths(world, "DELETE") if "oslogin" in path]
+    assert elsewhere.observe("demo-1").state is not SliceState.ABSENT
+
+
+def test_a_conflict_with_our_own_slice_that_is_being_ended_closes_nothing(world: World) -> None:
+    world.create(asked())
+    world.provider._inner.end("demo-1")
+    with pytest.raises(ConflictError, match="being ended"):
+        world.create(asked())
+    assert (world.rules, len(world.gates)) == (["demo-1-ssh"], 1)
+    world.gone("demo-1")
+    assert (world.rules, world.gates) == ([], [])
+
+
 @pytest.mark.parametrize("verb", ["end", "create again"])
 def test_what_a_killed_create_left_is_found_again(world: World, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
-    class Killed(BaseException):
-        pass
-
-    def killed(*_: object) -> None:
-        raise Killed
-
     gated = world.provider
     monkeypatch.setattr(gated._inner, "create", killed)
     with pytest.raises(Killed):
@@ -229,7 +301,7 @@ def host(rank: int) -> HostAddress:
 
 def led(tmp_path: Path, way: Way, names: tuple[str, ...] = ("", ""), **more: Any) -> SliceView:
     gate = Gate("demo-1", "t", "my-project", ZONE, way, more.pop("jump", ""), (), opened=True, **more)
-    Gates(tmp_path / GATES).write(gate)
+    Gates(tmp_path / GATES).put(gate)
     real = session.Session(AnonymousCredentials(), "my-project")  # not the loopback
     return Gated(cast(Machines, Standing(names)), real, tmp_path / GATES).observe("demo-1")
 

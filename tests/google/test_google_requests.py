@@ -15,8 +15,10 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import tpu_v2
 from google.protobuf import json_format
 from google_cases import PROJECT, keys, matrix
-from google_gcloud import Gcloud, find_gcloud, gcloud_to
-from google_recorder import Recorder, Seen, recorder
+from google_gcloud import Gcloud, gcloud_to
+from google_recorder import Recorder, recorder
+from support.gcloud import find_gcloud
+from support.served import Seen
 
 from orchestrator.providers.google import body, commands, sending
 from orchestrator.providers.google.choices import PROJECT as PROJECT_UNKNOWN

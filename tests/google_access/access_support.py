@@ -10,18 +10,18 @@ import json
 import os
 import shutil
 import subprocess
-import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from google.auth.credentials import AnonymousCredentials
+from support.gcloud import gcloud_settings
+from support.served import Seen, served
 
 from orchestrator.catalog.tpu import find_slice
 from orchestrator.providers.google.session import Session
@@ -33,7 +33,6 @@ INSTALLATION = "inst-0123456789abcdef"
 TOKEN = "5f0c91aa7be24d10a7b0c3d2e1f00001-1"
 GCLOUD = shutil.which("gcloud")
 _PREFIX = "/compute/v1/"
-Handle = Callable[[str, str, bytes], tuple[int, dict[str, Any]]]
 
 
 class Answer(Exception):
@@ -52,14 +51,6 @@ class Fault:
     part: str
     answer: Answer | None = None
     acts: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    method: str
-    path: str
-    query: dict[str, str]
-    body: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -163,72 +154,10 @@ def _check(body: dict[str, Any]) -> None:
 
 
 @contextmanager
-def served(handle: Handle) -> Generator[str]:
-    """The address of a server that answers with `handle`; an answer 0 breaks the connection."""
-    lock = threading.Lock()
-
-    class Handler(BaseHTTPRequestHandler):
-        disable_nagle_algorithm = True
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            with lock:
-                code, answer = handle(self.command, self.path, raw)
-            if code == 0:
-                self.close_connection = True
-                return
-            data = json.dumps(answer).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_POST = do_GET  # noqa: N815 - the name is the library's
-        do_PATCH = do_GET  # noqa: N815 - the name is the library's
-        do_DELETE = do_GET  # noqa: N815 - the name is the library's
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
-
-
-@contextmanager
 def compute_api() -> Generator[Compute]:
     compute = Compute()
     with served(compute.handle) as compute.url:
         yield compute
-
-
-def gcloud_settings(folder: Path, url: str, account: str = "") -> dict[str, str]:
-    """Variables of a surrounding in which gcloud asks nobody but the server at `url`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    token = folder / "token"
-    token.write_text("no-token")
-    settings = {
-        "CONFIG": str(folder / "config"),
-        "AUTH_ACCESS_TOKEN_FILE": str(token),
-        "CORE_DISABLE_PROMPTS": "1",
-        "CORE_DISABLE_USAGE_REPORTING": "true",
-        "CORE_DISABLE_FILE_LOGGING": "true",
-        "COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
-        "SURVEY_DISABLE_PROMPTS": "true",
-        "CORE_UNIVERSE_DOMAIN": "googleapis.com",
-        "API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
-        "API_ENDPOINT_OVERRIDES_OSLOGIN": f"{url}/oslogin/",
-    } | ({"CORE_ACCOUNT": account} if account else {})
-    return {f"CLOUDSDK_{name}": value for name, value in settings.items()}
 
 
 def run_gcloud(words: Sequence[str], folder: Path, url: str, account: str = "") -> subprocess.CompletedProcess[str]:

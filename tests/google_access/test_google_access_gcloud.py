@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from access_support import GCLOUD, PROJECT, Compute, Seen, compute_api, run_gcloud, spec
+from access_support import GCLOUD, PROJECT, Compute, compute_api, run_gcloud, spec
+from support.served import Seen
 
 from orchestrator.providers.google import access
 from orchestrator.providers.google.access import CALLER

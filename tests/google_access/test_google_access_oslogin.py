@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from access_support import GCLOUD, PROJECT, Answer, run_gcloud, served
+from access_support import GCLOUD, PROJECT, Answer, run_gcloud
 from google.auth.credentials import AnonymousCredentials
+from support.served import served
 
 from orchestrator.errors import AccessError, CloudError, OrchError
 from orchestrator.providers.google.oslogin import LOCAL_ACCOUNT, OsLogin, Profile
@@ -127,12 +128,19 @@ def account(**changes: Any) -> dict[str, Any]:
         [account(systemId="another-system")],
     ],
 )
-def test_an_account_without_a_user_for_linux_is_told(accounts: list[dict[str, Any]]) -> None:
+def test_an_account_without_a_user_for_linux_is_told_and_keeps_no_key(accounts: list[dict[str, Any]]) -> None:
     profile = {"posixAccounts": accounts, "sshPublicKeys": {fingerprint(): {"key": KEY}}}
-    with served(lambda *_: (200, {"loginProfile": profile})) as url:
+    asked: list[tuple[str, str]] = []
+
+    def handle(method: str, target: str, _: bytes) -> tuple[int, dict[str, Any]]:
+        asked.append((method, _parts(target)[0]))
+        return 200, {"loginProfile": profile}
+
+    with served(handle) as url:
         client = OsLogin(Session(AnonymousCredentials(), PROJECT, url))
         with pytest.raises(AccessError, match="no user for"):
             client.admit(ME, KEY, PROJECT, time.time() + 60)
+    assert asked[1:] == [("DELETE", f"/oslogin/v1/users/{ME}/sshPublicKeys/{fingerprint()}")]
 
 
 def test_the_primary_user_is_taken_and_a_profile_without_the_key_is_told() -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from access_support import GCLOUD, PROJECT, gcloud_settings
+from access_support import GCLOUD, PROJECT
 from iap_service import IapService, iap_service
+from support.gcloud import gcloud_settings
 from support.sshd import Farm, sshd_farm
 
 from orchestrator.errors import UserError

@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -21,7 +19,9 @@ import pytest
 from compute_bench import PROJECT, keyed
 from compute_cases import matrix
 from compute_gcloud import forgetting_gcloud
-from google_gcloud import Gcloud, find_gcloud
+from google_gcloud import Gcloud
+from support.gcloud import find_gcloud
+from support.served import Seen, served
 
 from orchestrator.providers.google.compute import bodies, commands, sending
 from orchestrator.providers.google.compute.api import ComputeApi
@@ -43,14 +43,6 @@ _DEFAULTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    method: str
-    path: str
-    query: dict[str, str]
-    body: Any
-
-
 @dataclass(slots=True)
 class Recorder:
     url: str = ""
@@ -67,55 +59,22 @@ def server() -> Iterator[Recorder]:
     """Takes any request and answers that its work is done."""
     notes = Recorder()
 
-    class Handler(BaseHTTPRequestHandler):
-        disable_nagle_algorithm = True
-        protocol_version = "HTTP/1.1"
+    def handle(method: str, target: str, raw: bytes) -> tuple[int, dict[str, Any]]:
+        parts = urlsplit(target)
+        asked = {key: values[0] for key, values in parse_qs(parts.query).items() if key not in ("alt", "requestId")}
+        path = parts.path.removeprefix("/compute/v1/")
+        notes.seen.append(Seen(method, path, asked, _plain(json.loads(raw)) if raw.strip() else {}))
+        top = f"{notes.url}/compute/v1"
+        if method == "GET" and "/operations/" not in path:
+            return 200, {"name": path.rpartition("/")[2], "properties": {}, "selfLink": f"{top}/{path}"}
+        place = path.split("/")[:4] if "/global/" not in path else path.split("/")[:3]
+        here = f"{top}/{'/'.join(place)}"
+        work = "delete" if method == "DELETE" else "insert"
+        answer = {"name": "op-1", "status": "DONE", "operationType": work, "selfLink": f"{here}/operations/op-1"}
+        return 200, answer | {"targetLink": f"{top}/{path}"} | ({place[2].removesuffix("s"): here} if place[3:] else {})
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def _take(self) -> None:
-            raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            parts = urlsplit(self.path)
-            asked = {key: values[0] for key, values in parse_qs(parts.query).items() if key not in ("alt", "requestId")}
-            path = parts.path.removeprefix("/compute/v1/")
-            notes.seen.append(Seen(self.command, path, asked, _plain(json.loads(raw)) if raw.strip() else {}))
-            name = path.rpartition("/")[2]
-            answer: dict[str, Any] = {"name": name, "properties": {}, "selfLink": f"{notes.url}/compute/v1/{path}"}
-            if self.command != "GET" or "/operations/" in path:
-                place = path.split("/")[:4] if "/global/" not in path else path.split("/")[:3]
-                link = f"{notes.url}/compute/v1/{'/'.join(place)}/operations/op-1"
-                target = f"{notes.url}/compute/v1/{path}"
-                work = "delete" if self.command == "DELETE" else "insert"
-                answer = {"name": "op-1", "status": "DONE", "operationType": work, "selfLink": link}
-                answer["targetLink"] = target
-                if len(place) == 4:
-                    answer[place[2].removesuffix("s")] = f"{notes.url}/compute/v1/{'/'.join(place)}"
-            payload = json.dumps(answer).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(payload)))
-            self.end_headers()
-            self.wfile.write(payload)
-
-        def do_GET(self) -> None:
-            self._take()
-
-        def do_POST(self) -> None:
-            self._take()
-
-        def do_DELETE(self) -> None:
-            self._take()
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    httpd.daemon_threads = True
-    notes.url = f"http://127.0.0.1:{httpd.server_address[1]}"
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield notes
-    httpd.shutdown()
-    httpd.server_close()
-    thread.join(5)
+    with served(handle) as notes.url:
+        yield notes
 
 
 @pytest.fixture(scope="module")

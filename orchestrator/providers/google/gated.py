@@ -20,6 +20,7 @@ from orchestrator.providers.google.access import Way
 from orchestrator.providers.google.caller import caller_address
 from orchestrator.providers.google.firewall import Firewall, OwnedRule, with_caller
 from orchestrator.providers.google.gates import Gate, Gates
+from orchestrator.providers.google.labels import INSTALLATION
 from orchestrator.providers.google.oslogin import OsLogin, Profile
 from orchestrator.providers.google.reach import reached
 from orchestrator.providers.google.sending import with_project
@@ -49,7 +50,10 @@ class Gated:
         self._now = now
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
-        """Raises what the machines' half raises, and ConflictError for a firewall rule that is somebody else's."""
+        """Raises what the machines' half raises, and ConflictError for a firewall rule that is somebody else's.
+
+        A refusal that ends it takes back what was opened for it.
+        """
         if spec.candidate.adopted:  # its maker has opened the way to it
             self._inner.create(spec, keys)
             return
@@ -58,16 +62,17 @@ class Gated:
         if known is not None and known.token != spec.token.reveal() and self._is_absent(spec.name):
             self._close(known)
             known = None
-        gate = self._open(spec, keys) if known is None or known.token == spec.token.reveal() else None
+        opens = known is None or known.token == spec.token.reveal()
         try:
+            gate = self._open(spec, keys) if opens else None
             self._inner.create(spec, keys)
-        except (CapacityError, QuotaError, AccessError, UserError, ConflictError):
-            if known is None and gate is not None:
-                with suppress(OrchError):  # what stays is found by its description: see owned()
-                    self._close(gate)
+        except (CapacityError, QuotaError, AccessError, UserError, ConflictError) as error:
+            # An earlier try may have made machines: then end() follows and closes; after a conflict, if they are ours.
+            if known is None or (opens and isinstance(error, ConflictError) and not self._is_ours(spec)):
+                self._withdraw(spec.name)
             raise
         if gate is not None:
-            self._gates.write(replace(gate, opened=True))
+            self._gates.put(replace(gate, opened=True))
 
     def observe(self, name: str, token: str = "") -> SliceView:
         """Never raises. A slice is not gone before its firewall rules are."""
@@ -132,25 +137,41 @@ class Gated:
             jump=way.jump,
             rules=tuple(one.target for one in ends),
         )
-        self._gates.write(gate)
+        self._gates.put(gate)
         for rule in with_caller(rules, lambda: caller_address(self._session)):
             self._wall.ensure(rule)
         if not way.oslogin:
             return gate
         login = OsLogin(self._session)
         profile = login.admit(login.account(), keys.user_public, gate.project, self._now() + KEY_SECONDS)
-        return self._gates.write(replace(gate, user=profile.user, os_key=profile.key))
+        return self._gates.put(replace(gate, user=profile.user, os_key=profile.key))
 
     def _close(self, gate: Gate) -> bool:
         """Whether nothing of it is left. Raises OrchError."""
+        gone = self._remove(gate)
+        if gone:
+            self._forget(gate)
+        return gone
+
+    def _withdraw(self, name: str) -> None:
+        """After a refusal, and nobody looks again: rules that are on their way out, or stay all the same, are found by
+        their descriptions. See owned()."""
+        with suppress(OrchError):
+            gate = self._gates.read(name)
+            if gate is not None:
+                self._remove(gate)
+                self._forget(gate)
+
+    def _remove(self, gate: Gate) -> bool:
+        """Whether none of its rules is left."""
         gone = [self._wall.remove(Request(access.SERVICE, "DELETE", rule), gate.token) for rule in gate.rules]
-        if not all(gone):
-            return False
+        return all(gone)
+
+    def _forget(self, gate: Gate) -> None:
         others = {one.os_key for one in self._gates.all() if one.name != gate.name}
         if gate.os_key and gate.os_key not in others:  # the key is this computer's: other slices may need it
             OsLogin(self._session).forget(Profile(gate.user, gate.os_key))
         self._gates.drop(gate.name)
-        return True
 
     def _led(self, gate: Gate, view: SliceView) -> SliceView:
         """The view with addresses that lead to the hosts. Hosts that stand on this computer need no way."""
@@ -169,6 +190,12 @@ class Gated:
 
     def _is_absent(self, name: str) -> bool:
         return self._inner.observe(name).state is SliceState.ABSENT
+
+    def _is_ours(self, spec: SliceSpec) -> bool:
+        """Whether machines are shown that were made for this very request. Raises OrchError."""
+        installation = dict(spec.labels)[INSTALLATION].reveal()
+        token = spec.token.reveal()
+        return any(one.name == spec.name and one.intent == token for one in self._inner.owned(installation))
 
     def _rules(self, installation: str = "") -> list[OwnedRule]:
         projects = {gate.project for gate in self._gates.all()} | {self._session.project}

@@ -5,14 +5,11 @@ Written before anything is made, so that what is left behind is found again afte
 
 from __future__ import annotations
 
-import json
-import os
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
-from orchestrator.errors import CloudError
 from orchestrator.providers.google.access import Access, Way
+from orchestrator.providers.records import RecordFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,54 +35,16 @@ class Gate:
         return Access(self.way, self.jump)
 
 
-class Gates:
-    """Raises CloudError when the files cannot be read or written."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+class Gates(RecordFiles[Gate]):
+    one = "how '{}' is reached"
+    every = "the ways to Google's hosts"
 
     @property
     def used(self) -> bool:
         """Whether a rule was ever made from here."""
         return self._folder.is_dir()
 
-    def read(self, name: str) -> Gate | None:
-        path = self._path(name)
-        try:
-            fields = cast(dict[str, Any], json.loads(path.read_text(encoding="utf-8")))
-            fields |= {"way": Way(fields["way"]), "rules": tuple(fields["rules"])}
-            return Gate(**fields)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CloudError(f"how '{name}' is reached cannot be read", str(error), f"see {path}") from error
-
-    def write(self, gate: Gate) -> Gate:
-        """Whole or not at all."""
-        path = self._path(gate.name)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                json.dump(asdict(gate), file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except OSError as error:
-            raise CloudError(f"how '{gate.name}' is reached cannot be written", str(error), f"see {path}") from error
-        return gate
-
-    def drop(self, name: str) -> None:
-        self._path(name).unlink(missing_ok=True)
-
-    def all(self) -> list[Gate]:
-        try:
-            names = [path.stem for path in sorted(self._folder.iterdir()) if path.suffix == ".json"]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise CloudError("the ways to Google's hosts cannot be read", str(error), f"see {self._folder}") from error
-        return [gate for name in names if (gate := self.read(name)) is not None]
-
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{name}.json"
+    @staticmethod
+    def parsed(fields: dict[str, Any]) -> Gate:
+        fields |= {"way": Way(fields["way"]), "rules": tuple(fields["rules"])}
+        return Gate(**fields)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,13 +43,20 @@ class OsLogin:
     def admit(self, account: str, public_key: str, project: str, expires: float) -> Profile:
         """Put the key into the account's profile until `expires` (seconds since the epoch). Again: a new expiry.
 
-        Raises AccessError when the profile then has no user for Linux hosts, or lacks the key.
+        Raises AccessError when the profile has no user for Linux hosts, and the key is taken out again; CloudError when
+        it lacks the key.
         """
         body = {"key": public_key.strip(), "expirationTimeUsec": str(round(expires * 1_000_000))}
         with _explained("OS Login for", account):
             answer = self._api.change(partial(_import, account, project, body))
         profile: dict[str, Any] = answer.get("loginProfile") or {}
-        return Profile(_user(account, profile), _key(account, public_key, profile))
+        key = _key(account, public_key, profile)
+        try:
+            return Profile(_user(account, profile), key)
+        except AccessError:
+            with suppress(OrchError):  # it expires
+                self.forget(Profile(account, key))
+            raise
 
     def forget(self, profile: Profile) -> None:
         """Take the key out of the profile. What is gone already is no error."""

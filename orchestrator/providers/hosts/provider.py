@@ -17,8 +17,8 @@ from typing import Any, cast
 
 from orchestrator.errors import CloudError, ConflictError, UserError
 from orchestrator.hosts import HostAddress
+from orchestrator.providers.files import write_whole
 from orchestrator.providers.hosts.machines import OwnHost, from_details, parse_address
-from orchestrator.providers.local.layout import write_whole
 from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
 
 INSTALLATION_LABEL = "orch-installation"

@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from orchestrator.providers.files import write_whole
 from orchestrator.providers.local import processes
-from orchestrator.providers.local.layout import CLEAN_PATH, HostFolder, SlicePaths, write_whole
+from orchestrator.providers.local.layout import CLEAN_PATH, HostFolder, SlicePaths
 
 SSHD_LIMIT = 20.0  # seconds until sshd must listen
 SWEEP_LIMIT = 30.0

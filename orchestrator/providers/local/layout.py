@@ -1,8 +1,7 @@
-"""Names of the files of one slice and of one host, and writing one so that a reader never sees half of it."""
+"""Names of the files of one slice and of one host."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,15 +69,3 @@ class SlicePaths:
 
     def host(self, rank: int) -> HostFolder:
         return HostFolder(self.hosts / str(rank))
-
-
-def write_whole(path: Path, content: str, mode: int = 0o600) -> None:
-    """Write by rename: a reader, or we after a crash, finds the old content or the new."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        os.fchmod(file.fileno(), mode)  # the umask may have taken bits away
-        os.fsync(file.fileno())
-    temporary.replace(path)

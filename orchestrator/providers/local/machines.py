@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.errors import CloudError
+from orchestrator.providers.files import write_whole
 from orchestrator.providers.local import processes
 from orchestrator.providers.local.addresses import keep_free
 from orchestrator.providers.local.guard import UP, mark_of
-from orchestrator.providers.local.layout import CLEAN_PATH, HostFolder, SlicePaths, write_whole
+from orchestrator.providers.local.layout import CLEAN_PATH, HostFolder, SlicePaths
 from orchestrator.providers.local.record import SliceRecord, write_record
 from orchestrator.providers.local.sshd import SESSION_SCRIPT, Account, Sshd, check, config
 

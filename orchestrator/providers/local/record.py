@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.errors import ConflictError
+from orchestrator.providers.files import write_whole
 from orchestrator.providers.local.addresses import Place
-from orchestrator.providers.local.layout import SlicePaths, write_whole
+from orchestrator.providers.local.layout import SlicePaths
 
 LOCK_LIMIT = 60.0  # seconds; nobody holds it longer, whatever the number of hosts
 

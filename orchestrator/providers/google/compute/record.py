@@ -6,17 +6,14 @@ holds paths of private keys, never a key. Google remains the truth about what ex
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any
 
-from orchestrator.errors import CloudError
 from orchestrator.providers.google.compute.parts import Part, parts
 from orchestrator.providers.google.record import KEPT_SECONDS, Phase
+from orchestrator.providers.records import RecordFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,62 +73,28 @@ class Record:
         return (*templates, *policies)
 
 
-class Records:
-    """The files below <state>/google-compute. Raises CloudError when they cannot be read or written."""
+class Records(RecordFiles[Record]):
+    """The files below <state>/google-compute."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    every = "the records of Compute Engine"
 
-    def read(self, name: str) -> Record | None:
-        path = self._path(name)
-        try:
-            fields = cast(dict[str, Any], json.loads(path.read_text(encoding="utf-8")))
-            fields |= {key: tuple(fields[key]) for key in ("host_public", "operations", "order", "ports")}
-            fields["phase"] = Phase(fields["phase"])
-            return Record(**fields)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CloudError(f"the record of '{name}' cannot be read", str(error), f"see {path}") from error
+    @staticmethod
+    def parsed(fields: dict[str, Any]) -> Record:
+        fields |= {key: tuple(fields[key]) for key in ("host_public", "operations", "order", "ports")}
+        fields["phase"] = Phase(fields["phase"])
+        return Record(**fields)
 
     def write(self, record: Record, phase: Phase | None = None, **changes: Any) -> Record:
-        """The record as it was written, whole or not at all. changes: of other fields."""
+        """The record as it was written. changes: of other fields."""
         fields: Mapping[str, Any] = {"phase": phase or record.phase, "changed": time.time(), **changes}
-        changed = replace(record, **fields)
-        path = self._path(record.name)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(asdict(changed), file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except OSError as error:
-            raise CloudError(f"the record of '{record.name}' cannot be written", str(error), f"see {path}") from error
-        return changed
+        return self.put(replace(record, **fields))
 
     def projects(self) -> set[str]:
         """In which something may live that was asked for here."""
-        return {record.project for record in self._all() if record.phase is not Phase.REFUSED}
+        return {record.project for record in self.all() if record.phase is not Phase.REFUSED}
 
     def sweep(self) -> None:
         """Drop what ended, or was refused, long ago."""
-        for record in self._all():
+        for record in self.all():
             if record.phase in (Phase.ENDING, Phase.REFUSED) and time.time() - record.changed > KEPT_SECONDS:
-                self._path(record.name).unlink(missing_ok=True)
-
-    def _all(self) -> list[Record]:
-        try:
-            names = [path.stem for path in sorted(self._folder.iterdir()) if path.suffix == ".json"]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise CloudError(
-                "the records of Compute Engine cannot be read", str(error), f"see {self._folder}"
-            ) from error
-        return [record for name in names if (record := self.read(name)) is not None]
-
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{name}.json"
+                self.drop(record.name)
