@@ -66,6 +66,7 @@ def perform(ready: Ready, manner: Perform) -> int:
     """Fulfil the wish, drawing what happens."""
     from orchestrator.cli.outcomes import tell
 
+    ready.check()
     if not manner.consent:
         ask_before_spending(ready)
     _learn_places(ready)

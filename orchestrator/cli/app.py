@@ -31,6 +31,7 @@ SECTIONS = (
             Verb("rehearse", f"{_HERE}.rehearse:rehearse", "Play a task on simulated machines, with faults."),
             Verb("simulate", f"{_HERE}.simulate:simulate", "Run commands in a pretend Google on this computer."),
             Verb("accelerators", f"{_HERE}.accelerators:accelerators", "Shapes, hosts and list prices."),
+            Verb("blocks", f"{_HERE}.blocks:blocks", "Find and buy Capacity Blocks of EC2."),
         ),
     ),
     Section(

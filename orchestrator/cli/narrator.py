@@ -24,6 +24,7 @@ from orchestrator.plan.actions import Action, Conclude, RunSetup
 from orchestrator.plan.steps import Wait, WaitFor
 
 QUIET_SECONDS = 15.0  # between two lines about the same wait, where lines stay
+DUE_TOLD, DUE_SECONDS = 20, 3600.0  # what is due in days is told each hour, then each 20th part of what is left
 SILENT_JOB_SECONDS = 60.0  # a running program that prints nothing is mentioned this often
 SHORT_WAIT = 2.0  # a wait shorter than this is not worth a line that stays
 
@@ -93,13 +94,18 @@ class TerminalNarrator:
             if wait.on is WaitFor.JOB:
                 self._job_runs(seconds)
                 return
-            words = f"{wait.reason}, {duration(seconds)}"
-            if wait.until is not None:
-                words += f" (at most {duration(max(wait.until - time.time(), 0))} more)"
+            quiet = QUIET_SECONDS
+            if wait.due is not None:
+                left = max(wait.due - time.time(), 0)
+                words, quiet = f"{wait.reason}, in {duration(left)}", max(quiet, min(left / DUE_TOLD, DUE_SECONDS))
+            else:
+                words = f"{wait.reason}, {duration(seconds)}"
+                if wait.until is not None:
+                    words += f" (at most {duration(max(wait.until - time.time(), 0))} more)"
             if self._terminal.live:
                 if seconds >= 0.5:
                     self._draw(words)
-            elif seconds >= SHORT_WAIT and (not self._told or seconds - self._told >= QUIET_SECONDS):
+            elif seconds >= SHORT_WAIT and (not self._told or seconds - self._told >= quiet):
                 self._told = seconds
                 self._say(words)
 

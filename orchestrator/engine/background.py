@@ -80,6 +80,7 @@ def left_already(ready: Ready) -> Ending | None:
 
 def enqueue(ready: Ready) -> Ending:
     """Put the job at the end of its cluster's queue; `ready` comes from `for_engine`."""
+    ready.check()
     job = ready.job
     if job is None:
         raise ValueError("only a program can be queued")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.catalog.buckets import BucketPlace, Reach, TransferPrice, reach, transfer_price
@@ -14,19 +15,25 @@ GIB = 1 << 30
 
 def bucket_notes(task: Task, told: Told) -> list[str]:
     """One note for each bucket and region where reading is charged, and one for buckets whose place is not known."""
-    choices = [one for one in task.choices if one.infra.provider is Where.GCP]
+    of_each = (_notes_of(task, told, cloud, scheme) for cloud, scheme in ((Where.GCP, "gs://"), (Where.AWS, "s3://")))
+    return [note for notes in of_each for note in notes]
+
+
+def _notes_of(task: Task, told: Told, cloud: Where, scheme: str) -> Iterator[str]:
+    """Of one cloud's machines and its own buckets."""
+    choices = [one for one in task.choices if one.infra.provider is cloud]
     if not choices:
-        return []
+        return
     regions = list(dict.fromkeys(one.infra.region for one in choices if one.infra.region))
     hosts = max(task.hosts_of(choice) for choice in choices)
-    notes: list[str] = []
     for bucket, reads in _reads(task, hosts, told).items():
+        if not bucket.startswith(scheme):
+            continue
         place = told.places.get(bucket)
         if place is None:
-            notes.append(f"{bucket}: where it is, is not known yet; orch check gcp --bucket {bucket}   asks")
+            yield f"{bucket}: where it is, is not known yet; orch check {cloud} --bucket {bucket}   asks"
             continue
-        notes += [_note(bucket, place, one, reads) for one in regions if reach(place, one) is not Reach.SAME]
-    return notes
+        yield from (_note(bucket, place, one, reads) for one in regions if reach(place, one) is not Reach.SAME)
 
 
 @dataclass(frozen=True, slots=True)

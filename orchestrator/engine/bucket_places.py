@@ -22,23 +22,25 @@ from orchestrator.paths import paths
 Ask: TypeAlias = Callable[[str], BucketPlace]
 """Where the bucket of this name is. Raises OrchError."""
 
+SERVICES = {"gs": "orchestrator.providers.google.buckets", "s3": "orchestrator.providers.aws.buckets"}
+
 FILE = "buckets.json"
 MOST_OBJECTS = 20_000  # a folder with more is not measured: counting it would cost time and requests
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """places: by `gs://name`. sizes: bytes, by the address of a folder or an object."""
+    """places: by `gs://name` or `s3://name`. sizes: bytes, by the address of a folder or an object."""
 
     places: Mapping[str, BucketPlace] = field(default_factory=dict[str, BucketPlace])
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def bucket_of(uri: str) -> str:
-    """`gs://name` of any address below it, "" for what is not a bucket of Google's."""
+    """`gs://name` or `s3://name` of any address below it, "" for what is not such a bucket."""
     scheme, _, rest = uri.partition("://")
     name = rest.partition("/")[0]
-    return f"gs://{name}" if scheme == "gs" and name else ""
+    return f"{scheme}://{name}" if scheme in SERVICES and name else ""
 
 
 def told(state: Path | None = None) -> Told:
@@ -69,7 +71,7 @@ def learn(uris: Iterable[str], ask: Ask | None = None, state: Path | None = None
     for uri in wanted:
         try:
             if bucket_of(uri) not in told(state).places:
-                remember(uri, (ask or _google)(bucket_of(uri).removeprefix("gs://")), state)
+                remember(uri, (ask or _asker(uri))(bucket_of(uri).partition("://")[2]), state)
             if uri != bucket_of(uri) and uri not in told(state).sizes:
                 _measure(uri, state)
         except (OrchError, OSError):
@@ -99,6 +101,6 @@ def _save(known: Told, folder: Path) -> None:
     Path(name).replace(folder / FILE)
 
 
-def _google(name: str) -> BucketPlace:
-    ask = cast(Ask, import_module("orchestrator.providers.google.buckets").place_of)
-    return ask(name)
+def _asker(uri: str) -> Ask:
+    """By the service's own library, which is loaded only now."""
+    return cast(Ask, import_module(SERVICES[uri.partition("://")[0]]).place_of)

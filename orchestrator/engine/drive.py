@@ -29,7 +29,7 @@ from orchestrator.plan.desired import Adopt, After, Cancel, Desired, Down, Run, 
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import FINAL, Outcome
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
-from orchestrator.slices import SliceState
+from orchestrator.slices import CapacityBlock, SliceState
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
 from orchestrator.values import fill
@@ -64,6 +64,7 @@ def drive(
     Raises Detached on Ctrl-C while the program runs, ConflictError when another orch is in the way, and what decide()
     cannot handle.
     """
+    ready.check()
     where = paths()
     world = world or real_world(where)
     with (
@@ -288,7 +289,10 @@ def _give_back(session: Session) -> Detached | None:
     ending = _loop(session, follow=True, recorder=None)
     if not isinstance(ending.step, Done):
         raise OrchError(ending.step.what, ending.step.why, ending.step.next_step)
-    return Detached("interrupted; the request for machines was cancelled, nothing is left of it", next_step=back)
+    left = "nothing is left of it"
+    if isinstance(current.candidate.market, CapacityBlock):
+        left = f"the {current.candidate.market} stays yours"
+    return Detached(f"interrupted; the request for machines was cancelled, {left}", next_step=back)
 
 
 def _leave(session: Session) -> Ending:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.engine.identity import host_job, token_of
@@ -11,12 +12,14 @@ from orchestrator.errors import OrchError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
 from orchestrator.plan.decide_hosts import TIMER
 from orchestrator.plan.desired import Adopt, Cancel, Down, Run
+from orchestrator.plan.limits import moment
 from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed, Outcome
 from orchestrator.remote.marks import SETUP, mark_name
-from orchestrator.slices import Owned, SliceState, SliceView
+from orchestrator.slices import CapacityBlock, Owned, SliceState, SliceView
 from orchestrator.store.records import JobRecord
 from orchestrator.values import text
 
+TELL_END = 3600.0  # seconds before the provider takes the machines back: then it is told, once
 STEPPING = (None, "training")  # what a program says it does while its steps should follow each other
 
 
@@ -37,6 +40,7 @@ def observe(session: Session) -> Observed:
         slice_state=view.state,
         slice_reason=view.reason,
         slice_until=view.until,
+        slice_ends=view.ends,
         hosts=hosts,
         well_at=memory.well_at,
         unclear_since=memory.unclear_since,
@@ -76,7 +80,38 @@ def _look_at_slice(session: Session, intent: Intent | None) -> SliceView:
     elif intent.state is IntentState.ACCEPTED:
         memory.well_at = session.now()
     session.store.note_state(session.cluster, view.state.value)
+    return _note_times(session, intent, view)
+
+
+def _note_times(session: Session, intent: Intent, view: SliceView) -> SliceView:
+    """The view, with the end that was said before when the provider does not say it now.
+
+    A block's machines cost, and count, from its start on: that goes on record, since limits run over restarts of orch.
+    """
+    memory, desired = session.memory, session.desired
+    if view.ends is not None:
+        memory.ends = (intent.name, view.ends)
+    elif memory.ends is not None and memory.ends[0] == intent.name:
+        view = replace(view, ends=memory.ends[1])
+    if not isinstance(desired, Run) or intent.state is not IntentState.ACCEPTED:
+        return view
+    block = isinstance(intent.candidate.market, CapacityBlock)
+    if block and view.until is not None and intent.born is not None and intent.born < view.until:
+        session.store.note_born(session.keeper.lease, session.cluster, intent.name, view.until)
+    if view.ends is not None and memory.told_end != intent.name:
+        _tell_end(session, intent.name, view.ends, view.ends - desired.budgets.save_before)
     return view
+
+
+def _tell_end(session: Session, name: str, ends: float, last: float) -> None:
+    now = session.now()
+    if now >= last or ends > now + TELL_END:
+        return
+    session.memory.told_end = name
+    session.narrator.note(
+        f"the machines of '{session.cluster.name}' are taken back from {moment(ends, now)} on, in "
+        f"{(ends - now) / 60:.0f} min; a program is told to save and stop at {moment(last, now)}"
+    )
 
 
 def _folder(session: Session, job: JobRecord | None) -> str:

@@ -14,7 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from orchestrator.catalog.machines import LocalHosts, TpuSlice
 from orchestrator.engine import wish
+from orchestrator.engine.bucket_access import without_credentials
 from orchestrator.engine.bucket_notes import bucket_notes
 from orchestrator.engine.bucket_places import told
 from orchestrator.engine.candidates import candidates
@@ -219,7 +221,7 @@ def _run(
         job=wish.program(task, facts, number),
         job_id=number,
         accelerator=options[0].accelerator,
-        num_slices=task.num_nodes if options[0].chips_per_host else 1,
+        num_slices=task.num_nodes if _is_tpu(task) else 1,
         env=wish.environment(task, facts),
         checkpoint_uri=Text.of(f"{bucket}/", shown_run, "/checkpoints") if bucket else None,
         resume_from=text(resume_from) if resume_from else None,
@@ -235,7 +237,17 @@ def _run(
         from dataclasses import replace
 
         now = replace(now, attempt=first_attempt)
-    return Ready(name, verb, summary, desired, now, _facts(), job, _notes(task))
+    refused = without_credentials(task, facts)
+    notes = (
+        _notes(task) if refused is None else (*_notes(task), f"this would be refused: {refused}; {refused.next_step}")
+    )
+    return Ready(name, verb, summary, desired, now, _facts(), job, notes, refused=refused)
+
+
+def _is_tpu(task: Task) -> bool:
+    """Whether each node is a slice of its own. EC2 instances are one slice together, however many they are."""
+    machine = task.choices[0].machine
+    return isinstance(machine.stands_for if isinstance(machine, LocalHosts) else machine, TpuSlice)
 
 
 def _notes(task: Task) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orchestrator.errors import OrchError
 from orchestrator.hosts import HostOutcome
 from orchestrator.plan.desired import Desired
 from orchestrator.plan.facts import Facts
@@ -19,6 +20,7 @@ class Ready:
     job: what the store opens before the first step; None for verbs that run nothing. notes: lines to say first
     (a normalised name, a bucket in another region, an assumption of the preview). of: uid of the cluster whose job is
     gone on with: when that one is gone or stopped, nothing is made or started; "" for a command that may make one.
+    refused: why it may be previewed and not done.
     """
 
     cluster: str
@@ -30,6 +32,12 @@ class Ready:
     job: NewJob | None = None
     notes: tuple[str, ...] = ()
     of: str = ""
+    refused: OrchError | None = None
+
+    def check(self) -> None:
+        """Raises OrchError when it must not be done."""
+        if self.refused is not None:
+            raise self.refused
 
 
 @dataclass(frozen=True, slots=True)

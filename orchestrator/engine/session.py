@@ -37,6 +37,8 @@ class Memory:
     first_failed: int | None = None
     stacks_of: str = ""  # folder of the job whose stacks were collected
     outcomes: tuple[HostOutcome, ...] = ()
+    ends: tuple[str, float] | None = None  # a slice, and when its provider has said to take the machines back
+    told_end: str = ""  # the slice whose near end was told
 
 
 class Session:

@@ -15,6 +15,7 @@ class EndCause(StrEnum):
     BROKEN = "broken"  # the slice never became usable; the next candidate is tried
     PROGRAM = "program"  # the user's program failed
     LIMIT = "limit"  # a limit of time or money was reached; counts against nothing
+    EXPIRED = "expired"  # the provider takes the machines back at the time it had said; counts against nothing
 
 
 SLICE_LOSSES = frozenset({EndCause.PREEMPTED, EndCause.HOST_DIED, EndCause.UNREACHABLE})

@@ -1,25 +1,25 @@
 """decide(): the one place that chooses what happens next. Pure: no I/O, no clock, no randomness.
 
-The order of the questions is the order of the file: is it over already; is there a slice; do its hosts answer; do they
-hold the files; did setup pass; is the program running, and how did it end. The state table is in docs/design.md.
+The order of the questions is the order of the file: is it over already, or its time up; is there a slice; do its hosts
+answer; do they hold the files; did setup pass; is the program running, and how did it end. The state table is in
+docs/design.md.
 """
 
 from __future__ import annotations
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
-from orchestrator.plan import decide_adopt, decide_hosts, decide_job, decide_slice, limits
+from orchestrator.plan import decide_adopt, decide_ends, decide_hosts, decide_job, decide_slice, limits
 from orchestrator.plan.actions import Conclude, EndAttempt, StopJob, StopSlice
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import Adopt, After, Cancel, Desired, Down, Run, Start, Stop
 from orchestrator.plan.evidence import furthest
 from orchestrator.plan.facts import Facts
+from orchestrator.plan.limits import LIMIT
 from orchestrator.plan.observed import Contact, IntentState, Observed
 from orchestrator.plan.ranks import host_words
 from orchestrator.plan.steps import Done, GiveUp, Step, Wait, WaitFor
 from orchestrator.slices import SliceState
-
-LIMIT = "limit"  # code of an outcome that ends the machines whatever the user asked for their time after
 
 
 def decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
@@ -53,6 +53,8 @@ def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
         )
     if observed.cancelled and not decide_job.ended_well(desired, observed):
         return _cancelled(desired, observed)
+    if (why := decide_ends.over(desired, observed)) is not None and not decide_job.ended_well(desired, observed):
+        return decide_ends.at_end(desired, observed, facts, why)
     return (
         decide_slice.have_slice(desired, observed, facts)
         or decide_hosts.have_hosts(desired, observed, facts)

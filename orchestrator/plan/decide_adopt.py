@@ -14,7 +14,8 @@ from orchestrator.plan.steps import Done, GiveUp, Step, Wait, WaitFor
 from orchestrator.slices import SliceSpec, SliceState
 from orchestrator.values import Text
 
-_WANTED = frozenset({EndCause.ASKED, EndCause.LIMIT, EndCause.PREEMPTED})  # by the user, or gone already
+# By the user, or gone anyway.
+_WANTED = frozenset({EndCause.ASKED, EndCause.LIMIT, EndCause.PREEMPTED, EndCause.EXPIRED})
 
 
 def adopt(desired: Adopt, observed: Observed, facts: Facts) -> Step:

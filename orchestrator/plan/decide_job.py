@@ -11,6 +11,7 @@ from orchestrator.plan.decide_hosts import chosen, environment
 from orchestrator.plan.decide_slice import next_attempt_or_end, verdict_status
 from orchestrator.plan.desired import JobWanted, Run
 from orchestrator.plan.evidence import furthest, hang
+from orchestrator.plan.limits import moment
 from orchestrator.plan.observed import Ended, HostView, Observed
 from orchestrator.plan.steps import Step, Wait, WaitFor
 
@@ -59,7 +60,12 @@ def _watch(
     """It runs; does it move?"""
     found = hang(hosts, desired.budgets.hang_deadline)
     if found is None:
-        return Wait(WaitFor.JOB, f"job {job.id} runs on {len(running)} of {len(hosts)} host(s)", None)
+        words, until = f"job {job.id} runs on {len(running)} of {len(hosts)} host(s)", None
+        if observed.slice_ends is not None:
+            until = observed.slice_ends - desired.budgets.save_before
+            last, taken = moment(until, observed.now), moment(observed.slice_ends, observed.now)
+            words += f"; at {last} it is told to save and stop, its machines are taken from {taken} on"
+        return Wait(WaitFor.JOB, words, until)
     tried = observed.trouble is not None and observed.trouble.step == "CollectStacks"
     if not observed.stacks and not tried:
         return CollectStacks(job.folder(observed.attempt), found.why, running)

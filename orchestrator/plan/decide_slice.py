@@ -18,9 +18,10 @@ from orchestrator.plan.actions import (
 from orchestrator.plan.causes import LOSSES, SLICE_LOSSES, EndCause
 from orchestrator.plan.desired import Budgets, Run
 from orchestrator.plan.facts import Facts
+from orchestrator.plan.limits import LIMIT, moment
 from orchestrator.plan.observed import Intent, IntentState, Observed
 from orchestrator.plan.steps import GiveUp, Step, Wait, WaitFor
-from orchestrator.slices import Candidate, Owned, SliceSpec, SliceState
+from orchestrator.slices import Candidate, CapacityBlock, Owned, SliceSpec, SliceState
 from orchestrator.values import Text
 
 CREATE_TRIES = 3
@@ -81,9 +82,10 @@ def wait_slice(cluster: str, observed: Observed, until: float) -> Step:
 def patience(observed: Observed, intent: Intent, seconds: float) -> float:
     """Until when the slice may be on its way: since its request was sent, or since all was well with it.
 
-    A record that is a day old is no reason to give up on something that began a minute ago.
+    A record that is a day old is no reason to give up on something that began a minute ago. born: a capacity block's
+    machines are there from its start on, long after the request.
     """
-    return max(intent.since, intent.touched, observed.well_at or 0.0) + seconds
+    return max(intent.since, intent.touched, intent.born or 0.0, observed.well_at or 0.0) + seconds
 
 
 def last_trouble(observed: Observed) -> GiveUp | None:
@@ -109,7 +111,7 @@ def _accepted(desired: Run, observed: Observed, facts: Facts, intent: Intent) ->
                 until = max(until, observed.slice_until + budgets.boot_deadline)
             if observed.now >= until and desired.create:
                 return _end(facts, intent, _spoilt(observed), f"not ready in time: {reason}")
-            return wait_slice(cluster, observed, until)
+            return _until_it_begins(cluster, observed, intent, until) or wait_slice(cluster, observed, until)
         case SliceState.STOPPED if desired.create:
             return start(cluster, observed, facts, budgets, intent)
         case SliceState.STOPPED:
@@ -130,6 +132,15 @@ def _accepted(desired: Run, observed: Observed, facts: Facts, intent: Intent) ->
         case SliceState.UNCLEAR:
             since = observed.unclear_since if observed.unclear_since is not None else observed.now
             return wait_slice(cluster, observed, since + budgets.unclear_deadline)
+
+
+def _until_it_begins(cluster: str, observed: Observed, intent: Intent, until: float) -> Wait | None:
+    """A capacity block is bought for a time to come: what is waited for is its start."""
+    begins = observed.slice_until if observed.slice_until is not None else intent.born  # on record once it was seen
+    if not isinstance(intent.candidate.market, CapacityBlock) or begins is None or observed.now >= begins:
+        return None
+    words = f"'{cluster}' waits for its {intent.candidate.market}: it begins at {moment(begins, observed.now)}"
+    return Wait(WaitFor.SLICE, words, until, begins)
 
 
 def start(cluster: str, observed: Observed, facts: Facts, budgets: Budgets, intent: Intent) -> Step:
@@ -204,11 +215,19 @@ def _create_next(desired: Run, observed: Observed, facts: Facts) -> Action | Wai
     if observed.trouble is not None and observed.trouble.final:
         trouble = observed.trouble
         return Conclude(trouble.status, trouble.code, trouble.what, trouble.why, trouble.next_step)
+    places = recovery.in_order(desired, observed)
+    if not places:
+        return Conclude(
+            Exit.TIMEOUT,
+            LIMIT,
+            f"'{desired.cluster}': the time of all machines that its task names is over",
+            next_step="name other machines in the task, or another block, then launch again",
+        )
     until = recovery.pause_until(desired, observed)
     if observed.now < until:
         return Wait(WaitFor.PAUSE, f"a short pause before attempt {observed.attempt}", until)
     refused = recovery.refusals(observed)
-    for candidate in recovery.in_order(desired, observed):
+    for candidate in places:
         if candidate not in refused:
             return _create(desired, facts, candidate, _next_generation(observed))
     return _ask_again(desired, observed, facts, refused)

@@ -112,6 +112,7 @@ class Budgets:
     silence_deadline: float = 90.0  # none of them answers: it may be our own network
     unclear_deadline: float = 300.0  # the provider cannot be asked, until we give up
     resend_after: float = 15.0  # an end that shows no effect is sent again
+    save_before: float = 600.0  # before the provider takes the machines back, the program is told to save and stop
 
 
 @dataclass(frozen=True, slots=True)

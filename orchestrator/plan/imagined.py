@@ -31,7 +31,7 @@ from orchestrator.plan.desired import Desired
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Contact, Ended, HostView, Intent, IntentState, Observed, Outcome, noted
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
-from orchestrator.slices import SliceState
+from orchestrator.slices import CapacityBlock, SliceState
 from orchestrator.values import Unknown, text
 
 MOST_STEPS = 1000  # far above any real plan; a plan that does not end is a fault of ours
@@ -69,7 +69,7 @@ def _from(began: float, step: Action | Wait, now: float) -> Action | Wait:
     """A wait after an imagined pause, told as if it began with the plan: how long it may last stays what it is."""
     if not isinstance(step, Wait) or step.until is None or now == began:
         return step
-    return replace(step, until=step.until - (now - began))
+    return replace(step, until=step.until - (now - began), due=None if step.due is None else step.due - (now - began))
 
 
 def _opening(observed: Observed) -> Observed:
@@ -137,9 +137,10 @@ def _settled(observed: Observed) -> Observed:
     intent = observed.current
     if intent is not None and intent.state is IntentState.ENDING:
         state = SliceState.ABSENT
+    observed = replace(observed, slice_state=state, slice_reason="")
     if state is not SliceState.READY or intent is None:
-        return replace(observed, slice_state=state, hosts=())
-    return replace(observed, slice_state=state, hosts=observed.hosts or _new_hosts(intent))
+        return replace(observed, hosts=())
+    return replace(observed, hosts=observed.hosts or _new_hosts(intent))
 
 
 def _new_hosts(intent: Intent) -> tuple[HostView, ...]:
@@ -159,10 +160,14 @@ def _after_slice_action(
                 action.generation, action.spec.name, action.spec.candidate, IntentState.ACCEPTED, observed.now
             )
             made = replace(made, born=observed.now)
+            # Only the provider knows when a block begins, and when the new machines are taken back.
+            block = isinstance(made.candidate.market, CapacityBlock)
+            reason = "its capacity block may have to begin first" if block else ""
+            observed = replace(observed, slice_reason=reason, slice_until=None, slice_ends=None)
             return replace(observed, intents=(*others, made), slice_state=SliceState.CREATING, hosts=())
         case EndSlice():
             intents = _moved(observed, action.name, IntentState.ENDING, action.cause, action.why)
-            return replace(observed, intents=intents, slice_state=SliceState.ENDING, hosts=())
+            return replace(observed, intents=intents, slice_state=SliceState.ENDING, slice_reason="", hosts=())
         case ForgetSlice():
             moved = _moved(observed, action.name, IntentState.GONE, action.cause, action.why)
             intents = tuple(replace(one, gone=observed.now) if one.name == action.name else one for one in moved)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from orchestrator.plan.desired import Run
 from orchestrator.plan.observed import Observed
 from orchestrator.slices import SliceState
 
 HOUR = 3600.0
+LIMIT = "limit"  # code of an outcome that ends the machines whatever the user asked for their time after
 TIMER_EARLY = 120.0  # seconds by which the timer on the hosts may be first: it counts by their clocks
 _GONE_OR_GOING = frozenset(
     {SliceState.ABSENT, SliceState.PREEMPTED, SliceState.FAILED, SliceState.STOPPING, SliceState.STOPPED}
@@ -70,3 +73,10 @@ def next_look(desired: Run, observed: Observed) -> float | None:
     if limits.dollars is not None and spent is not None and price:
         ends.append(observed.now + (limits.dollars - spent) / price * HOUR)
     return min(ends) if ends else None
+
+
+def moment(at: float, now: float) -> str:
+    """Epoch seconds as `11:30 UTC`, with the date where it is another day."""
+    when, today = time.gmtime(at), time.gmtime(now)
+    same_day = (when.tm_year, when.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M UTC" if same_day else "%Y-%m-%d %H:%M UTC", when)

@@ -149,6 +149,7 @@ class Observed:
     slice_state: SliceState = SliceState.UNCLEAR
     slice_reason: str = ""
     slice_until: float | None = None  # until when the provider lets the request wait for machines
+    slice_ends: float | None = None  # when the provider begins to take the machines back
     hosts: tuple[HostView, ...] = ()
     unclear_since: float | None = None  # since when the provider could not be asked
     contact_since: float | None = None  # since when some host has not answered

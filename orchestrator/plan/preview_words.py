@@ -18,7 +18,7 @@ from orchestrator.plan.actions import (
 )
 from orchestrator.plan.desired import Adopt, After, Cancel, Desired, Down, Run, Start, Stop, Strategy
 from orchestrator.plan.imagined import Plan
-from orchestrator.slices import Candidate, Owned, SliceSpec
+from orchestrator.slices import Candidate, CapacityBlock, Owned, SliceSpec
 
 
 def visible(value: str) -> str:
@@ -141,6 +141,9 @@ def recovery(run: Run) -> tuple[str, ...]:
         found.append(f"a replacement is looked for {'where the loss was' if near else 'elsewhere'} first")
     if budgets.capacity_wait > 0:
         found.append(f"a replacement is waited for up to {duration(budgets.capacity_wait)}")
+    if any(isinstance(candidate.market, CapacityBlock) for candidate in run.candidates):
+        before = duration(budgets.save_before)
+        found.append(f"{before} before AWS takes a capacity block's machines, the program is told to save and stop")
     if budgets.capacity_wait_first > 0:
         found.append(f"the first machines are waited for up to {duration(budgets.capacity_wait_first)}")
     return tuple(found)

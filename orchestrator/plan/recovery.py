@@ -8,9 +8,10 @@ from itertools import pairwise
 from orchestrator.plan.causes import LOSSES, SLICE_LOSSES, EndCause
 from orchestrator.plan.desired import Budgets, Run, Strategy
 from orchestrator.plan.observed import Ended, Intent, Observed
-from orchestrator.slices import Candidate, OnDemand, Spot
+from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Spot
 
 SHORT_ATTEMPT = 600.0  # seconds; an attempt that lasted longer did useful work, and the pauses begin anew
+_AFRESH = SLICE_LOSSES | {EndCause.EXPIRED}  # after these every place is asked again
 JITTER = 0.25  # of a pause, either way, so that many clusters do not come back at once
 
 
@@ -51,14 +52,14 @@ def retry_at(desired: Run, refusals: list[Intent]) -> float:
 
 
 def refusals(observed: Observed) -> dict[Candidate, list[Intent]]:
-    """Candidates that said no since the job was opened, or since a slice was last lost, with each time."""
+    """Candidates that said no since the job was opened, or since a slice was last lost or over, with each time."""
     found: dict[Candidate, list[Intent]] = {}
     for intent in observed.intents:
         if intent.generation <= observed.opened_at:
             continue
         if intent.cause in (EndCause.REFUSED, EndCause.BROKEN):
             found.setdefault(intent.candidate, []).append(intent)
-        elif intent.cause in SLICE_LOSSES:
+        elif intent.cause in _AFRESH:
             found.clear()
     return found
 
@@ -66,11 +67,14 @@ def refusals(observed: Observed) -> dict[Candidate, list[Intent]]:
 def in_order(desired: Run, observed: Observed) -> tuple[Candidate, ...]:
     """The candidates as they should be tried now: as the user ordered them, or, after a loss, by the strategy.
 
-    What stands there on demand for want of the same thing on spot stays behind all the others: it costs more.
+    What stands there on demand for want of the same thing on spot stays behind all the others: it costs more. What the
+    provider has taken back at the end of its time is not there any more.
     """
+    past = [intent.candidate for intent in observed.intents if intent.cause is EndCause.EXPIRED]
+    left = tuple(one for one in desired.candidates if not any(is_same(one, over) for over in past))
     lost = [intent for intent in observed.intents if intent.cause in SLICE_LOSSES]
     if not lost:
-        return desired.candidates
+        return left
     taken = lost[-1].candidate
     near = desired.budgets.strategy is Strategy.FAILOVER
     spot = {_place(candidate) for candidate in desired.candidates if isinstance(candidate.market, Spot)}
@@ -79,8 +83,13 @@ def in_order(desired: Run, observed: Observed) -> tuple[Candidate, ...]:
         fallback = isinstance(candidate.market, OnDemand) and _place(candidate) in spot
         return fallback, _distance(taken, candidate, near)
 
-    ranked = sorted(enumerate(desired.candidates), key=lambda pair: (*key(pair[1]), pair[0]))
+    ranked = sorted(enumerate(left), key=lambda pair: (*key(pair[1]), pair[0]))
     return tuple(candidate for _, candidate in ranked)
+
+
+def is_same(one: Candidate, other: Candidate) -> bool:
+    """Whether both mean the same machines: one capacity block can be written in several ways."""
+    return one == other or (isinstance(one.market, CapacityBlock) and one.market == other.market)
 
 
 def hung_again(observed: Observed, step: int | None) -> bool:

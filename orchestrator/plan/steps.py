@@ -22,11 +22,15 @@ class WaitFor(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do now. until: epoch seconds of the deadline, None = as long as the program runs."""
+    """Nothing to do now. until: epoch seconds of the deadline, None = as long as the program runs.
+
+    due: epoch seconds at which what is waited for should be so, where that is known; told as a time that runs down.
+    """
 
     on: WaitFor
     reason: str
     until: float | None
+    due: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

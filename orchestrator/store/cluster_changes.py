@@ -145,6 +145,14 @@ class ClusterChanges(Ledger):
             key = {"cluster_uid": cluster.uid, "generation": before["generation"]}
             change.update(intents, key, values, Why(cluster.name, "intent", what, reason))
 
+    def note_born(self, lease: Lease, cluster: ClusterRecord, name: str, born: float) -> None:
+        """From when the machines of an intent are paid for, when that is later than its request (epoch seconds)."""
+        which = (intents.c.cluster_uid == cluster.uid) & (intents.c.name == name)
+        with self.changing(lease) as change:
+            before = change.tx.execute(select(intents).where(which)).mappings().one()
+            key = {"cluster_uid": cluster.uid, "generation": before["generation"]}
+            change.update(intents, key, {"born": born}, Why(cluster.name, "intent", f"{name}: its time begins later"))
+
     def touch_intent(self, lease: Lease, cluster: ClusterRecord, name: str) -> None:
         which = (intents.c.cluster_uid == cluster.uid) & (intents.c.name == name)
         with self._database.writing() as tx:

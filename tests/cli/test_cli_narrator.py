@@ -114,6 +114,16 @@ def test_an_action_that_is_interrupted_by_words_keeps_its_name(err: Pipe) -> Non
     assert lines[1:] == ["by the way", "sync workdir: 12 files, 40 KiB to 4 hosts: done in 2.0 s"]
 
 
+def test_what_is_due_at_a_known_time_is_told_as_a_time_that_runs_down_and_rarely(err: Pipe) -> None:
+    now = time.time()
+    wait = Wait(WaitFor.SLICE, "'c' waits for its capacity block cr-1: it begins at 11:30 UTC", now + 9e4, now + 11_550)
+    with drawing(Pipe().stream, err.stream) as narrator:
+        for seconds in (3.0, 20.0, 579.0, 581.0):
+            narrator.waiting(wait, seconds)
+    line = "'c' waits for its capacity block cr-1: it begins at 11:30 UTC, in 3 h 12 min"
+    assert err.text.splitlines() == [line, line], "once now, and again after a twentieth of what is left"
+
+
 def test_a_failed_action_says_where_and_how(err: Pipe) -> None:
     with drawing(Pipe().stream, err.stream) as narrator:
         narrator.starting(START)

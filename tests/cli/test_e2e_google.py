@@ -7,14 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.orch_process import Orch, until
+from support.heard import Heard, listening, losses
+from support.orch_process import Orch
 
 from orchestrator.simulator.google.pretend import PretendGoogle
 from orchestrator.simulator.scenario import Deed
@@ -85,55 +83,10 @@ def preempt(google: PretendGoogle) -> str:
     return name
 
 
-@dataclass
-class Heard:
-    """A command that runs, and all that it says."""
-
-    process: subprocess.Popen[str]
-    said: list[str] = field(default_factory=list[str])
-
-    def __post_init__(self) -> None:
-        self._readers = [threading.Thread(target=self._read, args=(pipe,), daemon=True) for pipe in self._pipes()]
-        for reader in self._readers:
-            reader.start()
-
-    def _pipes(self) -> list[Any]:
-        return [self.process.stdout, self.process.stderr]
-
-    def _read(self, pipe: Any) -> None:
-        self.said += (line for line in pipe)
-
-    @property
-    def text(self) -> str:
-        return "".join(list(self.said))
-
-    def until(self, pattern: str, seconds: float = 60.0) -> None:
-        def there() -> bool:
-            assert self.process.poll() is None or re.search(pattern, self.text), self.text
-            return bool(re.search(pattern, self.text))
-
-        until(f"{pattern!r} in: {self.text}", there, seconds)
-
-    def status(self, seconds: float = 90.0) -> int:
-        status = self.process.wait(seconds)
-        for reader in self._readers:
-            reader.join(10)
-        return status
-
-
 @pytest.fixture
 def start(orch: Orch) -> Iterator[Callable[..., Heard]]:
-    heard: list[Heard] = []
-
-    def start(*words: str) -> Heard:
-        heard.append(Heard(orch.start(*words)))
-        return heard[-1]
-
-    yield start
-    for one in heard:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
+    with listening(orch) as start:
+        yield start
 
 
 def task(orch: Orch, text: str, command: str = "") -> str:
@@ -143,10 +96,6 @@ def task(orch: Orch, text: str, command: str = "") -> str:
 
 def events(orch: Orch, cluster: str) -> str:
     return orch.ok("events", cluster)
-
-
-def losses(text: str) -> list[tuple[int, float]]:
-    return [(int(step), float(loss)) for step, loss in re.findall(r"step (\d+)/\d+  loss ([0-9.]+)", text)]
 
 
 def runs(orch: Orch, cluster: str) -> list[str]:

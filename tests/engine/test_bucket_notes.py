@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from orchestrator.catalog.buckets import BucketPlace
 from orchestrator.engine.bucket_notes import bucket_notes
-from orchestrator.engine.bucket_places import FILE, Told, bucket_of, learn, remember, told
+from orchestrator.engine.bucket_places import FILE, SERVICES, Told, bucket_of, learn, remember, told
 from orchestrator.errors import CloudError
 from orchestrator.simulator.google.gcs import gcs_server
 from orchestrator.spec.parse import parse_task
@@ -78,6 +80,29 @@ def test_every_region_that_may_be_taken_is_looked_at() -> None:
     assert all("not in us-west4" in note for note in notes)
 
 
+ON_AWS = """\
+resources: {infra: aws/us-west-2, accelerators: H100:8}
+num_nodes: 2
+file_mounts:
+  ~/data: {source: s3://data/books, mode: COPY}
+  ~/more: {source: gs://far, mode: COPY}
+checkpoint: {bucket: s3://runs}
+run: x
+"""
+
+
+def test_a_bucket_of_s3_is_compared_with_the_region_of_the_machines() -> None:
+    wanted = parse_task(ON_AWS, file="t.yaml", env={}).only
+    unknown = bucket_notes(wanted, Told())
+    assert [note.partition(": ")[0] for note in unknown] == ["s3://data", "s3://runs"]
+    assert unknown[0].endswith("orch check aws --bucket s3://data   asks")
+    places = {"s3://data": BucketPlace("us-east-1"), "s3://runs": BucketPlace("us-west-2")}
+    (note,) = bucket_notes(wanted, Told(places, {"s3://data/books": 5 << 30}))
+    assert note.startswith("s3://data is in us-east-1, not in us-west-2 ($0.02 per GiB, price of 2026-01-13): ")
+    assert "~/data (5.0 GiB) is copied by each of 2 hosts, about $0.20" in note
+    assert note.endswith("a bucket in us-west-2 is read for free")
+
+
 @pytest.mark.parametrize("infra", ["local", "gcp"])
 def test_no_region_no_claim(infra: str) -> None:
     places = {"gs://data": BucketPlace("US-EAST1"), "gs://runs": BucketPlace("US")}
@@ -94,9 +119,10 @@ def test_what_was_learnt_is_kept_and_not_asked_again(tmp_path: Path) -> None:
         return BucketPlace("US", ("us-east1", "us-west1"))
 
     for _ in range(2):
-        learn(["gs://runs/", "gs://runs", "gs://closed", "s3://other", "file:///x"], ask, tmp_path)
-    assert asked == ["runs", "closed", "closed"]
-    assert told(tmp_path) == Told({"gs://runs": BucketPlace("US", ("us-east1", "us-west1"))})
+        learn(["gs://runs/", "gs://runs", "gs://closed", "s3://runs", "file:///x"], ask, tmp_path)
+    assert asked == ["runs", "closed", "runs", "closed"]
+    place = BucketPlace("US", ("us-east1", "us-west1"))
+    assert told(tmp_path) == Told({"gs://runs": place, "s3://runs": place})
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
@@ -113,10 +139,26 @@ def test_a_buckets_name_is_found_in_any_address() -> None:
         "gs://a",
         "gs://a",
         "",
-        "",
+        "s3://a",
         "",
         "",
     ]
+
+
+def test_each_service_is_asked_by_its_own_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stand_in(service: str) -> ModuleType:
+        module = ModuleType(service)
+
+        def place_of(name: str) -> BucketPlace:
+            return BucketPlace(f"{service}/{name}")
+
+        module.__dict__["place_of"] = place_of
+        return module
+
+    for service, name in SERVICES.items():
+        monkeypatch.setitem(sys.modules, name, stand_in(service))
+    learn(["gs://a", "s3://b"], state=tmp_path)
+    assert told(tmp_path).places == {"gs://a": BucketPlace("gs/a"), "s3://b": BucketPlace("s3/b")}
 
 
 def test_the_size_of_a_folder_is_learnt_from_the_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

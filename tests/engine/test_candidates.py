@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.engine.candidates import QUEUE_HOURS, QUEUE_HOURS_OF_MANY, candidates
 from orchestrator.providers.google import choices
-from orchestrator.slices import Candidate, FlexStart, OnDemand, Owned, Reservation, Spot
+from orchestrator.slices import Candidate, CapacityBlock, FlexStart, OnDemand, Owned, Reservation, Spot
 from orchestrator.spec.parse import parse_task
 from orchestrator.spec.task import Task
 
@@ -110,3 +110,57 @@ def test_a_queued_request_waits_long_only_where_nothing_else_can_be_tried() -> N
     assert {hours(one) for one in plain} == {0.0}
     asked = candidates(task("{accelerators: v5e-16, use_spot: true, accelerator_args: {valid_hours: 9}}"))
     assert {hours(one) for one in asked} == {9.0}
+
+
+def test_instances_are_tried_in_every_zone_of_the_regions_whose_price_is_known() -> None:
+    found = candidates(task("{accelerators: 'H100:8'}", "num_nodes: 2"))
+    assert [one.zone for one in found] == [f"us-east-1{letter}" for letter in "abcdef"]
+    spot = candidates(task("{accelerators: 'H100:8', use_spot: true}"))
+    assert {one.region for one in spot} == {"us-east-1", "us-west-2"}
+    assert {one.region for one in candidates(task("{accelerators: 'Trainium2:16', use_spot: true}"))} == {"us-east-2"}
+    assert {one.region for one in candidates(task("{instance_type: p9.48xlarge}"))} == {"us-east-1"}
+
+
+def test_instances_in_a_region_a_zone_or_subnets() -> None:
+    region = candidates(task("{accelerators: 'H100:8', infra: aws/us-west-2}"))
+    assert [one.zone for one in region] == [f"us-west-2{letter}" for letter in "abcd"]
+    (zone,) = candidates(task("{accelerators: 'H100:8', infra: aws/us-west-2/us-west-2b}"))
+    assert (zone.region, zone.zone) == ("us-west-2", "us-west-2b")
+    subnets = candidates(task("{accelerators: 'H100:8', infra: aws/us-west-2}", "config: {aws: {subnets: [s-1, s-2]}}"))
+    assert [(one.zone, one.detail("subnet")) for one in subnets] == [("", "s-1"), ("", "s-2")]
+    new = candidates(task("{accelerators: 'H100:8', infra: aws/us-north-9}"))
+    assert [one.zone for one in new] == ["us-north-9a", "us-north-9b", "us-north-9c"]
+
+
+def test_a_block_and_a_reservation_of_instances() -> None:
+    args = "{provisioning: capacity-block, reservation: cr-1}"
+    where = "infra: aws/us-east-2/us-east-2a"
+    (block,) = candidates(task(f"{{accelerators: 'H200:8', {where}, accelerator_args: {args}}}"))
+    assert block.market == CapacityBlock("cr-1")
+    (held,) = candidates(task(f"{{accelerators: 'H200:8', {where}, accelerator_args: {{reservation: cr-2}}}}"))
+    assert held.market == Reservation("cr-2")
+
+
+def test_everything_that_a_task_can_name_of_instances_is_a_detail() -> None:
+    words = """{accelerators: 'H100:8', infra: aws/us-east-1/us-east-1a, network_tier: best, disk_size: 500,
+        image_id: {us-east-1: ami-1, us-west-2: ami-2}, accelerator_args: {placement_group: g, framework: torch}}"""
+    more = """config: {aws: {profile: p, subnets: [subnet-1], security_group: sg-1, instance_profile: i, access: jump,
+        jump: me@bastion, ssh_cidr: 203.0.113.7/32, user: ec2-user}}
+limits: {max_hours: 2.5}"""
+    (one,) = candidates(task(words, more))
+    assert one.disk_gib == 500
+    assert dict(one.details) == {
+        "profile": "p",
+        "security_group": "sg-1",
+        "instance_profile": "i",
+        "access": "jump",
+        "jump": "me@bastion",
+        "ssh_cidr": "203.0.113.7/32",
+        "user": "ec2-user",
+        "subnet": "subnet-1",
+        "image": "ami-1",
+        "placement_group": "g",
+        "framework": "torch",
+        "network": "best",
+        "max_hours": "2.5",
+    }

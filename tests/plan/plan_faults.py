@@ -145,3 +145,4 @@ class RealSlice:
     owned: bool = False
     born: float = 0.0
     doomed_at: float | None = None  # the provider will take it then
+    block: bool = False  # the provider takes it at the end of its capacity block

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from plan_faults import CODES, CRASHES, DELAYS, LOSSES, PROGRAM, Fault, Mishap, Program, RealHost, RealSlice
 
@@ -41,7 +42,7 @@ from orchestrator.plan.desired import Cancel, Desired, Down, Run
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Contact, Ended, HostView, Intent, IntentState, Observed, Outcome, Trouble, noted
 from orchestrator.plan.steps import Done, GiveUp, Wait
-from orchestrator.slices import Owned, SliceSpec, SliceState
+from orchestrator.slices import CapacityBlock, Owned, SliceSpec, SliceState
 from orchestrator.values import Text
 
 TICK = 5.0  # seconds one wait takes
@@ -98,6 +99,7 @@ class World:
     own_hosts: list[RealHost] = field(default_factory=list)  # the user's machines, whatever slice they are in
     looked_into: set[str] = field(default_factory=set)  # folders whose stacks were collected, or tried to be
     timer_early: float = 0.0  # seconds by which the hosts' own timer is before our clock
+    block_ends: float = inf  # when the provider begins to take the machines of a capacity block
     stale_until: float = 0.0
     stale_view: tuple[str, SliceState] | None = None
     created: Counter[str] = field(default_factory=Counter)  # tokens of creates that made a slice
@@ -156,6 +158,8 @@ class World:
         state = self._view(intent)
         hosts = self._hosts(intent) if state is SliceState.READY else ()
         self._note(state, hosts)
+        of_block = intent is not None and isinstance(intent.candidate.market, CapacityBlock)
+        ends = self.block_ends if of_block and state is not SliceState.UNCLEAR and self.block_ends < inf else None
         if state is SliceState.READY and intent is not None and intent.state is IntentState.ACCEPTED:
             self.memory.well_at = self.now
         memory = self.memory
@@ -163,6 +167,7 @@ class World:
             now=self.now,
             intents=intents,
             slice_state=state,
+            slice_ends=ends,
             hosts=hosts,
             unclear_since=memory.unclear_since,
             contact_since=memory.contact_since,
@@ -296,6 +301,7 @@ class World:
         planned = Intent(action.generation, spec.name, spec.candidate, IntentState.PLANNED, self.now, touched=self.now)
         self.intents.setdefault(action.generation, planned)
         full = mishap.fault in (Fault.NO_CAPACITY, Fault.NO_ACCESS) or self.now < self.full_until
+        full = full or (isinstance(spec.candidate.market, CapacityBlock) and self.now >= self.block_ends)
         if full and spec.name not in self.slices:
             self._move(spec.name, IntentState.REFUSED, EndCause.REFUSED, "no")
             if mishap.fault is Fault.NO_ACCESS:
@@ -327,7 +333,9 @@ class World:
         hosts = [RealHost() for _ in range(spec.candidate.hosts)]
         if owned:
             self.own_hosts = hosts = self.own_hosts or hosts
-        self.slices[spec.name] = RealSlice(spec.name, token, hosts, turns=self.now + 10, owned=owned, born=self.now)
+        block = isinstance(spec.candidate.market, CapacityBlock)
+        made = RealSlice(spec.name, token, hosts, turns=self.now + 10, owned=owned, born=self.now, block=block)
+        self.slices[spec.name] = made
 
     def _end(self, name: str) -> None:
         real = self.slices.get(name)
@@ -436,6 +444,8 @@ class World:
         armed = not real.owned and any(TIMER in host.trees for host in real.hosts)
         born = min((intent.born for intent in self.intents.values() if intent.born is not None), default=real.born)
         if hours is not None and armed and self.now >= born + hours * 3600.0 - self.timer_early:
+            self._end(real.name)
+        if real.block and self.now >= self.block_ends:
             self._end(real.name)
 
     def _befall(self, mishap: Mishap) -> None:

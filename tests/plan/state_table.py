@@ -33,7 +33,7 @@ from orchestrator.plan.desired import After, Budgets, Cancel, Desired, Down, Lim
 from orchestrator.plan.observed import Contact, Ended, HostView, Intent, IntentState, Observed, Outcome, Trouble, noted
 from orchestrator.plan.ranks import host_words
 from orchestrator.plan.steps import Done, GiveUp, Step, Wait
-from orchestrator.slices import Owned, SliceState
+from orchestrator.slices import CapacityBlock, Owned, SliceState
 from orchestrator.values import Text
 
 NOW = 1_000_000.0
@@ -50,6 +50,10 @@ DOWN_AFTER = replace(RUN, after=After.DOWN)
 TWO_HOURS = replace(RUN, limits=Limits(hours=2.0))
 TIMED = replace(RUN, timer=TimerWanted("t1", Text.of("#!/bin/bash\n")))
 PLACES = RUN.candidates
+
+IN_BLOCK = candidate(2, market=CapacityBlock("cr-1"))
+BLOCK = replace(RUN, candidates=(IN_BLOCK,))
+ANY_OF = replace(RUN, candidates=(IN_BLOCK, *PLACES))
 
 HELD = (("workdir", "d1"), ("/data", "d2"))
 
@@ -110,6 +114,14 @@ def judged(cause: EndCause, attempt: int = 1, step: int | None = None, *, ago: f
     return Ended(attempt, cause, "the verdict", None, NOW - ago, None, None, noted(step))
 
 
+def on_block(*hosts: HostView, left: float = 600.0, **changes: object) -> Observed:
+    """Machines of a capacity block, `left` seconds before the provider begins to take them; the program is started."""
+    base = seen(
+        ON_BLOCK, state=SliceState.READY, hosts=hosts or (host(0), host(1)), slice_ends=NOW + left, started=True
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]  # as above
+
+
 GONE = intent(IntentState.GONE, cause=EndCause.PREEMPTED, why="taken")
 REFUSED = intent(IntentState.REFUSED, cause=EndCause.REFUSED, why="none left")
 CHARGED = (Ended(1, EndCause.PREEMPTED, "taken", 1),)
@@ -117,6 +129,9 @@ TWICE = (*CHARGED, Ended(2, EndCause.PREEMPTED, "taken", 2))
 HUNG = (moving(0, 7, 601.0), moving(1, 7, 601.0))
 UP_FOR_TWO_HOURS = intent(born=NOW - 7200.0)
 OWNED = intent(candidate=candidate(2, market=Owned()))
+ON_BLOCK, WAITED = intent(candidate=IN_BLOCK), intent(candidate=IN_BLOCK, since=LONG_AGO)
+OVER = intent(IntentState.GONE, candidate=IN_BLOCK, cause=EndCause.EXPIRED, why="over")
+EXPIRED = (Ended(1, EndCause.EXPIRED, "over", 1, NOW - 5),)
 WELL = Outcome(0, "ok", "it ended well")
 BADLY = Outcome(3, "program-failed", "it failed")
 SS = SliceState
@@ -642,6 +657,135 @@ LIMIT: tuple[Line, ...] = (
         "EndSlice asked",
     ),
 )
+ENDS: tuple[Line, ...] = (
+    (
+        "its block was asked for a day ago, and has not begun",
+        BLOCK,
+        seen(WAITED, state=SS.CREATING, slice_until=NOW + 60, well_at=LONG_AGO),
+        "Wait slice",
+    ),
+    (
+        "its block began a minute ago, it is still being made",
+        BLOCK,
+        seen(WAITED, state=SS.CREATING, slice_until=NOW - 60, well_at=LONG_AGO),
+        "Wait slice",
+    ),
+    (
+        "its block began half an hour ago, it is still being made",
+        BLOCK,
+        seen(WAITED, state=SS.CREATING, slice_until=NOW - 1801, well_at=LONG_AGO),
+        "EndSlice broken",
+    ),
+    ("it runs, 11 min before its machines are taken", BLOCK, on_block(running(0), running(1), left=660), "Wait job"),
+    ("it runs, 10 min before", BLOCK, on_block(running(0), running(1)), "EndAttempt expired"),
+    (
+        "the same, the verdict is on record",
+        BLOCK,
+        on_block(running(0), running(1), ended=(judged(EndCause.EXPIRED),)),
+        "StopJob hosts 0-1",
+    ),
+    (
+        "the same, it is stopped, no other place is left",
+        BLOCK,
+        on_block(ended(0, 0), ended(1, 143), ended=(judged(EndCause.EXPIRED),)),
+        "Conclude limit",
+    ),
+    (
+        "the same, and there are other places",
+        ANY_OF,
+        on_block(ended(0, 0), ended(1, 143), ended=(judged(EndCause.EXPIRED),)),
+        "NextAttempt expired",
+    ),
+    (
+        "the same, and no restarts are wanted",
+        replace(ANY_OF, budgets=Budgets()),
+        on_block(ended(0, 0), ended(1, 143), ended=(judged(EndCause.EXPIRED),)),
+        "Conclude limit",
+    ),
+    (
+        "the next attempt is open, the old machines are there",
+        ANY_OF,
+        on_block(ended=EXPIRED, attempt=2, started=False),
+        "EndSlice expired",
+    ),
+    (
+        "the next attempt is open, the old machines are gone",
+        ANY_OF,
+        on_block(slice_state=SS.ABSENT, hosts=(), ended=EXPIRED, attempt=2, started=False),
+        "ForgetSlice expired",
+    ),
+    ("the same, booked", ANY_OF, seen(OVER, ended=EXPIRED, attempt=2), "CreateSlice demo-2"),
+    ("the same, for a job that came after it", BLOCK, seen(OVER, opened_at=1), "Conclude limit"),
+    (
+        "a process cannot be stopped, and there are other places",
+        ANY_OF,
+        on_block(running(0), ended(1, 143), ended=(judged(EndCause.EXPIRED),), trouble=trouble(step="StopJob")),
+        "NextAttempt expired",
+    ),
+    (
+        "10 min before, a host does not answer",
+        BLOCK,
+        on_block(ended(0, 143), silent(1), ended=(judged(EndCause.EXPIRED),), contact_since=NOW - 10),
+        "Wait contact",
+    ),
+    (
+        "10 min before, the provider cannot be asked any more",
+        BLOCK,
+        on_block(slice_state=SS.UNCLEAR, hosts=(), ended=(judged(EndCause.EXPIRED),), unclear_since=NOW - 10),
+        "Wait slice",
+    ),
+    ("10 min before, it ended well", BLOCK, on_block(ended(0, 0), ended(1, 0)), "Conclude ok"),
+    ("10 min before, it had failed by itself", BLOCK, on_block(ended(0, 1), ended(1, 143)), "NextAttempt program"),
+    (
+        "10 min before, it had saved and gone (exit 75)",
+        ANY_OF,
+        on_block(ended(0, 75), ended(1, 75)),
+        "NextAttempt expired",
+    ),
+    (
+        "10 min before, its program was being ended as hung",
+        BLOCK,
+        on_block(ended(0, 143), ended(1, 143), ended=(judged(EndCause.HUNG),)),
+        "NextAttempt hung",
+    ),
+    ("10 min before, it was not started yet", BLOCK, on_block(started=False), "Conclude limit"),
+    (
+        "the same, and the machines were there before this job",
+        BLOCK,
+        on_block(started=False, opened_at=1),
+        "Conclude timeout",
+    ),
+    (
+        "10 min before, it was not started yet, there are other places",
+        ANY_OF,
+        on_block(started=False),
+        "EndSlice expired",
+    ),
+    (
+        "it runs, 10 min before, and the wish may not create",
+        replace(BLOCK, create=False),
+        on_block(running(0), running(1)),
+        "EndAttempt expired",
+    ),
+    (
+        "the same, it is stopped",
+        replace(BLOCK, create=False),
+        on_block(ended(0, 143), ended(1, 143), ended=(judged(EndCause.EXPIRED),)),
+        "Conclude timeout",
+    ),
+    (
+        "the provider has taken the machines, nobody had looked before",
+        ANY_OF,
+        on_block(slice_state=SS.PREEMPTED, hosts=(), left=-3600),
+        "NextAttempt expired",
+    ),
+    (
+        "the provider took the machines an hour before that time",
+        ANY_OF,
+        on_block(slice_state=SS.PREEMPTED, hosts=(), left=3600),
+        "EndSlice preempted",
+    ),
+)
 CANCELLED: tuple[Line, ...] = (
     ("its end was asked for, it runs", RUN, ready(running(0), ended(1, 0), cancelled=True), "StopJob host 0"),
     ("its end was asked for, it runs on none", RUN, ready(cancelled=True), "Conclude cancelled"),
@@ -759,6 +903,7 @@ ROWS = tuple(
         ("Run: the program", PROGRAM),
         ("Run: a program that does not move", HANG),
         ("Run: limits", LIMIT),
+        ("Run: machines that are taken back at a time that was said", ENDS),
         ("Run: a job that shall end", CANCELLED),
         ("Run: the end", END),
         ("Down", DOWN),
@@ -800,7 +945,7 @@ test compares it with them. "seen" is what the last look showed; the first row o
 limit is reached. A `GiveUp` records nothing: the same command can be typed again. The words after a name are the cause,
 the code, or the hosts. The samples have two hosts, two places to try, two restarts for a loss and one for a failed
 program; 42 is one of fail_on_exit_codes, ten minutes without a step are a hang, and a lost slice's replacement is
-looked for for an hour.
+looked for for an hour. Before the provider takes machines back at a time that it said, ten minutes are kept for saving.
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from math import inf
 from random import Random
 
 import pytest
@@ -23,7 +24,7 @@ from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import FINAL, Ended, Intent, IntentState, Observed
 from orchestrator.plan.recovery import JITTER, SHORT_ATTEMPT
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
-from orchestrator.slices import Candidate, OnDemand, Owned, Request, SliceSpec, SliceState
+from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Owned, Request, SliceSpec, SliceState
 from orchestrator.values import Text
 
 HISTORIES = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
@@ -82,7 +83,7 @@ mishaps = st.sampled_from([Mishap(), *BAD])
 scripts = st.lists(st.tuples(st.integers(0, 60), mishaps), min_size=8, max_size=16).map(script_of)
 SHORT = Budgets(
     boot_deadline=60.0, contact_deadline=40.0, end_deadline=60.0, lost_deadline=30.0, silence_deadline=45.0,
-    unclear_deadline=50.0, hang_deadline=20.0, backoff_cap=60.0,
+    unclear_deadline=50.0, hang_deadline=20.0, backoff_cap=60.0, save_before=30.0,
 )  # fmt: skip
 PLACES = (
     candidate(2, zone="zone-0"),
@@ -90,6 +91,7 @@ PLACES = (
     candidate(2, region="far", zone="zone-2"),
     candidate(2, zone="zone-0", market=OnDemand()),
 )
+BLOCK = candidate(2, zone="zone-3", market=CapacityBlock("cr-1"))
 OWN = (candidate(2, market=Owned(), price_per_hour=0.0),)
 TIMER = TimerWanted("t1", Text.of("#!/bin/bash\ntrue\n"))
 wishes = st.integers(0, 2**32).map(lambda seed: random_wish(Random(seed)))
@@ -151,6 +153,8 @@ class Watched(World):
         assert step.exit_code not in budgets.fail_on, "run again after a status that forbids it"
         if self.verdict is not None:
             assert step.cause is self.verdict.cause, "the verdict on record was forgotten"
+        elif step.cause is EndCause.EXPIRED:
+            assert self.now >= self.block_ends - budgets.save_before, "called over before its time"
         elif step.cause is EndCause.PROGRAM:
             assert codes - {0, None}, "a failure was charged that no program had"
         else:
@@ -163,7 +167,9 @@ class Watched(World):
         wish, budgets = self.wish, self.wish.budgets
         assert self.verdict is None, "judged twice"
         codes = {code for _, rank, code in self.proofs if rank in self.ranks}
-        if step.cause is EndCause.LIMIT:
+        if step.cause is EndCause.EXPIRED:
+            assert self.now >= self.block_ends - budgets.save_before, "called over before its time"
+        elif step.cause is EndCause.LIMIT:
             assert wish.limits.hours is not None or wish.limits.dollars is not None
         elif step.cause in (EndCause.HUNG, EndCause.PROGRAM) and not codes - {0}:
             hung = [job for real in self.slices.values() for host in real.hosts for job in host.jobs.values()]
@@ -208,7 +214,9 @@ class Watched(World):
             charged = Counter(ended.cause for ended in self.ended if ended.attempt != self.attempt)
             assert self.losses_charged() <= self.desired.budgets.preemptions
             assert charged[EndCause.PROGRAM] <= self.desired.budgets.failures
-            assert not charged.keys() - LOSS_CAUSES - {EndCause.PROGRAM}, "restarted for what has no budget"
+            free = {EndCause.EXPIRED} if self.desired.budgets.preemptions else set[EndCause]()
+            assert not charged.keys() - LOSS_CAUSES - {EndCause.PROGRAM} - free, "restarted for what has no budget"
+            assert charged[EndCause.EXPIRED] <= 1, "one block was over twice"
 
     def losses_charged(self) -> int:
         """From the record alone. A loss right after the program had left on its own is the same loss once more."""
@@ -227,25 +235,27 @@ class Watched(World):
         return count
 
 
-def world(desired: Run, script: list[Mishap], *, existing: bool = False) -> Watched:
-    """existing: the cluster is there from an earlier job."""
+def world(desired: Run, script: list[Mishap], *, existing: bool = False, lasts: float = inf) -> Watched:
+    """existing: the cluster is there from an earlier job. lasts: seconds until a capacity block is over."""
     made = Watched(desired, FACTS, list(script))
+    made.block_ends = made.now + lasts
     made.memory.well_at = made.now
     if existing:
         made.intents[1] = Intent(
             1, "demo-1", desired.candidates[0], IntentState.ACCEPTED, made.now - 86_400.0, born=made.now
         )
         hosts = [RealHost() for _ in range(2)]
-        owned = isinstance(desired.candidates[0].market, Owned)
+        owned, block = (isinstance(desired.candidates[0].market, kind) for kind in (Owned, CapacityBlock))
         made.own_hosts = hosts if owned else []
-        made.slices["demo-1"] = RealSlice("demo-1", "uid-1", hosts, SliceState.READY, None, owned=owned, born=made.now)
+        ready = RealSlice("demo-1", "uid-1", hosts, SliceState.READY, None, owned=owned, born=made.now, block=block)
+        made.slices["demo-1"] = ready
         made.opened_at = 1
     return made
 
 
-def keep_promises(desired: Run, script: list[Mishap], *, existing: bool) -> str:
+def keep_promises(desired: Run, script: list[Mishap], *, existing: bool, lasts: float = inf) -> str:
     """One history to its end, then `orch down`. Returns how it ended, for the counts."""
-    one = world(desired, script, existing=existing or not desired.create)
+    one = world(desired, script, existing=existing or not desired.create, lasts=lasts)
     ending = run_to_the_end(one, MOST_TURNS)
     well = one.outcome is not None and one.outcome.status == Exit.OK and not _unfinished(one)
     assert isinstance(ending, Done) == well, "the last word and the record differ"
@@ -290,6 +300,24 @@ def test_thousands_of_histories_keep_every_promise_and_reach_every_ending() -> N
         "ok", "program-failed", "host-lost", "capacity", "setup-failed", "identity-mismatch", "permission", "timeout",
         "conflict", "limit", "cancelled",
     }, endings  # fmt: skip
+
+
+@pytest.mark.promise("P2")
+def test_histories_on_a_capacity_block_keep_every_promise_and_its_end_is_never_charged() -> None:
+    """Its end is no fault of the pretend world, so that a charge for it would be a loss that was made up."""
+    endings: Counter[str] = Counter()
+    for seed in range(600):
+        dice = Random(seed)
+        desired = random_wish(dice)
+        places = () if dice.random() < 0.4 else PLACES[: dice.randint(1, 3)]
+        desired = replace(desired, candidates=(BLOCK, *places))
+        script = [dice.choice(BAD) if dice.random() < 0.1 else Mishap() for _ in range(dice.randrange(60))]
+        lasts, existing = dice.uniform(20.0, 200.0), dice.random() < 0.3
+        try:
+            endings[keep_promises(desired, script, existing=existing, lasts=lasts)] += 1
+        except AssertionError as broken:
+            raise AssertionError(f"seed {seed}: {broken}") from broken
+    assert set(endings) >= {"ok", "program-failed", "host-lost", "capacity", "timeout", "limit", "cancelled"}, endings
 
 
 def random_wish(dice: Random) -> Run:

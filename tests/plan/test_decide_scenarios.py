@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -9,7 +10,7 @@ import pytest
 from plan_faults import Fault, Mishap
 from plan_samples import FACTS, candidate, wish
 from plan_world import Memory, World, run_to_the_end
-from test_decide_histories import MOST_TURNS, OWN, PLACES, SHORT, TIMER, Watched, world
+from test_decide_histories import BLOCK, MOST_TURNS, OWN, PLACES, SHORT, TIMER, Watched, world
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
@@ -239,6 +240,57 @@ def test_machines_that_their_own_timer_ends_are_no_preemption(early: float) -> N
     assert {cause for cause, _ in causes(one)} <= {EndCause.LIMIT}
     assert len(one.created) == 1
     assert not one.slices
+
+
+def on_a_block(*places: Candidate, lasts: float, **budgets: object) -> Watched:
+    """The program, which takes 50 s, has 10 s to save before the machines of the block are taken after `lasts`."""
+    return world(run((BLOCK, *places), save_before=10.0, **budgets), [], lasts=lasts)
+
+
+def test_a_program_is_told_to_save_before_its_block_is_over_and_goes_on_elsewhere_uncharged() -> None:
+    one = on_a_block(PLACES[0], lasts=50.0)
+    assert isinstance(run_to_the_end(one, MOST_TURNS), Done)
+    order = kinds(one, CreateSlice, StartJob, EndAttempt, StopJob, NextAttempt, EndSlice)
+    once = ["CreateSlice", "StartJob"]
+    assert order == [*once, "EndAttempt", "StopJob", "NextAttempt", "EndSlice", *once, "EndSlice"]
+    assert causes(one) == [(EndCause.EXPIRED, 1)]
+    assert one.losses_charged() == 0
+    assert [intent.candidate for intent in one.intents.values()] == [BLOCK, PLACES[0]], "the block is not asked again"
+
+
+def test_a_run_whose_only_machines_are_a_block_is_over_with_it_as_at_a_limit() -> None:
+    one = on_a_block(lasts=50.0)
+    ending = run_to_the_end(one, MOST_TURNS)
+    assert isinstance(ending, GiveUp)
+    assert (ending.code, ending.status) == ("limit", Exit.TIMEOUT)
+    assert re.fullmatch(r"'demo': the capacity block is over at \d\d:\d\d UTC", ending.what)
+    assert ending.next_step.startswith("orch resume demo")
+    assert (causes(one), one.slices) == ([(EndCause.EXPIRED, None)], {})
+
+
+def test_without_restarts_the_end_of_a_block_is_the_end_even_if_other_places_are_named() -> None:
+    one = on_a_block(PLACES[0], lasts=50.0, preemptions=0)
+    ending = run_to_the_end(one, MOST_TURNS)
+    assert isinstance(ending, GiveUp) and ending.code == "limit"
+    assert len(one.created) == 1
+
+
+@pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_CALLED, Fault.CRASH_AFTER, Fault.AWAY])
+def test_a_crash_around_the_end_of_a_block_charges_nothing(fault: Fault) -> None:
+    for turn in range(25):
+        one = on_a_block(PLACES[0], lasts=50.0)
+        one.script = [*[Mishap()] * turn, Mishap(fault)]
+        assert isinstance(run_to_the_end(one, MOST_TURNS), Done)
+        assert one.losses_charged() == 0, turn
+        assert {cause for cause, _ in causes(one)} <= {EndCause.EXPIRED}, turn
+
+
+def test_a_launch_on_a_block_that_ends_in_a_moment_is_refused_with_the_reason() -> None:
+    one = on_a_block(lasts=9.0)
+    ending = run_to_the_end(one, MOST_TURNS)
+    assert isinstance(ending, GiveUp)
+    assert "too late to begin: the capacity block is over at" in ending.what
+    assert kinds(one, StartJob) == []
 
 
 @pytest.mark.promise("P21")

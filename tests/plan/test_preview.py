@@ -102,6 +102,27 @@ def plans() -> dict[str, Plan]:
     }
 
 
+def on_block(**changes: object) -> Observed:
+    intent = Intent(1, "demo-1", candidate(2, market=CapacityBlock("cr-1")), IntentState.ACCEPTED, 900.0)
+    return existing(intents=(intent,), slice_ends=45_000.0, **changes)
+
+
+def test_a_preview_says_when_the_machines_of_a_block_begin_and_are_taken_as_far_as_it_is_known() -> None:
+    run = wish(2, candidates=(candidate(2, market=CapacityBlock("cr-1")),))
+
+    def shown(observed: Observed) -> str:
+        return " ".join(preview.render(make_plan(run, observed, FACTS), "text").split())
+
+    known = shown(on_block())
+    assert "at 12:20 UTC it is told to save and stop, its machines are taken from 12:30 UTC on" in known
+    unknown = shown(Observed(1000.0))
+    assert "its capacity block may have to begin first" in unknown
+    assert "10 min before AWS takes a capacity block's machines, the program is told to save and stop" in unknown
+    later = on_block(slice_state=SliceState.CREATING, hosts=(), slice_until=100_000.0)
+    waits = shown(later)
+    assert "waits for its capacity block cr-1: it begins at 1970-01-02 03:46 UTC" in waits
+
+
 @pytest.mark.parametrize("name", plans())
 def test_json_of_every_kind_of_plan_is_valid_against_the_shipped_schema(name: str) -> None:
     document = json.loads(preview_json.render(plans()[name]))

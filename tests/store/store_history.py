@@ -109,6 +109,9 @@ _DO: dict[str, Callable[..., Any]] = {
             lease, cluster, name, step.state, step.cause if step.flag else None, step.text
         )
     ),
+    "note_born": _intent(
+        lambda store, step, cluster, lease, name: store.note_born(lease, cluster, name, 1e9 + step.number)
+    ),
     "touch_intent": _intent(lambda store, step, cluster, lease, name: store.touch_intent(lease, cluster, name)),
     "open_job": lambda store, step, cluster, lease: store.open_job(cluster, _new(step)),
     "queue_job": lambda store, step, cluster, lease: store.queue_job(cluster, _new(step)),
