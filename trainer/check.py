@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from trainer.accelerators.registry import open_accelerator
@@ -16,7 +18,8 @@ _TOLERANCE = {"fp32": 1e-3, "bf16": 5e-2}
 def check(config: Config) -> str:
     """One line that says what works. Raises DeviceError."""
     accelerator = open_accelerator(config.device, World())
-    rows = torch.arange(4 * (config.seq_len + 1), dtype=torch.uint8).view(4, -1).numpy()
+    count = math.lcm(4, accelerator.parts)
+    rows = torch.arange(count * (config.seq_len + 1)).remainder(256).to(torch.uint8).view(count, -1).numpy()
     model = Transformer(config.model, config.seq_len)
     model.initialise(config.seed)
     expected = model(torch.as_tensor(rows)).item()

@@ -1,11 +1,13 @@
 """Where a bucket is and where its readers are: whether reading is free, and what a GiB costs otherwise.
 
 Cloud Storage documentation, "Bucket locations" (2026): reading is free within a region, and from a dual-region in
-either of its two; from a multi-region it is always charged. Prices: data/buckets.toml.
+either of its two; from a multi-region it is always charged. Amazon S3 user guide (2026): a bucket is in one region, and
+reading is free there. Prices: data/buckets.toml.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,13 +22,15 @@ class Reach(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BucketPlace:
-    """location: as the service names it, e.g. US-WEST4, US, NAM4. regions: the pair of a dual-region that somebody
-    chose, whose location is then that of the continent."""
+    """location: as the service names it, e.g. US-WEST4, US, NAM4; of S3 its region, us-west-2. regions: the pair of a
+    dual-region that somebody chose, whose location is then that of the continent."""
 
     location: str
     regions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        if _in_s3(self):
+            return self.location
         return "+".join(self.regions).upper() if self.regions else self.location.upper()
 
 
@@ -52,9 +56,23 @@ def reach(place: BucketPlace, region: str) -> Reach:
 
 def transfer_price(place: BucketPlace, region: str) -> TransferPrice | None:
     """What reading one GiB into `region` costs where it is charged; None when the price is not known."""
+    if _in_s3(place):
+        return _s3_price(place.location, region)
     from_, to = _continent_of(place), _continent(region)
     for row in rows("buckets", "transfer"):
         if (row.text("from"), row.text("to")) == (from_, to):
+            return TransferPrice(row.number("usd"), row.text("as_of"))
+    return None
+
+
+def _in_s3(place: BucketPlace) -> bool:
+    """Amazon's regions end in a number of their own, us-east-1; Google's do not, us-east1."""
+    return re.search(r"-\d+$", place.location) is not None
+
+
+def _s3_price(from_: str, to: str) -> TransferPrice | None:
+    for row in rows("buckets", "s3_transfer"):
+        if from_.startswith(row.texts("from")) and to.startswith(row.texts("to")):
             return TransferPrice(row.number("usd"), row.text("as_of"))
     return None
 

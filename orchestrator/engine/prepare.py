@@ -16,10 +16,10 @@ from typing import Any
 
 from orchestrator.catalog.machines import LocalHosts, TpuSlice
 from orchestrator.engine import wish
-from orchestrator.engine.bucket_access import without_credentials
 from orchestrator.engine.bucket_notes import bucket_notes
 from orchestrator.engine.bucket_places import told
 from orchestrator.engine.candidates import candidates
+from orchestrator.engine.doomed import doomed
 from orchestrator.engine.identity import INSTALLATION, RUN_ID, UID
 from orchestrator.engine.known import known, open_reader
 from orchestrator.engine.ready import Ready
@@ -216,7 +216,7 @@ def _run(
         installation=_installation(),
         candidates=options,
         trees=wanted,
-        mounts=wish.mounts(task),
+        mounts=wish.mounts(task, facts),
         setup=wish.setup(task, facts, sent, secrets.token_hex(4) if force_setup else ""),
         job=wish.program(task, facts, number),
         job_id=number,
@@ -237,7 +237,7 @@ def _run(
         from dataclasses import replace
 
         now = replace(now, attempt=first_attempt)
-    refused = without_credentials(task, facts)
+    refused = doomed(task, facts)
     notes = (
         _notes(task) if refused is None else (*_notes(task), f"this would be refused: {refused}; {refused.next_step}")
     )

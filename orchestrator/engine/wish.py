@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import cast
@@ -24,7 +25,7 @@ from orchestrator.providers.registry import planner
 from orchestrator.remote.tree import Tree, read_snapshot, read_tree
 from orchestrator.render.checkout import render_git_checkout
 from orchestrator.render.limits import LimitsWanted, render_limits
-from orchestrator.render.mounts import MountInputs, render_copy_mount, render_gcsfuse_mount
+from orchestrator.render.mounts import MountInputs, render_copy_mount, render_mount, render_scratch
 from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
 from orchestrator.slices import Candidate, HostFacts
@@ -81,9 +82,13 @@ def sent_workdir(folder: Path) -> tuple[TreeWanted, ...]:
     return (TreeWanted("workdir", str(folder.absolute()), WORKDIR, tree.digest, len(tree.files), tree.total_bytes),)
 
 
-def mounts(task: Task) -> tuple[MountWanted, ...]:
-    """What hosts get for themselves: a git workdir, bucket paths, copied or mounted."""
+def mounts(task: Task, facts: HostFacts) -> tuple[MountWanted, ...]:
+    """What hosts get for themselves: their local disks, a git workdir, bucket paths, copied or mounted."""
     wanted: list[MountWanted] = []
+    rented = not task.choices[0].infra.owned
+    if rented and facts.scratch:
+        script = render_scratch(facts.scratch)
+        wanted.append(MountWanted("scratch", "local disks", facts.scratch, _digest(script), text(script)))
     if isinstance(task.workdir, GitSource):
         script = render_git_checkout(task.workdir.url, task.workdir.ref, WORKDIR)
         source = f"{task.workdir.url}@{task.workdir.ref or 'HEAD'}"
@@ -92,9 +97,9 @@ def mounts(task: Task) -> tuple[MountWanted, ...]:
         if mount.from_bucket:
             _refuse_mount(mount)
             inputs = MountInputs(mount.source, mount.target)
-            rented = not task.choices[0].infra.owned
             copied = mount.mode is Mode.COPY
-            script = render_copy_mount(inputs) if copied else render_gcsfuse_mount(inputs, may_install=rented)
+            mounted = partial(render_mount, may_install=rented, scratch=facts.scratch)
+            script = render_copy_mount(inputs) if copied else mounted(inputs)
             wanted.append(MountWanted(mount.target, mount.source, mount.target, _digest(script), text(script)))
     return tuple(wanted)
 
@@ -107,6 +112,9 @@ def setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str) -> S
         workdir=_workdir(task),
         python=facts.python,
         bundled_trainer=task.train is not None,
+        may_install_system=not task.choices[0].infra.owned and not facts.python,
+        scratch=facts.scratch,
+        neuron=_on_neuron(task),
     )
     script = render_setup(inputs)
     if script is None:
@@ -130,6 +138,8 @@ def program(task: Task, facts: HostFacts, job_id: int) -> JobWanted | None:
         trainer_args=_trainer_args(task),
         workdir=_workdir(task),
         python=facts.python,
+        scratch=facts.scratch,
+        neuron=_on_neuron(task),
     )
     return JobWanted(job_id, text(render_run(inputs)))
 
@@ -203,6 +213,10 @@ def backend(task: Task, facts: HostFacts) -> Backend:
     return cast(Backend, (served or list(machine.backends))[0])
 
 
+def _on_neuron(task: Task) -> bool:
+    return "neuron" in task.choices[0].machine.backends
+
+
 def host_facts(candidate: Candidate) -> HostFacts:
     return planner(candidate.provider).host_facts(candidate)
 
@@ -223,19 +237,23 @@ def _trainer_args(task: Task) -> tuple[tuple[str, str], ...] | None:
 
 
 def _refuse_mount(mount: FileMount) -> None:
-    """gs:// buckets are copied or mounted, others are copied."""
+    """gs:// and s3:// buckets are copied or mounted, others are copied."""
     if mount.mode is Mode.MOUNT_CACHED:
         raise UserError(
             f"file_mounts {mount.target}: mode MOUNT_CACHED is not served",
             "it uploads after the program thinks that its files are saved, and a host that is lost takes them along",
-            "write mode: MOUNT, which keeps on disk what was read" if mount.source.startswith("gs://") else _COPY,
+            "write mode: MOUNT, which keeps on disk what was read" if _mountable(mount) else _COPY,
         )
-    if mount.mode is Mode.MOUNT and not mount.source.startswith("gs://"):
+    if mount.mode is Mode.MOUNT and not _mountable(mount):
         raise UserError(
             f"file_mounts {mount.target}: {mount.source} cannot be mounted",
-            "hosts mount gs:// buckets only, with gcsfuse",
+            "hosts mount gs:// buckets with gcsfuse and s3:// buckets with Mountpoint, no others",
             _COPY,
         )
+
+
+def _mountable(mount: FileMount) -> bool:
+    return mount.source.startswith(("gs://", "s3://"))
 
 
 _COPY = "write mode: COPY"

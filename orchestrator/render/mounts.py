@@ -1,7 +1,7 @@
 """The scripts with which a host gets at a bucket path: copied to its own disk (COPY), or mounted there (MOUNT).
 
-On a host the credentials are those of its service account, which gcloud and gcsfuse take from the metadata server; the
-laptop's never go there.
+On a host the credentials are those of its service account or instance profile, which the tools take from the metadata
+server; the laptop's never go there. Also the script that makes a host's local disks one folder.
 """
 
 from __future__ import annotations
@@ -53,29 +53,44 @@ def render_copy_mount(inputs: MountInputs) -> str:
     )
 
 
-def render_gcsfuse_mount(inputs: MountInputs, *, may_install: bool) -> str:
-    """The script that mounts a folder of a gs:// bucket. may_install: the host is rented, so gcsfuse may be added.
+def render_mount(inputs: MountInputs, *, may_install: bool, scratch: str = "") -> str:
+    """The script that mounts a folder of a bucket, by the tool of its service.
 
-    Raises UserError for a source or a destination that cannot be.
+    gs:// with gcsfuse, s3:// with Mountpoint and only to be read. may_install: the host is rented, so the tool may be
+    added. scratch: a folder on fast local disk, for what Mountpoint keeps; "" where there is none. Raises UserError for
+    a source or a destination that cannot be.
     """
     scheme, _, path = inputs.source.partition("://")
     bucket, _, key = path.partition("/")
-    if scheme != "gs" or not bucket:
+    if scheme not in ("gs", "s3") or not bucket:
         raise UserError(
             f"cannot mount {inputs.source!r} on a host",
-            "gcsfuse mounts gs:// buckets",
-            "write for example gs://NAME/data",
+            "hosts mount gs:// buckets with gcsfuse, and s3:// buckets with Mountpoint, to be read",
+            "write for example gs://NAME/data, or mode: COPY",
         )
     destination, under_home = _place(inputs.destination)
+    more = {"scratch": scratch} if scheme == "s3" else {}
     return fill(
-        "mount/gcsfuse.sh.j2",
+        "mount/gcsfuse.sh.j2" if scheme == "gs" else "mount/mountpoint.sh.j2",
         source=inputs.source,
         bucket=bucket,
         key=key.strip("/"),
         destination=destination,
         under_home=under_home,
         may_install="yes" if may_install else "no",
+        **more,
     )
+
+
+def render_scratch(folder: str) -> str:
+    """The script that makes the empty local NVMe disks of an EC2 instance one file system, mounted at `folder`.
+
+    Only for machines that are rented. It leaves alone what has a file system, a partition or a signature, and does
+    nothing where AWS's image has mounted the disks itself. Source: EC2 documentation, "SSD instance store volumes".
+    """
+    if not folder.startswith("/"):
+        raise ValueError(f"local disks are mounted at an absolute path, not at {folder!r}")
+    return fill("mount/scratch.sh.j2", scratch=folder)
 
 
 def _place(destination: str) -> tuple[str, bool]:

@@ -23,6 +23,8 @@ class SetupInputs:
     user_setup: program text of the task. workdir: folder below the home. python: interpreter that is there already, or
     "" to make an environment at ~/.orch/venv when something has to be installed. packages: requirements of the task,
     for the same environment. may_install_system: a machine of ours, so a missing Python may come from apt-get.
+    scratch: where local disks may be mounted (mounts.render_scratch), "" for nowhere. neuron: the accelerator is
+    Trainium; of importance to JAX, which drives TPUs too.
     """
 
     backend: Backend
@@ -32,6 +34,8 @@ class SetupInputs:
     bundled_trainer: bool = False
     packages: tuple[str, ...] = ()
     may_install_system: bool = False
+    scratch: str = ""
+    neuron: bool = False
 
     def __post_init__(self) -> None:
         _check_workdir(self.workdir)
@@ -46,7 +50,8 @@ class RunInputs:
     """The program: either the task's own text, or the bundled trainer with its key=value arguments.
 
     own_venv: put ~/.orch/venv/bin first on PATH for the task's own program (its setup had `packages`).
-    clear_holders: end stale processes that hold the accelerator; off for commands beside a running job.
+    clear_holders: end stale processes that hold the accelerator; off for commands beside a running job. scratch and
+    neuron: as in SetupInputs.
     """
 
     backend: Backend
@@ -56,6 +61,8 @@ class RunInputs:
     python: str = ""
     own_venv: bool = False
     clear_holders: bool = True
+    scratch: str = ""
+    neuron: bool = False
 
     def __post_init__(self) -> None:
         _check_workdir(self.workdir)
@@ -76,9 +83,11 @@ def render_setup(inputs: SetupInputs) -> str | None:
     ours = inputs.bundled_trainer or (bool(packages) and not inputs.python)
     if user_setup is None and not ours:
         return None
+    neuron = _on_neuron(inputs)
     return fill(
-        f"setup/{inputs.backend}.sh.j2",
+        "setup/neuron.sh.j2" if neuron else f"setup/{inputs.backend}.sh.j2",
         backend=inputs.backend,
+        neuron=neuron,
         ours=ours,
         user_setup=user_setup,
         workdir=inputs.workdir,
@@ -87,6 +96,7 @@ def render_setup(inputs: SetupInputs) -> str | None:
         packages=packages,
         bundled_trainer=inputs.bundled_trainer,
         may_install_system=inputs.may_install_system,
+        scratch=inputs.scratch,
         modules=trainer_modules(inputs.backend),
         device=f"device={inputs.backend}",
     )
@@ -101,13 +111,20 @@ def render_run(inputs: RunInputs) -> str:
     return fill(
         f"run/{inputs.backend}.sh.j2",
         backend=inputs.backend,
+        neuron=_on_neuron(inputs),
         user_run=inputs.user_run,
         trainer_args=words,
         workdir=inputs.workdir,
         python=inputs.python,
         own_venv=inputs.own_venv,
         clear_holders=inputs.clear_holders,
+        scratch=inputs.scratch,
     )
+
+
+def _on_neuron(inputs: SetupInputs | RunInputs) -> bool:
+    """Whether AWS's own image brings the framework."""
+    return inputs.backend == "neuron" or (inputs.backend == "jax" and inputs.neuron)
 
 
 def _check_trainer(backend: Backend) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.catalog import accelerators as catalog
-from orchestrator.catalog import ec2, tpu
+from orchestrator.catalog import tpu
 from orchestrator.catalog.machines import Accelerator, Ec2Instance, LocalHosts, OwnDevices, TpuSlice
 from orchestrator.errors import UserError
 from orchestrator.spec import forms
@@ -328,7 +328,7 @@ def _notes(infra: Infra, machine: Accelerator) -> list[str]:
         notes.append(f"`{machine.normalised_from}` is {machine.name}: {hosts}{chips}")
     if isinstance(machine, Ec2Instance) and not machine.listed:
         notes.append(
-            f"{machine.name} is not in orch's table of types: its chips, its price and its EFA interfaces are not known;"
+            f"{machine.name} is not in orch's table of types: its chips, price and EFA interfaces are not known;"
             " it gets one network interface"
         )
     if isinstance(machine, TpuSlice) and infra.provider is Where.GCP and machine.zones:

@@ -33,6 +33,19 @@ RESERVED = frozenset(
 )
 
 
+# What the templates take from the user where they cannot know better (docs/environment.md).
+SETTABLE = frozenset(
+    {
+        "ORCH_PYTHON",
+        "ORCH_RANKS_PER_HOST",
+        "ORCH_LOCAL_RANKS_PER_MACHINE",
+        "ORCH_EFA_CHECK",
+        "ORCH_NEURON_CHECK",
+        "ORCH_SCRATCH",
+    }
+)
+
+
 def check(task: Task, data: Mapping[str, Value]) -> list[Issue]:
     """All broken rules. data: what was written, flags included."""
     issues = [*_program(task), *_names(data), *_hosts(task, data), *_recovery(data), *_idle(task)]
@@ -62,7 +75,7 @@ def _names(data: Mapping[str, Value]) -> Iterator[Issue]:
             yield Issue(("secrets", name), f"`{name}` is in envs and in secrets", "", step)
     for part, names in (("envs", envs), ("secrets", secrets)):
         for name in names:
-            if name.startswith("ORCH_") or name in RESERVED:
+            if (name.startswith("ORCH_") and name not in SETTABLE) or name in RESERVED:
                 yield Issue((part, name), f"`{name}` is set by orch on every host", "", "choose another name")
 
 

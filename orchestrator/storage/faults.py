@@ -47,7 +47,7 @@ def cloud_failure(address: Address, doing: str, error: BaseException) -> OrchErr
         return AccessError(what, "no credentials were found on this machine", _login_command(address))
     if status == "401" or code in _REFUSED_KEYS:
         return AccessError(what, f"the credentials were refused ({code or status})", _login_command(address))
-    if status == "403":
+    if status == "403" or "(code: AccessDenied)" in text:  # of one key among several that were deleted
         why = _message(text) or f"access was refused ({code or status})"
         return AccessError(what, why, f"ask the owner of {bucket} for this right, or {_login_command(address)}")
     if isinstance(error, FileNotFoundError) or status == "404":

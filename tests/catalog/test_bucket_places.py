@@ -27,6 +27,10 @@ REACHES = [
     ("ASIA1", "asia-northeast2", Reach.SAME),
     ("ASIA1", "asia-east1", Reach.CROSSES),
     ("SOMEWHERE-NEW1", "us-west4", Reach.CROSSES),
+    ("us-east-1", "us-east-1", Reach.SAME),  # S3 from here on
+    ("us-east-1", "us-east-2", Reach.CROSSES),
+    ("us-east-1", "us-east1", Reach.CROSSES),
+    ("mx-new-1", "mx-new-1", Reach.SAME),
 ]
 
 
@@ -57,6 +61,12 @@ def test_a_pair_that_somebody_chose_is_free_in_its_two_regions_only() -> None:
         ("ASIA", "asia-east1", None),
         ("ME-WEST1", "me-central1", None),
         ("SOMEWHERE-NEW1", "somewhere-new2", None),
+        ("us-east-1", "us-west-2", 0.02),
+        ("us-west-2", "eu-north-1", 0.02),
+        ("us-east-2", "us-east-1", 0.01),
+        ("us-east-1", "us-east-2", 0.01),
+        ("eu-north-1", "us-east-1", None),
+        ("ap-southeast-2", "ap-southeast-4", None),
     ],
 )
 def test_a_price_is_known_or_it_is_none(location: str, region: str, usd: float | None) -> None:
@@ -64,8 +74,12 @@ def test_a_price_is_known_or_it_is_none(location: str, region: str, usd: float |
     assert (price.usd_per_gib if price else None) == usd
 
 
+def test_a_region_of_amazon_is_written_as_amazon_does() -> None:
+    assert [str(BucketPlace(name)) for name in ("us-east-1", "us-east1")] == ["us-east-1", "US-EAST1"]
+
+
 def test_every_row_has_a_source_and_a_date() -> None:
-    for table in ("location", "transfer", "continent"):
+    for table in ("location", "transfer", "s3_transfer", "continent"):
         for row in rows("buckets", table):
             assert row.text("source"), row
             assert re.fullmatch(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]", row.text("as_of")), row

@@ -50,6 +50,10 @@ class Place:
         use_home(self.live, self.server)
         return SimHome(durable(self.live, self.clock, honour_tokens=self.honour_tokens), points or Points())
 
+    def left_beside(self) -> list[str]:
+        """What a cloud keeps beside its slices and of ours should not: looked at after each down, before the sweep."""
+        return []
+
     def begin(self, verb: Verb) -> None:
         """Bring the world to where the verb starts."""
         shutil.rmtree(self.live, ignore_errors=True)
@@ -193,6 +197,7 @@ def finish(place: Place, verb: Verb, where: str) -> list[str]:
         home.pass_time(1.0)  # what a killed command has asked the cloud for is done by then
         wrong += [f"given again: {what}" for what in [*_fulfilled(place, verb), *_sound(place)]]
         down(home)
+        wrong += [f"after down: {what} is left" for what in place.left_beside()]
         reap(home)
         wrong += [f"after down: {what}" for what in [*_nothing_left(place), *_sound(place)]]
     except Exception:  # a failure of the product is what is looked for: it is told with the others

@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.engine.wish import mounts
 from orchestrator.errors import UserError
+from orchestrator.slices import HostFacts
 from orchestrator.spec.parse import parse_task
 from orchestrator.spec.task import Task
 
@@ -16,8 +17,22 @@ def task(mount: str, infra: str = "gcp", accelerators: str = "v5e-8") -> Task:
 
 
 def script(mount: str, infra: str = "gcp") -> str:
-    (wanted,) = mounts(task(mount, infra))
+    (wanted,) = mounts(task(mount, infra), HostFacts())
     return wanted.script.reveal()
+
+
+def test_a_storage_object_of_amazon_is_mounted_to_be_read() -> None:
+    mounted = script("{source: s3://b/x}")
+    assert "mount-s3" in mounted and "--read-only" in mounted
+    assert "mount-s3" not in script("{source: s3://b/x, mode: COPY}")
+
+
+def test_local_disks_are_mounted_before_what_uses_them() -> None:
+    disks, data = mounts(task("{source: s3://b/x}"), HostFacts(scratch="/opt/dlami/nvme"))
+    assert (disks.label, disks.destination) == ("scratch", "/opt/dlami/nvme")
+    assert "/opt/dlami/nvme" in data.script.reveal()
+    (only,) = mounts(task("{source: gs://b/x}", "local"), HostFacts(scratch="/mine"))
+    assert only.label == "~/data", "the disks of a machine that is not rented are left alone"
 
 
 def test_a_storage_object_of_google_is_mounted_unless_copy_is_asked_for() -> None:
@@ -35,14 +50,13 @@ def test_only_rented_hosts_get_programs_installed() -> None:
 @pytest.mark.parametrize(
     ("mount", "why", "step"),
     [
-        ("{source: s3://b/x}", "gs:// buckets only", "write mode: COPY"),
-        ("{source: file:///x}", "gs:// buckets only", "write mode: COPY"),
+        ("{source: file:///x}", "gs:// buckets with gcsfuse and s3:// buckets", "write mode: COPY"),
         ("{source: gs://b/x, mode: MOUNT_CACHED}", "a host that is lost takes them along", "write mode: MOUNT"),
-        ("{source: s3://b/x, mode: MOUNT_CACHED}", "a host that is lost takes them along", "write mode: COPY"),
+        ("{source: s3://b/x, mode: MOUNT_CACHED}", "a host that is lost takes them along", "write mode: MOUNT"),
     ],
 )
 def test_what_no_host_mounts_is_refused_with_the_reason(mount: str, why: str, step: str) -> None:
     with pytest.raises(UserError) as caught:
-        mounts(task(mount))
+        mounts(task(mount), HostFacts())
     assert why in caught.value.why
     assert caught.value.next_step.startswith(step)

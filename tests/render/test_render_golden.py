@@ -12,7 +12,7 @@ import pytest
 from render_support import GOLDEN, TEMPLATES
 
 from orchestrator.plan.environment import HostEnvironment
-from orchestrator.render.mounts import MountInputs, render_copy_mount, render_gcsfuse_mount
+from orchestrator.render.mounts import MountInputs, render_copy_mount, render_mount, render_scratch
 from orchestrator.render.packages import Backend, backend_packages, trainer_packages
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
 from orchestrator.values import Text
@@ -44,10 +44,17 @@ def _scripts() -> dict[str, str]:
     made["setup-cpu-trainer-local"] = render_setup(
         SetupInputs("cpu", bundled_trainer=True, python="/usr/bin/python3.11", user_setup=user_setup)
     )
+    disks = {"scratch": "/opt/dlami/nvme", "neuron": True}
+    made["setup-jax-neuron"] = render_setup(SetupInputs("jax", user_setup=user_setup, packages=("flax",), **disks))  # type: ignore[arg-type]  # the names are those of the fields
+    made["run-jax-neuron"] = render_run(RunInputs("jax", user_run=user_run, own_venv=True, **disks))  # type: ignore[arg-type]  # as above
     made["run-xla-beside"] = render_run(RunInputs("xla", user_run=user_run, clear_holders=False))
     for scheme, source in (("s3", "s3://bucket/data"), ("gs", "gs://bucket/data"), ("file", "file:///data/my books")):
         made[f"copy-{scheme}"] = render_copy_mount(MountInputs(source, "~/data"))
-    made["mount-gs"] = render_gcsfuse_mount(MountInputs("gs://bucket/data", "~/my books"), may_install=True)
+    made["mount-gs"] = render_mount(MountInputs("gs://bucket/data", "~/my books"), may_install=True)
+    made["mount-s3"] = render_mount(
+        MountInputs("s3://bucket/data", "~/my books"), may_install=True, scratch="/opt/dlami/nvme"
+    )
+    made["mount-scratch"] = render_scratch("/opt/dlami/nvme")
     made["copy-gs-bucket"] = render_copy_mount(MountInputs("gs://bucket", "/data"))
     return {name: text for name, text in made.items() if text is not None}
 
@@ -123,7 +130,15 @@ def test_no_script_installs_a_placeholder_of_neuron() -> None:
 def test_no_script_sets_what_efa_does_not_want() -> None:
     for name, text in SCRIPTS.items():
         code = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-        for obsolete in ("NCCL_IB_HCA", "NCCL_NET_GDR_LEVEL", "RDMAV_", "NCCL_PROTO", "XLA_USE_BF16"):
+        obsolete_names = (
+            "NCCL_IB_HCA",
+            "NCCL_NET_GDR_LEVEL",
+            "RDMAV_",
+            "NCCL_PROTO",
+            "XLA_USE_BF16",
+            "XLA_DOWNCAST_BF16",
+        )
+        for obsolete in obsolete_names:
             assert not any(obsolete in line for line in code), (name, obsolete)
 
 

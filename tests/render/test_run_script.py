@@ -71,42 +71,6 @@ def test_xla_uses_the_tpu_unless_told_otherwise(tmp_path: Path) -> None:
     assert shown("xla", tmp_path, {**HOST, "PJRT_DEVICE": "CPU"})["PJRT_DEVICE"] == "CPU"
 
 
-@pytest.mark.parametrize(
-    ("accelerator", "chips", "more", "cores"),
-    [
-        ("Trainium:16", "16", {}, "32"),
-        ("trn1.32xlarge", "16", {}, "32"),
-        ("Trainium2:16", "16", {}, "64"),
-        ("trn2.48xlarge", "16", {"NEURON_LOGICAL_NC_CONFIG": "1"}, "128"),
-        ("something new", "4", {"ORCH_RANKS_PER_HOST": "8"}, "8"),
-    ],
-)
-def test_neuron_gets_cores_comm_id_and_efa(
-    tmp_path: Path, accelerator: str, chips: str, more: dict[str, str], cores: str
-) -> None:
-    env = shown("neuron", tmp_path, {**TWO, "ORCH_ACCELERATOR": accelerator, "ORCH_CHIPS_PER_HOST": chips, **more})
-    assert env["NEURON_RT_ROOT_COMM_ID"] == "10.0.0.1:29607"
-    assert env["NEURON_PJRT_PROCESSES_NUM_DEVICES"] == f"{cores},{cores}"
-    assert env["NEURON_PJRT_PROCESS_INDEX"] == "1"
-    assert (env["FI_PROVIDER"], env["FI_EFA_USE_DEVICE_RDMA"]) == ("efa", "1")
-    assert env["NEURON_COMPILE_CACHE_URL"].endswith("/.orch/cache/neuron")
-
-
-def test_neuron_keeps_compiled_graphs_in_the_bucket_of_the_run(tmp_path: Path) -> None:
-    base = {**HOST, "ORCH_RANKS_PER_HOST": "2"}
-    env = shown("neuron", tmp_path, {**base, "ORCH_CHECKPOINT_URI": "s3://bucket/run-1/checkpoints"})
-    assert env["NEURON_COMPILE_CACHE_URL"] == "s3://bucket/run-1/neuron-cache"
-    assert "FI_PROVIDER" not in env
-
-
-def test_neuron_of_unknown_size_is_asked_for(tmp_path: Path) -> None:
-    text = render_run(RunInputs("neuron", user_run="true"))
-    done = run_script(text, tmp_path / "home", {**HOST, "ORCH_ACCELERATOR": "trn9", "ORCH_CHIPS_PER_HOST": "4"})
-    assert done.returncode == 1
-    assert "how many cores has trn9?" in done.stderr
-    assert "ORCH_RANKS_PER_HOST" in done.stderr
-
-
 @pytest.mark.parametrize("backend", ["cpu", "cuda", "xla", "neuron", "jax"])
 def test_what_the_user_set_wins_even_when_it_is_empty(backend: Backend, tmp_path: Path) -> None:
     base = {**TWO, "ORCH_RANKS_PER_HOST": "2", "ORCH_CHECKPOINT_URI": "s3://b/r/checkpoints"}
@@ -202,6 +166,13 @@ def test_every_process_gets_the_variables_of_torchrun(tmp_path: Path) -> None:
     done = play(tmp_path, {}, **{**TWO, "ORCH_RANKS_PER_HOST": "3"})
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(done.stdout.splitlines()) == [f"{3 + at} {at} 6 3 1 10.0.0.1 29507" for at in range(3)]
+
+
+def test_hosts_of_eight_gpus_number_their_processes_through(tmp_path: Path) -> None:
+    env = {**TWO, "ORCH_RANKS_PER_HOST": "", "ORCH_CHIPS_PER_HOST": "8"}
+    lines = [line for rank in "01" for line in play(tmp_path, {}, **{**env, "ORCH_RANK": rank}).stdout.splitlines()]
+    expected = [f"{8 * host + at} {at} 16 8 {host} 10.0.0.1 29507" for host in range(2) for at in range(8)]
+    assert sorted(lines) == sorted(expected)
 
 
 def test_count_of_processes_is_that_of_the_chips(tmp_path: Path) -> None:

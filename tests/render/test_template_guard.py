@@ -24,6 +24,7 @@ USER_PROGRAMS = {"user_setup", "user_run"}
 # Each of these is driven with hostile strings by a test in test_hostile_values.py; the last three only ever hold words
 # from a fixed list.
 QUOTED = {"python", "package", "workdir", "word", "source", "destination", "path", "bucket", "key", "url", "ref"} | {
+    "scratch",
     "module",
     "device",
     "may_install",

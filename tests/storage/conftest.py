@@ -12,12 +12,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.s3 import S3Server, s3_server
+from support.s3 import ENVIRONMENT, S3Server, s3_server
 
+from orchestrator.simulator.aws.s3 import S3Server as OwnS3Server
+from orchestrator.simulator.aws.s3 import s3_server as own_s3_server
 from orchestrator.simulator.google.gcs import GcsServer, gcs_server
 from orchestrator.storage.bucket import Bucket
 
-SCHEMES = ("file", "s3", "gs")
+KINDS = ("file", "s3", "own-s3", "gs")  # own-s3: of the simulated AWS, beside moto's
+QUICK_KINDS = ("file", "own-s3", "gs")  # a thousand requests to moto take seconds
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,12 @@ def s3() -> Iterator[S3Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def own_s3() -> Iterator[OwnS3Server]:
+    with own_s3_server(ENVIRONMENT["AWS_ACCESS_KEY_ID"]) as server:
+        yield server
+
+
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No endpoint, credential or profile of the developer reaches a test."""
@@ -59,10 +68,17 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
 
 
-def make_place(scheme: str, request: pytest.FixtureRequest) -> Place:
+def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
     monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
     name = f"b{uuid.uuid4().hex[:20]}"
-    if scheme == "s3":
+    if kind == "own-s3":
+        own: OwnS3Server = request.getfixturevalue("own_s3")
+        for key, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL_S3": own.url}.items():
+            monkeypatch.setenv(key, value)
+        own.create_bucket(name)
+        uri = f"s3://{name}"
+        return Place("s3", uri, Bucket.open(uri), lambda path, data: own.corrupt(name, path, data))
+    if kind == "s3":
         s3: S3Server = request.getfixturevalue("s3")
         for key, value in s3.environment.items():
             monkeypatch.setenv(key, value)
@@ -72,25 +88,25 @@ def make_place(scheme: str, request: pytest.FixtureRequest) -> Place:
             metadata = s3.client.head_object(Bucket=name, Key=path)["Metadata"]
             s3.client.put_object(Bucket=name, Key=path, Body=data, Metadata=metadata)
 
-        return Place(scheme, f"s3://{name}", Bucket.open(f"s3://{name}"), damage_s3)
-    if scheme == "gs":
+        return Place(kind, f"s3://{name}", Bucket.open(f"s3://{name}"), damage_s3)
+    if kind == "gs":
         gcs: GcsServer = request.getfixturevalue("gcs")
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.url)
         gcs.create_bucket(name)
         return Place(
-            scheme, f"gs://{name}", Bucket.open(f"gs://{name}"), lambda path, data: gcs.corrupt(name, path, data)
+            kind, f"gs://{name}", Bucket.open(f"gs://{name}"), lambda path, data: gcs.corrupt(name, path, data)
         )
     folder: Path = request.getfixturevalue("tmp_path") / name
     folder.mkdir()
     return Place(
-        scheme,
+        kind,
         f"file://{folder}",
         Bucket.open(f"file://{folder}"),
         lambda path, data: (folder / path).write_bytes(data) and None,
     )
 
 
-@pytest.fixture(params=SCHEMES)
+@pytest.fixture(params=KINDS)
 def place(request: pytest.FixtureRequest) -> Place:
     return make_place(request.param, request)
 
@@ -100,7 +116,7 @@ def bucket(place: Place) -> Bucket:
     return place.bucket
 
 
-@pytest.fixture(params=("s3", "gs"))
+@pytest.fixture(params=("s3", "own-s3", "gs"))
 def cloud(request: pytest.FixtureRequest) -> Place:
     return make_place(request.param, request)
 

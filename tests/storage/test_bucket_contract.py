@@ -1,4 +1,4 @@
-"""One contract, three kinds of bucket: what Bucket promises, it promises on file://, s3:// and gs://."""
+"""One contract, all kinds of bucket: what Bucket promises, it promises on file://, s3:// and gs://."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import Place
+from conftest import QUICK_KINDS, Place
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -128,6 +128,7 @@ def test_of_sixteen_writers_on_one_pointer_one_wins_each_round_and_it_only_moves
     assert seen == sorted(set(seen))
 
 
+@pytest.mark.parametrize("place", QUICK_KINDS, indirect=True)
 def test_free_running_writers_lose_no_update(bucket: Bucket) -> None:
     """Eight threads count to 40 together through compare-and-swap: each success is one step."""
     bucket.put("counter", b"0")
@@ -147,6 +148,7 @@ def test_free_running_writers_lose_no_update(bucket: Bucket) -> None:
     assert sorted(wins) == list(range(1, 41))
 
 
+@pytest.mark.parametrize("place", QUICK_KINDS, indirect=True)
 def test_a_thousand_and_more_objects_are_all_listed_in_byte_order(place: Place) -> None:
     names = [f"many/{i:04d}-é" for i in range(1005)] + ["many/A", "many/sub/x", "manyother"]
     _put_all(place.bucket, names)
@@ -157,6 +159,7 @@ def test_a_thousand_and_more_objects_are_all_listed_in_byte_order(place: Place) 
     assert len(level.objects) == 1006
 
 
+@pytest.mark.parametrize("place", QUICK_KINDS, indirect=True)
 def test_more_than_a_thousand_folders_are_all_listed(place: Place) -> None:
     names = [f"top/step-{i:08d}/manifest.json" for i in range(1003)]
     _put_all(place.bucket, names)

@@ -10,14 +10,17 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from conftest import Place, make_place
+from support.s3 import ENVIRONMENT
 
 from orchestrator.errors import AccessError, NotFoundError, OrchError, StorageError, UserError
+from orchestrator.simulator.aws.s3 import s3_server as own_s3_server
+from orchestrator.simulator.buckets import Refusal
 from orchestrator.simulator.google.gcs import GcsServer
 from orchestrator.storage.address import Address, split_object
 from orchestrator.storage.bucket import Bucket
@@ -400,3 +403,20 @@ def _always(status: int, body: str) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join(10)
+
+
+def test_a_delete_of_several_that_is_not_allowed_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 answers such a request with 200, and says of each key by itself that it was refused."""
+
+    def admit(action: str, resource: str, context: Mapping[str, str]) -> None:
+        del resource, context
+        if action == "s3:DeleteObject":
+            raise Refusal(403, "AccessDenied", "Access Denied")
+
+    with own_s3_server(ENVIRONMENT["AWS_ACCESS_KEY_ID"], create=True, admit=admit) as server:
+        for key, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL_S3": server.url}.items():
+            monkeypatch.setenv(key, value)
+        bucket = Bucket.open("s3://mine")
+        bucket.put("k", b"1")
+        with pytest.raises(AccessError):
+            bucket.delete("k")

@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from orchestrator.simulator.google.gcs import MAX_PAGE, MIN_PART, GcsServer, gcs_server
+from orchestrator.simulator.buckets import MAX_PAGE, MIN_PART
+from orchestrator.simulator.google.gcs import GcsServer, gcs_server
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -112,7 +113,7 @@ def _complete(server: GcsServer, path: str, parts: list[tuple[int, str]]) -> Ans
 
 
 def _stored(server: GcsServer):
-    from orchestrator.simulator.google.gcs import StoredObject
+    from orchestrator.simulator.buckets import StoredObject
 
     return StoredObject(b"", '"e"', server.next_generation(), 0.0, {}, "text/plain")
 

@@ -107,6 +107,38 @@ def test_auto_does_not_train_on_the_processor_beside_an_unusable_gpu(
         open_accelerator("auto", World(), found)
 
 
+# What the trainer uses of torch_xla, on the processor: 32 devices, as on a trn1.32xlarge.
+STAND_IN = {
+    "__init__.py": "import os, torch\n"
+    "def device():\n"
+    "    print('plugin', os.environ['PJRT_DEVICE'])\n"
+    "    return torch.device('cpu')\n"
+    "def sync(wait=False): pass\n",
+    "runtime.py": "def use_spmd(): pass\ndef global_runtime_device_count(): return 32\n",
+    "distributed/__init__.py": "",
+    "distributed/spmd.py": "Mesh = lambda *words: words\n"
+    "def mark_sharding(tensor, mesh, spec): print('rows', len(tensor), mesh[1], spec)\n",
+}
+
+
+def test_neuron_means_the_lazy_torch_where_the_image_has_that_one(tmp_path: Path) -> None:
+    for name, text in STAND_IN.items():
+        (tmp_path / "torch_xla" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "torch_xla" / name).write_text(text)
+    env = {name: value for name, value in os.environ.items() if name != "PJRT_DEVICE"}
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer", "check", "device=neuron", "model=tiny", "seq_len=16"],
+        env={**env, "PYTHONPATH": f"{tmp_path}:{REPOSITORY}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    plugin, rows, verdict = done.stdout.splitlines()
+    assert (plugin, rows) == ("plugin NEURON", "rows 32 (32,) ('data', None)")
+    assert verdict.startswith("ok: xla")
+
+
 @pytest.mark.parametrize("name", ["xla", "neuron"])
 def test_an_absent_backend_says_what_to_install(name: str) -> None:
     if name == "xla":
@@ -116,5 +148,5 @@ def test_an_absent_backend_says_what_to_install(name: str) -> None:
             pass
         else:
             pytest.skip(f"torch_xla {torch_xla.__version__} is installed")
-    with pytest.raises(DeviceError, match="torch_xla==2.9.0" if name == "xla" else "torch-neuronx"):
+    with pytest.raises(DeviceError, match="torch_xla==2.9.0" if name == "xla" else "image of AWS Neuron"):
         open_accelerator(name, World())  # type: ignore[arg-type]  # a word of DeviceName

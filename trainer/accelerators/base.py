@@ -38,6 +38,11 @@ class Accelerator(Protocol):
         """Steps between two looks at a step's numbers: 1 where a look is cheap."""
         ...
 
+    @property
+    def parts(self) -> int:
+        """Devices that share the rows of this rank: their number divides every batch."""
+        ...
+
     def describe(self) -> Device:
         """For people and for environment.json."""
         ...

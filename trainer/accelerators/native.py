@@ -47,7 +47,7 @@ NEURON = Row(
     "neuron",
     "neuron",
     fused=False,
-    absent="install torch-neuronx from AWS's own package index (Trn2, Trn3); on Trn1 use device=xla",
+    absent="take an image of AWS Neuron: 2.33 or later on Trn2 and Trn3, 2.28 with torch_xla on Trn1",
 )
 ROWS = {row.name: row for row in (CPU, CUDA, NEURON)}
 
@@ -56,6 +56,7 @@ class NativeAccelerator:
     """See trainer.accelerators.base.Accelerator."""
 
     read_every = 1
+    parts = 1
 
     def __init__(self, row: Row, world: World) -> None:
         """Raises DeviceError when torch has no such device, or fewer than there are ranks here."""

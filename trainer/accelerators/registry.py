@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from trainer.accelerators.discovery import Device, discover
@@ -20,6 +22,10 @@ def open_accelerator(name: DeviceName, world: World, found: Sequence[Device] | N
     found: what `auto` chooses from; None looks at this machine.
     """
     chosen = choose(discover() if found is None else found) if name == "auto" else name
+    if chosen == "neuron" and find_spec("torch_xla") is not None:
+        # Trn1: its last PyTorch is the lazy one (Neuron 2.28); images with the native one, for Trn2 and later, lack it.
+        os.environ.setdefault("PJRT_DEVICE", "NEURON")
+        chosen = "xla"
     if chosen == "xla":
         from trainer.accelerators.xla import XlaAccelerator
 

@@ -44,10 +44,10 @@ class XlaAccelerator:
         try:
             runtime.use_spmd()
             self.device: torch.device = self._xla.device()
-            self._count: int = runtime.global_runtime_device_count()
+            self.parts: int = runtime.global_runtime_device_count()
         except RuntimeError as error:
             raise DeviceError(f"device=xla: torch_xla finds no device: {error}") from error
-        self._mesh = self._spmd.Mesh(np.arange(self._count), (self._count,), ("data",))
+        self._mesh = self._spmd.Mesh(np.arange(self.parts), (self.parts,), ("data",))
 
     def describe(self) -> Device:
         for device in discovery.discover():
@@ -62,8 +62,8 @@ class XlaAccelerator:
         pass  # XLA compiles one program for a step and runs it in one order
 
     def to_device(self, rows: Rows) -> Tensor:
-        if len(rows) % self._count:
-            raise ConfigError(f"batch / accumulate must be a multiple of the {self._count} XLA devices")
+        if len(rows) % self.parts:
+            raise ConfigError(f"batch / accumulate must be a multiple of the {self.parts} XLA devices")
         tensor = torch.as_tensor(rows).to(torch.int32).to(self.device)
         self._spmd.mark_sharding(tensor, self._mesh, ("data", None))
         return tensor
@@ -95,7 +95,7 @@ class XlaAccelerator:
 
     def peak_flops(self, dtype: DTypeName) -> float | None:
         peak = peak_flops(self.describe().name, dtype)
-        return None if peak is None else peak * self._count
+        return None if peak is None else peak * self.parts
 
 
 def _load(name: str) -> Any:

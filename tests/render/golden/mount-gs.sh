@@ -27,19 +27,10 @@ orch_inputs() {
   orch_install=yes
   orch_mounts=$HOME/.orch/mounts
   orch_id=$(printf %s "$orch_target" | sha256sum | cut -c 1-16)
+  orch_tool=gcsfuse orch_shown=$orch_bucket
 }
-orch_mounted() { # prints what is mounted at the target: nothing, the bucket's name, or "other"
-  local what place kind found=''
-  while read -r what place kind _; do
-    printf -v place '%b' "$place" # blanks in it are written as \040
-    [ "$place" != "$orch_target" ] || { if [ "$kind" = fuse.gcsfuse ]; then found=$what; else found=other; fi; }
-  done <"${ORCH_PROC_MOUNTS:-/proc/self/mounts}"
-  printf %s "$found"
-}
-orch_answers() { # whether the mount is alive: a dead one says "Transport endpoint is not connected"
-  timeout 60 ls -- "$orch_target/" >/dev/null 2>&1
-}
-orch_get_gcsfuse() { # Cloud Storage documentation, "Install Cloud Storage FUSE", Ubuntu and Debian (2025)
+orch_is_ours() { [ "$2" = fuse.gcsfuse ]; } # the bucket is what is shown as mounted
+orch_get_tool() { # Cloud Storage documentation, "Install Cloud Storage FUSE", Ubuntu and Debian (2025)
   local key=/usr/share/keyrings/cloud.google.asc server=https://packages.cloud.google.com/apt release
   if [ "$orch_install" != yes ] || ! command -v apt-get >/dev/null; then
     orch_fail 'this host has no gcsfuse' 'install it there, or write mode: COPY'
@@ -56,7 +47,7 @@ orch_get_gcsfuse() { # Cloud Storage documentation, "Install Cloud Storage FUSE"
     orch_fail 'gcsfuse could not be installed' 'read the lines above, or write mode: COPY'
   fi
 }
-orch_start_gcsfuse() {
+orch_start_tool() {
   local cache=$HOME/.orch/cache/gcsfuse/$orch_id free
   local -a options=(--implicit-dirs --metadata-cache-ttl-secs 60 --log-file "$orch_mounts/$orch_id.log")
   mkdir -p -- "$cache"
@@ -69,6 +60,17 @@ orch_start_gcsfuse() {
     || orch_fail "$orch_source could not be mounted" \
       "does the hosts' service account have roles/storage.objectUser on it? gcloud storage ls $orch_source"
 }
+orch_mounted() { # prints what is mounted at the target: nothing, our tool's name for it, or "other"
+  local what place kind found=''
+  while read -r what place kind _; do
+    printf -v place '%b' "$place" # blanks in it are written as \040
+    [ "$place" != "$orch_target" ] || { if orch_is_ours "$what" "$kind"; then found=$what; else found=other; fi; }
+  done <"${ORCH_PROC_MOUNTS:-/proc/self/mounts}"
+  printf %s "$found"
+}
+orch_answers() { # whether the mount is alive: a dead one says "Transport endpoint is not connected"
+  timeout 60 ls -- "$orch_target/" >/dev/null 2>&1
+}
 orch_mount() {
   local now
   orch_inputs
@@ -77,21 +79,21 @@ orch_mount() {
   flock 9
   now=$(orch_mounted)
   if [ -n "$now" ] && orch_answers; then
-    if [ "$now" = "$orch_bucket" ] && [ "$(cat -- "$orch_mounts/$orch_id.source" 2>/dev/null)" = "$orch_source" ]; then
+    if [ "$now" = "$orch_shown" ] && [ "$(cat -- "$orch_mounts/$orch_id.source" 2>/dev/null)" = "$orch_source" ]; then
       return 0
     fi
     orch_fail "$orch_target has another mount: $now" "choose another target, or on the host: fusermount -u $orch_target"
   fi
   if [ "$now" = other ]; then orch_fail "$orch_target has a mount that does not answer" "on the host: umount $orch_target"; fi
-  command -v gcsfuse >/dev/null || orch_get_gcsfuse
+  command -v "$orch_tool" >/dev/null || orch_get_tool
   if [ -n "$now" ]; then
-    printf 'mount: gcsfuse has died at %s; mounting again\n' "$orch_target"
+    printf 'mount: %s has died at %s; mounting again\n' "$orch_tool" "$orch_target"
     fusermount3 -uz -- "$orch_target" 2>/dev/null || fusermount -uz -- "$orch_target" || orch_root umount -l -- "$orch_target"
   fi
   orch_folder "$orch_target"
   [ -z "$(ls -A -- "$orch_target")" ] || orch_fail "$orch_target holds files, which a mount would hide" 'choose another target'
-  orch_start_gcsfuse
-  if [ "$(orch_mounted)" != "$orch_bucket" ] || ! orch_answers; then
+  orch_start_tool
+  if [ "$(orch_mounted)" != "$orch_shown" ] || ! orch_answers; then
     orch_fail "$orch_source is mounted and does not answer" "tail $orch_mounts/$orch_id.log"
   fi
   printf %s "$orch_source" >"$orch_mounts/$orch_id.source"
@@ -102,7 +104,7 @@ orch_inputs
 # A reboot ends mounts: every program runs this file again before it starts.
 {
   printf '#!/usr/bin/env bash\nset -euo pipefail\n'
-  declare -f orch_fail orch_root orch_folder orch_inputs orch_mounted orch_answers orch_get_gcsfuse orch_start_gcsfuse orch_mount
+  declare -f orch_fail orch_root orch_folder orch_inputs orch_is_ours orch_mounted orch_answers orch_get_tool orch_start_tool orch_mount
   printf 'orch_mount\n'
 } >"$orch_mounts/.$orch_id.$$"
 mv -- "$orch_mounts/.$orch_id.$$" "$orch_mounts/$orch_id.sh"

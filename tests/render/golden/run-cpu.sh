@@ -12,10 +12,10 @@ for orch_name in HOME ORCH_RANK ORCH_NUM_HOSTS ORCH_COORDINATOR; do
   [ -n "${!orch_name:-}" ] || orch_fail "$orch_name is not set" 'start it with orch, or export the variables of docs/environment.md'
 done
 
-# A reboot ends the mounts of buckets, and what is there then is an empty folder: see templates/mount/gcsfuse.sh.j2.
-for orch_mount in "$HOME"/.orch/mounts/*.sh; do
+# A reboot ends the mounts of local disks and buckets, and what is there then is an empty folder: see templates/mount/.
+for orch_mount in "$HOME"/.orch/scratch.sh "$HOME"/.orch/mounts/*.sh; do
   if [ -e "$orch_mount" ]; then
-    bash -- "$orch_mount" || orch_fail 'a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
+    bash -- "$orch_mount" || orch_fail 'a disk or a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
   fi
 done
 
@@ -41,7 +41,7 @@ for orch_conda in "$HOME/miniconda3" "$HOME/miniforge3" "$HOME/anaconda3" /opt/c
   # shellcheck disable=SC1091 # the file is conda's own, on the host
   if [ -r "$orch_conda/etc/profile.d/conda.sh" ]; then . "$orch_conda/etc/profile.d/conda.sh"; fi
 done
-unset -f orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_apt orch_find_python orch_make_venv
+unset -f orch_expect orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_apt orch_find_python orch_make_venv
 unset -v "${!orch_@}"
 # ---- program of the task ----
 python train.py --rank "$ORCH_RANK"

@@ -11,22 +11,25 @@ orch_fail() { # what failed, and what to do next
 for orch_name in HOME ORCH_RANK ORCH_NUM_HOSTS ORCH_COORDINATOR; do
   [ -n "${!orch_name:-}" ] || orch_fail "$orch_name is not set" 'start it with orch, or export the variables of docs/environment.md'
 done
-# Python: the environment that AWS put into the image, unless ORCH_PYTHON names another. Neuron 2.33 and later have
-# /opt/aws_neuronx_venv_torch_neuronx_* (Trn2, Trn3), up to 2.31 it was /opt/aws_neuronx_venv_pytorch_* (also Trn1).
-# Source: AWS Neuron documentation 2.33.0, "Update PyTorch on a Deep Learning AMI" (October 2026).
-for orch_name in 'torch_neuronx_*' 'pytorch_[0-9]_[0-9]' 'pytorch_[0-9]_[0-9][0-9]'; do
+# Python: the environment that AWS put into the image, unless ORCH_PYTHON names another. JAX is in
+# /opt/aws_neuronx_venv_jax_*; PyTorch in /opt/aws_neuronx_venv_torch_neuronx_* of Neuron 2.33 and later (Trn2, Trn3), up to
+# 2.31 in /opt/aws_neuronx_venv_pytorch_* (also Trn1). Sources: AWS Neuron documentation, "Neuron DLAMI User Guide" (2.28
+# to 2.32) and "Update PyTorch on a Deep Learning AMI" (2.33.0, October 2026).
+for orch_name in 'torch_neuronx_*' 'pytorch_[0-9]_[0-9]' 'pytorch_[0-9]_[0-9][0-9]' pytorch; do
   [ -z "${ORCH_PYTHON:-}" ] || break
-  ORCH_PYTHON=$(compgen -G "/opt/aws_neuronx_venv_$orch_name/bin/python" | sort -V | tail -n 1) || true
+  ORCH_PYTHON=$(compgen -G "${ORCH_VENVS_DIR:-/opt}/aws_neuronx_venv_$orch_name/bin/python" | sort -V | tail -n 1) || true
 done
-[ -n "$ORCH_PYTHON" ] || orch_fail 'this image has no PyTorch for Neuron' \
+# The compiler is found by name, and it is in there too.
+case ${ORCH_PYTHON:-} in /*) export PATH="${ORCH_PYTHON%/*}:/opt/aws/neuron/bin:$PATH" ;; esac
+[ -n "${ORCH_PYTHON:-}" ] || orch_fail 'this image has no PyTorch for Neuron' \
   'trn1: an image of Neuron SDK 2.28; trn2: one of 2.33 or later; or set ORCH_PYTHON in envs'
 export ORCH_PYTHON PYTHONPATH="$HOME/.orch/trainer:$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
 command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
 
-# A reboot ends the mounts of buckets, and what is there then is an empty folder: see templates/mount/gcsfuse.sh.j2.
-for orch_mount in "$HOME"/.orch/mounts/*.sh; do
+# A reboot ends the mounts of local disks and buckets, and what is there then is an empty folder: see templates/mount/.
+for orch_mount in "$HOME"/.orch/scratch.sh "$HOME"/.orch/mounts/*.sh; do
   if [ -e "$orch_mount" ]; then
-    bash -- "$orch_mount" || orch_fail 'a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
+    bash -- "$orch_mount" || orch_fail 'a disk or a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
   fi
 done
 
@@ -37,9 +40,9 @@ orch_head=${orch_head%\]}
 export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH_COORDINATOR##*:}}"
 
 # Cores that the frameworks see: 2 a chip on Trainium, 8 a chip on Trainium2, of which 2 make one by default.
-# Sources: AWS Neuron documentation, "Logical NeuronCore configuration" and the distributed guides (SDK 2.28 to 2.32, 2026).
+# Sources: AWS Neuron documentation, "Logical NeuronCore configuration" and the distributed guides (SDK 2.28 to 2.33, 2026).
+orch_chips=${ORCH_CHIPS_PER_HOST:-0}
 if [ -z "${ORCH_RANKS_PER_HOST:-}" ]; then
-  orch_chips=${ORCH_CHIPS_PER_HOST:-0}
   case $(printf '%s' "${ORCH_ACCELERATOR:-}" | tr '[:upper:]' '[:lower:]') in
     trn2* | trainium2*) ORCH_RANKS_PER_HOST=$((orch_chips * 8 / ${NEURON_LOGICAL_NC_CONFIG:-2})) ;;
     trn1* | trainium | trainium:* | trainium1*) ORCH_RANKS_PER_HOST=$((orch_chips * 2)) ;;
@@ -49,9 +52,48 @@ fi
 [ "$ORCH_RANKS_PER_HOST" -gt 0 ] \
   || orch_fail "how many cores has ${ORCH_ACCELERATOR:-this accelerator}?" 'set ORCH_RANKS_PER_HOST in envs'
 export ORCH_RANKS_PER_HOST
+if [ "${NEURON_LOGICAL_NC_CONFIG:-2}" = 1 ]; then # the compiler must be told the same
+  case ${NEURON_CC_FLAGS-} in *-lnc* | *--logical-nc-config*) ;; *) export NEURON_CC_FLAGS="${NEURON_CC_FLAGS:+$NEURON_CC_FLAGS }--lnc=1" ;; esac
+fi
 
-# The runtime meets on a port of its own, beside that of the program.
+# A chip that is missing shows only when a collective hangs. One node in /dev is one chip; neuron-ls tells more.
+orch_devices() { # how many of them the kernel shows
+  case $1 in
+    chips) compgen -G "${ORCH_DEV_DIR:-/dev}/neuron[0-9]*" | wc -l || true ;;
+    efa) cat "${ORCH_SYS_DIR:-/sys}"/bus/pci/devices/*/device 2>/dev/null | grep -c '^0xefa' || true ;;
+  esac
+}
+orch_expect() { # true when there are at least so many within three looks: devices come up late on some types
+  local look
+  for look in 1 2 3; do
+    orch_found=$(orch_devices "$1")
+    [ "$orch_found" -lt "$2" ] || return 0
+    [ "$look" -eq 3 ] || sleep 5
+  done
+  return 1
+}
+if [ "$orch_chips" -gt 0 ] && [ "${ORCH_NEURON_CHECK:-1}" != 0 ]; then
+  orch_expect chips "$orch_chips" \
+    || orch_fail "this host shows $orch_found Neuron chips of $orch_chips" \
+      'on the host: neuron-ls; launch again for other machines, or set ORCH_NEURON_CHECK=0 in envs to go on'
+fi
+# Hosts that lack an EFA interface would talk over TCP, far slower, and nothing would say so. The numbers are those
+# of the kernel's driver (linux, drivers/infiniband/hw/efa/efa_main.c, 2026); the three looks are AWS's own health check's.
+if [ "$ORCH_NUM_HOSTS" -gt 1 ] && [ "${ORCH_EFA_COUNT:-0}" -gt 0 ] && [ "${ORCH_EFA_CHECK:-1}" != 0 ]; then
+  orch_expect efa "$ORCH_EFA_COUNT" \
+    || orch_fail "this host shows $orch_found EFA interfaces of $ORCH_EFA_COUNT" \
+      'on the host: lspci | grep -i efa; launch again for other machines, or set ORCH_EFA_CHECK=0 in envs to go on'
+fi
+
+# The runtime meets on a port of its own, beside that of the program; the kernel must not give it to somebody else.
 export NEURON_RT_ROOT_COMM_ID="${NEURON_RT_ROOT_COMM_ID-$orch_head:$((${ORCH_COORDINATOR##*:} + 100))}"
+orch_port=${NEURON_RT_ROOT_COMM_ID##*:}
+if read -r orch_low orch_high 2>/dev/null </proc/sys/net/ipv4/ip_local_port_range \
+  && [[ $orch_port =~ ^[0-9]{1,5}$ ]] && [ "$orch_port" -ge "$orch_low" ] && [ "$orch_port" -le "$orch_high" ]; then
+  orch_kept=$(cat /proc/sys/net/ipv4/ip_local_reserved_ports 2>/dev/null) || true
+  orch_kept=net.ipv4.ip_local_reserved_ports=${orch_kept:+$orch_kept,}$orch_port
+  { sysctl -q -w "$orch_kept" || sudo -n sysctl -q -w "$orch_kept"; } >/dev/null 2>&1 || true
+fi
 if [ "$ORCH_NUM_HOSTS" -gt 1 ]; then
   # Required by Neuron's multi-node guide, unlike with NCCL. Fork safety: only for kernels before 5.15.
   export FI_PROVIDER="${FI_PROVIDER-efa}" FI_EFA_USE_DEVICE_RDMA="${FI_EFA_USE_DEVICE_RDMA-1}"
@@ -108,6 +150,14 @@ orch_clear() { # ends stale holders: TERM, up to 10 s, KILL, up to 10 s
 }
 if compgen -G "$orch_dev/neuron[0-9]*" >/dev/null; then orch_clear 'neuron[0-9]*'; fi
 
+# Trn1's PyTorch is the lazy one, torch_xla: one process drives all cores of its host, and the trainer serves one host so.
+orch_lazy=$("$ORCH_PYTHON" -c 'import importlib.util; print("yes" if importlib.util.find_spec("torch_xla") else "")') \
+  || orch_fail "$ORCH_PYTHON does not run"
+if [ -n "$orch_lazy" ] && [ "${ORCH_NUM_HOSTS:-1}" -gt 1 ]; then
+  orch_fail 'with the lazy PyTorch of this image the bundled trainer uses one host only' \
+    'write num_nodes: 1, take a trn2, or write a program of your own (run: in the task)'
+fi
+
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"
 set -- "$ORCH_PYTHON" -m trainer \
@@ -115,6 +165,12 @@ set -- "$ORCH_PYTHON" -m trainer \
   model=tiny \
   steps=120 \
   'data=file:///data/my books'
+if [ -n "$orch_lazy" ]; then
+  # Without torchrun's variables, from which the plugin would conclude that each process has one core.
+  export NEURON_RT_NUM_CORES="${NEURON_RT_NUM_CORES-$ORCH_RANKS_PER_HOST}"
+  export NEURON_PJRT_PROCESSES_NUM_DEVICES="${NEURON_PJRT_PROCESSES_NUM_DEVICES-$ORCH_RANKS_PER_HOST}" NEURON_PJRT_PROCESS_INDEX=0
+  exec -- "$@"
+fi
 # One process per device, with the variables that torchrun sets. Not torchrun itself: when it is stopped it kills its workers
 # after 30 s and ends with status 1 (torch 2.13, seen November 2026), and 75, "saved, run me again", would be lost.
 orch_count=$ORCH_RANKS_PER_HOST

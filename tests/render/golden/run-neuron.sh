@@ -11,11 +11,21 @@ orch_fail() { # what failed, and what to do next
 for orch_name in HOME ORCH_RANK ORCH_NUM_HOSTS ORCH_COORDINATOR; do
   [ -n "${!orch_name:-}" ] || orch_fail "$orch_name is not set" 'start it with orch, or export the variables of docs/environment.md'
 done
+# Python: the environment that AWS put into the image, unless ORCH_PYTHON names another. JAX is in
+# /opt/aws_neuronx_venv_jax_*; PyTorch in /opt/aws_neuronx_venv_torch_neuronx_* of Neuron 2.33 and later (Trn2, Trn3), up to
+# 2.31 in /opt/aws_neuronx_venv_pytorch_* (also Trn1). Sources: AWS Neuron documentation, "Neuron DLAMI User Guide" (2.28
+# to 2.32) and "Update PyTorch on a Deep Learning AMI" (2.33.0, October 2026).
+for orch_name in 'torch_neuronx_*' 'pytorch_[0-9]_[0-9]' 'pytorch_[0-9]_[0-9][0-9]' pytorch; do
+  [ -z "${ORCH_PYTHON:-}" ] || break
+  ORCH_PYTHON=$(compgen -G "${ORCH_VENVS_DIR:-/opt}/aws_neuronx_venv_$orch_name/bin/python" | sort -V | tail -n 1) || true
+done
+# The compiler is found by name, and it is in there too.
+case ${ORCH_PYTHON:-} in /*) export PATH="${ORCH_PYTHON%/*}:/opt/aws/neuron/bin:$PATH" ;; esac
 
-# A reboot ends the mounts of buckets, and what is there then is an empty folder: see templates/mount/gcsfuse.sh.j2.
-for orch_mount in "$HOME"/.orch/mounts/*.sh; do
+# A reboot ends the mounts of local disks and buckets, and what is there then is an empty folder: see templates/mount/.
+for orch_mount in "$HOME"/.orch/scratch.sh "$HOME"/.orch/mounts/*.sh; do
   if [ -e "$orch_mount" ]; then
-    bash -- "$orch_mount" || orch_fail 'a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
+    bash -- "$orch_mount" || orch_fail 'a disk or a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
   fi
 done
 
@@ -26,9 +36,9 @@ orch_head=${orch_head%\]}
 export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH_COORDINATOR##*:}}"
 
 # Cores that the frameworks see: 2 a chip on Trainium, 8 a chip on Trainium2, of which 2 make one by default.
-# Sources: AWS Neuron documentation, "Logical NeuronCore configuration" and the distributed guides (SDK 2.28 to 2.32, 2026).
+# Sources: AWS Neuron documentation, "Logical NeuronCore configuration" and the distributed guides (SDK 2.28 to 2.33, 2026).
+orch_chips=${ORCH_CHIPS_PER_HOST:-0}
 if [ -z "${ORCH_RANKS_PER_HOST:-}" ]; then
-  orch_chips=${ORCH_CHIPS_PER_HOST:-0}
   case $(printf '%s' "${ORCH_ACCELERATOR:-}" | tr '[:upper:]' '[:lower:]') in
     trn2* | trainium2*) ORCH_RANKS_PER_HOST=$((orch_chips * 8 / ${NEURON_LOGICAL_NC_CONFIG:-2})) ;;
     trn1* | trainium | trainium:* | trainium1*) ORCH_RANKS_PER_HOST=$((orch_chips * 2)) ;;
@@ -38,14 +48,48 @@ fi
 [ "$ORCH_RANKS_PER_HOST" -gt 0 ] \
   || orch_fail "how many cores has ${ORCH_ACCELERATOR:-this accelerator}?" 'set ORCH_RANKS_PER_HOST in envs'
 export ORCH_RANKS_PER_HOST
+if [ "${NEURON_LOGICAL_NC_CONFIG:-2}" = 1 ]; then # the compiler must be told the same
+  case ${NEURON_CC_FLAGS-} in *-lnc* | *--logical-nc-config*) ;; *) export NEURON_CC_FLAGS="${NEURON_CC_FLAGS:+$NEURON_CC_FLAGS }--lnc=1" ;; esac
+fi
 
-# The runtime meets on a port of its own, beside that of the program.
+# A chip that is missing shows only when a collective hangs. One node in /dev is one chip; neuron-ls tells more.
+orch_devices() { # how many of them the kernel shows
+  case $1 in
+    chips) compgen -G "${ORCH_DEV_DIR:-/dev}/neuron[0-9]*" | wc -l || true ;;
+    efa) cat "${ORCH_SYS_DIR:-/sys}"/bus/pci/devices/*/device 2>/dev/null | grep -c '^0xefa' || true ;;
+  esac
+}
+orch_expect() { # true when there are at least so many within three looks: devices come up late on some types
+  local look
+  for look in 1 2 3; do
+    orch_found=$(orch_devices "$1")
+    [ "$orch_found" -lt "$2" ] || return 0
+    [ "$look" -eq 3 ] || sleep 5
+  done
+  return 1
+}
+if [ "$orch_chips" -gt 0 ] && [ "${ORCH_NEURON_CHECK:-1}" != 0 ]; then
+  orch_expect chips "$orch_chips" \
+    || orch_fail "this host shows $orch_found Neuron chips of $orch_chips" \
+      'on the host: neuron-ls; launch again for other machines, or set ORCH_NEURON_CHECK=0 in envs to go on'
+fi
+# Hosts that lack an EFA interface would talk over TCP, far slower, and nothing would say so. The numbers are those
+# of the kernel's driver (linux, drivers/infiniband/hw/efa/efa_main.c, 2026); the three looks are AWS's own health check's.
+if [ "$ORCH_NUM_HOSTS" -gt 1 ] && [ "${ORCH_EFA_COUNT:-0}" -gt 0 ] && [ "${ORCH_EFA_CHECK:-1}" != 0 ]; then
+  orch_expect efa "$ORCH_EFA_COUNT" \
+    || orch_fail "this host shows $orch_found EFA interfaces of $ORCH_EFA_COUNT" \
+      'on the host: lspci | grep -i efa; launch again for other machines, or set ORCH_EFA_CHECK=0 in envs to go on'
+fi
+
+# The runtime meets on a port of its own, beside that of the program; the kernel must not give it to somebody else.
 export NEURON_RT_ROOT_COMM_ID="${NEURON_RT_ROOT_COMM_ID-$orch_head:$((${ORCH_COORDINATOR##*:} + 100))}"
-# One process per host, as JAX on Neuron wants it; torchrun's workers set these for themselves.
-orch_list=$ORCH_RANKS_PER_HOST
-for ((orch_at = 1; orch_at < ORCH_NUM_HOSTS; orch_at++)); do orch_list+=,$ORCH_RANKS_PER_HOST; done
-export NEURON_PJRT_PROCESSES_NUM_DEVICES="${NEURON_PJRT_PROCESSES_NUM_DEVICES-$orch_list}"
-export NEURON_PJRT_PROCESS_INDEX="${NEURON_PJRT_PROCESS_INDEX-$ORCH_RANK}"
+orch_port=${NEURON_RT_ROOT_COMM_ID##*:}
+if read -r orch_low orch_high 2>/dev/null </proc/sys/net/ipv4/ip_local_port_range \
+  && [[ $orch_port =~ ^[0-9]{1,5}$ ]] && [ "$orch_port" -ge "$orch_low" ] && [ "$orch_port" -le "$orch_high" ]; then
+  orch_kept=$(cat /proc/sys/net/ipv4/ip_local_reserved_ports 2>/dev/null) || true
+  orch_kept=net.ipv4.ip_local_reserved_ports=${orch_kept:+$orch_kept,}$orch_port
+  { sysctl -q -w "$orch_kept" || sudo -n sysctl -q -w "$orch_kept"; } >/dev/null 2>&1 || true
+fi
 if [ "$ORCH_NUM_HOSTS" -gt 1 ]; then
   # Required by Neuron's multi-node guide, unlike with NCCL. Fork safety: only for kernels before 5.15.
   export FI_PROVIDER="${FI_PROVIDER-efa}" FI_EFA_USE_DEVICE_RDMA="${FI_EFA_USE_DEVICE_RDMA-1}"
@@ -111,7 +155,7 @@ for orch_conda in "$HOME/miniconda3" "$HOME/miniforge3" "$HOME/anaconda3" /opt/c
   # shellcheck disable=SC1091 # the file is conda's own, on the host
   if [ -r "$orch_conda/etc/profile.d/conda.sh" ]; then . "$orch_conda/etc/profile.d/conda.sh"; fi
 done
-unset -f orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_apt orch_find_python orch_make_venv
+unset -f orch_expect orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_apt orch_find_python orch_make_venv
 unset -v "${!orch_@}"
 # ---- program of the task ----
 python train.py --rank "$ORCH_RANK"

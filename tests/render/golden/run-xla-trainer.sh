@@ -15,10 +15,10 @@ done
 export ORCH_PYTHON PYTHONPATH="$HOME/.orch/trainer${PYTHONPATH:+:$PYTHONPATH}"
 command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
 
-# A reboot ends the mounts of buckets, and what is there then is an empty folder: see templates/mount/gcsfuse.sh.j2.
-for orch_mount in "$HOME"/.orch/mounts/*.sh; do
+# A reboot ends the mounts of local disks and buckets, and what is there then is an empty folder: see templates/mount/.
+for orch_mount in "$HOME"/.orch/scratch.sh "$HOME"/.orch/mounts/*.sh; do
   if [ -e "$orch_mount" ]; then
-    bash -- "$orch_mount" || orch_fail 'a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
+    bash -- "$orch_mount" || orch_fail 'a disk or a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
   fi
 done
 

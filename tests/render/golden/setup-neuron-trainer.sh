@@ -10,16 +10,27 @@ orch_fail() { # what failed, and what to do next
   exit 1
 }
 
-# Python: the environment that AWS put into the image, unless ORCH_PYTHON names another. Neuron 2.33 and later have
-# /opt/aws_neuronx_venv_torch_neuronx_* (Trn2, Trn3), up to 2.31 it was /opt/aws_neuronx_venv_pytorch_* (also Trn1).
-# Source: AWS Neuron documentation 2.33.0, "Update PyTorch on a Deep Learning AMI" (October 2026).
-for orch_name in 'torch_neuronx_*' 'pytorch_[0-9]_[0-9]' 'pytorch_[0-9]_[0-9][0-9]'; do
+# Python: the environment that AWS put into the image, unless ORCH_PYTHON names another. JAX is in
+# /opt/aws_neuronx_venv_jax_*; PyTorch in /opt/aws_neuronx_venv_torch_neuronx_* of Neuron 2.33 and later (Trn2, Trn3), up to
+# 2.31 in /opt/aws_neuronx_venv_pytorch_* (also Trn1). Sources: AWS Neuron documentation, "Neuron DLAMI User Guide" (2.28
+# to 2.32) and "Update PyTorch on a Deep Learning AMI" (2.33.0, October 2026).
+for orch_name in 'torch_neuronx_*' 'pytorch_[0-9]_[0-9]' 'pytorch_[0-9]_[0-9][0-9]' pytorch; do
   [ -z "${ORCH_PYTHON:-}" ] || break
-  ORCH_PYTHON=$(compgen -G "/opt/aws_neuronx_venv_$orch_name/bin/python" | sort -V | tail -n 1) || true
+  ORCH_PYTHON=$(compgen -G "${ORCH_VENVS_DIR:-/opt}/aws_neuronx_venv_$orch_name/bin/python" | sort -V | tail -n 1) || true
 done
-[ -n "$ORCH_PYTHON" ] || orch_fail 'this image has no PyTorch for Neuron' \
+# The compiler is found by name, and it is in there too.
+case ${ORCH_PYTHON:-} in /*) export PATH="${ORCH_PYTHON%/*}:/opt/aws/neuron/bin:$PATH" ;; esac
+[ -n "${ORCH_PYTHON:-}" ] || orch_fail 'this image has no PyTorch for Neuron' \
   'trn1: an image of Neuron SDK 2.28; trn2: one of 2.33 or later; or set ORCH_PYTHON in envs'
 export ORCH_PYTHON
+
+# Trn1's PyTorch is the lazy one, torch_xla: one process drives all cores of its host, and the trainer serves one host so.
+orch_lazy=$("$ORCH_PYTHON" -c 'import importlib.util; print("yes" if importlib.util.find_spec("torch_xla") else "")') \
+  || orch_fail "$ORCH_PYTHON does not run"
+if [ -n "$orch_lazy" ] && [ "${ORCH_NUM_HOSTS:-1}" -gt 1 ]; then
+  orch_fail 'with the lazy PyTorch of this image the bundled trainer uses one host only' \
+    'write num_nodes: 1, take a trn2, or write a program of your own (run: in the task)'
+fi
 
 orch_wait_turn() { # many hosts are not let loose on the package index in one second: 0 to 20 s, by rank
   if [ "${ORCH_NUM_HOSTS:-1}" -gt 8 ]; then sleep "$((${ORCH_RANK:-0} * 13 % 21))"; fi

@@ -1,0 +1,81 @@
+"""Machines on which a task is known to fail are not rented; the plan of them is shown all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.engine.doomed import doomed, too_many_hosts, without_credentials
+from orchestrator.errors import AccessError, UserError
+from orchestrator.slices import HostFacts
+from orchestrator.spec.parse import parse_task
+from orchestrator.spec.task import Task
+
+MINE = "checkpoint: {bucket: s3://mine/runs}"
+
+
+def task(more: str, resources: str = "{accelerators: 'H100:8'}") -> Task:
+    return parse_task(f"run: echo\nresources: {resources}\n{more}\n", file="t.yaml", env={}).only
+
+
+@pytest.mark.parametrize("more", [MINE, "file_mounts: {/data: s3://mine/data}"])
+def test_a_bucket_without_an_instance_profile_is_refused(more: str) -> None:
+    refused = without_credentials(task(more), HostFacts())
+    assert isinstance(refused, AccessError)
+    assert "s3://mine" in refused.what
+    assert refused.next_step.startswith("orch config set aws.instance_profile NAME")
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        task(f"{MINE}\nconfig: {{aws: {{instance_profile: trainer}}}}"),
+        task(f"{MINE}\nenvs: {{AWS_PROFILE: mine}}"),
+        task(f"{MINE}\nsecrets: {{AWS_ACCESS_KEY_ID: a}}"),
+        task("checkpoint: {bucket: 'gs://mine/runs'}"),
+        task(""),
+        task(MINE, "{accelerators: v5e-8}"),
+        task(MINE, "{infra: local}"),
+    ],
+)
+def test_what_needs_none_or_has_some_is_not(fine: Task) -> None:
+    assert without_credentials(fine, HostFacts()) is None
+
+
+def test_what_the_provider_gives_its_hosts_counts() -> None:
+    assert without_credentials(task(MINE), HostFacts(env=(("AWS_ACCESS_KEY_ID", "a"),))) is None
+
+
+def train(resources: str, nodes: int = 1, backend: str = "auto") -> Task:
+    text = f"train: {{backend: {backend}}}\nnum_nodes: {nodes}\nresources: {resources}\n"
+    return parse_task(text, file="t.yaml", env={}).only
+
+
+@pytest.mark.parametrize(
+    "lazy",
+    [train("{accelerators: v5e-16}"), train("{accelerators: 'Trainium:16'}", 4), train("{accelerators: v5e-8}", 2)],
+)
+def test_the_bundled_trainer_on_several_hosts_with_the_lazy_torch(lazy: Task) -> None:
+    refused = too_many_hosts(lazy, HostFacts())
+    assert isinstance(refused, UserError)
+    assert lazy.choices[0].machine.name in refused.what
+    assert isinstance(doomed(lazy, HostFacts()), UserError)
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        train("{accelerators: v5e-8}"),
+        train("{accelerators: v5e-16}", backend="cpu"),
+        train("{accelerators: 'Trainium:16'}"),
+        train("{accelerators: 'Trainium2:16', use_spot: true}", 2),
+        train("{accelerators: 'H100:8'}", 2),
+        train("{infra: 'local:v5e-16'}"),
+        task("", "{accelerators: v5e-16}"),
+    ],
+)
+def test_the_bundled_trainer_elsewhere(fine: Task) -> None:
+    assert doomed(fine, HostFacts()) is None
+
+
+def test_what_the_hosts_run_on_counts() -> None:
+    assert doomed(train("{accelerators: v5e-16}"), HostFacts(backend="cpu")) is None

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# Mounts a bucket of S3 with Mountpoint, to be read: it knows neither renames nor writes into the middle of a file, so
+# nothing is written through it. Safe to run again: a mount that works is left alone, and none is ever taken down but one
+# whose mount-s3 has died. Options: awslabs/mountpoint-s3, doc/CONFIGURATION.md (2026).
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
+set -euo pipefail
+
+orch_fail() { # what failed, and what to do next
+  printf 'mount: %s\n' "$1" >&2
+  if [ -n "${2:-}" ]; then printf '  next: %s\n' "$2" >&2; fi
+  exit 1
+}
+orch_root() { # with the rights of root where we may have them, else with our own
+  if [ "$(id -u)" -ne 0 ] && sudo -n true 2>/dev/null; then sudo -n "$@"; else "$@"; fi
+}
+orch_folder() { # makes a folder, with the rights of root where ours do not do; never takes over one that exists
+  if mkdir -p -- "$1" 2>/dev/null; then
+    [ -w "$1" ] || orch_fail "the folder $1 is not ours to write in" 'choose a destination below ~'
+  elif ! sudo -n mkdir -p -- "$1" 2>/dev/null || ! sudo -n chown -- "$(id -u):$(id -g)" "$1"; then
+    orch_fail "cannot make the folder $1" 'choose a destination below ~'
+  fi
+}
+orch_inputs() {
+  orch_source=s3://bucket/data
+  orch_bucket=bucket
+  orch_key=data
+  orch_target="$HOME"/'my books'
+  orch_install=yes
+  orch_disk=/opt/dlami/nvme
+  orch_mounts=$HOME/.orch/mounts
+  orch_id=$(printf %s "$orch_target" | sha256sum | cut -c 1-16)
+  orch_tool=mount-s3 orch_shown=mountpoint-s3
+}
+orch_is_ours() { [ "$1 $2" = 'mountpoint-s3 fuse' ]; }
+orch_get_tool() { # doc/INSTALL.md and the release page of mountpoint-s3 1.24.0 (2026)
+  local server=https://s3.amazonaws.com/mountpoint-s3-release version=1.24.0 arch folder
+  if [ "$orch_install" != yes ] || ! command -v apt-get >/dev/null; then
+    orch_fail 'this host has no mount-s3' 'install Mountpoint for Amazon S3 there, or write mode: COPY'
+  fi
+  arch=$(uname -m | sed 's/^aarch64$/arm64/')
+  printf 'mount: installing mount-s3 %s\n' "$version"
+  folder=$(mktemp -d)
+  chmod 755 "$folder" # apt reads the file as a user of its own
+  curl -fsSL --retry 2 --max-time 300 -o "$folder/mount-s3.deb" "$server/$version/$arch/mount-s3-$version-$arch.deb" \
+    || orch_fail "cannot install mount-s3: $server does not answer" \
+      'give the hosts a way to S3 (a gateway endpoint in their VPC, or NAT), or write mode: COPY'
+  if ! orch_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 update \
+    || ! orch_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 install "$folder/mount-s3.deb"; then
+    orch_fail 'mount-s3 could not be installed' 'read the lines above, or write mode: COPY'
+  fi
+  rm -rf -- "$folder"
+}
+orch_start_tool() {
+  local cache=$HOME/.orch/cache/mountpoint/$orch_id free
+  local -a options=(--read-only --metadata-ttl 60 --log-directory "$orch_mounts/$orch_id.log")
+  if [ -n "$orch_disk" ] && mountpoint -q -- "$orch_disk" && [ -w "$orch_disk" ]; then
+    cache=$orch_disk/.orch-mountpoint/$orch_id
+  fi
+  (umask 077 && mkdir -p -- "$cache" "$orch_mounts/$orch_id.log")
+  free=$(df --output=avail -m -- "$cache" | tail -n 1)
+  if [ "$free" -ge 4096 ]; then # what was read once is read from this disk, of which half stays free
+    options+=(--cache "$cache" --max-cache-size "$((free / 2))")
+  fi
+  [ -z "$orch_key" ] || options+=("--prefix=$orch_key/")
+  mount-s3 "${options[@]}" "$orch_bucket" "$orch_target" 9>&- \
+    || orch_fail "$orch_source could not be mounted" \
+      "does the hosts' instance profile allow s3:ListBucket and s3:GetObject on it? aws s3 ls $orch_source"
+}
+orch_mounted() { # prints what is mounted at the target: nothing, our tool's name for it, or "other"
+  local what place kind found=''
+  while read -r what place kind _; do
+    printf -v place '%b' "$place" # blanks in it are written as \040
+    [ "$place" != "$orch_target" ] || { if orch_is_ours "$what" "$kind"; then found=$what; else found=other; fi; }
+  done <"${ORCH_PROC_MOUNTS:-/proc/self/mounts}"
+  printf %s "$found"
+}
+orch_answers() { # whether the mount is alive: a dead one says "Transport endpoint is not connected"
+  timeout 60 ls -- "$orch_target/" >/dev/null 2>&1
+}
+orch_mount() {
+  local now
+  orch_inputs
+  mkdir -p -- "$orch_mounts"
+  exec 9>"$orch_mounts/$orch_id.lock"
+  flock 9
+  now=$(orch_mounted)
+  if [ -n "$now" ] && orch_answers; then
+    if [ "$now" = "$orch_shown" ] && [ "$(cat -- "$orch_mounts/$orch_id.source" 2>/dev/null)" = "$orch_source" ]; then
+      return 0
+    fi
+    orch_fail "$orch_target has another mount: $now" "choose another target, or on the host: fusermount -u $orch_target"
+  fi
+  if [ "$now" = other ]; then orch_fail "$orch_target has a mount that does not answer" "on the host: umount $orch_target"; fi
+  command -v "$orch_tool" >/dev/null || orch_get_tool
+  if [ -n "$now" ]; then
+    printf 'mount: %s has died at %s; mounting again\n' "$orch_tool" "$orch_target"
+    fusermount3 -uz -- "$orch_target" 2>/dev/null || fusermount -uz -- "$orch_target" || orch_root umount -l -- "$orch_target"
+  fi
+  orch_folder "$orch_target"
+  [ -z "$(ls -A -- "$orch_target")" ] || orch_fail "$orch_target holds files, which a mount would hide" 'choose another target'
+  orch_start_tool
+  if [ "$(orch_mounted)" != "$orch_shown" ] || ! orch_answers; then
+    orch_fail "$orch_source is mounted and does not answer" "tail $orch_mounts/$orch_id.log"
+  fi
+  printf %s "$orch_source" >"$orch_mounts/$orch_id.source"
+}
+
+(orch_mount)
+orch_inputs
+# A reboot ends mounts: every program runs this file again before it starts.
+{
+  printf '#!/usr/bin/env bash\nset -euo pipefail\n'
+  declare -f orch_fail orch_root orch_folder orch_inputs orch_is_ours orch_mounted orch_answers orch_get_tool orch_start_tool orch_mount
+  printf 'orch_mount\n'
+} >"$orch_mounts/.$orch_id.$$"
+mv -- "$orch_mounts/.$orch_id.$$" "$orch_mounts/$orch_id.sh"

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Sets one host up. The same text on every host: what differs comes from the environment. Safe to run again.
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
+set -euo pipefail
+orch_umask=$(umask)
+umask 077
+
+orch_fail() { # what failed, and what to do next
+  printf 'setup: %s\n' "$1" >&2
+  if [ -n "${2:-}" ]; then printf '  next: %s\n' "$2" >&2; fi
+  exit 1
+}
+
+# Fast local disks, when they are there; see templates/mount/scratch.sh.j2.
+if [ -z "${ORCH_SCRATCH+set}" ] && mountpoint -q -- /opt/dlami/nvme && [ -w /opt/dlami/nvme ]; then
+  export ORCH_SCRATCH=/opt/dlami/nvme
+fi
+
+# Python: the environment that AWS put into the image, unless ORCH_PYTHON names another. JAX is in
+# /opt/aws_neuronx_venv_jax_*; PyTorch in /opt/aws_neuronx_venv_torch_neuronx_* of Neuron 2.33 and later (Trn2, Trn3), up to
+# 2.31 in /opt/aws_neuronx_venv_pytorch_* (also Trn1). Sources: AWS Neuron documentation, "Neuron DLAMI User Guide" (2.28
+# to 2.32) and "Update PyTorch on a Deep Learning AMI" (2.33.0, October 2026).
+for orch_name in 'jax_[0-9]*' jax; do
+  [ -z "${ORCH_PYTHON:-}" ] || break
+  ORCH_PYTHON=$(compgen -G "${ORCH_VENVS_DIR:-/opt}/aws_neuronx_venv_$orch_name/bin/python" | sort -V | tail -n 1) || true
+done
+# The compiler is found by name, and it is in there too.
+case ${ORCH_PYTHON:-} in /*) export PATH="${ORCH_PYTHON%/*}:/opt/aws/neuron/bin:$PATH" ;; esac
+[ -n "${ORCH_PYTHON:-}" ] || orch_fail 'this image has no JAX for Neuron' \
+  'take an image of Neuron JAX, or set ORCH_PYTHON in envs'
+export ORCH_PYTHON
+
+orch_wait_turn() { # many hosts are not let loose on the package index in one second: 0 to 20 s, by rank
+  if [ "${ORCH_NUM_HOSTS:-1}" -gt 8 ]; then sleep "$((${ORCH_RANK:-0} * 13 % 21))"; fi
+}
+# Beside the image's own environment, which stays as it is. Only names that are real on the public index:
+# the Neuron packages there are empty placeholders (seen November 2026) and must come with the image.
+orch_packages=( flax )
+orch_site=$HOME/.orch/site
+if [ "$(cat -- "$orch_site/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "$ORCH_PYTHON" "${orch_packages[@]}")" ]; then
+  printf 'setup: installing %s\n' "${orch_packages[*]}"
+  orch_wait_turn
+  rm -rf -- "$orch_site"
+  "$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet \
+    --target "$orch_site" -- "${orch_packages[@]}" \
+    || orch_fail 'the packages could not be installed' 'read the lines above; PIP_INDEX_URL in envs names another index'
+  printf '%s\n' "$ORCH_PYTHON" "${orch_packages[@]}" >"$orch_site/.orch-packages"
+fi
+
+umask "$orch_umask"
+# From here on it is an ordinary bash script: our names and options are gone, the last command's status counts.
+export PYTHONPATH="$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
+case ":$PATH:" in *":$HOME/.local/bin:"*) ;; *) export PATH="$HOME/.local/bin:$PATH" ;; esac
+export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
+cd -- "$HOME"
+set +euo pipefail
+for orch_conda in "$HOME/miniconda3" "$HOME/miniforge3" "$HOME/anaconda3" /opt/conda; do
+  # shellcheck disable=SC1091 # the file is conda's own, on the host
+  if [ -r "$orch_conda/etc/profile.d/conda.sh" ]; then . "$orch_conda/etc/profile.d/conda.sh"; fi
+done
+unset -f orch_expect orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_apt orch_find_python orch_make_venv
+unset -v "${!orch_@}"
+# ---- setup of the task ----
+pip install -r requirements.txt
