@@ -25,7 +25,8 @@ resources:
        accelerator_args: {runtime_version: r, gcp_queued_resource: true, topology: 4x4, provisioning: flex-start,
                           max_run_hours: 2.5, valid_hours: 1, data_disks: ["d:ro"], secure_boot: true, api: tpu}}
     - {accelerators: v5e-8, accelerator_args: {reservation: mine}}
-    - {instance_type: p5.48xlarge, infra: aws/us-east-1, use_spot: true, disk_size: 2TB, network_tier: best, image_id: {us-east-1: ami-1}}
+    - {instance_type: p5.48xlarge, infra: aws/us-east-1, use_spot: true, disk_size: 2TB, network_tier: best,
+       image_id: {us-east-1: ami-1}}
     - {accelerators: p5.48xlarge, infra: aws/us-east-2/us-east-2a,
        accelerator_args: {provisioning: capacity-block, reservation: cr-1, placement_group: g, framework: jax}}
     - {instance_type: p9.48xlarge, infra: aws/us-east-2}

@@ -89,8 +89,8 @@ RULES = [
     (
         "resources:\n  accelerators: v5e-8\n  accelerator_args: {provisioning: capacity-block, reservation: x}",
         "3: `provisioning: capacity-block` is not for v5litepod-8",
-        "resources:\n  accelerators: H100:8\n  infra: aws/us-east-2/us-east-2a\n"
-        "  accelerator_args: {provisioning: capacity-block, reservation: x}",
+        "resources: {accelerators: H100:8, infra: aws/us-east-2/us-east-2a, accelerator_args: "
+        + "{provisioning: capacity-block, reservation: x}}",
     ),
     (
         "resources:\n  accelerators: H100:8\n  accelerator_args: {provisioning: flex-start, reservation: x}",
@@ -98,15 +98,14 @@ RULES = [
         "resources:\n  accelerators: H100:8",
     ),
     (
-        "resources:\n  accelerators: H100:8\n  infra: aws/us-east-2/us-east-2a\n"
-        "  accelerator_args: {provisioning: capacity-block}",
-        "4: `provisioning: capacity-block` needs a reservation",
+        "resources:\n  accelerators: H100:8\n  accelerator_args: {provisioning: capacity-block}",
+        "3: `provisioning: capacity-block` needs a reservation",
         "resources:\n  accelerators: H100:8",
     ),
     (
         "resources:\n  accelerators: H100:8\n  infra: aws/us-east-2\n  accelerator_args: {reservation: cr-1}",
         "3: a reservation is in one zone",
-        "resources:\n  accelerators: H100:8\n  infra: aws/us-east-2/us-east-2a\n  accelerator_args: {reservation: cr-1}",
+        "resources: {accelerators: H100:8, infra: aws/us-east-2/us-east-2a, accelerator_args: {reservation: cr-1}}",
     ),
     (
         "resources:\n  instance_type: p5e.48xlarge",
