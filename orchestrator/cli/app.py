@@ -29,7 +29,7 @@ SECTIONS = (
                 "check", f"{_HERE}.check:check", "Credentials, permissions, quota: what is missing, and what mends it."
             ),
             Verb("rehearse", f"{_HERE}.rehearse:rehearse", "Play a task on simulated machines, with faults."),
-            Verb("simulate", f"{_HERE}.simulate:simulate", "Run commands in a pretend Google on this computer."),
+            Verb("simulate", f"{_HERE}.simulate:simulate", "Run commands in a pretend cloud on this computer."),
             Verb("accelerators", f"{_HERE}.accelerators:accelerators", "Shapes, hosts and list prices."),
             Verb("blocks", f"{_HERE}.blocks:blocks", "Find and buy Capacity Blocks of EC2."),
         ),

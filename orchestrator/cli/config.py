@@ -12,6 +12,7 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.human import columns
 from orchestrator.cli.lazy import LazyGroup, Section, Verb
 from orchestrator.cli.terminal import put
+from orchestrator.errors import UserError
 
 _HERE = "orchestrator.cli.config"
 
@@ -24,6 +25,7 @@ _HERE = "orchestrator.cli.config"
             (
                 Verb("explain", f"{_HERE}:explain", "Every value of one key, the one that holds first."),
                 Verb("list", f"{_HERE}:list_", "All keys with the value that holds."),
+                Verb("set", f"{_HERE}:set_", "Write one key into the configuration file."),
                 Verb("path", f"{_HERE}:path", "Where the configuration file is looked for."),
             ),
         )
@@ -31,6 +33,7 @@ _HERE = "orchestrator.cli.config"
     examples=[
         ("orch config explain defaults.bucket", "which value holds, and where it was written"),
         ("orch config list", "all keys"),
+        ("orch config set defaults.bucket s3://mine/runs", "for all that comes"),
         ("$EDITOR $(orch config path)", ""),
     ],
 )
@@ -90,6 +93,34 @@ def list_() -> None:
         value, origin = (_shown(layers[0].value), str(layers[0].origin)) if layers else ("-", "")
         rows.append((key.full, value, origin, key.meaning))
     put(*columns(rows))
+
+
+@click.command(
+    "set",
+    cls=OrchCommand,
+    examples=[
+        ("orch config set aws.instance_profile orch-host", ""),
+        ("orch config set aws.subnets subnet-1,subnet-2", "a list, with commas"),
+        ("orch config set defaults.use_spot true", ""),
+    ],
+)
+@click.argument("key")
+@click.argument("value")
+def set_(key: str, value: str) -> None:
+    """Write KEY (section.name) into the configuration file. Comments and all other keys stay."""
+    from orchestrator.providers.files import write_whole
+    from orchestrator.spec.config import config_path
+    from orchestrator.spec.config_edit import with_value
+
+    file = config_path(os.environ)
+    try:
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        new = with_value(text, str(file), key, value)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file.resolve(), new)
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"{file} cannot be written", str(error)) from error
+    put(f"{key} is set in {file}")
 
 
 @click.command(cls=OrchCommand, examples=[("orch config path", ""), ("cat $(orch config path)", "")])

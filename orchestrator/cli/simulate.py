@@ -1,11 +1,16 @@
-"""`orch simulate gcp`: a pretend Google on this computer, to try commands in."""
+"""`orch simulate gcp` and `orch simulate aws`: a pretend cloud on this computer, to try commands in."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import click
 
@@ -15,49 +20,107 @@ from orchestrator.errors import UserError
 from orchestrator.exits import Exit
 
 
+class _Pretend(Protocol):
+    @property
+    def env(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Cloud:
+    """folder: of its state, in that of the play. open: who calls may do everything there.
+
+    lead: beginnings of the variables that lead to the real one. hide: variables that hide the accounts which this
+    computer knows besides, while another cloud is pretended.
+    """
+
+    folder: str
+    open: Callable[[Path], AbstractContextManager[_Pretend]]
+    lead: tuple[str, ...]
+    hide: Callable[[Path], Mapping[str, str]]
+
+
+def _google(folder: Path) -> AbstractContextManager[_Pretend]:
+    from orchestrator.simulator.google.iam import owner
+    from orchestrator.simulator.google.pretend import PretendGoogle
+
+    return PretendGoogle(folder, grants=owner())
+
+
+def _aws(folder: Path) -> AbstractContextManager[_Pretend]:
+    from orchestrator.simulator.aws.grants import owner
+    from orchestrator.simulator.aws.pretend import PretendAws
+
+    return PretendAws(folder, grants=owner())
+
+
+def _hide_google(folder: Path) -> Mapping[str, str]:
+    names = ("CLOUDSDK_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS")
+    return {name: str(folder / "no-google") for name in names} | {"NO_GCE_CHECK": "true"}
+
+
+def _hide_aws(folder: Path) -> Mapping[str, str]:
+    del folder
+    from orchestrator.simulator.aws.pretend import NO_ACCOUNT
+
+    return NO_ACCOUNT
+
+
+_CLOUDS: Mapping[str, _Cloud] = {
+    "gcp": _Cloud("google", _google, ("GOOGLE_", "CLOUDSDK_"), _hide_google),
+    "aws": _Cloud("aws", _aws, ("AWS_", "BOTO_"), _hide_aws),
+}
+
+
 @click.command(
     cls=OrchCommand,
     context_settings={"ignore_unknown_options": True},
     examples=[
         ("orch simulate gcp -- bash", "a shell in which orch and gcloud meet a pretend Google"),
+        ("orch simulate aws -- bash", "a shell in which orch and aws meet a pretend AWS"),
         ("orch simulate gcp -- orch train v5e-8 --bucket gs://mine --yes", "one command; its exit status is returned"),
-        ("orch simulate gcp --scenario stockout.toml", "serve until Ctrl-C; says what to export"),
+        ("orch simulate aws --scenario stockout.toml", "serve until Ctrl-C; says what to export"),
     ],
 )
-@click.argument("cloud", type=click.Choice(["gcp"]))
+@click.argument("cloud", type=click.Choice(list(_CLOUDS)))
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--scenario", type=click.Path(), help="A cloud as a TOML file; docs/simulator.md tells its words.")
 @click.option("--home", type=click.Path(), help="Keep records and logs there; default: a folder that is removed.")
 @click.pass_context
 def simulate(ctx: click.Context, cloud: str, command: tuple[str, ...], scenario: str | None, home: str | None) -> None:
-    """Run COMMAND where Google's APIs and buckets are pretended on this computer. Nothing is rented.
+    """Run COMMAND where a cloud's APIs and buckets are pretended on this computer. Nothing is rented.
 
-    The TPU hosts are real processes of this computer, reached over SSH; the chips are not there. Inside, orch keeps its
-    records in a folder of its own: your clusters are not touched.
+    The hosts are real processes of this computer, reached over SSH; the chips are not there. Inside, orch keeps its
+    records in a folder of its own: your clusters are not touched. No real cloud is reached from there by your accounts.
     """
-    del cloud  # the only one there is
     kept = Path(home).absolute() if home else None
     folder = kept or Path(tempfile.mkdtemp(prefix="orch-simulate-"))
     try:
-        ctx.exit(_serve(folder, scenario, list(command)))
+        ctx.exit(_serve(_CLOUDS[cloud], folder, scenario, list(command)))
     finally:
         if kept is None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _serve(folder: Path, scenario: str | None, command: list[str]) -> int:
-    from orchestrator.simulator.google.iam import owner
-    from orchestrator.simulator.google.pretend import PretendGoogle, without_google
-
-    place = folder / "google"
+def _serve(cloud: _Cloud, folder: Path, scenario: str | None, command: list[str]) -> int:
+    place = folder / cloud.folder
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     if scenario is not None:
         _copy_scenario(Path(scenario), place)
-    with PretendGoogle(place, grants=owner()) as google:
-        names = {**google.env, "ORCH_HOME": str(folder)}
+    with cloud.open(place) as pretended:
+        names = {**pretended.env, "ORCH_HOME": str(folder)}
         if not command:
             return _until_interrupted(names)
-        return _run(command, without_google() | names)
+        return _run(command, _without_clouds(cloud, folder) | names)
+
+
+def _without_clouds(pretended: _Cloud, folder: Path) -> dict[str, str]:
+    """Our environment, in which nothing leads to a real cloud, or to other records."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ORCH_")}
+    for cloud in _CLOUDS.values():
+        env = {name: value for name, value in env.items() if not name.startswith(cloud.lead)}
+        if cloud is not pretended:
+            env.update(cloud.hide(folder))
+    return env
 
 
 def _copy_scenario(path: Path, place: Path) -> None:

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -19,12 +19,14 @@ from typing import Protocol, cast
 
 from orchestrator.errors import CloudError, DeadlineError, OrchError, UserError
 from orchestrator.exits import Exit
+from orchestrator.spec.task import AwsSettings
 
 SECONDS = 30.0  # for one check, all its calls together
 _LOOK_SECONDS = 0.2  # how often the deadlines are looked at
 _MODULES = {
     "local": "orchestrator.providers.local.check",
     "gcp": "orchestrator.providers.google.check",
+    "aws": "orchestrator.providers.aws.check",
 }
 
 
@@ -70,16 +72,23 @@ class Check:
 class Ask:
     """What the user wants to know; "" for what was not said.
 
-    state: where orch keeps its own. named: this provider was asked for by name. access: external, internal, iap, jump.
-    firewall: whether orch is to make the rule that lets SSH in.
+    state: where orch keeps its own. installation: the name that is on all that it makes, "" before the first launch.
+    named: this provider was asked for by name. nodes: so many slices or instances; spot, reservation: how they are got.
+    project, service_account, access (external, internal, iap, jump) and firewall (whether orch is to make the rule that
+    lets SSH in) are Google's; aws: of Amazon's account.
     """
 
     state: Path
+    installation: str = ""
     named: bool = True
     region: str = ""
     zone: str = ""
     accelerator: str = ""
+    nodes: int = 1
+    spot: bool = False
+    reservation: str = ""
     bucket: str = ""
+    aws: AwsSettings = field(default_factory=AwsSettings)
     project: str = ""
     service_account: str = ""
     access: str = ""

@@ -14,12 +14,13 @@ _MODULES = {
     "local": "orchestrator.providers.local",
     "hosts": "orchestrator.providers.hosts",
     "gcp": "orchestrator.providers.google",
+    "aws": "orchestrator.providers.aws",
     "simulated": "orchestrator.simulator",
 }
 
 
 # Where the records of those are that are asked only if they were used from here: folders below the state folder.
-_FOLDERS = {"gcp": ("google", "google-compute"), "simulated": ("simulated",)}
+_FOLDERS = {"gcp": ("google", "google-compute"), "aws": ("aws",), "simulated": ("simulated",)}
 
 
 def names() -> tuple[str, ...]:

@@ -194,7 +194,8 @@ class Scenario:
             if known.name == zone:
                 return known.region
         if zone and any(known.name == ANY for known in self.zones):
-            return zone.rpartition("-")[0] or zone
+            letter = zone[-1:].isalpha() and zone[-2:-1].isdigit()  # us-east-1a is of us-east-1, us-west4-a of us-west4
+            return zone[:-1] if letter else zone.rpartition("-")[0] or zone
         return ""
 
     @cached_property

@@ -33,6 +33,9 @@ CALLS = (
     *("create", "get", "list", "end", "stop", "start", "amend"),
     *("queue", "queue-get", "queue-list", "queue-delete", "queue-reset", "operation"),
     *("host.look", "host.marks", "host.mark", "host.sync", "host.script", "host.start", "host.kill", "host.stacks"),
+    *("create-security-group", "authorize-security-group-ingress", "authorize-security-group-egress"),
+    *("create-placement-group", "allocate-address", "associate-address", "release-address"),
+    *("delete-security-group", "delete-placement-group", "describe-subnets", "describe-images", "get-parameter"),
 )
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _SECONDS = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")

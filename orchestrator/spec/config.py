@@ -94,7 +94,7 @@ KEYS: tuple[Key, ...] = (
     Key("aws", "subnets", list, "subnets to try, in order", "config.aws.subnets"),
     Key("aws", "security_group", str, "security group; made when absent", "config.aws.security_group"),
     Key("aws", "instance_profile", str, "IAM instance profile of the machines", "config.aws.instance_profile"),
-    Key("aws", "access", str, "way to the machines: eip, public, ssm, private, jump", "config.aws.access"),
+    Key("aws", "access", str, "way to the machines: eips, eip, public, ssm, private, jump", "config.aws.access"),
     Key("aws", "jump", str, "jump host, for access jump: user@host:port", "config.aws.jump"),
     Key("aws", "ssh_cidr", str, "who may reach port 22; your own address when absent", "config.aws.ssh_cidr"),
     Key("aws", "user", str, "login name of the image", "config.aws.user", "ubuntu"),
@@ -253,6 +253,17 @@ def _from_text(key: Key, text: str) -> Setting | None:
         return _typed(key, key.kind(text))
     except ValueError:
         return None
+
+
+def setting_of(full: str, words: str) -> Setting:
+    """The value of this key, as a person types it. Raises ConfigError for a key or a value that cannot be."""
+    key = BY_NAME.get(full)
+    if key is None:
+        raise ConfigError.of([_unknown_key(full)])
+    value = _from_text(key, words)
+    if value is None:
+        raise ConfigError(full, None, f"must be {_WORDS[key.kind]}; here it is `{words}`")
+    return value
 
 
 def _unknown_key(full: str) -> Problem:

@@ -85,7 +85,10 @@ CONFIG = Section(
                     Field("security_group", Text("an id, sg-…"), "of the hosts; made when absent", ours=True),
                     Field("instance_profile", Text("a name"), "IAM instance profile of the hosts", ours=True),
                     Field(
-                        "access", Text("text", ("eip", "public", "ssm", "private", "jump")), "way to hosts", ours=True
+                        "access",
+                        Text("text", ("eips", "eip", "public", "ssm", "private", "jump")),
+                        "way to hosts",
+                        ours=True,
                     ),
                     Field("jump", Text("user@host:port"), "jump host, for access: jump", ours=True),
                     Field("ssh_cidr", Text("a range such as 203.0.113.7/32"), "who may reach port 22", ours=True),

@@ -122,7 +122,9 @@ def _is_about_credentials(text: str) -> bool:
 
 
 def _message(text: str) -> str:
-    return _found(r"<Message>([^<]{1,300})</Message>", text)
+    """The store's own words; those about one key of several stand outside of XML."""
+    one_key = r"request failed for key .*?: ([^\n]{1,300}) \(code: \w+\)"
+    return _found(r"<Message>([^<]{1,300})</Message>", text) or _found(one_key, text)
 
 
 def _found(pattern: str, text: str) -> str:

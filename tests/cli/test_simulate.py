@@ -1,8 +1,9 @@
-"""`orch simulate gcp`: a command meets the pretend Google, and nothing of the real one or of other records."""
+"""`orch simulate CLOUD`: a command meets the pretend cloud, and nothing of a real one or of other records."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -11,11 +12,32 @@ import pytest
 from support.orch_process import Orch
 
 SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
+ASK_AWS = """
+import boto3, json, os
+from botocore.exceptions import ClientError
+boto3.client("s3").put_object(Bucket="mine", Key="k", Body=b"1")
+names = []
+for client in (boto3.client("s3"), boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])):
+    names += [one["Key"] for one in client.list_objects_v2(Bucket="mine")["Contents"]]
+name = "/aws/service/neuron/dlami/base/ubuntu-24.04/latest/image_id"
+try:
+    boto3.client("ssm").get_parameter(Name=name)
+except ClientError as error:
+    refused = error.response["Error"]["Code"]
+who = boto3.client("sts").get_caller_identity()["Account"]
+print(json.dumps({"names": names, "refused": refused, "who": who, "env": dict(os.environ)}))
+"""
 
 
 @pytest.fixture
 def orch(tmp_path: Path) -> Orch:
-    leaks = {"GOOGLE_APPLICATION_CREDENTIALS": "real", "CLOUDSDK_CORE_ACCOUNT": "real", "ORCH_STORE": "real"}
+    leaks = {
+        "GOOGLE_APPLICATION_CREDENTIALS": "real",
+        "CLOUDSDK_CORE_ACCOUNT": "real",
+        "AWS_PROFILE": "real",
+        "AWS_SESSION_TOKEN": "real",
+        "ORCH_STORE": "real",
+    }
     return Orch(tmp_path, {"TMPDIR": str(tmp_path), **leaks})
 
 
@@ -23,9 +45,25 @@ def test_the_command_is_led_to_the_pretend_google_and_to_nothing_else(orch: Orch
     env = json.loads(orch.ok("simulate", "gcp", "--", sys.executable, "-c", SHOW))
     assert env["ORCH_GCP_ENDPOINT"].startswith("http://127.0.0.1:")
     assert env["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"] == env["ORCH_GCP_ENDPOINT"] + "/"
-    assert not {"GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CORE_ACCOUNT", "ORCH_STORE"} & set(env)
+    assert "real" not in env.values()
+    assert "GOOGLE_APPLICATION_CREDENTIALS" not in env and "CLOUDSDK_CONFIG" not in env
+    assert env["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull, "no account of another cloud is reached either"
     assert Path(env["ORCH_HOME"]) != orch.folder / "orch"
     assert not Path(env["ORCH_HOME"]).exists(), "the folder of one play is removed after it"
+
+
+def test_the_command_is_led_to_the_pretend_aws_with_the_scenarios_faults_in_it(orch: Orch) -> None:
+    (orch.folder / "mine.toml").write_text('[[fault]]\ncall = "*"\nfault = "denied"\nrate = 1.0\ntimes = 1\n')
+    words = ("simulate", "aws", "--scenario", "mine.toml", "--", sys.executable, "-c", ASK_AWS)
+    seen = json.loads(orch.ok(*words))
+    assert (seen["names"], seen["who"], seen["refused"]) == (["k", "k"], "123456789012", "AccessDeniedException")
+    env = seen["env"]
+    assert env["AWS_ENDPOINT_URL"].startswith("http://127.0.0.1:")
+    assert (env["AWS_REGION"], env["AWS_DEFAULT_REGION"], env["AWS_PAGER"]) == ("us-east-1", "us-east-1", "")
+    assert env["AWS_CONFIG_FILE"] == env["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull
+    assert env["AWS_EC2_METADATA_DISABLED"] == "true"
+    assert "real" not in env.values()
+    assert not Path(env["GOOGLE_APPLICATION_CREDENTIALS"]).exists(), "no account of another cloud is reached either"
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 from access_support import PROJECT
 
 from orchestrator.errors import CloudError
-from orchestrator.providers.google import caller
-from orchestrator.providers.google.caller import PLACES, caller_address
+from orchestrator.providers import caller
+from orchestrator.providers.caller import PLACES, caller_address
 from orchestrator.providers.google.session import Session
 
 GOOGLE = Session(None, PROJECT)

@@ -7,8 +7,8 @@ import time
 import pytest
 from access_support import INSTALLATION, TOKEN, spec
 
+from orchestrator.providers.caller import caller_address
 from orchestrator.providers.google import access
-from orchestrator.providers.google.caller import caller_address
 from orchestrator.providers.google.firewall import Firewall, with_caller
 from orchestrator.providers.google.oslogin import OsLogin
 from orchestrator.providers.google.session import ENDPOINT, open_session

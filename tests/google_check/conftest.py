@@ -31,11 +31,12 @@ class Said:
 @pytest.fixture
 def orch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
     for name in list(os.environ):
-        if name.startswith(("ORCH_", "GOOGLE_", "CLOUDSDK_", "XDG_")):
+        if name.startswith(("ORCH_", "GOOGLE_", "CLOUDSDK_", "XDG_", "AWS_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("ORCH_HOME", str(tmp_path / "orch"))
     monkeypatch.setenv("NO_GCE_CHECK", "true")  # google-auth would look for a machine of Google's
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # and boto3 for one of Amazon's
 
     def run(*words: str) -> Said:
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))

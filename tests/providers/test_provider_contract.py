@@ -17,6 +17,7 @@ from typing import cast
 
 import pytest
 from provider_support import INSTALLATION, clear, make_keys, make_spec, make_world
+from support.aws_cloud import EFA, aws_candidate, aws_provider, aws_server, aws_zones
 from support.google_cloud import google_provider, tpu_candidate, tpu_zones
 
 from orchestrator.clock import RealClock
@@ -120,6 +121,15 @@ def _google(candidate: Candidate, folder: Path, *, stops: bool = False) -> Gener
         yield _case("gcp", opened, folder / "state", make_spec(candidate=candidate), keys, stops=stops)
 
 
+@contextmanager
+def _aws(candidate: Candidate, folder: Path, *, stops: bool = True) -> Generator[Case]:
+    scenario = Scenario(zones=aws_zones(candidate.zone), durations=BRIEF)
+    with aws_server(Durable(folder / "cloud" / "cloud.json", scenario, RealClock())) as server:
+        keys = make_keys(folder / "keys", candidate.hosts)
+        opened = partial(aws_provider, server.url)
+        yield _case("aws", opened, folder / "state", make_spec(candidate=candidate), keys, stops=stops)
+
+
 CASES: dict[str, Callable[[Path], AbstractContextManager[Case]]] = {
     "local": _local,
     "hosts": _hosts,
@@ -128,6 +138,9 @@ CASES: dict[str, Callable[[Path], AbstractContextManager[Case]]] = {
     "gcp, a slice of hosts": partial(_google, tpu_candidate("v4-16")),
     "gcp, a queued resource": partial(_google, tpu_candidate("v4-16", Spot())),
     "gcp, two slices": partial(_google, tpu_candidate("v4-16", slices=2)),
+    "aws, one host": partial(_aws, aws_candidate()),
+    "aws, a cluster": partial(_aws, aws_candidate(EFA, hosts=2)),
+    "aws, spot": partial(_aws, aws_candidate(EFA, Spot(), hosts=2), stops=False),
 }
 
 

@@ -89,8 +89,7 @@ RULES = [
     (
         "resources:\n  accelerators: v5e-8\n  accelerator_args: {provisioning: capacity-block, reservation: x}",
         "3: `provisioning: capacity-block` is not for v5litepod-8",
-        "resources: {accelerators: H100:8, infra: aws/us-east-2/us-east-2a, accelerator_args: "
-        + "{provisioning: capacity-block, reservation: x}}",
+        "resources:\n  accelerators: v5e-8\n  accelerator_args: {provisioning: best-effort}",
     ),
     (
         "resources:\n  accelerators: H100:8\n  accelerator_args: {provisioning: flex-start, reservation: x}",

@@ -15,9 +15,9 @@ from typing import Protocol
 
 from orchestrator.errors import AccessError, CapacityError, ConflictError, OrchError, QuotaError, UserError
 from orchestrator.hosts import HostAddress
+from orchestrator.providers.caller import caller_address
 from orchestrator.providers.google import access, choices
 from orchestrator.providers.google.access import Way
-from orchestrator.providers.google.caller import caller_address
 from orchestrator.providers.google.firewall import Firewall, OwnedRule, with_caller
 from orchestrator.providers.google.gates import Gate, Gates
 from orchestrator.providers.google.labels import INSTALLATION

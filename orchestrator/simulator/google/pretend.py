@@ -7,7 +7,6 @@ with PretendGoogle(folder) as google:
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 
 from orchestrator.catalog.tpu import generations
-from orchestrator.errors import ConflictError, StorageError
 from orchestrator.simulator.bodies import LocalBodies
 from orchestrator.simulator.durable import Durable
+from orchestrator.simulator.ending import end_hosts
 from orchestrator.simulator.google.gcs import GcsServer, gcs_server
 from orchestrator.simulator.google.grants import Grants
 from orchestrator.simulator.google.server import PROJECT, TpuServer
@@ -67,17 +66,7 @@ class PretendGoogle:
         try:
             self._stack.__exit__(kind, error, trace)
         finally:
-            self._end_hosts()
-
-    def _end_hosts(self) -> None:
-        for attempt in range(5):
-            try:
-                self._bodies.settle(())
-            except ConflictError:
-                time.sleep(0.5 * (attempt + 1))  # a command that was just killed may still hold a slice's lock
-            else:
-                return
-        raise StorageError("hosts of the pretend Google are still there", "a lock on them is held", "try again")
+            end_hosts(self._bodies, "the pretend Google")
 
 
 def google_scenario(scenario: Scenario) -> Scenario:

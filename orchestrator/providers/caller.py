@@ -5,10 +5,10 @@ from __future__ import annotations
 import http.client
 from collections.abc import Sequence
 from ipaddress import IPv4Address
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from orchestrator.errors import CloudError
-from orchestrator.providers.google.session import Session
 
 # The first that answers counts. Google's was in the help of Google Domains until 2023 and is documented no longer;
 # Amazon's is in the EC2 User Guide ("Security group rules", 2025).
@@ -17,10 +17,17 @@ ASK_SECONDS = 5.0  # each
 _LONGEST_ANSWER = 256  # bytes
 
 
-def caller_address(session: Session, places: Sequence[str] = PLACES) -> str:
+class Session(Protocol):
+    """loopback: the cloud stands on this computer."""
+
+    @property
+    def loopback(self) -> bool: ...
+
+
+def caller_address(session: Session, places: Sequence[str] = PLACES, *, instead: str = "access: iap") -> str:
     """One global IPv4 address: the hosts have no other kind. On the loopback 127.0.0.1, and nobody is asked.
 
-    Raises CloudError when no place tells it.
+    instead: the setting that needs no such address. Raises CloudError when no place tells it.
     """
     if session.loopback:
         return "127.0.0.1"
@@ -34,7 +41,7 @@ def caller_address(session: Session, places: Sequence[str] = PLACES) -> str:
     raise CloudError(
         "the public address of this computer is not known",
         "\n".join(tried),
-        "name it: ssh_cidr: YOUR.ADDRESS/32   or choose access: iap",
+        f"name it: ssh_cidr: YOUR.ADDRESS/32   or choose {instead}",
     )
 
 

@@ -1,0 +1,325 @@
+"""Capacity Blocks: machines that are bought for days to come, paid at once, and never given back for money.
+
+Rules: "Capacity Blocks for ML" (EC2 User Guide, 2026) and the EC2 API reference: 1 to 14 whole days, or up to 182 days
+in weeks; up to 64 instances; AWS begins to take the instances 30 minutes before the end. An offering has an id and no
+operation asks for one by its id: what was found is looked for again by what it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, TypeVar, cast
+
+from orchestrator.catalog.ec2 import find_instance, instances, unlisted
+from orchestrator.errors import CapacityError, CloudError, OrchError, UserError
+from orchestrator.providers.aws.calls import Calls, Thing, read_tags
+from orchestrator.providers.aws.commands import kebab
+from orchestrator.providers.aws.faults import Refused, explain, understood
+from orchestrator.providers.aws.market import MOST_IN_BLOCK
+from orchestrator.providers.aws.parameters import revealed
+from orchestrator.providers.aws.requests import Place, request
+from orchestrator.providers.aws.session import AwsSession
+from orchestrator.providers.aws.tags import INSTALLATION, by_tag
+from orchestrator.slices import Request
+from orchestrator.values import Text, text
+
+TAKEN_EARLY = 1800.0  # seconds before its end from which AWS takes a block's instances
+PLATFORM = "Linux/UNIX"
+HOUR = 3600.0
+_AT_ONCE = 8  # regions that are asked at the same time
+_LONGEST_IN_DAYS, _LONGEST = 14, 182  # days
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """earliest, latest: between which it shall begin (epoch seconds); None = any time."""
+
+    instance_type: str
+    count: int
+    hours: int
+    earliest: float | None = None
+    latest: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offering:
+    """A block that can be bought. start, end: epoch seconds. fee: all of it, paid at once. asked_hours: of the search.
+
+    A block that begins at once is shorter than asked: blocks end at a fixed time of the day.
+    """
+
+    id: str
+    region: str
+    zone: str
+    instance_type: str
+    count: int
+    start: float
+    end: float
+    fee: Decimal
+    currency: str = "USD"
+    asked_hours: int = 0
+
+    @property
+    def hours(self) -> float:
+        return (self.end - self.start) / HOUR
+
+    @property
+    def per_instance_hour(self) -> Decimal:
+        return self.fee / self.count / Decimal(self.hours)
+
+    @property
+    def confirmation(self) -> str:
+        """What has to be typed to buy it: its price, to the cent, such as `7552.00`."""
+        return f"{self.fee:.2f}"
+
+    def same_terms(self, other: Offering) -> bool:
+        """The same machines for the same time and money, whatever the ids."""
+        mine = (self.region, self.zone, self.instance_type, self.count, self.start, self.end, self.fee, self.currency)
+        return mine == (
+            other.region, other.zone, other.instance_type, other.count, other.start, other.end, other.fee,
+            other.currency,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block that was bought. free: instances that can still be launched in it, where AWS says so."""
+
+    id: str
+    region: str
+    zone: str
+    instance_type: str
+    count: int
+    free: int | None
+    state: str
+    start: float
+    end: float
+
+    @property
+    def taken_from(self) -> float:
+        """When AWS begins to take its instances (epoch seconds)."""
+        return self.end - TAKEN_EARLY
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What several regions said: what they have, sorted, and those that could not be asked."""
+
+    offerings: tuple[Offering, ...] = ()
+    blocks: tuple[Block, ...] = ()
+    problems: tuple[tuple[str, OrchError], ...] = ()
+
+
+def wanted(name: str, count: int, hours: int, earliest: float | None = None, latest: float | None = None) -> Wanted:
+    """Checked before anything is asked. Raises UserError for what AWS does not sell."""
+    instance = find_instance(name) or unlisted(name)
+    if instance is None:
+        raise UserError(f"'{name}' is no instance type", "it is called like p5.48xlarge", "orch accelerators")
+    if not instance.capacity_block:
+        raise UserError(f"there are no Capacity Blocks of {instance.name}", "AWS offers none (its tables of May 2026)")
+    if not 1 <= count <= MOST_IN_BLOCK:
+        raise UserError(f"{count} instances are not possible", f"a Capacity Block has 1 to {MOST_IN_BLOCK}")
+    _check_hours(hours)
+    if earliest is not None and latest is not None and latest < earliest:
+        raise UserError("the latest start is before the earliest")
+    return Wanted(instance.name, count, hours, earliest, latest)
+
+
+def regions_of(instance_type: str) -> tuple[str, ...]:
+    """Where it is offered, as far as our table knows. Raises UserError where that is not recorded."""
+    known = instances().get(instance_type)
+    if known is None or not known.regions:
+        raise UserError(f"it is not recorded where {instance_type} is offered", "", "name regions: --region us-east-1")
+    return known.regions
+
+
+def every_region() -> tuple[str, ...]:
+    """Where blocks of some type can be."""
+    return tuple(sorted({one for known in instances().values() if known.capacity_block for one in known.regions}))
+
+
+def find_request(want: Wanted, place: Place) -> Request:
+    parameters: dict[str, object] = {
+        "InstanceType": want.instance_type,
+        "InstanceCount": want.count,
+        "CapacityDurationHours": want.hours,
+    }
+    if want.earliest is not None:
+        parameters["StartDateRange"] = _iso(want.earliest)
+    if want.latest is not None:
+        parameters["EndDateRange"] = _iso(want.latest + want.hours * HOUR)
+    return request(place, "DescribeCapacityBlockOfferings", want.instance_type, parameters)
+
+
+def purchase_request(offering: Offering, installation: str | Text, profile: str = "") -> Request:
+    """It has no token that would make a second one harmless (EC2 API reference): it is sent once."""
+    tags = [{"Key": INSTALLATION, "Value": text(installation)}]
+    parameters: dict[str, object] = {
+        "CapacityBlockOfferingId": offering.id,
+        "InstancePlatform": PLATFORM,
+        "TagSpecifications": [{"ResourceType": "capacity-reservation", "Tags": tags}],
+    }
+    return request(Place(offering.region, profile), "PurchaseCapacityBlock", offering.id, parameters)
+
+
+def find(session: AwsSession, want: Wanted, regions: Sequence[str]) -> Answers:
+    """What can be bought now, the cheapest first, then the earliest. Every region is asked, all at the same time."""
+
+    def ask(region: str) -> list[Offering]:
+        sent = find_request(want, Place(region, session.profile))
+        listed = _pages(session, sent, "CapacityBlockOfferings", "find", f"blocks in {region}")
+        return [_offering(one, region, want.hours) for one in listed]
+
+    found, problems = _everywhere(regions, ask)
+    fitting = [one for one in found if want.latest is None or one.start <= want.latest]
+    fitting = [one for one in fitting if want.earliest is None or one.start >= want.earliest]
+    return Answers(tuple(sorted(fitting, key=lambda one: (one.fee, one.start, one.id))), (), problems)
+
+
+def look_again(session: AwsSession, offering: Offering) -> Offering:
+    """The offering as it is now; under its new id when AWS lists it under another. Raises CapacityError, or as find."""
+    want = Wanted(offering.instance_type, offering.count, offering.asked_hours)
+    answers = find(session, want, (offering.region,))
+    if answers.problems:
+        raise answers.problems[0][1]
+    for one in answers.offerings:
+        if one.id == offering.id:
+            return one
+    for one in answers.offerings:
+        if one.same_terms(offering):
+            return one
+    again = f"orch blocks find {offering.instance_type} --nodes {offering.count} --hours {offering.asked_hours}"
+    raise CapacityError(f"{offering.id} is not offered any more", "nothing was bought", again)
+
+
+def buy(session: AwsSession, offering: Offering, typed: str, installation: str) -> Block:
+    """Buy it, if `typed` is exactly its price. Raises UserError when it is not, and nothing was sent then.
+
+    Raises CloudError when it is not known whether it was bought; then nothing must be sent again before a look.
+    """
+    if typed != offering.confirmation:
+        raise UserError(
+            f"'{typed}' is not the price", "nothing was bought", f"the price is {offering.confirmation}, without more"
+        )
+    sent = purchase_request(offering, installation, session.profile)
+    calls = Calls(session, offering.region)
+    try:
+        answer = calls.change(sent.method, _plain(sent))
+    except Refused as refused:
+        if refused.answer.kind.may_have_acted:
+            raise CloudError(
+                f"it is not known whether {offering.id} was bought",
+                str(refused.answer),
+                f"orch blocks list --region {offering.region}   first: a second purchase is paid as well",
+            ) from refused
+        raise explain("buy", offering.id, refused.answer) from refused
+    return _block(answer["CapacityReservation"], offering.region)
+
+
+def bought(session: AwsSession, installation: str, regions: Sequence[str]) -> Answers:
+    """Blocks that carry our tag, by their start."""
+
+    def ask(region: str) -> list[Block]:
+        body: dict[str, object] = {"Filters": [by_tag(INSTALLATION, installation)]}
+        sent = request(Place(region, session.profile), "DescribeCapacityReservations", "ours", body)
+        listed = _pages(session, sent, "CapacityReservations", "list", f"blocks in {region}")
+        blocks = [one for one in listed if one.get("ReservationType") == "capacity-block"]
+        return [_block(one, region) for one in blocks if read_tags(one).get(INSTALLATION) == installation]
+
+    found, problems = _everywhere(regions, ask)
+    return Answers((), tuple(sorted(found, key=lambda one: (one.start, one.id))), problems)
+
+
+def _check_hours(hours: int) -> None:
+    days = [*range(1, _LONGEST_IN_DAYS + 1), *range(_LONGEST_IN_DAYS + 7, _LONGEST + 1, 7)]
+    possible = [day * 24 for day in days]
+    if hours in possible:
+        return
+    near = (
+        [*possible[:1], *(one for one in possible if one < hours)][-1],
+        next((one for one in possible if one > hours), possible[-1]),
+    )
+    nearest = " or ".join(f"--hours {one}" for one in sorted(set(near)))
+    raise UserError(
+        f"a Capacity Block of {hours} hours cannot be had", "1 to 14 whole days, or up to 182 days in weeks", nearest
+    )
+
+
+def _everywhere(
+    regions: Sequence[str], ask: Callable[[str], list[_Found]]
+) -> tuple[list[_Found], tuple[tuple[str, OrchError], ...]]:
+    """In the order of the regions. Raises the first problem when no region could be asked."""
+
+    def one(region: str) -> tuple[list[_Found], OrchError | None]:
+        try:
+            return ask(region), None
+        except OrchError as error:
+            return [], error
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        answers = list(pool.map(one, regions))
+    problems = [(region, error) for region, (_, error) in zip(regions, answers, strict=True) if error is not None]
+    if problems and len(problems) == len(regions):
+        raise problems[0][1]
+    return [item for found, _ in answers for item in found], tuple(problems)
+
+
+def _pages(session: AwsSession, sent: Request, key: str, verb: str, name: str) -> list[Thing]:
+    """All pages of a read. Raises OrchError."""
+    client = session.client("ec2", sent.target.partition("/")[0])
+    try:
+        pages = client.get_paginator(kebab(sent.method).replace("-", "_")).paginate(**_plain(sent))
+        return [one for page in pages for one in page.get(key, ())]
+    except Exception as error:
+        answer = understood(error, sent.method)
+        if answer is None:
+            raise
+        raise explain(verb, name, answer) from error
+
+
+def _plain(sent: Request) -> dict[str, Any]:
+    return cast(dict[str, Any], revealed(sent.body))
+
+
+def _offering(thing: Mapping[str, Any], region: str, asked_hours: int) -> Offering:
+    return Offering(
+        id=str(thing["CapacityBlockOfferingId"]),
+        region=region,
+        zone=str(thing.get("AvailabilityZone", "")),
+        instance_type=str(thing["InstanceType"]),
+        count=int(thing["InstanceCount"]),
+        start=_seconds(thing["StartDate"]),
+        end=_seconds(thing["EndDate"]),
+        fee=Decimal(str(thing["UpfrontFee"])),
+        currency=str(thing.get("CurrencyCode", "USD")),
+        asked_hours=asked_hours,
+    )
+
+
+def _block(thing: Mapping[str, Any], region: str) -> Block:
+    free = thing.get("AvailableInstanceCount")
+    return Block(
+        id=str(thing["CapacityReservationId"]),
+        region=region,
+        zone=str(thing.get("AvailabilityZone", "")),
+        instance_type=str(thing.get("InstanceType", "")),
+        count=int(thing.get("TotalInstanceCount", 0)),
+        free=None if free is None else int(free),
+        state=str(thing.get("State", "")),
+        start=_seconds(thing["StartDate"]) if "StartDate" in thing else 0.0,
+        end=_seconds(thing["EndDate"]) if "EndDate" in thing else 0.0,
+    )
+
+
+def _seconds(value: datetime) -> float:
+    return value.timestamp()
+
+
+def _iso(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

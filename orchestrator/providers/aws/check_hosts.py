@@ -1,0 +1,106 @@
+"""What the machines may do: the instance profile, its role, and whether that reaches the bucket and Session Manager."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.exits import Exit
+from orchestrator.providers.aws.check_asked import Asked
+from orchestrator.providers.aws.check_policy import HOST_ROLE
+from orchestrator.providers.aws.check_probes import Simulation
+from orchestrator.providers.aws.faults import Kind, Refused, explain
+from orchestrator.providers.checks import Outcome, fix, ok, told_by, unknown
+
+SSM_POLICY = "AmazonSSMManagedInstanceCore"  # "Configure instance permissions for Systems Manager", read November 2026
+_OBJECTS = ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject")
+_SESSIONS = ("ssm:UpdateInstanceInformation", "ssmmessages:CreateControlChannel", "ssmmessages:OpenDataChannel")
+
+
+def hosts(asked: Asked) -> Outcome:
+    """By iam GetInstanceProfile, and IAM's simulation of the role. Raises UserError for no bucket URI."""
+    name = asked.ask.aws.instance_profile
+    if not name:
+        needed = f"reach {asked.ask.bucket}" if asked.bucket else "be reached by Session Manager"
+        words = f"no instance profile is named: the machines could not {needed}"
+        return fix(
+            "hosts", words, f"{_make(asked, HOST_ROLE)} && orch config set aws.instance_profile {HOST_ROLE}", _EXIT
+        )
+    try:
+        profile = asked.calls.read("iam", "GetInstanceProfile", {"InstanceProfileName": name})["InstanceProfile"]
+    except Refused as refused:
+        return _no_profile(asked, name, refused)
+    roles = profile.get("Roles", ())
+    if not roles:
+        mend = f"aws iam add-role-to-instance-profile --instance-profile-name {name} --role-name {HOST_ROLE}"
+        return fix("hosts", f"the instance profile {name} has no role", mend + asked.profile_option, _EXIT)
+    role, arn = str(roles[0]["RoleName"]), str(roles[0]["Arn"])
+    try:
+        return _role(asked, role, Simulation(asked.calls, arn))
+    except Refused as refused:
+        if refused.answer.kind is not Kind.PERMISSION:
+            return told_by("hosts", explain("ask what", f"the role {role} may do", refused.answer))
+        words = f"the machines get the role {role}; what it may do is not shown to these credentials"
+        return unknown(
+            "hosts", words, f"ask the owner of account {asked.caller.account} for iam:SimulatePrincipalPolicy"
+        )
+
+
+_EXIT = Exit.PERMISSION
+
+
+def _no_profile(asked: Asked, name: str, refused: Refused) -> Outcome:
+    match refused.answer.kind:
+        case Kind.NOT_FOUND:
+            return fix("hosts", f"there is no instance profile {name}", _make(asked, name), Exit.NOT_FOUND)
+        case Kind.PERMISSION:
+            words = f"whether there is an instance profile {name} may not be asked"
+            return unknown(
+                "hosts", words, f"ask the owner of account {asked.caller.account} for iam:GetInstanceProfile"
+            )
+        case _:
+            return told_by("hosts", explain("read", f"the instance profile {name}", refused.answer))
+
+
+def _role(asked: Asked, role: str, simulation: Simulation) -> Outcome:
+    """Raises Refused, UserError."""
+    bucket, option = asked.bucket, asked.profile_option
+    reach: list[str] = []
+    if bucket is not None:
+        arn = f"arn:{asked.caller.partition}:s3:::{bucket.container}"
+        below = f"{bucket.prefix}/" if bucket.prefix else ""
+        seen: Mapping[str, str] = {"s3:prefix": below}
+        lacking = simulation.denied(("s3:ListBucket",), arn, seen)
+        lacking |= simulation.denied(_OBJECTS, f"{arn}/{below}any", {})
+        if lacking:
+            words = f"the role {role} may not use {bucket.uri}: missing {', '.join(sorted(lacking))}"
+            return fix("hosts", words, f"{_printed(asked)} && {_put(role)}{option}", Exit.STORAGE)
+        reach.append(f"use {bucket.uri}")
+    if asked.ask.aws.access == "ssm":
+        if simulation.denied(_SESSIONS, "*", {}):
+            arn = f"arn:{asked.caller.partition}:iam::aws:policy/{SSM_POLICY}"
+            mend = f"aws iam attach-role-policy --role-name {role} --policy-arn {arn}{option}"
+            return fix("hosts", f"the role {role} cannot be reached by Session Manager", mend, _EXIT)
+        reach.append("be reached by Session Manager")
+    may = f", which may {' and '.join(reach)}" if reach else ""
+    return ok("hosts", f"the machines get the role {role}{may}")
+
+
+def _make(asked: Asked, name: str) -> str:
+    """The commands that make role and profile, with what docs/iam has for them."""
+    option = asked.profile_option
+    lines = [
+        "orch check aws --print-policy trust > trust.json",
+        f"aws iam create-role --role-name {name} --assume-role-policy-document file://trust.json{option}",
+        *([_printed(asked), f"{_put(name)}{option}"] if asked.bucket else ()),
+        f"aws iam create-instance-profile --instance-profile-name {name}{option}",
+        f"aws iam add-role-to-instance-profile --instance-profile-name {name} --role-name {name}{option}",
+    ]
+    return " && ".join(lines)
+
+
+def _printed(asked: Asked) -> str:
+    return f"orch check aws --print-policy hosts --bucket {asked.ask.bucket} > hosts.json"
+
+
+def _put(role: str) -> str:
+    return f"aws iam put-role-policy --role-name {role} --policy-name one-bucket --policy-document file://hosts.json"

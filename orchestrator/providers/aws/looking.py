@@ -1,0 +1,142 @@
+"""One look at a slice: what EC2 says of its instances, what its capacity block waits for, and what is left of it.
+
+A look also does what can be done only then: it sends the request that has waited for a capacity block, leads the
+Elastic IP to the head, and takes away what instances have left behind whose end was asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.providers.aws import reservations, states
+from orchestrator.providers.aws.access import Way
+from orchestrator.providers.aws.belongings import Belongings
+from orchestrator.providers.aws.calls import Calls, Thing
+from orchestrator.providers.aws.faults import Kind, Refused
+from orchestrator.providers.aws.reach import Login, addresses, primary, ranked
+from orchestrator.providers.aws.record import Phase, Record, Records
+from orchestrator.providers.aws.sending import Launcher
+from orchestrator.slices import SliceState, SliceView
+
+SETTLE_SECONDS = 90.0  # longer than a request may take to arrive and to be shown: before that, nothing proves absence
+_PASSING = frozenset({Kind.CAPACITY, Kind.THROTTLED, Kind.UNAVAILABLE, Kind.NO_ANSWER})
+
+
+@dataclass(frozen=True, slots=True)
+class Eyes:
+    """now: seconds since the epoch."""
+
+    records: Records
+    login: Login
+    now: Callable[[], float] = time.time
+
+    def look(self, calls: Calls, record: Record) -> SliceView:
+        """Raises Refused, CloudError, UserError."""
+        if record.phase is Phase.WAITING:
+            return self._waiting(calls, record)
+        shown = self.instances(calls, record)
+        if not shown:
+            return self._nothing(calls, record)
+        if len(shown) < record.hosts:
+            if not self.settled(record):
+                state = SliceState.UNCLEAR if record.phase is Phase.ENDING else SliceState.CREATING
+                return SliceView(state, reason=f"{len(shown)} of {record.hosts} instances are shown")
+            if record.phase is not Phase.ENDING:
+                return states.missing(record, len(shown))
+        view = states.together(record, shown, self.now())
+        if view.state is SliceState.ABSENT:
+            return self._ended(calls, record)
+        return self._ready(calls, record, shown) if view.state is SliceState.READY else view
+
+    def instances(self, calls: Calls, record: Record) -> list[Thing]:
+        """Those of this slice, also when they have ended. The token of a launch, unlike a tag, cannot be changed."""
+        return calls.instances({"client-token": [record.token]})
+
+    def settled(self, record: Record) -> bool:
+        """Whether what was asked for has arrived by now, and is shown."""
+        return self.now() - record.asked >= SETTLE_SECONDS
+
+    def _nothing(self, calls: Calls, record: Record) -> SliceView:
+        """No instances. That is ABSENT, unless they may still come, or something else is left."""
+        if not self.settled(record):
+            state = SliceState.CREATING if record.phase is Phase.ACCEPTED else SliceState.UNCLEAR
+            return SliceView(state, reason="asked for, not shown yet")
+        if record.phase is Phase.ENDING:
+            return self._ended(calls, record)
+        left = Belongings(calls, record.name, record.token).left()
+        if left:
+            return SliceView(SliceState.FAILED, reason=f"its instances are gone, not so: {', '.join(left)}"[:300])
+        return SliceView(SliceState.ABSENT)
+
+    def _ended(self, calls: Calls, record: Record) -> SliceView:
+        left = Belongings(calls, record.name, record.token).remove()
+        self.records.drop_request(record)
+        if left:
+            return SliceView(SliceState.ENDING, reason=f"still there: {', '.join(left)}"[:300])
+        return SliceView(SliceState.ABSENT)
+
+    def _ready(self, calls: Calls, record: Record, shown: Sequence[Thing]) -> SliceView:
+        if record.way in (Way.EIP, Way.EIPS) and not record.associated:
+            hosts = ranked(shown)
+            problem = self._associate(calls, record, hosts[:1] if record.way == Way.EIP else hosts)
+            if problem is not None:
+                return problem
+            record = self.records.write(record, associated=True)
+            shown = self.instances(calls, record)
+        found = addresses(record, shown, self.login)
+        if isinstance(found, str):
+            coming = SliceState.STARTING if record.power == "start" else SliceState.CREATING
+            return SliceView(coming, reason=found)
+        if not record.seen:
+            self.records.write(record, seen=self.now())
+        ends = record.ends - reservations.TAKEN_BEFORE_END if record.ends else None
+        return SliceView(SliceState.READY, found, ends=ends)
+
+    def _associate(self, calls: Calls, record: Record, hosts: Sequence[Thing]) -> SliceView | None:
+        """Lead an Elastic IP to the first interface of each. Why that could not be done now; None when it is done."""
+        ours = sorted(Belongings(calls, record.name, record.token).addresses(), key=lambda one: one["AllocationId"])
+        led = {str(one.get("NetworkInterfaceId")) for one in ours}
+        free = [one for one in ours if not one.get("AssociationId")]
+        for host in hosts:
+            interface = str(primary(host)["NetworkInterfaceId"])
+            if interface in led:
+                continue
+            if not free:
+                return SliceView(SliceState.FAILED, reason="an Elastic IP of it is gone, or leads elsewhere")
+            problem = self._lead(calls, free.pop(0), interface)
+            if problem is not None:
+                return problem
+        return None
+
+    @staticmethod
+    def _lead(calls: Calls, address: Thing, interface: str) -> SliceView | None:
+        asked = {
+            "AllocationId": address["AllocationId"],
+            "NetworkInterfaceId": interface,
+            "AllowReassociation": False,
+        }
+        try:
+            calls.change("AssociateAddress", asked)
+        except Refused as refused:
+            if refused.answer.kind not in (Kind.WRONG_STATE, Kind.NOT_FOUND, *_PASSING):
+                raise
+            return SliceView(SliceState.CREATING, reason=f"an Elastic IP waits: {refused.answer}")
+        return None
+
+    def _waiting(self, calls: Calls, record: Record) -> SliceView:
+        """Until the capacity block begins. Its instances are asked for at every look until they are there."""
+        block = reservations.reserved(reservations.look(calls, record.reservation))
+        if block.scheduled:
+            return SliceView(SliceState.CREATING, reason=reservations.waits(block, self.now()), until=block.begins)
+        if not block.active:
+            return SliceView(SliceState.FAILED, reason=f"the capacity block {block.identity} is {block.state}")
+        record = replace(record, ends=block.ends)
+        try:
+            Launcher(calls, self.records, self.now).launch(record, self.records.request(record))
+        except Refused as refused:
+            passing = refused.answer.kind in _PASSING
+            state = SliceState.CREATING if passing else SliceState.FAILED
+            return SliceView(state, reason=str(refused.answer), until=block.begins if passing else None)
+        return SliceView(SliceState.CREATING, reason="its capacity block has begun, its instances are asked for")

@@ -1,0 +1,347 @@
+"""The half of the provider "aws" that does I/O. See providers/protocol.py; serves also `Stops`.
+
+A slice is one RunInstances call, with a few requests before it that make what the machines need. The record is written
+before the first of them; what is lost on the way is looked for by its tags, and nothing is ended that does not carry
+its record's token.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.errors import (
+    AccessError,
+    CapacityError,
+    CloudError,
+    ConflictError,
+    NotFoundError,
+    OrchError,
+    UserError,
+)
+from orchestrator.providers.aws import choices, listing, market, quotas, reservations, states, userdata
+from orchestrator.providers.aws.belongings import Belongings
+from orchestrator.providers.aws.calls import Calls
+from orchestrator.providers.aws.faults import Answer, Kind, Refused, explain
+from orchestrator.providers.aws.listing import Found
+from orchestrator.providers.aws.looking import Eyes
+from orchestrator.providers.aws.planner import PLANNER
+from orchestrator.providers.aws.reach import Login
+from orchestrator.providers.aws.record import Phase, Record, Records
+from orchestrator.providers.aws.sending import Creation, Launcher
+from orchestrator.providers.aws.session import AwsSession, import_library, open_session
+from orchestrator.providers.aws.tags import INSTALLATION, INTENT, SLICE
+from orchestrator.providers.aws.unknowns import USER_DATA
+from orchestrator.providers.caller import caller_address
+from orchestrator.providers.local.sshd import account
+from orchestrator.slices import (
+    Candidate,
+    CapacityBlock,
+    Market,
+    OnDemand,
+    OwnedSlice,
+    Reservation,
+    SliceKeys,
+    SliceSpec,
+    SliceState,
+    SliceView,
+    Spot,
+)
+
+FOLDER = "aws"  # of the records, below the state folder
+_FINAL = (CapacityError, AccessError, UserError, ConflictError)  # a create that ends so is never sent again
+
+
+def open_provider(state: Path) -> AwsProvider:
+    """Raises UserError without the library. Credentials are looked for by profile, when they are needed."""
+    import_library()
+    return AwsProvider(open_session, state.absolute() / FOLDER)
+
+
+class AwsProvider:
+    """sessions: one by profile. sleep: between tries of what is throttled, or not known everywhere yet."""
+
+    name = "aws"
+
+    def __init__(
+        self,
+        sessions: Callable[[str], AwsSession],
+        folder: Path,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._open = sessions
+        self._opened: dict[str, AwsSession] = {}
+        self._records = Records(folder)
+        self._now = now
+        self._sleep = sleep
+
+    def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
+        """A slice of a capacity block that has not begun is accepted, and waits. A refusal leaves nothing behind.
+
+        Raises ConflictError for a name that is somebody else's, CloudError when an answer is lost, or when a part was
+        made that could not be taken away again.
+        """
+        spec.token.reveal()
+        asked = choices.read(spec.candidate)
+        new = self._new_record(spec, keys, asked)
+        with _explained("create", spec.name, spec.candidate):
+            calls = self._calls(new)
+            begun = self._begun(new)
+            if begun is None:
+                return
+            record, repeated = begun
+            session = calls.session
+            creation = Creation(calls, self._records, record, lambda: f"{_caller(session)}/32")
+            try:
+                self._reserve(creation, spec.candidate, repeated=repeated)
+                self._make(creation, spec, keys, asked.max_hours)
+            except (Refused, OrchError) as error:
+                if not repeated and _is_final(error):
+                    self._withdraw(creation, error)
+                raise
+
+    def observe(self, name: str, token: str = "") -> SliceView:
+        """Never raises for what AWS says: UNCLEAR with its words."""
+        try:
+            record = self._record(name, token)
+            if record is None:
+                return self._elsewhere(name, token)
+            return self._look(record)
+        except Refused as refused:
+            return SliceView(SliceState.UNCLEAR, reason=f"{refused.answer.kind}: {refused.answer}")
+        except (OrchError, OSError, LookupError) as error:
+            return SliceView(SliceState.UNCLEAR, reason=str(error))
+
+    def end(self, name: str, token: str = "") -> None:
+        """Instances first. Called again when they are gone, it takes away what they have left behind."""
+        record = self._record(name, token)
+        with _explained("end", name):
+            if record is None:
+                self._end_elsewhere(name, token)
+            elif record.phase is not Phase.REFUSED:
+                if record.phase is not Phase.ENDING:
+                    record = self._records.write(record, Phase.ENDING)
+                self._end(record)
+
+    def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
+        """Raises CloudError when the listing is not whole, AccessError."""
+        with _explained("list", ""):
+            return listing.owned(one for _, one in self._found({f"tag:{INSTALLATION}": [installation]}))
+
+    def stop(self, name: str) -> None:
+        """Raises UserError for what cannot be stopped and kept, NotFoundError, ConflictError."""
+        self._power(name, "stop", done=(SliceState.STOPPED, SliceState.STOPPING), allowed=SliceState.READY)
+
+    def start(self, name: str) -> None:
+        self._power(name, "start", done=(SliceState.READY, SliceState.STARTING), allowed=SliceState.STOPPED)
+
+    def _new_record(self, spec: SliceSpec, keys: SliceKeys, asked: choices.Choices) -> Record:
+        if not len(keys.host_private) == len(keys.host_public) == asked.hosts:
+            raise ValueError(f"{asked.hosts} hosts need a key pair each, there are {len(keys.host_private)}")
+        return Record(
+            name=spec.name,
+            token=spec.token.reveal(),
+            region=asked.place.region,
+            profile=asked.place.profile,
+            zone=asked.zone,
+            hosts=asked.hosts,
+            market=_word(asked.market),
+            reservation=market.reservation_of(asked.market),
+            way=asked.access.way,
+            jump=asked.access.jump,
+            user=asked.user,
+            identity_file=keys.identity_file,
+            known_hosts=keys.known_hosts,
+            host_public=keys.host_public,
+            asked=self._now(),
+            changed=self._now(),
+        )
+
+    def _begun(self, new: Record) -> tuple[Record, bool] | None:
+        """The record of this create, and whether it was asked for before. None: it is accepted already."""
+        self._records.sweep()
+        old = self._records.read(new.name)
+        if old is None or old.phase is Phase.REFUSED:
+            return self._records.put(new), False
+        if old.token == new.token and old.phase in (Phase.ACCEPTED, Phase.WAITING):
+            return None
+        if old.token == new.token and old.phase is Phase.ASKED:
+            return self._records.put(replace(new, known=old.known)), True
+        view = self._look(old)
+        if view.state is SliceState.UNCLEAR:
+            raise CloudError(f"create {new.name}: whether that name is free is not known", view.reason, "try again")
+        if view.state is not SliceState.ABSENT:
+            why = "it is being ended" if old.phase is Phase.ENDING else "it was made for another request"
+            raise ConflictError(f"a slice '{new.name}' exists already", why, "take another name: -c NAME")
+        return self._records.put(new), old.token == new.token
+
+    def _make(self, creation: Creation, spec: SliceSpec, keys: SliceKeys, max_hours: float | None) -> None:
+        user = creation.record.user
+        creation.known[USER_DATA] = userdata.render(keys.user_public, keys.host_private, user, max_hours)
+        request = PLANNER.create_request(spec)
+        creation.prepare(request)
+        params = creation.params(request)
+        if creation.record.begins:
+            self._records.keep_request(creation.record, params)
+            self._records.write(creation.record, Phase.WAITING)
+        else:
+            Launcher(creation.calls, self._records, self._now).launch(creation.record, params, fresh=creation.fresh)
+
+    def _reserve(self, creation: Creation, candidate: Candidate, *, repeated: bool) -> None:
+        """Look at the reservation that the machines come from, where there is one."""
+        if not creation.record.reservation:
+            return
+        found = reservations.checked(creation.calls, candidate, repeated=repeated)
+        block = isinstance(candidate.market, CapacityBlock)
+        creation.record = self._records.write(
+            creation.record,
+            zone=creation.record.zone or found.zone,
+            begins=found.begins if block and found.scheduled else 0.0,
+            ends=found.ends if block else 0.0,
+        )
+
+    def _withdraw(self, creation: Creation, error: Exception) -> None:
+        """After a refusal nobody looks again. Raises CloudError when something of it is left."""
+        try:
+            creation.withdraw()
+        except Refused as refused:
+            words = f"{error}; and then: {refused.answer}"
+            raise CloudError(f"only a part of {creation.record.name} was made", words, "orch down   ends it") from error
+        self._records.write(creation.record, Phase.REFUSED)
+
+    def _look(self, record: Record) -> SliceView:
+        if record.phase is Phase.REFUSED:
+            return SliceView(SliceState.ABSENT)
+        calls = self._calls(record)
+        return self._eyes(calls).look(calls, record)
+
+    def _end(self, record: Record) -> None:
+        calls = self._calls(record)
+        shown = self._eyes(calls).instances(calls, record)
+        ids = [str(one["InstanceId"]) for one in states.living(shown)]
+        if ids:
+            calls.change("TerminateInstances", {"InstanceIds": ids})
+        known = {str(one["InstanceId"]) for one in shown}
+        unseen = [identity for identity in record.instances if identity not in known]
+        for identity in unseen if not self._eyes(calls).settled(record) else ():
+            try:  # not shown yet, but made
+                calls.change("TerminateInstances", {"InstanceIds": [identity]})
+            except Refused as refused:
+                if refused.answer.kind is not Kind.NOT_FOUND:
+                    raise
+        if all(states.state_of(one) == "terminated" for one in shown):
+            Belongings(calls, record.name, record.token).remove()
+
+    def _found(self, filters: dict[str, list[str]]) -> list[tuple[AwsSession, Found]]:
+        """In every account in which something was asked for from here, or else in the usual one."""
+        sessions = [self._session(profile) for profile in sorted(self._records.profiles() or {""})]
+        return [(session, one) for session in sessions for one in listing.found(session, filters)]
+
+    def _found_elsewhere(self, name: str, token: str) -> list[tuple[AwsSession, Found]]:
+        """There is no record here: every region is searched. token: see providers/protocol.py."""
+        filters = {f"tag:{SLICE}": [name]}
+        return self._found(filters | {f"tag:{INTENT}": [token]} if token else filters)
+
+    def _elsewhere(self, name: str, token: str) -> SliceView:
+        things = [one for _, one in self._found_elsewhere(name, token)]
+        if not things:
+            return SliceView(SliceState.ABSENT)
+        state, where = listing.state_together(things), listing.where_of(things)
+        if state is SliceState.READY:
+            words = f"it is in {where}, and was made from another computer, which has its keys"
+            return SliceView(SliceState.UNCLEAR, reason=words)
+        return SliceView(state, reason=f"in {where}")
+
+    def _end_elsewhere(self, name: str, token: str) -> None:
+        found = self._found_elsewhere(name, token)
+        busy = {one.intent for _, one in found if one.machine}
+        for session, one in found:
+            calls = Calls(session, one.region, self._sleep)
+            if one.machine and one.state is not SliceState.ENDING:
+                calls.change("TerminateInstances", {"InstanceIds": [one.identity]})
+            elif one.intent not in busy:
+                Belongings(calls, name, one.intent).remove()
+
+    def _power(self, name: str, verb: str, *, done: tuple[SliceState, ...], allowed: SliceState) -> None:
+        record = self._record(name, "")
+        if record is None:
+            raise NotFoundError(f"there is no slice '{name}' that was made from here", "", "orch status")
+        refusal = market.stop_refusal(f"'{name}'", _market(record))
+        if refusal is not None:
+            raise refusal
+        with _explained(verb, name):
+            view = self._look(record)
+            if view.state in done:
+                return
+            if view.state is SliceState.ABSENT:
+                raise NotFoundError(f"there is no slice '{name}'", "", "orch status")
+            if view.state is not allowed:
+                raise ConflictError(f"'{name}' is {view.state}", view.reason or "not now", "orch status")
+            record = self._records.write(record, power=verb)
+            self._calls(record).change(f"{verb.capitalize()}Instances", {"InstanceIds": list(record.instances)})
+
+    def _record(self, name: str, token: str) -> Record | None:
+        """Of two slices of one name it may be the other one's."""
+        record = self._records.read(name)
+        return None if record is not None and token not in ("", record.token) else record
+
+    def _calls(self, record: Record) -> Calls:
+        return Calls(self._session(record.profile), record.region, self._sleep)
+
+    def _session(self, profile: str) -> AwsSession:
+        if profile not in self._opened:
+            self._opened[profile] = self._open(profile)
+        return self._opened[profile]
+
+    def _eyes(self, calls: Calls) -> Eyes:
+        login = Login(account().name) if calls.session.loopback else Login()
+        return Eyes(self._records, login, self._now)
+
+
+def _caller(session: AwsSession) -> str:
+    return caller_address(session, instead="access: ssm")
+
+
+def _is_final(error: Refused | OrchError) -> bool:
+    if isinstance(error, Refused):
+        return isinstance(explain("create", "", error.answer), _FINAL)
+    return isinstance(error, _FINAL)
+
+
+def _word(asked: Market) -> str:
+    match asked:
+        case Spot():
+            return "spot"
+        case Reservation():
+            return "reservation"
+        case CapacityBlock():
+            return "block"
+        case _:
+            return ""
+
+
+def _market(record: Record) -> Market:
+    found: dict[str, Market] = {"spot": Spot(), "block": CapacityBlock(record.reservation)}
+    return found.get(record.market, OnDemand())
+
+
+@contextmanager
+def _explained(verb: str, name: str, candidate: Candidate | None = None) -> Generator[None]:
+    """An answer of AWS as an error of ours."""
+    try:
+        yield
+    except Refused as refused:
+        raise explain(verb, name, refused.answer, _advice(refused.answer, candidate)) from refused
+    except OSError as error:
+        raise CloudError(f"{verb} {name} failed on this computer", str(error), "see to it, then try again") from error
+
+
+def _advice(answer: Answer, candidate: Candidate | None) -> str:
+    if candidate is None:
+        return ""
+    place = (candidate.region, candidate.detail("profile"))
+    return quotas.advice(answer.code, candidate.accelerator, candidate.hosts, candidate.market, *place)

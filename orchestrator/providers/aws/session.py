@@ -1,0 +1,127 @@
+"""Who asks AWS, and where: credentials, profile, and clients with their deadlines and retries pinned.
+
+`AWS_ENDPOINT_URL=http://127.0.0.1:PORT` leads every call to a server on this computer, without credentials of the
+user's. Any other value of it is left to the library.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from orchestrator.errors import AccessError, UserError
+from orchestrator.providers.aws.endpoint import loopback_endpoint
+
+HOME_REGION = "us-east-1"  # asked what is the same in every region, when no region is configured
+READ_TRIES = 4
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 60.0
+_LOCAL_KEY = "AKIAORCHLOOPBACK0000"  # for a server on this computer, which checks no signature
+
+
+class AwsSession:
+    """profile: of the AWS configuration, "" for the usual one. endpoint: a server on this computer, "" for AWS itself.
+
+    tries: of a read in all. hook: called with each new client. Raises UserError without the library or the profile.
+    """
+
+    def __init__(
+        self,
+        profile: str = "",
+        endpoint: str = "",
+        *,
+        tries: int = READ_TRIES,
+        hook: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.profile = profile
+        self.endpoint = endpoint
+        self._tries = tries
+        self._hook = hook
+        self._boto = _boto(profile, endpoint)
+        self._clients: dict[tuple[str, str, bool], Any] = {}
+        self._lock = threading.Lock()  # a boto3 session makes one client at a time
+
+    @property
+    def loopback(self) -> bool:
+        return bool(self.endpoint)
+
+    @property
+    def region(self) -> str:
+        """Where to ask what is no region's own."""
+        return str(self._boto.region_name or HOME_REGION)
+
+    def check(self) -> None:
+        """Raises AccessError without credentials. Whether AWS takes them is another question."""
+        if not self.loopback and self._boto.get_credentials() is None:
+            words = f"profile '{self.profile}' has none" if self.profile else ""
+            raise AccessError(
+                "there are no AWS credentials on this computer", words, "aws configure   or: aws sso login"
+            )
+
+    def client(self, service: str, region: str, *, once: bool = False) -> Any:
+        """once: a call is sent one time, and who calls says whether it is sent again.
+
+        The library would repeat a RunInstances that found no machines: that is HTTP 500 ("Error codes", EC2 API
+        reference), and its own token does not outlive the process.
+        """
+        with self._lock:
+            found = self._clients.get((service, region, once))
+            if found is None:
+                found = self._made(service, region, once=once)
+                self._clients[service, region, once] = found
+            return found
+
+    def _made(self, service: str, region: str, *, once: bool) -> Any:
+        config = import_module("botocore.config").Config(
+            retries={"mode": "standard", "total_max_attempts": 1 if once else self._tries},
+            connect_timeout=CONNECT_SECONDS,
+            read_timeout=READ_SECONDS,
+            user_agent_extra="orch",
+            s3={"addressing_style": "path"} if self.loopback else None,
+        )
+        options = {"endpoint_url": self.endpoint} if self.endpoint else {}
+        client = self._boto.client(service, region_name=region, config=config, **options)
+        if self._hook is not None:
+            self._hook(client)
+        return client
+
+
+def open_session(profile: str = "") -> AwsSession:
+    """Raises AccessError without credentials, UserError without the library or the profile."""
+    session = AwsSession(profile, loopback_endpoint())
+    session.check()
+    return session
+
+
+def import_library() -> Any:
+    """The module boto3. Raises UserError."""
+    try:
+        return import_module("boto3")
+    except ImportError as error:
+        raise UserError("Amazon's client library is not installed", str(error), "pip install 'orch[aws]'") from error
+
+
+def _boto(profile: str, endpoint: str) -> Any:
+    library = import_library()
+    core: Any = import_module("botocore.session").get_session()
+    core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
+    if endpoint:
+        key = os.environ.get("AWS_ACCESS_KEY_ID") or _LOCAL_KEY
+        return library.Session(key, "none", botocore_session=core)
+    unknown: Any = import_module("botocore.exceptions").ProfileNotFound
+    try:
+        session = library.Session(profile_name=profile or None, botocore_session=core)
+        core.get_scoped_config()  # raises for a profile that is not there, also for one of AWS_PROFILE
+    except unknown as error:
+        raise UserError("there is no such AWS profile", str(error), "aws configure list-profiles") from error
+    return session
+
+
+@cache
+def _loader(path: str | None) -> Any:
+    """What reads the models of the services, and keeps them: that of EC2 takes a third of a second."""
+    return import_module("botocore.loaders").create_loader(path)

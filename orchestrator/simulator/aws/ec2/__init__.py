@@ -1,0 +1,1 @@
+"""The pretend EC2: its API over the simulated cloud."""

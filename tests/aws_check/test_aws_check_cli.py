@@ -1,0 +1,163 @@
+"""`orch check aws` at the command line: credentials, places, texts and files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_check_support import GOOD, REGION, Account, refusing, without
+
+from orchestrator.paths import paths
+from orchestrator.providers.aws.check_policy import policy_files, policy_text
+from orchestrator.simulator.aws.guard import Guard
+from orchestrator.store.store import Store
+
+DOCS = Path(__file__).parents[2] / "docs" / "iam"
+
+
+def test_without_credentials(orch: Any) -> None:
+    said = orch("check", "aws", "-o", "json")
+    assert (said.status, list(said.findings())) == (4, ["credentials"])
+    assert said.findings()["credentials"]["fix"].startswith("aws configure")
+
+
+def test_whoever_does_not_use_aws_has_nothing_to_mend(orch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_GCE_CHECK", "true")  # google-auth would look for a machine of Google's
+    said = orch("check")
+    assert said.status == 0, said
+    unused = [line.split()[:3] for line in said.out.splitlines() if line.startswith("-")]
+    assert unused == [["-", "gcp", "credentials"], ["-", "aws", "credentials"]]
+
+
+def test_a_profile_that_there_is_not(orch: Any) -> None:
+    said = orch("check", "aws", "--profile", "nobody", "-o", "json")
+    assert said.status == 2
+    found = said.findings()["credentials"]
+    assert ("nobody" in found["words"], found["fix"]) == (True, "aws configure list-profiles")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "mend"),
+    [
+        ("ExpiredToken", 4, "aws sso login   then: aws sts get-caller-identity"),
+        ("InvalidClientTokenId", 4, "aws configure   then: aws sts get-caller-identity"),
+        ("InternalFailure", 1, "run the same command again"),
+    ],
+)
+def test_credentials_that_aws_does_not_take(code: str, status: int, mend: str, account: Account, led: Any) -> None:
+    account.answers["sts", "GetCallerIdentity"] = refusing(code, "no", 400 if status == 4 else 500)
+    said = led("check", "aws", "-o", "json")
+    assert (said.status, list(said.findings())) == (status, ["credentials"])
+    assert said.findings()["credentials"]["fix"] == mend
+
+
+def test_the_text_has_one_line_each_and_its_remedy_below(account: Account, led: Any) -> None:
+    account.grant(without("ec2:TerminateInstances"))
+    said = led("check", "aws", "--region", REGION, "--accelerators", "p4d.24xlarge")
+    lines = said.out.splitlines()
+    assert lines[0].split()[:3] == ["ok", "aws", "credentials"]
+    (at,) = [index for index, line in enumerate(lines) if line.startswith("FIX")]
+    assert lines[at].split()[:3] == ["FIX", "aws", "permissions"]
+    assert lines[at + 1].strip().startswith("next: orch check aws --print-policy user > orch-policy.json && aws iam")
+    assert said.err.splitlines()[-2:] == ["1 thing to mend", "not asked about: --bucket s3://NAME"]
+    assert said.status == 4
+
+
+def test_libraries_write_nothing_beside_it(account: Account, led: Any) -> None:
+    account.grant(without("servicequotas:GetServiceQuota"))
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", "check", "aws", "--accelerators", "H100:8", "--use-spot"],
+        capture_output=True, text=True, check=False, env=os.environ,
+    )  # fmt: skip
+    assert done.returncode == 4
+    assert [line for line in done.stderr.splitlines() if not line.startswith("checking aws")] == [
+        "1 thing to mend, 2 questions without an answer",
+        "not asked about: --bucket s3://NAME, --region REGION",
+    ]
+
+
+def test_what_the_configuration_says_is_asked_about(
+    account: Account, led: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCH_AWS_INSTANCE_PROFILE", "other")
+    monkeypatch.setenv("ORCH_AWS_ACCESS", "ssm")
+    monkeypatch.setenv("ORCH_AWS_SUBNETS", "subnet-0123abcd")
+    found = led("check", "aws", "--accelerators", "A100:8", "-o", "json").findings()
+    assert found["hosts"]["words"] == "there is no instance profile other"
+    assert found["zones"]["words"] == "us-east-1 has no subnet subnet-0123abcd"
+    assert "access ssm" in found["ssh"]["words"]
+    found = led("check", "aws", "--instance-profile", "orch-host", "-o", "json").findings()
+    assert "orch-host" in found["hosts"]["words"]
+
+
+def test_what_this_installation_has_left_is_found(account: Account, led: Any) -> None:
+    assert "this installation has made nothing yet" in led("check", "aws").out
+    paths().database.parent.mkdir(parents=True)
+    with Store(paths().database) as store:
+        tags = [{"Key": "orch-installation", "Value": store.installation}, {"Key": "orch-slice", "Value": "gone"}]
+    ec2 = account.client("ec2")
+    made = [{"ResourceType": "elastic-ip", "Tags": tags}]
+    address = ec2.allocate_address(Domain="vpc", TagSpecifications=made)
+    said = led("check", "aws", "-o", "json")
+    ec2.release_address(AllocationId=address["AllocationId"])
+    assert said.findings()["leftovers"]["words"].startswith(f"us-east-1: Elastic IP {address['PublicIp']}; no slice")
+
+
+def test_places(account: Account, led: Any) -> None:
+    def region(*words: str) -> str:
+        found: dict[str, Any] = led("check", "-o", "json", *words).findings()["region"]
+        return str(found["words"])
+
+    assert region("--zone", "us-east-2a") == "us-east-2"  # a zone of AWS's: nobody else is asked
+    assert region("--infra", "aws/us-east-2") == "us-east-2"
+    assert region("aws", "--accelerators", "trn2.48xlarge") == "us-east-2; another is asked about with --region"
+
+
+def test_questions_to_another_cloud_are_left_to_it(account: Account, led: Any) -> None:
+    said = led("check", "--bucket", "gs://runs", "--accelerators", "v5litepod-8", "-o", "json")
+    (found,) = [one["findings"] for one in json.loads(said.out)["providers"] if one["provider"] == "aws"]
+    assert {one["verdict"] for one in found} == {"ok"} and "bucket" not in {one["check"] for one in found}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("hosts",),
+        ("aws", "--infra", "local"),
+        ("aws", "--infra", "aws/us-east-1/us-east-1a", "--zone", "us-east-1b"),
+        ("aws", "--region", "us-east-2", "--zone", "us-east-1b"),
+        ("aws", "--region", "us-west4"),
+        ("aws", "--zone", "us-west4-a"),
+        ("aws", "--print-policy", "hosts", "--bucket", "gs://runs"),
+        ("aws", "--print-policy", "hosts", "--bucket", "runs"),
+    ],
+)
+def test_questions_that_cannot_be(words: tuple[str, ...], orch: Any) -> None:
+    said = orch("check", *words)
+    assert (said.status, said.out) == (2, "")
+    assert said.err.startswith("error[usage]") and len(said.err.splitlines()) <= 5
+
+
+def test_policies_are_printed_as_they_are_documented(orch: Any) -> None:
+    for whose, name in (("user", "aws-policy"), ("hosts", "aws-host-policy"), ("trust", "aws-host-trust")):
+        said = orch("check", "aws", "--print-policy", whose)
+        assert (said.status, said.out) == (0, (DOCS / f"{name}.json").read_text())
+        assert said.out == policy_files()[f"{name}.json"]
+
+
+def test_policies_of_a_bucket_name_it(orch: Any) -> None:
+    user = orch("check", "aws", "--print-policy", "user", "--bucket", "s3://runs/exp").out
+    assert user == policy_text("user", "runs") and "BUCKET" not in user
+    hosts = orch("check", "aws", "--print-policy", "hosts", "--bucket", "s3://runs/exp").out
+    assert "arn:aws:s3:::runs/exp/*" in hosts and "BUCKET" not in hosts and "PREFIX" not in hosts
+    whole = orch("check", "aws", "--print-policy", "hosts", "--bucket", "s3://runs").out
+    assert "arn:aws:s3:::runs/*" in whole and "Condition" not in whole
+    for text in (user, hosts, whole):
+        Guard(replace(GOOD, policies=(json.loads(text),)))  # what cannot be weighed is refused
+    assert len(json.dumps(json.loads(user), separators=(",", ":"))) < 6144  # of a managed policy (IAM quotas, 2026)

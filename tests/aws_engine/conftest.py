@@ -1,0 +1,8 @@
+"""The engine's own helpers of tests serve here as well."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent / "engine"))

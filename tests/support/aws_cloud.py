@@ -1,0 +1,60 @@
+"""The real provider of EC2, asked to go to a server on this computer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from orchestrator.providers.aws.provider import AwsProvider
+from orchestrator.providers.aws.session import AwsSession
+from orchestrator.simulator.access import Access
+from orchestrator.simulator.aws.server import AwsServer
+from orchestrator.simulator.aws.ssm import SsmFront
+from orchestrator.simulator.scenario import Zone
+from orchestrator.slices import Candidate, Market, OnDemand
+
+REGION, ZONE, OTHER = "us-east-1", "us-east-1a", "us-east-1b"
+ONE_CARD = "trn1.2xlarge"  # one plain interface, and so a public address
+EFA = "p4d.24xlarge"  # five interfaces where there are several hosts, and so an Elastic IP
+
+
+def aws_server(access: Access, **options: Any) -> AwsServer:
+    """EC2, and the parameters that say which image is the newest."""
+    return AwsServer(access, fronts={"ssm": SsmFront(access)}, **options)
+
+
+def aws_provider(
+    url: str,
+    state: Path,
+    now: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+    hook: Callable[[Any], None] | None = None,
+    kind: type[AwsProvider] = AwsProvider,
+) -> AwsProvider:
+    """url: of an AwsServer. state: the folder in which orch keeps its own state. hook: called with each client."""
+    return kind(lambda profile: aws_session(url, profile, hook), state / "aws", now, sleep)
+
+
+def aws_session(url: str, profile: str = "", hook: Callable[[Any], None] | None = None) -> AwsSession:
+    return AwsSession(profile, url, tries=2, hook=hook)
+
+
+def aws_candidate(
+    instance_type: str = ONE_CARD, market: Market | None = None, *, hosts: int = 1, zone: str = ZONE, **details: str
+) -> Candidate:
+    return Candidate(
+        provider="aws",
+        accelerator=instance_type,
+        hosts=hosts,
+        chips_per_host=8,
+        market=market or OnDemand(),
+        region=zone[:-1],
+        zone=zone,
+        details=tuple(details.items()),
+    )
+
+
+def aws_zones(*names: str) -> tuple[Zone, ...]:
+    return tuple(Zone(name, name[:-1]) for name in names)
