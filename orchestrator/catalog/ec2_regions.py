@@ -10,6 +10,12 @@ from orchestrator.catalog.tables import rows
 
 
 @cache
+def opt_in() -> frozenset[str]:
+    """Regions that an account has to open before it can use them."""
+    return frozenset(row.text("name") for row in rows("ec2_regions", "region") if row.flag("opt_in"))
+
+
+@cache
 def regions() -> Mapping[str, tuple[str, ...]]:
     """Names of the zones by region: `us-east-1` has `us-east-1a` and so on."""
     found = {row.text("name"): row.texts("zones") for row in rows("ec2_regions", "region")}

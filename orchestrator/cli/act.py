@@ -59,6 +59,9 @@ def show(ready: Ready, manner: Show) -> int:
 
     say(*(f"note: {note}" for note in ready.notes))
     sys.stdout.write(render(plan_of(ready), manner.form, verbose=manner.verbose, command=real_command()))
+    sys.stdout.flush()
+    if ready.refused is not None:
+        say("this plan would be refused:", *ready.refused.lines())
     return 0
 
 

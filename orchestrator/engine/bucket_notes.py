@@ -31,7 +31,7 @@ def _notes_of(task: Task, told: Told, cloud: Where, scheme: str) -> Iterator[str
             continue
         place = told.places.get(bucket)
         if place is None:
-            yield f"{bucket}: where it is, is not known yet; orch check {cloud} --bucket {bucket}   asks"
+            yield f"{bucket}: where it is, is not known yet; the first launch finds it out"
             continue
         yield from (_note(bucket, place, one, reads) for one in regions if reach(place, one) is not Reach.SAME)
 

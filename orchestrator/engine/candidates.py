@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
-from orchestrator.catalog.ec2_regions import regions
+from orchestrator.catalog.ec2_regions import opt_in, regions
 from orchestrator.catalog.machines import Ec2Instance, TpuSlice
 from orchestrator.catalog.prices import Price, price_per_hour, priced_regions
 from orchestrator.providers.registry import planner
@@ -76,7 +76,8 @@ def _of_ec2(machine: Ec2Instance, market: Market, asked: _Place, subnets: tuple[
     if asked.zone:
         return [asked]
     priced = priced_regions(machine, market)
-    known = [region for region in machine.regions if region in priced] or machine.regions[:FIRST_REGIONS]
+    there = sorted(machine.regions, key=lambda region: region in opt_in())
+    known = [region for region in there if region in priced] or there[:FIRST_REGIONS]
     found = [asked.region] if asked.region else (known or ["us-east-1"])
     cheapest = sorted(found, key=lambda region: _dollars(price_per_hour(machine, market, region)))
     usual = ("a", "b", "c")  # of a region that is newer than the table

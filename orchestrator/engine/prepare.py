@@ -238,10 +238,7 @@ def _run(
 
         now = replace(now, attempt=first_attempt)
     refused = doomed(task, facts)
-    notes = (
-        _notes(task) if refused is None else (*_notes(task), f"this would be refused: {refused}; {refused.next_step}")
-    )
-    return Ready(name, verb, summary, desired, now, _facts(), job, notes, refused=refused)
+    return Ready(name, verb, summary, desired, now, _facts(), job, _notes(task), refused=refused)
 
 
 def _is_tpu(task: Task) -> bool:

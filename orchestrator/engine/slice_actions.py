@@ -9,7 +9,7 @@ from typing import cast
 from orchestrator.engine.identity import token_of
 from orchestrator.engine.keys import forget_keys, slice_keys
 from orchestrator.engine.session import Session
-from orchestrator.errors import AccessError, CapacityError, CloudError, ConflictError, OrchError, UserError
+from orchestrator.errors import AccessError, CapacityError, CloudError, ConflictError, OrchError, QuotaError, UserError
 from orchestrator.plan.actions import CreateSlice, EndSlice, ForgetSlice, StartSlice, StopSlice
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState
@@ -32,6 +32,8 @@ def create(session: Session, action: CreateSlice) -> None:
     except CapacityError as error:
         _refused(session, spec.name, error, repeated=repeated)
         session.narrator.note(f"{spec.candidate.where}: {error}")
+        if isinstance(error, QuotaError):  # asking elsewhere or later does not help, this does
+            session.narrator.note(f"next: {error.next_step}")
         return
     except (AccessError, UserError) as error:
         if not (repeated and spec.candidate.adopted):  # it may be ours since the first time: to end it is no way out

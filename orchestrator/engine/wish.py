@@ -29,6 +29,7 @@ from orchestrator.render.mounts import MountInputs, render_copy_mount, render_mo
 from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
 from orchestrator.slices import Candidate, HostFacts
+from orchestrator.spec.infra import Where
 from orchestrator.spec.task import FileMount, GitSource, Mode, Task
 from orchestrator.values import Text, text
 
@@ -156,6 +157,10 @@ def environment(task: Task, facts: HostFacts) -> tuple[tuple[str, Text], ...]:
 
 def budgets(task: Task) -> Budgets:
     recovery = task.recovery
+    # Large EC2 machines boot for minutes after they are said to run, and take up to half an hour to go (packer-plugin-
+    # amazon issue 682, bottlerocket-test-system issue 911, pycloudlib issue 192, 2022 to 2024).
+    slow = any(choice.infra.provider is Where.AWS for choice in task.choices)
+    waits = {"contact_deadline": 900.0, "end_deadline": 2400.0} if slow else {}
     return Budgets(
         preemptions=recovery.max_preemptions,
         failures=recovery.max_failures,
@@ -164,6 +169,7 @@ def budgets(task: Task) -> Budgets:
         strategy=Strategy(recovery.strategy),
         capacity_wait=recovery.capacity_wait_hours * 3600,
         hang_deadline=recovery.hang_minutes * 60,
+        **waits,
     )
 
 

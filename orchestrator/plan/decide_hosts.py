@@ -113,9 +113,13 @@ def _contact(desired: Run, observed: Observed, facts: Facts, hosts: tuple[HostVi
     if observed.now < since + patience:
         return Wait(WaitFor.CONTACT, f"waiting for SSH on {host_words(silent)}", since + patience)
     others = " while others did" if cause is EndCause.HOST_DIED else ""
-    return lost(
-        desired, observed, facts, cause, f"{host_words(silent)} did not answer SSH for {patience:.0f} s{others}"
-    )
+    why = f"{host_words(silent)} did not answer SSH for {patience:.0f} s{others}"
+    intent = observed.current
+    rented = intent is not None and not isinstance(intent.candidate.market, Owned)
+    if cause is EndCause.UNREACHABLE and not observed.started and desired.create and intent is not None and rented:
+        # Nobody ever came in: more of the same would be paid for, and not be reached either.
+        return end_for(facts, intent, EndCause.BROKEN, f"{why}: no way in, or a network without one")
+    return lost(desired, observed, facts, cause, why)
 
 
 def lost(desired: Run, observed: Observed, facts: Facts, cause: EndCause, why: str) -> Step:

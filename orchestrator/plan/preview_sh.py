@@ -70,6 +70,9 @@ class _Script:
         if self.variables.secrets:
             yield "\n# Secrets, taken from your environment."
             yield from (f': "${{{name}:?set this secret}}"' for name in self.variables.secrets)
+        if early := list(self.variables.early_guards()):
+            yield "\n# What has to be known before anything is asked for."
+            yield from early
         if words.all_ranks(self.plan):
             yield ""
             yield from self._functions()
@@ -193,10 +196,12 @@ class _Script:
                 yield from _comment(head, f"orch collects the stacks of job {action.job} on {where}: {action.why}")
 
     def _request(self, request: Request) -> Iterator[str]:
+        later = {id(one) for after in request.after for one in after.in_order}
         for one in request.in_order:
-            yield from self._one_request(one)
+            yield from self._one_request(one, waits=id(one) in later)
 
-    def _one_request(self, request: Request) -> Iterator[str]:
+    def _one_request(self, request: Request, *, waits: bool) -> Iterator[str]:
+        """waits: what it tells is there only when an earlier request has taken effect."""
         yield from _comment("request: ", f"{request.service}: {request.method} {request.target}")
         if request.why:
             yield from _comment("because: ", request.why)
@@ -208,7 +213,9 @@ class _Script:
         command = " ".join(bash_word(word, self.variables) for word in request.command)
         yield from self.variables.guards()
         for known, path in request.gives:
-            yield f"{self.variables.told(known)}=$({command} --query {literal(path)} --output text)"
+            name = self.variables.told(known)
+            told = f"{name}=$({command} --query {literal(path)} --output text)"
+            yield f'until {told} && [ "${{{name}:-None}}" != None ]; do sleep 5; done' if waits else told
         if not request.gives:
             yield command
 

@@ -27,6 +27,7 @@ class Variables:
     secrets: dict[str, str] = field(default_factory=dict[str, str])  # variable -> name of the secret
     unknowns: dict[str, Unknown] = field(default_factory=dict[str, Unknown])
     _guarded: set[str] = field(default_factory=set[str])
+    _told: set[str] = field(default_factory=set[str])
 
     def of(self, part: Unknown | Secret) -> str:
         if isinstance(part, Secret):
@@ -46,15 +47,27 @@ class Variables:
         """The variable of an unknown that the script itself finds out: nobody has to set it."""
         name = self.of(part)
         self._guarded.add(name)
+        self._told.add(name)
         return name
 
+    def early_guards(self) -> Iterator[str]:
+        """Lines that stop the script at its begin while a variable has no value that can be known there."""
+        return (_guard(name, unknown) for name, unknown in self.unknowns.items() if self._is_early(name, unknown))
+
     def guards(self) -> Iterator[str]:
-        """Lines that stop the script while a variable used since the last call has no value; each once."""
+        """The same for variables, used since the last call, that become known while the script runs; each once."""
         for name, unknown in self.unknowns.items():
-            if name not in self._guarded:
+            if name not in self._guarded and not self._is_early(name, unknown):
                 self._guarded.add(name)
-                why = re.sub(r"[^A-Za-z0-9 ,._:/-]+", " ", unknown.what)
-                yield f': "${{{name}:?{why}}}"'
+                yield _guard(name, unknown)
+
+    def _is_early(self, name: str, unknown: Unknown) -> bool:
+        return name not in self._told and not name.startswith("HOST_") and "known after create" not in unknown.what
+
+
+def _guard(name: str, unknown: Unknown) -> str:
+    why = re.sub(r"[^A-Za-z0-9 ,._:/-]+", " ", unknown.what)
+    return f': "${{{name}:?{why}}}"'
 
 
 def is_name(value: str) -> bool:

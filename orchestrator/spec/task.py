@@ -203,8 +203,8 @@ class AwsSettings:
     """Of the account. profile: of the AWS configuration. subnets: to try in order, of one region; () for default ones.
 
     security_group "": one is made for each slice. access: eips, eip, public, ssm, private or jump; "" for the one that
-    fits. jump: user@host[:port]. ssh_cidr: who may reach port 22, "" for the caller's own address. user: the login name of
-    the image, "" for the usual one.
+    fits. jump: user@host[:port]. ssh_cidr: who may reach port 22, "" for the caller's own address. user: the login name
+    of the image, "" for the usual one.
     """
 
     profile: str = ""

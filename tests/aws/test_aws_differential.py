@@ -151,7 +151,7 @@ def test_script_pasted_as_a_whole_finds_out_all_it_needs(recorder: Recorder, tmp
         name: words if words.startswith("{") else f"<{name}Response>{words}</{name}Response>"
         for name, words in ANSWERS.items()
     }
-    made = spec(candidate("p4d.24xlarge", image="/aws/service/a"))
+    made = spec(candidate("p4d.24xlarge", image="/aws/service/a", access="eip"))
     requests = [*PLANNER.create_request(made).in_order, *PLANNER.stop_request(made.name, made.candidate).in_order]
     done = subprocess.run(["bash"], input=script_of(requests, tmp_path), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -70,7 +70,7 @@ def test_cluster_with_efa_is_made_in_the_order_of_the_contract() -> None:
         (candidate(market=CapacityBlock(RESERVATION)), {"CreatePlacementGroup"}),
         (candidate(market=Reservation(RESERVATION)), {"CreatePlacementGroup"}),
         (candidate("t3.micro"), {"CreatePlacementGroup", "AllocateAddress", "AssociateAddress"}),
-        (candidate(access="ssm"), {"AllocateAddress", "AssociateAddress"}),
+        (candidate(access="ssm", instance_profile="p"), {"AllocateAddress", "AssociateAddress"}),
         (
             candidate(security_group="sg-0123456789abcdef0"),
             {"CreateSecurityGroup", "AuthorizeSecurityGroupIngress", "AuthorizeSecurityGroupEgress"},
@@ -187,7 +187,7 @@ def test_hosts_reach_each_other_and_only_the_caller_reaches_port_22() -> None:
     assert first == inside
     assert (ssh["FromPort"], ssh["ToPort"], ssh["IpProtocol"]) == (22, 22, "tcp")
     assert [one["CidrIp"] for one in ssh["IpRanges"]] == ["203.0.113.7/32"]
-    assert rules(candidate(access="ssm"))["AuthorizeSecurityGroupIngress"] == [inside]
+    assert rules(candidate(access="ssm", instance_profile="p"))["AuthorizeSecurityGroupIngress"] == [inside]
     named = rules(candidate(ssh_cidr="198.51.100.0/24, 2001:db8::/48"))["AuthorizeSecurityGroupIngress"][1]
     assert [one["CidrIp"] for one in named["IpRanges"]] == ["198.51.100.0/24"]
     assert [one["CidrIpv6"] for one in named["Ipv6Ranges"]] == ["2001:db8::/48"]
@@ -239,7 +239,9 @@ def test_end_cleans_what_was_made_and_nothing_else() -> None:
     assert ended(candidate(market=SPOT)) == [*usual, *address, *spot, *group, "DeletePlacementGroup"]
     assert ended(candidate(access="eip")) == [*usual, *address[:2], *group, "DeletePlacementGroup"]
     assert ended(candidate(hosts=1)) == [*usual, *group]
-    theirs = candidate(security_group="sg-0123456789abcdef0", placement_group="theirs", access="ssm")
+    theirs = candidate(
+        security_group="sg-0123456789abcdef0", placement_group="theirs", access="ssm", instance_profile="p"
+    )
     assert ended(theirs) == usual
 
 
@@ -375,8 +377,8 @@ def test_usual_way_is_a_public_address_each_or_elastic_ips() -> None:
     assert one["AssociatePublicIpAddress"] is True
     assert not any("AssociatePublicIpAddress" in one for one in body(candidate())["NetworkInterfaces"])
     for way in ("ssm", "eip"):
-        (one,) = body(candidate(hosts=1, access=way))["NetworkInterfaces"]
-        assert "AssociatePublicIpAddress" not in one, "the subnet decides"
+        (one,) = body(candidate(hosts=1, access=way, instance_profile="p"))["NetworkInterfaces"]
+        assert one["AssociatePublicIpAddress"] is False, "a default subnet would give one"
     assert "jump host" in choices.read(candidate(jump="me@there", ssh_cidr="10.0.0.1/32")).why
 
 

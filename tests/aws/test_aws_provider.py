@@ -353,6 +353,22 @@ def test_the_end_of_what_is_not_shown_yet_comes_to_its_end(ec2: Ec2) -> None:
     assert ec2.left() == {}
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["with its record", "without"])
+def test_an_end_that_hangs_is_asked_for_again(ec2: Ec2, tmp_path: Path, *, lost: bool) -> None:
+    ec2.create(ec2.spec())
+    ec2.settled()
+    provider = ec2.provider(state=tmp_path / "elsewhere" if lost else None)
+    ec2.rule(faults=(Fault("end", FaultKind.STUCK, nth=(1,)),))
+    provider.end("c-1", "t-1")
+    ec2.clock.advance(3600)
+    assert provider.observe("c-1", "t-1").state is S.ENDING
+    for _ in range(2):  # the machines, and what they were in
+        provider.end("c-1", "t-1")
+        ec2.clock.advance(6)
+    assert provider.observe("c-1", "t-1").state is S.ABSENT
+    assert ec2.left() == {}
+
+
 def test_no_capacity_in_the_zone_is_told_with_the_words_of_aws(ec2: Ec2) -> None:
     ec2.rule(pools=(Pool(ZONE, EFA, 1),))
     with pytest.raises(CapacityError) as caught:

@@ -134,7 +134,7 @@ def user_data(hosts: int = 4, **more: Any) -> str:
 def test_sshd_makes_no_keys_of_its_own_and_the_login_user_has_ours() -> None:
     read = yaml.safe_load(user_data())
     assert read["ssh_deletekeys"] is False
-    assert read["ssh_genkeytypes"] == []
+    assert read["ssh_genkeytypes"] == ["ed25519"], "which is there by then, and is kept"
     assert read["ssh_authorized_keys"] == [USER_PUBLIC]
     assert "users" not in read
     other = yaml.safe_load(user_data(user="ec2-user"))

@@ -42,7 +42,7 @@ def test_what_is_not_used_may_be_missing(account: Account) -> None:
     )
     alone = account.ask(nodes=1)["permissions"]
     assert alone.verdict is Verdict.OK
-    assert "an Elastic IP" in alone.words and "close together" in alone.words and "spot" in alone.words
+    assert "Elastic IPs" in alone.words and "close together" in alone.words and "spot" in alone.words
     several = account.ask()["permissions"]
     assert several.words.startswith("missing: ec2:AllocateAddress, ec2:CreatePlacementGroup; without")
     assert "iam:PassRole" in account.ask(nodes=1, instance_profile="orch-host")["permissions"].words

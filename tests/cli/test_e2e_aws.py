@@ -14,6 +14,7 @@ import pytest
 from support.heard import Heard, listening, losses
 from support.orch_process import Orch
 
+from orchestrator.simulator.aws.ec2.visit import left as beside
 from orchestrator.simulator.aws.pretend import PretendAws
 from orchestrator.simulator.scenario import Deed
 from orchestrator.simulator.state import Phase
@@ -24,6 +25,8 @@ SCENARIO = """
 [durations]
 create = 0.5
 end = 0.2
+stop = 0.2
+start = 0.5
 detect = 0.2
 contact = 0
 
@@ -70,11 +73,7 @@ def left(aws: PretendAws) -> list[str]:
     """Instances, and what was made beside them."""
     with aws.cloud.open() as cloud:
         instances = [f"instances {look.name} {look.phase}" for look in cloud.live()]
-        beside = [f"{kind} {name}" for kind in BESIDE for name in cloud.state.front.get(kind, {})]
-        return instances + beside
-
-
-BESIDE = ("groups", "placement-groups", "addresses")
+        return instances + [one for one in beside(cloud) if not one.endswith("/default")]
 
 
 def task(orch: Orch, text: str, command: str = "") -> str:

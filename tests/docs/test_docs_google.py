@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
-from docs_page import Command, File, Item, read_page
+from docs_page import Command, read_page
+from docs_visit import Visit, done_as_said
 from google_parser import refused
 
 from orchestrator.simulator.google.grants import Bucket, Grants, Limit
@@ -45,39 +44,6 @@ queue = 0.1
 contact = 0
 """
 
-Done: TypeAlias = "subprocess.CompletedProcess[str]"
-
-
-@dataclass
-class Visit:
-    """Somebody who follows the page. Items before the asked one are done first, once."""
-
-    folder: Path
-    env: dict[str, str]
-    done: dict[int, Done] = field(default_factory=dict[int, Done])
-    at: int = 0
-
-    def run_to(self, command: Command) -> Done:
-        while command.line not in self.done:
-            self._do(ITEMS[self.at])
-            self.at += 1
-        return self.done[command.line]
-
-    def _do(self, item: Item) -> None:
-        if isinstance(item, File):
-            (self.folder / item.name).write_text(filled(item.content))
-        elif is_run(item):
-            self.done[item.line] = subprocess.run(
-                ["bash", "-c", filled(item.text)],
-                cwd=self.folder,
-                env=self.env,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=200,
-                check=False,
-            )
-
 
 @pytest.fixture(scope="module")
 def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
@@ -91,7 +57,8 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
     grants = Grants(limits=limits, buckets={WORDS["BUCKET"]: Bucket("US-WEST4")})
     with PretendGoogle(place / "google", grants=grants) as google:
         path = f"{Path(sys.executable).parent}:{without_google()['PATH']}"
-        yield Visit(folder, without_google() | dict(google.env) | {"HOME": str(home), "PATH": path})
+        env = without_google() | dict(google.env) | {"HOME": str(home), "PATH": path}
+        yield Visit(ITEMS, folder, env, filled, is_run)
         with google.cloud.open() as cloud:
             assert [look.name for look in cloud.live()] == [], "who follows the page leaves nothing that costs"
 
@@ -132,9 +99,7 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.parametrize("command", list(cases()))
 def test_command_of_the_page_does_what_the_page_says(command: Command, visit: Visit) -> None:
-    done = visit.run_to(command)
-    assert done.returncode == command.status, f"{command.text}\n{done.stdout}\n{done.stderr}"
-    assert "Traceback" not in done.stderr
+    done_as_said(visit, command)
 
 
 @pytest.mark.skipif(GCLOUD is None, reason="gcloud is not installed")

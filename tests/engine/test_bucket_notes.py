@@ -34,7 +34,7 @@ def task(mode: str = "COPY", infra: str = "gcp/us-west4") -> Task:
 def test_a_bucket_that_never_was_asked_is_not_guessed() -> None:
     notes = bucket_notes(task(), Told())
     assert [note.partition(":")[0] for note in notes] == ["gs", "gs"]
-    assert "gs://data: where it is, is not known yet; orch check gcp --bucket gs://data   asks" in notes
+    assert "gs://data: where it is, is not known yet; the first launch finds it out" in notes
 
 
 def test_the_same_region_needs_no_word() -> None:
@@ -95,7 +95,7 @@ def test_a_bucket_of_s3_is_compared_with_the_region_of_the_machines() -> None:
     wanted = parse_task(ON_AWS, file="t.yaml", env={}).only
     unknown = bucket_notes(wanted, Told())
     assert [note.partition(": ")[0] for note in unknown] == ["s3://data", "s3://runs"]
-    assert unknown[0].endswith("orch check aws --bucket s3://data   asks")
+    assert unknown[0].endswith("the first launch finds it out")
     places = {"s3://data": BucketPlace("us-east-1"), "s3://runs": BucketPlace("us-west-2")}
     (note,) = bucket_notes(wanted, Told(places, {"s3://data/books": 5 << 30}))
     assert note.startswith("s3://data is in us-east-1, not in us-west-2 ($0.02 per GiB, price of 2026-01-13): ")

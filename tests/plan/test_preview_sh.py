@@ -196,7 +196,7 @@ def test_script_stops_by_name_where_something_is_unknown(machine: Path) -> None:
     assert b"HF_TOKEN: set this secret" in ran.stderr
     assert not (machine / "cloud").exists(), "money is spent before the secret is asked for"
     environment["HF_TOKEN"] = "t"
-    environment["UNKNOWN_ID_MADE_AT_LAUNCH"] = "u"
+    environment |= {"UNKNOWN_ID_MADE_AT_LAUNCH": "u", "UNKNOWN_RUN_ID_MADE_AT_LAUNCH": "r"}
     ran = subprocess.run(["bash"], input=script.encode(), env=environment, capture_output=True, text=False, check=False)
     assert b"HOST_0_SSH: user@address of host 0, known after create" in ran.stderr
 
@@ -234,7 +234,7 @@ def test_what_an_answer_tells_is_handed_on_and_nobody_has_to_set_it(machine: Pat
     one = wish(2, candidates=(candidate(2),), env=())
     script = preview_sh.render(make_plan(one, Observed(0.0), Facts({"sample": Asking()})))
     environment = {"PATH": f"{machine / 'bin'}:{os.environ['PATH']}", "FARM": str(machine), "HF_TOKEN": "t"}
-    environment["UNKNOWN_ID_MADE_AT_LAUNCH"] = "u"
+    environment |= {"UNKNOWN_ID_MADE_AT_LAUNCH": "u", "UNKNOWN_RUN_ID_MADE_AT_LAUNCH": "r"}
     ran = subprocess.run(["bash"], input=script.encode(), env=environment, capture_output=True, check=False)
     assert b"HOST_0_SSH: user@address" in ran.stderr, "it came as far as the hosts"
     words = (machine / "cloud").read_bytes().decode().split("\0")

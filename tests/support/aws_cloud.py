@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from orchestrator.clock import Clock
 from orchestrator.providers.aws.provider import AwsProvider
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.aws.ssm import SsmFront
+from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.simulator.scenario import Zone
 from orchestrator.slices import Candidate, Market, OnDemand
 
 REGION, ZONE, OTHER = "us-east-1", "us-east-1a", "us-east-1b"
 ONE_CARD = "trn1.2xlarge"  # one plain interface, and so a public address
 EFA = "p4d.24xlarge"  # five interfaces where there are several hosts, and so an Elastic IP
+
+
+class Account:
+    """An Access to the account of the test that runs now, so that many tests can use one server and its client."""
+
+    current: Access
+
+    @property
+    def clock(self) -> Clock:
+        return self.current.clock
+
+    def open(self) -> AbstractContextManager[SimulatedCloud]:
+        return self.current.open()
 
 
 def aws_server(access: Access, **options: Any) -> AwsServer:

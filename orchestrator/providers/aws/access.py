@@ -80,6 +80,12 @@ def read(candidate: Candidate, *, several: bool) -> Access:
             "EC2 gives a machine with several network interfaces no public address",
             "access: eips   or network_tier: standard, which leaves out EFA",
         )
+    if way is Way.SSM and not candidate.detail("instance_profile"):
+        raise UserError(
+            "access is 'ssm', and no instance profile is named",
+            "Session Manager reaches only machines whose role has AmazonSSMManagedInstanceCore",
+            "orch config set aws.instance_profile NAME",
+        )
     ranges = _ranges(candidate.detail("ssh_cidr"))
     if way in (Way.PRIVATE, Way.JUMP) and not ranges and not candidate.detail("security_group"):
         raise UserError(

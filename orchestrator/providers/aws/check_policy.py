@@ -164,7 +164,7 @@ PURPOSES = (
     Purpose("end machines, and what was made for them", ("ec2:TerminateInstances", "ec2:DeleteSecurityGroup")),
     Purpose("stop machines and start them again", ("ec2:StopInstances", "ec2:StartInstances")),
     Purpose(
-        "give the head an Elastic IP, and take it back",
+        "give the machines Elastic IPs, and take them back",
         ("ec2:AllocateAddress", "ec2:AssociateAddress", "ec2:ReleaseAddress"),
     ),
     Purpose("keep several machines close together", ("ec2:CreatePlacementGroup", "ec2:DeletePlacementGroup")),

@@ -120,6 +120,8 @@ def by_code(code: str, http: int = 400) -> Kind:
     """The kind of an error code. A code that is not known tells by its form, and then by the HTTP status."""
     if code in _BY_CODE:
         return _BY_CODE[code]
+    if code.startswith("AuthFailure."):  # such as .ServiceLinkedRoleCreationNotPermitted, at the first spot request
+        return Kind.PERMISSION
     if code.endswith((".NotFound", ".NotFoundException", "NotFoundException")):
         return Kind.NOT_FOUND
     if code.endswith(".Duplicate"):

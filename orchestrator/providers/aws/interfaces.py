@@ -28,11 +28,12 @@ def interfaces(
 ) -> list[Interface]:
     """The primary one, and an EFA-only one at each of `places`.
 
-    public: every instance gets a public address, which EC2 does only where there is one interface. Raises ValueError.
+    public: every instance gets a public address, which EC2 does only where there is one interface; there a default
+    subnet would give one that nobody asked for, so it is said either way. Raises ValueError.
     """
     if public and places:
         raise ValueError("no public address beside several interfaces")
-    address = {"AssociatePublicIpAddress": True} if public else {}
+    address: Interface = {} if places else {"AssociatePublicIpAddress": public}
     primary = _interface(0, 0, "interface", subnet, groups) | address
     return [primary, *(_interface(card, device, "efa-only", subnet, groups) for card, device in places)]
 

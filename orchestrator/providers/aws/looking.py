@@ -18,6 +18,7 @@ from orchestrator.providers.aws.faults import Kind, Refused
 from orchestrator.providers.aws.reach import Login, addresses, primary, ranked
 from orchestrator.providers.aws.record import Phase, Record, Records
 from orchestrator.providers.aws.sending import Launcher
+from orchestrator.providers.aws.tags import INTENT
 from orchestrator.slices import SliceState, SliceView
 
 SETTLE_SECONDS = 90.0  # longer than a request may take to arrive and to be shown: before that, nothing proves absence
@@ -51,8 +52,11 @@ class Eyes:
         return self._ready(calls, record, shown) if view.state is SliceState.READY else view
 
     def instances(self, calls: Calls, record: Record) -> list[Thing]:
-        """Those of this slice, also when they have ended. The token of a launch, unlike a tag, cannot be changed."""
-        return calls.instances({"client-token": [record.token]})
+        """Those of this slice, also when they have ended. The token of a launch, unlike a tag, cannot be changed.
+
+        Whether spot machines show it is not documented: what does not is found by its tag.
+        """
+        return calls.instances({"client-token": [record.token]}) or calls.instances({f"tag:{INTENT}": [record.token]})
 
     def settled(self, record: Record) -> bool:
         """Whether what was asked for has arrived by now, and is shown."""
@@ -128,8 +132,10 @@ class Eyes:
     def _waiting(self, calls: Calls, record: Record) -> SliceView:
         """Until the capacity block begins. Its instances are asked for at every look until they are there."""
         block = reservations.reserved(reservations.look(calls, record.reservation))
-        if block.scheduled:
-            return SliceView(SliceState.CREATING, reason=reservations.waits(block, self.now()), until=block.begins)
+        if block.coming:
+            return SliceView(
+                SliceState.CREATING, reason=reservations.waits(block, self.now()), until=block.begins or None
+            )
         if not block.active:
             return SliceView(SliceState.FAILED, reason=f"the capacity block {block.identity} is {block.state}")
         record = replace(record, ends=block.ends)

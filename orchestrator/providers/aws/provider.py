@@ -200,7 +200,7 @@ class AwsProvider:
         creation.record = self._records.write(
             creation.record,
             zone=creation.record.zone or found.zone,
-            begins=found.begins if block and found.scheduled else 0.0,
+            begins=(found.begins or self._now()) if block and found.coming else 0.0,
             ends=found.ends if block else 0.0,
         )
 
@@ -222,7 +222,7 @@ class AwsProvider:
     def _end(self, record: Record) -> None:
         calls = self._calls(record)
         shown = self._eyes(calls).instances(calls, record)
-        ids = [str(one["InstanceId"]) for one in states.living(shown)]
+        ids = [str(one["InstanceId"]) for one in states.lasting(shown)]
         if ids:
             calls.change("TerminateInstances", {"InstanceIds": ids})
         known = {str(one["InstanceId"]) for one in shown}
@@ -261,7 +261,7 @@ class AwsProvider:
         busy = {one.intent for _, one in found if one.machine}
         for session, one in found:
             calls = Calls(session, one.region, self._sleep)
-            if one.machine and one.state is not SliceState.ENDING:
+            if one.machine:
                 calls.change("TerminateInstances", {"InstanceIds": [one.identity]})
             elif one.intent not in busy:
                 Belongings(calls, name, one.intent).remove()

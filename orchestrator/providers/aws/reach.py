@@ -49,6 +49,8 @@ def primary(instance: Thing) -> Thing:
 
 def addresses(record: Record, instances: Sequence[Thing], login: Login) -> tuple[HostAddress, ...] | str:
     """Of all hosts in rank order, or what is not there yet, in words."""
+    if len(instances) != record.hosts:  # a look may be behind the one before it
+        return f"{len(instances)} of {record.hosts} instances are shown"
     found: list[HostAddress] = []
     for rank, instance in enumerate(ranked(instances)):
         if int(instance.get("AmiLaunchIndex", 0)) != rank:

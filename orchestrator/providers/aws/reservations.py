@@ -17,7 +17,7 @@ from orchestrator.providers.aws.market import reservation_of
 from orchestrator.slices import Candidate, CapacityBlock
 
 TAKEN_BEFORE_END = 30 * 60.0  # seconds
-_COMING = frozenset({"scheduled", "pending", "assessing", "payment-pending"})
+_COMING = frozenset({"scheduled", "pending", "assessing", "payment-pending", "delayed"})
 _BLOCK = "capacity-block"
 
 
@@ -36,8 +36,9 @@ class Reserved:
         return self.state == "active"
 
     @property
-    def scheduled(self) -> bool:
-        return self.state == "scheduled"
+    def coming(self) -> bool:
+        """It has no machines yet, and will have some: a payment alone may take hours ("View Capacity Blocks", 2026)."""
+        return self.state in _COMING
 
 
 def look(calls: Calls, identity: str) -> Thing:
@@ -107,7 +108,7 @@ def _check_kind(candidate: Candidate, found: Thing, one: Reserved) -> None:
 
 
 def _check_state(candidate: Candidate, one: Reserved) -> None:
-    if one.active or (one.scheduled and isinstance(candidate.market, CapacityBlock)):
+    if one.active or (one.coming and isinstance(candidate.market, CapacityBlock)):
         return
     if one.state in _COMING:
         raise UserError(f"{one.identity} is {one.state}", "it has no machines yet", "try again when it is active")

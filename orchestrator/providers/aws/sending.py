@@ -118,12 +118,23 @@ class Creation:
     def _read(self, step: Request) -> None:
         if all(unknown in self.known for unknown, _ in step.gives):
             return
-        answer = self.calls.read(step.service, step.method, self.params(step))
+        answer = self._asked(step)
         if step.method == "DescribeSubnets":
             self._check_subnet(step, answer)
         self._take(step, answer)
         read = tuple((unknown.what, self.known[unknown]) for unknown, _ in step.gives)
         self.record = self.records.write(self.record, known=(*self.record.known, *read))
+
+    def _asked(self, step: Request) -> Thing:
+        """Raises CapacityError for a public parameter that a region does not have: another place may."""
+        try:
+            return self.calls.read(step.service, step.method, self.params(step))
+        except Refused as refused:
+            if refused.answer.kind is not Kind.NOT_FOUND or step.method != "GetParameter":
+                raise
+            raise CapacityError(
+                f"{self.record.region} has no {step.target.partition('/')[2]}", str(refused.answer), "image_id: ami-…"
+            ) from refused
 
     def _make(self, step: Request) -> None:
         params = self.params(step)
@@ -218,6 +229,8 @@ class Creation:
     def _lacking(self, step: Request, unknown: Unknown) -> OrchError:
         what = f"{self.record.region} has no {unknown.what}"
         why = f"{step.method} of {step.target.partition('/')[2]} says nothing of it"
+        if step.method == "DescribeImages" and "ImageIds" not in step.body:
+            return CapacityError(what, why, "another region may have it   or name one: image_id: ami-…")
         if step.method == "DescribeImages":
             return UserError(what, why, "name another image, or another region")
         return CloudError(what, why, "run the same command again")

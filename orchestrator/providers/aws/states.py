@@ -31,9 +31,9 @@ def state_of(instance: Thing) -> str:
     return str(instance.get("State", {}).get("Name", ""))
 
 
-def living(instances: Sequence[Thing]) -> list[Thing]:
-    """Those whose end has to be asked for."""
-    return [one for one in instances if state_of(one) not in GOING]
+def lasting(instances: Sequence[Thing]) -> list[Thing]:
+    """Those whose end has to be asked for: also what is shutting down, which may hang until it is asked again."""
+    return [one for one in instances if state_of(one) != "terminated"]
 
 
 def together(record: Record, instances: Sequence[Thing], now: float) -> SliceView:

@@ -34,7 +34,7 @@ _LOGIN = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _HEAD = """\
 #cloud-config
 ssh_deletekeys: false
-ssh_genkeytypes: []
+ssh_genkeytypes: [ed25519]
 ssh_authorized_keys: ["{key}"]
 {users}bootcmd:
 - - bash

@@ -28,8 +28,8 @@ class Grants:
 
 
 def owner() -> Grants:
-    """Of somebody who may do everything: for tests of the simulated services themselves."""
-    return Grants(policies=(ALL,))
+    """Of somebody who may do everything, in an account where nothing was made yet."""
+    return Grants(policies=(ALL,), profiles={})
 
 
 ALL: Mapping[str, Any] = {

@@ -1,0 +1,146 @@
+"""The real engine and the real provider of EC2, with an account of the test's own behind one port.
+
+Its clock is the test's, so that hours pass in no time; what boto3 sends goes over a socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ec2_account import Ec2
+from support.aws_cloud import aws_zones
+from support.aws_world import AwsHome, PointedAws
+from support.driving import Listener
+from support.simulated import Points, sim_launch, sim_task
+
+from orchestrator.clock import Clock
+from orchestrator.engine import prepare
+from orchestrator.engine.drive import drive
+from orchestrator.engine.known import open_reader
+from orchestrator.engine.ready import Ending, Ready
+from orchestrator.paths import paths
+from orchestrator.providers.aws.session import AwsSession
+from orchestrator.simulator.access import InMemory
+from orchestrator.simulator.aws.calls import AwsCall
+from orchestrator.simulator.aws.server import AwsServer
+from orchestrator.simulator.clock import ManualClock
+from orchestrator.simulator.cloud import SimulatedCloud
+from orchestrator.simulator.scenario import Durations, Scenario
+from orchestrator.slices import Candidate
+
+ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+FAR = "us-west-2a"
+EVEN = Durations(create=4.0, end=2.0, stop=2.0, start=2.0, contact=0.01, jitter=0.0)
+
+
+class Line:
+    """What all tests share: the server, its client, and the account and the points of the test that runs now."""
+
+    server: AwsServer
+    session: AwsSession
+
+    def __init__(self) -> None:
+        self.account = InMemory(Scenario(), ManualClock())
+        self.points = Points()
+
+    @property
+    def clock(self) -> Clock:
+        return self.account.clock
+
+    def open(self) -> AbstractContextManager[SimulatedCloud]:
+        return self.account.open()
+
+    def here(self, name: str) -> None:
+        self.points.here(name)
+
+
+@dataclass
+class DefectHome(AwsHome):
+    """The engine's world, over the line that all tests share."""
+
+    line: Line = field(default_factory=Line)
+
+    def provider(self) -> PointedAws:
+        made = PointedAws(lambda _: self.line.session, paths().state / "aws", self.clock.now, self.clock.sleep)
+        made.points = self.points
+        return made
+
+
+@dataclass
+class Bench:
+    """ec2: the account, and the provider without the engine. home: the engine."""
+
+    ec2: Ec2
+    home: DefectHome
+
+    def launch(self, *candidates: Candidate, listener: Listener | None = None) -> Ending:
+        return self._drive(sim_launch(sim_task(), *candidates), listener or Listener())
+
+    def down(self) -> Ending:
+        return self._drive(prepare.down("c"), Listener())
+
+    def _drive(self, ready: Ready, listener: Listener) -> Ending:
+        return drive(ready, listener, world=self.home.world())
+
+    def strike(self, name: str, error: type[BaseException]) -> None:
+        """The command is cut off with this error when it passes the point of this name for the first time."""
+        self.home.line.points = Struck(name, error)
+
+    def watch(self, look: Callable[[str], None]) -> None:
+        """look: called with the name of each point."""
+        self.home.line.points = Watched(look)
+
+    def calls(self, operation: str) -> list[AwsCall]:
+        return [call for call in self.ec2.server.requests if call.operation == operation]
+
+    def launched_in(self) -> list[str]:
+        """The zone of each RunInstances, as its subnet says."""
+        subnets = self.ec2.calls().every("DescribeSubnets", "Subnets", {})
+        zones = {one["SubnetId"]: one["AvailabilityZone"] for one in subnets}
+        return [zones[call.params["NetworkInterface.1.SubnetId"]] for call in self.calls("RunInstances")]
+
+    def alive(self) -> list[str]:
+        return sorted(look.name for look in self.ec2.cloud.live())
+
+    def recorded(self) -> list[str]:
+        """Names of slices of which the store says that they may be there."""
+        with open_reader() as reader:
+            rows = list(reader.rows("intents"))
+        return sorted(str(row["name"]) for row in rows if row["state"] not in ("gone", "refused"))
+
+
+class Watched(Points):
+    def __init__(self, look: Callable[[str], None]) -> None:
+        super().__init__()
+        self._look = look
+
+    def here(self, name: str) -> None:
+        super().here(name)
+        self._look(name)
+
+
+class Struck(Watched):
+    """Once: what comes after the blow, to put things right, is let through."""
+
+    def __init__(self, at: str, error: type[BaseException]) -> None:
+        super().__init__(self._blow)
+        self.struck = False
+        self._where, self._error = at, error
+
+    def _blow(self, name: str) -> None:
+        if name == self._where and not self.struck:
+            self.struck = True
+            raise self._error
+
+
+def empty_account(line: Line, folder: Path) -> Bench:
+    clock = ManualClock()
+    scenario = Scenario(zones=aws_zones(*ZONES, FAR), durations=EVEN)
+    line.account = InMemory(scenario, clock)
+    line.points = Points()
+    line.server.requests.clear()
+    home = DefectHome(line, line.points, line.server.url, PointedAws, line)
+    return Bench(Ec2(line.account, clock, line.server, folder / "state", line.session), home)

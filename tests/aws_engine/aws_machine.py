@@ -1,0 +1,173 @@
+"""Random histories of the engine on EC2: each call over a socket, and anything may go wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import hypothesis.strategies as st
+from aws_line import Line, LinedHome
+from crash_matrix import INTENT
+from engine_machine import CALLS, DEEDS, FAULTS, Machine
+from hypothesis.stateful import initialize, invariant, rule
+from support.aws_cloud import EFA, OTHER, ZONE, Account, aws_candidate, aws_server, aws_zones
+from support.aws_world import PointedAws
+from support.simulated import Points, SimHome
+
+from orchestrator.engine.known import open_reader
+from orchestrator.remote.keys import make_host_key
+from orchestrator.simulator.aws.ec2.visit import kept, left
+from orchestrator.simulator.aws.server import AwsServer
+from orchestrator.simulator.faults import fits
+from orchestrator.simulator.scenario import Deed, FaultKind
+from orchestrator.slices import Candidate, OnDemand, SliceKeys, SliceSpec, SliceState, Spot
+from orchestrator.values import Text
+
+MAKING = ("create-security-group", "authorize-security-group-ingress", "authorize-security-group-egress",
+          "create-placement-group", "allocate-address", "associate-address")  # fmt: skip
+TAKING = ("release-address", "delete-security-group", "delete-placement-group", "cancel-spot-instance-requests")
+READING = ("get-parameter", "describe-images", "describe-subnets", "describe-regions", "describe-addresses",
+           "describe-security-groups", "describe-placement-groups", "describe-spot-instance-requests")  # fmt: skip
+ALONE = (*MAKING, *TAKING, *READING)  # what EC2 has beside its instances
+AWS_FAULTS = [*FAULTS, *((call, kind) for call in ALONE for kind in FaultKind if fits(kind, call))]
+ON_CHANGE = [kind for kind in FaultKind if fits(kind, "allocate-address")]
+assert not set(ALONE) & set(CALLS)
+PIECES = ("groups", "placement", "addresses")
+
+
+@dataclass(frozen=True)
+class Service:
+    """What all histories use: a server, and a client of it. A call that times out breaks its connection."""
+
+    account: Account
+    server: AwsServer
+    line: Line
+
+
+@contextmanager
+def serving() -> Iterator[Service]:
+    account = Account()
+    with aws_server(account, cut=True) as server:
+        yield Service(account, server, Line(server.url))
+
+
+@dataclass
+class HastyHome(LinedHome):
+    spot: bool = False
+    way: str = ""
+
+    def candidate(self, hosts: int = 2, *, spot: bool = False, other_zone: bool = False) -> Candidate:
+        del spot  # the machine asks for it always
+        market, zone = Spot() if self.spot else OnDemand(), OTHER if other_zone else ZONE
+        details = {"access": self.way} | ({"instance_profile": "orch"} if self.way == "ssm" else {})
+        return aws_candidate(EFA, market, hosts=hosts, zone=zone, **details)
+
+
+class AwsMachine(Machine):
+    """theirs: what another installation has of a slice, whose name one of ours may come to have as well."""
+
+    service: ClassVar[Service]  # of the test that runs now
+    zones = aws_zones(ZONE, OTHER)
+
+    @initialize(
+        lag=st.sampled_from([0.0, 3.0]),
+        page=st.sampled_from([1, 50]),
+        exits=st.sampled_from([0, 0, 3, 75]),
+        spot=st.booleans(),
+        way=st.sampled_from(["", "eip", "ssm"]),
+        theirs=st.sampled_from(["c-2", "c-7", "d-1"]),
+    )
+    def begin(self, lag: float, page: int, exits: int, spot: bool, way: str, theirs: str) -> None:  # type: ignore[override]  # more choices
+        super().begin(lag, page, exits)
+        self.spot, self.way = spot, way
+        self.service.account.current = self.access
+        self._seed(theirs)
+        self.log.append(f"lag {lag}, page {page}, exits {exits}, spot {spot}, way {way!r}, theirs {theirs}")
+
+    def home(self, points: Points | None = None) -> SimHome:
+        line = self.service.line
+        url = self.service.server.url
+        return HastyHome(self.access, points or Points(), url, PointedAws, line, spot=self.spot, way=self.way)
+
+    @rule(which=st.sampled_from(AWS_FAULTS), wait=st.integers(0, 3))
+    def fault(self, which: tuple[str, FaultKind], wait: int) -> None:
+        super().fault(which, wait)
+
+    @rule(
+        troubles=st.lists(st.tuples(st.sampled_from(MAKING), st.sampled_from(ON_CHANGE)), min_size=1, max_size=3),
+        deadly=st.integers(0, 60),
+    )
+    def making_in_trouble(self, troubles: list[tuple[str, FaultKind]], deadly: int) -> None:
+        """As launch_in_trouble, for what comes before the machines and after them."""
+        self._do("down")
+        for which in troubles:
+            self.fault(which, 0)
+        self._do("launch", deadly)
+        self.what_lives_is_wanted_and_what_is_closed_is_gone()
+        self._do("launch")
+
+    @rule(
+        troubles=st.lists(st.tuples(st.sampled_from(TAKING), st.sampled_from(ON_CHANGE)), min_size=1, max_size=3),
+        deadly=st.integers(0, 60),
+    )
+    def taking_in_trouble(self, troubles: list[tuple[str, FaultKind]], deadly: int) -> None:
+        for which in troubles:
+            self.fault(which, 0)
+        self._do("down", deadly)
+
+    @rule(deed=st.sampled_from(DEEDS), rank=st.integers(0, 1), deadly=st.integers(60, 130))
+    def happens_under_way(self, deed: Deed, rank: int, deadly: int) -> None:
+        """To a slice whose command was cut off while its job ran, or was about to."""
+        self._do("launch", deadly)
+        self.happens(deed, rank)
+        self._do("go_on")
+
+    @invariant()
+    def others_are_not_touched(self) -> None:
+        cloud = self._cloud()
+        assert cloud.trespasses() == (), self.log
+        assert sum(one.foreign for one in cloud.host_world().living()) == 3, self.log
+        assert self._pieces(mine=False) == self.theirs, (self._pieces(mine=False), self.theirs, self.log)
+
+    @invariant()
+    def nothing_is_left_beside_what_lives(self) -> None:
+        """Once the cluster is off the record. What belongs to a create that came late is the sweep's business."""
+        with open_reader() as reader:
+            if reader.cluster("c") is not None:
+                return
+        late = {one.labels.get(INTENT) for one in self._cloud().host_world().living()}
+        beside = [name for name, one in self._pieces(mine=True).items() if one["tags"].get(INTENT) not in late]
+        assert beside == [], (beside, self.log)
+
+    def _end_well(self) -> None:
+        super()._end_well()
+        assert self._pieces(mine=True) == {}, (left(self._cloud()), self.log)
+        assert self.service.server.errors == [], self.service.server.errors
+
+    def _pieces(self, *, mine: bool) -> dict[str, Mapping[str, Any]]:
+        """What EC2 keeps beside instances, by kind and id: of ours, or of all the others."""
+        with open_reader() as reader:
+            ours = reader.installation()
+        every = {f"{kind} {name}": one for kind in PIECES for name, one in kept(self._cloud(), kind).items()}
+        return {
+            name: one for name, one in every.items() if (one["tags"].get("orch-installation") in (ours, "")) is mine
+        }
+
+    def _seed(self, name: str) -> None:
+        """A slice of another installation, made as ours are made; and what nobody has tagged, by names like ours."""
+        given = {"orch-installation": "another", "orch-cluster": "c", INTENT: "theirs"}
+        labels = tuple((key, Text.of(value)) for key, value in given.items())
+        candidate = aws_candidate(EFA, hosts=2, access="eip")
+        private, public = zip(*(make_host_key() for _ in range(candidate.hosts)), strict=True)
+        keys = SliceKeys(make_host_key()[1], "/nowhere", "/nowhere", private, public)
+        provider = HastyHome(self.access, Points(), "", PointedAws, self.service.line).elsewhere(self.root / "theirs")
+        provider.create(SliceSpec("c", name, Text.of("theirs"), candidate, labels), keys)
+        while provider.observe(name).state is not SliceState.READY:
+            self.clock.sleep(1.0)
+        cloud = self._cloud()
+        for one in cloud.host_world().living():
+            one.foreign = True
+        cloud.state.calls.clear()
+        self.theirs = {key: dict(one) for key, one in self._pieces(mine=False).items()}

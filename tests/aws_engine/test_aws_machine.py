@@ -1,0 +1,66 @@
+"""Random histories of the real engine and the real provider of EC2, over sockets, with crashes anywhere."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import botocore.endpoint
+import pytest
+from aws_machine import AwsMachine, Service, serving
+from engine_machine import Crash, run_histories
+from support.aws_cloud import REGION
+from support.proof import report
+
+from orchestrator.engine import sweep
+
+
+@pytest.fixture(autouse=True)
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    for name in ("ORCH_HOME", "ORCH_STORE"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(sweep, "RESEND_AFTER", 2 * sweep.PAUSE)
+    # The library's pauses before it repeats a read are real time, which stands still.
+    monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
+    with serving() as service:
+        monkeypatch.setattr(AwsMachine, "service", service, raising=False)
+        yield service
+
+
+@pytest.mark.slow
+@pytest.mark.promise("P2")
+@pytest.mark.promise("P3")
+@pytest.mark.promise("P4")
+@pytest.mark.promise("P5")
+@pytest.mark.timeout(300)
+def test_in_random_histories_on_ec2_every_slice_is_wanted_and_down_leaves_nothing() -> None:
+    report(f"random histories on EC2's API over sockets: {run_histories(AwsMachine, 10, 10)}: 0 violations")
+
+
+@pytest.mark.promise("P2")
+def test_the_histories_see_a_second_slice_where_the_token_is_forgotten(service: Service) -> None:
+    machine = AwsMachine()
+    machine.begin(lag=0.0, page=50, exits=0, spot=False, way="ssm", theirs="d-1")
+    events = service.line.session.client("ec2", REGION, once=True).meta.events
+    events.register("provide-client-params.ec2.RunInstances", _with_another_token)
+
+    def strike(**_: Any) -> None:
+        events.unregister("response-received.ec2.RunInstances", strike)
+        raise Crash("before its answer was read")
+
+    events.register_first("response-received.ec2.RunInstances", strike)
+    try:
+        machine.command("launch", 0)
+        machine.one_slice_for_an_intent()
+        machine.command("launch", 0)
+        with pytest.raises(AssertionError):
+            machine.one_slice_for_an_intent()
+    finally:
+        shutil.rmtree(machine.root)
+
+
+def _with_another_token(params: dict[str, Any], **_: Any) -> dict[str, Any]:
+    return {**params, "ClientToken": uuid.uuid4().hex}

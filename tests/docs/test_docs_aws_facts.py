@@ -1,0 +1,172 @@
+"""Facts of docs/aws.md against the catalogue, the planner and the table of AWS's errors."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from orchestrator.catalog.ec2 import find_instance, instances
+from orchestrator.catalog.prices import price_per_hour
+from orchestrator.engine.doomed import too_many_hosts
+from orchestrator.plan.desired import Budgets
+from orchestrator.providers.aws import access, blocks, choices, images, interfaces, market, reservations, userdata
+from orchestrator.providers.aws.access import Way
+from orchestrator.providers.aws.check_hosts import SSM_POLICY
+from orchestrator.providers.aws.faults import Answer, Kind, by_code, explain
+from orchestrator.providers.aws.looking import SETTLE_SECONDS
+from orchestrator.providers.aws.planner import SCRATCH
+from orchestrator.providers.aws.quotas import ADDRESSES, advice, quota_of
+from orchestrator.providers.aws.session import READ_TRIES
+from orchestrator.slices import Candidate, HostFacts, OnDemand, Spot
+from orchestrator.spec.dialect import CONFIG
+from orchestrator.spec.parse import parse_task
+from orchestrator.spec.schema import Field, Section, Text
+from orchestrator.spec.task import AwsSettings
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "aws.md").read_text()
+FLAT = " ".join(PAGE.split())
+
+
+def table(heading: str) -> list[list[str]]:
+    """The cells of each row of the table whose first column is called so."""
+    lines = PAGE.partition(f"\n| {heading} |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert lines, f"no table of '{heading}'"
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def quoted(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def family(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def candidate(name: str = "p5.48xlarge", hosts: int = 2, **details: str) -> Candidate:
+    return Candidate("aws", name, hosts, 8, Spot(), "us-east-1", "us-east-1a", details=tuple(details.items()))
+
+
+MACHINES = table("asked for")
+
+
+@pytest.mark.parametrize("row", MACHINES, ids=lambda row: row[1].strip("`"))
+def test_the_table_of_machines_is_that_of_the_catalogue(row: list[str]) -> None:
+    asked, (name,), chips, memory, vcpus, efa, price = row[0], quoted(row[1]), *row[2:]
+    machine = instances()[name]
+    assert chips == f"{machine.chips_per_host} {machine.chip}"
+    assert memory == f"{machine.hbm_gib_per_chip:g}"
+    assert (int(vcpus), int(efa)) == (machine.vcpus, machine.efa_max)
+    assert len(interfaces.efa_places(machine)) == machine.efa_max
+    assert machine.on_demand or machine.capacity_block, "where it says none, there is spot, or a capacity block"
+    listed = price_per_hour(machine, OnDemand(), "us-east-1")
+    assert price == (f"{listed.low:.2f}" if listed else "none") and (price == "none") is not machine.on_demand
+    assert listed is None or f"List prices of {listed.as_of} in US dollars an hour" in PAGE
+    for word in quoted(asked):
+        meant = find_instance(word)
+        assert meant is not None and meant.name == name
+
+
+def test_every_machine_of_the_catalogue_is_in_the_table_and_no_price_is_elsewhere() -> None:
+    assert [quoted(row[1])[0] for row in MACHINES] == list(instances())
+    assert re.findall(r"\$\d|\d+(?:\.\d+)? (?:US )?dollars", PAGE) == []
+
+
+def test_every_family_has_its_quotas() -> None:
+    told = {name: row for row in table("machines") for name in row[0].split(", ")}
+    assert set(told) == {family(name) for name in instances()}
+    for name in instances():
+        _, on_demand, spot = told[family(name)]
+        assert quoted(on_demand) == [quota_of(name, OnDemand()).code]
+        assert quoted(spot) == [quota_of(name, Spot()).code]
+    needed = {name: count * instances()[name].vcpus for name, count in (("p5.48xlarge", 2), ("trn1.32xlarge", 4))}
+    assert f"Two `p5.48xlarge` need {needed['p5.48xlarge']} vCPUs" in FLAT
+    assert f"four `trn1.32xlarge` {needed['trn1.32xlarge']}." in FLAT
+    assert f"(`{ADDRESSES.code}`, usually {access.USUAL_ADDRESSES} in a region)" in FLAT
+
+
+ERRORS = table("error")
+
+
+@pytest.mark.parametrize("row", ERRORS, ids=lambda row: row[1])
+def test_an_error_is_what_the_table_says(row: list[str]) -> None:
+    error, words, advised = row
+    codes = quoted(words)
+    assert codes
+    answers = [Answer(by_code(code), code, words.partition(" with ")[2].strip('"')) for code in codes]
+    answers += [Answer(Kind.NO_ANSWER, "", "")] if "no answer" in words else []
+    for answer in answers:
+        met = explain("create", "p5-1", answer)
+        assert error == f"`{met.code}` (exit {int(met.exit_status)})", answer
+        more = advice(answer.code, "p5.48xlarge", 2, OnDemand(), "us-east-1")
+        assert ("in the message" in advised or "likewise" in advised) is ("request-service-quota-increase" in more)
+
+
+def test_every_error_that_a_create_can_meet_is_in_the_table() -> None:
+    met = {explain("create", "p5-1", Answer(kind, "", "")).code for kind in Kind}
+    assert {word for row in ERRORS for word in quoted(row[0])} == met
+
+
+SETTINGS = {word: row[1] for row in table("setting below `config.aws`") for word in quoted(row[0])}
+WAYS = {word.removeprefix("access: "): words for word, words in SETTINGS.items() if word.startswith("access: ")}
+
+
+def test_every_setting_of_the_dialect_is_told() -> None:
+    aws = next(field for field in CONFIG.fields if isinstance(field, Field) and field.name == "aws")
+    assert isinstance(aws.kind, Section)
+    known = {field.name: field for field in aws.kind.fields if isinstance(field, Field)}
+    assert {word.partition(":")[0] for word in SETTINGS} == set(known) == {field.name for field in fields(AwsSettings)}
+    ways = known["access"].kind
+    assert isinstance(ways, Text) and set(WAYS) == set(ways.choices) == set(Way)
+
+
+def test_the_way_to_the_machines_is_the_one_that_is_called_the_default() -> None:
+    usual = {
+        "the default for several machines with EFA": candidate(),
+        "the default for one machine with EFA": candidate(hosts=1, network="best"),
+        "the default with one interface": candidate(hosts=1),
+    }
+    for words, asked in usual.items():
+        assert words in WAYS[choices.read(asked).access.way], words
+    assert sum("the default" in words for words in WAYS.values()) == len(usual)
+    for network, efa in (("standard", 0), ("", 32)):
+        assert len(choices.read(candidate(network=network)).efa) == efa
+    assert "**all 32 EFA interfaces of each machine**" in PAGE and "`standard` leaves them out" in PAGE
+
+
+def test_the_table_of_images_is_what_the_planner_chooses() -> None:
+    for machines, trains, words in table("machine"):
+        names = sorted({family(name) for name in instances() if images.is_neuron(name)})
+        told = names if machines == "all of them" else machines.split(", ")
+        frameworks = ["jax"] if trains == "`framework: jax`" else ["torch", ""]
+        for name in told:
+            for framework in frameworks:
+                image = images.choose(f"{name}.48xlarge", framework, "")
+                said = " ".join(re.findall(r"SDK [\d.]+|torch-neuronx [\d.]+|JAX NeuronX", words))
+                assert said and said in image.why, (name, framework, image.why)
+
+
+def test_the_bundled_trainer_drives_as_many_hosts_as_it_is_said_to() -> None:
+    assert "drives one host of Trn1 and no more (`orch train Trainium:16`)" in FLAT
+    for hosts, is_refused in ((1, False), (2, True)):
+        text = f"train: {{}}\nresources: {{accelerators: 'Trainium:16'}}\nnum_nodes: {hosts}\n"
+        refused = too_many_hosts(parse_task(text, file="t.yaml", env={}).only, HostFacts(backend="neuron"))
+        assert (refused is not None) is is_refused
+
+
+def test_numbers_of_the_text_are_those_of_the_code() -> None:
+    gib = (choices.DISK_GIB, choices.NEURON_DISK_GIB)
+    assert f"an encrypted root disk of {gib[0]} GiB (Trainium: {gib[1]})" in FLAT
+    assert f"up to {market.MOST_IN_BLOCK} machines for 1 to 14 whole days, or up to 182 days in weeks" in FLAT
+    for days in (1, 14, 182):
+        assert blocks.wanted("p5.48xlarge", market.MOST_IN_BLOCK, days * 24).hours == days * 24
+    early, before = reservations.TAKEN_BEFORE_END / 60, Budgets().save_before / 60
+    assert (early, before) == (30, 10)
+    assert "takes the machines from 30 minutes before the end on; ten minutes before that, orch tells" in FLAT
+    assert f'"gone" only {SETTLE_SECONDS:.0f} seconds after' in FLAT
+    assert f"the keys of {userdata.MOST_HOSTS} machines" in FLAT
+    assert READ_TRIES == 4 and "Reads are tried up to four times" in FLAT
+    assert f"Local NVMe disks are at `{SCRATCH}`" in FLAT
+    assert f"Amazon's policy `{SSM_POLICY}`" in FLAT
