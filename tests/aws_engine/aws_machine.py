@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -35,6 +36,7 @@ AWS_FAULTS = [*FAULTS, *((call, kind) for call in ALONE for kind in FaultKind if
 ON_CHANGE = [kind for kind in FaultKind if fits(kind, "allocate-address")]
 assert not set(ALONE) & set(CALLS)
 PIECES = ("groups", "placement", "addresses")
+THEIRS = "another"  # installation
 
 
 @dataclass(frozen=True)
@@ -148,16 +150,12 @@ class AwsMachine(Machine):
 
     def _pieces(self, *, mine: bool) -> dict[str, Mapping[str, Any]]:
         """What EC2 keeps beside instances, by kind and id: of ours, or of all the others."""
-        with open_reader() as reader:
-            ours = reader.installation()
         every = {f"{kind} {name}": one for kind in PIECES for name, one in kept(self._cloud(), kind).items()}
-        return {
-            name: one for name, one in every.items() if (one["tags"].get("orch-installation") in (ours, "")) is mine
-        }
+        return {name: one for name, one in every.items() if (one["tags"].get("orch-installation") != THEIRS) is mine}
 
     def _seed(self, name: str) -> None:
-        """A slice of another installation, made as ours are made; and what nobody has tagged, by names like ours."""
-        given = {"orch-installation": "another", "orch-cluster": "c", INTENT: "theirs"}
+        """A slice of another installation, made as ours are made."""
+        given = {"orch-installation": THEIRS, "orch-cluster": "c", INTENT: "theirs"}
         labels = tuple((key, Text.of(value)) for key, value in given.items())
         candidate = aws_candidate(EFA, hosts=2, access="eip")
         private, public = zip(*(make_host_key() for _ in range(candidate.hosts)), strict=True)
@@ -170,4 +168,4 @@ class AwsMachine(Machine):
         for one in cloud.host_world().living():
             one.foreign = True
         cloud.state.calls.clear()
-        self.theirs = {key: dict(one) for key, one in self._pieces(mine=False).items()}
+        self.theirs = deepcopy(self._pieces(mine=False))

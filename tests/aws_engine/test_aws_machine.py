@@ -40,6 +40,7 @@ def test_in_random_histories_on_ec2_every_slice_is_wanted_and_down_leaves_nothin
     report(f"random histories on EC2's API over sockets: {run_histories(AwsMachine, 10, 10)}: 0 violations")
 
 
+@pytest.mark.slow
 @pytest.mark.promise("P2")
 def test_the_histories_see_a_second_slice_where_the_token_is_forgotten(service: Service) -> None:
     machine = AwsMachine()

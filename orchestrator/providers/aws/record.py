@@ -37,8 +37,8 @@ class Record:
     market: "", "spot", "reservation" or "block"; reservation: its id, for the last two. way: see access.Way.
     known: what reads of its create have answered, so that a repeated one asks for the same. instances: their ids, in
     rank order. asked: when a request that makes something was last sent. seen: when it was READY first, 0 = never.
-    associated: its Elastic IPs lead to their hosts. power: "stop" or "start", whichever was asked for last. begins: when
-    the capacity block does that it waits for, else 0. ends: when the capacity block does, else 0.
+    associated: its Elastic IPs lead to their hosts. power: "stop" or "start", whichever was asked for last.
+    begins: when the capacity block does that it waits for, else 0. ends: when the capacity block does, else 0.
     """
 
     name: str
