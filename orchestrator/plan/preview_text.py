@@ -36,6 +36,7 @@ from orchestrator.plan.steps import Done, Wait, WaitFor
 from orchestrator.slices import Request
 from orchestrator.values import Text
 
+_LOOKS = ("Describe", "Get")
 LONG_LIST = 16  # items of a request's list that are shown without --verbose
 LONG_TEXT = 240  # characters of one value, or of one word of a command, that are shown without --verbose
 
@@ -170,9 +171,11 @@ class _Page:
         yield from self._fill("request  ", words.one_line(f"{request.service}: {request.method} {request.target}"))
         if request.why:
             yield from self._fill("because  ", words.one_line(request.why))
-        if request.body:
-            shown = json.dumps(_plain(request.body, self.verbose), indent=2, ensure_ascii=False)
-            yield from (f"  {line}" for line in words.visible(shown).split("\n"))
+        # What only looks, on the way to something else, is told by its command.
+        looks = bool(request.gives and request.command) and request.method.startswith(_LOOKS)
+        if request.body and (self.verbose or not looks):
+            shown = _json_lines(_plain(request.body, self.verbose))
+            yield from (f"  {words.visible(line)}" for line in shown)
         if request.command:
             yield "same as"
             yield from (f"  {line}" for line in self._command(request.command))
@@ -271,6 +274,26 @@ def _reasons(action: Conclude) -> Iterator[str]:
 
 def _shortened(text: str) -> str:
     return f"{text[:80]} … {len(text) - 80:,} more characters"
+
+
+def _json_lines(value: object, width: int = 96, before: int = 0) -> list[str]:
+    """As json.dumps with an indent, but what fits on a line stands on one. before: what its first line has already."""
+    flat = json.dumps(value, ensure_ascii=False)
+    if len(flat) <= width - before or not isinstance(value, dict | list) or not value:
+        return [flat]
+    if isinstance(value, dict):
+        fields = cast(dict[str, object], value)
+        parts = [(f"{json.dumps(key, ensure_ascii=False)}: ", item) for key, item in fields.items()]
+    else:
+        parts = [("", item) for item in cast(list[object], value)]
+    opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
+    lines = [opening]
+    for number, (name, item) in enumerate(parts, 1):
+        first, *rest = _json_lines(item, width - 2, len(name))
+        last = "," if number < len(parts) else ""
+        block = [f"  {name}{first}", *(f"  {line}" for line in rest)]
+        lines += [*block[:-1], block[-1] + last]
+    return [*lines, closing]
 
 
 def _plain(value: object, verbose: bool) -> object:
