@@ -14,8 +14,9 @@ from orchestrator.plan.sweep import GRACE, Judged, judge
 from orchestrator.slices import SliceState
 from orchestrator.store.store import Store
 
-END_DEADLINE = 900.0  # seconds an orphan may need to go
+END_DEADLINE = 2400.0  # seconds an orphan may need to go: large machines take half an hour
 RESEND_AFTER = 60.0
+LEFT_AFTER = 10.0  # the same, for what is left when the machines have gone
 PAUSE = 2.0
 
 
@@ -69,9 +70,10 @@ def _reap_one(store: Store, world: World, narrator: Narrator, provider: str, orp
     try:
         with LeaseKeeper(store, name, "reap", narrator) as keeper:
             keeper.hold()
-            again = {one.slice.name: one for one in _look_at(store, world, provider, grace).judged}
-            still = again.get(orphan.slice.name)
-            if still is None or not still.orphan or still.slice.intent != orphan.slice.intent:
+            # By name and record: two installations may have left slices of one name.
+            again = {(one.slice.name, one.slice.intent): one for one in _look_at(store, world, provider, grace).judged}
+            still = again.get((orphan.slice.name, orphan.slice.intent))
+            if still is None or not still.orphan:
                 return Reaped(orphan, provider)  # gone, or somebody's, meanwhile
             store.event(name, "reap", f"{orphan.slice.name} on {provider} is ended: {orphan.why}")
             _end(world, provider, orphan, keeper.hold)
@@ -100,7 +102,8 @@ def _end(world: World, provider_name: str, orphan: Judged, renew: Callable[[], N
             raise OrchError(
                 f"'{name}' is still {state}", f"its end was asked for {END_DEADLINE:.0f} s ago", "orch reap   again"
             )
-        if state is not SliceState.UNCLEAR and now - asked >= RESEND_AFTER:  # also what is stuck in ENDING
+        patience = LEFT_AFTER if state is SliceState.FAILED else RESEND_AFTER
+        if state is not SliceState.UNCLEAR and now - asked >= patience:  # also what is stuck in ENDING
             provider.end(name, token)
             asked = now
         clock.sleep(PAUSE)
