@@ -38,7 +38,7 @@ def body(of: Candidate) -> dict[str, Any]:
     return cast(dict[str, Any], revealed(filled(request.body, KNOWN | {USER_DATA: "user data"})))
 
 
-def test_cluster_with_efa_is_made_in_the_order_of_the_contract() -> None:
+def test_cluster_with_efa_is_made_in_the_order_that_its_parts_need() -> None:
     request = PLANNER.create_request(spec())
     assert methods(request) == [
         "GetParameter",

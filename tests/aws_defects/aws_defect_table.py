@@ -78,7 +78,7 @@ NETWORK = (
     row(
         "dstack#1715; SkyPilot's placement groups",
         "no cluster placement group is ever used",
-        PLANNER + "test_cluster_with_efa_is_made_in_the_order_of_the_contract",
+        PLANNER + "test_cluster_with_efa_is_made_in_the_order_that_its_parts_need",
         PLANNER + "test_nothing_is_made_that_is_not_needed",
     ),
     row(
