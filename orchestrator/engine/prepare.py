@@ -20,6 +20,7 @@ from orchestrator.engine.bucket_notes import bucket_notes
 from orchestrator.engine.bucket_places import told
 from orchestrator.engine.candidates import candidates
 from orchestrator.engine.doomed import doomed
+from orchestrator.engine.ec2_notes import ec2_notes
 from orchestrator.engine.identity import INSTALLATION, RUN_ID, UID
 from orchestrator.engine.known import known, open_reader
 from orchestrator.engine.ready import Ready
@@ -253,6 +254,7 @@ def _notes(task: Task) -> tuple[str, ...]:
         notes.append("no bucket is given: after a loss of hosts the program starts from its beginning")
     if task.limits.max_cost is not None and any(one.price_per_hour is None for one in candidates(task)):
         notes.append("limits.max_cost: a price is not known, so this limit cannot be held; set max_hours as well")
+    notes += ec2_notes(task)
     notes += bucket_notes(task, told())
     unserved = _unserved(task)
     if unserved:
