@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -150,6 +151,7 @@ def _until_interrupted(names: dict[str, str]) -> int:
 
     try:
         put(*(f"export {name}={shlex.quote(value)}" for name, value in names.items()))
+        sys.stdout.flush()  # who reads this through a pipe needs it now
         say("serving; Ctrl-C ends it, and all of its hosts")
         while True:
             time.sleep(0.2)  # not signal.pause(): a signal just before it would be slept over

@@ -20,7 +20,8 @@ class Orch:
 
     @property
     def env(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("ORCH_")}
+        lead = ("ORCH_", "PYTHONUNBUFFERED")  # what a program writes and does not flush is to be missed here
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(lead)}
         return {**kept, "ORCH_HOME": str(self.folder / "orch"), "HOME": str(self.folder), **self.more}
 
     @property
