@@ -116,8 +116,8 @@ def _rehearse(path: str, cluster: str | None, faults: Faults, given: dict[str, A
     _end_as_by_ctrl_c()
     try:
         launcher = [sys.executable, "-m", "orchestrator.cli.rehearsal_launcher", str(spec)]
-        status = play(stage, launcher, say, out=sys.stderr.fileno() if output == "json" else None)
-        report = read_report(stage.state / "orch.db", stage.metrics, stage.cluster, faults.crashes, time.time())
+        status, crashes = play(stage, launcher, say, out=sys.stderr.fileno() if output == "json" else None)
+        report = read_report(stage.state / "orch.db", stage.metrics, stage.cluster, crashes, time.time())
     except KeyboardInterrupt:
         say("interrupted; the rehearsal's hosts are ended")
         return Exit.INTERRUPTED

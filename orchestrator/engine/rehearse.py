@@ -106,10 +106,11 @@ def set_up(home: Path, task: Task, cluster: str, faults: Faults) -> Stage:
     return replace(stage, task=_transposed(task, stage))
 
 
-def play(stage: Stage, launcher: list[str], tell: Callable[[str], None], out: int | None = None) -> int:
-    """Run the launcher to its end, killing it as often as asked; its exit status. The cloud goes on meanwhile.
+def play(stage: Stage, launcher: list[str], tell: Callable[[str], None], out: int | None = None) -> tuple[int, int]:
+    """Run the launcher to its end, killing it as often as asked. The cloud goes on meanwhile.
 
-    out: file descriptor that gets the program's output; None for standard output.
+    Its exit status, and how often it was killed: a short program may end before the last time. out: file descriptor
+    that gets the program's output; None for standard output.
     """
     from orchestrator.simulator.provider import open_provider
     from orchestrator.simulator.pump import Pump
@@ -133,7 +134,7 @@ def play(stage: Stage, launcher: list[str], tell: Callable[[str], None], out: in
                     if child.poll() is None:
                         child.kill()
                         child.wait()
-                return status
+                return status, stage.faults.crashes - left
     finally:
         _clear(stage, provider)
 
