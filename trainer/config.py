@@ -12,10 +12,13 @@ from typing import Annotated, Literal, TypeAlias
 from trainer.errors import ConfigError
 
 Scalar: TypeAlias = bool | int | float | str
-DTypeName: TypeAlias = Literal["fp32", "bf16"]
-DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "xla", "neuron"]
+DTypeName: TypeAlias = Literal["fp32", "bf16", "fp16"]
+DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "tpu", "neuron", "xla"]
+EngineName: TypeAlias = Literal["auto", "torch", "jax"]
+OptimName: TypeAlias = Literal["adamw", "adafactor"]
+ScheduleName: TypeAlias = Literal["cosine", "wsd", "constant"]
 
-VOCAB = 256  # the model reads bytes
+BYTE_VOCAB = 256
 AUTO = 0  # value of an integer key that was given as `auto`
 
 
@@ -35,11 +38,14 @@ class ModelConfig:
     layers: Annotated[int, Doc("number of blocks", least=1)] = 4
     heads: Annotated[int, Doc("attention heads", least=1)] = 4
     kv_heads: Annotated[int, Doc("key and value heads; divides heads", least=1)] = 2
+    head: Annotated[int, Doc("width of a head; auto: dim / heads", least=2, auto=True)] = AUTO
     ffn: Annotated[
         int, Doc("width of the feed-forward layer; auto: 8/3 of dim, rounded up to 8", least=1, auto=True)
     ] = AUTO
+    vocab: Annotated[int, Doc("tokens that the model knows; auto: as the data has", least=2, auto=True)] = AUTO
     tied: Annotated[bool, Doc("the output layer is the embedding")] = True
     rope_theta: Annotated[float, Doc("base of the rotary position angles", least=1)] = 10_000.0
+    norm_eps: Annotated[float, Doc("added to the mean square in RMS norms", least=0)] = 1e-5
 
     @property
     def hidden(self) -> int:
@@ -47,30 +53,57 @@ class ModelConfig:
 
     @property
     def head_dim(self) -> int:
-        return self.dim // self.heads
+        return self.head or self.dim // self.heads
+
+    @property
+    def tokens(self) -> int:
+        """Size of the vocabulary; bytes as long as no data has said otherwise."""
+        return self.vocab or BYTE_VOCAB
 
 
 @dataclass(frozen=True, slots=True)
 class OptimConfig:
+    kind: Annotated[OptimName, Doc("optimizer")] = "adamw"
     lr: Annotated[float, Doc("highest learning rate", least=0)] = 3e-3
+    schedule: Annotated[ScheduleName, Doc("course of the rate after the warm-up; wsd: level, then down")] = "cosine"
     warmup: Annotated[int, Doc("steps of linear warm-up", least=0)] = 20
+    decay: Annotated[float, Doc("wsd: share of all steps in which the rate goes down", least=0, most=1)] = 0.2
     floor: Annotated[float, Doc("last learning rate as a share of the highest", least=0, most=1)] = 0.1
     beta1: Annotated[float, Doc("AdamW beta 1", least=0, most=0.999999)] = 0.9
-    beta2: Annotated[float, Doc("AdamW beta 2", least=0, most=0.999999)] = 0.95
-    weight_decay: Annotated[float, Doc("AdamW weight decay of the matrices", least=0)] = 0.1
+    beta2: Annotated[float, Doc("AdamW beta 2; Adafactor: of the second moments", least=0, most=0.999999)] = 0.95
+    eps: Annotated[float, Doc("AdamW epsilon", least=0)] = 1e-8
+    weight_decay: Annotated[float, Doc("weight decay of the matrices", least=0)] = 0.1
+    ema: Annotated[float, Doc("keep averaged weights with this decay; 0: none", least=0, most=0.999999)] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeshConfig:
+    """How the devices of all hosts are laid out; see trainer/shape/mesh.py."""
+
+    data: Annotated[int, Doc("copies of the model that share the rows", least=1, auto=True)] = AUTO
+    fsdp: Annotated[int, Doc("devices among which a copy's weights are divided", least=1, auto=True)] = AUTO
+    tensor: Annotated[int, Doc("devices that work on one row together", least=1)] = 1
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
     uri: Annotated[str, Doc("file://, s3:// or gs:// folder, or a path; default: $ORCH_CHECKPOINT_URI")] = ""
     every: Annotated[int, Doc("steps between checkpoints; 0: only at the end", least=0)] = 50
-    keep: Annotated[int, Doc("complete checkpoints that are kept", least=1)] = 3
+    keep: Annotated[int, Doc("newest complete checkpoints that are kept", least=1)] = 3
+    keep_every: Annotated[int, Doc("also keep each checkpoint at a multiple of this; 0: none", least=0)] = 0
     timeout: Annotated[float, Doc("seconds that the ranks wait for each other's parts", least=1)] = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    source: Annotated[str, Doc("python-stdlib, a path, or a bucket folder; :GLOB may follow")] = "python-stdlib"
+    source: Annotated[str, Doc("python-stdlib, a path, a bucket folder, or hf://NAME; :GLOB may follow")] = (
+        "python-stdlib"
+    )
+    tokenizer: Annotated[str, Doc("bytes, or a tokenizer.json; for text that `prepare` turned into tokens: auto")] = (
+        "auto"
+    )
+    column: Annotated[str, Doc("hf://: the column that holds the text")] = "text"
+    ahead: Annotated[int, Doc("steps whose rows are read in advance", least=0)] = 2
     allow_change: Annotated[bool, Doc("go on although the corpus or the data order is not the checkpoint's")] = False
 
 
@@ -78,45 +111,56 @@ class DataConfig:
 class DistConfig:
     join_timeout: Annotated[float, Doc("seconds until all ranks must have met", least=1)] = 120.0
     timeout: Annotated[float, Doc("seconds that a rank waits for the others within a step", least=1)] = 300.0
+    watchdog: Annotated[
+        float, Doc("seconds without a step after which the stacks are written and the run ends; 0: never", least=0)
+    ] = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
     file: Annotated[str, Doc("local file to which rank 0 appends; empty: none")] = "metrics.jsonl"
+    tensorboard: Annotated[str, Doc("folder for TensorBoard's event files; empty: none")] = ""
+    wandb: Annotated[str, Doc("project in Weights & Biases; empty: none")] = ""
+    mlflow: Annotated[str, Doc("experiment in MLflow; empty: none")] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     steps: Annotated[int, Doc("optimizer steps in all", least=1)] = 200
     batch: Annotated[int, Doc("rows of one optimizer step over all ranks", least=1)] = 32
-    seq_len: Annotated[int, Doc("bytes that are predicted in a row", least=1)] = 128
+    seq_len: Annotated[int, Doc("tokens that are predicted in a row", least=1)] = 128
     accumulate: Annotated[int, Doc("micro-batches of one optimizer step", least=1)] = 1
     grad_clip: Annotated[float, Doc("largest gradient norm; 0: no limit", least=0)] = 1.0
     dtype: Annotated[DTypeName, Doc("arithmetic of the matrix products; weights stay fp32")] = "fp32"
+    engine: Annotated[EngineName, Doc("what computes the steps; auto: jax on TPUs and on Trainium's JAX images")] = (
+        "auto"
+    )
     device: Annotated[DeviceName, Doc("where to train")] = "auto"
     seed: Annotated[int, Doc("seed of the weights and of the data order", least=0, most=2**63 - 1)] = 0
     threads: Annotated[
         int, Doc("processor threads of a rank; auto: cores / ranks on the machine", least=1, auto=True)
     ] = AUTO
-    compile: Annotated[bool, Doc("compile the model")] = False
+    remat: Annotated[bool, Doc("compute each block again in the backward pass, to save memory")] = False
+    compile: Annotated[bool, Doc("compile the model (torch; JAX and XLA always do)")] = False
     deterministic: Annotated[bool, Doc("use only deterministic operations where the device has them")] = True
     log_every: Annotated[int, Doc("steps between two lines", least=1)] = 10
     resume: Annotated[Literal["auto", "never", "required"], Doc("start from the newest complete checkpoint")] = "auto"
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     optim: OptimConfig = dataclasses.field(default_factory=OptimConfig)
+    mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     dist: DistConfig = dataclasses.field(default_factory=DistConfig)
     metrics: MetricsConfig = dataclasses.field(default_factory=MetricsConfig)
 
-    def rows_per_micro_batch(self, ranks: int) -> int:
-        """Rows that one rank takes through the model at once. Raises ConfigError when batch does not divide."""
-        share = ranks * self.accumulate
+    def rows_per_micro_batch(self, shards: int) -> int:
+        """Rows that one of `shards` equal shares takes through the model at once. Raises ConfigError."""
+        share = shards * self.accumulate
         if self.batch % share:
             below, above = self.batch // share * share, -(-self.batch // share) * share
             near = f"{below} or {above}" if below else str(above)
             raise ConfigError(
-                f"batch={self.batch} does not divide over {ranks} ranks x accumulate={self.accumulate}: "
+                f"batch={self.batch} does not divide over {shards} shares x accumulate={self.accumulate}: "
                 f"use batch={near}"
             )
         return self.batch // share

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainer.options import PRESETS, keys
+from trainer.options import keys
+from trainer.presets import PRESETS
 
 _EXAMPLES = """\
 Train a byte-level language model on this host and its peers.

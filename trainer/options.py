@@ -12,42 +12,9 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from trainer.config import AUTO, Config, Doc, ModelConfig, Scalar
 from trainer.errors import ConfigError
+from trainer.presets import PRESETS
 
-PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "tiny": {"model.dim": "128", "model.layers": "4", "model.heads": "4", "model.kv_heads": "2"},
-        "10m": {
-            "model.dim": "384",
-            "model.layers": "6",
-            "model.heads": "6",
-            "model.kv_heads": "2",
-            "seq_len": "256",
-            "optim.lr": "1e-3",
-            "optim.warmup": "100",
-        },
-        "100m": {
-            "model.dim": "768",
-            "model.layers": "14",
-            "model.heads": "12",
-            "model.kv_heads": "4",
-            "seq_len": "1024",
-            "optim.lr": "6e-4",
-            "optim.warmup": "500",
-        },
-        "1b": {
-            "model.dim": "2048",
-            "model.layers": "22",
-            "model.heads": "16",
-            "model.kv_heads": "4",
-            "seq_len": "2048",
-            "optim.lr": "3e-4",
-            "optim.warmup": "1000",
-        },
-    }
-)
-"""Values that `model=NAME` sets; a key that is given as well wins, wherever it stands."""
-
-_ALIASES: Mapping[str, str] = MappingProxyType({"data": "data.source"})
+_ALIASES: Mapping[str, str] = MappingProxyType({"data": "data.source", "tokenizer": "data.tokenizer"})
 
 
 def parse(words: Sequence[str]) -> Config:
@@ -176,9 +143,9 @@ def _unknown(name: str, known: Sequence[str]) -> str:
 
 
 def _check_shapes(model: ModelConfig) -> None:
-    if model.dim % model.heads:
+    if not model.head and model.dim % model.heads:
         raise ConfigError(f"model.dim={model.dim} is not a multiple of model.heads={model.heads}")
     if model.head_dim % 2:
-        raise ConfigError(f"model.dim / model.heads = {model.head_dim} must be even (rotary positions)")
+        raise ConfigError(f"a head is {model.head_dim} wide, but must be even (rotary positions)")
     if model.heads % model.kv_heads:
         raise ConfigError(f"model.heads={model.heads} is not a multiple of model.kv_heads={model.kv_heads}")

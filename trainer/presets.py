@@ -1,0 +1,44 @@
+"""Named sizes: what `model=NAME` sets. A key that is given as well wins, wherever it stands.
+
+From 300m on a head is 128 wide, which is what the matrix units of TPUs are filled by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+
+def _preset(
+    dim: int, layers: int, heads: int, kv_heads: int, *, seq_len: int, lr: str, warmup: int, **more: str
+) -> Mapping[str, str]:
+    return MappingProxyType(
+        {
+            "model.dim": str(dim),
+            "model.layers": str(layers),
+            "model.heads": str(heads),
+            "model.kv_heads": str(kv_heads),
+            "seq_len": str(seq_len),
+            "optim.lr": lr,
+            "optim.warmup": str(warmup),
+            **{key if key == "remat" else f"model.{key}": value for key, value in more.items()},
+        }
+    )
+
+
+PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "tiny": _preset(128, 4, 4, 2, seq_len=128, lr="3e-3", warmup=20),
+        "10m": _preset(384, 6, 6, 2, seq_len=256, lr="1e-3", warmup=100),
+        "30m": _preset(512, 10, 8, 4, seq_len=512, lr="8e-4", warmup=200),
+        "100m": _preset(768, 14, 12, 4, seq_len=1024, lr="6e-4", warmup=500),
+        "300m": _preset(1024, 24, 8, 4, seq_len=2048, lr="4e-4", warmup=1000),
+        "1b": _preset(2048, 22, 16, 4, seq_len=2048, lr="3e-4", warmup=1000),
+        "3b": _preset(3072, 28, 24, 8, seq_len=4096, lr="2e-4", warmup=2000, ffn="8192", remat="true"),
+        "8b": _preset(4096, 32, 32, 8, seq_len=4096, lr="1.5e-4", warmup=2000, ffn="14336", tied="false", remat="true"),
+        "13b": _preset(
+            5120, 40, 40, 8, seq_len=4096, lr="1.5e-4", warmup=2000, ffn="13824", tied="false", remat="true"
+        ),
+        "70b": _preset(8192, 80, 64, 8, seq_len=4096, lr="1e-4", warmup=2000, ffn="28672", tied="false", remat="true"),
+    }
+)
