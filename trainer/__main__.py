@@ -1,24 +1,26 @@
-"""The entry: `python -m trainer key=value ...`, `devices`, `check`, `--help`; errors in one line, exit statuses."""
+"""The entry: `python -m trainer [COMMAND] key=value ...`; errors in one line, exit statuses of trainer.errors."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from trainer.errors import Exit, TrainerError
 
-if TYPE_CHECKING:
-    from trainer.environment import Run, World
+_HEAVY = ("torch", "jax")
 
 
 def main(words: Sequence[str]) -> int:
     """Run one command; returns its exit status (trainer.errors.Exit)."""
+    return guarded(lambda: _run(words))
+
+
+def guarded(action: Callable[[], int]) -> int:
+    """The action's status, or what its error says and means."""
     try:
-        return _run(words)
+        return action()
     except TrainerError as error:
         _complain(error.code, str(error))
         return error.exit_status
@@ -28,6 +30,8 @@ def main(words: Sequence[str]) -> int:
     except MemoryError:
         _complain("device", "out of memory: raise accumulate or lower batch")
         return Exit.DEVICE
+    except BrokenPipeError:
+        return _nobody_reads()
     except Exception as error:  # the last border: anything else is our fault and says so
         if "out of memory" in str(error):
             _complain("device", f"out of memory: raise accumulate or lower batch ({_first_line(error)})")
@@ -36,46 +40,34 @@ def main(words: Sequence[str]) -> int:
         return Exit.FAILURE
 
 
+def leave(status: int) -> None:
+    """End the process now, without the destructors of libraries that compute.
+
+    gloo's destructor aborts one run in ten at exit (seen with torch 2.13, November 2026), which would turn a good
+    run into a failed one; JAX's waits for peers that may be gone.
+    """
+    if any(name in sys.modules for name in _HEAVY):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
 def _run(words: Sequence[str]) -> int:
-    if any(word in ("--help", "-h", "help") for word in words):
+    from trainer.commands import load, split
+
+    if words and words[0] in ("--help", "-h", "help"):
         from trainer.help import text
 
         sys.stdout.write(text())
         return Exit.OK
-    if words and words[0] == "devices":
-        from trainer.accelerators.discovery import discover
+    name, rest = split(words)
+    if any(word in ("--help", "-h") for word in rest):
+        from trainer.help import text, text_of
 
-        sys.stdout.write(json.dumps([device.as_json() for device in discover()], indent=2) + "\n")
+        sys.stdout.write(text() if name == "train" else text_of(name))
         return Exit.OK
-    from trainer.options import parse
-
-    if words and words[0] == "check":
-        config = parse(words[1:])
-        from trainer.check import check
-
-        sys.stdout.write(check(config) + "\n")
-        return Exit.OK
-    config = parse(words)
-    from trainer.environment import read_run, read_world
-
-    run, world = read_run(os.environ), read_world(os.environ)
-    config.rows_per_micro_batch(world.size)
-    from trainer.stacks import offer_stacks
-
-    offer_stacks(os.environ, world.rank)
-    _say_that_it_starts(run, world)
-    from trainer.loop import train
-
-    return train(config, run, world)
-
-
-def _say_that_it_starts(run: Run, world: World) -> None:
-    # Until the first step is done: loading libraries, meeting the others, restoring, compiling. Without a step, so that
-    # nobody takes a long start for steps that no longer come.
-    from trainer.console import Console
-    from trainer.heartbeat import Heartbeat
-
-    Heartbeat(run.heartbeat_file, world, Console(world)).beat(None, "starting")
+    return load(name).run(rest)
 
 
 def _complain(code: str, message: str) -> None:
@@ -84,17 +76,15 @@ def _complain(code: str, message: str) -> None:
     sys.stderr.write(f"error[{code}]: {message}\n")
 
 
+def _nobody_reads() -> int:
+    # `python -m trainer keys | head`: nothing is wrong, and nothing more can be said there.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return Exit.FAILURE
+
+
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [""])[0]
 
 
-def _leave(status: int) -> None:
-    # Once torch is loaded, see trainer.distributed.leave for why the process ends without ceremony.
-    distributed = sys.modules.get("trainer.distributed")
-    if distributed is not None:
-        distributed.leave(status)
-    sys.exit(status)
-
-
 if __name__ == "__main__":
-    _leave(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

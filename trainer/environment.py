@@ -40,24 +40,36 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Which run, and which attempt at it. checkpoint_uri, resume_from: "" when not set."""
+    """Which run, and which attempt at it. checkpoint_uri, resume_from: "" when not set.
+
+    job: the job's folder on this host, where a watcher finds stacks and profiles; None without a launcher. meeting:
+    what tells this start from others at the same address.
+    """
 
     run_id: str = "local"
     attempt: int = 1
     checkpoint_uri: str = ""
     resume_from: str = ""
     heartbeat_file: Path | None = None
+    job: Path | None = None
+    meeting: str = ""
+
+    @property
+    def identity(self) -> str:
+        return f"run {self.run_id} attempt {self.attempt}{self.meeting and f' {self.meeting}'}"
 
 
 def read_run(environ: Mapping[str, str]) -> Run:
     """Raises ConfigError for a variable with a wrong value."""
-    heartbeat = environ.get("ORCH_HEARTBEAT_FILE", "")
+    heartbeat, job = environ.get("ORCH_HEARTBEAT_FILE", ""), environ.get("ORCH_JOB_DIR", "")
     return Run(
         run_id=environ.get("ORCH_RUN_ID", "") or "local",
         attempt=_whole(environ, "ORCH_ATTEMPT", 1, least=1),
         checkpoint_uri=environ.get("ORCH_CHECKPOINT_URI", ""),
         resume_from=environ.get("ORCH_RESUME_FROM", ""),
         heartbeat_file=Path(heartbeat) if heartbeat else None,
+        job=Path(job) if job else None,
+        meeting=_torchrun_start(environ),
     )
 
 
@@ -74,6 +86,14 @@ def read_world(environ: Mapping[str, str]) -> World:
     coordinator = environ.get("ORCH_COORDINATOR", "")
     split_address("ORCH_COORDINATOR", coordinator)
     return World(rank=rank, size=size, sharers=sharers, coordinator=coordinator, launcher="orch")
+
+
+def _torchrun_start(environ: Mapping[str, str]) -> str:
+    # Its workers choose a port near MASTER_PORT, where another torchrun's workers may be.
+    if not (environ.get("RANK") and environ.get("MASTER_PORT")):
+        return ""
+    restart = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return f"torchrun {environ.get('TORCHELASTIC_RUN_ID', 'none')} port {environ['MASTER_PORT']} restart {restart}"
 
 
 def _from_torchrun(environ: Mapping[str, str]) -> World:

@@ -1,174 +1,188 @@
-"""The training loop. `train` puts the pieces together, `_steps` is the loop, `_step` one optimizer step.
+"""The training loop. `train` opens what a run is made of, in order; `_steps` is the loop.
 
-No device and no cloud is named here: devices are behind an Accelerator, other ranks behind a Team, the bucket
-behind Checkpoints.
+No device, framework or cloud is named here: they are behind an Engine, a Team and Checkpoints.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-import torch
-from torch import Tensor, nn
-
-from trainer import distributed
-from trainer.accelerators.base import Accelerator, micro_batches
-from trainer.accelerators.registry import open_accelerator
+from trainer.agreement import agree_on_notes, agree_on_program, agree_on_run
+from trainer.cadence import Cadence
 from trainer.checkpoint.session import Checkpoints
 from trainer.config import Config
 from trainer.console import Console
-from trainer.corpus import open_corpus
-from trainer.data import Batches, DataState
+from trainer.data.batches import Batches
+from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.state import DataState
+from trainer.engine import Engine, Numbers
+from trainer.engines import Opener, open_engine, settle, with_vocabulary
 from trainer.environment import Run, World
-from trainer.errors import Exit, TrainerError
-from trainer.gradients import Gradients, Summary
-from trainer.heartbeat import Heartbeat
-from trainer.metrics import Meter, MetricsLog
+from trainer.errors import Exit, PeerError, StorageError, TrainerError
+from trainer.metrics import Meter, MetricsLog, Recorder, open_metrics
+from trainer.metrics.surroundings import write_diagnostics, write_environment
 from trainer.order import RowOrder
-from trainer.record import Recorder, check_same_everywhere, open_metrics, write_environment
+from trainer.peers import PeerWatch
+from trainer.profiling import Profiler
+from trainer.programs import Programs, open_programs
+from trainer.pulse import Pulse
 from trainer.schedule import learning_rate
+from trainer.shape.mesh import check_batch
 from trainer.signals import StopWish
-from trainer.state import TrainState
+from trainer.tcp_team import join
+from trainer.team import Team
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the loop works with."""
+    """What the loop works with. data: at the step where it begins."""
 
     config: Config
-    accelerator: Accelerator
-    state: TrainState
-    model: nn.Module  # the compiled one, with the weights of `state`
-    gradients: Gradients
+    engine: Engine
     batches: Batches
     data: DataState
     checkpoints: Checkpoints
     metrics: MetricsLog
     recorder: Recorder
-    heartbeat: Heartbeat
+    profiler: Profiler
+    programs: Programs
+    cadence: Cadence
+    pulse: Pulse
+    stop: StopWish
     console: Console
-    world: World
 
 
-def train(config: Config, run: Run, world: World) -> Exit:
-    """Train to the last step, or until a rank is told to stop. Raises TrainerError of some kind."""
-    config.rows_per_micro_batch(world.size)
+def train(config: Config, run: Run, world: World, opener: Opener | None = None) -> Exit:
+    """Train to the last step, or until a rank is told to stop. Raises TrainerError of some kind.
+
+    opener: of the engine; None: as `engine=` and `device=` say.
+    """
     console = Console(world)
-    distributed.set_threads(world.threads(config.threads))
-    accelerator = open_accelerator(config.device, world)
-    if config.deterministic:
-        accelerator.set_deterministic()
-    team = distributed.join(world, accelerator.backend, config.dist)
-    console.every(_start_line(accelerator, world))
-    if accelerator.note():
-        console.every(accelerator.note())
+    team = join(world, config.dist, run.identity)
+    peers = PeerWatch(team, config.dist.join_timeout)
+    with ExitStack() as stack:
+        stack.callback(team.close)
+        pulse = stack.enter_context(Pulse(config, run, world, console))
+        stack.enter_context(peers)
+        try:
+            return _train(config, run, team, opener or open_engine, pulse, peers)
+        except PeerError as error:
+            raise peers.explained(error) from error
 
-    corpus = open_corpus(config.data.source)
+
+def _train(config: Config, run: Run, team: Team, opener: Opener, pulse: Pulse, peers: PeerWatch) -> Exit:
+    world, console = team.world, Console(team.world)
+    corpus = open_corpus(config.data, console.first)
+    config = with_vocabulary(settle(config), corpus.vocab)
     order = RowOrder(corpus.total, config.batch, config.seq_len, config.seed)
-    data = DataState(0, config.seed, config.batch, config.seq_len, corpus.source, corpus.total, corpus.fingerprint)
-    check_same_everywhere(team, data, config)
-    state = TrainState(config, accelerator, world)
-    recorder = Recorder(config, run, world, accelerator, state.model)
+    data = _untouched(config, corpus)
+    agree_on_run(team, config, data)
+    programs = open_programs(config, run, team, console.every)
+    engine = opener(config, world, team)
+    check_batch(config, engine.mesh)
+    console.every(f"rank {world.rank}/{world.size}: {engine.headline()}")
+    agree_on_program(team, engine.program())
+    agree_on_notes(team, engine.notes(), console.first)
+    recorder = Recorder(config, run, world, engine)
     console.first(recorder.headline(data))
 
     checkpoints = Checkpoints.open(config, run, team, console.first)
-    write_environment(config, run, team, accelerator, checkpoints.store)
-    start = checkpoints.resume(state, data)
-    with open_metrics(config, run, world, checkpoints.store, console.first) as metrics:
-        parts = Parts(
-            config=config,
-            accelerator=accelerator,
-            state=state,
-            model=accelerator.compile(state.model) if config.compile else state.model,
-            gradients=accelerator.gradients(state.model, team),
-            batches=Batches(corpus, order, world.rank, world.size),
-            data=replace(data, step=start),
-            checkpoints=checkpoints,
-            metrics=metrics,
-            recorder=recorder,
-            heartbeat=Heartbeat(run.heartbeat_file, world, console),
-            console=console,
-            world=world,
-        )
-        status = _steps(parts)
-    team.gather(None)  # nobody leaves while another still needs it
+    write_environment(config, run, team, engine, checkpoints.store)
+    start = checkpoints.resume(engine, data)
+    with StopWish() as stop:
+        with open_metrics(config, run, world, checkpoints.store, console.first) as metrics:
+            parts = Parts(
+                config=config,
+                engine=engine,
+                batches=Batches(corpus, order, engine.share, config.data.ahead),
+                data=replace(data, step=start),
+                checkpoints=checkpoints,
+                metrics=metrics,
+                recorder=recorder,
+                profiler=Profiler(run.job, engine, world, console),
+                programs=programs,
+                cadence=Cadence(team, engine.read_every),
+                pulse=pulse,
+                stop=stop,
+                console=console,
+            )
+            status = _steps(parts)
+            stop.granted(status)
+            peers.over()
+        _part(team, engine, run, checkpoints, config, console)
     return status
 
 
+def _untouched(config: Config, corpus: Corpus) -> DataState:
+    return DataState(
+        step=0,
+        seed=config.seed,
+        batch=config.batch,
+        seq_len=config.seq_len,
+        source=corpus.source,
+        total_tokens=corpus.total,
+        vocab=corpus.vocab,
+        fingerprint=corpus.fingerprint,
+    )
+
+
 def _steps(parts: Parts) -> Exit:
-    config, checkpoints, accelerator = parts.config, parts.checkpoints, parts.accelerator
+    config, engine, checkpoints, pulse = parts.config, parts.engine, parts.checkpoints, parts.pulse
     data, meter, first = parts.data, Meter(), parts.data.step + 1
-    with StopWish() as stop:
-        while data.step < config.steps:
-            waited = time.perf_counter()
-            rows = accelerator.to_device(parts.batches.take(data.step))
-            meter.waited_for_data(time.perf_counter() - waited)
-            rate = _rate(config, data.step)
-            parts.state.set_rate(rate)
-            summary = _step(parts, rows, stop.wanted)
-            data = replace(data, step=data.step + 1)
-            meter.step()
-            parts.heartbeat.beat(data.step)
-            checkpoints.check()
+    while data.step < config.steps:
+        parts.profiler.between(data.step)
+        waited = time.perf_counter()
+        rows = parts.batches.take(data.step)
+        meter.waited_for_data(time.perf_counter() - waited)
+        rate = learning_rate(config.optim, config.steps, data.step)
+        begun = time.perf_counter()
+        engine.step(rows, rate, parts.stop.wanted, data.step)
+        meter.computed(time.perf_counter() - begun)
+        meter.step()
+        data = replace(data, step=data.step + 1)
+        pulse.beat(data.step)
+        checkpoints.check()
 
-            last = data.step == config.steps
-            logged = last or data.step == first or data.step % config.log_every == 0
-            due = last or checkpoints.due(data.step)
-            if not (logged or due or data.step % accelerator.read_every == 0):
-                continue
-            loss, stops, norm = _read(summary, data.step)
-            if logged:
-                parts.recorder.write(parts.metrics, data.step, loss, norm, rate, meter, checkpoints.take_stall())
-            if stops and not last:
-                return _stop(parts, data)
-            if due:
-                if last:
-                    parts.heartbeat.beat(data.step, "saving")  # an upload has no steps: not a hang
-                checkpoints.save(parts.state, data, wait=last)
-                parts.metrics.flush()
-        parts.heartbeat.beat(data.step, final=True)
-        parts.batches.close()
-        parts.console.first(f"done: {data.step} steps")
-        return Exit.OK
-
-
-def _step(parts: Parts, rows: Tensor, stop: bool) -> Summary:
-    """One optimizer step over all ranks; `rows` are this rank's."""
-    config, gradients = parts.config, parts.gradients
-    gradients.zero()
-    total = torch.zeros((), device=rows.device)
-    for index, micro in enumerate(micro_batches(rows, config.accumulate)):
-        if index == config.accumulate - 1:
-            gradients.expect_last()
-        with parts.accelerator.autocast(config.dtype):
-            loss = parts.model(micro)
-        loss = loss / (config.accumulate * parts.world.size)
-        loss.backward()
-        total += loss.detach()
-    summary = gradients.finish(total, stop, config.grad_clip)
-    parts.state.optimizer.step()
-    parts.accelerator.boundary()
-    return summary
+        last = data.step == config.steps
+        logged = last or data.step == first or data.step % config.log_every == 0
+        due = last or checkpoints.due(data.step)
+        if not (logged or due or parts.cadence.is_due(data.step)):
+            continue
+        begun = time.perf_counter()
+        numbers = _finite(engine.numbers(), data.step)
+        meter.computed(time.perf_counter() - begun)
+        parts.cadence.looked(data.step)
+        parts.programs.offer()
+        if logged:
+            parts.recorder.write(parts.metrics, data.step, numbers, rate, meter, checkpoints.take_stall())
+        if numbers.stops and not last:
+            return _stop(parts, data)
+        if due:
+            with pulse.saving(data.step, to_the_end=last):
+                checkpoints.save(engine, data, wait=last)
+            parts.metrics.flush()
+    _end(parts, data)
+    parts.programs.close()
+    parts.console.first(f"done: {data.step} steps")
+    return Exit.OK
 
 
-def _read(summary: Summary, step: int) -> tuple[float, float, float]:
-    numbers = torch.stack([summary.loss, summary.stops.to(summary.loss.device), summary.grad_norm])
-    loss, stops, norm = (float(number) for number in numbers.cpu().numpy())
-    if not math.isfinite(loss) or not math.isfinite(norm):
+def _finite(numbers: Numbers, step: int) -> Numbers:
+    if not math.isfinite(numbers.loss) or not math.isfinite(numbers.grad_norm):
         raise TrainerError(
-            f"loss {loss} and gradient norm {norm} at step {step}: lower optim.lr; "
+            f"loss {numbers.loss} and gradient norm {numbers.grad_norm} at step {step}: lower optim.lr; "
             "the checkpoints before this step are kept"
         )
-    return loss, stops, norm
+    return numbers
 
 
 def _stop(parts: Parts, data: DataState) -> Exit:
-    parts.heartbeat.beat(data.step, "saving")
-    saved = parts.checkpoints.save(parts.state, data, wait=True)
-    parts.heartbeat.beat(data.step, final=True)
-    parts.batches.close()
+    with parts.pulse.saving(data.step, to_the_end=True):
+        saved = parts.checkpoints.save(parts.engine, data, wait=True)
+    _end(parts, data)
     if saved:
         parts.console.first(f"stopped by SIGTERM after step {data.step}; checkpoint saved")
         return Exit.STOPPED
@@ -176,11 +190,17 @@ def _stop(parts: Parts, data: DataState) -> Exit:
     return Exit.TERMINATED
 
 
-def _rate(config: Config, step: int) -> float:
-    optim = config.optim
-    return learning_rate(step, peak=optim.lr, warmup=optim.warmup, steps=config.steps, floor=optim.floor)
+def _end(parts: Parts, data: DataState) -> None:
+    parts.profiler.close(data.step)
+    parts.pulse.end(data.step)
+    parts.batches.close()
 
 
-def _start_line(accelerator: Accelerator, world: World) -> str:
-    meeting = f", met at {world.coordinator} ({accelerator.backend})" if world.size > 1 else ""
-    return f"rank {world.rank}/{world.size}: {accelerator.device}, {torch.get_num_threads()} threads{meeting}"
+def _part(team: Team, engine: Engine, run: Run, checkpoints: Checkpoints, config: Config, console: Console) -> None:
+    """All is saved: whoever is gone by now takes nothing from the run."""
+    try:
+        write_diagnostics(config, run, team, engine, checkpoints.store)
+        team.gather(None)  # nobody leaves while another still needs it
+        engine.close()
+    except (PeerError, StorageError) as error:
+        console.every(f"note: while leaving: {error}")

@@ -14,7 +14,7 @@ from trainer.config import AUTO, Config, Doc, ModelConfig, Scalar
 from trainer.errors import ConfigError
 from trainer.presets import PRESETS
 
-_ALIASES: Mapping[str, str] = MappingProxyType({"data": "data.source", "tokenizer": "data.tokenizer"})
+ALIASES: Mapping[str, str] = MappingProxyType({"data": "data.source", "tokenizer": "data.tokenizer"})
 
 
 def parse(words: Sequence[str]) -> Config:
@@ -26,13 +26,13 @@ def parse(words: Sequence[str]) -> Config:
         name, separator, text = word.partition("=")
         if not separator:
             raise ConfigError(f"not a key=value word: {word!r}; `python -m trainer --help` lists the keys")
-        name = _ALIASES.get(name, name)
+        name = ALIASES.get(name, name)
         if name == "model":
             preset = _preset(text)
         elif name in table:
             given[name] = text
         else:
-            raise ConfigError(_unknown(name, [*table, *_ALIASES, "model"]))
+            raise ConfigError(_unknown(name, [*table, *ALIASES, "model"]))
     texts = {**preset, **given}
     values = {name: table[name].read(text) for name, text in texts.items()}
     config: Config = _build(Config, "", values)
@@ -53,7 +53,9 @@ class Key:
         """The typed value. Raises ConfigError with the key's name and what is allowed."""
         if isinstance(self.kind, tuple):
             if text not in self.kind:
-                raise ConfigError(f"{self.name}={text}: not one of {', '.join(self.kind)}")
+                near = _near(text, self.kind)
+                hint = f"; did you mean {near}?" if near else ""
+                raise ConfigError(f"{self.name}={text}: not one of {', '.join(self.kind)}{hint}")
             return text
         if self.doc.auto and text == "auto":
             return AUTO
@@ -130,8 +132,19 @@ def _build(cls: Any, prefix: str, values: Mapping[str, Scalar]) -> Any:
 
 def _preset(name: str) -> Mapping[str, str]:
     if name not in PRESETS:
-        raise ConfigError(f"model={name}: no such preset; there are {', '.join(PRESETS)}")
+        near = _near(name, list(PRESETS))
+        hint = f"did you mean {near}? " if near else ""
+        raise ConfigError(f"model={name}: no such preset; {hint}there are {', '.join(PRESETS)}")
     return PRESETS[name]
+
+
+def _near(word: str, known: Sequence[str]) -> str:
+    """The known word that was probably meant, or "". `300` and `300M` mean 300m."""
+    low = word.lower()
+    for candidate in known:
+        if candidate in (low, f"{low}m", f"{low}b"):
+            return candidate
+    return next(iter(difflib.get_close_matches(low, known, n=1, cutoff=0.6)), "")
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:

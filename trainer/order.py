@@ -18,12 +18,12 @@ _ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """corpus_bytes: size of the corpus. batch: rows of a step over all ranks. seq_len: predicted bytes of a row.
+    """total: tokens of the corpus. batch: rows of a step over all ranks. seq_len: predicted tokens of a row.
 
-    A window is seq_len + 1 bytes, since each byte predicts the next; windows begin every seq_len bytes.
+    A window is seq_len + 1 tokens, since each token predicts the next; windows begin every seq_len tokens.
     """
 
-    corpus_bytes: int
+    total: int
     batch: int
     seq_len: int
     seed: int
@@ -31,15 +31,15 @@ class RowOrder:
     def __post_init__(self) -> None:
         if self.windows < 1:
             raise DataError(
-                f"the corpus has {self.corpus_bytes} bytes, one row needs {self.seq_len + 1}: add data or lower seq_len"
+                f"the corpus has {self.total} tokens, one row needs {self.seq_len + 1}: add data or lower seq_len"
             )
 
     @property
     def windows(self) -> int:
-        return (self.corpus_bytes - 1) // self.seq_len
+        return (self.total - 1) // self.seq_len
 
     def positions(self, step: int, first: int, count: int) -> npt.NDArray[np.int64]:
-        """First byte of rows first ... first + count - 1 of the step. Shape (count,)."""
+        """First token of rows first ... first + count - 1 of the step. Shape (count,)."""
         index = np.uint64(step) * np.uint64(self.batch) + np.arange(first, first + count, dtype=np.uint64)
         windows = np.uint64(self.windows)
         window = permute(index % windows, index // windows, self.windows, self.seed)

@@ -25,9 +25,8 @@ SPY = Path(sys.executable).parent / "py-spy"
 # The trainer, with a mistake of its user's: rank 1 takes a lock twice before its fourth step.
 DEADLOCK = """
 import os, sys, threading
-from trainer.__main__ import main
-from trainer.data import Batches
-from trainer.distributed import leave
+from trainer.__main__ import leave, main
+from trainer.data.batches import Batches
 take, lock = Batches.take, threading.Lock()
 def take_with_a_lock(self, step):
     if step == 3 and os.environ["ORCH_RANK"] == "1":
@@ -60,7 +59,6 @@ def run_text(python: str, program: str, corpus: Path) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not SPY.exists(), reason="py-spy is not installed beside this Python")
 def test_a_deadlock_of_one_rank_is_seen_on_all_and_both_stacks_name_it(
     farm: Farm, corpus: Path, tmp_path: Path
 ) -> None:
@@ -103,24 +101,25 @@ def test_a_deadlock_of_one_rank_is_seen_on_all_and_both_stacks_name_it(
         told, failed = dumps.collect(fleet, "hang")
         assert failed == ()
         assert b"in takes_it_again" in told[1], told[1].decode()
-        assert b"in finish" in told[0], told[0].decode()  # of trainer/gradients.py: it waits for rank 1
+        assert b"in step" in told[0], told[0].decode()  # of trainer/torch_engine/engine.py: it waits for rank 1
         assert "takes_it_again" in (farm.hosts[1].home / ".orch/jobs/hang/stacks-1.txt").read_text()
 
-        for host in farm.hosts:  # the same again, by py-spy in the environment that setup makes
+        for host in farm.hosts if SPY.exists() else ():  # the same again, by py-spy in the environment that setup makes
             link = host.home / ".orch" / "venv" / "bin" / "py-spy"
             link.parent.mkdir(parents=True)
             link.symlink_to(SPY)
-        told, failed = dumps.collect(fleet, "hang")
-        assert failed == ()
-        assert b"takes_it_again (" in told[1], told[1].decode()
-        assert b"finish (trainer/gradients.py" in told[0], told[0].decode()
+        if SPY.exists():
+            told, failed = dumps.collect(fleet, "hang")
+            assert failed == ()
+            assert b"takes_it_again (" in told[1], told[1].decode()
+            assert b"step (trainer/torch_engine/engine.py" in told[0], told[0].decode()
         assert [state.phase for state in states()] == [JobPhase.RUNNING] * 2
         assert jobs.kill(fleet, "hang", grace=2).ok
 
 
 def test_the_offer_does_not_disturb_a_run(launch: Launcher, tmp_path: Path) -> None:
     """Asked in the middle of its steps, a run goes on to its end."""
-    ranks = launch(1, "steps=400", environment={"ORCH_JOB_DIR": str(tmp_path)})
+    ranks = launch.toy(1, "steps=400", environment={"ORCH_JOB_DIR": str(tmp_path), "TOY_SECONDS": "0.002"})
     ranks.wait_for("step 20/400")
     assert int((tmp_path / "stacks-0.pid").read_text()) == ranks.processes[0].pid
     for _ in range(5):
@@ -131,14 +130,14 @@ def test_the_offer_does_not_disturb_a_run(launch: Launcher, tmp_path: Path) -> N
 
 
 def test_without_a_job_folder_the_signal_ends_the_program_as_ever(launch: Launcher) -> None:
-    ranks = launch(1, "steps=100000")
+    ranks = launch.toy(1, "steps=100000", environment={"TOY_SECONDS": "0.01"})
     ranks.wait_for("step 5/")
     ranks.signal(0, signal.SIGQUIT)
     assert ranks.wait() == [-signal.SIGQUIT]
 
 
 def test_a_folder_that_cannot_be_written_costs_one_line(launch: Launcher, tmp_path: Path) -> None:
-    ranks = launch(1, "steps=2", environment={"ORCH_JOB_DIR": str(tmp_path / "absent")}).ok()
+    ranks = launch.toy(1, "steps=2", environment={"ORCH_JOB_DIR": str(tmp_path / "absent")}).ok()
     assert ranks.text().count("note: rank 0 offers no stack dumps") == 1
 
 

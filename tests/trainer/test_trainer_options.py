@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trainer_ranks import REPOSITORY
 
+from trainer.commands import COMMANDS, load
 from trainer.config import Config
 from trainer.environment import World, read_run, read_world, split_address
 from trainer.errors import ConfigError
+from trainer.help import text_of
 from trainer.options import PRESETS, Key, flat, keys, parse
 
 
@@ -75,6 +77,14 @@ def test_any_word_is_taken_or_refused_with_a_message(word: str) -> None:
         ("compile=maybe", "not true or false"),
         ("dtype=fp8", "not one of fp32, bf16"),
         ("model=huge", "no such preset; there are tiny"),
+        ("model=300", "did you mean 300m? there are tiny"),
+        ("model=1B", "did you mean 1b?"),
+        ("model=tinny", "did you mean tiny?"),
+        ("dtype=fp61", "did you mean fp16?"),
+        ("device=gpu", "not one of auto, cpu, cuda"),
+        ("metrics.tensorbord=x", "did you mean metrics.tensorboard?"),
+        ("mesh.fdsp=2", "did you mean mesh.fsdp?"),
+        ("checkpoint.uri", "not a key=value word"),
         ("model.heads=3", "not a multiple of model.heads=3"),
         ("model.kv_heads=3", "not a multiple of model.kv_heads=3"),
         ("model.dim=12", "must be even"),
@@ -168,11 +178,13 @@ def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
 def test_help_begins_with_examples_and_lists_every_key() -> None:
     result = command("--help")
     assert result.returncode == 0
-    assert result.stdout.index("Examples:") < result.stdout.index("Keys (key=default):")
+    assert result.stdout.index("Examples:") < result.stdout.index("Keys (key=default;")
     for key in keys():
         assert f"  {key.name}=" in result.stdout
     examples = [line.strip() for line in result.stdout.splitlines() if line.startswith("  python -m trainer model=")]
     assert len(examples) >= 3
+    for name in COMMANDS:
+        assert f"\n  {name} " in result.stdout
     for example in examples:
         parse(shlex.split(example.removeprefix("python -m trainer ")))
 
@@ -181,6 +193,9 @@ def test_a_wrong_key_ends_with_status_2_and_one_line() -> None:
     result = command("stps=3")
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == "error[config]: unknown key 'stps'; did you mean steps?\n"
+    assert command("devcies").stderr == (
+        "error[config]: 'devcies' is neither a command nor key=value; did you mean devices?\n"
+    )
     traced = command("stps=3", TRAINER_DEBUG="1")
     assert "Traceback" in traced.stderr
 
@@ -192,11 +207,11 @@ def test_a_batch_that_does_not_divide_is_refused_before_torch_is_loaded() -> Non
     assert "use batch=30 or 33" in result.stderr
 
 
-@pytest.mark.parametrize("words", [["--help"], ["devices"], ["stps=3"]])
+@pytest.mark.parametrize("words", [["--help"], ["devices"], ["stps=3"], ["keys"], ["prepare", "--help"]])
 def test_light_commands_load_neither_torch_nor_numpy(words: list[str]) -> None:
     code = (
         "import sys; from trainer.__main__ import main; main(sys.argv[1:]);"
-        "sys.stderr.write('LOADED ' + ' '.join({'torch', 'numpy', 'obstore', 'safetensors'} & set(sys.modules)))"
+        "sys.stderr.write('LOADED ' + ' '.join({'torch', 'jax', 'numpy', 'obstore', 'safetensors'} & set(sys.modules)))"
     )
     result = subprocess.run(
         [sys.executable, "-c", code, *words], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True
@@ -211,7 +226,36 @@ def test_the_trainer_never_imports_the_orchestrator() -> None:
         ), path
 
 
-def test_check_runs_a_small_model_on_the_chosen_device(tmp_path: Path) -> None:
-    result = command("check", "device=cpu", "dtype=bf16", HOME=str(tmp_path))
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith("ok: cpu (")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_there_and_says_in_one_line_what_it_does(name: str) -> None:
+    found = load(name)
+    assert callable(found.run)
+    assert found.SUMMARY.strip()
+    assert "\n" not in found.SUMMARY
+    assert "\n" in text_of(name)
+
+
+def test_the_table_of_keys_rebuilds_the_defaults_and_every_preset() -> None:
+    table = json.loads(command("keys").stdout)
+    assert [key["name"] for key in table["keys"]] == [key.name for key in keys()]
+    by_name = {key["name"]: key for key in table["keys"]}
+    assert {name: key["default"] for name, key in by_name.items()} == flat(Config())
+    assert by_name["dtype"]["kind"] == "choice"
+    assert by_name["dtype"]["choices"] == ["fp32", "bf16", "fp16"]
+    assert by_name["optim.beta1"] | {"doc": ""} == {
+        "name": "optim.beta1", "kind": "float", "choices": None, "default": 0.9, "least": 0, "most": 0.999999,
+        "auto": False, "doc": "",
+    }  # fmt: skip
+    assert by_name["model.vocab"]["auto"]
+    assert table["aliases"] == {"data": "data.source", "tokenizer": "data.tokenizer"}
+    for name, preset in table["presets"].items():
+        assert parse([f"model={name}"]) == parse([f"{key}={text}" for key, text in preset.items()])
+
+
+def test_a_reader_that_goes_away_is_no_crash() -> None:
+    done = subprocess.run(
+        f"{shlex.quote(sys.executable)} -m trainer keys | head -c 1",
+        shell=True, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr

@@ -11,8 +11,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerContext, ForkServerProcess
-from multiprocessing.queues import Queue
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +24,27 @@ SMALL = (
     "batch=8",
     "optim.warmup=3",
     "log_every=1",
+    "engine=torch",
     "device=cpu",
+    "threads=1",
 )
 
 
 def server() -> ForkServerContext:
     """The one server of this test process, with the trainer loaded."""
     context = mp.get_context("forkserver")
-    context.set_forkserver_preload(["trainer.loop", "safetensors.torch", "torch._inductor"])
+    # torch's optimizers load torch._inductor when they are made: seconds, in each process.
+    context.set_forkserver_preload(
+        ["trainer.loop", "trainer.torch_engine.engine", "torch._inductor", "support.toy_engine"]
+    )
     os.environ["PYTHONPATH"] = os.pathsep.join(
-        dict.fromkeys([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH", "")])])
+        dict.fromkeys([str(REPOSITORY), str(REPOSITORY / "tests"), *filter(None, [os.environ.get("PYTHONPATH", "")])])
     )
     return context
 
 
-def run_rank(words: list[str], environment: dict[str, str], folder: str, log: str) -> None:
-    """What a rank process does: the trainer's own entry, its output in a file."""
+def run_rank(words: list[str], environment: dict[str, str], folder: str, log: str, toy: bool) -> None:
+    """What a rank process does: the trainer's own entry, its output in a file. toy: with toy_engine.py."""
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
     os.dup2(out, 2)
@@ -51,9 +54,14 @@ def run_rank(words: list[str], environment: dict[str, str], folder: str, log: st
     for name in [name for name in os.environ if name.startswith(("ORCH_", "AWS_")) or name in ("RANK", "WORLD_SIZE")]:
         del os.environ[name]
     os.environ.update(environment)
-    from trainer.__main__ import main
-    from trainer.distributed import leave
+    from trainer.__main__ import guarded, leave, main
 
+    if toy:
+        from support.toy_engine import open_toy
+
+        from trainer.commands.train import train_by
+
+        leave(guarded(lambda: train_by(words, open_toy)))
     leave(main(words))
 
 
@@ -110,7 +118,13 @@ class Launcher:
     corpus: Path
     started: list[Ranks] = field(default_factory=list)
 
-    def __call__(self, size: int, *words: str, environment: Mapping[str, str] | None = None) -> Ranks:
+    def toy(self, size: int, *words: str, environment: Mapping[str, str] | None = None) -> Ranks:
+        """The same with the toy engine: no framework, and the same losses bit for bit on any number of ranks."""
+        return self(size, *words, environment=environment, toy=True)
+
+    def __call__(
+        self, size: int, *words: str, environment: Mapping[str, str] | None = None, toy: bool = False
+    ) -> Ranks:
         place = self.folder / f"start{len(self.started)}"
         place.mkdir()
         port = free_port()
@@ -125,7 +139,7 @@ class Launcher:
                 **(environment or {}),
             }
             every = [*SMALL, f"data={self.corpus}", *words]
-            process = server().Process(target=run_rank, args=(every, names, str(place), str(ranks.logs[rank])))
+            process = server().Process(target=run_rank, args=(every, names, str(place), str(ranks.logs[rank]), toy))
             process.start()
             ranks.processes.append(process)
         return ranks
@@ -136,19 +150,6 @@ class Launcher:
                 if process.is_alive():
                     process.kill()
                 process.join(20)
-
-
-def race(uri: str, barrier: Barrier, results: Queue[list[int]], rounds: int) -> None:
-    """One of many processes that all move `latest` to the same steps; answers with the steps it won."""
-    from trainer.checkpoint.pointer import advance
-    from trainer.checkpoint.store import open_store
-
-    store, won = open_store(uri), list[int]()
-    for step in range(1, rounds + 1):
-        barrier.wait(60)
-        if advance(store, step):
-            won.append(step)
-    results.put(won)
 
 
 def free_port() -> int:

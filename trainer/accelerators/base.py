@@ -1,28 +1,68 @@
-"""What the loop needs of a device."""
+"""What the torch engine needs of a device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from trainer.accelerators.device import Device
+from trainer.config import Config, DTypeName
 
-from trainer.accelerators.discovery import Device
-from trainer.config import DTypeName, OptimConfig
-from trainer.data import Rows
-from trainer.distributed import Backend, Team
-from trainer.gradients import Gradients
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from trainer.engine import TokenArray  # numpy: `python -m trainer devices` works without it
+
+NativeName: TypeAlias = Literal["cpu", "cuda", "tpu", "neuron"]
+Backend: TypeAlias = Literal["gloo", "nccl", "tpu_dist", "neuron"]
+Compiler: TypeAlias = Literal["inductor", "tpu", "neuron"]
 
 
-class Accelerator(Protocol):
-    """One device of this process, ready for use. The functions that make one raise DeviceError."""
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """Whether a device can do something; otherwise: one sentence, what is done instead."""
+
+    there: bool
+    otherwise: str
+
+    def __bool__(self) -> bool:
+        return self.there
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """fp16: arithmetic in it. flash: attention without the matrix of scores. compile: torch.compile. fused: AdamW."""
+
+    fp16: Flag
+    flash: Flag
+    compile: Flag
+    fused: Flag
+
+    def taken(self, config: Config) -> list[str]:
+        """The fallbacks that a run with this config takes, one sentence each."""
+        wanted = (
+            (config.dtype == "fp16", self.fp16),
+            (True, self.flash),
+            (config.compile, self.compile),
+            (config.optim.kind == "adamw", self.fused),
+        )
+        return [flag.otherwise for asked, flag in wanted if asked and not flag]
+
+    def as_json(self) -> dict[str, bool]:
+        return {"fp16": bool(self.fp16), "flash": bool(self.flash), "compile": bool(self.compile)} | {
+            "fused": bool(self.fused)
+        }
+
+
+class NativeAccelerator(Protocol):
+    """One device of this process that torch computes on directly. The functions that make one raise DeviceError."""
 
     @property
-    def name(self) -> str:
-        """The word of `device=`."""
+    def name(self) -> NativeName:
+        """The word of `device=`; also torch's name of the device's type."""
         ...
 
     @property
@@ -30,58 +70,58 @@ class Accelerator(Protocol):
 
     @property
     def backend(self) -> Backend:
-        """Of the process group that adds up gradients."""
+        """Of process groups whose tensors lie on the device."""
         ...
 
     @property
-    def read_every(self) -> int:
-        """Steps between two looks at a step's numbers: 1 where a look is cheap."""
+    def compiler(self) -> Compiler:
+        """The backend of torch.compile."""
         ...
 
     @property
-    def parts(self) -> int:
-        """Devices that share the rows of this rank: their number divides every batch."""
+    def flags(self) -> Flags: ...
+
+    @property
+    def launch(self) -> str:
+        """How one host's ranks are started, for people."""
         ...
 
-    def describe(self) -> Device:
-        """For people and for environment.json."""
+    def autocast(self, dtype: DTypeName) -> AbstractContextManager[object]:
+        """Matrix products in bf16 for bf16 and fp16, nothing for fp32."""
         ...
 
-    def note(self) -> str:
-        """What the user should know about how the devices are used, or ""."""
-        ...
-
-    def set_deterministic(self) -> None: ...
-
-    def to_device(self, rows: Rows) -> Tensor: ...
-
-    def autocast(self, dtype: DTypeName) -> AbstractContextManager[object]: ...
-
-    def compile(self, model: nn.Module) -> nn.Module: ...
-
-    def gradients(self, model: nn.Module, team: Team) -> Gradients: ...
-
-    def optimizer(self, groups: list[dict[str, object]], config: OptimConfig) -> Optimizer: ...
-
-    def boundary(self) -> None:
-        """The end of a step: lazy devices run what was traced."""
+    def to_device(self, rows: TokenArray) -> Tensor:
+        """int64, same shape. May return before the copy is done."""
         ...
 
     def synchronize(self) -> None:
         """Wait until everything asked for is done."""
         ...
 
-    def random_states(self) -> dict[str, Tensor]:
-        """State of each random generator, as bytes in processor memory."""
+    def memory(self) -> int | None:
+        """Most bytes in use at once so far; None when the device does not say."""
         ...
-
-    def set_random_states(self, states: dict[str, Tensor]) -> None: ...
 
     def peak_flops(self, dtype: DTypeName) -> float | None:
         """Published peak of this device, or None when it is not in our table."""
         ...
 
+    def describe(self) -> Device: ...
 
-def micro_batches(rows: Tensor, count: int) -> Iterator[Tensor]:
-    """Split the rows of a rank into equal parts."""
-    yield from rows.chunk(count) if count > 1 else (rows,)
+    def set_deterministic(self) -> None: ...
+
+    def seed(self, number: int) -> None:
+        """Of all random generators of torch."""
+        ...
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """How the device does now, JSON-able: torch's memory figures, nvidia-smi's or the Neuron driver's numbers."""
+        ...
+
+    def activities(self) -> Sequence[Any]:
+        """torch.profiler.ProfilerActivity members that see this device's work."""
+        ...
+
+    def notes(self, config: Config | None = None) -> Sequence[str]:
+        """What the user should know: idle devices, and the fallbacks that this config takes. One line each."""
+        ...

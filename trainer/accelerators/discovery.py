@@ -8,125 +8,142 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["cpu", "cuda", "tpu", "neuron"]
+from trainer.accelerators import nvidia
+from trainer.accelerators.device import Device, topology
+from trainer.accelerators.pci import PciBus, entries, number, text
+
+__all__ = ["Device", "discover", "processor"]
 
 _ROOT = Path("/")
-_GIB = 1024
-_GOOGLE = "0x1ae0"
-
-# PCI device ids and HBM of a chip, from the device table of torch_tpu 0.2.0 (November 2026).
-_TPUS: Mapping[str, tuple[str, int]] = MappingProxyType(
-    {
-        "0x005e": ("TPU v4", 32),
-        "0x0062": ("TPU v5p", 95),
-        "0x0063": ("TPU v5e", 16),
-        "0x006f": ("TPU v6e", 32),
-        "0x0076": ("TPU v7", 192),
-    }
-)
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
-    """One device. Memory in MiB; None where it cannot be known without opening the device."""
+def discover(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> list[Device]:
+    """Accelerators first, each kind in the order of its PCI addresses, the processor last.
 
-    kind: Kind
-    name: str
-    vendor: str
-    index: int
-    total_mem_mb: int | None
-    available_mem_mb: int | None
-    topology: str | None
-
-    def as_json(self) -> dict[str, str | int | None]:
-        return asdict(self)
-
-
-def discover(root: Path = _ROOT) -> list[Device]:
-    """Accelerators first, the processor last. root: where /proc, /sys and /dev are looked for."""
-    return [*_nvidia(root), *_tpus(root), *_neuron(root), processor(root)]
+    root: where /proc, /sys and /dev are looked for. environ: what a launcher says of the slice.
+    """
+    bus = PciBus(root)
+    return [*_gpus(root, bus), *_tpus(bus, environ), *_neurons(root, bus), processor(root)]
 
 
 def processor(root: Path = _ROOT) -> Device:
     memory = _fields(root / "proc/meminfo")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    sockets = set(re.findall(r"^physical id\s*:\s*(\d+)", _text(root / "proc/cpuinfo"), re.MULTILINE))
-    model = re.search(r"^model name\s*:\s*(.+)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
+    about = text(root / "proc/cpuinfo")
+    sockets = max(1, len(set(re.findall(r"^physical id\s*:\s*(\d+)", about, re.MULTILINE))))
+    model = re.search(r"^model name\s*:\s*(.+)$", about, re.MULTILINE)
     name = model.group(1).strip() if model else os.uname().machine
-    vendor = "Intel" if "Intel" in name else "AMD" if "AMD" in name else "unknown"
-    topology = f"{cores} cores, {max(1, len(sockets))} sockets"
-    return Device("cpu", name, vendor, 0, memory.get("MemTotal"), memory.get("MemAvailable"), topology)
-
-
-def _nvidia(root: Path) -> Iterator[Device]:
-    if not any(re.fullmatch(r"nvidia\d+", entry.name) for entry in _entries(root / "dev")):
-        return
-    query = "index,name,memory.total,memory.free"
-    try:
-        answer = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        # The device files are there, so the GPUs are: report them without what only the tool knows.
-        answer = ""
-    rows = [[part.strip() for part in line.split(",")] for line in answer.splitlines() if line.count(",") == 3]
-    if not rows:
-        found = sorted(int(e.name[6:]) for e in _entries(root / "dev") if re.fullmatch(r"nvidia\d+", e.name))
-        rows = [[str(index), "NVIDIA GPU", "", ""] for index in found]
-    for index, name, total, free in rows:
-        yield Device("cuda", name, "NVIDIA", int(index), _number(total), _number(free), f"{len(rows)} GPUs")
-
-
-def _tpus(root: Path) -> Iterator[Device]:
-    chips: list[tuple[str, int]] = []
-    for folder in _entries(root / "sys/bus/pci/devices"):
-        if _text(folder / "vendor").strip() == _GOOGLE:
-            known = _TPUS.get(_text(folder / "device").strip())
-            if known:
-                chips.append(known)
-    topology = os.environ.get("TPU_TOPOLOGY") or os.environ.get("TPU_ACCELERATOR_TYPE") or f"{len(chips)} chips"
-    for index, (name, memory) in enumerate(chips):
-        yield Device("tpu", name, "Google", index, memory * _GIB, None, topology)
-
-
-def _neuron(root: Path) -> Iterator[Device]:
-    found = sorted(
-        int(match.group(1)) for entry in _entries(root / "dev") if (match := re.fullmatch(r"neuron(\d+)", entry.name))
+    return Device(
+        "cpu",
+        name,
+        next((vendor for vendor in ("Intel", "AMD") if vendor in name), "unknown"),
+        0,
+        memory.get("MemTotal"),
+        memory.get("MemAvailable"),
+        topology(f"{cores} cores", f"{sockets} sockets"),
+        cores=cores,
     )
-    for index in found:
-        yield Device("neuron", "AWS Neuron device", "AWS", index, None, None, f"{len(found)} devices")
+
+
+def _gpus(root: Path, bus: PciBus) -> Iterator[Device]:
+    files = [entry for entry in entries(root / "dev") if re.fullmatch(r"nvidia\d+", entry.name)]
+    if not files:
+        return
+    # The device files are there, so the GPUs are: without the tool, they are reported by what /sys knows.
+    gpus = nvidia.ask() or nvidia.without_tool(bus.gpus(), len(files))
+    links = nvidia.ask_links() if len(gpus) > 1 else {}
+    network = _efa(bus)
+    for index, gpu in enumerate(gpus):
+        link = f"NVLink to {links[index]} GPUs" if links.get(index) else None
+        yield Device(
+            "cuda",
+            gpu.name,
+            "NVIDIA",
+            index,
+            gpu.total,
+            gpu.free,
+            topology(f"GPU {index} of {len(gpus)}", link, network),
+            peers=len(gpus),
+            links=link,
+            network=network,
+            bus=gpu.bus,
+            uuid=gpu.uuid,
+        )
+
+
+def _tpus(bus: PciBus, environ: Mapping[str, str]) -> Iterator[Device]:
+    chips = bus.tpus()
+    named = environ.get("TPU_ACCELERATOR_TYPE") or environ.get("ORCH_ACCELERATOR") or ""
+    part = " ".join(word for word in (named, environ.get("TPU_TOPOLOGY", "")) if word) or None
+    hosts = _hosts(environ)
+    for index, (address, chip) in enumerate(chips):
+        yield Device(
+            "tpu",
+            chip.name,
+            "Google",
+            index,
+            chip.memory * 1024,
+            None,
+            topology(f"chip {index} of {len(chips)}", f"{chip.cores} cores", part, hosts, "ICI"),
+            peers=len(chips),
+            cores=chip.cores,
+            devices=chip.devices,
+            slice=part,
+            links="ICI",
+            bus=address,
+        )
+
+
+def _neurons(root: Path, bus: PciBus) -> Iterator[Device]:
+    found = sorted(int(e.name[6:]) for e in entries(root / "dev") if re.fullmatch(r"neuron\d+", e.name))
+    chips = bus.neurons()
+    network = _efa(bus)
+    for position, index in enumerate(found):
+        address, chip = chips[position] if position < len(chips) else (None, None)
+        about = root / f"sys/devices/virtual/neuron_device/neuron{index}"
+        cores = number(about / "core_count") or (chip.cores if chip else None)
+        neighbours = re.findall(r"\d+", text(about / "connected_devices"))
+        link = f"NeuronLink to {len(neighbours)} chips" if neighbours else None
+        total = chip.memory * 1024 if chip else None
+        yield Device(
+            "neuron",
+            chip.name if chip else "AWS Neuron device",
+            "AWS",
+            index,
+            total,
+            _neuron_free(about, total),
+            topology(f"chip {index} of {len(found)}", f"{cores} cores" if cores else None, link, network),
+            peers=len(found),
+            cores=cores,
+            devices=chip.devices if chip else 1,
+            links=link,
+            network=network,
+            bus=address,
+        )
+
+
+def _neuron_free(about: Path, total: int | None) -> int | None:
+    """MiB, by the driver's counters of each core (Neuron documentation, "Neuron Sysfs User Guide")."""
+    used = [number(core / "stats/memory_usage/device_mem/present") for core in about.glob("neuron_core*")]
+    known = [count for count in used if count is not None]
+    return total - sum(known) // 2**20 if known and total is not None else None
+
+
+def _efa(bus: PciBus) -> str | None:
+    count = bus.efas()
+    return f"{count} EFA" if count else None
+
+
+def _hosts(environ: Mapping[str, str]) -> str | None:
+    names = [name for name in environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if name]
+    count = str(len(names)) if names else environ.get("ORCH_NUM_HOSTS", "")
+    return f"{count} hosts" if count not in ("", "1") else None
 
 
 def _fields(path: Path) -> dict[str, int]:
     """`Name:  123 kB` lines, in MiB."""
-    found = re.findall(r"^(\w+):\s+(\d+) kB", _text(path), re.MULTILINE)
+    found = re.findall(r"^(\w+):\s+(\d+) kB", text(path), re.MULTILINE)
     return {name: int(value) // 1024 for name, value in found}
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return []
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isdigit() else None

@@ -1,90 +1,84 @@
-"""Devices that are part of torch: the processor, NVIDIA GPUs, and Neuron cores with AWS's native backend.
+"""Devices that are part of torch: the processor, NVIDIA GPUs, TPUs by TorchTPU, Neuron cores by TorchNeuron.
 
-They differ in one row of a table; standard torch does the rest.
+They differ in one row of a table; standard torch, mostly torch.accelerator, does the rest.
 """
 
 from __future__ import annotations
 
 import os
+import resource
+import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, Literal, TypeAlias
+from importlib.util import find_spec
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
+from torch import Tensor
 
-from trainer.accelerators import discovery
-from trainer.accelerators.discovery import Device
+from trainer.accelerators import discovery, health, nvidia
+from trainer.accelerators.base import Backend, Compiler, Flag, Flags, NativeName
+from trainer.accelerators.device import Device
 from trainer.accelerators.peaks import peak_flops
-from trainer.config import DTypeName, OptimConfig
-from trainer.data import Rows
-from trainer.distributed import Backend, Team
+from trainer.accelerators.rows import ROWS, Row
+from trainer.config import Config, DTypeName
+from trainer.engine import TokenArray
 from trainer.environment import World
 from trainer.errors import DeviceError
-from trainer.gradients import FlatGradients, Gradients
 
-NativeName: TypeAlias = Literal["cpu", "cuda", "neuron"]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """backend: of the gradient sums. compiler: of torch.compile. fused: AdamW has a fused kernel there."""
-
-    name: NativeName
-    backend: Backend
-    compiler: str
-    fused: bool
-    absent: str
+# torch annotates these modules in part only, so no strict checker can follow them.
+_accelerator: Any = torch.accelerator
+_profiler: Any = torch.profiler
 
 
-CPU = Row("cpu", "gloo", "inductor", fused=True, absent="")
-CUDA = Row("cuda", "nccl", "inductor", fused=True, absent="install a CUDA build of torch, and check with `nvidia-smi`")
-# TorchNeuron, the native backend of torch-neuronx since Neuron 2.33 (October 2026): Trn2 and Trn3 only.
-NEURON = Row(
-    "neuron",
-    "neuron",
-    "neuron",
-    fused=False,
-    absent="take an image of AWS Neuron: 2.33 or later on Trn2 and Trn3, 2.28 with torch_xla on Trn1",
-)
-ROWS = {row.name: row for row in (CPU, CUDA, NEURON)}
+class Native:
+    """See trainer.accelerators.base.NativeAccelerator."""
 
-
-class NativeAccelerator:
-    """See trainer.accelerators.base.Accelerator."""
-
-    read_every = 1
-    parts = 1
-
-    def __init__(self, row: Row, world: World) -> None:
-        """Raises DeviceError when torch has no such device, or fewer than there are ranks here."""
-        self._row = row
-        self._module = _open(row, world)
+    def __init__(self, name: NativeName, world: World) -> None:
+        """Raises DeviceError when torch has no such device, or fewer than there are ranks on this host."""
+        self._row = ROWS[name]
         self._local_size = world.local_size
-        self.name = row.name
-        self.backend: Backend = row.backend
-        self.device = torch.device("cpu" if row is CPU else f"{row.name}:{world.local_rank}")
+        self._described: Device | None = None
+        self.name: NativeName = name
+        self.backend: Backend = self._row.backend
+        self.compiler: Compiler = self._row.compiler
+        self.launch = self._row.launch
+        self.device = torch.device("cpu") if name == "cpu" else _open(self._row, world)
+        self.flags = _flags(self._row, self.device)
+        # TPUs compute float32 products in bf16 unless told (torch_tpu, precision); GPUs in full precision already.
+        torch.set_float32_matmul_precision("highest")
+
+    def autocast(self, dtype: DTypeName) -> AbstractContextManager[object]:
+        if dtype == "fp32":
+            return nullcontext()
+        return torch.autocast(device_type=self.device.type, dtype=torch.bfloat16)
+
+    def to_device(self, rows: TokenArray) -> Tensor:
+        host = torch.as_tensor(rows.astype(np.int64))
+        if self.name != "cuda":
+            return host.to(self.device)
+        return host.pin_memory().to(self.device, non_blocking=True)
+
+    def synchronize(self) -> None:
+        if self.name != "cpu":
+            _accelerator.synchronize()
+
+    def memory(self) -> int | None:
+        if self.name == "cpu":
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+        try:
+            return int(_accelerator.max_memory_allocated(self.device))
+        except (RuntimeError, AttributeError, NotImplementedError):  # a device without torch's allocator
+            return None
+
+    def peak_flops(self, dtype: DTypeName) -> float | None:
+        return peak_flops(self.describe(), dtype)
 
     def describe(self) -> Device:
-        if self._row is CPU:
-            return discovery.processor()
-        found = [device for device in discovery.discover() if device.kind == self._row.name]
-        index = self.device.index
-        for device in found:
-            if device.index == index:
-                return device
-        return Device(self._row.name, str(self.device), "unknown", index, None, None, None)
-
-    def note(self) -> str:
-        idle = 0 if self._module is None else int(self._module.device_count()) - self._local_size
-        if not idle:
-            return ""
-        return (
-            f"note: {idle} {self.name} devices of this host are not used; start one rank for each with "
-            "`torchrun --nproc-per-node N -m trainer ...`"
-        )
+        if self._described is None:
+            self._described = self._find()
+        return self._described
 
     def set_deterministic(self) -> None:
         # cuBLAS reads this once, when its first handle is made (cuBLAS documentation, "Results reproducibility").
@@ -94,57 +88,90 @@ class NativeAccelerator:
         unchecked: Any = torch.utils.deterministic  # the switch is made at run time, so no checker knows it
         unchecked.fill_uninitialized_memory = False
 
-    def to_device(self, rows: Rows) -> Tensor:
-        return torch.as_tensor(rows).to(self.device)
+    def seed(self, number: int) -> None:
+        unchecked: Any = torch  # this function is annotated in part only
+        unchecked.manual_seed(number)
 
-    def autocast(self, dtype: DTypeName) -> AbstractContextManager[object]:
-        if dtype == "fp32":
-            return nullcontext()
-        return torch.autocast(device_type=self.device.type, dtype=torch.bfloat16)
+    def snapshot(self) -> Mapping[str, Any]:
+        found = self.describe()
+        result: dict[str, Any] = {"device": str(self.device), "launch": self.launch, "peak_bytes": self.memory()}
+        if self.name == "cuda":
+            result["nvidia_smi"] = nvidia.ask_health(found.uuid or found.bus or str(found.index))
+            stats: Mapping[str, Any] = torch.cuda.memory_stats(self.device)
+            result["allocator"] = {key: stats[key] for key in health.ALLOCATOR if key in stats}
+        if self.name == "neuron":
+            result["neuron_driver"] = health.neuron_driver(found.index)
+            result["neuron_monitor"] = health.neuron_monitor()
+        if self.name == "cpu":
+            result["load"] = health.load()
+        return result
 
-    def compile(self, model: nn.Module) -> nn.Module:
-        unchecked: Any = model  # torch annotates this method only in part
-        unchecked.compile(backend=self._row.compiler, dynamic=False)
-        return model
+    def activities(self) -> Sequence[Any]:
+        kinds: Any = _profiler.ProfilerActivity
+        if self.name == "cpu":
+            return [kinds.CPU]
+        return [kinds.CPU, kinds.CUDA if self.name == "cuda" else kinds.PrivateUse1]
 
-    def gradients(self, model: nn.Module, team: Team) -> Gradients:
-        return FlatGradients(model.parameters(), team)
+    def notes(self, config: Config | None = None) -> Sequence[str]:
+        said: list[str] = []
+        idle = 0 if self.name == "cpu" else int(_accelerator.device_count()) - self._local_size
+        if idle > 0:
+            said.append(f"{idle} {self.name} devices of this host are not used: {self.launch}")
+        return said + (self.flags.taken(config) if config else [])
 
-    def optimizer(self, groups: list[dict[str, object]], config: OptimConfig) -> Optimizer:
-        return AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), fused=self._row.fused)
-
-    def boundary(self) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        if self._module is not None:
-            self._module.synchronize()
-
-    def random_states(self) -> dict[str, Tensor]:
-        states = {"cpu": torch.get_rng_state()}
-        if self._module is not None:
-            states["device"] = self._module.get_rng_state(self.device.index)
-        return states
-
-    def set_random_states(self, states: dict[str, Tensor]) -> None:
-        torch.set_rng_state(states["cpu"])
-        if self._module is not None and "device" in states:
-            self._module.set_rng_state(states["device"], self.device.index)
-
-    def peak_flops(self, dtype: DTypeName) -> float | None:
-        return peak_flops(self.describe().name, dtype)
+    def _find(self) -> Device:
+        if self.name == "cpu":
+            return discovery.processor()
+        found = [device for device in discovery.discover() if device.kind == self.name]
+        index = self.device.index or 0
+        if self.name == "cuda":
+            shown = nvidia.visible(os.environ, [device.uuid for device in found])
+            found = [found[position] for position in shown]
+        by_device = [device for device in found for _ in range(device.devices)]
+        if index < len(by_device):
+            return by_device[index]
+        return Device(self.name, str(self.device), "unknown", index, None, None, None)
 
 
-def _open(row: Row, world: World) -> ModuleType | None:
-    """torch's module of the device; None for the processor."""
-    if row is CPU:
-        return None
-    # torch.<name> exists without the hardware (cuda) or only with its package (neuron).
-    module: ModuleType | None = getattr(torch, row.name, None)
-    if module is None or not module.is_available():
-        raise DeviceError(f"device={row.name}: torch {torch.__version__} finds none; {row.absent}")
-    count: int = module.device_count()
+def _open(row: Row, world: World) -> torch.device:
+    """The device of this rank, made torch's current one."""
+    if row.name == "cuda":
+        # So that torch counts the devices as nvidia-smi and discovery do. Read when CUDA starts.
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    if row.package and find_spec(row.package) and not any(d.kind == row.name for d in discovery.discover()):
+        # torch_tpu aborts the process when it is asked for a chip that is not there.
+        raise DeviceError(
+            f"device={row.name}: this machine has none (looked at its PCI devices); {row.absent}, or use device=cpu"
+        )
+    present: torch.device | None = _accelerator.current_accelerator(check_available=True)
+    if present is None or present.type != row.name:
+        raise DeviceError(f"device={row.name}: torch {torch.__version__} finds none; {row.absent}, or use device=cpu")
+    count: int = _accelerator.device_count()
     if world.local_size > count:
         raise DeviceError(f"device={row.name}: {world.local_size} ranks on this host, but only {count} devices")
-    module.set_device(world.local_rank)
-    return module
+    if row.name == "tpu" and world.size > 1 and find_spec("torch_tpu"):
+        if not os.environ.get("TORCH_TPU_SLICEBUILDER_ADDRESSES"):
+            raise DeviceError(f"device=tpu: TORCH_TPU_SLICEBUILDER_ADDRESSES is not set; {row.launch}")
+        # A process is bound to one chip by its launcher; it cannot choose another.
+        return torch.device(row.name, int(_accelerator.current_device_index()))
+    _accelerator.set_device_index(world.local_rank)
+    return torch.device(row.name, world.local_rank)
+
+
+def _flags(row: Row, device: torch.device) -> Flags:
+    return Flags(
+        fp16=Flag(False, "dtype=fp16 is computed in bf16: it needs no loss scaling, and is as fast"),
+        flash=Flag(
+            row.flash and (row.name != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)),
+            f"attention on {row.name} goes through torch's plain products: its memory grows with seq_len squared",
+        ),
+        compile=Flag(_compiles(row), f"compile=true is left out: {row.compile_needs}"),
+        fused=Flag(row.fused, f"{row.name} has no fused AdamW in torch: the plain one is used"),
+    )
+
+
+def _compiles(row: Row) -> bool:
+    if row.compiler != "inductor":
+        return True
+    cxx = bool(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"))
+    return cxx and (row.name == "cpu" or find_spec("triton") is not None)

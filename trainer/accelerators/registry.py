@@ -1,53 +1,89 @@
-"""From the word of `device=` to a device that is ready."""
+"""From the words of `engine=` and `device=` to what computes, and to a device that is ready."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from trainer.accelerators.discovery import Device, discover
-from trainer.config import DeviceName
-from trainer.environment import World
-from trainer.errors import DeviceError
+from trainer.accelerators.base import NativeAccelerator, NativeName
+from trainer.accelerators.device import Device
+from trainer.config import Config, DeviceName
+from trainer.errors import ConfigError, DeviceError
 
 if TYPE_CHECKING:
-    from trainer.accelerators.base import Accelerator
+    from trainer.environment import World
+
+Family: TypeAlias = Literal["torch", "jax"]
+Word: TypeAlias = Literal["cpu", "cuda", "tpu", "neuron", "xla"]
 
 
-def open_accelerator(name: DeviceName, world: World, found: Sequence[Device] | None = None) -> Accelerator:
-    """Raises DeviceError when the device is not there or not usable.
+def open_native(name: NativeName, world: World) -> NativeAccelerator:
+    """The device of this rank. Raises DeviceError when it is not there or not usable, with what to do."""
+    from trainer.accelerators.native import Native
 
-    found: what `auto` chooses from; None looks at this machine.
+    return Native(name, world)
+
+
+def installed(package: str) -> bool:
+    """Whether a package could be imported; nothing is."""
+    return find_spec(package) is not None
+
+
+def choose_engine(
+    config: Config, devices: Sequence[Device], has: Callable[[str], bool] = installed
+) -> tuple[Family, Word]:
+    """What `engine=` and `device=` mean on a machine with these devices; an explicit word wins.
+
+    devices: of trainer.accelerators.discovery.discover. has: whether a package is installed. Raises ConfigError for
+    words that exclude each other, DeviceError when nothing installed can use the device.
     """
-    chosen = choose(discover() if found is None else found) if name == "auto" else name
-    if chosen == "neuron" and find_spec("torch_xla") is not None:
-        # Trn1: its last PyTorch is the lazy one (Neuron 2.28); images with the native one, for Trn2 and later, lack it.
-        os.environ.setdefault("PJRT_DEVICE", "NEURON")
-        chosen = "xla"
-    if chosen == "xla":
-        from trainer.accelerators.xla import XlaAccelerator
-
-        return XlaAccelerator(world)
-    from trainer.accelerators.native import ROWS, NativeAccelerator
-
-    if chosen == "auto":
-        raise DeviceError("device=auto chose nothing")
-    try:
-        return NativeAccelerator(ROWS[chosen], world)
-    except DeviceError as error:
-        if name != "auto":
-            raise
-        # Training on the processor beside an idle accelerator would be paid for and not noticed.
-        raise DeviceError(f"{error}; to train on the processor all the same: device=cpu") from error
+    device = _device(config.device, devices)
+    if config.engine == "jax" or (config.engine == "auto" and _prefers_jax(device, has)):
+        return "jax", _for_jax(config, device, has)
+    return "torch", _for_torch(config, device, has)
 
 
-def choose(devices: Sequence[Device]) -> DeviceName:
-    """The word that device=auto stands for on a machine with these devices."""
+def _device(wanted: DeviceName, devices: Sequence[Device]) -> Word:
+    if wanted != "auto":
+        return wanted
     kinds = {device.kind for device in devices}
-    if "cuda" in kinds:
-        return "cuda"
-    if "neuron" in kinds:
-        return "neuron"
-    return "xla" if "tpu" in kinds else "cpu"
+    order: tuple[NativeName, ...] = ("cuda", "neuron", "tpu")
+    for kind in order:
+        if kind in kinds:
+            return kind
+    return "cpu"
+
+
+def _prefers_jax(device: Word, has: Callable[[str], bool]) -> bool:
+    if device in ("cpu", "cuda"):
+        return not has("torch") and has("jax")
+    if device == "tpu":
+        return has("jax")
+    # AWS's images carry one framework each; where torch knows the chips, it is the one that AWS keeps for training.
+    return device == "neuron" and has("jax") and not has("torch_neuronx") and not has("torch_xla")
+
+
+def _for_jax(config: Config, device: Word, has: Callable[[str], bool]) -> Word:
+    if device == "xla":
+        raise ConfigError("device=xla is torch_xla's: with engine=jax say device=tpu, neuron, cuda or cpu")
+    if not has("jax"):
+        what = {"tpu": "jax[tpu]", "cuda": "jax[cuda12]"}.get(device, "jax")
+        raise DeviceError(f"engine={config.engine}: JAX is not installed; `pip install '{what}'`, or engine=torch")
+    return device
+
+
+def _for_torch(config: Config, device: Word, has: Callable[[str], bool]) -> Word:
+    if not has("torch"):
+        raise DeviceError(f"engine={config.engine}: torch is not installed; `pip install torch`, or engine=jax")
+    if device == "neuron" and has("torch_xla"):
+        # Trn1: its last PyTorch is the lazy one (Neuron 2.28); images with the native one, for Trn2 and later, lack it.
+        return "xla"
+    if config.device == "auto" and device == "tpu" and not has("torch_tpu"):
+        if has("torch_xla"):
+            return "xla"
+        raise DeviceError(
+            "device=auto: this machine has TPUs, but none of jax, torch_tpu and torch_xla is installed: "
+            "`pip install 'jax[tpu]'`, or train on the processor with device=cpu"
+        )
+    return device

@@ -36,16 +36,17 @@ def advance(store: Store, step: int) -> bool:
     raise StorageError(f"{store.uri}/{LATEST}: changed by others {_TRIES} times while it was to be moved")
 
 
-def prune(store: Store, keep: int) -> list[int]:
+def prune(store: Store, keep: int, keep_every: int = 0) -> list[int]:
     """Remove all but the newest `keep` complete checkpoints; returns the steps that were removed.
 
-    Never removed: what `latest` names and anything newer, complete or not (another writer may be at it).
+    Never removed: what `latest` names and anything newer, complete or not (another writer may be at it); complete ones
+    at a multiple of `keep_every` (0: none); imported weights (step 0), which no training brings back.
     Older folders without a manifest are the remains of killed writers and go as well.
     """
     latest = read_latest(store)
     if latest is None:
         return []
-    steps = sorted((step for name in store.folders() if (step := step_of(name)) is not None), reverse=True)
+    steps = sorted((step for name in store.folders() if (step := step_of(name))), reverse=True)
     kept, removed = 0, list[int]()
     for step in steps:
         if step > latest.step:
@@ -53,10 +54,12 @@ def prune(store: Store, keep: int) -> list[int]:
         entries = store.entries(step_folder(step))
         manifest = f"{step_folder(step)}/{MANIFEST}"
         complete = any(entry.path == manifest for entry in entries)
-        if step == latest.step or (complete and kept < keep):
+        recent = step == latest.step or (complete and kept < keep)
+        if recent or (complete and keep_every and step % keep_every == 0):
             kept += complete
             continue
         rest = [entry.path for entry in entries if entry.path != manifest]
         store.delete([manifest, *rest] if complete else rest)
+        store.tidy(step_folder(step))
         removed.append(step)
     return removed

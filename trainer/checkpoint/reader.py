@@ -1,22 +1,26 @@
-"""Finds the checkpoint to go on from, and reads it. Only what is whole and intact is ever taken.
+"""Finds the checkpoint to go on from. Only what is whole and intact is ever taken.
 
-All ranks take part: rank 0 proposes, each rank checks some of the parts, and one refusal counts for all.
+All processes take part: rank 0 proposes, each checks some of the parts, and one refusal counts for all.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NoReturn
+from functools import partial
+from typing import NoReturn, TypeVar, cast
 
-import safetensors.torch
-from torch import Tensor
-
-from trainer.checkpoint.layout import Broken, Manifest, manifest_path, step_folder, step_of
+from trainer.checkpoint.layout import Broken, Manifest, Part, manifest_path, part_path, split_uri, step_folder, step_of
 from trainer.checkpoint.store import Store, open_store
-from trainer.distributed import Team
 from trainer.errors import StorageError
+from trainer.team import Team
+
+_CHECKERS = 4  # parts that a process reads at once to check them
+_CHUNK = 16 << 20  # bytes of a part that are in memory for it
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,28 +30,22 @@ class Checkpoint:
     store: Store
     manifest: Manifest
 
-    def tensors(self) -> Iterator[dict[str, Tensor]]:
-        """The tensors of one part after the other, checked again. Raises StorageError."""
-        for part in self.manifest.parts:
-            path = f"{step_folder(self.manifest.step)}/{part.name}"
-            found = self.store.find(path)
-            if found is None or hashlib.sha256(found.data).hexdigest() != part.sha256:
-                raise StorageError(f"{self.store.uri}/{path} changed while it was read")
-            yield safetensors.torch.load(found.data)
-
 
 def newest(store: Store, team: Team, report: Callable[[str], None], *, up_to: int | None = None) -> Checkpoint | None:
     """The newest intact checkpoint, at or before step `up_to`; each one that is passed over is reported.
 
-    Returns the same on every rank. Raises StorageError when the bucket cannot be read: that is no reason to
-    take an older one.
+    Returns the same on every rank. Raises StorageError on all ranks when the bucket cannot be read, or a checkpoint is
+    of another format: that is no reason to take an older one.
     """
-    steps = team.gather(_steps(store, up_to) if team.world.is_first else [])[0]
-    for step in steps:
-        manifest, refusal = team.gather(_read_manifest(store, step) if team.world.is_first else (None, ""))[0]
-        if manifest is not None:
+    for step in first_says(team, lambda: _steps(store, up_to)):
+        text, refusal = first_says(team, partial(_read_manifest, store, step))
+        if not refusal:
+            manifest = Manifest.from_json(text.encode(), step)
             verdicts = team.gather(_check_parts(store, manifest, team.world.rank, team.world.size))
-            refusal = next((verdict for verdict in verdicts if verdict), "")
+            unreadable = next((error for error, _ in verdicts if error), "")
+            if unreadable:
+                raise StorageError(unreadable)
+            refusal = next((verdict for _, verdict in verdicts if verdict), "")
             if not refusal:
                 return Checkpoint(store, manifest)
         report(f"skipped checkpoint {step}: {refusal}")
@@ -76,13 +74,37 @@ def named(resume_from: str, team: Team, report: Callable[[str], None]) -> Checkp
     return found if found is not None else _nothing(resume_from)
 
 
+def first_says(team: Team, find: Callable[[], T]) -> T:
+    """What rank 0 found, on every rank. T: JSON-able. Raises its StorageError on every rank: else they would wait."""
+    if team.world.is_first:
+        try:
+            answer = [find(), ""]
+        except StorageError as error:
+            answer = [None, str(error)]
+        value, failure = team.gather(answer)[0]
+    else:
+        value, failure = team.gather(None)[0]
+    if failure:
+        raise StorageError(failure)
+    return cast("T", value)
+
+
+def check_part(store: Store, step: int, part: Part) -> str:
+    """Read a part to its end. Returns what is wrong, or "". Raises StorageError when it cannot be read."""
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(min(part.size, _CHUNK)))
+    for start in range(0, part.size, _CHUNK):
+        chunk = buffer[: min(_CHUNK, part.size - start)]
+        store.read_into(part_path(step, part.name), start, chunk)
+        digest.update(chunk)
+    return "" if digest.hexdigest() == part.sha256 else f"{part.name} does not have its checksum"
+
+
 def _nothing(resume_from: str) -> NoReturn:
     raise StorageError(f"ORCH_RESUME_FROM={resume_from}: no intact checkpoint there or before it")
 
 
 def _split(resume_from: str) -> tuple[str, int]:
-    place, _, folder = resume_from.rstrip("/").rpartition("/")
-    step = step_of(folder)
+    place, step = split_uri(resume_from)
     if step is None:
         raise StorageError(f"ORCH_RESUME_FROM={resume_from}: does not end with a folder like step-00001200")
     return place, step
@@ -93,29 +115,29 @@ def _steps(store: Store, up_to: int | None) -> list[int]:
     return sorted((step for step in steps if up_to is None or step <= up_to), reverse=True)
 
 
-def _read_manifest(store: Store, step: int) -> tuple[Manifest | None, str]:
+def _read_manifest(store: Store, step: int) -> tuple[str, str]:
+    """(its text, "") or ("", what is wrong)."""
     found = store.find(manifest_path(step))
     if found is None:
-        return None, "it has no manifest: its writer was stopped"
+        return "", "it has no manifest: its writer was stopped"
     try:
         manifest = Manifest.from_json(found.data, step)
     except Broken as error:
-        return None, str(error)
+        return "", str(error)
     sizes = {entry.path.rsplit("/", 1)[-1]: entry.size for entry in store.entries(step_folder(step))}
     for part in manifest.parts:
         if part.name not in sizes:
-            return None, f"{part.name} is missing"
+            return "", f"{part.name} is missing"
         if sizes[part.name] != part.size:
-            return None, f"{part.name} has {sizes[part.name]} bytes instead of {part.size}"
-    return manifest, ""
+            return "", f"{part.name} has {sizes[part.name]} bytes instead of {part.size}"
+    return found.data.decode(), ""
 
 
-def _check_parts(store: Store, manifest: Manifest, rank: int, ranks: int) -> str:
-    """Checksums of every ranks-th part. Returns what is wrong, or ""."""
-    for part in manifest.parts[rank::ranks]:
-        found = store.find(f"{step_folder(manifest.step)}/{part.name}")
-        if found is None:
-            return f"{part.name} is missing"
-        if hashlib.sha256(found.data).hexdigest() != part.sha256:
-            return f"{part.name} does not have its checksum"
-    return ""
+def _check_parts(store: Store, manifest: Manifest, rank: int, ranks: int) -> tuple[str, str]:
+    """Checksums of every ranks-th part. Returns (why they cannot be read, what is wrong), each "" if nothing is."""
+    with ThreadPoolExecutor(_CHECKERS, thread_name_prefix="check-part") as pool:
+        verdicts: Iterator[str] = pool.map(partial(check_part, store, manifest.step), manifest.parts[rank::ranks])
+        try:
+            return "", next((verdict for verdict in verdicts if verdict), "")
+        except StorageError as error:
+            return str(error), ""

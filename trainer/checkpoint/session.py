@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from trainer.checkpoint import reader
-from trainer.checkpoint.layout import step_of
+from trainer.checkpoint.fitting import Fit, check_same_model, fit
+from trainer.checkpoint.layout import Manifest, step_of
+from trainer.checkpoint.regions import Contents, open_contents
 from trainer.checkpoint.store import Store, open_store
-from trainer.checkpoint.writer import CheckpointWriter, Origin
+from trainer.checkpoint.writer import CheckpointWriter, Keep, Origin
 from trainer.config import Config
-from trainer.data import DataState
-from trainer.distributed import Team
+from trainer.data.state import DataState
+from trainer.engine import Engine, FloatArray
 from trainer.environment import Run
 from trainer.errors import ConfigError, StorageError
 from trainer.options import flat
-from trainer.state import TrainState
+from trainer.shape.box import Piece
+from trainer.team import Team
 
 
 @dataclass(slots=True)
 class Checkpoints:
-    """Without a place to write to, saving does nothing. stall: seconds that training stood still since `take_stall`."""
+    """Without a place to write to, saving does nothing.
+
+    saved: the step of the newest save; -1: none. stall: seconds that training stood still since `take_stall`.
+    """
 
     config: Config
     store: Store | None
@@ -28,59 +37,53 @@ class Checkpoints:
     team: Team
     report: Callable[[str], None]
     resume_from: str
-    saved: int = 0
+    saved: int = -1
     stall: float = 0.0
 
     @classmethod
     def open(cls, config: Config, run: Run, team: Team, report: Callable[[str], None]) -> Checkpoints:
-        """Raises StorageError when the place cannot be opened."""
-        uri = config.checkpoint.uri or run.checkpoint_uri
+        """config: with the model that is trained, `auto` resolved.
+
+        Raises StorageError when the place cannot be opened.
+        """
+        settings = config.checkpoint
+        uri = settings.uri or run.checkpoint_uri
         if not uri:
             return cls(config, None, None, team, report, run.resume_from)
         store = open_store(uri, create=True)
         origin = Origin(run.run_id, run.attempt, flat(config))
-        side = team.side_channel(config.checkpoint.timeout)
-        writer = CheckpointWriter(store, side, origin, config.checkpoint.keep, report)
+        side = team.side_channel(settings.timeout)
+        writer = CheckpointWriter(store, side, origin, Keep(settings.keep, settings.keep_every), report)
         return cls(config, store, writer, team, report, run.resume_from)
 
-    def resume(self, state: TrainState, data: DataState) -> int:
+    def resume(self, engine: Engine, data: DataState) -> int:
         """Load the checkpoint to go on from; returns the steps that are done. data: this run's, at step 0.
 
         Raises StorageError, and DataError or ConfigError when the checkpoint is of other data or another model.
         """
+        done = 0
         if self.config.resume == "never":
             self._refuse_used_place()
-            return 0
-        found = self._find()
-        if found is None:
-            if self.config.resume == "required":
-                place = self.store.uri if self.store else "no checkpoint.uri"
-                raise StorageError(f"resume=required, but there is no intact checkpoint in {place}")
-            return 0
-        manifest = found.manifest
-        state.check_same_model(manifest.config, flat(self.config))
-        changes = data.check_continues(manifest.data, allow_change=self.config.data.allow_change)
-        for change in changes:
-            self.report(f"note: {change}; the order of the data is another from here on")
-        state.load(found.tensors(), manifest.step)
-        self.saved = manifest.step
-        self.report(
-            f"resumed from step {manifest.step} of attempt {manifest.attempt}, "
-            f"data position {manifest.data.position:,} rows, written by {manifest.world} ranks, "
-            f"in {found.store.uri}"
-        )
-        return manifest.step
+        elif (found := self._find()) is not None:
+            done = self._take(found, engine, data)
+        elif self.config.resume == "required":
+            place = self.store.uri if self.store else "no checkpoint.uri"
+            raise StorageError(f"resume=required, but there is no intact checkpoint in {place}")
+        if self.writer is not None:
+            self.writer.prepare(engine)
+        return done
 
-    def due(self, done: int) -> bool:
+    def due(self, step: int) -> bool:
+        """Whether the step that was just done, the step-th, is to be saved."""
         every = self.config.checkpoint.every
-        return self.writer is not None and every > 0 and done % every == 0
+        return self.writer is not None and every > 0 and step % every == 0
 
-    def save(self, state: TrainState, data: DataState, *, wait: bool) -> bool:
+    def save(self, engine: Engine, data: DataState, *, wait: bool) -> bool:
         """Begin to write, or with `wait` write to the end. False when there is no place to write to."""
         if self.writer is None:
             return False
         if self.saved != data.step:
-            self.stall += self.writer.save(data, state.share())
+            self.stall += self.writer.save(engine, data)
             self.saved = data.step
         if wait:
             self.writer.wait()
@@ -95,6 +98,24 @@ class Checkpoints:
         stall, self.stall = self.stall, 0.0
         return stall
 
+    def _take(self, found: reader.Checkpoint, engine: Engine, data: DataState) -> int:
+        begun, manifest = time.perf_counter(), found.manifest
+        notes = check_same_model(manifest.config, self.config.model)
+        if manifest.data is not None:
+            changes = data.check_continues(manifest.data, allow_change=self.config.data.allow_change)
+            notes += [f"note: {change}; the order of the data is another from here on" for change in changes]
+        contents = open_contents(found.store, manifest)
+        chosen = fit(
+            engine.needed(), contents.tensors, manifest.config, self.config, weights_only=manifest.weights_only
+        )
+        for note in (*notes, *chosen.notes):
+            self.report(note)
+        engine.load(_values(contents, chosen))
+        if self.store is not None and found.store.uri == self.store.uri:
+            self.saved = manifest.step
+        self.report(_resumed(manifest, found.store, time.perf_counter() - begun))
+        return manifest.step
+
     def _find(self) -> reader.Checkpoint | None:
         if self.store is not None:
             return reader.choose(self.store, self.resume_from, self.team, self.report)
@@ -103,9 +124,26 @@ class Checkpoints:
         return reader.named(self.resume_from, self.team, self.report)
 
     def _refuse_used_place(self) -> None:
-        used = self.store is not None and any(step_of(name) is not None for name in self.store.folders())
-        if self.store is not None and any(self.team.gather(used)):
+        store = self.store
+        if store is None:
+            return
+        if reader.first_says(self.team, lambda: any(step_of(name) is not None for name in store.folders())):
             raise ConfigError(
-                f"resume=never, but {self.store.uri} already holds checkpoints: "
-                "use another checkpoint.uri, or resume=auto"
+                f"resume=never, but {store.uri} already holds checkpoints: use another checkpoint.uri, or resume=auto"
             )
+
+
+def _values(contents: Contents, chosen: Fit) -> Iterator[tuple[Piece, FloatArray]]:
+    yield from contents.assemble(chosen.read)
+    for piece in chosen.zeros:
+        yield piece, np.zeros(piece.box.extent, np.float32)
+
+
+def _resumed(manifest: Manifest, store: Store, seconds: float) -> str:
+    if manifest.data is None:
+        return f"started from the imported weights in {store.uri}, read in {seconds:.2f} s"
+    return (
+        f"resumed from step {manifest.step} of attempt {manifest.attempt}, "
+        f"data position {manifest.data.position:,} rows, written by {manifest.world} ranks, "
+        f"in {store.uri}, read in {seconds:.2f} s"
+    )

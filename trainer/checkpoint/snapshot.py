@@ -1,85 +1,111 @@
-"""A rank's tensors as one safetensors file in memory, filled in place: the only copy between training and bucket.
+"""What a process writes, as safetensors files in memory, filled in place: the only copy between training and bucket.
 
-The file's form: 8 bytes with the header's length (little endian), a JSON header, then the tensors' bytes
-(safetensors documentation, "Format", read November 2026). The safetensors library reads it back.
+The files' form: 8 bytes with the header's length (little endian), a JSON header, then the tensors' bytes
+(safetensors documentation, "Format", read November 2026). The safetensors library reads them back.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
-_NAMES: Mapping[torch.dtype, str] = MappingProxyType(
-    {
-        torch.float64: "F64",
-        torch.float32: "F32",
-        torch.bfloat16: "BF16",
-        torch.float16: "F16",
-        torch.int64: "I64",
-        torch.int32: "I32",
-        torch.uint8: "U8",
-    }
-)
-_ALIGN = 64  # tensors begin where any type and a vector unit can read them
+from trainer.checkpoint.layout import Broken, key_of, piece_of
+from trainer.engine import FloatArray
+from trainer.shape.box import Piece
+
+PART_BYTES = 1 << 30
+"""Parts are closed at this size, so that several are hashed and sent at once, and read back in small steps."""
+
+_ALIGN = 64  # values begin where a vector unit can read them
+
+
+class PartBuffer:
+    """One part. data: the whole file; views: where each piece's values lie in it; header: bytes before the first."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        entries: dict[str, dict[str, object]] = {}
+        start = 0
+        for piece in pieces:
+            end = start + piece.bytes
+            entries[key_of(piece)] = {"dtype": "F32", "shape": piece.box.extent, "data_offsets": [start, end]}
+            start = end
+        text = json.dumps(entries, separators=(",", ":")).encode()
+        text += b" " * (-(8 + len(text)) % _ALIGN)
+        self.header = 8 + len(text)
+        whole: npt.NDArray[np.uint8] = np.empty(self.header + start, np.uint8)
+        self.data = whole.data
+        self.data[: self.header] = len(text).to_bytes(8, "little") + text
+        self.views: dict[Piece, FloatArray] = {}
+        start = self.header
+        for piece in pieces:
+            flat = whole[start : start + piece.bytes].view(np.float32)
+            self.views[piece] = flat.reshape(piece.box.extent)
+            start += piece.bytes
+
+    def touch(self) -> None:
+        """Have the system hand out the memory now: else the first copy waits for one page after the other."""
+        np.frombuffer(self.data, np.uint8)[self.header :: 4096] = 0
 
 
 class HostBuffer:
-    """Made once for the shapes of a run and filled again for every checkpoint."""
+    """All parts of a process: made once, and filled again for every checkpoint."""
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        header: dict[str, dict[str, object]] = {}
-        start = 0
-        for name, tensor in _by_alignment(tensors):
-            end = start + tensor.numel() * tensor.element_size()
-            header[name] = {
-                "dtype": _NAMES[tensor.dtype],
-                "shape": list(tensor.shape),
-                "data_offsets": [start, end],
-            }
-            start = end
-        text = json.dumps(header, separators=(",", ":")).encode()
-        text += b" " * (-(8 + len(text)) % _ALIGN)
-        self.data = bytearray(8 + len(text) + start)
-        self.data[: 8 + len(text)] = len(text).to_bytes(8, "little") + text
-        self._views: dict[str, Tensor] = {}
-        start = 8 + len(text)
-        for name, tensor in _by_alignment(tensors):
-            flat = (
-                torch.frombuffer(self.data, dtype=tensor.dtype, count=tensor.numel(), offset=start)
-                if tensor.numel()
-                else torch.empty(0, dtype=tensor.dtype)
+    def __init__(self, pieces: Sequence[Piece], limit: int = PART_BYTES) -> None:
+        self.parts = tuple(PartBuffer(group) for group in groups(pieces, limit))
+        self.views: Mapping[Piece, FloatArray] = {
+            piece: view for part in self.parts for piece, view in part.views.items()
+        }
+
+
+def groups(pieces: Sequence[Piece], limit: int = PART_BYTES) -> Iterator[list[Piece]]:
+    """Neighbours that make a part of at most `limit` bytes; a piece that is larger has a part of its own."""
+    group: list[Piece] = []
+    for piece in pieces:
+        if group and sum(other.bytes for other in group) + piece.bytes > limit:
+            yield group
+            group = []
+        group.append(piece)
+    if group:
+        yield group
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a part. dtype: as safetensors names it. start, end: of its bytes, counted from the part's begin."""
+
+    key: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+    @property
+    def piece(self) -> Piece:
+        """Raises Broken when the entry is none of ours."""
+        piece = piece_of(self.key, self.shape)
+        if self.dtype != "F32" or self.end - self.start != piece.bytes:
+            raise Broken(f"the entry {self.key!r} is not of float32 values")
+        return piece
+
+
+def read_header(head: bytes | bytearray | memoryview) -> list[Entry]:
+    """head: the bytes of a safetensors file before its values. Raises Broken."""
+    try:
+        content = json.loads(bytes(head[8:]))
+        return [
+            Entry(
+                str(key),
+                str(entry["dtype"]),
+                tuple(map(int, entry["shape"])),
+                len(head) + int(entry["data_offsets"][0]),
+                len(head) + int(entry["data_offsets"][1]),
             )
-            self._views[name] = flat.view(tensor.shape)
-            start += tensor.numel() * tensor.element_size()
-
-    def fill(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy the present values. Names and shapes must be those of the constructor."""
-        if tensors.keys() != self._views.keys():
-            raise ValueError("the tensors are not those that the buffer was made for")
-        for name, view in self._views.items():
-            view.copy_(tensors[name].detach())
-
-
-def _by_alignment(tensors: Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
-    # Wide types first: then every tensor begins at a multiple of its own element size without gaps,
-    # which the format does not allow.
-    return sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
-
-
-def shares(sizes: Mapping[str, int], world: int) -> list[list[str]]:
-    """Names for each rank, such that the ranks' bytes are about equal. The same on every rank."""
-    loads = [0] * world
-    result: list[list[str]] = [[] for _ in range(world)]
-    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
-        rank = loads.index(min(loads))
-        loads[rank] += sizes[name]
-        result[rank].append(name)
-    return result
-
-
-def total_bytes(tensors: Sequence[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+            for key, entry in content.items()
+            if key != "__metadata__"
+        ]
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise Broken(f"a safetensors header cannot be read: {error!r}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, GCSCredential, RetryConfig
 
 _METADATA_SERVER = "169.254.169.254"  # where EC2 and Google machines ask for their role
+_CHUNK = 32 << 20  # bytes of one request
+_WRITE = 64 << 20  # bytes of one system call, which cannot take more than 2 GiB
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -95,7 +98,13 @@ class Store:
         return Found(data, Version(meta.get("e_tag"), meta.get("version")))
 
     def put(self, path: str, data: Buffer) -> None:
+        """Write or replace, whole or not at all; on a local disk it is there also after a power failure."""
         with self._explained(path, "cannot be written"):
+            if self._folder is not None:
+                target = self._folder / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                _write_file(target, data)
+                return
             obstore.put(self._backend, path, data, max_concurrency=4)
 
     def create(self, path: str, data: bytes) -> bool:
@@ -143,6 +152,16 @@ class Store:
             parts = obstore.get_ranges(self._backend, path, starts=offsets, lengths=counts)
             return [bytes(part) for part in parts]
 
+    def read_into(self, path: str, offset: int, target: memoryview) -> None:
+        """Fill `target` (bytes, writable) with what lies at `offset` of an object."""
+        with self._explained(path, "cannot be read"):
+            if self._folder is not None:
+                count = _read_file(self._folder / path, offset, target)
+            else:
+                count = self._read_ranges(path, offset, target)
+            if count != len(target):
+                raise StorageError(f"{self.uri}/{path} ends too early: it changed while it was read")
+
     def delete(self, paths: Sequence[str]) -> None:
         """Objects that are not there are no error."""
         for path in paths:
@@ -154,6 +173,28 @@ class Store:
         if self._folder is not None:
             for folder in {(self._folder / path).parent for path in paths} - {self._folder}:
                 _remove_if_empty(folder)
+
+    def tidy(self, folder: str) -> None:
+        """Remove a local folder in which there is nothing but what killed writers left."""
+        if self._folder is None:
+            return
+        place = self._folder / folder
+        with self._explained(folder, "cannot be tidied"):
+            left = list(place.iterdir()) if place.is_dir() else []
+            if left and all(_is_leftover(path.name) for path in left):
+                for path in left:
+                    path.unlink(missing_ok=True)
+            _remove_if_empty(place)
+
+    def _read_ranges(self, path: str, offset: int, target: memoryview) -> int:
+        # In stretches: the client's time limit is for one request with all of its answer.
+        for at in range(0, len(target), _CHUNK):
+            wanted = min(_CHUNK, len(target) - at)
+            found = obstore.get_range(self._backend, path, start=offset + at, length=wanted)
+            target[at : at + len(found)] = memoryview(found)
+            if len(found) != wanted:
+                return at + len(found)
+        return len(target)
 
     def _create_only(self, path: str, data: bytes) -> bool:
         with self._explained(path, "cannot be written"):
@@ -232,22 +273,46 @@ def _content_version(data: bytes) -> Version:
     return Version(hashlib.sha256(data).hexdigest())
 
 
+def _read_file(path: Path, offset: int, target: memoryview) -> int:
+    """Bytes that were read; fewer than asked for at the file's end."""
+    done = 0
+    with path.open("rb", buffering=0) as file:
+        file.seek(offset)
+        while done < len(target) and (count := file.readinto(target[done:])):
+            done += count
+    return done
+
+
 def _swap_file(path: Path, data: bytes, expected: Version) -> bool:
     lock = path.with_name(f".{path.name}.lock")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with lock.open("ab") as held:
             fcntl.flock(held, fcntl.LOCK_EX)  # released with the file, also when the process is killed
             if not path.exists() or _content_version(path.read_bytes()) != expected:
                 return False
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
+            _write_file(path, data)
             return True
     except OSError as error:
         raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _write_file(path: Path, data: Buffer) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb", buffering=0) as file:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[file.write(rest[:_WRITE]) :]
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _is_leftover(name: str) -> bool:
+    """Of a killed writer: ours, or obstore's own staging file."""
+    return (name.startswith(".") and name.endswith(".tmp")) or re.fullmatch(r".+#\d+", name) is not None
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -1,0 +1,135 @@
+"""An engine without a framework, for tests of the loop: it learns how often each byte comes.
+
+    python -m support.toy_engine key=value ...
+
+It is a whole engine: its state is divided over the processes, its losses are real and have the same bits on any number
+of processes, because they are computed from counts that are added up as integers. The variables TOY_* make trouble:
+TOY_SECONDS a step, TOY_PROGRAM another program, TOY_HANG=RANK:STEP stands still there for ever,
+TOY_LEAVES_SLOWLY=RANK:SECONDS waits when all is saved, TOY_PROFILE=broken, TOY_NOTES, TOY_READ_EVERY.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from trainer.config import Config
+from trainer.engine import FloatArray, Numbers, TokenArray
+from trainer.environment import World
+from trainer.shape.box import Box, Piece
+from trainer.shape.mesh import Mesh, RowShare
+from trainer.team import Team
+
+NAMES = ("model/logits.weight", "optimizer/logits.weight/exp_avg")
+
+
+def open_toy(config: Config, world: World, team: Team) -> ToyEngine:
+    return ToyEngine(config, world, team)
+
+
+class ToyEngine:
+    name: Literal["torch", "jax"] = "torch"
+    peak_flops = None
+
+    def __init__(self, config: Config, world: World, team: Team) -> None:
+        self.mesh = Mesh(data=world.size)
+        self.share = RowShare(world.rank, 1, world.size)
+        self.read_every = int(os.environ.get("TOY_READ_EVERY", "1"))
+        self._world = world
+        self._team = team.side_channel(config.dist.timeout)
+        self._seconds = float(os.environ.get("TOY_SECONDS", "0"))
+        rank, _, step = os.environ.get("TOY_HANG", "").partition(":")
+        self._hang = int(step) if rank == str(world.rank) else -1
+        self._size = config.model.tokens
+        self._state: dict[str, FloatArray] = {name: np.zeros(self._size, np.float32) for name in NAMES}
+        self._numbers = Numbers(0.0, 0.0, 0)
+
+    def headline(self) -> str:
+        return "toy engine"
+
+    def notes(self) -> Sequence[str]:
+        return [note for note in ("a toy", f"place {self._world.rank}" if os.environ.get("TOY_NOTES") else "") if note]
+
+    def program(self) -> str:
+        return os.environ.get("TOY_PROGRAM", "toy")
+
+    def step(self, rows: TokenArray, rate: float, stop: bool, step: int) -> None:
+        if step == self._hang:
+            self.stand_still()
+        time.sleep(self._seconds)
+        mine = np.bincount(rows[:, 1:].ravel(), minlength=self._size)
+        told = self._team.gather([mine.tolist(), stop])
+        counts = np.sum([each for each, _ in told], axis=0)
+        weights, moment = (self._state[name].astype(np.float64) for name in NAMES)
+        chances = np.exp(weights) / np.exp(weights).sum()
+        loss = -float((counts * np.log(chances)).sum() / counts.sum())
+        gradient = chances - counts / counts.sum()
+        moment = 0.9 * moment + gradient
+        self._state[NAMES[0]] = (weights - 1000 * rate * moment).astype(np.float32)
+        self._state[NAMES[1]] = moment.astype(np.float32)
+        self._numbers = Numbers(loss, float(np.linalg.norm(gradient)), sum(wish for _, wish in told))
+
+    def stand_still(self) -> None:
+        while True:
+            time.sleep(1)
+
+    def numbers(self) -> Numbers:
+        return self._numbers
+
+    def stops_before(self) -> int | None:
+        return self._numbers.stops
+
+    def written(self) -> Sequence[Piece]:
+        each = -(-self._size // self._world.size)
+        first = self._world.rank * each
+        box = Box((first,), (min(each, self._size - first),))
+        return [Piece(name, (self._size,), box) for name in NAMES]
+
+    def copy_out(self, into: Mapping[Piece, FloatArray]) -> None:
+        for piece, array in into.items():
+            array[...] = self._state[piece.name][piece.box.slices()]
+
+    def needed(self) -> Sequence[Piece]:
+        return [Piece(name, (self._size,), Box.whole((self._size,))) for name in NAMES]
+
+    def load(self, values: Iterable[tuple[Piece, FloatArray]]) -> None:
+        for piece, array in values:
+            self._state[piece.name][piece.box.slices()] = array
+
+    def memory(self) -> int | None:
+        return None
+
+    def counters(self) -> Mapping[str, float]:
+        return {"compilations": 0.0}
+
+    def diagnostics(self) -> Mapping[str, Any]:
+        rank, _, seconds = os.environ.get("TOY_LEAVES_SLOWLY", "").partition(":")
+        if rank == str(self._world.rank):
+            time.sleep(float(seconds))
+        return {"toy": True}
+
+    @contextmanager
+    def profile(self, folder: Path) -> Generator[None]:
+        if os.environ.get("TOY_PROFILE") == "broken":
+            raise RuntimeError("no profiler here")
+        started = time.time()
+        yield
+        (folder / "trace.json").write_text(json.dumps({"traceEvents": [], "seconds": time.time() - started}))
+
+    def close(self) -> None:
+        self._team.close()
+
+
+if __name__ == "__main__":
+    from trainer.__main__ import guarded
+    from trainer.commands.train import train_by
+
+    sys.exit(guarded(lambda: train_by(["engine=torch", "device=cpu", *sys.argv[1:]], open_toy)))

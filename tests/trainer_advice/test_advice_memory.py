@@ -1,0 +1,116 @@
+"""Bytes on a device: counted by hand, never more by more division, and as the TPU compiler measured."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.errors import ConfigError
+from trainer.options import parse
+from trainer.shape.architecture import parameter_count
+from trainer.shape.box import Box
+from trainer.shape.hardware import Hardware
+from trainer.shape.layout import box_of
+from trainer.shape.memory import memory, usable_memory
+from trainer.shape.mesh import Mesh
+
+GIB = 1 << 30
+SIZES = st.sampled_from(["tiny", "10m", "100m", "1b", "8b"])
+
+
+def test_the_state_is_what_lies_on_a_device_by_the_sharding_plan() -> None:
+    from trainer.shape.architecture import parameters
+
+    config = parse(["model=100m", "batch=64", "model.vocab=32000", "optim.ema=0.9"])
+    mesh = Mesh(2, 4, 2)
+    on_device = sum(box_of(parameter, mesh, 5).size for parameter in parameters(config.model))
+    need = memory(config, mesh, "torch")
+    assert need.weights == need.averages == need.gradients == 4 * on_device
+    assert need.optimizer == 8 * on_device
+    assert need.state == 16 * on_device
+
+
+def test_one_device_holds_the_whole_model() -> None:
+    config = parse(["model=10m", "batch=8"])
+    need = memory(config, Mesh(), "torch")
+    assert need.weights == 4 * parameter_count(config.model) == 4 * Box.whole((parameter_count(config.model),)).size
+
+
+def test_adafactor_keeps_almost_nothing() -> None:
+    adam, factored = (
+        memory(parse(["model=1b", "batch=8", f"optim.kind={kind}"]), Mesh(), "torch") for kind in ("adamw", "adafactor")
+    )
+    assert factored.optimizer < adam.optimizer / 500
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    model=SIZES, engine=st.sampled_from(["torch", "jax"]), remat=st.booleans(), dtype=st.sampled_from(["fp32", "bf16"])
+)
+def test_more_devices_never_need_more_memory_each(model: str, engine: str, remat: bool, dtype: str) -> None:
+    config = parse([f"model={model}", "batch=64", f"remat={remat}", f"dtype={dtype}"])
+    totals = [memory(config, Mesh(fsdp=count), engine).total for count in (2, 4, 8, 16, 32, 64)]  # type: ignore[arg-type]  # of sampled_from
+    assert totals == sorted(totals, reverse=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(model=SIZES, engine=st.sampled_from(["torch", "jax"]), times=st.sampled_from([2, 4, 8]))
+def test_what_saves_memory_saves_memory(model: str, engine: str, times: int) -> None:
+    base = parse([f"model={model}", "batch=64", "remat=false", "model.vocab=32000", "dtype=bf16"])
+    need = memory(base, Mesh(fsdp=8), engine)  # type: ignore[arg-type]  # of sampled_from
+    remat = memory(dataclasses.replace(base, remat=True), Mesh(fsdp=8), engine)  # type: ignore[arg-type]  # as above
+    parts = memory(dataclasses.replace(base, accumulate=times), Mesh(fsdp=8), engine)  # type: ignore[arg-type]  # as above
+    assert remat.activations < need.activations
+    assert parts.activations * times == pytest.approx(need.activations)
+
+
+# GiB on a device, arguments and temporaries, by libtpu 0.0.42 and JAX 0.10.2 for this trainer's step; November 2026.
+@pytest.mark.parametrize(
+    ("words", "mesh", "measured"),
+    [
+        ("model=300m batch=32 dtype=bf16 model.vocab=32000", Mesh(fsdp=8), 8.14),
+        ("model=1b batch=16 remat=true dtype=bf16 model.vocab=32000", Mesh(fsdp=8), 4.34),
+        ("model=1b batch=32 accumulate=4 remat=true dtype=bf16", Mesh(fsdp=8), 4.17),
+        ("model=8b batch=16 dtype=bf16 model.vocab=128256", Mesh(fsdp=16), 18.55),
+        ("model=1b batch=32 seq_len=4096 remat=true dtype=bf16", Mesh(fsdp=16), 4.48),
+    ],
+)
+def test_it_is_near_what_the_tpu_compiler_says(words: str, mesh: Mesh, measured: float) -> None:
+    assert memory(parse(words.split()), mesh, "jax").total == pytest.approx(measured * GIB, rel=0.2)
+
+
+# MiB on a device, by torch's own tracker over a step with pretended processes (trainer/torch_engine/rehearsal.py).
+@pytest.mark.parametrize(
+    ("words", "mesh", "measured"),
+    [
+        ("model=100m dtype=bf16 batch=128", Mesh(8, 8, 1), 1290.0),
+        ("model=100m dtype=bf16 batch=8", Mesh(), 5777.7),
+        ("model=300m dtype=bf16 batch=8 remat=true", Mesh(1, 4, 1), 1541.0),
+        ("model=10m dtype=fp32 batch=8", Mesh(), 481.5),
+        ("model=30m dtype=bf16 batch=16 model.vocab=32000", Mesh(2, 1, 1), 2558.9),
+        ("model=30m dtype=bf16 batch=16 model.vocab=32000", Mesh(1, 4, 2), 777.2),
+    ],
+)
+def test_it_is_near_what_torch_allocates(words: str, mesh: Mesh, measured: float) -> None:
+    assert memory(parse(words.split()), mesh, "torch").total == pytest.approx(measured * (1 << 20), rel=0.2)
+
+
+def test_logits_never_exist_all_at_once() -> None:
+    small, large = (
+        memory(parse(["model=100m", "batch=32", f"model.vocab={vocab}"]), Mesh(), "jax").logits
+        for vocab in (64_000, 128_000)
+    )
+    assert small == large < GIB
+
+
+def test_a_batch_that_does_not_divide_is_refused() -> None:
+    with pytest.raises(ConfigError, match="batch=16"):
+        memory(parse(["batch=10"]), Mesh(fsdp=16), "jax")
+
+
+def test_a_device_gives_a_program_less_than_it_has() -> None:
+    assert usable_memory(Hardware("a", "tpu", 1, memory_bytes=16 * GIB)) == pytest.approx(15.6 * GIB, rel=0.01)
+    assert usable_memory(Hardware("a", "cpu", 1)) is None

@@ -1,0 +1,307 @@
+"""Out to Hugging Face's Llama layout and back: names, values, settings, and the same function of the tokens."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from checkpoint_toy import config_of, resume, save, truth
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from trainer.__main__ import main
+from trainer.checkpoint import reader
+from trainer.checkpoint.inward import import_weights
+from trainer.checkpoint.layout import manifest_path, part_name, step_folder
+from trainer.checkpoint.numbers import decode, encode
+from trainer.checkpoint.outward import Wish, export
+from trainer.checkpoint.regions import open_contents
+from trainer.checkpoint.store import open_store
+from trainer.environment import World
+from trainer.options import parse
+from trainer.shape.architecture import parameters
+from trainer.shape.mesh import Mesh
+from trainer.tcp_team import Alone
+
+WORDS = ("model.dim=32", "model.layers=2", "model.heads=4", "model.kv_heads=2", "model.ffn=48", "model.vocab=64")
+SETTINGS = {
+    "model_type": "llama",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "vocab_size": 64,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 500.0,
+    "tie_word_embeddings": False,
+}
+
+
+def shapes(settings: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The tensors of a Llama, from its documentation."""
+    dim, ffn, vocab = settings["hidden_size"], settings["intermediate_size"], settings["vocab_size"]
+    head = settings.get("head_dim", dim // settings["num_attention_heads"])
+    wide, narrow = head * settings["num_attention_heads"], head * settings["num_key_value_heads"]
+    found: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocab, dim), "model.norm.weight": (dim,)}
+    for layer in range(settings["num_hidden_layers"]):
+        block = f"model.layers.{layer}"
+        found |= {
+            f"{block}.input_layernorm.weight": (dim,),
+            f"{block}.post_attention_layernorm.weight": (dim,),
+            f"{block}.self_attn.q_proj.weight": (wide, dim),
+            f"{block}.self_attn.k_proj.weight": (narrow, dim),
+            f"{block}.self_attn.v_proj.weight": (narrow, dim),
+            f"{block}.self_attn.o_proj.weight": (dim, wide),
+            f"{block}.mlp.gate_proj.weight": (ffn, dim),
+            f"{block}.mlp.up_proj.weight": (ffn, dim),
+            f"{block}.mlp.down_proj.weight": (dim, ffn),
+        }
+    return found if settings["tie_word_embeddings"] else {**found, "lm_head.weight": (vocab, dim)}
+
+
+def llama_folder(folder: Path, **changes: Any) -> dict[str, np.ndarray]:
+    """A Llama as others leave it: two files with an index. Returns its tensors."""
+    settings = SETTINGS | changes
+    draw = np.random.default_rng(3)
+    tensors = {
+        name: (draw.standard_normal(shape, np.float32) * np.float32(0.2) + (len(shape) == 1)).astype(np.float32)
+        for name, shape in shapes(settings).items()
+    }
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(settings))
+    names = sorted(tensors)
+    files = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, held in files.items():
+        safetensors.numpy.save_file({name: tensors[name] for name in held}, folder / file)
+    weight_map = {name: file for file, held in files.items() for name in held}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    return tensors
+
+
+def llama_logits(settings: dict[str, Any], weights: dict[str, np.ndarray], tokens: np.ndarray) -> np.ndarray:
+    """The published Llama in float64. tokens: (length,). Returns (length, vocab)."""
+    w = {name: values.astype(np.float64) for name, values in weights.items()}
+    heads, kv_heads = settings["num_attention_heads"], settings["num_key_value_heads"]
+    head = settings.get("head_dim") or settings["hidden_size"] // heads
+    length = len(tokens)
+
+    def norm(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + settings["rms_norm_eps"]) * scale
+
+    angles = np.outer(np.arange(length), settings["rope_theta"] ** (-np.arange(0, head, 2) / head))
+    cosine, sine = (np.concatenate([f(angles)] * 2, -1)[:, None] for f in (np.cos, np.sin))
+
+    def rotary(x: np.ndarray) -> np.ndarray:
+        half = np.concatenate([-x[..., head // 2 :], x[..., : head // 2]], -1)
+        return x * cosine + half * sine
+
+    x = w["model.embed_tokens.weight"][tokens]
+    for layer in range(settings["num_hidden_layers"]):
+        block = f"model.layers.{layer}"
+        h = norm(x, w[f"{block}.input_layernorm.weight"])
+        q, k, v = (
+            (h @ w[f"{block}.self_attn.{name}_proj.weight"].T).reshape(length, count, head)
+            for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads))
+        )
+        q, k = rotary(q), rotary(k)
+        k, v = (np.repeat(t, heads // kv_heads, axis=1) for t in (k, v))
+        scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(head)
+        scores = np.where(np.tril(np.ones((length, length), bool)), scores, -np.inf)
+        share = np.exp(scores - scores.max(-1, keepdims=True))
+        share /= share.sum(-1, keepdims=True)
+        mixed = np.einsum("hqk,khd->qhd", share, v).reshape(length, -1)
+        x = x + mixed @ w[f"{block}.self_attn.o_proj.weight"].T
+        h = norm(x, w[f"{block}.post_attention_layernorm.weight"])
+        gate = h @ w[f"{block}.mlp.gate_proj.weight"].T
+        x = (
+            x
+            + (gate / (1 + np.exp(-gate)) * (h @ w[f"{block}.mlp.up_proj.weight"].T))
+            @ w[f"{block}.mlp.down_proj.weight"].T
+        )
+    logits: np.ndarray = norm(x, w["model.norm.weight"]) @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T
+    return logits
+
+
+def read_folder(folder: Path) -> dict[str, np.ndarray]:
+    found: dict[str, np.ndarray] = {}
+    for file in folder.glob("*.safetensors"):
+        found |= safetensors.numpy.load_file(file)
+    return found
+
+
+@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True, "head_dim": 16}])
+def test_an_imported_llama_is_the_same_function_here_and_bit_equal_when_exported_again(
+    tmp_path: Path, changes: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = pytest.importorskip("torch")
+    from trainer.torch_engine.model import Transformer
+
+    settings = SETTINGS | changes
+    tensors = llama_folder(tmp_path / "hf", **changes)
+    place = str(tmp_path / "checkpoints")
+    assert main(["import", str(tmp_path / "hf"), place]) == 0
+    told = capsys.readouterr().out
+    words = told.split("python -m trainer ")[1].split(" ...")[0].split()
+    model = parse(words).model  # what the user is told to type makes this very model
+    store = open_store(place)
+    found = reader.newest(store, Alone(World()), lambda _: None)
+    assert found is not None
+    contents = open_contents(store, found.manifest)
+    ours = Transformer(model, 16).eval()
+    ours.load_state_dict(
+        {p.name: torch.from_numpy(contents.whole(f"model/{p.name}")) for p in parameters(model)}, strict=True
+    )
+    tokens = np.random.default_rng(1).integers(0, 64, 16)
+    with torch.no_grad():
+        logits = (ours(torch.from_numpy(tokens)[None]) @ ours.head_weight().T)[0].numpy()
+    expected = llama_logits(settings, tensors, tokens)
+    assert np.abs(expected).max() > 1, "something to compare"
+    np.testing.assert_allclose(logits, expected, atol=1e-5 * float(np.abs(expected).max()))
+    assert main(["export", place, str(tmp_path / "again")]) == 0
+    again = read_folder(tmp_path / "again")
+    assert again.keys() == tensors.keys()
+    for name, values in tensors.items():
+        np.testing.assert_array_equal(again[name], values)
+    written = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert {key: written[key] for key in settings} == settings
+    assert written["rope_parameters"] == {"rope_type": "default", "rope_theta": 500.0}
+
+
+def test_a_run_begins_from_imported_weights_with_an_optimizer_at_zero(tmp_path: Path) -> None:
+    llama_folder(tmp_path / "hf", tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-5)
+    place = f"file://{tmp_path}/imported"
+    import_weights(tmp_path / "hf", place, lambda _: None, part_bytes=5000)
+    assert len(list((tmp_path / "imported" / step_folder(0)).glob("part-00000-*.safetensors"))) > 5
+    own = str(tmp_path / "own")
+    config = config_of("optim.ema=0.5")
+    done, engines, lines = resume(own, config, Mesh(fsdp=2), 2, f"{place}/{step_folder(0)}")
+    assert done == 0
+    assert lines == [
+        "note: the optimizer starts at zero: the checkpoint holds weights alone",
+        "note: the averaged weights begin as the checkpoint's weights: it has none",
+        *lines[2:],
+    ]
+    assert lines[2].startswith(f"started from the imported weights in {place}, read in ")
+    for engine in engines:
+        named = {(piece.name, piece.box): values for piece, values in engine.state.items()}
+        for (name, box), values in named.items():
+            if name.startswith("average/"):
+                np.testing.assert_array_equal(values, named[(name.replace("average/", "model/"), box)])
+            assert values.any() != name.startswith("optimizer/")
+    save(own, config, Mesh(fsdp=2), 2, 1)
+    assert resume(own, config, Mesh(), 1, f"{place}/{step_folder(0)}")[0] == 1
+
+
+@pytest.mark.parametrize(("average", "kind"), [(False, "model"), (True, "average")])
+def test_the_weights_of_many_processes_are_exported_in_shards(tmp_path: Path, average: bool, kind: str) -> None:
+    place, config = str(tmp_path / "run/checkpoints"), config_of("optim.ema=0.5")
+    save(place, config, Mesh(fsdp=2, tensor=2), 4, 1, 2)
+    lines: list[str] = []
+    wish = Wish(str(tmp_path / "run"), tmp_path / "hf", average=average, shard_bytes=20_000)
+    export(wish, lines.append)
+    index = json.loads((tmp_path / "hf" / "model.safetensors.index.json").read_text())
+    assert len(set(index["weight_map"].values())) > 2
+    found = read_folder(tmp_path / "hf")
+    assert found.keys() == index["weight_map"].keys()
+    assert index["metadata"]["total_size"] == sum(values.nbytes for values in found.values())
+    shape = {p.name: p.shape for p in parameters(config.model)}
+    for theirs, ours in (
+        ("model.layers.1.self_attn.o_proj.weight", "blocks.1.attention.out.weight"),
+        ("model.layers.0.post_attention_layernorm.weight", "blocks.0.ffn_norm.weight"),
+        ("model.embed_tokens.weight", "embedding.weight"),
+    ):
+        np.testing.assert_array_equal(found[theirs], truth(f"{kind}/{ours}", shape[ours], 2))
+    assert lines[-1].endswith(f"of step 2 in {tmp_path}/hf ({index['metadata']['total_size'] / 1e6:,.1f} MB, fp32)")
+
+
+def test_narrow_types_tokenizer_and_refusals_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "run/checkpoints"
+    save(str(place), config_of("model.vocab=256"), Mesh(), 1, 1, 7)
+    assert main(["export", f"{place}/{step_folder(1)}", str(tmp_path / "bf16"), "dtype=bf16"]) == 0
+    values = safetensors.safe_open(tmp_path / "bf16" / "model.safetensors", "numpy")
+    assert values.metadata() == {"format": "pt"}
+    assert json.loads((tmp_path / "bf16" / "config.json").read_text())["dtype"] == "bfloat16"
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "bf16" / "tokenizer.json"))
+    text = "Hé!\x00\n ok \u4e2d"
+    assert tokenizer.encode(text).ids == list(text.encode())
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+    capsys.readouterr()
+    for words, text in (
+        (["export", str(place), str(tmp_path / "bf16")], "is there already: name a folder that is not"),
+        (["export", str(place), str(tmp_path / "x"), "--average"], "checkpoint 7 has no averaged weights"),
+        (["export", f"{place}/{step_folder(9)}", str(tmp_path / "x")], "no such checkpoint"),
+        (["export", str(place), str(tmp_path / "x"), "dtype=fp16"], "beyond the range of fp16: use dtype=bf16"),
+        (["export", str(place), str(tmp_path / "x"), "dtype=int8"], "dtype=int8: not one of fp32, bf16, fp16"),
+        (["export", str(place)], "two places are needed"),
+        (["export", str(place), str(tmp_path / "x"), "more"], "unknown word 'more'"),
+        (["import", str(tmp_path / "bf16")], "two places are needed"),
+        (["import", str(tmp_path / "bf16"), str(place)], "holds checkpoints already: name another place"),
+        (["import", str(tmp_path), str(tmp_path / "y")], "config.json cannot be read"),
+    ):
+        assert main(words) != 0
+        error = capsys.readouterr().err
+        assert text in error
+        assert error.count("\n") == 1
+    assert not (tmp_path / "x").exists()
+    part = place / step_folder(7) / part_name(0, 0)
+    part.write_bytes(part.read_bytes()[:-1])
+    assert main(["export", f"{place}/{step_folder(7)}", str(tmp_path / "x")]) == 10
+    assert "skipped checkpoint 7: part-00000-000.safetensors has " in capsys.readouterr().err
+    assert main(["export", str(place), str(tmp_path / "x")]) == 0
+    assert "skipped checkpoint 7" in capsys.readouterr().out
+
+
+def test_going_out_and_coming_in_need_no_framework(tmp_path: Path) -> None:
+    llama_folder(tmp_path / "hf", tie_word_embeddings=True)
+    program = (
+        "import sys; from trainer.__main__ import main; status = main(sys.argv[1:]); "
+        "sys.exit(status or any(name in sys.modules for name in ('torch', 'jax', 'safetensors')))"
+    )
+    for words in (["import", "hf", "checkpoints"], ["export", "checkpoints", "again"]):
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+            check=False,
+        )
+        assert done.returncode == 0
+    assert (tmp_path / "again" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"model_type": "gpt2"}, "is of a 'gpt2' model"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_type='llama3'"),
+        ({"attention_bias": True}, "attention_bias=True"),
+        ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
+        ({"intermediate_size": None}, "config.json cannot be used"),
+    ],
+)
+def test_another_architecture_is_refused(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
+    llama_folder(tmp_path / "hf")
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(SETTINGS | changes))
+    with pytest.raises(Exception, match=text):
+        import_weights(tmp_path / "hf", str(tmp_path / "c"), lambda _: None)
+    assert not (tmp_path / "c" / manifest_path(0)).exists()
+
+
+@given(st_numpy.arrays(np.float32, 20, elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
+def test_bfloat16_is_rounded_as_torch_rounds_it(values: np.ndarray) -> None:
+    torch = pytest.importorskip("torch")
+    expected = torch.from_numpy(values).bfloat16()
+    written = encode(values, "BF16")
+    np.testing.assert_array_equal(written, expected.view(torch.uint16).numpy())
+    np.testing.assert_array_equal(decode(written.data.cast("B"), "BF16"), expected.float().numpy())

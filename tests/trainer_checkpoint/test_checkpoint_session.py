@@ -1,0 +1,220 @@
+"""What a resume takes, what it refuses with which words, and what it says when something begins anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from checkpoint_crash import CONFIG, write
+from checkpoint_toy import ToyEngine, as_world, config_of, data_of, resume, save
+from support.s3 import S3Server
+
+from trainer.checkpoint import reader
+from trainer.checkpoint.layout import manifest_path, step_folder
+from trainer.checkpoint.regions import open_contents
+from trainer.checkpoint.session import Checkpoints
+from trainer.checkpoint.store import Store, open_store
+from trainer.config import Config
+from trainer.environment import Run, World
+from trainer.errors import ConfigError, DataError, StorageError, TrainerError
+from trainer.shape.box import Box, Piece
+from trainer.shape.mesh import Mesh
+from trainer.tcp_team import Alone
+from trainer.team import Team
+
+ALONE = Alone(World())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/run/checkpoints"
+
+
+def refused(place: str, config: Config, kind: type[TrainerError] = ConfigError) -> str:
+    with pytest.raises(kind) as caught:
+        resume(place, config, Mesh(), 1)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("model.dim=64", "model.dim=64, but the checkpoint was made with model.dim=32: "),
+        ("model.layers=3", "model.layers=3, but the checkpoint was made with model.layers=2: "),
+        ("model.heads=2", "model.heads=2, but the checkpoint was made with model.heads=4: "),
+        ("model.vocab=32", "model.vocab=32, but the checkpoint was made with model.vocab=64: "),
+        ("model.tied=false", "model.tied=false, but the checkpoint was made with model.tied=true: "),
+        ("optim.kind=adafactor", "optim.kind=adafactor, but the checkpoint was made with optim.kind=adamw, "),
+    ],
+)
+def test_another_model_or_optimizer_is_refused(place: str, word: str, text: str) -> None:
+    save(place, CONFIG, Mesh(), 1, 1)
+    assert refused(place, config_of(word)).startswith(text)
+
+
+def test_the_same_shape_in_other_words_and_other_settings_are_no_other_model(place: str) -> None:
+    save(place, CONFIG, Mesh(), 1, 1)
+    words = ("model.head=8", "model.rope_theta=500", "optim.lr=1", "remat=true", "mesh.fsdp=2")
+    done, (engine,), lines = resume(place, config_of(*words), Mesh(), 1)
+    engine.check(1)
+    assert done == 1
+    assert lines[0] == "note: model.rope_theta=500, but the checkpoint was made with 10000"
+    assert len(lines) == 2
+
+
+def test_averaged_weights_begin_as_the_weights_and_may_be_dropped(place: str) -> None:
+    save(place, CONFIG, Mesh(), 1, 1)
+    averaging = config_of("optim.ema=0.9")
+    _, engines, lines = resume(place, averaging, Mesh(fsdp=2), 2)
+    for engine in engines:
+        assert any(piece.name.startswith("average/") for piece in engine.state)
+        engine.check(1, expected=lambda name: name.replace("average/", "model/"))
+    assert lines[0] == "note: the averaged weights begin as the checkpoint's weights: it has none"
+    save(place, averaging, Mesh(), 1, 2, attempt=2)
+    _, (engine,), lines = resume(place, CONFIG, Mesh(), 1)
+    engine.check(2)
+    assert lines[0] == "note: the checkpoint's averaged weights are dropped: optim.ema=0"
+
+
+def test_a_missing_tensor_is_named(place: str) -> None:
+    save(place, CONFIG, Mesh(), 1, 1)
+    path = Path(place.removeprefix("file://"), manifest_path(1))
+    content = json.loads(path.read_text())
+    content["config"]["optim.kind"] = "adafactor"
+    path.write_text(json.dumps(content))
+    message = refused(place, config_of("optim.kind=adafactor"), StorageError)
+    assert "the checkpoint has no tensor optimizer/" in message
+
+
+def test_another_format_is_refused_on_every_rank_and_nothing_is_begun(place: str) -> None:
+    save(place, CONFIG, Mesh(), 1, 1)
+    path = Path(place.removeprefix("file://"), manifest_path(1))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 1}))
+
+    def rank(team: Team) -> str:
+        session = Checkpoints.open(CONFIG, Run("run", 2, place), team, lambda _: None)
+        with pytest.raises(StorageError) as caught:
+            session.resume(ToyEngine(CONFIG, Mesh(data=2), team.world.rank, 2), data_of(0))
+        return str(caught.value)
+
+    first, second = as_world(2, rank)
+    assert first == second
+    assert first.startswith("checkpoint 1 is of format 1, which only the trainer of orch 0.1.0 reads")
+
+
+def test_a_bucket_that_only_rank_0_cannot_read_stops_all_at_once(
+    tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+
+    def rank(team: Team) -> str:
+        place = "s3://never-made/run" if team.world.is_first else str(tmp_path / "whole")
+        session = Checkpoints.open(CONFIG, Run("run", 2, place), team, lambda _: None)
+        with pytest.raises(StorageError) as caught:
+            session.resume(ToyEngine(CONFIG, Mesh(data=2), team.world.rank, 2), data_of(0))
+        return str(caught.value)
+
+    first, second = as_world(2, rank)
+    assert first == second
+    assert "s3://never-made/run" in first
+
+
+def test_other_data_is_refused_or_told(place: str) -> None:
+    save(place, CONFIG, Mesh(), 1, 1)
+
+    def with_other_batch(config: Config) -> list[str]:
+        lines: list[str] = []
+        data = data_of(0)
+        session = Checkpoints.open(config, Run("run", 2, place), ALONE, lines.append)
+        object.__setattr__(data, "vocab", 128)
+        session.resume(ToyEngine(config, Mesh()), data)
+        return lines
+
+    with pytest.raises(DataError, match="corpus vocabulary 64 -> 128"):
+        with_other_batch(CONFIG)
+    lines = with_other_batch(config_of("data.allow_change=true"))
+    assert lines[0] == "note: corpus vocabulary 64 -> 128; the order of the data is another from here on"
+
+
+def test_never_and_required(place: str) -> None:
+    assert "no intact checkpoint" in refused(place, config_of("resume=required"), StorageError)
+    save(place, CONFIG, Mesh(), 1, 1)
+    assert "already holds checkpoints" in refused(place, config_of("resume=never"))
+    assert resume(place, config_of("resume=required"), Mesh(), 1)[0] == 1
+
+
+def test_resuming_from_a_named_step_and_from_another_run(place: str, tmp_path: Path) -> None:
+    save(place, CONFIG, Mesh(), 1, 1, 2, 3)
+    assert resume(place, CONFIG, Mesh(), 1, f"{place}/{step_folder(2)}")[0] == 2
+    other = f"file://{tmp_path}/other/checkpoints"
+    done, (engine,), lines = resume(other, CONFIG, Mesh(), 1, f"{place}/{step_folder(2)}")
+    engine.check(2)
+    assert done == 2
+    assert f"in {place}" in lines[-1]
+    with pytest.raises(StorageError, match="no intact checkpoint there or before it"):
+        resume(other, CONFIG, Mesh(), 1, f"{place}/{step_folder(0)}")
+    with pytest.raises(StorageError, match="does not end with a folder like step-00001200"):
+        resume(other, CONFIG, Mesh(), 1, place)
+
+
+def test_after_a_resume_from_elsewhere_the_same_step_is_saved_here(place: str, tmp_path: Path) -> None:
+    save(place, CONFIG, Mesh(), 1, 2)
+    own = open_store(f"file://{tmp_path}/own", create=True)
+    session = Checkpoints.open(CONFIG, Run("run", 1, own.uri, f"{place}/{step_folder(2)}"), ALONE, lambda _: None)
+    engine = ToyEngine(CONFIG, Mesh(), steps=2)
+    assert session.resume(engine, data_of(0)) == 2
+    session.save(engine, data_of(2), wait=True)
+    assert own.folders() == [step_folder(2)]
+
+
+def test_a_step_is_saved_once_and_the_stall_is_told_once(place: str) -> None:
+    session = Checkpoints.open(config_of("checkpoint.every=4"), Run("run", 1, place), ALONE, lambda _: None)
+    assert [step for step in range(1, 10) if session.due(step)] == [4, 8]
+    engine = ToyEngine(CONFIG, Mesh(), steps=4)
+    assert session.save(engine, data_of(4), wait=False)
+    assert session.save(engine, data_of(4), wait=True)
+    assert session.take_stall() > 0
+    assert session.take_stall() == 0
+    manifest = Path(place.removeprefix("file://"), manifest_path(4))
+    before = manifest.stat().st_mtime_ns
+    again = Checkpoints.open(CONFIG, Run("run", 2, place), ALONE, lambda _: None)
+    again.resume(engine, data_of(0))
+    again.save(engine, data_of(4), wait=True)
+    assert manifest.stat().st_mtime_ns == before
+
+
+def test_without_a_place_nothing_is_saved() -> None:
+    session = Checkpoints.open(config_of("checkpoint.every=1"), Run(), ALONE, lambda _: None)
+    assert not session.due(1)
+    assert not session.save(ToyEngine(CONFIG, Mesh(), steps=1), data_of(1), wait=True)
+    assert session.resume(ToyEngine(CONFIG, Mesh()), data_of(0)) == 0
+
+
+class _Counting(Store):
+    """A store that also notes how many bytes of parts are read."""
+
+    def __init__(self, inner: Store, note: Callable[[int], None]) -> None:
+        self.__dict__.update(inner.__dict__)
+        self._note = note
+
+    def read_into(self, path: str, offset: int, target: memoryview) -> None:
+        self._note(len(target))
+        super().read_into(path, offset, target)
+
+
+def test_only_the_rows_that_are_needed_are_read(tmp_path: Path) -> None:
+    inner = open_store(str(tmp_path / "c"), create=True)
+    write(inner, 1)
+    counts: list[int] = []
+    store = _Counting(inner, counts.append)
+    found = reader.newest(store, ALONE, lambda _: None)
+    assert found is not None
+    contents = open_contents(store, found.manifest)
+    counts.clear()
+    rows = Piece("model/embedding.weight", (64, 32), Box((10, 0), (5, 32)))
+    block = Piece("model/blocks.0.ffn.up.weight", (48, 32), Box((3, 30), (2, 2)))
+    assert len(list(contents.assemble({piece.name: [piece] for piece in (rows, block)}))) == 2
+    assert sorted(counts) == [2 * 32 * 4, 5 * 32 * 4]

@@ -1,0 +1,243 @@
+"""Writing checkpoints: whole or not at all, whenever the writer dies, and every failure is seen."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from checkpoint_crash import CONFIG, endless_saves, engine_at, server, write, write_until_killed, writer_for
+from checkpoint_toy import ToyEngine, as_world, data_of, save
+from support.s3 import ENVIRONMENT, S3Server
+
+from trainer.checkpoint import pointer, reader
+from trainer.checkpoint.layout import manifest_path, part_name, step_folder
+from trainer.checkpoint.regions import open_contents
+from trainer.checkpoint.session import Checkpoints
+from trainer.checkpoint.store import Store, open_store
+from trainer.checkpoint.writer import Keep
+from trainer.environment import Run, World
+from trainer.errors import StorageError
+from trainer.shape.box import Box, Piece
+from trainer.shape.mesh import Mesh
+from trainer.tcp_team import Alone
+from trainer.team import Team
+
+ALONE = Alone(World())
+
+
+def newest_step(store: Store, reasons: list[str] | None = None) -> int | None:
+    """The step that a resume takes; its tensors must be those of that step."""
+    found = reader.newest(store, ALONE, (reasons if reasons is not None else []).append)
+    if found is None:
+        return None
+    engine = ToyEngine(CONFIG, Mesh())
+    engine.load(open_contents(store, found.manifest).assemble({piece.name: [piece] for piece in engine.needed()}))
+    engine.check(found.manifest.step)
+    return found.manifest.step
+
+
+@pytest.mark.promise("P16")
+def test_killed_at_any_moment_of_a_checkpoint_leaves_the_old_or_the_new_one_whole(tmp_path: Path) -> None:
+    moments, outcomes = 0, set[int | None]()
+    while True:
+        store = open_store(f"file://{tmp_path}/{moments}", create=True)
+        for step in (1, 2):
+            write(store, step)
+        process = server().Process(target=write_until_killed, args=(store.uri, 3, moments, 1))
+        process.start()
+        process.join(60)
+        assert process.exitcode in (0, -signal.SIGKILL)
+        outcome = newest_step(store)
+        latest = pointer.read_latest(store)
+        assert outcome in (2, 3)
+        assert latest is not None
+        assert latest.step in (2, outcome), "the pointer never names what is not there"
+        for path in Path(tmp_path, str(moments)).glob("*/manifest.json"):
+            step = int(path.parent.name[5:])
+            found = reader.newest(store, ALONE, lambda _: None, up_to=step)
+            assert found is not None
+            assert found.manifest.step == step, "a manifest never outlives a part"
+        outcomes.add(outcome)
+        write(store, 4, attempt=2)
+        assert newest_step(store) == 4
+        if process.exitcode == 0:
+            break
+        moments += 1
+    assert moments >= 12, "every request of a checkpoint was met"
+    assert outcomes == {2, 3}
+
+
+def test_killed_while_replacing_a_step_never_mixes_old_and_new_parts(tmp_path: Path) -> None:
+    moment = 0
+    while True:
+        store = open_store(f"file://{tmp_path}/{moment}", create=True)
+        write(store, 1)
+        write(store, 2)
+        process = server().Process(target=write_until_killed, args=(store.uri, 2, moment, 2))
+        process.start()
+        process.join(60)
+        assert process.exitcode in (0, -signal.SIGKILL)
+        assert newest_step(store) in (1, 2)
+        if process.exitcode == 0:
+            break
+        moment += 1
+    assert moment >= 8
+
+
+def test_killed_at_random_moments_the_one_before_is_taken(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/c", create=True)
+    write(store, 1)
+    newest, delays = 1, random.Random(7)  # only when to kill
+    for _ in range(6):
+        process = server().Process(target=endless_saves, args=(store.uri, newest + 1))
+        process.start()
+        seen = newest + 1
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "c" / manifest_path(seen)).exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        time.sleep(delays.uniform(0, 0.03))
+        process.kill()
+        process.join(20)
+        found = newest_step(store)
+        assert found is not None
+        assert found >= seen
+        newest = found
+    assert len(store.folders()) <= 4, "the remains of killed writers go as well"
+
+
+def test_a_failed_upload_is_raised_and_leaves_no_manifest(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/c", create=True)
+    (tmp_path / "c" / step_folder(5) / part_name(0, 0) / "in the way").mkdir(parents=True)
+    writer = writer_for(store)
+    writer.save(engine_at(5), data_of(5))
+    with pytest.raises(StorageError, match="checkpoint 5 was not written by rank 0"):
+        writer.wait()
+    assert newest_step(store) is None
+    assert pointer.read_latest(store) is None
+
+
+def test_the_next_save_or_check_raises_what_failed_in_the_background(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/c", create=True)
+    (tmp_path / "c" / step_folder(5)).write_text("in the way")
+    writer = writer_for(store)
+    writer.save(engine_at(5), data_of(5))
+    with pytest.raises(StorageError, match="checkpoint 5"):
+        writer.save(engine_at(6), data_of(6))
+
+
+def test_one_rank_that_cannot_write_fails_the_checkpoint_on_all(tmp_path: Path) -> None:
+    place = tmp_path / "c"
+    (place / step_folder(5) / part_name(1, 0) / "in the way").mkdir(parents=True)
+
+    def rank(team: Team) -> str:
+        session = Checkpoints.open(CONFIG, Run("run", 1, str(place)), team, lambda _: None)
+        with pytest.raises(StorageError) as caught:
+            session.save(ToyEngine(CONFIG, Mesh(fsdp=2), team.world.rank, 2, 5), data_of(5), wait=True)
+        return str(caught.value)
+
+    messages = as_world(2, rank)
+    assert messages[0] == messages[1]
+    assert messages[0].startswith("checkpoint 5 was not written by rank 1: ")
+    assert not (place / manifest_path(5)).exists()
+
+
+class _Forgetful(ToyEngine):
+    """An engine with a fault: nobody writes the last norm."""
+
+    def written(self) -> list[Piece]:
+        return [piece for piece in super().written() if piece.name != "model/norm.weight"]
+
+
+def test_a_checkpoint_that_would_lack_values_is_not_written(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/c", create=True)
+    writer = writer_for(store)
+    writer.save(_Forgetful(CONFIG, Mesh(), steps=5), data_of(5))
+    with pytest.raises(StorageError, match="checkpoint 5 was not written: its parts hold"):
+        writer.wait()
+    assert not (tmp_path / "c" / manifest_path(5)).exists()
+
+
+def test_the_saved_values_are_those_of_the_moment_of_saving(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/c", create=True)
+    writer, engine = writer_for(store), engine_at(5)
+    writer.save(engine, data_of(5))
+    engine.steps = 6  # training goes on while the thread writes
+    writer.wait()
+    assert newest_step(store) == 5
+
+
+def test_an_attempt_that_is_out_of_date_does_not_touch_a_newer_ones_checkpoint(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/c", create=True)
+    write(store, 3, attempt=2)
+    before = {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
+    with pytest.raises(StorageError, match="attempt 2 of this run has written step 3"):
+        write(store, 3, attempt=1)
+    assert before == {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
+
+
+def test_older_checkpoints_are_pruned_down_to_keep_and_its_multiples(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/c", create=True)
+    for step in range(1, 8):
+        write(store, step, keep=Keep(2, every=3))
+    assert sorted(store.folders()) == [step_folder(step) for step in (3, 6, 7)]
+
+
+@pytest.mark.promise("P16")
+@pytest.mark.parametrize(
+    "harm", ["flip", "cut", "remove part", "remove manifest", "cut manifest", "swap parts", "flip the other rank's"]
+)
+def test_whatever_is_harmed_the_one_before_is_taken_and_the_reason_is_told(tmp_path: Path, harm: str) -> None:
+    place = tmp_path / "c"
+    save(str(place), CONFIG, Mesh(fsdp=2), 2, 1, 2)
+    store = open_store(f"file://{place}")
+    part = place / step_folder(2) / part_name(1 if "other" in harm else 0, 0)
+    manifest = place / manifest_path(2)
+    if "flip" in harm:
+        data = bytearray(part.read_bytes())
+        data[len(data) // 2] ^= 4
+        part.write_bytes(data)
+    elif harm == "cut":
+        part.write_bytes(part.read_bytes()[:-5])
+    elif harm == "remove part":
+        part.unlink()
+    elif harm == "remove manifest":
+        manifest.unlink()
+    elif harm == "cut manifest":
+        manifest.write_bytes(manifest.read_bytes()[:40])
+    else:
+        part.write_bytes((place / step_folder(1) / part_name(0, 0)).read_bytes())
+    reasons: list[str] = []
+    assert newest_step(store, reasons) == 1
+    assert len(reasons) == 1
+    assert reasons[0].startswith("skipped checkpoint 2: ")
+
+
+def test_checkpoints_in_s3_are_written_and_read_in_ranges(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    s3.create_bucket("checkpoints-of-tests")
+    store = open_store("s3://checkpoints-of-tests/run/checkpoints", environ=s3.environment)
+    for step in (1, 2, 3):
+        write(store, step)
+    assert newest_step(store) == 3
+    keys = [o["Key"] for o in s3.client.list_objects_v2(Bucket="checkpoints-of-tests")["Contents"]]
+    assert f"run/checkpoints/{manifest_path(3)}" in keys
+    assert not any(step_folder(1) in key for key in keys)
+    found = reader.newest(store, ALONE, lambda _: None)
+    assert found is not None
+    contents = open_contents(store, found.manifest)
+    name, tensor = next((n, t) for n, t in contents.tensors.items() if len(t.shape) == 2)
+    middle = Piece(name, tensor.shape, Box((3, 5), (7, 9)))
+    values = dict(contents.assemble({name: [middle]}))[middle]
+    np.testing.assert_array_equal(values, contents.whole(name)[3:10, 5:14])
+
+
+def test_a_bucket_that_cannot_be_read_is_no_reason_to_take_an_older_checkpoint(s3: S3Server) -> None:
+    store = open_store("s3://never-made/run/checkpoints", environ=s3.environment)
+    with pytest.raises(StorageError):
+        newest_step(store)

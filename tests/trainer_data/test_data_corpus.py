@@ -1,0 +1,144 @@
+"""The corpus: windows over many files as if they were one, and clear words when they are not there."""
+
+from __future__ import annotations
+
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from data_cases import opened, tokens_of
+from hypothesis import given
+from hypothesis import strategies as st
+from support.s3 import S3Server
+
+from trainer.data import readers
+from trainer.data.corpus import Corpus
+from trainer.errors import DataError, StorageError
+
+
+@given(contents=st.lists(st.binary(max_size=40), min_size=1, max_size=6), data=st.data())
+def test_windows_are_those_of_the_files_put_together(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    for number, content in enumerate(contents):
+        (folder / f"{number}.txt").write_bytes(content)
+    whole = b"".join(contents)
+    corpus = opened(folder)
+    assert (corpus.total, corpus.vocab) == (len(whole), 256)
+    length = data.draw(st.integers(0, len(whole)))
+    starts = data.draw(st.lists(st.integers(0, len(whole) - length), min_size=1, max_size=4))
+    rows = corpus.read(np.array(starts, dtype=np.int64), length)
+    assert [bytes(row) for row in rows] == [whole[start : start + length] for start in starts]
+
+
+def test_folders_are_read_in_order_of_names_without_hidden_files(tmp_path: Path) -> None:
+    for name, text in {"b.txt": "2", "a/z.txt": "1", "c.md": "3", ".git/x.txt": "hidden", ".y.txt": "hidden"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert text_of(opened(tmp_path)) == b"123"
+    assert text_of(opened(f"{tmp_path}:*.txt")) == b"12"
+    assert text_of(opened(f"{tmp_path}:**/*.txt")) == b"12"
+    assert text_of(opened(f"file://{tmp_path}:a/*")) == b"1"
+    assert text_of(opened(f"file://{tmp_path}")) == b"123"
+    assert text_of(opened(f"{tmp_path}/b.txt")) == b"2"
+
+
+def test_a_path_with_a_colon_is_taken_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "odd:name").write_text("x")
+    assert text_of(opened(f"{tmp_path}/odd:name")) == b"x"
+
+
+def test_the_fingerprint_follows_names_and_sizes(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("12")
+    (tmp_path / "b").write_text("3")
+    before = opened(tmp_path).fingerprint
+    assert opened(tmp_path).fingerprint == before
+    (tmp_path / "b").write_text("34")
+    longer = opened(tmp_path).fingerprint
+    (tmp_path / "b").rename(tmp_path / "c")
+    renamed = opened(tmp_path).fingerprint
+    assert len({before, longer, renamed}) == 3
+
+
+def test_the_standard_library_is_read_where_it_lies() -> None:
+    corpus = opened("python-stdlib")
+    assert corpus.total > 5_000_000
+    first = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))[0]
+    assert first.read_bytes()[:50] in bytes(corpus.read(np.array([0]), 200_000)[0])
+    assert opened("python-stdlib").fingerprint == corpus.fingerprint
+
+
+@pytest.mark.parametrize("source", ["/no/such/folder", "/no/such/folder:*.txt"])
+def test_a_missing_place_is_named(source: str) -> None:
+    with pytest.raises(DataError, match="/no/such/folder: no such file or folder"):
+        opened(source)
+
+
+def test_a_foreign_place_is_refused() -> None:
+    with pytest.raises(DataError, match=r"data=http://host/x: not a path, nor an s3://, gs:// or hf:// place"):
+        opened("http://host/x")
+
+
+def test_a_pattern_that_matches_nothing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no file here matches"):
+        opened(f"{tmp_path}:*.txt")
+
+
+def test_a_file_that_shrinks_during_the_run_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x" * 100)
+    corpus = opened(tmp_path)
+    (tmp_path / "a").write_bytes(b"x" * 10)
+    with pytest.raises(DataError, match="became shorter"):
+        corpus.read(np.array([50]), 20)
+
+
+def test_an_index_of_another_program_is_text(tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text('{"shards": []}')
+    assert text_of(opened(tmp_path)) == b'{"shards": []}'
+
+
+def test_text_with_a_tokenizer_tells_the_command_to_type(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x" * 100)
+    with pytest.raises(DataError) as told:
+        opened(f"{tmp_path}:*.txt", "/my/tokenizer.json")
+    assert f"python -m trainer prepare '{tmp_path}:*.txt' FOLDER tokenizer=/my/tokenizer.json" in str(told.value)
+    assert opened(f"{tmp_path}:*.txt", "bytes").vocab == 256
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_bucket_gives_the_same_corpus_as_the_files(
+    s3: S3Server, text_folder: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
+) -> None:
+    """keep: whether the corpus is small enough to be kept as it is read. Read by several threads at once."""
+    if not keep:
+        monkeypatch.setattr(readers, "_KEPT_WHOLE", 0)
+    monkeypatch.setattr(readers, "_BLOCK", 10_000)
+    bucket = f"corpus-of-tests-{keep}".lower()
+    s3.create_bucket(bucket)
+    for path in text_folder.iterdir():
+        s3.client.put_object(Bucket=bucket, Key=f"text/{path.name}", Body=path.read_bytes())
+    s3.client.put_object(Bucket=bucket, Key="text/readme.md", Body=b"not this")
+    local, remote = opened(text_folder), opened(f"s3://{bucket}/text:*.txt")
+    assert (remote.total, remote.fingerprint) == (local.total, local.fingerprint)
+    some = np.random.default_rng(0)
+    starts = [some.integers(0, local.total - 12_000, 12) for _ in range(6)]
+    starts[0][:3] = [0, local.total - 12_000, 30_000]
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(lambda at: remote.read(at, 12_000), starts))
+    assert all(np.array_equal(rows, local.read(at, 12_000)) for rows, at in zip(found, starts, strict=True))
+
+
+def test_a_bucket_without_what_is_asked_for_is_named(s3: S3Server) -> None:
+    s3.create_bucket("empty-of-tests")
+    s3.client.put_object(Bucket="empty-of-tests", Key="text/readme.md", Body=b"not this")
+    with pytest.raises(DataError, match=r"no object here matches \*\.rst"):
+        opened("s3://empty-of-tests/text:*.rst")
+    with pytest.raises(StorageError, match="cannot be listed"):
+        opened("s3://no-such-bucket-of-tests/text:*")
+
+
+def text_of(corpus: Corpus) -> bytes:
+    return bytes(tokens_of(corpus))

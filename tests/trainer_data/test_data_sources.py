@@ -1,0 +1,127 @@
+"""What `prepare` reads: plain and packed text, JSON lines, Parquet, data sets of the hub."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from data_cases import opened, tokens_of
+from hypothesis import given
+from hypothesis import strategies as st
+from support.s3 import S3Server
+
+from trainer.data import documents
+from trainer.data.documents import open_documents, parts_of
+from trainer.data.hub import HubName, parse
+from trainer.errors import DataError
+
+
+def texts(source: object, column: str = "text") -> list[bytes]:
+    """Whole documents."""
+    found, begun = list[bytes](), b""
+    reader = open_documents(str(source), column)
+    for part in reader.read():
+        begun += part.data
+        if part.ends:
+            found.append(begun)
+            begun = b""
+    assert begun == b""
+    assert reader.size is None or reader.seen == reader.size
+    return found
+
+
+@given(text=st.text(alphabet="aé€\U0001f600\n", max_size=60))
+def test_parts_are_the_document_and_whole_characters(text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(documents, "_PART", 7)
+        parts = list(parts_of(io.BytesIO(text.encode())))
+    assert b"".join(part.data for part in parts) == text.encode()
+    assert [part.ends for part in parts] == [False] * (len(parts) - 1) + [True] * bool(text)
+    for part in parts:
+        part.data.decode()
+
+
+def test_kinds_of_files(tmp_path: Path) -> None:
+    rows = [{"text": "one"}, {"text": ""}, {"text": None}, {"text": "two\nlines"}]
+    lines = "\n".join(json.dumps(row) for row in rows) + "\n\n"
+    (tmp_path / "a.jsonl").write_text(lines)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    (tmp_path / "c.py").write_text("print()\n")
+    (tmp_path / "d.txt.gz").write_bytes(gzip.compress(b"packed"))
+    (tmp_path / "e.txt").write_text("")
+    assert texts(tmp_path) == [b"one", b"two\nlines"] * 2 + [b"print()\n", b"packed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.jsonl", b'{"text": "x"}\n{"body": "y"}\n', "a.jsonl, line 2 has no 'text': name the text's column"),
+        ("a.jsonl", b'{"text": 3}\n', "a.jsonl, line 1: the column holds int, not text"),
+        ("a.jsonl", b"text\n", "a.jsonl, line 1: not JSON"),
+        ("a.txt.gz", gzip.compress(b"x" * 100_000)[:-20], "a.txt.gz cannot be read"),
+        ("a.txt.gz", b"not packed", "a.txt.gz cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=told):
+        texts(tmp_path)
+
+
+def test_objects_of_a_bucket_are_streamed(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "_BUFFER", 1000)
+    s3.create_bucket("sources-of-tests")
+    line = json.dumps({"text": "many words " * 30}).encode() + b"\n"
+    s3.client.put_object(Bucket="sources-of-tests", Key="text/a.jsonl.gz", Body=gzip.compress(line * 200, 0))
+    assert texts("s3://sources-of-tests/text:*.gz") == [b"many words " * 30] * 200
+
+
+def test_parquet_is_read_or_its_library_is_named(tmp_path: Path) -> None:
+    if find_spec("pyarrow") is None:
+        (tmp_path / "a.parquet").write_bytes(b"PAR1")
+        with pytest.raises(DataError, match="pip install pyarrow"):
+            texts(tmp_path)
+        return
+    import pyarrow
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"body": ["one", None, "two"]}), tmp_path / "a.parquet")
+    assert texts(tmp_path, "body") == [b"one", b"two"]
+    with pytest.raises(DataError, match="has no column 'text', but body"):
+        texts(tmp_path)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=r"a\.parquet cannot be read"):
+        texts(tmp_path)
+
+
+def test_names_of_the_hub() -> None:
+    assert parse("hf://owner/name") == HubName("owner/name", "", "", "train")
+    assert parse("hf://wikitext#wikitext-2-raw-v1@abc:test") == HubName("wikitext", "wikitext-2-raw-v1", "abc", "test")
+    with pytest.raises(DataError, match=r"must be hf://NAME\[#CONFIG\]"):
+        parse("hf://#x")
+
+
+def test_a_data_set_becomes_shards_once_or_its_library_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCH_DATA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    source, notes = f"hf://{tmp_path}/set", list[str]()
+    if find_spec("datasets") is None:
+        with pytest.raises(DataError, match="pip install datasets"):
+            opened(source)
+        return
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/train.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    first = opened(source, notes=notes)
+    assert bytes(tokens_of(first)) == b"one\0two\0"
+    assert "becomes token shards" in notes[0]
+    told = len(notes)
+    assert opened(source, notes=notes).fingerprint == first.fingerprint
+    assert len(notes) == told
+    with pytest.raises(DataError, match="cannot be read"):
+        opened("hf://no/such-set")

@@ -1,0 +1,94 @@
+"""engine=auto and device=auto: what is there and what is installed decides; an explicit word wins and is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from trainer.accelerators.device import Device
+from trainer.accelerators.registry import choose_engine, open_native
+from trainer.environment import World
+from trainer.errors import DeviceError, TrainerError
+from trainer.options import parse
+
+CPU = Device("cpu", "c", "v", 0, 1, 1, "t")
+
+
+def devices(kind: str) -> list[Device]:
+    return [CPU] if kind == "cpu" else [Device(kind, "x", "v", 0, 1, 1, "t"), CPU]  # type: ignore[arg-type]
+
+
+def only(*packages: str) -> Callable[[str], bool]:
+    return lambda package: package in packages
+
+
+TORCH, BOTH = ("torch",), ("torch", "jax")
+
+
+@pytest.mark.parametrize(
+    ("kind", "packages", "engine", "device"),
+    [
+        ("cpu", BOTH, "torch", "cpu"),
+        ("cpu", ("jax",), "jax", "cpu"),
+        ("cuda", BOTH, "torch", "cuda"),
+        ("tpu", BOTH, "jax", "tpu"),
+        ("tpu", (*TORCH, "torch_tpu"), "torch", "tpu"),
+        ("tpu", (*TORCH, "torch_xla"), "torch", "xla"),
+        ("neuron", (*BOTH, "torch_neuronx"), "torch", "neuron"),
+        ("neuron", (*TORCH, "torch_neuronx", "torch_xla"), "torch", "xla"),  # Trn1, Neuron 2.28
+        ("neuron", BOTH, "jax", "neuron"),
+    ],
+)
+def test_auto(kind: str, packages: tuple[str, ...], engine: str, device: str) -> None:
+    assert choose_engine(parse([]), devices(kind), only(*packages)) == (engine, device)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "engine", "device"),
+    [
+        (["engine=torch"], "cuda", "torch", "cuda"),
+        (["engine=jax"], "cuda", "jax", "cuda"),
+        (["device=cpu"], "tpu", "torch", "cpu"),
+        (["device=xla"], "tpu", "torch", "xla"),
+        (["device=tpu"], "cpu", "jax", "tpu"),
+        (["engine=torch", "device=tpu"], "tpu", "torch", "tpu"),
+    ],
+)
+def test_an_explicit_word_wins(words: list[str], kind: str, engine: str, device: str) -> None:
+    assert choose_engine(parse(words), devices(kind), only(*BOTH)) == (engine, device)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "packages", "message"),
+    [
+        (["engine=jax", "device=xla"], "tpu", BOTH, "device=xla is torch_xla's"),
+        (["engine=jax"], "tpu", TORCH, r"JAX is not installed; `pip install 'jax\[tpu\]'`"),
+        (["engine=torch"], "cpu", ("jax",), "torch is not installed"),
+        ([], "tpu", TORCH, "none of jax, torch_tpu and torch_xla is installed"),
+    ],
+)
+def test_what_cannot_be_says_what_to_do(words: list[str], kind: str, packages: tuple[str, ...], message: str) -> None:
+    with pytest.raises(TrainerError, match=message):
+        choose_engine(parse(words), devices(kind), only(*packages))
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"), [("cuda", "nvidia-smi"), ("tpu", "pip install torch_tpu"), ("neuron", "image of AWS Neuron")]
+)
+def test_a_device_that_is_not_there_is_an_error_with_advice(name: str, advice: str) -> None:
+    torch = pytest.importorskip("torch")
+    present = torch.accelerator.current_accelerator(check_available=True)
+    if present is not None and present.type == name:
+        pytest.skip(f"this machine has a {name} device")
+    with pytest.raises(DeviceError, match=f"(?s)device={name}: .*{advice}.*device=cpu"):
+        open_native(name, World())  # type: ignore[arg-type]
+
+
+def test_the_processor_as_a_device() -> None:
+    cpu = open_native("cpu", World())
+    assert (cpu.name, cpu.device.type, cpu.backend, cpu.compiler) == ("cpu", "cpu", "gloo", "inductor")
+    assert cpu.notes(parse(["dtype=fp16"])) == [cpu.flags.fp16.otherwise]
+    assert cpu.notes(parse(["dtype=bf16"])) == []
+    assert cpu.snapshot()["device"] == "cpu"
+    assert (cpu.memory() or 0) > 50_000_000

@@ -1,0 +1,54 @@
+"""Engines, meshes and numbers of processes against each other, as whole programs: parts of the benches' matrices."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+XLA_PYTHON = ROOT / ".venv-xla" / "bin" / "python"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("runs", ["torch 4 fsdp,torch 2 tensor", "jax 1,jax 2 x 2 devices fsdp x tensor"])
+def test_the_losses_of_200_steps_are_those_of_one_torch_process(runs: str) -> None:
+    table = _bench("equality.py", f"runs=torch 1,{runs}", "steps=200")
+    assert len(table) == 1 + 3, table
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(not XLA_PYTHON.exists(), reason="scripts/xla-env has not made .venv-xla")
+def test_torch_xla_on_four_devices_has_the_same_losses() -> None:
+    table = _bench("equality.py", "runs=torch 1,xla 4 devices fsdp x tensor", "steps=200")
+    assert len(table) == 1 + 2, table
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_run_killed_on_four_fsdp_hosts_goes_on_with_jax_on_two_and_then_on_one() -> None:
+    table = _bench("resume.py", "steps=40", "chain=torch 4 fsdp,jax 2 fsdp,torch 1")
+    assert len(table) == 1 + 2, table
+
+
+def test_a_loss_that_is_another_is_seen() -> None:
+    """The bench itself: a run with another seed must not pass for the same."""
+    done = _run("equality.py", "runs=torch 1,torch 1 seed 1", "steps=10")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "MISS" in done.stdout
+
+
+def _bench(script: str, *words: str) -> list[str]:
+    done = _run(script, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "MISS" not in done.stdout
+    return done.stdout.strip().splitlines()
+
+
+def _run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts" / "bench" / script), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=380)

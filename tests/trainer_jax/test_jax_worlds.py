@@ -1,0 +1,93 @@
+"""Several JAX processes on loopback: the same losses as one, each feeding its rows, and the loss of one is noticed."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from jax_cases import jax_engine, run, settings
+
+from trainer.shape.architecture import parameter_count
+
+HERE = Path(__file__).resolve().parent
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    status: int
+    lines: list[str]
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(next(line for line in self.lines if line.startswith("{")))
+        return found
+
+
+def test_two_processes_with_two_devices_each_agree_with_one() -> None:
+    ranks = _world(2, 2, "mesh.fsdp=2 mesh.tensor=2")
+    assert [rank.status for rank in ranks] == [0, 0], ranks
+    expected = [loss for loss, _ in run(jax_engine(), steps=3)]
+    for rank in ranks:
+        np.testing.assert_allclose(rank.seen["losses"], expected, rtol=1e-5)
+        assert rank.seen["stops"] == [0, 1, 0]
+        assert rank.seen["programs"] == 1
+    assert [rank.seen["rows"] for rank in ranks] == [[0, 4], [4, 4]]
+    # Weights and two moments, each written by one of them.
+    assert sum(rank.seen["written"] for rank in ranks) == 3 * parameter_count(settings().model)
+
+
+def test_processes_that_share_rows_agree_and_notice_that_one_is_killed() -> None:
+    ranks = _world(4, 1, "mesh.data=2 mesh.tensor=2 accumulate=2", LAST_WORDS="die")
+    expected = [loss for loss, _ in run(jax_engine(), steps=3)]
+    for rank in ranks:
+        np.testing.assert_allclose(rank.seen["losses"], expected, rtol=1e-5)
+        assert rank.seen["stops"] == [0, 3, 0]
+    assert [rank.seen["rows"] for rank in ranks] == [[0, 4], [0, 4], [4, 4], [4, 4]]
+    # Copies of every weight lie on several of them; each is written once, and nobody writes nothing.
+    written = [rank.seen["written"] for rank in ranks]
+    assert sum(written) == 3 * parameter_count(settings().model)
+    assert min(written) > 0
+    assert ranks[3].status == -9
+    for rank in ranks[:3]:
+        assert rank.status == 1, rank
+        assert any(line.startswith("peer: lost another rank") for line in rank.lines), rank
+
+
+def _world(size: int, devices: int, words: str, **more: str) -> list[Rank]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    path = os.pathsep.join([str(HERE.parents[1]), str(HERE), os.environ.get("PYTHONPATH", "")])
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(HERE / "jax_world.py"), *words.split()],
+            env={
+                **os.environ,
+                **more,
+                "PYTHONPATH": path,
+                "JAX_NUM_CPU_DEVICES": str(devices),
+                "ORCH_NUM_HOSTS": str(size),
+                "ORCH_RANK": str(rank),
+                "ORCH_COORDINATOR": f"127.0.0.1:{port}",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    try:
+        outputs = [process.communicate(timeout=240)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [Rank(process.returncode, out.splitlines()) for process, out in zip(processes, outputs, strict=True)]

@@ -1,0 +1,108 @@
+"""Other tools: what TensorBoard and MLflow have afterwards; a missing library and a broken sink."""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from metrics_cases import logged, record
+
+from trainer.errors import ConfigError
+
+
+def scalars(folder: Path) -> dict[tuple[str, int], float]:
+    """What the event files hold, by the library's own definitions: records of length, checksum, data, checksum."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "torch", None)  # the library would load it, for seconds and for nothing
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.record_writer import masked_crc32c
+
+    found: dict[tuple[str, int], float] = {}
+    for path in sorted(folder.iterdir()):
+        assert ".tfevents." in path.name
+        data, at = path.read_bytes(), 0
+        while at < len(data):
+            size, sum_of_size = struct.unpack_from("<QI", data, at)
+            content = data[at + 12 : at + 12 + size]
+            assert sum_of_size == masked_crc32c(data[at : at + 8])
+            assert struct.unpack_from("<I", data, at + 12 + size)[0] == masked_crc32c(content)
+            event: Any = Event.FromString(content)
+            assert at > 0 or event.file_version == "brain.Event:2"
+            assert event.wall_time == pytest.approx(time.time(), abs=60)
+            found |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
+            at += 16 + size
+    return found
+
+
+def test_tensorboard_has_the_curves_of_both_attempts(tmp_path: Path) -> None:
+    notes: list[str] = []
+    for attempt, first in ((1, 1), (2, 3)):
+        with logged(notes, attempt, tensorboard=str(tmp_path / "board")) as opened:
+            for step in (first, first + 1):
+                opened.write(record(step, loss=2.0 / step))
+    found = scalars(tmp_path / "board")
+    assert [found["loss", step] for step in (1, 2, 3, 4)] == pytest.approx([2.0, 1.0, 2 / 3, 0.5])
+    assert found["tokens_per_s", 4] == pytest.approx(41_000.4)
+    assert not {name for name, _ in found} & {"step", "rank", "attempt", "time", "mfu"}
+    assert len(list((tmp_path / "board").iterdir())) == 2
+    assert notes == []
+
+
+def test_a_broken_sink_is_a_note_and_the_others_go_on(tmp_path: Path) -> None:
+    (tmp_path / "board").write_text("in the way")
+    notes: list[str] = []
+    with logged(notes, tensorboard=str(tmp_path / "board"), file=str(tmp_path / "m.jsonl")) as opened:
+        for step in (1, 2, 3):
+            opened.write(record(step))
+    assert len((tmp_path / "m.jsonl").read_text().splitlines()) == 3
+    assert len(notes) == 1
+    assert notes[0].startswith(f"note: metrics.tensorboard={tmp_path}/board: numbers are lost: ")
+
+
+@pytest.mark.parametrize("library", ["wandb", "mlflow"])
+def test_a_missing_library_is_told_before_training(library: str) -> None:
+    if find_spec(library):
+        pytest.skip(f"{library} is installed")
+    with pytest.raises(ConfigError, match=rf"metrics\.{library}=mine needs .*: pip install {library}"):
+        logged([], **{library: "mine"})
+
+
+def test_mlflow_has_one_run_for_all_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="an optional library")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path}/mlruns")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    notes: list[str] = []
+    for attempt, step in ((1, 1), (2, 2)):
+        with logged(notes, attempt, mlflow="mine") as opened:
+            opened.write(record(step, loss=1.0 / step))
+            opened.write(record(step + 10, loss=math.nan))
+    assert notes == []
+    client = mlflow.MlflowClient()
+    (run,) = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
+    assert [(found.step, found.value) for found in client.get_metric_history(run.info.run_id, "loss")] == [
+        (1, 1.0),
+        (2, 0.5),
+    ]
+    assert run.data.params["model.dim"] == "128"
+    assert run.info.status == "FINISHED"
+
+
+def test_wandb_takes_the_numbers_under_our_runs_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb", reason="an optional library")
+    for name, value in {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}.items():
+        monkeypatch.setenv(name, value)
+    notes: list[str] = []
+    with logged(notes, wandb="mine") as opened:
+        opened.write(record(1, loss=1.25))
+        opened.write(record(2, loss=math.nan))
+    assert notes == []
+    (written,) = tmp_path.glob("wandb/offline-run-*-run-1/run-run-1.wandb")
+    content = written.read_bytes()
+    assert b"tokens_per_s" in content
+    assert b"1.25" in content

@@ -1,0 +1,155 @@
+"""One model and one data order on every mesh: the same losses, norms and weights, each element written once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from torch_cases import (
+    SMALL,
+    STEPS,
+    Outcome,
+    compiled_on,
+    continued,
+    left_alone,
+    on_meshes,
+    put_together,
+    stopped_and_resumed,
+    with_small_buckets,
+)
+from torch_worlds import in_world
+
+from trainer.config import Config
+from trainer.engine import FloatArray
+from trainer.shape.mesh import Mesh
+
+change = dataclasses.replace
+
+ADAFACTOR = change(SMALL, optim=change(SMALL.optim, kind="adafactor"))
+IN_TWO = change(SMALL, accumulate=2)
+REMAT = change(SMALL, remat=True)
+GROUPED = change(SMALL, model=change(SMALL.model, kv_heads=2, tied=False))
+NARROW = change(SMALL, dtype="bf16")
+MESHES: Mapping[int, list[Mesh]] = {
+    1: [Mesh()],
+    2: [Mesh(2), Mesh(1, 2), Mesh(1, 1, 2)],
+    4: [Mesh(4), Mesh(1, 4), Mesh(2, 2), Mesh(1, 1, 4), Mesh(1, 2, 2), Mesh(2, 1, 2)],
+}
+EXTRA: Mapping[int, list[tuple[Config, Mesh]]] = {
+    1: [(c, Mesh()) for c in (ADAFACTOR, IN_TWO, REMAT, GROUPED, NARROW)],
+    2: [
+        (IN_TWO, Mesh(2)),
+        (IN_TWO, Mesh(1, 2)),
+        (REMAT, Mesh(1, 2)),
+        (REMAT, Mesh(1, 1, 2)),
+        (GROUPED, Mesh(1, 1, 2)),
+        (NARROW, Mesh(1, 2)),
+        (NARROW, Mesh(1, 1, 2)),
+    ],
+    4: [(ADAFACTOR, Mesh(1, 2, 2)), (IN_TWO, Mesh(2, 2)), (GROUPED, Mesh(2, 1, 2)), (REMAT, Mesh(1, 2, 2))],
+}
+CASES = {size: [(SMALL, mesh) for mesh in MESHES[size]] + EXTRA[size] for size in MESHES}
+Found = Mapping[tuple[Config, Mesh], tuple[Outcome, Mapping[str, FloatArray]]]
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    """Numbers and final state of every case; one start of processes for each size."""
+    result: dict[tuple[Config, Mesh], tuple[Outcome, Mapping[str, FloatArray]]] = {}
+    for size, cases in CASES.items():
+        ranks = in_world(size, on_meshes, cases)
+        for index, case in enumerate(cases):
+            numbers, parts = [rank[index][0] for rank in ranks], [rank[index][1] for rank in ranks]
+            assert all(other == numbers[0] for other in numbers), f"ranks differ: {case}"
+            result[case] = (numbers[0], put_together(parts))
+    return result
+
+
+@pytest.mark.parametrize(
+    ("config", "mesh"), [case for size in (2, 4) for case in CASES[size]], ids=lambda value: repr(value)[-60:]
+)
+def test_every_mesh_computes_what_one_device_computes(found: Found, config: Config, mesh: Mesh) -> None:
+    numbers, state = found[config, mesh]
+    alone, alone_state = found[config, Mesh()]
+    near = 3e-3 if config.dtype == "bf16" else 1e-5
+    assert [loss for loss, _, _ in numbers] == pytest.approx([loss for loss, _, _ in alone], abs=near)
+    assert [norm for _, norm, _ in numbers] == pytest.approx([norm for _, norm, _ in alone], abs=4 * near)
+    assert set(state) == set(alone_state)
+    if config.dtype == "fp32":
+        for name, values in state.items():
+            np.testing.assert_allclose(values, alone_state[name], atol=5e-5, err_msg=name)
+
+
+def test_the_model_learns_and_its_average_follows(found: Found) -> None:
+    for (config, _), (numbers, state) in found.items():
+        assert numbers[-1][0] < numbers[0][0] - 0.3
+        assert not np.array_equal(state["average/norm.weight"], state["model/norm.weight"])
+        if config is SMALL:
+            assert sum(norm > SMALL.grad_clip for _, norm, _ in numbers) == STEPS  # so the limit was felt
+
+
+def test_recomputed_blocks_and_micro_batches_change_nothing(found: Found) -> None:
+    for config in (IN_TWO, REMAT):
+        losses = [loss for loss, _, _ in found[config, Mesh()][0]]
+        assert losses == pytest.approx([loss for loss, _, _ in found[SMALL, Mesh()][0]], abs=1e-5)
+    assert found[REMAT, Mesh()][0] == found[SMALL, Mesh()][0]
+
+
+def test_every_wish_to_stop_is_counted_once(found: Found) -> None:
+    for (_, mesh), (numbers, _) in found.items():
+        assert [stops for _, _, stops in numbers] == [mesh.devices - 1 if step == 3 else 0 for step in range(STEPS)]
+
+
+def test_narrow_products_are_near_the_wide_ones(found: Found) -> None:
+    wide, narrow = found[SMALL, Mesh()][0], found[NARROW, Mesh()][0]
+    assert [loss for loss, _, _ in narrow] == pytest.approx([loss for loss, _, _ in wide], abs=5e-3)
+    assert narrow != wide
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_resumed_run_is_the_same_to_the_last_bit(size: int) -> None:
+    cases = [(SMALL, mesh) for mesh in MESHES[size]] + [(ADAFACTOR, MESHES[size][-1])]
+    for rank in in_world(size, stopped_and_resumed, cases):
+        for through, resumed in rank:
+            assert resumed == through
+
+
+def test_a_state_goes_on_on_any_mesh(found: Found) -> None:
+    """Written by 4 processes (HSDP), continued by 2 (fsdp; tensor) and by 1."""
+    _, state = found[SMALL, Mesh(2, 2)]
+    alone = in_world(1, continued, SMALL, Mesh(), state)[0]
+    assert alone[0][0] < found[SMALL, Mesh()][0][-1][0]
+    for mesh in (Mesh(1, 2), Mesh(1, 1, 2)):
+        for other in in_world(2, continued, SMALL, mesh, state):
+            assert [loss for loss, _, _ in other] == pytest.approx([loss for loss, _, _ in alone], abs=1e-5)
+
+
+@pytest.mark.parametrize("mesh", [Mesh(2), Mesh(1, 2), Mesh(1, 1, 2)], ids=repr)
+def test_a_rank_that_left_is_noticed_at_once(mesh: Mesh) -> None:
+    (told, seconds), _ = in_world(2, left_alone, mesh, together=False)
+    assert "rank 0 lost another rank" in told
+    assert seconds < 10
+
+
+def test_the_size_of_the_buffers_changes_nothing() -> None:
+    """With two ranks a sum has one order, so the bits are the same however the gradients are cut up."""
+    for rank in in_world(2, with_small_buckets, SMALL, Mesh(2), [1, 20_000, 32 << 20]):
+        assert rank[0] == rank[1] == rank[2]
+        assert any(any(gradient) for gradient in rank[0])
+
+
+@pytest.mark.slow
+def test_compiled_blocks_compute_the_same(found: Found) -> None:
+    """On divided weights as well; and left out, with a word, on a tensor axis."""
+    config = change(SMALL, compile=True)
+    alone = in_world(1, on_meshes, [(config, Mesh()), (change(config, remat=True), Mesh())])[0]
+    divided = in_world(2, on_meshes, [(config, Mesh(1, 2)), (config, Mesh(2))])[0]
+    expected = [loss for loss, _, _ in found[SMALL, Mesh()][0]]
+    for numbers, _ in [*alone, *divided]:
+        assert [loss for loss, _, _ in numbers] == pytest.approx(expected, abs=1e-5)
+    (programs, told), _ = in_world(2, compiled_on, config, [Mesh(2), Mesh(1, 1, 2)])
+    assert 2 <= programs[0] <= 4  # a block and the loss, forward with backward: not one for each layer
+    assert told[0] == []
+    assert any("compile=true is left out with mesh.tensor above 1" in note for note in told[1])

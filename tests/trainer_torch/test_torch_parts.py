@@ -1,0 +1,234 @@
+"""The parts of the torch engine against plain torch, plain arithmetic, and what was written down."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from trainer.config import ModelConfig, OptimConfig
+from trainer.shape.architecture import flops_per_token, parameter_count, parameters
+from trainer.shape.initial import initial
+from trainer.shape.mesh import Mesh
+from trainer.torch_engine.adafactor import Adafactor
+from trainer.torch_engine.adamw import AdamW
+from trainer.torch_engine.loss import mean_loss, sliced_loss
+from trainer.torch_engine.model import Transformer
+from trainer.torch_engine.optimizer import Averages, Optimizer
+from trainer.torch_engine.parallel import Groups
+from trainer.torch_engine.rotary import rotary_table, rotate
+from trainer.torch_engine.slots import Slot, fill, slots_of
+
+SMALL = ModelConfig(dim=32, layers=2, heads=4, kv_heads=2, vocab=64)
+TOKENS = torch.randint(0, 64, (3, 17), generator=torch.Generator().manual_seed(1))
+
+
+def small(**changes: Any) -> Transformer:
+    config = dataclasses.replace(SMALL, **changes)
+    model = Transformer(config, 16)
+    fill(slots_of(model, config, Mesh(), 0), seed=0)
+    return model
+
+
+def logits(model: Transformer, tokens: torch.Tensor) -> torch.Tensor:
+    return model(tokens) @ model.head_weight().T
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_model_has_exactly_the_listed_parameters(tied: bool) -> None:
+    config = dataclasses.replace(SMALL, tied=tied)
+    found = {name: tuple(p.shape) for name, p in Transformer(config, 16).named_parameters()}
+    assert found == {p.name: p.shape for p in parameters(config)}
+
+
+def test_a_tied_head_counts_once_as_weight_and_once_as_work() -> None:
+    tied, untied = SMALL, dataclasses.replace(SMALL, tied=False)
+    assert parameter_count(untied) - parameter_count(tied) == 64 * 32
+    assert flops_per_token(untied, 16) == flops_per_token(tied, 16)
+
+
+def test_first_values_are_those_of_every_engine() -> None:
+    model = small()
+    for parameter, handle in zip(parameters(SMALL), dict(model.named_parameters()).values(), strict=True):
+        whole = slots_of(model, SMALL, Mesh(), 0)
+        box = next(slot.box for slot in whole if slot.parameter == parameter)
+        assert np.array_equal(handle.detach().numpy(), initial(parameter, box, 0)), parameter.name
+
+
+def test_an_untrained_model_knows_nothing() -> None:
+    model = small()
+    loss = mean_loss(model(TOKENS[:, :-1]), model.head_weight(), TOKENS[:, 1:])
+    assert loss.item() == pytest.approx(math.log(64), abs=0.2)
+
+
+def test_no_position_sees_a_later_one() -> None:
+    model = small()
+    tokens = TOKENS[:, :-1]
+    before = logits(model, tokens)
+    changed = tokens.clone()
+    changed[:, 9] = (changed[:, 9] + 1) % 64
+    after = logits(model, changed)
+    assert torch.equal(before[:, :9], after[:, :9])
+    assert not torch.allclose(before[:, 9:], after[:, 9:])
+
+
+def test_each_key_head_serves_its_group_of_query_heads() -> None:
+    """Grouped heads equal full heads whose keys and values are repeated."""
+    grouped, full = small(), small(kv_heads=4)
+    state = grouped.state_dict()
+    for name in [name for name in state if name.endswith(("key.weight", "value.weight"))]:
+        state[name] = state[name].view(2, 8, 32).repeat_interleave(2, dim=0).reshape(32, 32)
+    full.load_state_dict(state)
+    torch.testing.assert_close(full(TOKENS[:, :-1]), grouped(TOKENS[:, :-1]))
+
+
+def test_positions_turn_by_their_distance_only() -> None:
+    cosine, sine = rotary_table(32, 8, 10_000.0)
+    query, key = torch.randn(1, 1, 1, 8), torch.randn(1, 1, 1, 8)
+
+    def score(at: int, other: int) -> float:
+        turned = rotate(query, cosine[at : at + 1], sine[at : at + 1]) * rotate(
+            key, cosine[other : other + 1], sine[other : other + 1]
+        )
+        return turned.sum().item()
+
+    assert score(3, 1) == pytest.approx(score(30, 28), abs=1e-4)
+    assert score(3, 1) != pytest.approx(score(3, 2), abs=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 48, 100])
+def test_a_loss_in_slices_is_the_loss(rows: int) -> None:
+    hidden, weight = torch.randn(3, 16, 8), torch.randn(64, 8)
+    targets = TOKENS[:, 1:]
+    found: list[list[torch.Tensor]] = []
+    for function in (mean_loss, lambda *a: sliced_loss(*a, rows=rows)):
+        x, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
+        loss = function(x, w, targets) * 0.5
+        loss.backward()
+        assert x.grad is not None
+        assert w.grad is not None
+        found.append([loss.detach(), x.grad, w.grad])
+    for plain, sliced in zip(*found, strict=True):
+        torch.testing.assert_close(sliced, plain, atol=1e-6, rtol=1e-5)
+
+
+def slots_and_gradients(steps: int) -> tuple[list[Slot], list[list[torch.Tensor]]]:
+    model = small()
+    slots = list(slots_of(model, SMALL, Mesh(), 0))
+    draw = torch.Generator().manual_seed(3)
+    made = [[torch.randn(s.weight.shape, generator=draw) * 0.01 for s in slots] for _ in range(steps)]
+    for gradients in made:
+        gradients[0][5] = 0.0  # a token that no row holds
+    return slots, made
+
+
+def apply_all(optimizer: Optimizer, made: list[list[torch.Tensor]], factor: float | None) -> None:
+    for step, gradients in enumerate(made):
+        scale = None if factor is None else torch.tensor(factor)
+        optimizer.apply([g.clone() for g in gradients], scale, 1e-2 / (step + 1), step)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("factor", [None, 0.25])
+def test_adamw_is_torchs(fused: bool, factor: float | None) -> None:
+    config = OptimConfig(weight_decay=0.3)
+    slots, made = slots_and_gradients(4)
+    model = small()
+    handles = list(model.parameters())
+    theirs = torch.optim.AdamW(
+        [
+            {"params": [p for p in handles if p.ndim > 1], "weight_decay": 0.3},
+            {"params": [p for p in handles if p.ndim < 2], "weight_decay": 0.0},
+        ],
+        betas=(config.beta1, config.beta2),
+        eps=config.eps,
+    )
+    for step, gradients in enumerate(made):
+        for group in theirs.param_groups:
+            group["lr"] = 1e-2 / (step + 1)
+        for handle, gradient in zip(handles, gradients, strict=True):
+            handle.grad = gradient * (factor or 1.0)
+        theirs.step()
+    apply_all(AdamW(slots, config, fused=fused), made, factor)
+    for slot, handle in zip(slots, handles, strict=True):
+        torch.testing.assert_close(slot.weight, handle.detach(), atol=1e-6, rtol=1e-5)
+
+
+def test_adafactor_is_what_is_written() -> None:
+    config = OptimConfig(kind="adafactor", weight_decay=0.3)
+    slots, made = slots_and_gradients(4)
+    weights = [slot.weight.numpy().astype(np.float64) for slot in slots]
+    optimizer = Adafactor(slots, config, Mesh(), Groups(None, None, None, None))
+    apply_all(optimizer, made, 0.5)
+    state: dict[int, Any] = {}
+    b = config.beta2
+    for step, gradients in enumerate(made):
+        rate, c = 1e-2 / (step + 1), 1 - b ** (step + 1)
+        for index, gradient in enumerate(gradients):
+            g = gradient.numpy().astype(np.float64) * 0.5
+            s = g * g + 1e-30
+            if g.ndim == 2:
+                row, column = state.get(index, (0.0, 0.0))
+                row, column = b * row + (1 - b) * s.mean(1), b * column + (1 - b) * s.mean(0)
+                state[index] = row, column
+                u = g / np.sqrt(row / row.mean())[:, None] / np.sqrt(column / c)
+                weights[index] = weights[index] * (1 - rate * 0.3)
+            else:
+                state[index] = b * state.get(index, 0.0) + (1 - b) * s
+                u = g / np.sqrt(state[index] / c)
+            weights[index] = weights[index] - rate * u / max(1.0, float(np.sqrt((u * u).mean())))
+    for slot, weight in zip(slots, weights, strict=True):
+        np.testing.assert_allclose(slot.weight.numpy(), weight, atol=1e-5, err_msg=slot.parameter.name)
+    names = {(moment.slot.parameter.name, moment.suffix) for moment in optimizer.moments()}
+    assert ("embedding.weight", "row") in names
+    assert ("embedding.weight", "column") in names
+    assert ("norm.weight", "full") in names
+
+
+def test_the_average_is_the_weighted_sum() -> None:
+    slots, made = slots_and_gradients(3)
+    averages = Averages(slots, OptimConfig(ema=0.75))
+    expected = slots[0].weight.clone()
+    for gradients in made:
+        slots[0].weight.sub_(gradients[0])
+        averages.apply()
+        expected = 0.75 * expected + 0.25 * slots[0].weight
+    torch.testing.assert_close(averages.moments()[0].values, expected)
+
+
+def test_blocks_share_one_compiled_program_and_keep_their_names() -> None:
+    from trainer.torch_engine.compiling import Compiled
+
+    calls: list[int] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        calls.append(1)
+        return graph.forward
+
+    model = small()
+    plain = model(TOKENS[:, :-1])
+    compiled = Compiled(backend)  # type: ignore[arg-type]  # torch takes a function too
+    for block in model.blocks:
+        block.forward = compiled(block.forward)
+    torch.testing.assert_close(model(TOKENS[:, :-1]), plain)
+    assert len(calls) == 1
+    assert compiled.failure == ""
+    assert "blocks.0.attention.query.weight" in dict(model.named_parameters())
+
+
+def test_a_compiler_that_fails_is_left_aside() -> None:
+    from trainer.torch_engine.compiling import Compiled
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        raise RuntimeError("no compiler here")
+
+    compiled = Compiled(backend)  # type: ignore[arg-type]  # torch takes a function too
+    linear = nn.Linear(4, 4)
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(compiled(linear.forward)(x), linear(x))
+    assert "no compiler here" in compiled.failure

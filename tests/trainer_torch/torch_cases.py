@@ -1,0 +1,198 @@
+"""What the ranks of the tests do."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed.tensor.debug import CommDebugMode
+
+from trainer.accelerators.registry import open_native
+from trainer.config import Config, ModelConfig, OptimConfig
+from trainer.engine import FloatArray, Numbers, TokenArray
+from trainer.environment import World
+from trainer.errors import PeerError
+from trainer.shape.box import Piece
+from trainer.shape.mesh import Mesh, row_share
+from trainer.team import Team
+from trainer.torch_engine import group
+from trainer.torch_engine.build import assemble, divided
+from trainer.torch_engine.engine import TorchEngine
+from trainer.torch_engine.gradients import Buckets
+
+SMALL = Config(
+    batch=8,
+    seq_len=32,
+    device="cpu",
+    threads=1,
+    grad_clip=0.5,
+    model=ModelConfig(dim=32, layers=2, heads=4, kv_heads=4, head=8, vocab=64, tied=True),
+    optim=OptimConfig(ema=0.9),
+)
+STEPS = 6
+RATE = 3e-3
+Outcome = list[tuple[float, float, int]]
+
+
+def rows_of(config: Config, step: int) -> TokenArray:
+    """A step's whole batch, with something to learn in it."""
+    draw = np.random.default_rng([7, step])
+    starts = draw.integers(0, 16, (config.batch, 1))
+    return ((starts + np.arange(config.seq_len + 1) * draw.integers(1, 3, (config.batch, 1))) % 40).astype(np.uint8)
+
+
+def share_of(engine: TorchEngine, config: Config, step: int) -> TokenArray:
+    first, count = engine.share.rows(config.batch)
+    return rows_of(config, step)[first : first + count]
+
+
+def engine_on(config: Config, world: World, mesh: Mesh) -> TorchEngine:
+    accelerator = open_native("cpu", world)
+    # The whole front of torch.compile, gradients included, without minutes in a C++ compiler.
+    accelerator.compiler = "aot_eager"  # type: ignore[misc,assignment]  # an attribute of the real class
+    return TorchEngine(config, world, accelerator, mesh)
+
+
+def run(engine: TorchEngine, config: Config, first: int = 0, last: int = STEPS) -> Outcome:
+    found: Outcome = []
+    for step in range(first, last):
+        # Every rank but the first wants to stop at step 3, so the count is the ranks' but one.
+        stop = step == 3 and torch.distributed.is_initialized() and torch.distributed.get_rank() > 0
+        engine.step(share_of(engine, config, step), RATE, stop, step)
+        numbers: Numbers = engine.numbers()
+        found.append((numbers.loss, numbers.grad_norm, numbers.stops))
+    return found
+
+
+def take_out(engine: TorchEngine) -> dict[Piece, FloatArray]:
+    arrays = {piece: np.full(piece.box.extent, np.nan, np.float32) for piece in engine.written()}
+    engine.copy_out(arrays)
+    return arrays
+
+
+def put_in(engine: TorchEngine, whole: Mapping[str, FloatArray]) -> None:
+    engine.load((piece, whole[piece.name][piece.box.slices()]) for piece in engine.needed())
+
+
+def put_together(parts: list[dict[Piece, FloatArray]]) -> dict[str, FloatArray]:
+    """Whole tensors from what the processes wrote. Every element must have been written exactly once."""
+    whole: dict[str, FloatArray] = {}
+    seen: dict[str, Any] = {}
+    for part in parts:
+        for piece, array in part.items():
+            values = whole.setdefault(piece.name, np.zeros(piece.shape, np.float32))
+            times = seen.setdefault(piece.name, np.zeros(piece.shape, np.int32))
+            values[piece.box.slices()] = array
+            times[piece.box.slices()] += 1
+    assert {name for name, times in seen.items() if (times != 1).any()} == set()
+    return whole
+
+
+def join_once(world: World, team: Team) -> None:
+    if world.size > 1:
+        group.join(torch.device("cpu"), "gloo", team, SMALL.dist)
+
+
+def on_meshes(
+    world: World, team: Team, cases: list[tuple[Config, Mesh]]
+) -> list[tuple[Outcome, dict[Piece, FloatArray]]]:
+    """Each case's numbers over all steps, and the state that this rank writes at the end."""
+    join_once(world, team)
+    found: list[tuple[Outcome, dict[Piece, FloatArray]]] = []
+    for config, mesh in cases:
+        engine = engine_on(config, world, mesh)
+        found.append((run(engine, config), take_out(engine)))
+    return found
+
+
+def stopped_and_resumed(world: World, team: Team, cases: list[tuple[Config, Mesh]]) -> list[tuple[Outcome, Outcome]]:
+    """Each case run through, and run with a stop at half way: a new engine that is loaded with what all had written."""
+    join_once(world, team)
+    found: list[tuple[Outcome, Outcome]] = []
+    for config, mesh in cases:
+        through = run(engine_on(config, world, mesh), config)
+        first = engine_on(config, world, mesh)
+        before = run(first, config, last=STEPS // 2)
+        parts: list[Any] = [take_out(first)]
+        if world.size > 1:
+            parts = [None] * world.size
+            torch.distributed.all_gather_object(parts, take_out(first))
+        second = engine_on(dataclasses.replace(config, seed=5), world, mesh)  # other first values, all to be replaced
+        put_in(second, put_together(parts))
+        found.append((through, before + run(second, config, first=STEPS // 2)))
+    return found
+
+
+def continued(world: World, team: Team, config: Config, mesh: Mesh, whole: Mapping[str, FloatArray]) -> Outcome:
+    """From a state after all steps, two steps more."""
+    join_once(world, team)
+    engine = engine_on(config, world, mesh)
+    put_in(engine, whole)
+    return run(engine, config, STEPS, STEPS + 2)
+
+
+def left_alone(world: World, team: Team, mesh: Mesh) -> tuple[str, float]:
+    """The last rank leaves after two steps; what the others see, and after how many seconds."""
+    join_once(world, team)
+    engine = engine_on(SMALL, world, mesh)
+    run(engine, SMALL, last=2)
+    if world.rank == world.size - 1:
+        return "left", 0.0
+    began = time.monotonic()
+    try:
+        run(engine, SMALL, first=2)
+    except PeerError as error:
+        return str(error), time.monotonic() - began
+    return "nothing was noticed", time.monotonic() - began
+
+
+def with_small_buckets(world: World, team: Team, config: Config, mesh: Mesh, sizes: list[int]) -> list[list[bytes]]:
+    """The summed gradients of one step, bit for bit, for buffers of at most these bytes."""
+    join_once(world, team)
+    accelerator = open_native("cpu", world)
+    first, count = row_share(mesh, world.rank, world.size).rows(config.batch)
+    rows = accelerator.to_device(rows_of(config, 0)[first : first + count])
+    found: list[list[bytes]] = []
+    for size in sizes:
+        build = assemble(config, accelerator, mesh, divided(config, accelerator, mesh), world.rank)
+        build.begin(config.seed)
+        group_of_copies = torch.distributed.group.WORLD
+        build = dataclasses.replace(build, gradients=Buckets(build.slots, mesh, group_of_copies, size))
+        for _ in range(2):  # the second time the buffers are used again
+            summed = build.gradients.finish(build.backward(rows), stop=False)
+        found.append([gradient.numpy().tobytes() for gradient in summed.gradients])
+    return found
+
+
+def counted_collectives(world: World, team: Team, config: Config, meshes: list[Mesh]) -> list[dict[str, int]]:
+    """Of one step on each mesh, by torch's own counter."""
+    join_once(world, team)
+    found: list[dict[str, int]] = []
+    for mesh in meshes:
+        engine = engine_on(config, world, mesh)
+        with CommDebugMode() as counter:
+            run(engine, config, last=1)
+        counts: dict[str, int] = {}
+        for operation, count in counter.get_comm_counts().items():
+            name = str(operation).replace("_", "")
+            kind = next(k for k in ("all_reduce", "all_gather", "reduce_scatter") if k.replace("_", "") in name)
+            counts[kind] = counts.get(kind, 0) + count
+        found.append(counts)
+    return found
+
+
+def compiled_on(world: World, team: Team, config: Config, meshes: list[Mesh]) -> tuple[list[float], list[list[str]]]:
+    """Programs compiled so far and notes, after two steps on each mesh."""
+    join_once(world, team)
+    programs: list[float] = []
+    told: list[list[str]] = []
+    for mesh in meshes:
+        engine = engine_on(config, world, mesh)
+        run(engine, config, last=2)
+        programs.append(engine.counters()["compilations"])
+        told.append(list(engine.notes()))
+    return programs, told

@@ -1,0 +1,156 @@
+"""device=xla on the real torch_xla, over 4 devices of its processor backend: torch's numbers, one program a step."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainer.environment import World
+from trainer.errors import DeviceError
+from trainer.options import parse
+from trainer.torch_engine.engine import open_torch
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PYTHON = REPOSITORY / ".venv-xla" / "bin" / "python"
+SMALL = ["model.dim=32", "model.layers=1", "model.heads=4", "model.kv_heads=2", "model.vocab=64", "seq_len=16"]
+SMALL += ["batch=8", "threads=1", "engine=torch"]
+CASES = {
+    "copies": ["accumulate=2", "optim.ema=0.9"],
+    "divided": ["mesh.fsdp=2", "mesh.tensor=2", "remat=true", "model.tied=false"],
+    "adafactor": ["mesh.data=2", "mesh.fsdp=2", "optim.kind=adafactor"],
+}
+STEPS = 4
+needs_xla = pytest.mark.skipif(
+    not (PYTHON.parents[1] / "complete").exists(), reason="no .venv-xla: scripts/xla-env makes it"
+)
+
+
+class Alone:
+    world = World()
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+
+def on_torch(words: list[str], rows: Any, state: dict[str, Any] | None = None) -> tuple[list[float], dict[str, Any]]:
+    """Losses of the torch engine on the processor, and its state at the end."""
+    engine = open_torch(parse([*SMALL, *words, "device=cpu"]), World(), Alone())  # type: ignore[arg-type]
+    if state is not None:
+        engine.load((piece, state[piece.name]) for piece in engine.needed())
+    losses = []
+    for step, batch in enumerate(rows):
+        engine.step(batch, 1e-2 * (step + 1) / len(rows), False, step)
+        losses.append(engine.numbers().loss)
+    whole = {piece.name: np.empty(piece.box.extent, np.float32) for piece in engine.written()}
+    engine.copy_out({piece: whole[piece.name] for piece in engine.written()})
+    return losses, whole
+
+
+@pytest.fixture(scope="module")
+def rows() -> Any:
+    return np.random.default_rng(7).integers(0, 64, (STEPS, 8, 17)).astype(np.uint16)
+
+
+@pytest.fixture(scope="module")
+def expected(rows: Any) -> dict[str, tuple[list[float], dict[str, Any]]]:
+    plain = {name: [word for word in words if not word.startswith("mesh.")] for name, words in CASES.items()}
+    return {name: on_torch(words, rows) for name, words in plain.items()}
+
+
+@pytest.fixture(scope="module")
+def found(
+    tmp_path_factory: pytest.TempPathFactory, rows: Any, expected: dict[str, tuple[list[float], dict[str, Any]]]
+) -> dict[str, Any]:
+    """All cases in one process, and `moved`: from torch's state of `divided` on."""
+    folder = tmp_path_factory.mktemp("xla")
+    np.save(folder / "rows.npy", rows)
+    np.savez(folder / "torch.npz", **expected["divided"][1])
+    cases = {name: {"words": [*SMALL, *words, "device=xla"], "state": ""} for name, words in CASES.items()}
+    cases["moved"] = {"words": cases["divided"]["words"], "state": "torch.npz"}
+    (folder / "cases.json").write_text(json.dumps(cases))
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(REPOSITORY),
+        "PJRT_DEVICE": "CPU",
+        "CPU_NUM_DEVICES": "4",
+        # The programs are small and run a few times: the compiler need not try hard.
+        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+    }
+    script = Path(__file__).with_name("xla_process.py")
+    done = subprocess.run([PYTHON, script, folder], env=env, capture_output=True, text=True, timeout=170, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    results: dict[str, Any] = {}
+    for line in done.stdout.splitlines():
+        results.update(json.loads(line))
+    return {**results, "folder": folder}
+
+
+@needs_xla
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_losses_and_state_are_those_of_torch_on_the_processor(
+    found: dict[str, Any], expected: dict[str, tuple[list[float], dict[str, Any]]], name: str
+) -> None:
+    losses, state = expected[name]
+    assert found[name]["losses"] == pytest.approx(losses, abs=1e-4)
+    left = np.load(found["folder"] / f"{name}.npz")
+    assert set(left.files) == set(state)
+    for tensor, values in state.items():
+        np.testing.assert_allclose(
+            left[tensor], values, atol=2e-3 if tensor.startswith("optimizer/") else 1e-4, err_msg=tensor
+        )
+    assert found[name]["written"] == sum(values.size for values in state.values())
+
+
+@needs_xla
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_is_compiled_once(found: dict[str, Any], name: str) -> None:
+    before, first, *later = found[name]["compiled"]
+    assert first == before + 1
+    # Not for another rate, nor for a wish to stop, nor after the state was copied out.
+    assert set(later) == {first}
+    assert found[name]["stops"] == 1
+    # Loading compiles what takes the values in, at most, and no step.
+    assert found[name]["after_load"] <= 1
+    assert found[name]["fallbacks"] == []
+
+
+@needs_xla
+@pytest.mark.slow
+def test_training_goes_on_from_the_state_of_another_engine(
+    found: dict[str, Any], expected: dict[str, tuple[list[float], dict[str, Any]]], rows: Any
+) -> None:
+    plain = [word for word in CASES["divided"] if not word.startswith("mesh.")]
+    losses, _ = on_torch(plain, rows, expected["divided"][1])
+    assert found["moved"]["losses"] == pytest.approx(losses, abs=1e-4)
+    assert "mesh data=1 fsdp=2 tensor=2" in found["moved"]["headline"]
+    assert found["moved"]["program"] == found["divided"]["program"] != found["copies"]["program"]
+
+
+def test_without_torch_xla_it_says_what_to_install() -> None:
+    pytest.importorskip("torch")
+    if "torch_xla" in sys.modules:
+        pytest.skip("torch_xla is loaded")
+    from trainer.xla_engine.engine import open_xla
+
+    with pytest.raises(DeviceError, match=r"torch==2\.9\.0 with torch_xla==2\.9\.0"):
+        open_xla(parse([*SMALL, "device=xla"]), World(), Alone())  # type: ignore[arg-type]
+
+
+def test_the_environment_says_when_it_is_not_there(tmp_path: Path) -> None:
+    script = tmp_path / "scripts" / "xla-env"
+    script.parent.mkdir()
+    script.write_bytes((REPOSITORY / "scripts" / "xla-env").read_bytes())
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "xla.lock").write_text("")
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "run scripts/xla-env" in done.stderr

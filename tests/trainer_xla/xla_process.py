@@ -1,0 +1,76 @@
+"""Runs in .venv-xla: the engine for torch_xla on 4 pretended devices. Prints what each case came to, as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainer.environment import World
+from trainer.options import parse
+from trainer.xla_engine.engine import XlaEngine, open_xla
+
+
+class Alone:
+    """A team of one."""
+
+    world = World()
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+
+def run(words: list[str], rows: Any, state: Path | None, left: Path) -> dict[str, Any]:
+    """Train on the rows, from a state if one is given; leaves the state at the end. Counts compilations."""
+    engine = open_xla(parse(words), World(), Alone())  # type: ignore[arg-type]  # only `gather` is called
+    if state is not None:
+        given = np.load(state)
+        engine.load((piece, given[piece.name][piece.box.slices()]) for piece in engine.needed())
+    losses, norms, compiled = [], [], [engine.counters()["compilations"]]
+    for step, batch in enumerate(rows):
+        engine.step(batch, 1e-2 * (step + 1) / len(rows), step == len(rows) - 1, step)
+        numbers = engine.numbers()
+        losses.append(numbers.loss)
+        norms.append(numbers.grad_norm)
+        compiled.append(engine.counters()["compilations"])
+    whole = values(engine)
+    np.savez(left, **whole)
+    # Back into the live objects: what was copied out is what goes in, and no new step is compiled for it.
+    engine.load((piece, whole[piece.name][piece.box.slices()]) for piece in engine.needed())
+    engine.step(rows[0], 1e-3, False, len(rows))
+    result = {
+        "losses": losses,
+        "norms": norms,
+        "compiled": compiled,
+        "after_load": engine.counters()["compilations"] - compiled[-1],
+        "stops": numbers.stops,
+        "fallbacks": engine.diagnostics()["fallback_ops"],
+        "headline": engine.headline(),
+        "written": sum(piece.box.size for piece in engine.written()),
+        "needed": len(engine.needed()),
+        "program": engine.program(),
+    }
+    engine.close()
+    return result
+
+
+def values(engine: XlaEngine) -> dict[str, Any]:
+    """Every tensor of the state, put together; a gap would stay nan."""
+    parts = {piece: np.empty(piece.box.extent, np.float32) for piece in engine.written()}
+    engine.copy_out(parts)
+    whole: dict[str, Any] = {}
+    for piece, array in parts.items():
+        whole.setdefault(piece.name, np.full(piece.shape, np.nan, np.float32))[piece.box.slices()] = array
+    return whole
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    cases = json.loads((folder / "cases.json").read_text())
+    rows = np.load(folder / "rows.npy")
+    for name, case in cases.items():
+        state = folder / case["state"] if case["state"] else None
+        print(json.dumps({name: run(case["words"], rows, state, folder / f"{name}.npz")}), flush=True)

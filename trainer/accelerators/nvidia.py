@@ -1,0 +1,117 @@
+"""What nvidia-smi says of the GPUs: which there are, how they are joined, how they do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_QUERY = "index,pci.bus_id,uuid,name,memory.total,memory.free"
+_HEALTH = (
+    "utilization.gpu",
+    "utilization.memory",
+    "memory.used",
+    "memory.total",
+    "temperature.gpu",
+    "power.draw",
+    "power.limit",
+    "clocks.sm",
+    "clocks.mem",
+    "clocks_throttle_reasons.active",
+    "ecc.errors.uncorrected.volatile.total",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """total, free: MiB."""
+
+    name: str
+    bus: str | None
+    uuid: str | None
+    total: int | None
+    free: int | None
+
+
+def ask() -> list[Gpu]:
+    """All GPUs in the order of their PCI addresses; none when the tool is absent or does not answer."""
+    rows = _table(_run(f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"), columns=6)
+    found = [Gpu(name, _address(bus), uuid, _number(total), _number(free)) for _, bus, uuid, name, total, free in rows]
+    return sorted(found, key=lambda gpu: gpu.bus or "")
+
+
+def ask_links() -> dict[int, int]:
+    """For each GPU, with how many others NVLink joins it."""
+    found: dict[int, int] = {}
+    for line in _run("topo", "-m").splitlines():
+        words = re.sub(r"\x1b\[[0-9;]*m", "", line).split()
+        if words and re.fullmatch(r"GPU\d+", words[0]):
+            found[int(words[0][3:])] = sum(bool(re.fullmatch(r"NV\d+", word)) for word in words[1:])
+    return found
+
+
+def ask_health(device: str) -> dict[str, str | float]:
+    """How one GPU does now, by nvidia-smi's own names. device: index, PCI address or UUID. Empty without an answer."""
+    rows = _table(
+        _run(f"--query-gpu={','.join(_HEALTH)}", "--format=csv,noheader,nounits", f"--id={device}"), len(_HEALTH)
+    )
+    return {name: _plain(value) for name, value in zip(_HEALTH, rows[0], strict=True)} if rows else {}
+
+
+def without_tool(known: Sequence[tuple[str, str]], files: int) -> list[Gpu]:
+    """known: (PCI address, name) from /sys. files: how many device files there are, which is what counts."""
+    if len(known) == files:
+        return [Gpu(name, address, None, None, None) for address, name in known]
+    return [Gpu("NVIDIA GPU", None, None, None, None)] * files
+
+
+def visible(environ: Mapping[str, str], uuids: Sequence[str | None]) -> list[int]:
+    """Indices, by PCI order, of the GPUs that CUDA shows to this process, in its order.
+
+    uuids: of all GPUs. CUDA stops at the first word that it does not know (CUDA C++ Programming Guide, environment
+    variables).
+    """
+    wanted = environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None:
+        return list(range(len(uuids)))
+    found: list[int] = []
+    for word in (part.strip() for part in wanted.split(",")):
+        if word.isdigit() and int(word) < len(uuids):
+            found.append(int(word))
+            continue
+        matches = [index for index, uuid in enumerate(uuids) if word and uuid and uuid.startswith(word)]
+        if len(matches) != 1:
+            break
+        found.append(matches[0])
+    return found
+
+
+def _run(*words: str) -> str:
+    try:
+        return subprocess.run(
+            ["nvidia-smi", *words], capture_output=True, text=True, timeout=20, check=True, errors="replace"
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _table(answer: str, columns: int) -> list[list[str]]:
+    rows = [[part.strip() for part in line.split(",")] for line in answer.splitlines()]
+    return [row for row in rows if len(row) == columns]
+
+
+def _address(text: str) -> str:
+    """nvidia-smi writes the domain with eight digits, /sys with four: 00000000:53:00.0."""
+    return text.lower()[4:] if re.match(r"[0-9A-Fa-f]{8}:", text) else text.lower()
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
+def _plain(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text

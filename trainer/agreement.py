@@ -1,0 +1,86 @@
+"""Before the first step: do all ranks mean the same run? Ranks that differ would wait for each other for ever."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from trainer.config import Config
+from trainer.errors import ConfigError, DataError
+from trainer.options import flat
+from trainer.team import Team
+
+if TYPE_CHECKING:
+    from trainer.data.state import DataState
+
+_ABSENT = "none"
+_DATA = ("total_tokens", "vocab", "fingerprint")
+_PLACES = frozenset({"data.source", "data.tokenizer", "threads", "metrics.file", "metrics.tensorboard"})
+_PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "torch": ("numpy", "torch", "torch_xla", "torch_tpu", "torch_neuronx"),
+    "jax": ("numpy", "jax", "jaxlib", "libtpu", "libneuronxla"),
+}
+
+
+def agree_on_run(team: Team, config: Config, data: DataState) -> None:
+    """The same data, settings and versions. Raises DataError or ConfigError on every rank.
+
+    config: as this rank has it, `auto` filled in. Places on a host (_PLACES) may differ: what is read there is what
+    counts.
+    """
+    settings = {name: value for name, value in flat(config).items() if name not in _PLACES}
+    about_data = {name: getattr(data, name) for name in _DATA}
+    first, *others = team.gather({"data": about_data, "config": settings, "versions": versions(config.engine)})
+    for rank, other in enumerate(others, start=1):
+        changed = [name for name, value in first["data"].items() if other["data"].get(name) != value]
+        if changed:
+            told = "; ".join(f"{name} {other['data'].get(name)} instead of {first['data'][name]}" for name in changed)
+            raise DataError(
+                f"rank {rank} reads another corpus than rank 0 ({told}): give all hosts the same files or the same "
+                "Python"
+            )
+        _compare(rank, other["config"], first["config"])
+        _compare(rank, other["versions"], first["versions"], "install the same on all hosts")
+
+
+def agree_on_program(team: Team, program: str) -> None:
+    """The same step. program: the engine's digest. Raises ConfigError on every rank."""
+    first, *others = team.gather(program)
+    for rank, other in enumerate(others, start=1):
+        if other != first:
+            raise ConfigError(
+                f"rank {rank} would run another step ({other[:16]}) than rank 0 ({first[:16]}), although settings and "
+                "versions are the same: give all hosts the same code, devices and environment"
+            )
+
+
+def versions(engine: str) -> dict[str, str]:
+    """Of Python and of what computes; the libraries are not imported for it."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES["jax" if engine == "jax" else "torch"]:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = _ABSENT
+    return found
+
+
+def _compare(rank: int, other: Mapping[str, Any], first: Mapping[str, Any], advice: str = "") -> None:
+    for name, value in first.items():
+        theirs = other.get(name, _ABSENT)
+        if theirs != value:
+            end = f": {advice}" if advice else ""
+            raise ConfigError(f"rank {rank} has {name}={theirs}, rank 0 has {name}={value}{end}")
+
+
+def agree_on_notes(team: Team, notes: Sequence[str], report: Callable[[str], None]) -> None:
+    """Say each note once, with the ranks that have it unless all do. Raises PeerError."""
+    owners: dict[str, list[int]] = {}
+    for rank, theirs in enumerate(team.gather(list(notes))):
+        for note in theirs:
+            owners.setdefault(note, []).append(rank)
+    for note, ranks in owners.items():
+        few = "" if len(ranks) == team.world.size else f"rank {', '.join(map(str, ranks[:8]))}: "
+        report(f"note: {few}{note}")

@@ -1,0 +1,126 @@
+"""Whether a checkpoint fits this run, and where each of its tensors comes from.
+
+A model of the same shape is a must; settings that change what the model computes but not its shape are told. Averaged
+weights begin as the weights in a run that keeps them from here on. Moments begin at zero after an import; a change of
+the optimizer is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any
+
+from trainer.checkpoint.regions import Tensor
+from trainer.config import Config, ModelConfig, Scalar
+from trainer.errors import ConfigError, StorageError
+from trainer.shape.box import Piece
+
+_SHAPED = (
+    ("dim", "dim"),
+    ("layers", "layers"),
+    ("heads", "heads"),
+    ("kv_heads", "kv_heads"),
+    ("head", "head_dim"),
+    ("ffn", "hidden"),
+    ("vocab", "tokens"),
+    ("tied", "tied"),
+)
+"""Key below `model.`, and the attribute with `auto` filled in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """read: what to read, by the name of the checkpoint's tensor. zeros: what begins at zero. notes: to be told."""
+
+    read: Mapping[str, Sequence[Piece]]
+    zeros: Sequence[Piece]
+    notes: Sequence[str]
+
+
+def model_of(config: Mapping[str, Scalar]) -> ModelConfig:
+    """The model in a manifest's configuration. Raises ConfigError when a value is of no use."""
+    values: dict[str, Any] = {
+        field.name: config[f"model.{field.name}"] for field in fields(ModelConfig) if f"model.{field.name}" in config
+    }
+    try:
+        model = ModelConfig(**values)
+        _ = model.hidden, model.head_dim, model.tokens
+    except (TypeError, ZeroDivisionError) as error:
+        raise ConfigError(f"the checkpoint's configuration is of no model: {error}") from error
+    return model
+
+
+def check_same_model(before: Mapping[str, Scalar], now: ModelConfig) -> list[str]:
+    """What is told of settings that may change. Raises ConfigError when the checkpoint's model has another shape."""
+    model = model_of(before)
+    for key, attribute in _SHAPED:
+        was, wanted = getattr(model, attribute), getattr(now, attribute)
+        if was != wanted:
+            raise ConfigError(
+                f"model.{key}={_text(wanted)}, but the checkpoint was made with model.{key}={_text(was)}: "
+                "give that value, or another checkpoint.uri to start afresh"
+            )
+    return [
+        f"note: model.{key}={getattr(now, key):g}, but the checkpoint was made with {getattr(model, key):g}"
+        for key in ("rope_theta", "norm_eps")
+        if getattr(model, key) != getattr(now, key)
+    ]
+
+
+def fit(
+    needed: Sequence[Piece],
+    tensors: Mapping[str, Tensor],
+    before: Mapping[str, Scalar],
+    config: Config,
+    *,
+    weights_only: bool,
+) -> Fit:
+    """Raises ConfigError (another shape, another optimizer) and StorageError (a tensor is not there)."""
+    read: dict[str, list[Piece]] = {}
+    zeros: list[Piece] = []
+    notes = dict.fromkeys(_dropped(needed, tensors))
+    for piece in needed:
+        source = piece.name
+        if source not in tensors:
+            kind, _, rest = source.partition("/")
+            if kind == "average":
+                source = f"model/{rest}"
+                notes["note: the averaged weights begin as the checkpoint's weights: it has none"] = None
+            elif kind == "optimizer":
+                _check_optimizer(source, before, config, weights_only=weights_only)
+                notes["note: the optimizer starts at zero: the checkpoint holds weights alone"] = None
+                zeros.append(piece)
+                continue
+        if source not in tensors:
+            raise StorageError(f"the checkpoint has no tensor {source}: it was made by another program")
+        if tensors[source].shape != piece.shape:
+            raise ConfigError(
+                f"{source} has the shape {list(tensors[source].shape)} in the checkpoint, here {list(piece.shape)}: "
+                "give the same model.* values, or another checkpoint.uri to start afresh"
+            )
+        read.setdefault(source, []).append(piece)
+    return Fit(MappingProxyType(read), tuple(zeros), tuple(notes))
+
+
+def _check_optimizer(name: str, before: Mapping[str, Scalar], config: Config, *, weights_only: bool) -> None:
+    if weights_only:
+        return
+    was = before.get("optim.kind", "adamw")
+    if was != config.optim.kind:
+        raise ConfigError(
+            f"optim.kind={config.optim.kind}, but the checkpoint was made with optim.kind={was}, whose state it holds: "
+            "give that value; to go on from the weights alone, `export` the checkpoint and `import` it again"
+        )
+    raise StorageError(f"the checkpoint has no tensor {name}: it was made by another program")
+
+
+def _dropped(needed: Sequence[Piece], tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    averaged = any(name.startswith("average/") for name in tensors)
+    if averaged and not any(piece.name.startswith("average/") for piece in needed):
+        yield "note: the checkpoint's averaged weights are dropped: optim.ema=0"
+
+
+def _text(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,136 @@
+"""A Hugging Face Llama folder as a checkpoint of weights alone, at step 0: what a run can begin from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trainer.checkpoint import llama
+from trainer.checkpoint.layout import Broken, Manifest, Part, part_name, run_folder, step_folder, step_of, timestamp
+from trainer.checkpoint.numbers import decode
+from trainer.checkpoint.snapshot import PART_BYTES, Entry, PartBuffer, groups, read_header
+from trainer.checkpoint.store import open_store
+from trainer.checkpoint.writer import publish, put_part
+from trainer.config import Config, ModelConfig
+from trainer.errors import ConfigError, StorageError
+from trainer.options import flat
+from trainer.shape.architecture import Parameter, parameter_count
+from trainer.shape.box import Box, Piece
+
+_HEADER_LIMIT = 100 << 20  # bytes; the same as the safetensors library's
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a tensor's values lie."""
+
+    file: Path
+    entry: Entry
+
+
+def import_weights(folder: Path, place: str, report: Callable[[str], None], part_bytes: int = PART_BYTES) -> None:
+    """Write the checkpoint; a place that holds any is refused. Raises ConfigError and StorageError."""
+    settings = _read_json(folder / "config.json")
+    model = llama.model_of(settings)
+    names = llama.names(model)
+    sources = _sources(folder)
+    _check(names, sources, model)
+    store = open_store(place, create=True)
+    if any(step_of(name) is not None for name in store.folders()):
+        raise ConfigError(f"{store.uri} holds checkpoints already: name another place")
+    theirs = {f"model/{parameter.name}": name for name, parameter in names.items()}
+    pieces = [Piece(f"model/{p.name}", p.shape, Box.whole(p.shape)) for p in names.values()]
+    parts: list[Part] = []
+    for index, group in enumerate(groups(pieces, part_bytes)):
+        buffer = PartBuffer(group)
+        for piece, view in buffer.views.items():
+            view.reshape(-1)[:] = _read(sources[theirs[piece.name]])
+        parts.append(put_part(store, 0, part_name(0, index), buffer))
+    run_id = run_folder(store.uri).rpartition("/")[2] if store.uri.endswith("/checkpoints") else "import"
+    manifest = Manifest(0, run_id, 1, 1, timestamp(), True, tuple(parts), None, flat(replace(Config(), model=model)))
+    failure = publish(store, manifest, None)
+    if failure:
+        raise StorageError(failure)
+    report(f"{parameter_count(model):,} weights in {store.uri}/{step_folder(0)}; to train from them:")
+    report(f"  ORCH_RESUME_FROM={store.uri}/{step_folder(0)} python -m trainer {_words(model)} ...")
+    if (folder / "tokenizer.json").is_file():
+        report(f"  with data of the same tokens: prepare SOURCE FOLDER tokenizer={folder / 'tokenizer.json'}")
+
+
+def _words(model: ModelConfig) -> str:
+    """The key=value words that make this model."""
+    table, usual = flat(replace(Config(), model=model)), flat(Config())
+    keys = [key for key in table if key.startswith("model.") and table[key] != usual[key]]
+    return " ".join(f"{key}={str(table[key]).lower()}" for key in keys)
+
+
+def _sources(folder: Path) -> dict[str, _Source]:
+    """By their name, over all files. Raises StorageError."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        named: Mapping[str, Any] = _read_json(index).get("weight_map", {})
+        files = [folder / str(name) for name in sorted(set(named.values()))]
+    else:
+        files = [folder / "model.safetensors"]
+    return {entry.key: _Source(file, entry) for file in files for entry in _entries(file)}
+
+
+def _entries(file: Path) -> Sequence[Entry]:
+    try:
+        with file.open("rb") as opened:
+            length = opened.read(8)
+            size = int.from_bytes(length, "little")
+            if len(length) < 8 or size > _HEADER_LIMIT:
+                raise StorageError(f"{file}: not a safetensors file")
+            return read_header(length + opened.read(size))
+    except OSError as error:
+        raise StorageError(f"{file} cannot be read: {error.strerror}") from error
+    except Broken as error:
+        raise StorageError(f"{file}: {error}") from error
+
+
+def _check(names: Mapping[str, Parameter], sources: Mapping[str, _Source], model: ModelConfig) -> None:
+    """Raises ConfigError unless the tensors are those of the model, in its shapes."""
+    for theirs, parameter in names.items():
+        if theirs not in sources:
+            raise ConfigError(f"the folder has no tensor {theirs}, which config.json needs")
+        if sources[theirs].entry.shape != parameter.shape:
+            found, needed = list(sources[theirs].entry.shape), list(parameter.shape)
+            raise ConfigError(f"{theirs} has the shape {found}, but config.json needs {needed}")
+    # A tied head may be stored all the same; old files hold the rotary angles, which follow from the settings.
+    unknown = [
+        name
+        for name in sources
+        if name not in names
+        and not name.endswith("rotary_emb.inv_freq")
+        and not (model.tied and name == "lm_head.weight")
+    ]
+    if unknown:
+        raise ConfigError(f"the folder has tensors that a Llama of this trainer has not, such as {unknown[0]}")
+
+
+def _read(source: _Source) -> Any:
+    """Flat float32 values."""
+    entry = source.entry
+    try:
+        with source.file.open("rb") as file:
+            file.seek(entry.start)
+            data = file.read(entry.end - entry.start)
+        return decode(memoryview(data), entry.dtype)
+    except OSError as error:
+        raise StorageError(f"{source.file} cannot be read: {error.strerror}") from error
+    except (Broken, ValueError) as error:
+        raise StorageError(f"{source.file}: {entry.key}: {error}") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = dict(json.loads(path.read_bytes()))
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError) as error:
+        raise StorageError(f"{path} is not a JSON object: {error}") from error
+    return content

@@ -1,0 +1,66 @@
+"""`python -m trainer advise --hardware JSON key=value ...`: what a run needs on machines that are not here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from trainer.config import Config
+from trainer.errors import ConfigError, Exit
+from trainer.options import parse
+from trainer.shape.advice import Advice, advise
+from trainer.shape.hardware import Hardware, read_hardware
+
+SUMMARY = "memory, step time and cost of a run on given machines, before they are rented"
+
+HELP = """\
+What a run needs and takes on machines that are not here: memory, step time, tokens a day, cost, and what to mind.
+
+  python -m trainer advise model=1b dtype=bf16 batch=64 --hardware '{"name": "v5e-16", "kind": "tpu", "chip": "v5e",
+    "devices": 16, "hosts": 4, "memory_bytes": 17179869184, "peak_flops": 197e12, "price": 19.2}'
+
+--hardware: one object or a list; fields name, kind (tpu, cuda, neuron, cpu) and devices, and if known chip, hosts,
+slices, memory_bytes and peak_flops (bf16) of a device, price an hour, network (bytes a second of a host), topology.
+--json: for programs. Estimates: nothing is measured, and nothing is touched.
+"""
+_EXAMPLE = '--hardware \'{"name": "v5e-16", "kind": "tpu", "chip": "v5e", "devices": 16, "hosts": 4}\''
+
+
+def run(words: Sequence[str]) -> int:
+    """Print the advice for each machine; 0, also where a run would not fit. Raises ConfigError."""
+    hardware, as_json, settings = _read(words)
+    config = parse(settings)
+    found = [_on(config, one) for one in hardware]
+    if as_json:
+        sys.stdout.write(json.dumps([advice.as_json() for advice in found]) + "\n")
+    else:
+        sys.stdout.write("\n\n".join("\n".join(advice.lines()) for advice in found) + "\n")
+    return Exit.OK
+
+
+def _read(words: Sequence[str]) -> tuple[tuple[Hardware, ...], bool, list[str]]:
+    """Hardware, whether JSON is wanted, and the settings."""
+    hardware: tuple[Hardware, ...] | None = None
+    settings: list[str] = []
+    rest = iter(words)
+    as_json = False
+    for word in rest:
+        if word == "--json":
+            as_json = True
+        elif word == "--hardware":
+            hardware = read_hardware(next(rest, ""))
+        elif word.startswith("--hardware="):
+            hardware = read_hardware(word.partition("=")[2])
+        else:
+            settings.append(word)
+    if hardware is None:
+        raise ConfigError(f"advise: which machines? {_EXAMPLE}")
+    return hardware, as_json, settings
+
+
+def _on(config: Config, hardware: Hardware) -> Advice:
+    try:
+        return advise(config, hardware)
+    except ConfigError as error:
+        raise ConfigError(f"on {hardware.name}: {error}") from None

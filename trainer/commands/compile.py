@@ -1,0 +1,89 @@
+"""`python -m trainer compile topology=v5e:4x4 key=value ...`: compile the step of a run for TPUs that are not here.
+
+It needs JAX with libtpu (scripts/tpu-compiler makes such an environment) and no TPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from trainer.errors import ConfigError, Exit
+from trainer.options import parse
+
+if TYPE_CHECKING:
+    from trainer.jax_engine.ahead import Ahead
+
+SUMMARY = "compile the step for a TPU slice that is not here: exact memory, collectives, or out of memory"
+
+HELP = """\
+Compile the step of a run for a TPU slice that is not here.
+
+  python -m trainer compile topology=v5e:4x4 model=1b dtype=bf16 batch=64
+  python -m trainer compile topology=v5e:4x8 slices=2 model=1b dtype=bf16 batch=128 --json
+
+topology: generation and chips along each side (v4, v5e, v5p, v6e, tpu7x). slices: how many of them, 1 if not given.
+It needs JAX with libtpu, which scripts/tpu-compiler installs beside orch, and no TPU.
+Exit status: 0 it fits, 4 it does not, 2 the settings are wrong.
+"""
+GIB = 1 << 30
+
+
+def run(words: Sequence[str]) -> int:
+    """0: it fits. 4: out of memory, with the compiler's words. Raises ConfigError, DeviceError without a compiler."""
+    topology, slices, as_json, settings = _read(words)
+    config = parse(settings)
+    if config.engine == "torch":
+        raise ConfigError("compile: only the JAX engine is compiled ahead; leave engine=torch out")
+    from trainer.jax_engine.ahead import compile_ahead
+
+    found = compile_ahead(config, topology, slices)
+    if as_json:
+        sys.stdout.write(json.dumps({**dataclasses.asdict(found), "used": found.used}) + "\n")
+    else:
+        sys.stdout.write("\n".join(_lines(found)) + "\n")
+    return Exit.OK if found.fits else Exit.DEVICE
+
+
+def _lines(found: Ahead) -> Iterator[str]:
+    mesh = found.mesh
+    axes = f"data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor}"
+    times = f"{found.slices} x " if found.slices > 1 else ""
+    yield f"{times}{found.topology}: {found.devices} devices on {found.hosts} hosts, {found.device}, {axes}"
+    has = f" of {_gib(found.capacity)}" if found.capacity else ""
+    if found.fits:
+        parts = f"state and rows {_gib(found.arguments)}, within a step {_gib(found.temporaries)}"
+        yield f"fits: {_gib(found.used)}{has} GiB a device ({parts})"
+    else:
+        yield f"does NOT fit: {found.error} (state and rows alone: {_gib(found.arguments)}{has} GiB)"
+    yield f"{found.flops / 1e12:,.1f} TFLOP a step on all devices together; compiled in {found.seconds:.0f} s"
+    for one in found.collectives:
+        yield f"{one.count:>6} x {one.kind:<14} over {one.axes:<11} {_gib(one.bytes)} GiB from each device"
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.2f}"
+
+
+def _read(words: Sequence[str]) -> tuple[str, int, bool, list[str]]:
+    """Topology, number of slices, whether JSON is wanted, and the settings."""
+    topology, slices, as_json = "", 1, False
+    settings: list[str] = []
+    for word in words:
+        key, _, value = word.partition("=")
+        if word == "--json":
+            as_json = True
+        elif key == "topology":
+            topology = value
+        elif key == "slices":
+            if not value.isdecimal() or int(value) < 1:
+                raise ConfigError(f"slices={value}: not a whole number from 1")
+            slices = int(value)
+        else:
+            settings.append(word)
+    if not topology:
+        raise ConfigError("compile: for which slice? For instance topology=v5e:4x4")
+    return topology, slices, as_json, settings

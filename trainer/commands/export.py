@@ -1,0 +1,71 @@
+"""`python -m trainer export PLACE FOLDER`: a checkpoint's weights for Hugging Face's libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import cast, get_args
+
+from trainer.checkpoint.outward import Wish, export
+from trainer.config import Doc, DTypeName
+from trainer.console import Console
+from trainer.environment import World
+from trainer.errors import ConfigError, Exit
+from trainer.options import Key
+
+SUMMARY = "a checkpoint's weights as a Hugging Face Llama: export PLACE FOLDER [dtype=bf16] [--average]"
+
+HELP = """\
+  python -m trainer export PLACE FOLDER [dtype=fp32|bf16|fp16] [tokenizer=PATH] [--average]
+
+PLACE      file://, s3:// or gs:// folder of checkpoints, or a path; its newest intact one is taken. With /step-00001200
+           at the end: that one.
+FOLDER     is made, whole or not at all: config.json, model.safetensors (several with an index above 5 GB),
+           generation_config.json, and the tokenizer.json of the data where it is at hand.
+dtype      of the written weights; default: fp32, as they are trained.
+tokenizer  a tokenizer.json to write along.
+--average  the averaged weights of a run with optim.ema.
+
+Examples:
+  python -m trainer export s3://bucket/run1/checkpoints run1-hf dtype=bf16
+  python -m trainer export ./run1/checkpoints/step-00001200 run1-hf --average
+"""
+
+_KEYS: Mapping[str, Key] = MappingProxyType(
+    {
+        key.name: key
+        for key in (
+            Key("dtype", get_args(DTypeName), "fp32", Doc("type of the written weights")),
+            Key("tokenizer", str, "", Doc("a tokenizer.json to write along")),
+        )
+    }
+)
+
+
+def run(words: Sequence[str]) -> int:
+    """Raises ConfigError and StorageError."""
+    export(_wish(words), Console(World()).first)
+    return Exit.OK
+
+
+def _wish(words: Sequence[str]) -> Wish:
+    places = [word for word in words if not word.startswith("--") and word.partition("=")[0] not in _KEYS]
+    options = [word for word in words if word.startswith("--")]
+    unknown = [*places[2:], *(word for word in options if word != "--average")]
+    if unknown:
+        raise ConfigError(f"unknown word {unknown[0]!r}; `python -m trainer export --help` lists them")
+    if len(places) < 2:
+        raise ConfigError("two places are needed: python -m trainer export CHECKPOINTS FOLDER")
+    values = {name: key.default for name, key in _KEYS.items()}
+    for word in words:
+        name, _, text = word.partition("=")
+        if name in _KEYS:
+            values[name] = _KEYS[name].read(text)
+    return Wish(
+        place=places[0],
+        folder=Path(places[1]).expanduser().absolute(),
+        dtype=cast("DTypeName", values["dtype"]),
+        average=bool(options),
+        tokenizer=str(values["tokenizer"]),
+    )

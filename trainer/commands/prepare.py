@@ -1,0 +1,90 @@
+"""`python -m trainer prepare SOURCE FOLDER`: text to token shards, for `data=FOLDER`."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from trainer.config import AUTO, Doc
+from trainer.errors import ConfigError, Exit
+from trainer.options import Key
+
+if TYPE_CHECKING:
+    from trainer.data.prepare import Job
+
+SUMMARY = "turn text into token shards, for data=FOLDER: SOURCE FOLDER [tokenizer=PATH]"
+
+_HELP = """\
+SOURCE  a path or a bucket folder (s3://, gs://), each with an optional :GLOB, or hf://NAME[#CONFIG][@REVISION][:SPLIT].
+        .jsonl, .ndjson and .parquet files have a document in each line or row, other files are one; .gz may follow.
+FOLDER  of this machine or of a bucket. When interrupted, the same command goes on where it was.
+
+Examples:
+  python -m trainer prepare '/data/books:*.txt' /data/books-tokens tokenizer=tokenizer.json
+  python -m trainer prepare s3://bucket/web:*.jsonl.gz s3://bucket/web-tokens tokenizer=tokenizer.json column=content
+  python -m trainer model=100m data=s3://bucket/web-tokens
+"""
+
+_KEYS: Mapping[str, Key] = MappingProxyType(
+    {
+        key.name: key
+        for key in (
+            Key("tokenizer", str, "bytes", Doc("bytes, or the path of a tokenizer.json")),
+            Key("column", str, "text", Doc("where the text is in .jsonl, .parquet and hf:// data")),
+            Key("eod", str, "", Doc("the token that ends a document; empty: the tokenizer's well-known one")),
+            Key("shard_tokens", int, AUTO, Doc("tokens of a shard, at least; auto: 64 Mi", least=1, auto=True)),
+            Key("workers", int, AUTO, Doc("processes that make tokens; auto: a core each", least=1, auto=True)),
+        )
+    }
+)
+
+
+def run(words: Sequence[str]) -> int:
+    """Raises ConfigError, DataError, StorageError."""
+    from trainer.data.prepare import prepare
+
+    prepare(_job(words), _say)
+    return Exit.OK
+
+
+def _job(words: Sequence[str]) -> Job:
+    from trainer.data.prepare import SHARD_TOKENS, Job
+    from trainer.data.tokenizers import read_tokenizer
+
+    places = [word for word in words if word.partition("=")[0] not in _KEYS]
+    for word in places[2:]:
+        near = difflib.get_close_matches(word.partition("=")[0], _KEYS, n=1)
+        hint = f"did you mean {near[0]}=?" if near else "`python -m trainer prepare --help` lists the keys"
+        raise ConfigError(f"unknown word {word!r}; {hint}")
+    if len(places) < 2:
+        raise ConfigError("two places are needed: python -m trainer prepare SOURCE FOLDER [tokenizer=PATH]")
+    values = {name: key.default for name, key in _KEYS.items()}
+    for word in words:
+        name, _, text = word.partition("=")
+        if name in _KEYS:
+            values[name] = _KEYS[name].read(text)
+    return Job(
+        source=places[0],
+        place=places[1],
+        tokens=read_tokenizer(str(values["tokenizer"]), str(values["eod"])),
+        column=str(values["column"]),
+        shard_tokens=int(values["shard_tokens"]) or SHARD_TOKENS,
+        workers=int(values["workers"]),
+    )
+
+
+def _help() -> str:
+    width = max(len(f"{key.name}={key.default_text}") for key in _KEYS.values())
+    rows = [f"  {f'{key.name}={key.default_text}':<{width}}  {key.doc.text}\n" for key in _KEYS.values()]
+    return f"{_HELP}\nKeys (key=default):\n{''.join(rows)}"
+
+
+HELP = _help()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

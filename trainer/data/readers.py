@@ -1,0 +1,155 @@
+"""How windows are read where they lie: files, mapped files, objects of a bucket."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.checkpoint.store import Store
+from trainer.data.extents import Stretch
+from trainer.engine import TokenArray
+from trainer.errors import DataError
+
+_BLOCK = 1 << 20
+_KEPT_WHOLE = 256 << 20
+_REQUESTS = 16  # objects that are read at the same time
+
+
+class Reader(Protocol):
+    """May be called from several threads at once."""
+
+    def fill(self, rows: TokenArray, stretches: Sequence[Stretch]) -> None:
+        """Put each stretch at its place in the rows. Raises DataError, StorageError."""
+        ...
+
+
+class FileReader:
+    """Bytes of files; each is opened for each stretch, so there may be any number of them."""
+
+    def __init__(self, source: str, paths: Sequence[Path]) -> None:
+        self._source = source
+        self._paths = paths
+
+    def fill(self, rows: TokenArray, stretches: Sequence[Stretch]) -> None:
+        for part in stretches:
+            data = self._stretch(self._paths[part.piece], part.offset, part.count)
+            rows[part.row, part.at : part.at + part.count] = np.frombuffer(data, np.uint8)
+
+    def _stretch(self, path: Path, offset: int, count: int) -> bytes:
+        try:
+            with path.open("rb", buffering=0) as file:
+                data = os.pread(file.fileno(), count, offset)
+        except OSError as error:
+            raise DataError(f"data={self._source}: cannot read {path}: {error.strerror}") from error
+        if len(data) != count:
+            raise DataError(f"data={self._source}: {path} became shorter during the run")
+        return data
+
+
+class MappedReader:
+    """Tokens of memory-mapped shards; a shard is mapped when it is first read."""
+
+    def __init__(self, source: str, paths: Sequence[Path], dtype: np.dtype[Any]) -> None:
+        self._source = source
+        self._paths = paths
+        self._dtype = dtype
+        self._maps: dict[int, npt.NDArray[Any]] = {}
+
+    def fill(self, rows: TokenArray, stretches: Sequence[Stretch]) -> None:
+        for part in stretches:
+            shard = self._shard(part.piece)
+            rows[part.row, part.at : part.at + part.count] = shard[part.offset : part.offset + part.count]
+
+    def _shard(self, piece: int) -> npt.NDArray[Any]:
+        found = self._maps.get(piece)
+        if found is None:
+            try:
+                found = np.memmap(self._paths[piece], dtype=self._dtype, mode="r")
+            except (OSError, ValueError) as error:
+                raise DataError(f"data={self._source}: cannot map {self._paths[piece]}: {error}") from error
+            self._maps[piece] = found
+        return found
+
+
+class BucketReader:
+    """Items of objects, by ranged requests: those of several objects at the same time, near ones of an object together.
+
+    A corpus of up to 256 MiB is kept in memory as it is read, in blocks of 1 MiB, so that no byte is asked for twice.
+    Of a larger one only the windows are read: a window's surroundings would seldom be needed again.
+    """
+
+    def __init__(self, store: Store, names: Sequence[str], sizes: Sequence[int], dtype: np.dtype[Any]) -> None:
+        """sizes: bytes of each object."""
+        self._store = store
+        self._names = names
+        self._sizes = sizes
+        self._dtype = dtype
+        self._keep = sum(sizes) <= _KEPT_WHOLE
+        self._blocks: dict[tuple[int, int], bytes] = {}
+        self._guard = threading.Lock()
+        self._pool = ThreadPoolExecutor(max_workers=_REQUESTS, thread_name_prefix="bucket")
+
+    def fill(self, rows: TokenArray, stretches: Sequence[Stretch]) -> None:
+        if self._keep:
+            self._fetch_blocks(stretches)
+            for part in stretches:
+                self._put(rows, part, self._from_blocks(part))
+            return
+        groups = list(_by_piece(stretches).items())
+        for (_, parts), found in zip(groups, self._pool.map(self._windows, groups), strict=True):
+            for part, data in zip(parts, found, strict=True):
+                self._put(rows, part, data)
+
+    def _put(self, rows: TokenArray, part: Stretch, data: bytes) -> None:
+        rows[part.row, part.at : part.at + part.count] = np.frombuffer(data, self._dtype)
+
+    def _windows(self, group: tuple[int, list[Stretch]]) -> list[bytes]:
+        piece, parts = group
+        width = self._dtype.itemsize
+        return self._ranges(piece, [part.offset * width for part in parts], [part.count * width for part in parts])
+
+    def _fetch_blocks(self, stretches: Iterable[Stretch]) -> None:
+        wanted: dict[int, set[int]] = {}
+        for part in stretches:
+            begin, end = part.offset * self._dtype.itemsize, (part.offset + part.count) * self._dtype.itemsize
+            wanted.setdefault(part.piece, set()).update(range(begin // _BLOCK, (end - 1) // _BLOCK + 1))
+        with self._guard:
+            missing = [
+                (piece, sorted(absent))
+                for piece, numbers in wanted.items()
+                if (absent := {number for number in numbers if (piece, number) not in self._blocks})
+            ]
+        for (piece, numbers), found in zip(missing, self._pool.map(self._whole_blocks, missing), strict=True):
+            with self._guard:
+                self._blocks.update({(piece, number): data for number, data in zip(numbers, found, strict=True)})
+
+    def _whole_blocks(self, group: tuple[int, list[int]]) -> list[bytes]:
+        piece, numbers = group
+        starts = [number * _BLOCK for number in numbers]
+        return self._ranges(piece, starts, [min(_BLOCK, self._sizes[piece] - start) for start in starts])
+
+    def _from_blocks(self, part: Stretch) -> bytes:
+        begin, end = part.offset * self._dtype.itemsize, (part.offset + part.count) * self._dtype.itemsize
+        found = b"".join(self._blocks[part.piece, n] for n in range(begin // _BLOCK, (end - 1) // _BLOCK + 1))
+        start = begin % _BLOCK
+        return found[start : start + end - begin]
+
+    def _ranges(self, piece: int, starts: Sequence[int], counts: Sequence[int]) -> list[bytes]:
+        found = self._store.ranges(self._names[piece], starts, counts)
+        if [len(data) for data in found] != list(counts):
+            raise DataError(f"data={self._store.uri}/{self._names[piece]} became shorter during the run")
+        return found
+
+
+def _by_piece(stretches: Iterable[Stretch]) -> dict[int, list[Stretch]]:
+    groups: dict[int, list[Stretch]] = {}
+    for part in stretches:
+        groups.setdefault(part.piece, []).append(part)
+    return groups

@@ -1,0 +1,217 @@
+"""The JAX engine: see trainer/engine.py for what each method promises."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jax import Array
+
+from trainer.config import Config, EngineName
+from trainer.engine import FloatArray, Numbers, TokenArray
+from trainer.environment import World
+from trainer.jax_engine.arithmetic import AXES
+from trainer.jax_engine.compiling import Compilations, Program
+from trainer.jax_engine.devices import close_devices, open_devices, translated
+from trainer.jax_engine.grid import Sharding, lay_out, row_share, rows_sharding, sharding, topology_of
+from trainer.jax_engine.library import jax
+from trainer.jax_engine.model import rotary
+from trainer.jax_engine.names import device_name, peak_of
+from trainer.jax_engine.optimizer import knobs
+from trainer.jax_engine.state import Places
+from trainer.jax_engine.step import Step, build
+from trainer.shape.box import Piece
+from trainer.shape.mesh import Mesh, RowShare, resolve
+from trainer.team import Team
+
+_READ_EVERY = 10  # on accelerators, which work on while the processor prepares the next steps
+_AHEAD = 16  # steps whose numbers are kept at most
+
+
+def open_jax(config: Config, world: World, team: Team) -> JaxEngine:
+    """Weights have their first values. Raises DeviceError, ConfigError, PeerError."""
+    counter = Compilations()
+    devices = open_devices(config, world, team)
+    mesh = resolve(config.mesh, topology_of(devices), config.model)
+    grid = lay_out(devices, mesh)
+    share = row_share(grid, jax.process_index())
+    with translated(world):
+        return JaxEngine(config, world, build(config, mesh, grid), share, counter)
+
+
+class JaxEngine:
+    """Implements trainer.engine.Engine."""
+
+    def __init__(self, config: Config, world: World, step: Step, share: RowShare, counter: Compilations) -> None:
+        self._config, self._world, self._step, self._share = config, world, step, share
+        self._counter = counter
+        self._places = Places(step.leaves, step.grid, jax.process_index())
+        self._state = self._places.first_values(config.seed)
+        self._angles = self._everywhere(rotary(config))
+        self._stops = {stop: self._stop_flags(stop) for stop in (False, True)}
+        self._program = Program(step)
+        self._newest: deque[Any] = deque(maxlen=_AHEAD)
+
+    @property
+    def name(self) -> EngineName:
+        return "jax"
+
+    @property
+    def mesh(self) -> Mesh:
+        return self._step.recipe.arithmetic.mesh
+
+    @property
+    def share(self) -> RowShare:
+        return self._share
+
+    @property
+    def read_every(self) -> int:
+        return 1 if self._platform == "cpu" else _READ_EVERY
+
+    @property
+    def peak_flops(self) -> float | None:
+        one = peak_of(self._devices[0], self._config.dtype)
+        return None if one is None else one * self.mesh.devices
+
+    def headline(self) -> str:
+        mesh, recipe = self.mesh, self._step.recipe
+        threads = f", {self._world.threads(self._config.threads)} threads" if self._platform == "cpu" else ""
+        return (
+            f"jax {jax.__version__} on {mesh.devices} x {device_name(self._devices[0])}{threads}, "
+            f"mesh data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor}, "
+            f"{'scanned' if recipe.scanned else 'unrolled'} blocks, {recipe.kernel} attention"
+        )
+
+    def notes(self) -> Sequence[str]:
+        notes: list[str] = []
+        if self._config.dtype == "fp16":
+            notes.append("dtype=fp16: computed in bf16, which needs no loss scaling")
+        if self._config.compile:
+            notes.append("compile=true: JAX always compiles")
+        if self._platform == "tpu" and self._step.recipe.kernel == "plain":
+            notes.append("attention without the fused kernel: it takes heads and rows of multiples of 128")
+        return notes
+
+    def program(self) -> str:
+        return self._program.digest()
+
+    def step(self, rows: TokenArray, rate: float, stop: bool, step: int) -> None:
+        with translated(self._world):
+            self._state, numbers = self._program.run(
+                self._state,
+                self._to_devices(rows),
+                self._angles,
+                self._everywhere(knobs(self._config.optim, rate, step)),
+                self._stops[stop],
+            )
+        self._newest.append(numbers)
+
+    def numbers(self) -> Numbers:
+        with translated(self._world):
+            return _read(self._newest[-1])
+
+    def stops_before(self) -> int | None:
+        with translated(self._world):
+            ready = next((numbers for numbers in reversed(self._newest) if numbers.is_ready()), None)
+            return None if ready is None else _read(ready).stops
+
+    def written(self) -> Sequence[Piece]:
+        return self._places.written
+
+    def copy_out(self, into: Mapping[Piece, FloatArray]) -> None:
+        with translated(self._world):
+            self._places.copy_out(self._state, into)
+
+    def needed(self) -> Sequence[Piece]:
+        return self._places.needed
+
+    def load(self, values: Iterable[tuple[Piece, FloatArray]]) -> None:
+        self._newest.clear()
+        with translated(self._world):
+            self._places.load(self._state, values)
+
+    def memory(self) -> int | None:
+        known: list[dict[str, int]] = [device.memory_stats() or {} for device in self._local]
+        return max((one["peak_bytes_in_use"] for one in known if "peak_bytes_in_use" in one), default=None)
+
+    def counters(self) -> Mapping[str, float]:
+        return {"compilations": self._counter.count, "compile_seconds": self._counter.seconds}
+
+    def diagnostics(self) -> Mapping[str, Any]:
+        return {
+            "platform": self._platform,
+            "kind": self._devices[0].device_kind,
+            "devices": [
+                {"id": device.id, "process": device.process_index, "memory": device.memory_stats()}
+                for device in self._local
+            ],
+            "kernel": self._step.recipe.kernel,
+            "scanned": self._step.recipe.scanned,
+            "rows_at_once": self._step.micro,
+            "program": {**self._program.facts(), "compile_seconds": self._program.seconds},
+        }
+
+    def profile(self, folder: Path) -> AbstractContextManager[object]:
+        recording: AbstractContextManager[object] = jax.profiler.trace(str(folder))
+        return recording
+
+    def close(self) -> None:
+        self._counter.close()
+        with translated(self._world):
+            jax.block_until_ready(self._state)
+        close_devices(self._world)
+
+    @property
+    def _devices(self) -> Sequence[Any]:
+        return list(self._step.grid.devices.flat)
+
+    @property
+    def _local(self) -> Sequence[Any]:
+        return [device for device in self._devices if device.process_index == jax.process_index()]
+
+    @property
+    def _platform(self) -> str:
+        return str(self._devices[0].platform)
+
+    def _to_devices(self, rows: TokenArray) -> Array:
+        """This process's rows, shard by shard, as (micro-batches, rows of one, tokens) of the whole batch."""
+        parts, width = self._config.accumulate, rows.shape[1]
+        shards = rows.reshape(self._share.count, parts, self._step.micro, width)
+        local = shards.transpose(1, 0, 2, 3).reshape(parts, -1, width).astype(np.int32)
+        first = self._share.first * self._step.micro
+        shape = (parts, self._share.of * self._step.micro, width)
+
+        def part(index: tuple[slice, ...]) -> Any:
+            start, end, _ = index[1].indices(shape[1])
+            return local[:, start - first : end - first]
+
+        result: Array = jax.make_array_from_callback(shape, rows_sharding(self._step.grid), part)
+        return result
+
+    def _everywhere(self, values: FloatArray) -> Array:
+        return self._array(values, sharding(self._step.grid))
+
+    def _stop_flags(self, stop: bool) -> Array:
+        """One number a device: the first of this process says what the process wants."""
+        devices = self._devices
+        flags = np.zeros(len(devices), np.float32)
+        flags[devices.index(self._local[0])] = float(stop)
+        return self._array(flags, sharding(self._step.grid, AXES))
+
+    def _array(self, values: FloatArray, place: Sharding) -> Array:
+        """No process is asked whether it has the same values: device_put would ask all of them at each step."""
+
+        def part(index: tuple[slice, ...]) -> FloatArray:
+            return values[index]
+
+        result: Array = jax.make_array_from_callback(values.shape, place, part)
+        return result
+
+
+def _read(numbers: Any) -> Numbers:
+    loss, norm, stops = np.asarray(numbers).tolist()
+    return Numbers(loss=loss, grad_norm=norm, stops=round(stops))

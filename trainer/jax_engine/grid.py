@@ -1,0 +1,90 @@
+"""The devices of all processes in the order of the mesh (data, fsdp, tensor), and which rows a process feeds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from trainer.errors import ConfigError
+from trainer.jax_engine.arithmetic import AXES, DATA, FSDP
+from trainer.jax_engine.library import jax, mesh_utils
+from trainer.shape.mesh import Mesh, RowShare, Topology
+
+Grid: TypeAlias = Any  # jax.sharding.Mesh
+Sharding: TypeAlias = Any  # jax.sharding.NamedSharding
+Device: TypeAlias = Any  # jax.Device, or the description of one that is not there
+
+
+def topology_of(devices: Sequence[Device]) -> Topology:
+    """TPU: a slice is one fast network. Others: a host is."""
+    platform = devices[0].platform
+    by_network = Counter(_slice(device) if platform == "tpu" else device.process_index for device in devices)
+    return Topology(devices=len(devices), fast=min(by_network.values()), divide=platform != "cpu")
+
+
+def lay_out(devices: Sequence[Device], mesh: Mesh) -> Grid:
+    """Neighbours on the network of a TPU slice become neighbours of the mesh, where every process then still feeds rows
+    that follow each other; else processes in their order, and each one's devices in theirs."""
+    ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
+    plain = jax.sharding.Mesh(np.array(ordered, object).reshape(mesh.data, mesh.fsdp, mesh.tensor), AXES)
+    if devices[0].platform != "tpu" or len(devices) == 1:
+        return plain
+    near = _near(ordered, mesh)
+    if near is None or any(_shares(near, process) is None for process in {d.process_index for d in devices}):
+        return plain
+    return near
+
+
+def row_share(grid: Grid, process: int) -> RowShare:
+    """Raises ConfigError when the rows of the process do not follow each other."""
+    found = _shares(grid, process)
+    if found is None:
+        raise ConfigError(
+            "mesh.tensor does not fit the devices of a host: the rows of one would not follow each other; "
+            "choose a mesh.tensor that divides the host's devices or is a multiple of them"
+        )
+    return found
+
+
+def _shares(grid: Grid, process: int) -> RowShare | None:
+    """Shares of the rows, by where the devices of a process stand; None when there are gaps."""
+    shards = grid.devices.reshape(-1, grid.devices.shape[-1])
+    mine = [at for at, row in enumerate(shards) if any(device.process_index == process for device in row)]
+    if not mine or mine != list(range(mine[0], mine[-1] + 1)):
+        return None
+    return RowShare(mine[0], len(mine), len(shards))
+
+
+def _near(devices: Sequence[Device], mesh: Mesh) -> Grid | None:
+    """None where the library finds no such order: the plain one is always right."""
+    shape = (mesh.data, mesh.fsdp, mesh.tensor)
+    slices = len({_slice(device) for device in devices})
+    try:
+        if slices == 1:
+            found = mesh_utils.create_device_mesh(shape, devices)
+        elif mesh.data % slices == 0:
+            within = (mesh.data // slices, mesh.fsdp, mesh.tensor)
+            found = mesh_utils.create_hybrid_device_mesh(within, (slices, 1, 1), devices)
+        else:
+            return None
+    except (ValueError, NotImplementedError, AssertionError):
+        return None
+    return jax.sharding.Mesh(found, AXES)
+
+
+def _slice(device: Device) -> int:
+    """Number of the TPU slice; devices that do not tell are of one."""
+    return int(getattr(device, "slice_index", 0) or 0)
+
+
+def rows_sharding(grid: Grid) -> Sharding:
+    """Of a step's rows: (micro-batches, rows of one, tokens)."""
+    return sharding(grid, None, (DATA, FSDP), None)
+
+
+def sharding(grid: Grid, *axes: Any) -> Sharding:
+    """axes: of the mesh, for each dimension of an array, as a PartitionSpec has them."""
+    return jax.sharding.NamedSharding(grid, jax.sharding.PartitionSpec(*axes))

@@ -1,0 +1,20 @@
+"""JAX by names that strict type checkers take: its own annotations are partial, and they would stumble at each call.
+
+`Array` is annotated well enough and comes from JAX itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax as _jax
+import jax.experimental.mesh_utils as _mesh_utils
+import jax.experimental.topologies as _topologies
+import jaxlib as _jaxlib
+
+jax: Any = _jax
+jnp: Any = _jax.numpy
+lax: Any = _jax.lax
+mesh_utils: Any = _mesh_utils
+topologies: Any = _topologies
+versions: str = f"jax {_jax.__version__}, jaxlib {getattr(_jaxlib, '__version__', '')}"

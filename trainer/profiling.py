@@ -1,0 +1,146 @@
+"""Recording a few steps on demand: whoever watches puts a request into the job's folder, each rank answers there.
+
+Request: $ORCH_JOB_DIR/profile-request.json, {"id": "...", "steps": 10}, put there by rename. Answer, in
+$ORCH_JOB_DIR/profiles/<id>/: the library's traces in rank-<rank>/, then done-<rank>.json, or failed-<rank>.json
+with {"why"}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer.console import Console
+from trainer.engine import Engine
+from trainer.environment import World
+from trainer.wire import as_object
+
+REQUEST = "profile-request.json"
+MOST_STEPS = 1000
+_SECONDS = 0.5  # between two looks
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    folder: Path
+    rank: int
+    first: int
+    steps: int
+    context: AbstractContextManager[object]
+    started: float
+
+
+class Profiler:
+    """folder: the job's; None: nobody can ask. A profile that fails is a note and never ends the run."""
+
+    def __init__(self, folder: Path | None, engine: Engine, world: World, console: Console) -> None:
+        self._folder = folder
+        self._engine = engine
+        self._rank = world.rank
+        self._console = console
+        self._next = 0.0
+        self._seen: tuple[int, int] | None = None
+        self._recording: _Recording | None = None
+
+    def between(self, step: int) -> None:
+        """Call it between two steps. step: steps done."""
+        if self._recording is not None:
+            if step - self._recording.first >= self._recording.steps:
+                self._finish(step)
+            return
+        if self._folder is None or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _SECONDS
+        path = self._folder / REQUEST
+        try:
+            found = path.stat()
+        except OSError:
+            return
+        if self._seen != (found.st_ino, found.st_mtime_ns):
+            self._seen = found.st_ino, found.st_mtime_ns
+            self._begin(path, step)
+
+    def close(self, step: int) -> None:
+        """The last step is done: what was recorded until now counts."""
+        if self._recording is not None:
+            self._finish(step)
+
+    def _begin(self, path: Path, step: int) -> None:
+        try:
+            name, steps = _read(path)
+        except (OSError, ValueError) as error:
+            self._console.every(f"note: {path} is no request for a profile: {error}")
+            return
+        folder = path.parent / "profiles" / name
+        if any((folder / f"{word}-{self._rank}.json").exists() for word in ("done", "failed")):
+            return  # answered by an attempt before this one
+        try:
+            place = folder / f"rank-{self._rank}"
+            place.mkdir(parents=True, exist_ok=True)
+            context = self._engine.profile(place)
+            context.__enter__()
+        except Exception as error:  # a library's profiler may fail in any way; the run is worth more
+            self._answer(folder, "failed", {"why": _why(error)})
+            return
+        self._recording = _Recording(folder, self._rank, step, steps, context, time.monotonic())
+        self._console.first(f"profile {name}: recording {steps} steps")
+
+    def _finish(self, step: int) -> None:
+        recording, self._recording = self._recording, None
+        if recording is None:
+            return
+        try:
+            self._engine.numbers()  # until the devices have done what is to be recorded
+            recording.context.__exit__(None, None, None)
+        except Exception as error:  # as above
+            self._answer(recording.folder, "failed", {"why": _why(error)})
+            return
+        place = recording.folder / f"rank-{self._rank}"
+        files = sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
+        self._answer(
+            recording.folder,
+            "done",
+            {
+                "steps": step - recording.first,
+                "first_step": recording.first + 1,
+                "seconds": round(time.monotonic() - recording.started, 3),
+                "engine": self._engine.name,
+                "files": files,
+            },
+        )
+        self._console.first(f"profile {recording.folder.name}: {step - recording.first} steps recorded")
+
+    def _answer(self, folder: Path, word: str, content: dict[str, Any]) -> None:
+        path = folder / f"{word}-{self._rank}.json"
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps({"id": folder.name, "rank": self._rank, **content}) + "\n")
+            temporary.replace(path)
+        except OSError as error:
+            self._console.every(f"note: rank {self._rank} cannot answer in {folder}: {error}")
+        if word == "failed":
+            self._console.every(f"note: rank {self._rank} recorded no profile: {content['why']}")
+
+
+def _read(path: Path) -> tuple[str, int]:
+    """The request's id and steps. Raises ValueError and OSError."""
+    request = as_object(json.loads(path.read_text()))
+    name, steps = request.get("id"), request.get("steps")
+    # The id becomes a folder's name.
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise ValueError(f"id {name!r} is not a plain name")
+    if not isinstance(steps, int) or isinstance(steps, bool) or not 0 < steps <= MOST_STEPS:
+        raise ValueError(f"steps {steps!r} is not a number from 1 to {MOST_STEPS}")
+    return name, steps
+
+
+def _why(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else 'no reason given'}"

@@ -1,0 +1,193 @@
+"""What a run will need and take, before anything is rented: one frozen value, as JSON or as a few lines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.config import Config
+from trainer.shape.architecture import parameter_count
+from trainer.shape.concerns import GIB, Concern, concerns, mesh_for
+from trainer.shape.hardware import Hardware
+from trainer.shape.memory import Engine, Memory, memory, usable_memory
+from trainer.shape.mesh import Mesh
+from trainer.shape.timing import Timing, timing
+
+TOKENS_PER_PARAMETER = 20  # Hoffmann et al. 2022: what a model of this size learns best from
+_BILLION = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """US dollars, (least, most), by the list price while the steps run; start-up and losses of hosts come on top.
+
+    run: of all steps. billion: of 1e9 tokens. full: of 20 tokens for each parameter.
+    """
+
+    run: tuple[float, float]
+    billion: tuple[float, float]
+    full: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """usable: bytes of a device; None when not known, as is fits then. run_seconds: all steps, (shortest, longest)."""
+
+    hardware: Hardware
+    engine: Engine
+    mesh: Mesh
+    parameters: int
+    memory: Memory
+    usable: int | None
+    fits: bool | None
+    timing: Timing
+    run_tokens: int
+    run_seconds: tuple[float, float] | None
+    cost: Cost | None
+    concerns: tuple[Concern, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; tuples become lists. `text` holds the lines for people."""
+        found = dataclasses.asdict(self)
+        found["memory"] = self.memory.as_json()
+        found["text"] = self.lines()
+        return found
+
+    def lines(self) -> list[str]:
+        """At most twelve lines for people."""
+        return list(_lines(self))
+
+
+def advise(config: Config, hardware: Hardware) -> Advice:
+    """Raises ConfigError when the settings do not fit the devices at all (mesh, batch)."""
+    engine = engine_for(config, hardware)
+    mesh = mesh_for(config, hardware)
+    need, time = memory(config, mesh, engine), timing(config, mesh, hardware)
+    usable = usable_memory(hardware)
+    seconds = (time.seconds[0] * config.steps, time.seconds[1] * config.steps) if time.seconds else None
+    return Advice(
+        hardware=hardware,
+        engine=engine,
+        mesh=mesh,
+        parameters=parameter_count(config.model),
+        memory=need,
+        usable=usable,
+        fits=None if usable is None else need.total <= usable,
+        timing=time,
+        run_tokens=config.steps * time.tokens,
+        run_seconds=seconds,
+        cost=_cost(config, hardware, time),
+        concerns=concerns(config, mesh, hardware, engine, need, time),
+    )
+
+
+def engine_for(config: Config, hardware: Hardware) -> Engine:
+    """The rule of engine=auto: JAX on TPUs."""
+    if config.engine != "auto":
+        return config.engine
+    return "jax" if hardware.kind == "tpu" and config.device != "xla" else "torch"
+
+
+def _cost(config: Config, hardware: Hardware, time: Timing) -> Cost | None:
+    if hardware.price is None or time.seconds is None:
+        return None
+    low, high = (hardware.price / 3600 * seconds / time.tokens for seconds in time.seconds)  # of a token
+
+    def of(tokens: float) -> tuple[float, float]:
+        return low * tokens, high * tokens
+
+    return Cost(
+        run=of(config.steps * time.tokens),
+        billion=of(_BILLION),
+        full=of(TOKENS_PER_PARAMETER * parameter_count(config.model)),
+    )
+
+
+def _lines(advice: Advice) -> Iterator[str]:
+    hardware, mesh, time = advice.hardware, advice.mesh, advice.timing
+    axes = " x ".join(f"{name} {size}" for name, size in dataclasses.asdict(mesh).items() if size > 1) or "one device"
+    devices = f"{hardware.devices} device{'s' if hardware.devices > 1 else ''}"
+    where = f"engine {advice.engine} on {hardware.name}, {devices} ({axes})"
+    yield f"model    {_count(advice.parameters)} parameters, {where}"
+    yield f"memory   {_memory(advice)}"
+    yield f"step     {_count(time.tokens)} tokens, {_flops(time.flops)}{_step(time)}"
+    if time.mfu and time.tokens_per_day:
+        yield f"expected {_share(time.mfu)} MFU, {_counts(time.tokens_per_day)} tokens a day ({time.source})"
+    run = f"run      {_count(advice.run_tokens)} tokens"
+    if advice.run_seconds:
+        run += f" in {_times(advice.run_seconds)}"
+    if advice.cost:
+        run += f", {_dollars(advice.cost.run)}"
+    yield run
+    if advice.cost:
+        full = _count(TOKENS_PER_PARAMETER * advice.parameters)
+        whole = f"{_dollars(advice.cost.full)} for {full} (20 a parameter)"
+        yield f"cost     {_dollars(advice.cost.billion)} for a billion tokens, {whole}"
+    shown = advice.concerns[:6] if len(advice.concerns) <= 6 else advice.concerns[:5]
+    for concern in shown:
+        yield f"{'stop' if concern.fatal else 'mind'}     {concern.line}"
+    if hidden := len(advice.concerns) - len(shown):
+        yield f"mind     and {hidden} more: python -m trainer advise"
+
+
+def _memory(advice: Advice) -> str:
+    need = advice.memory
+    parts = (
+        ("state", need.state),
+        ("gradients", need.gradients),
+        ("activations", need.activations + need.block),
+        ("logits", need.logits),
+        ("gathered weights", need.gathered),
+    )
+    words = ", ".join(f"{name} {_bytes(size)}" for name, size in parts if size >= need.total / 50)
+    has = f" of {_bytes(advice.usable)}" if advice.usable else ""
+    verdict = {None: "", True: ", fits", False: ", does NOT fit"}[advice.fits]
+    return f"{_bytes(need.total)}{has} a device{verdict}: {words}"
+
+
+def _step(time: Timing) -> str:
+    return f", {_seconds(time.seconds[0])} to {_seconds(time.seconds[1])}" if time.seconds else f" ({time.source})"
+
+
+def _bytes(size: int) -> str:
+    return f"{size / GIB:.1f} GiB" if size >= GIB / 10 else f"{size / (1 << 20):.1f} MiB"
+
+
+def _count(number: float) -> str:
+    for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if number >= unit:
+            return f"{number / unit:.3g}{name}"
+    return f"{number:.0f}"
+
+
+def _counts(numbers: tuple[float, float]) -> str:
+    return f"{_count(numbers[0])} to {_count(numbers[1])}"
+
+
+def _flops(number: float) -> str:
+    for unit, name in ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP")):
+        if number >= unit:
+            return f"{number / unit:.3g} {name}"
+    return f"{number / 1e6:.3g} MFLOP"
+
+
+def _share(numbers: tuple[float, float]) -> str:
+    return f"{100 * numbers[0]:.0f} to {100 * numbers[1]:.0f} %"
+
+
+def _seconds(seconds: float) -> str:
+    for unit, name in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def _times(numbers: tuple[float, float]) -> str:
+    return f"{_seconds(numbers[0])} to {_seconds(numbers[1])}"
+
+
+def _dollars(numbers: tuple[float, float]) -> str:
+    low, high = (f"{value:,.0f}" if value >= 10 else f"{value:.2f}" for value in numbers)
+    return f"${low} to ${high}" if low != high else f"${low}"

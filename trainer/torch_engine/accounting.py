@@ -1,0 +1,112 @@
+"""What a step would take of memory and network, counted as operations on pretended tensors go by."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch._guards import active_fake_mode
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """kind: all_reduce, all_gather or reduce_scatter. bytes: of the whole buffer (what each device ends or begins
+    with), over all `count` calls of a step."""
+
+    kind: str
+    count: int
+    bytes: int
+
+
+class Account(TorchDispatchMode):
+    """While it is entered: bytes of all storages that are alive, the most so far, and every collective.
+
+    Costs a constant time for an operation; torch's own MemTracker looks at all storages after each.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.peak = 0
+        self._now = 0
+        self._alive: dict[int, int] = {}
+        self._counts: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+        self._resize: Any = None
+        self._mode: Any = None
+
+    def collectives(self) -> tuple[Collective, ...]:
+        return tuple(Collective(kind, self._counts[kind], self._bytes[kind]) for kind in sorted(self._counts))
+
+    def __enter__(self) -> Account:
+        # FSDP2 frees and takes back gathered weights by this call, which is no operation on tensors.
+        storage: Any = torch.UntypedStorage
+        original = self._resize = storage.resize_
+
+        def resize(this: Any, size: int) -> Any:
+            result = original(this, size)
+            self._see(this)
+            return result
+
+        storage.resize_ = resize
+        self._mode = active_fake_mode()
+        super().__enter__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        storage: Any = torch.UntypedStorage
+        storage.resize_ = self._resize
+        super().__exit__(*error)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # first DTensor turns it into operations on what is here
+        if active_fake_mode() is not self._mode:
+            return func(*args, **(kwargs or {}))  # DTensor works out the shape of a whole: no memory
+        if func is torch.ops._c10d_functional.wait_tensor.default:
+            return args[0]  # the pretended operation would make another tensor
+        kind = _kind(func)
+        if kind:
+            self._counts[kind] += 1
+            self._bytes[kind] += max(t.numel() * t.element_size() for t in _tensors(args))
+        result = func(*args, **(kwargs or {}))
+        for tensor in _tensors(result):
+            self._see(tensor.untyped_storage())
+        return result
+
+    def _see(self, storage: Any) -> None:
+        key, size = int(storage._cdata), int(storage.nbytes())
+        before = self._alive.get(key)
+        if before is None:
+            weakref.finalize(storage, self._forget, key)
+        if before != size:
+            self._alive[key] = size
+            self._now += size - (before or 0)
+            self.peak = max(self.peak, self._now)
+
+    def _forget(self, key: int) -> None:
+        self._now -= self._alive.pop(key, 0)
+
+
+def _kind(func: Any) -> str:
+    """all_reduce, all_gather, reduce_scatter, or "" for an operation that sends nothing."""
+    if func.namespace not in ("c10d", "_c10d_functional"):
+        return ""
+    name = str(func).partition(".")[2].replace("_", "")
+    return next((kind for kind in _KINDS if name.startswith(kind.replace("_", ""))), "")
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, (list, tuple)):
+        for value in cast("Sequence[Any]", values):
+            yield from _tensors(value)

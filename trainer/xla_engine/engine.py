@@ -1,0 +1,282 @@
+"""The engine for lazily traced devices: a step is traced once, compiled for the whole mesh, and run from then on.
+
+The model, the optimizers and their state are the torch engine's; here they are one logical copy, and the compiler
+divides it as trainer/shape/layout.py says and adds the sums between devices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.accelerators.peaks import peak_flops
+from trainer.config import Config, EngineName
+from trainer.engine import FloatArray, Numbers, TokenArray
+from trainer.environment import World
+from trainer.errors import DeviceError
+from trainer.shape.architecture import parameters
+from trainer.shape.box import Box, Piece
+from trainer.shape.mesh import Mesh, RowShare, check_batch, row_share
+from trainer.team import Team
+from trainer.torch_engine.adafactor import Adafactor
+from trainer.torch_engine.adamw import AdamW
+from trainer.torch_engine.loss import mean_loss
+from trainer.torch_engine.model import Transformer
+from trainer.torch_engine.optimizer import Averages, Optimizer
+from trainer.torch_engine.parallel import Groups
+from trainer.torch_engine.slots import Slot
+from trainer.xla_engine.runtime import Marks, Runtime, load
+from trainer.xla_engine.state import State
+
+_ALONE = Mesh()
+_NO_GROUPS = Groups(None, None, None, None)
+_READ_EVERY = 10  # a look waits for the devices, and the next step is not traced meanwhile
+
+
+def open_xla(config: Config, world: World, team: Team) -> XlaEngine:
+    """Weights have their first values. Raises DeviceError, ConfigError, PeerError."""
+    torch.set_num_threads(world.threads(config.threads))
+    runtime = Runtime(world, team)
+    mesh = runtime.mesh(config)
+    check_batch(config, mesh)
+    with translated():
+        return XlaEngine(config, runtime, mesh)
+
+
+class XlaEngine:
+    """See trainer.engine.Engine."""
+
+    name: EngineName = "torch"
+    read_every = _READ_EVERY
+
+    def __init__(self, config: Config, runtime: Runtime, mesh: Mesh) -> None:
+        self._config, self._runtime, self.mesh = config, runtime, mesh
+        self.share: RowShare = row_share(mesh, runtime.world.rank, runtime.world.size)
+        self._marks = Marks(runtime, mesh)
+        self._model = _model(config, runtime.device, self._marks)
+        self._slots = _slots(self._model, config)
+        with torch.no_grad():
+            self._optimizer: Optimizer = (
+                AdamW(self._slots, config.optim, fused=False)
+                if config.optim.kind == "adamw"
+                else Adafactor(self._slots, config.optim, _ALONE, _NO_GROUPS)
+            )
+            self._averages = Averages(self._slots, config.optim) if config.optim.ema else None
+        devices = range(runtime.first, runtime.first + runtime.local)
+        self._state = State(self._slots, self._optimizer, self._averages, mesh, self._marks, devices)
+        self._state.fill(config.seed)
+        # Loss, norm and stops of a step on the devices; the stops on the host where this process is the only one.
+        self._newest: tuple[Tensor, int | None] | None = None
+        self._before: tuple[Tensor, int | None] | None = None
+
+    @property
+    def peak_flops(self) -> float | None:
+        one = peak_flops(self._runtime.describe(), self._config.dtype)
+        return None if one is None else one * self.mesh.devices
+
+    def headline(self) -> str:
+        mesh, count = self.mesh, self._runtime.count
+        return (
+            f"torch_xla {self._runtime.xla.__version__} on {count} {self._runtime.plugin} devices, "
+            f"mesh data={mesh.data} fsdp={mesh.fsdp} tensor={mesh.tensor} (SPMD)"
+        )
+
+    def notes(self) -> Sequence[str]:
+        said = ["attention on xla goes through torch's plain products: its memory grows with seq_len squared"]
+        if self._config.dtype == "fp16":
+            said.append("dtype=fp16 is computed in bf16: it needs no loss scaling, and is as fast")
+        return said
+
+    def program(self) -> str:
+        config = self._config
+        parts = {
+            "model": asdict(config.model),
+            "optim": asdict(config.optim),
+            "mesh": asdict(self.mesh),
+            "step": [config.batch, config.seq_len, config.accumulate, config.grad_clip, config.remat],
+            "dtype": "fp32" if config.dtype == "fp32" else "bf16",
+            "versions": [torch.__version__, self._runtime.xla.__version__],
+            "plugin": self._runtime.plugin,
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def step(self, rows: TokenArray, rate: float, stop: bool, step: int) -> None:
+        with translated():
+            loss = self._backward(rows)
+            gradients = [_gradient(slot) for slot in self._slots]
+            norm = torch.sqrt(torch.stack([gradient.square().sum() for gradient in gradients]).sum())
+            limit = self._config.grad_clip
+            factor = torch.clamp(limit / (norm + 1e-6), max=1.0) if limit else None
+            self._optimizer.apply(gradients, factor, rate, step)
+            if self._averages is not None:
+                with torch.no_grad():
+                    self._averages.apply()
+            self._state.divide()
+            alone = self._runtime.world.size == 1
+            stops = torch.zeros_like(loss) if alone else self._marks.count(stop)
+            self._before, self._newest = self._newest, (torch.stack((loss, norm, stops)), int(stop) if alone else None)
+            self._marks.run()
+
+    def numbers(self) -> Numbers:
+        if self._newest is None:
+            raise AssertionError("no step was made yet")
+        numbers, own = self._newest
+        with translated():
+            loss, norm, stops = (float(number) for number in numbers.cpu())
+        return Numbers(loss=loss, grad_norm=norm, stops=round(stops) if own is None else own)
+
+    def stops_before(self) -> int | None:
+        """Alone: the newest step's. Else the one before: it is nearly done, and the answer is the same on all."""
+        if self._newest is not None and self._newest[1] is not None:
+            return self._newest[1]
+        return None if self._before is None else round(float(self._before[0][2]))
+
+    def written(self) -> Sequence[Piece]:
+        return self._state.written()
+
+    def copy_out(self, into: Mapping[Piece, FloatArray]) -> None:
+        with translated():
+            self._state.copy_out(into)
+
+    def needed(self) -> Sequence[Piece]:
+        return self._state.needed()
+
+    def load(self, values: Iterable[tuple[Piece, FloatArray]]) -> None:
+        with translated():
+            self._state.load(values)
+
+    def memory(self) -> int | None:
+        try:
+            return int(self._runtime.model.get_memory_info(self._runtime.device)["peak_bytes_used"])
+        except (RuntimeError, KeyError):  # the processor's allocator does not count
+            return None
+
+    def counters(self) -> Mapping[str, float]:
+        """compilations, and seconds spent on them; fallbacks: operations that ran on the processor instead."""
+        data = self._runtime.metrics.metric_data("CompileTime")
+        count, nanoseconds = (data[0], data[1]) if data else (0, 0)
+        fallbacks = self._runtime.metrics.executed_fallback_ops()
+        return {
+            "compilations": float(count),
+            "compile_seconds": round(nanoseconds / 1e9, 3),
+            "fallbacks": float(len(fallbacks)),
+        }
+
+    def diagnostics(self) -> Mapping[str, Any]:
+        metrics = self._runtime.metrics
+        return {
+            "device": self._runtime.describe().as_json(),
+            "plugin": self._runtime.plugin,
+            "torch": torch.__version__,
+            "torch_xla": self._runtime.xla.__version__,
+            "mesh": asdict(self.mesh),
+            "order": list(self._runtime.order),
+            "counters": dict(self.counters()),
+            "fallback_ops": list(metrics.executed_fallback_ops()),
+            "notes": list(self.notes()),
+            "library": metrics.short_metrics_report().splitlines(),
+        }
+
+    def profile(self, folder: Path) -> AbstractContextManager[object]:
+        return _trace(folder)
+
+    def close(self) -> None:
+        self._runtime.model.wait_device_ops()
+
+    def _backward(self, rows: TokenArray) -> Tensor:
+        """Leaves the gradients of the mean loss, which is returned."""
+        for slot in self._slots:
+            slot.handle.grad = None
+        count = self._config.accumulate
+        total = torch.zeros((), device=self._runtime.device)
+        each = len(rows) // count
+        for index in range(count):
+            micro = self._marks.send(rows[index * each : (index + 1) * each]).long()
+            with self._autocast():
+                hidden = self._model(micro[:, :-1])
+                loss = mean_loss(hidden, self._model.head_weight(), micro[:, 1:]) / count
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            total = total + loss.detach()
+        return total
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        if self._config.dtype == "fp32":
+            return nullcontext()
+        return torch.autocast(device_type="xla", dtype=torch.bfloat16)
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    """XLA's errors as ours."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error).strip() or type(error).__name__
+        if "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower():
+            raise DeviceError(
+                f"the devices are out of memory: {text.splitlines()[0]}; use remat=true, a larger accumulate, or "
+                "more devices in mesh.fsdp"
+            ) from error
+        raise
+
+
+def _model(config: Config, device: torch.device, marks: Marks) -> Transformer:
+    """Without values."""
+    with torch.device("meta"):
+        model = Transformer(config.model, config.seq_len, _rerun() if config.remat else None)
+    model.to_empty(device=device)
+    with torch.no_grad():
+        model.fill_tables()
+
+    def divide(_module: object, _inputs: object, output: Tensor) -> Tensor:
+        return marks.flow(output)
+
+    # What flows from block to block stays divided by rows, so that the compiler does not divide it otherwise.
+    for part in (model.embedding, *model.blocks):
+        part.register_forward_hook(divide)
+    return model
+
+
+def _rerun() -> Callable[..., Tensor]:
+    # torch's own version does not know lazy devices; torch_xla's knows the reentrant kind only.
+    checkpoint: Any = load("torch_xla.utils.checkpoint").checkpoint
+
+    def rerun(function: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
+        result: Tensor = checkpoint(function, *arguments, use_reentrant=True, preserve_rng_state=False)
+        return result
+
+    return rerun
+
+
+def _slots(model: Transformer, config: Config) -> list[Slot]:
+    handles = dict(model.named_parameters())
+    return [
+        Slot(position, parameter, Box.whole(parameter.shape), handles[parameter.name], handles[parameter.name])
+        for position, parameter in enumerate(parameters(config.model))
+    ]
+
+
+def _gradient(slot: Slot) -> Tensor:
+    grad = slot.handle.grad
+    return torch.zeros_like(slot.weight) if grad is None else grad
+
+
+@contextmanager
+def _trace(folder: Path) -> Generator[None]:
+    """Writes what TensorBoard's profile page and xprof read."""
+    profiler = load("torch_xla.debug.profiler")
+    folder.mkdir(parents=True, exist_ok=True)
+    profiler.start_trace(str(folder))
+    try:
+        yield
+    finally:
+        load("torch_xla.core.xla_model").wait_device_ops()
+        profiler.stop_trace()
