@@ -58,7 +58,8 @@ def show(ready: Ready, manner: Show) -> int:
     from orchestrator.plan.preview import render
 
     say(*(f"note: {note}" for note in ready.notes))
-    sys.stdout.write(render(plan_of(ready), manner.form, verbose=manner.verbose, command=real_command()))
+    text = render(plan_of(ready), manner.form, verbose=manner.verbose, command=real_command(), advice=ready.advice)
+    sys.stdout.write(text)
     sys.stdout.flush()
     if ready.refused is not None:
         say("this plan would be refused:", *ready.refused.lines())
@@ -70,6 +71,7 @@ def perform(ready: Ready, manner: Perform) -> int:
     from orchestrator.cli.outcomes import tell
 
     ready.check()
+    say(*_warnings(ready))
     if not manner.consent:
         ask_before_spending(ready)
     _learn_places(ready)
@@ -86,6 +88,16 @@ def perform(ready: Ready, manner: Perform) -> int:
         _print_json(ready, ending)
     tell(ending)
     return ending.status
+
+
+def _warnings(ready: Ready) -> list[str]:
+    """By what the training would end, as far as it can be reckoned."""
+    return [
+        f"warning: on {advice['hardware']['name']} it {concern['words']}: {' '.join(concern['fix'])}".rstrip(": ")
+        for advice in ready.advice
+        for concern in advice["concerns"]
+        if concern["fatal"]
+    ]
 
 
 def _drive(ready: Ready, manner: Perform) -> Ending:

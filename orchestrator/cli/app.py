@@ -41,6 +41,7 @@ SECTIONS = (
             Verb("queue", f"{_HERE}.queue:queue", "Jobs in the order in which they run; pipelines."),
             Verb("logs", f"{_HERE}.logs:logs", "Output of a job, from every host or some."),
             Verb("events", f"{_HERE}.events:events", "What orch did, in order."),
+            Verb("profile", f"{_HERE}.profile:profile", "Record steps of a running training on all hosts, as traces."),
         ),
     ),
     Section(
@@ -66,6 +67,7 @@ SECTIONS = (
         "Buckets and settings",
         (
             Verb("storage", f"{_HERE}.storage:storage", "List, copy, sync and remove in buckets."),
+            Verb("pull", f"{_HERE}.pull:pull", "Bring a run's checkpoint home, verified."),
             Verb("config", f"{_HERE}.config:config", "Settings, and where each value comes from."),
             Verb("completion", f"{_HERE}.completion:completion", "Completion script for your shell."),
             Verb("serve", f"{_HERE}.serve:serve", "Drive jobs without a terminal."),

@@ -26,12 +26,14 @@ if TYPE_CHECKING:
         ("orch exec mine -- nvidia-smi", "on all hosts; each line says whose it is"),
         ("orch exec mine --host 0,3-5 -- 'df -h / | tail -1'", "one word is a line for the shell"),
         ("orch exec mine --head --workdir . -- python check.py", "send this folder first"),
+        ("orch exec mine --devices", "the accelerators of every host, in one table"),
     ],
 )
 @click.argument("cluster", type=CLUSTER)
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--host", "--worker", "ranks", type=HOSTS, help="Some hosts: 0,3-5, or all, the default.")
 @click.option("--head", is_flag=True, help="Only the head, host 0.")
+@click.option("--devices", is_flag=True, help="No command: a table of the devices, found without touching them.")
 @click.option(
     "--workdir", type=click.Path(path_type=Path), metavar="DIR", help="Send this folder first, and run in it."
 )
@@ -45,6 +47,7 @@ def execute(
     command: tuple[str, ...],
     ranks: tuple[int, ...] | None,
     head: bool,
+    devices: bool,
     workdir: Path | None,
     env: tuple[str, ...],
     secret: tuple[str, ...],
@@ -56,6 +59,14 @@ def execute(
     """
     from orchestrator.engine.prepare import exec_
 
+    if devices:
+        from orchestrator.cli.devices import show_devices
+
+        if command or workdir is not None:
+            raise UserError("--devices is a command of its own", "", f"orch exec {cluster} --devices")
+        ctx.exit(show_devices(cluster, choose_hosts(ranks, head), manner, _environment(env, secret)))
+    if not command:
+        raise UserError("there is no command to run", "", f"orch exec {cluster} -- COMMAND   or: --devices")
     line = command[0] if len(command) == 1 else shlex.join(command)
     chosen = choose_hosts(ranks, head)
     ctx.exit(carry_out(exec_(cluster, line, hosts=chosen, workdir=workdir, env=_environment(env, secret)), manner))

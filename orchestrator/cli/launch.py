@@ -11,15 +11,19 @@ from orchestrator.cli.act import Manner, Show, carry_out
 from orchestrator.cli.clusters import CLUSTER
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.options import acting, form_of
+from orchestrator.cli.proof import Proof
 from orchestrator.cli.task_options import overrides, task_options
 
 if TYPE_CHECKING:
     from orchestrator.engine.ready import Ready
     from orchestrator.spec.parse import TaskFile
 
+NO_PROOF = Proof()
 _CLUSTER_HELP = "Name of the cluster, new or living; default: the task's name."
 _DOWN_HELP = "End the hosts when the program has ended, well or badly."
 _FORCE_SETUP_HELP = "Run setup again, also where it has passed."
+_COMPILE_HELP = "Compile the training step for the TPU slice, here: exact memory, or that it does not fit."
+_WORLD_HELP = "Build the training of all hosts in one process, with torch: shapes, memory, collectives."
 _WRITE_HELP = "Save a task for TPU Nodes, which Google ended, as one for TPU VMs; do nothing else."
 
 
@@ -64,6 +68,7 @@ def launch(
         ("orch plan task.yaml", "every request, script, file and price, in order"),
         ("orch plan task.yaml -o json", "the same for programs; schema: orchestrator/plan/data/plan.schema.json"),
         ("orch plan task.yaml -o sh > by-hand.sh", "the same as a script to read"),
+        ("orch plan task.yaml --compile", "does the training step fit the TPU slice? Its own compiler answers"),
     ],
 )
 @click.argument("task", metavar="TASK.yaml", type=click.Path())
@@ -72,6 +77,8 @@ def launch(
 @click.option("--down", is_flag=True, help=_DOWN_HELP)
 @click.option("--force-setup", is_flag=True, help=_FORCE_SETUP_HELP)
 @click.option("--write", is_flag=True, help=_WRITE_HELP)
+@click.option("--compile", "compile_", is_flag=True, help=_COMPILE_HELP)
+@click.option("--rehearse-world", is_flag=True, help=_WORLD_HELP)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "sh"]), default="text", show_default=True)
 @click.option("-v", "--verbose", is_flag=True, help="Show long lists and texts whole.")
 @click.pass_context
@@ -83,12 +90,16 @@ def plan(
     down: bool,
     force_setup: bool,
     write: bool,
+    compile_: bool,
+    rehearse_world: bool,
     output: str,
     verbose: bool,
     **given: Any,
 ) -> None:
     """Show all that a launch would do. Needs no network and no credentials; nothing is done."""
-    ctx.exit(_carry_out(task, cluster, down, force_setup, given, Show(form_of(output), verbose), write=write))
+    proof = Proof(compile_, rehearse_world)
+    manner = Show(form_of(output), verbose)
+    ctx.exit(_carry_out(task, cluster, down, force_setup, given, manner, write=write, proof=proof))
 
 
 def _carry_out(
@@ -100,6 +111,7 @@ def _carry_out(
     manner: Manner,
     *,
     write: bool,
+    proof: Proof = NO_PROOF,
 ) -> int:
     from orchestrator.spec.config import load_config
     from orchestrator.spec.errors import TpuNodeError
@@ -115,6 +127,10 @@ def _carry_out(
         from orchestrator.cli.rewriting import nothing_to_write
 
         raise nothing_to_write(path)
+    if proof.asked:
+        from orchestrator.cli.proving import show_proved
+
+        return show_proved(_ready(file, cluster, down, force_setup), file.only, manner, proof)
     if len(file.tasks) > 1:
         from orchestrator.cli.pipeline import carry_out_all, wanted
 
@@ -130,8 +146,9 @@ def _for_a_program(manner: Manner) -> bool:
 def _ready(file: TaskFile, cluster: str | None, down: bool, force_setup: bool) -> Ready:
     from dataclasses import replace
 
+    from orchestrator.engine.advice import with_advice
     from orchestrator.engine.prepare import launch as prepare
     from orchestrator.plan.desired import After
 
     ready = prepare(file.only, cluster=cluster, after=After.DOWN if down else After.KEEP, force_setup=force_setup)
-    return replace(ready, notes=tuple(dict.fromkeys((*file.notes, *ready.notes))))
+    return with_advice(replace(ready, notes=tuple(dict.fromkeys((*file.notes, *ready.notes)))), file.only)

@@ -28,9 +28,10 @@ def wanted(file: TaskFile, cluster: str | None, down: bool) -> Wanted:
 
 def carry_out_all(pipeline: Wanted, manner: Manner) -> int:
     """The exit status: of the stage that ended it."""
+    from orchestrator.engine.advice import with_advice
     from orchestrator.engine.pipeline import stages
 
-    prepared = stages(pipeline)
+    prepared = tuple(with_advice(ready, task) for ready, task in zip(stages(pipeline), pipeline.tasks, strict=True))
     if isinstance(manner, Show):
         for index, ready in enumerate(prepared):
             if manner.form == "text":

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import click
 
 from orchestrator.cli import human
+from orchestrator.cli.progress import Reporter
 from orchestrator.errors import NotFoundError, UserError
 
 if TYPE_CHECKING:
     from orchestrator.storage.bucket import Bucket
     from orchestrator.storage.objects import Listing, ObjectInfo
-    from orchestrator.storage.sync import Progress, SyncPlan
+    from orchestrator.storage.sync import SyncPlan
 
 Mode: TypeAlias = Literal["do", "show"]
 
@@ -232,7 +232,7 @@ def _upload(source: Path, target: str, mode: Mode) -> None:
     if mode == "show":
         _show_copy(str(source), bucket.uri_of(name), size)
         return
-    reporter = _Reporter()
+    reporter = Reporter()
     bucket.upload_file(source, name, lambda count: reporter.add(name, count, size))
     reporter.end(f"copied {source} to {bucket.uri_of(name)}, {human.size(size)}")
 
@@ -250,7 +250,7 @@ def _download(source: str, target: str, mode: Mode) -> None:
     if mode == "show":
         _show_copy(source, target if target == "-" else str(path), info.size)
         return
-    reporter = _Reporter()
+    reporter = Reporter()
     bucket.download_file(info.path, path, lambda count: reporter.add(info.path, count, info.size))
     reporter.end(f"copied {source} to {path}, {human.size(info.size)}")
 
@@ -275,7 +275,7 @@ def _sync(source: str, target: str, *, delete: bool, mode: Mode) -> None:
     if mode == "show":
         _show_plan(plan)
         return
-    reporter = _Reporter()
+    reporter = Reporter()
     run(plan, reporter.update)
     reporter.end(f"copied {_summary(plan)}")
 
@@ -314,39 +314,3 @@ def _confirm(what: str, yes: bool) -> None:
 
 def _say(line: str) -> None:
     click.echo(line, err=True)
-
-
-class _Reporter:
-    """Progress on stderr: one moving line on a terminal, else a plain line every five seconds."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._is_terminal = sys.stderr.isatty()
-        self._every = 0.2 if self._is_terminal else 5.0
-        self._last = clock()
-        self._moved = 0
-
-    def add(self, path: str, count: int, size: int) -> None:
-        """Progress of a single file."""
-        self._moved += count
-        self._show(f"{human.size(self._moved)} of {human.size(size)}  {path}")
-
-    def update(self, now: Progress) -> None:
-        """Progress of a sync."""
-        done = f"{now.files_done}/{now.files} files, {human.size(now.bytes_done)} of {human.size(now.bytes)}"
-        self._show(f"{done}  {now.path}")
-
-    def end(self, line: str) -> None:
-        if self._is_terminal:
-            click.echo("\r\033[K", err=True, nl=False)
-        _say(line)
-
-    def _show(self, line: str) -> None:
-        now = self._clock()
-        if now - self._last < self._every:
-            return
-        self._last = now
-        if self._is_terminal:
-            click.echo(f"\r\033[K{line[:100]}", err=True, nl=False)
-        else:
-            _say(line)

@@ -24,14 +24,22 @@ _TASK = "train: {}\n"
     cls=OrchCommand,
     examples=[
         ("orch train local:4 --bucket file:///tmp/runs model=tiny steps=100", "on 4 hosts of this computer"),
-        ("orch train v5litepod-16 --use-spot --bucket gs://mine model=small --dry-run", "the plan for a TPU slice"),
+        ("orch train v5litepod-16 --use-spot --bucket gs://mine model=300m --dry-run", "the plan for a TPU slice"),
+        (
+            "orch train H100:8 --smoke --bucket s3://mine model=1b data=s3://mine/books steps=5000",
+            "test first, then train",
+        ),
         ("orch resume train", "go on from the last checkpoint"),
     ],
 )
 @click.argument("infra_argument", metavar="WHERE")
 @click.argument("settings", metavar="[KEY=VALUE]...", nargs=-1)
 @click.option("-c", "--cluster", type=CLUSTER, help="Name of the cluster, new or living; default: train.")
-@click.option("--backend", type=click.Choice(["auto", "cpu", "cuda", "xla", "neuron"]), help="What drives the chips.")
+@click.option(
+    "--backend",
+    type=click.Choice(["auto", "cpu", "cuda", "tpu", "xla", "neuron", "jax"]),
+    help="What drives the chips; tpu: TorchTPU, xla: torch_xla. Default: the engine that serves them best.",
+)
 @task_options
 @click.option("--down", is_flag=True, help="End the hosts when the training has ended, well or badly.")
 @acting(detachable=True)
@@ -91,6 +99,7 @@ def _ready(
 ) -> Ready:
     from dataclasses import replace
 
+    from orchestrator.engine.advice import with_advice
     from orchestrator.engine.prepare import launch as prepare
     from orchestrator.plan.desired import After
     from orchestrator.spec.config import load_config
@@ -99,7 +108,7 @@ def _ready(
     flags = overrides(given, backend=backend, train_args=tuple(map(_setting, settings)))
     file = parse_task(_TASK, file="orch train", env=os.environ, flags=flags, config=load_config(os.environ))
     ready = prepare(file.only, cluster=cluster, after=After.DOWN if down else After.KEEP)
-    return replace(ready, notes=tuple(dict.fromkeys((*file.notes, *ready.notes))))
+    return with_advice(replace(ready, notes=tuple(dict.fromkeys((*file.notes, *ready.notes)))), file.only)
 
 
 def _setting(word: str) -> tuple[str, str]:

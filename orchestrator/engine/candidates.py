@@ -11,7 +11,9 @@ from orchestrator.catalog.machines import Ec2Instance, TpuSlice
 from orchestrator.catalog.prices import Price, price_per_hour, priced_regions
 from orchestrator.providers.registry import planner
 from orchestrator.slices import Candidate, CapacityBlock, FlexStart, Market, OnDemand, Owned, Reservation, Spot
+from orchestrator.spec.errors import FormError
 from orchestrator.spec.infra import Where
+from orchestrator.spec.stacks import choose
 from orchestrator.spec.task import AwsSettings, GcpSettings, Resources, Task
 
 FIRST_REGIONS = 3  # of those that have a type whose price is known nowhere
@@ -161,9 +163,19 @@ def _of_instances(task: Task, choice: Resources, place: _Place) -> Iterator[tupl
     images = dict(choice.images)
     yield "image", images.get(place.region, images.get("", ""))
     yield "placement_group", choice.args.placement_group
-    yield "framework", "torch" if task.train is not None else choice.args.framework
+    yield "framework", _framework(task, choice)
     yield "network", choice.network_tier
     yield "max_hours", f"{task.limits.max_hours:g}" if task.limits.max_hours else ""
+
+
+def _framework(task: Task, choice: Resources) -> str:
+    """What the image has to bring."""
+    if task.train is None:
+        return choice.args.framework
+    try:
+        return choose(choice.machine, task.train.asked(choice.args.framework)).engine
+    except FormError:  # a recorded task that this orch does not serve any more, and may still have to end
+        return choice.args.framework
 
 
 def _of_slice(choice: Resources, queue_hours: float | None) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from orchestrator.catalog.machines import Accelerator, Ec2Instance, LocalHosts
 from orchestrator.engine import wish
 from orchestrator.errors import AccessError, OrchError, UserError
 from orchestrator.slices import HostFacts
@@ -17,27 +16,35 @@ _OWN_CREDENTIALS = frozenset(
 
 def doomed(task: Task, facts: HostFacts) -> OrchError | None:
     """Why it must not be begun; None when nothing is known against it."""
-    return without_credentials(task, facts) or too_many_hosts(task, facts)
+    return on_one_disk(task, facts) or without_credentials(task, facts) or too_many_hosts(task, facts)
 
 
-def too_many_hosts(task: Task, facts: HostFacts) -> UserError | None:
-    """The bundled trainer drives the devices of one host where its torch is the lazy one, torch_xla."""
-    first = task.choices[0]
-    if task.train is None or task.hosts_of(first) == 1 or isinstance(first.machine, LocalHosts):
+def on_one_disk(task: Task, facts: HostFacts) -> UserError | None:
+    """A bucket on the disk of a rented machine goes with it, and the other hosts do not see it."""
+    bucket = task.checkpoint.bucket
+    if not bucket.startswith("file://") or task.choices[0].infra.owned or facts.backend == "cpu":
         return None
-    backend = wish.backend(task, facts)
-    if backend != "xla" and not (backend == "neuron" and _is_trainium1(first.machine)):
-        return None
+    kind = "s3://" if any(choice.infra.provider is Where.AWS for choice in task.choices) else "gs://"
     return UserError(
-        f"the bundled trainer does not train on several hosts of {first.machine.name} yet",
-        "with torch_xla it drives the devices of one host",
-        "take one host of it, or write a program of your own: run: in a task file",
+        f"{bucket} would be a folder on each rented machine",
+        "checkpoints there are lost with the machine, and its neighbours cannot read them",
+        f"--bucket {kind}NAME/runs",
     )
 
 
-def _is_trainium1(machine: Accelerator) -> bool:
-    """Its last PyTorch is the lazy one (Neuron SDK 2.28)."""
-    return isinstance(machine, Ec2Instance) and machine.chip == "Trainium"
+def too_many_hosts(task: Task, facts: HostFacts) -> UserError | None:
+    """With the lazy torch of Trainium, torch_xla, the bundled trainer drives the devices of one host."""
+    first = task.choices[0]
+    if task.train is None or task.hosts_of(first) == 1:
+        return None
+    chosen = wish.stack(task, facts)
+    if chosen.device != "xla" or chosen.backend != "neuron":
+        return None
+    return UserError(
+        f"the bundled trainer does not train on several hosts of {first.machine.name} with torch",
+        "torch_xla, the last torch for this chip, drives the devices of one host",
+        "write engine=jax, take one host of it, or write a program of your own: run: in a task file",
+    )
 
 
 def without_credentials(task: Task, facts: HostFacts) -> AccessError | None:

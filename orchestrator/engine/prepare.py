@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -30,7 +30,7 @@ from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Intent
 from orchestrator.providers.registry import Planners
 from orchestrator.render.scripts import RunInputs, render_run
-from orchestrator.slices import Candidate
+from orchestrator.slices import Candidate, HostFacts
 from orchestrator.spec.task import Task
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
@@ -117,8 +117,12 @@ def exec_(
     hosts: tuple[int, ...] | None,
     workdir: Path | None,
     env: tuple[tuple[str, Text], ...] = (),
+    devices: bool = False,
 ) -> Ready:
-    """One command on an existing cluster: nothing is created or set up. workdir: sent first when given."""
+    """One command on an existing cluster: nothing is created or set up. workdir: sent first when given.
+
+    devices: the bundled trainer goes along, in a place of its own, for DEVICES to look at the machines with.
+    """
     with open_reader() as reader:
         record, intent = _living(reader, cluster)
         number = _next_number(reader, record)
@@ -127,7 +131,12 @@ def exec_(
     _check_ranks(cluster, candidate.hosts, hosts)
     facts = wish.host_facts(candidate)
     sent = wish.sent_workdir(workdir) if workdir is not None else ()
-    place = wish.WORKDIR if sent or any(label == "workdir" for host in now.hosts for label, _ in host.trees) else None
+    sent = (*sent, *wish.sent_trainer()) if devices else sent
+    place = (
+        wish.WORKDIR
+        if workdir is not None or any(label == "workdir" for host in now.hosts for label, _ in host.trees)
+        else None
+    )
     script = render_run(RunInputs("cpu", user_run=command, workdir=place, python=facts.python, clear_holders=False))
     desired = Run(
         cluster=cluster,
@@ -239,7 +248,8 @@ def _run(
 
         now = replace(now, attempt=first_attempt)
     refused = doomed(task, facts)
-    return Ready(name, verb, summary, desired, now, _facts(), job, _notes(task), refused=refused)
+    notes = (*_notes(task), *_of_trainer(task, facts))
+    return Ready(name, verb, summary, desired, now, _facts(), job, notes, refused=refused)
 
 
 def _is_tpu(task: Task) -> bool:
@@ -260,6 +270,14 @@ def _notes(task: Task) -> tuple[str, ...]:
     if unserved:
         notes.append(f"{', '.join(unserved)}: without effect on {task.choices[0].infra}, where nothing is rented")
     return tuple(notes)
+
+
+def _of_trainer(task: Task, facts: HostFacts) -> Iterator[str]:
+    if task.train is None:
+        return
+    yield f"the trainer: {wish.stack(task, facts)}"
+    if task.train.smoke:
+        yield "smoke test: all hosts run `python -m trainer smoke` before each attempt; when it fails, nothing is begun"
 
 
 def _unserved(task: Task) -> list[str]:

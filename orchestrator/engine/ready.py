@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from orchestrator.errors import OrchError
 from orchestrator.hosts import HostOutcome
@@ -20,7 +22,8 @@ class Ready:
     job: what the store opens before the first step; None for verbs that run nothing. notes: lines to say first
     (a normalised name, a bucket in another region, an assumption of the preview). of: uid of the cluster whose job is
     gone on with: when that one is gone or stopped, nothing is made or started; "" for a command that may make one.
-    refused: why it may be previewed and not done.
+    refused: why it may be previewed and not done. advice: what the training needs on each kind of machine, as
+    trainer/shape/advice.py has it in JSON; () for other tasks.
     """
 
     cluster: str
@@ -33,6 +36,7 @@ class Ready:
     notes: tuple[str, ...] = ()
     of: str = ""
     refused: OrchError | None = None
+    advice: tuple[Mapping[str, Any], ...] = ()
 
     def check(self) -> None:
         """Raises OrchError when it must not be done."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
+from orchestrator.catalog.machines import LocalHosts, TpuSlice
 from orchestrator.errors import UserError
 from orchestrator.plan.desired import (
     Budgets,
@@ -29,12 +31,15 @@ from orchestrator.render.mounts import MountInputs, render_copy_mount, render_mo
 from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
 from orchestrator.slices import Candidate, HostFacts
+from orchestrator.spec.errors import FormError
 from orchestrator.spec.infra import Where
+from orchestrator.spec.stacks import Asked, Stack, choose, stand_in
 from orchestrator.spec.task import FileMount, GitSource, Mode, Task
 from orchestrator.values import Text, text
 
 WORKDIR = "orch_workdir"
 TRAINER = ".orch/trainer/trainer"
+LOOKER = ".orch/devices/trainer"
 DEPENDENCY_FILES = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "*.lock")
 LONGEST_NAME = 40  # room for "-<generation>" within the 63 characters that clouds allow
 
@@ -83,6 +88,13 @@ def sent_workdir(folder: Path) -> tuple[TreeWanted, ...]:
     return (TreeWanted("workdir", str(folder.absolute()), WORKDIR, tree.digest, len(tree.files), tree.total_bytes),)
 
 
+def sent_trainer() -> tuple[TreeWanted, ...]:
+    """The trainer alone, for a look at the devices: beside the one that may be training."""
+    package = _trainer_package()
+    tree = read_tree(package)
+    return (TreeWanted("devices", str(package), LOOKER, tree.digest, len(tree.files), tree.total_bytes),)
+
+
 def mounts(task: Task, facts: HostFacts) -> tuple[MountWanted, ...]:
     """What hosts get for themselves: their local disks, a git workdir, bucket paths, copied or mounted."""
     wanted: list[MountWanted] = []
@@ -107,8 +119,9 @@ def mounts(task: Task, facts: HostFacts) -> tuple[MountWanted, ...]:
 
 def setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str) -> SetupWanted | None:
     """The setup script and the digest of all that decides whether it must run again."""
+    driven = drive(task, facts)
     inputs = SetupInputs(
-        backend=backend(task, facts),
+        backend=driven.backend,
         user_setup=task.setup or None,
         workdir=_workdir(task),
         python=facts.python,
@@ -116,6 +129,8 @@ def setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str) -> S
         may_install_system=not task.choices[0].infra.owned and not facts.python,
         scratch=facts.scratch,
         neuron=_on_neuron(task),
+        engine=driven.engine,
+        device=driven.device,
     )
     script = render_setup(inputs)
     if script is None:
@@ -133,14 +148,19 @@ def setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str) -> S
 def program(task: Task, facts: HostFacts, job_id: int) -> JobWanted | None:
     if not task.run and task.train is None:
         return None
+    driven, machine = drive(task, facts), task.choices[0].machine
     inputs = RunInputs(
-        backend=backend(task, facts),
+        backend=driven.backend,
         user_run=task.run or None,
         trainer_args=_trainer_args(task),
         workdir=_workdir(task),
         python=facts.python,
         scratch=facts.scratch,
         neuron=_on_neuron(task),
+        engine=driven.engine,
+        device=driven.device,
+        smoke=task.train is not None and task.train.smoke,
+        topology=machine.topology if isinstance(machine, TpuSlice) else "",
     )
     return JobWanted(job_id, text(render_run(inputs)))
 
@@ -148,6 +168,8 @@ def program(task: Task, facts: HostFacts, job_id: int) -> JobWanted | None:
 def environment(task: Task, facts: HostFacts) -> tuple[tuple[str, Text], ...]:
     """Later wins: what the provider knows, then the user's envs, then the secrets."""
     pairs = [(name, text(value)) for name, value in facts.env]
+    if task.train is not None and drive(task, facts).device == "xla" and _is_plain(task):
+        pairs.append(("PJRT_DEVICE", text("CPU")))
     if task.checkpoint.every is not None:
         pairs.append(("ORCH_CHECKPOINT_EVERY", text(str(task.checkpoint.every))))
     pairs += [(name, text(value)) for name, value in task.envs]
@@ -206,17 +228,47 @@ def _longest(task: Task, price: float | None) -> float | None:
     return min(hours, default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """What the scripts are rendered for. engine and device: of the bundled trainer, "" for a program of the user's."""
+
+    backend: Backend
+    engine: str = ""
+    device: str = ""
+
+
+def drive(task: Task, facts: HostFacts) -> Driven:
+    """What drives the accelerator: the trainer's stack, else what the image brings, else what is usual."""
+    if task.train is not None:
+        chosen = stack(task, facts)
+        return Driven(cast(Backend, chosen.backend), chosen.engine, chosen.device)
+    word = facts.backend or task.choices[0].machine.backend
+    on_gpu = word == "jax" and "cuda" in task.choices[0].machine.backends
+    return Driven(cast(Backend, word), device="cuda" if on_gpu else "")
+
+
+def stack(task: Task, facts: HostFacts) -> Stack:
+    """Engine, device and software of the bundled trainer on the first choice.
+
+    Raises UserError for a recorded task that this orch does not serve; rules.py refuses it in a new one.
+    """
+    choice = task.choices[0]
+    asked = task.train.asked(choice.args.framework) if task.train is not None else Asked()
+    played = facts.backend == "cpu" and not isinstance(choice.machine, LocalHosts)
+    try:
+        return stand_in(choice.machine, asked) if played else choose(choice.machine, asked)
+    except FormError as error:
+        raise UserError(error.what, error.why, error.next_step) from error
+
+
 def backend(task: Task, facts: HostFacts) -> Backend:
-    """What drives the accelerator: the train section's word, or the first of the machine's that serves the task."""
-    machine = task.choices[0].machine
-    if task.train is not None and task.train.backend != "auto":
-        return cast(Backend, task.train.backend)
-    if facts.backend:
-        return cast(Backend, facts.backend)
-    if task.train is None:
-        return cast(Backend, machine.backend)
-    served = [word for word in machine.backends if word != "jax"]  # the bundled trainer has no JAX engine yet
-    return cast(Backend, (served or list(machine.backends))[0])
+    """The scripts that set the machines up and start the program."""
+    return drive(task, facts).backend
+
+
+def _is_plain(task: Task) -> bool:
+    """Whether the hosts have no accelerator that XLA could take."""
+    return task.choices[0].machine.backend == "cpu"
 
 
 def _on_neuron(task: Task) -> bool:
@@ -234,12 +286,11 @@ def job_digest(cluster: str, kind: str, task: Task, wanted: tuple[TreeWanted, ..
 
 
 def _trainer_args(task: Task) -> tuple[tuple[str, str], ...] | None:
-    """The trainer's settings; the template names the device unless the user did in `args`."""
+    """The trainer's settings; engine and device are the stack's, which agrees with what the user said of them."""
     if task.train is None:
         return None
-    users_own = any(key == "device" for key, _ in task.train.args)
     words = (word.partition("=") for word in task.train.words(task.checkpoint))
-    return tuple((key, value) for key, _, value in words if key != "device" or users_own)
+    return tuple((key, value) for key, _, value in words if key not in ("device", "engine"))
 
 
 def _refuse_mount(mount: FileMount) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 from orchestrator.hosts import HostAddress
 from orchestrator.plan.imagined import Plan
@@ -19,20 +19,21 @@ def render(
     width: int = 100,
     command: str = "",
     hosts: Sequence[HostAddress] = (),
+    advice: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The whole preview, ending in a newline. Loads only the form that is asked for.
 
     command: what to type to do it for real. verbose, width: text only. hosts: addresses that are known already, for
-    the ssh lines of the script.
+    the ssh lines of the script. advice: on each kind of machine, as trainer/shape/advice.py gives it.
     """
     if form == "json":
         from orchestrator.plan import preview_json
 
-        return preview_json.render(plan, command=command)
+        return preview_json.render(plan, command=command, advice=advice)
     if form == "sh":
         from orchestrator.plan import preview_sh
 
         return preview_sh.render(plan, command=command, hosts=hosts)
     from orchestrator.plan import preview_text
 
-    return preview_text.render(plan, verbose=verbose, width=width, command=command)
+    return preview_text.render(plan, verbose=verbose, width=width, command=command, advice=advice)

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from orchestrator.plan import preview_words as words
 from orchestrator.plan.actions import Action
@@ -28,8 +28,8 @@ MOST_HOSTS_LISTED = 64  # larger slices show the first and the last host only
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
-def render(plan: Plan, *, command: str = "") -> str:
-    """The preview as one JSON document, ASCII only."""
+def render(plan: Plan, *, command: str = "", advice: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The preview as one JSON document, ASCII only. advice: only where there is some."""
     document: dict[str, Json] = {
         "version": VERSION,
         "kind": "plan",
@@ -38,6 +38,8 @@ def render(plan: Plan, *, command: str = "") -> str:
         "steps": [_step(step, plan.now) for step in plan.steps],
         "ending": _ending(plan.ending),
     }
+    if advice:
+        document["advice"] = [dict(one) for one in advice]
     return json.dumps(document, indent=2) + "\n"
 
 

@@ -6,7 +6,7 @@ import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from orchestrator.plan import preview_words as words
 from orchestrator.plan.actions import (
@@ -28,6 +28,7 @@ from orchestrator.plan.actions import (
     StopSlice,
     SyncTree,
 )
+from orchestrator.plan.advice_words import advice_lines
 from orchestrator.plan.desired import Run
 from orchestrator.plan.environment import HostEnvironment
 from orchestrator.plan.imagined import Plan
@@ -41,9 +42,16 @@ LONG_LIST = 16  # items of a request's list that are shown without --verbose
 LONG_TEXT = 240  # characters of one value, or of one word of a command, that are shown without --verbose
 
 
-def render(plan: Plan, *, verbose: bool = False, width: int = 100, command: str = "") -> str:
+def render(
+    plan: Plan,
+    *,
+    verbose: bool = False,
+    width: int = 100,
+    command: str = "",
+    advice: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """The preview as lines of about `width` columns. command: what to type to do it for real."""
-    page = _Page(plan, verbose, max(40, width), command)
+    page = _Page(plan, verbose, max(40, width), command, advice)
     return "\n".join(line.rstrip() for line in page.lines()) + "\n"
 
 
@@ -53,6 +61,7 @@ class _Page:
     verbose: bool
     width: int
     command: str
+    advice: Sequence[Mapping[str, Any]]
 
     def lines(self) -> Iterator[str]:
         yield from self._head()
@@ -96,6 +105,8 @@ class _Page:
         if limits := words.limits(desired):
             yield from self._fill("  limits     ", limits)
         yield from self._fill("  afterwards ", words.afterwards(desired))
+        for label, text in advice_lines(self.advice):
+            yield from self._fill(f"  {label:<10} ", words.one_line(text))
 
     def _foot(self, actions: int) -> Iterator[str]:
         ending = self.plan.ending

@@ -1,37 +1,49 @@
 """What is installed for which backend, and what the bundled trainer imports.
 
-Sources: PyPI, November 2026. torch_xla 2.9.0 is the last release and wants torch 2.9. The Neuron packages of that index
-are empty placeholders, so Neuron's own torch always comes with the AWS image and is never installed here.
+Sources: PyPI, November 2026. torch_xla 2.9.0 is the last release and wants torch 2.9; torch_tpu 0.2 holds code for
+torch 2.13. jax[tpu] brings the libtpu that fits it, jax[cuda12] the CUDA libraries. The Neuron packages of that index
+are empty placeholders, so Neuron's own torch and JAX always come with the AWS image and are never installed here.
 """
 
 from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-Backend: TypeAlias = Literal["cpu", "cuda", "xla", "neuron", "jax"]
+Backend: TypeAlias = Literal["cpu", "cuda", "tpu", "xla", "neuron", "jax"]
 
-TRAINER_LIBRARIES = ("numpy", "safetensors", "obstore")
+TORCH = "torch==2.13.0"
+JAX = "0.10.2"
+BESIDE_AN_IMAGE = ("safetensors==0.8.0", "obstore==0.12.1", "tokenizers==0.23.3")
+"""What the trainer needs beside a torch or JAX that came with an image: another numpy there could break it."""
+TRAINER_LIBRARIES = ("numpy>=2.0,<3", *BESIDE_AN_IMAGE)
+TRAINER_MODULES = ("numpy", "safetensors", "obstore")  # tokenizers: only for runs that name one, which then say so
 
 
-def backend_packages(backend: Backend, *, tpu: bool = False) -> tuple[str, ...]:
-    """Requirements of the framework itself. tpu: JAX is meant for a TPU."""
+def backend_packages(backend: Backend, device: str = "") -> tuple[str, ...]:
+    """Requirements of the framework itself. device: what JAX is meant for, "tpu" or "cuda"; else the processor."""
     match backend:
         case "cpu" | "cuda":
-            return ("torch==2.13.0",)
+            return (TORCH,)
+        case "tpu":
+            return (TORCH, "torch_tpu==0.2.0")
         case "xla":
-            return ("torch==2.9.*", "torch_xla[tpu]==2.9.0")
+            return ("torch==2.9.0", "torch_xla[tpu]==2.9.0")
         case "jax":
-            return ("jax[tpu]",) if tpu else ("jax",)
+            extra = {"tpu": "[tpu]", "cuda": "[cuda12]"}.get(device, "")
+            return () if device == "neuron" else (f"jax{extra}=={JAX}",)
         case "neuron":
             return ()
 
 
-def trainer_packages(backend: Backend) -> tuple[str, ...]:
+def trainer_packages(backend: Backend, device: str = "") -> tuple[str, ...]:
     """Requirements of the bundled trainer on one backend."""
-    return (*backend_packages(backend), *TRAINER_LIBRARIES)
+    framework = backend_packages(backend, device)
+    return (*framework, *(TRAINER_LIBRARIES if framework else BESIDE_AN_IMAGE))
 
 
-def trainer_modules(backend: Backend) -> tuple[str, ...]:
-    """Modules that the bundled trainer must find."""
-    framework = ("torch", "torch_xla") if backend == "xla" else ("torch",)
-    return (*framework, *TRAINER_LIBRARIES)
+def trainer_modules(backend: Backend, device: str = "") -> tuple[str, ...]:
+    """Modules that the bundled trainer must find. device: as the trainer calls it; Trn1's torch is the lazy one."""
+    if backend == "jax":
+        return ("jax", *TRAINER_MODULES)
+    more = {"xla": ("torch_xla",), "tpu": ("torch_tpu",)}.get(device or backend, ())
+    return ("torch", *more, *TRAINER_MODULES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from orchestrator.spec import forms
+from orchestrator.spec import forms, trainer
 from orchestrator.spec.choices import Choices, read_choices
 from orchestrator.spec.errors import FormError
 from orchestrator.spec.read import flag, items, number, section, text, whole, wholes
@@ -186,7 +186,10 @@ class Builder:
             return None
         data = section(self.data, "train")
         try:
-            return Train(text(data, "backend") or "auto", forms.train_args(data.get("args")))
+            args = forms.train_args(data.get("args"))
+            if not self.restored:  # a run of an older orch: the trainer says itself what it does not take
+                self.issues += trainer.check(args, data.get("args"))
+            return Train(text(data, "backend") or "auto", args, flag(data, "smoke"))
         except FormError as error:
             self._issue(("train", "args"), error)
             return None

@@ -14,6 +14,7 @@ from orchestrator.spec.schema import (
     Text,
     Whole,
 )
+from orchestrator.spec.stacks import BACKENDS
 
 CHECKPOINT = Section(
     (
@@ -50,13 +51,14 @@ LIMITS = Section(
 
 TRAIN = Section(
     (
-        Field("backend", Text("text", ("auto", "cpu", "cuda", "xla", "neuron")), "device of the trainer", ours=True),
+        Field("backend", Text("text", BACKENDS), "what drives the chips; tpu: TorchTPU, xla: torch_xla", ours=True),
         Field(
             "args",
             MapOf(OneOf((Scalar(), MapOf(Scalar()))), r"[A-Za-z_][A-Za-z0-9_.]*", "a setting such as model.dim"),
             "settings of the trainer, `model.dim: 256` or nested",
             ours=True,
         ),
+        Field("smoke", Flag(), "test devices, data, loop and checkpoint on the hosts before each attempt", ours=True),
     )
 )
 

@@ -98,7 +98,10 @@ def _workdir(task: Task) -> Json | str | None:
 
 
 def _train(task: Task) -> Json | None:
-    return {"backend": task.train.backend, "args": dict(task.train.args)} if task.train else None
+    if task.train is None:
+        return None
+    smoke: Json = {"smoke": True} if task.train.smoke else {}
+    return {"backend": task.train.backend, "args": dict(task.train.args), **smoke}
 
 
 def _host(host: UserHost) -> Json:

@@ -9,9 +9,11 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from orchestrator.catalog.machines import Accelerator, Ec2Instance, LocalHosts, TpuSlice
+from orchestrator.catalog.machines import Ec2Instance, TpuSlice
 from orchestrator.catalog.prices import price_per_hour
 from orchestrator.slices import OnDemand, Owned, Spot
+from orchestrator.spec import stacks
+from orchestrator.spec.errors import FormError
 from orchestrator.spec.infra import Where
 from orchestrator.spec.read import section, whole
 from orchestrator.spec.schema import Issue
@@ -48,7 +50,7 @@ SETTABLE = frozenset(
 
 def check(task: Task, data: Mapping[str, Value]) -> list[Issue]:
     """All broken rules. data: what was written, flags included."""
-    issues = [*_program(task), *_names(data), *_hosts(task, data), *_recovery(data), *_idle(task)]
+    issues = [*_program(task, data), *_names(data), *_hosts(task, data), *_recovery(data), *_idle(task)]
     issues += [*_nodes(task, data), *_mounts(task)]
     for choice in task.choices:
         issues += [
@@ -57,13 +59,19 @@ def check(task: Task, data: Mapping[str, Value]) -> list[Issue]:
             *_tpu(choice),
             *_ec2(task, choice),
             *_cost(task, choice),
-            *_backend(task, choice),
+            *_stack(task, choice),
         ]
+    if not issues:
+        issues += _mixed(task)
     return list(dict.fromkeys(issues))
 
 
-def _program(task: Task) -> Iterator[Issue]:
+def _program(task: Task, data: Mapping[str, Value]) -> Iterator[Issue]:
     if task.run and task.train:
+        if set(section(data, "train")) == {"smoke"}:
+            why = "a program of your own tests itself"
+            yield Issue(("train", "smoke"), "`smoke` is for the bundled trainer", why, "remove it")
+            return
         yield Issue(("train",), "`run` and `train` exclude each other", "both are the program", "keep one of them")
 
 
@@ -257,16 +265,27 @@ def _known_price(choice: Resources) -> float:
     return math.inf if price is None else price.low
 
 
-def _backend(task: Task, choice: Resources) -> Iterator[Issue]:
-    if task.train is None or task.train.backend in ("auto", "cpu"):
+def _stack(task: Task, choice: Resources) -> Iterator[Issue]:
+    """Backend, engine, device and the image's framework must agree, and be possible on the machine."""
+    if task.train is None:
         return
-    possible = backends(choice.machine)
-    if task.train.backend not in possible:
-        what = f"`train.backend: {task.train.backend}` cannot drive {choice.machine.name}"
-        words = ", ".join(name for name in possible if name != "jax")
-        yield Issue(("train", "backend"), what, f"possible: {words}", "write backend: auto")
+    try:
+        stacks.choose(choice.machine, task.train.asked(choice.args.framework))
+    except FormError as error:
+        written = dict(task.train.args)
+        named = next((name for name in ("engine", "device") if name in written), "")
+        path = ("train", "backend") if task.train.backend != stacks.AUTO or not named else ("train", "args", named)
+        yield Issue(path, error.what, error.why, error.next_step)
 
 
-def backends(machine: Accelerator) -> tuple[str, ...]:
-    """What can drive it: local hosts run on the CPU whatever they stand for."""
-    return tuple(dict.fromkeys((*machine.backends, "cpu"))) if not isinstance(machine, LocalHosts) else ("cpu", "xla")
+def _mixed(task: Task) -> Iterator[Issue]:
+    """One stack for every candidate of a training: its scripts are the same wherever it is placed at last."""
+    if task.train is None:
+        return
+    chosen = [stacks.choose(choice.machine, task.train.asked(choice.args.framework)) for choice in task.choices]
+    for choice, stack in zip(task.choices[1:], chosen[1:], strict=True):
+        if (stack.engine, stack.backend) != (chosen[0].engine, chosen[0].backend):
+            what = f"{task.choices[0].machine.name} and {choice.machine.name} cannot be candidates of one training"
+            why = f"the trainer runs there with {chosen[0].what}, and here with {stack.what}"
+            yield Issue(("resources",), what, why, "write a task for each")
+            return

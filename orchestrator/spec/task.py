@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from orchestrator.catalog.machines import Accelerator
 from orchestrator.spec.infra import Infra
+from orchestrator.spec.stacks import Asked
 from orchestrator.values import Secret
 
 DEFAULT_MAX_PREEMPTIONS = 100
@@ -146,15 +147,23 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """The bundled trainer instead of `run`. backend: "auto" or a device. args: settings, keys dotted."""
+    """The bundled trainer instead of `run`. backend: a word of stacks.BACKENDS. args: settings, keys dotted.
+
+    smoke: a short test of everything on the hosts before each attempt.
+    """
 
     backend: str = "auto"
     args: tuple[tuple[str, str], ...] = ()
+    smoke: bool = False
+
+    def asked(self, framework: str = "") -> Asked:
+        """What it says of engine and device. framework: of the image, "" for nothing."""
+        return Asked.of(self.backend, self.args, framework)
 
     def words(self, checkpoint: Checkpoint) -> tuple[str, ...]:
-        """The trainer's arguments as `key=value`; what the user wrote in `args` comes last and wins."""
+        """The trainer's arguments as `key=value`, what the user wrote in `args` comes last and wins."""
         given = {key for key, _ in self.args}
-        ours = {"device": self.backend, "checkpoint.keep": str(checkpoint.keep)}
+        ours = {"checkpoint.keep": str(checkpoint.keep)}
         if checkpoint.every is not None:
             ours["checkpoint.every"] = str(checkpoint.every)
         return tuple(

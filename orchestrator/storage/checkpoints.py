@@ -3,7 +3,7 @@
 Layout, the same on every kind of bucket:
 
     <run id>/task.json                               what the run was started with
-    <run id>/checkpoints/step-00001200/part-00000-of-00004.safetensors …
+    <run id>/checkpoints/step-00001200/part-00000-000.safetensors …
     <run id>/checkpoints/step-00001200/manifest.json     written last: sizes and SHA-256 of the parts
     <run id>/checkpoints/latest.json        {"step": 1200, "manifest": "step-00001200/manifest.json"}
 
@@ -41,18 +41,19 @@ class Part(BaseModel):
 
 
 class Manifest(BaseModel):
-    """`manifest.json`. world: ranks that wrote it, one part each. time: when, in UTC. Unknown fields are ignored."""
+    """`manifest.json`. world: processes that wrote it; in format 1 one part each, in format 2 any number of parts.
+    time: when, in UTC. data: None for imported weights. Unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
-    format: Literal[1]
+    format: Literal[1, 2]
     step: int = Field(ge=0)
     run_id: str
     attempt: int = Field(ge=0)
     world: int = Field(ge=1)
     time: datetime
     parts: tuple[Part, ...] = Field(min_length=1)
-    data: dict[str, JsonValue] = Field(default_factory=dict)
+    data: dict[str, JsonValue] | None = Field(default_factory=dict)
     config: dict[str, JsonValue] = Field(default_factory=dict)
 
 
@@ -164,7 +165,7 @@ def _examine(bucket: Bucket, run_id: str, step: int, path: str, verify: Verify) 
         return Skipped(step, path, f"its manifest cannot be read: {_short(error)}")
     if (manifest.step, manifest.run_id) != (step, run_id):
         return Skipped(step, path, f"its manifest is of run {manifest.run_id}, step {manifest.step}")
-    if len(manifest.parts) != manifest.world:
+    if manifest.format == 1 and len(manifest.parts) != manifest.world:
         return Skipped(step, path, f"its manifest has {len(manifest.parts)} parts for {manifest.world} ranks")
     for part in manifest.parts:
         reason = _wrong(bucket, path, part, sizes.get(part.name), verify)

@@ -92,7 +92,7 @@ def test_two_p5_train_together_in_the_zone_that_has_them(orch: Orch, aws: Preten
     (found,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
     assert (found["machines"]["slice"], found["machines"]["zone"]) == ("p5-2", "us-east-1b")
     assert sorted(orch.ok("exec", "p5", "--no-prefix", "--", OF_ALL).splitlines()) == ["0 of 2", "1 of 2"]
-    assert "rank 1/2: cpu" in orch.ok("logs", "p5", "1", "--host", "1", "--no-prefix")
+    assert "rank 1/2: torch" in orch.ok("logs", "p5", "1", "--host", "1", "--no-prefix")
     assert re.fullmatch(r"127\S+ \d+\n", orch.ok("ssh", "p5", "1", "--", "echo ${SSH_CONNECTION#* * }"))
     assert "checkpoints/" in orch.ok("storage", "ls", f"s3://runs/{found['jobs'][0]['run_id']}")
     orch.ok("down", "p5")

@@ -120,7 +120,7 @@ def test_a_training_goes_on_after_a_preemption_by_itself_and_after_down_by_resum
     resumed.until(r"step \d+0/(?s:.*)step \d+0/")
     assert orch.ok("exec", "spot", "--host", "3", "--no-prefix", "--", OF_FOUR) == "3 of 4\n"
     assert re.fullmatch(r"127\S+ \d+\n", orch.ok("ssh", "spot", "3", "--", "echo ${SSH_CONNECTION#* * }"))
-    assert "rank 3/4: cpu" in orch.ok("logs", "spot", "1", "--host", "3", "--no-prefix")
+    assert "rank 3/4: torch" in orch.ok("logs", "spot", "1", "--host", "3", "--no-prefix")
     resumed.process.send_signal(signal.SIGINT)
     assert resumed.status() == 130, resumed.text
     assert "goes on" in resumed.text and "Traceback" not in resumed.text

@@ -149,9 +149,11 @@ def test_the_table_of_images_is_what_the_planner_chooses() -> None:
 
 
 def test_the_bundled_trainer_drives_as_many_hosts_as_it_is_said_to() -> None:
-    assert "drives one host of Trn1 and no more (`orch train Trainium:16`)" in FLAT
-    for hosts, is_refused in ((1, False), (2, True)):
-        text = f"train: {{}}\nresources: {{accelerators: 'Trainium:16'}}\nnum_nodes: {hosts}\n"
+    assert "takes JAX on Trn1, on one host or several (`orch train Trainium:16 --num-nodes 4`)" in FLAT
+    assert "With `engine=torch` it drives one host of Trn1 and no more" in FLAT
+    for engine, hosts, is_refused in (("auto", 4, False), ("torch", 1, False), ("torch", 2, True)):
+        machines = f"resources: {{accelerators: 'Trainium:16'}}\nnum_nodes: {hosts}\n"
+        text = f"train: {{args: {{engine: {engine}}}}}\n{machines}"
         refused = too_many_hosts(parse_task(text, file="t.yaml", env={}).only, HostFacts(backend="neuron"))
         assert (refused is not None) is is_refused
 

@@ -52,7 +52,7 @@ def train(resources: str, nodes: int = 1, backend: str = "auto") -> Task:
 
 @pytest.mark.parametrize(
     "lazy",
-    [train("{accelerators: v5e-16}"), train("{accelerators: 'Trainium:16'}", 4), train("{accelerators: v5e-8}", 2)],
+    [train("{accelerators: 'Trainium:16'}", 4, "neuron"), train("{accelerators: 'Trainium:16'}", 2, "xla")],
 )
 def test_the_bundled_trainer_on_several_hosts_with_the_lazy_torch(lazy: Task) -> None:
     refused = too_many_hosts(lazy, HostFacts())
@@ -64,9 +64,11 @@ def test_the_bundled_trainer_on_several_hosts_with_the_lazy_torch(lazy: Task) ->
 @pytest.mark.parametrize(
     "fine",
     [
-        train("{accelerators: v5e-8}"),
+        train("{accelerators: v5e-16}"),
+        train("{accelerators: v5e-16}", backend="xla"),
         train("{accelerators: v5e-16}", backend="cpu"),
-        train("{accelerators: 'Trainium:16'}"),
+        train("{accelerators: 'Trainium:16'}", 2),
+        train("{accelerators: 'Trainium:16'}", backend="neuron"),
         train("{accelerators: 'Trainium2:16', use_spot: true}", 2),
         train("{accelerators: 'H100:8'}", 2),
         train("{infra: 'local:v5e-16'}"),
@@ -79,3 +81,19 @@ def test_the_bundled_trainer_elsewhere(fine: Task) -> None:
 
 def test_what_the_hosts_run_on_counts() -> None:
     assert doomed(train("{accelerators: v5e-16}"), HostFacts(backend="cpu")) is None
+
+
+DISK = "checkpoint: {bucket: 'file:///runs'}"
+
+
+@pytest.mark.parametrize("resources", ["{accelerators: v5e-16}", "{accelerators: 'H100:8'}"])
+def test_a_bucket_on_the_disk_of_a_rented_machine_is_refused(resources: str) -> None:
+    refused = doomed(task(DISK, resources), HostFacts())
+    assert isinstance(refused, UserError)
+    assert "file:///runs" in refused.what
+    assert ("s3://" if "H100" in resources else "gs://") in refused.next_step
+
+
+def test_on_machines_of_ones_own_such_a_bucket_is_fine() -> None:
+    assert doomed(task(DISK, "{infra: local}"), HostFacts()) is None
+    assert doomed(task(DISK, "{accelerators: v5e-16}"), HostFacts(backend="cpu")) is None, "hosts on this computer"

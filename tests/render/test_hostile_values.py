@@ -17,8 +17,7 @@ from orchestrator.render.mounts import MountInputs, render_copy_mount
 from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
 
-BACKENDS: tuple[Backend, ...] = ("cpu", "cuda", "xla", "neuron", "jax")
-TRAINED: tuple[Backend, ...] = ("cpu", "cuda", "xla", "neuron")
+BACKENDS: tuple[Backend, ...] = ("cpu", "cuda", "xla", "neuron", "jax", "tpu")
 examples = settings(max_examples=25, deadline=None)
 
 
@@ -37,7 +36,7 @@ def env(home: Path, **more: str) -> dict[str, str]:
 
 @examples
 @given(
-    st.sampled_from(TRAINED),
+    st.sampled_from(BACKENDS),
     hostile(),
     st.lists(st.tuples(hostile(slash=True), hostile(slash=True)), max_size=3),
     hostile(),
@@ -51,7 +50,10 @@ def test_run_of_the_trainer(backend: Backend, python: str, args: list[tuple[str,
         done = run_script(text, home, env(home))
         assert (done.returncode, done.stderr) == (0, "")
         words = [f"{key}={value}" for key, value in args]
-        assert recorded(home.parent / "record") == ["-m", "trainer", f"device={backend}", *words]
+        got = recorded(home.parent / "record")
+        assert got[:2] == ["-m", "trainer"]
+        assert got[2].startswith("engine=") and got[3].startswith("device=")
+        assert got[4:] == words
         assert recorded(home.parent / "record.pwd") == [str(home / workdir)]
 
 
@@ -80,7 +82,7 @@ def test_setup_with_packages(backend: Backend, packages: list[str], workdir: str
         )
         more = {"ORCH_PYTHON": str(python)} if backend == "neuron" else {}
         (home / ".orch" / "site").mkdir(parents=True)
-        text = (render_setup(inputs) or "").replace('rm -rf -- "$orch_site"', "")  # the false pip makes no folder
+        text = (render_setup(inputs) or "").replace('rm -rf -- "$site"', "")  # the false pip makes no folder
         done = run_script(text, home, env(home, **more), path=str(python.parent))
         assert (done.returncode, done.stderr) == (0, "")
         got = recorded(home.parent / "record")
@@ -89,7 +91,7 @@ def test_setup_with_packages(backend: Backend, packages: list[str], workdir: str
 
 
 @examples
-@given(st.sampled_from(TRAINED), hostile())
+@given(st.sampled_from(BACKENDS), hostile())
 def test_setup_with_an_interpreter(backend: Backend, python: str) -> None:
     with host() as home:
         interpreter = program(
@@ -98,10 +100,12 @@ def test_setup_with_an_interpreter(backend: Backend, python: str) -> None:
         program(home / ".orch/trainer/trainer/__main__.py", "")
         (home / ".orch" / "site").mkdir(parents=True)
         inputs = SetupInputs(backend, bundled_trainer=True, python=str(interpreter))
-        text = (render_setup(inputs) or "").replace('rm -rf -- "$orch_site"', "")
+        text = (render_setup(inputs) or "").replace('rm -rf -- "$site"', "")
         done = run_script(text, home, env(home))
         assert (done.returncode, done.stderr) == (0, "")
-        assert recorded(home.parent / "record")[-4:] == ["-m", "trainer", "check", f"device={backend}"]
+        got = recorded(home.parent / "record")
+        assert got[-5:-2] == ["-m", "trainer", "check"]
+        assert got[-2].startswith("engine=") and got[-1].startswith("device=")
 
 
 @examples

@@ -22,11 +22,7 @@ _INSTALLS = re.compile(
 )
 _TEMPLATES = sorted(path for path in TEMPLATES.rglob("*") if path.is_file())
 _SETUPS = [
-    (backend, neuron, bundled)
-    for backend in get_args(Backend)
-    for neuron in (False, True)
-    for bundled in (False, True)
-    if not (bundled and backend == "jax")
+    (backend, neuron, bundled) for backend in get_args(Backend) for neuron in (False, True) for bundled in (False, True)
 ]
 
 

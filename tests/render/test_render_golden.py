@@ -18,8 +18,7 @@ from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, rend
 from orchestrator.values import Text
 
 UPDATE = os.environ.get("ORCH_UPDATE_GOLDEN") == "1"
-BACKENDS: tuple[Backend, ...] = ("cpu", "cuda", "xla", "neuron", "jax")
-TRAINED: tuple[Backend, ...] = ("cpu", "cuda", "xla", "neuron")
+BACKENDS: tuple[Backend, ...] = ("cpu", "cuda", "tpu", "xla", "neuron", "jax")
 
 
 def _scripts() -> dict[str, str]:
@@ -29,18 +28,26 @@ def _scripts() -> dict[str, str]:
     args = (("model", "tiny"), ("steps", "120"), ("data", "file:///data/my books"))
     made: dict[str, str | None] = {}
     for backend in BACKENDS:
-        packages = backend_packages(backend, tpu=True) if backend == "jax" else ()
+        packages = backend_packages(backend, "tpu") if backend == "jax" else ()
         made[f"setup-{backend}"] = render_setup(
             SetupInputs(backend, user_setup=user_setup, workdir="orch_workdir", packages=packages)
         )
         made[f"run-{backend}"] = render_run(
             RunInputs(backend, user_run=user_run, workdir="orch_workdir", own_venv=bool(packages))
         )
-    for backend in TRAINED:
+    for backend in BACKENDS:
+        device = "tpu" if backend == "jax" else ""
         made[f"setup-{backend}-trainer"] = render_setup(
-            SetupInputs(backend, bundled_trainer=True, may_install_system=backend == "xla")
+            SetupInputs(backend, bundled_trainer=True, may_install_system=backend == "xla", device=device)
         )
-        made[f"run-{backend}-trainer"] = render_run(RunInputs(backend, trainer_args=args))
+        made[f"run-{backend}-trainer"] = render_run(
+            RunInputs(backend, trainer_args=args, device=device, topology="4x4", smoke=backend in ("cuda", "jax"))
+        )
+    for device in ("cpu", "cuda", "neuron"):
+        made[f"setup-jax-trainer-{device}"] = render_setup(SetupInputs("jax", bundled_trainer=True, device=device))
+        made[f"run-jax-trainer-{device}"] = render_run(RunInputs("jax", trainer_args=args, device=device))
+    made["setup-neuron-trainer-lazy"] = render_setup(SetupInputs("neuron", bundled_trainer=True, device="xla"))
+    made["run-neuron-trainer-lazy"] = render_run(RunInputs("neuron", trainer_args=args, device="xla"))
     made["setup-cpu-trainer-local"] = render_setup(
         SetupInputs("cpu", bundled_trainer=True, python="/usr/bin/python3.11", user_setup=user_setup)
     )
@@ -122,7 +129,7 @@ def test_no_script_installs_a_placeholder_of_neuron() -> None:
     for name in placeholders:
         for text in texts:
             assert name not in text and name.replace("-", "_") + "=" not in text
-    for backend in TRAINED:
+    for backend in BACKENDS:
         assert not any("neuron" in package or package == "nki" for package in trainer_packages(backend))
     assert backend_packages("neuron") == ()
 

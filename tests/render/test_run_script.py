@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from render_support import HOST, program, run_script
 
-from orchestrator.errors import UserError
 from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import TRAINER_ROOT, RunInputs, render_run
 
@@ -126,8 +125,8 @@ def test_a_run_is_one_program() -> None:
         RunInputs("cpu")
     with pytest.raises(ValueError, match="either"):
         RunInputs("cpu", user_run="x", trainer_args=())
-    with pytest.raises(UserError, match="no JAX engine"):
-        RunInputs("jax", trainer_args=())
+    with pytest.raises(ValueError, match="smoke"):
+        RunInputs("cpu", user_run="x", smoke=True)
 
 
 # One process per device. The trainer is played by a program whose end can be chosen; it is started for real.

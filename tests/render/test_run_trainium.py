@@ -128,8 +128,9 @@ def test_missing_chips_are_an_error_unless_told_otherwise(tmp_path: Path, backen
 
 
 def venv(tmp_path: Path, name: str, *, lazy: bool = False) -> None:
-    found = "yes" if lazy else ""
-    text = f'#!/bin/sh\nif [ "$1" = -c ]; then echo {found}; else echo {name} "$@"; env | grep ^NEURON_ | sort; fi\n'
+    found = 0 if lazy else 1
+    shown = 'env | grep -E "^(NEURON|PJRT)_" | sort'
+    text = f'#!/bin/sh\nif [ "$1" = -c ]; then exit {found}; fi\necho {name} "$@"; {shown}\n'
     program(tmp_path / "opt" / f"aws_neuronx_venv_{name}" / "bin" / "python", text)
 
 
@@ -164,18 +165,25 @@ def test_a_program_without_an_image_of_aws_takes_what_there_is(tmp_path: Path) -
 
 def test_the_lazy_torch_gets_one_process_for_all_cores(tmp_path: Path) -> None:
     venv(tmp_path, "pytorch_2_9", lazy=True)
-    done = run(render_run(RunInputs("neuron", trainer_args=())), tmp_path, {**HOST, **TRN1})
+    done = run(render_run(RunInputs("neuron", trainer_args=(), device="xla")), tmp_path, {**HOST, **TRN1})
     assert done.returncode == 0, done.stderr
     first, *rest = done.stdout.splitlines()
-    assert first == "pytorch_2_9 -m trainer device=neuron"
+    assert first == "pytorch_2_9 -m trainer engine=torch device=xla"
     assert {"NEURON_RT_NUM_CORES=32", "NEURON_PJRT_PROCESSES_NUM_DEVICES=32", "NEURON_PJRT_PROCESS_INDEX=0"} <= {*rest}
+    assert "PJRT_DEVICE=NEURON" in rest
+
+
+def test_an_image_without_the_lazy_torch_says_so(tmp_path: Path) -> None:
+    venv(tmp_path, "torch_neuronx_2_14_0")
+    done = run(render_run(RunInputs("neuron", trainer_args=(), device="xla")), tmp_path, {**HOST, **TRN1})
+    assert done.returncode == 1 and "has no torch_xla" in done.stderr and "engine=jax" in done.stderr
 
 
 def test_the_native_torch_gets_one_process_for_each_core(tmp_path: Path) -> None:
     venv(tmp_path, "torch_neuronx_2_14_0")
     env = {**TWO, **TRN1, "ORCH_RANKS_PER_HOST": "2"}
     lines = run(render_run(RunInputs("neuron", trainer_args=())), tmp_path, env).stdout.splitlines()
-    assert lines.count("torch_neuronx_2_14_0 -m trainer device=neuron") == 2
+    assert lines.count("torch_neuronx_2_14_0 -m trainer engine=torch device=neuron") == 2
     assert not [line for line in lines if line.startswith("NEURON_PJRT")]
 
 
@@ -183,11 +191,11 @@ def test_the_native_torch_gets_one_process_for_each_core(tmp_path: Path) -> None
 def test_the_lazy_torch_on_several_hosts_is_refused_before_anything_is_installed(tmp_path: Path, kind: str) -> None:
     venv(tmp_path, "pytorch_2_9", lazy=True)
     program(tmp_path / "home" / TRAINER_ROOT / "trainer/__main__.py", "")
-    setup = render_setup(SetupInputs("neuron", bundled_trainer=True))
-    text = setup if kind == "setup" else render_run(RunInputs("neuron", trainer_args=()))
+    setup = render_setup(SetupInputs("neuron", bundled_trainer=True, device="xla"))
+    text = setup if kind == "setup" else render_run(RunInputs("neuron", trainer_args=(), device="xla"))
     assert text is not None
     done = run(text, tmp_path, {**TWO, **TRN1})
     assert done.returncode == 1
     assert "the bundled trainer uses one host only" in done.stderr
-    assert "num_nodes: 1" in done.stderr
+    assert "num_nodes: 1" in done.stderr and "engine=jax" in done.stderr
     assert "-m" not in done.stdout

@@ -9,12 +9,18 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import cast, get_args
 
 import pytest
 from render_support import FAKE_PYTHON, HOST, program, recorded, run_script
 
-from orchestrator.errors import UserError
-from orchestrator.render.packages import Backend, backend_packages, trainer_packages
+from orchestrator.render.packages import (
+    BESIDE_AN_IMAGE,
+    TRAINER_LIBRARIES,
+    Backend,
+    backend_packages,
+    trainer_packages,
+)
 from orchestrator.render.scripts import TRAINER_ROOT, SetupInputs, render_setup
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -276,7 +282,7 @@ def test_setup_checks_the_real_trainer_on_this_processor(tmp_path: Path) -> None
     done = run_script(text, home, HOST)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("ok: cpu")
+    assert lines[0].startswith("ok: torch") and "on cpu" in lines[0]
     assert lines[-1] == "path=none"
 
 
@@ -301,14 +307,28 @@ def test_neuron_adds_libraries_beside_the_image_and_not_into_it(tmp_path: Path, 
 
 
 def test_packages_of_each_backend() -> None:
-    assert trainer_packages("cpu") == ("torch==2.13.0", "numpy", "safetensors", "obstore")
-    assert trainer_packages("xla")[:2] == ("torch==2.9.*", "torch_xla[tpu]==2.9.0")
-    assert (backend_packages("jax"), backend_packages("jax", tpu=True)) == (("jax",), ("jax[tpu]",))
+    assert trainer_packages("cpu") == ("torch==2.13.0", *TRAINER_LIBRARIES)
+    assert trainer_packages("tpu")[:2] == ("torch==2.13.0", "torch_tpu==0.2.0")
+    assert trainer_packages("xla")[:2] == ("torch==2.9.0", "torch_xla[tpu]==2.9.0")
+    assert backend_packages("jax") == ("jax==0.10.2",)
+    assert [backend_packages("jax", device)[0] for device in ("tpu", "cuda")] == [
+        "jax[tpu]==0.10.2",
+        "jax[cuda12]==0.10.2",
+    ]
 
 
-def test_the_trainer_has_no_jax_engine() -> None:
-    with pytest.raises(UserError, match="no JAX engine"):
-        SetupInputs("jax", bundled_trainer=True)
+def test_what_comes_with_an_image_is_never_installed_again() -> None:
+    for backend, device in (("neuron", ""), ("neuron", "xla"), ("jax", "neuron")):
+        beside = trainer_packages(cast("Backend", backend), device)
+        assert beside == BESIDE_AN_IMAGE
+        assert not {"torch", "jax", "jaxlib", "numpy"} & {word.partition("=")[0] for word in beside}
+
+
+def test_every_requirement_of_ours_is_pinned() -> None:
+    for backend in get_args(Backend):
+        for device in ("", "tpu", "cuda", "neuron"):
+            for requirement in trainer_packages(backend, device):
+                assert "==" in requirement or requirement.startswith("numpy>="), requirement
 
 
 @pytest.mark.parametrize("workdir", ["", "/abs", "../up", "a/../../b"])

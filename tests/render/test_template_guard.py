@@ -22,11 +22,11 @@ from orchestrator.render.quoting import code, q
 USER_PROGRAMS = {"user_setup", "user_run"}
 
 # Each of these is driven with hostile strings by a test in test_hostile_values.py; the last three only ever hold words
-# from a fixed list.
+# from a fixed list (topology: of the catalog).
 QUOTED = {"python", "package", "workdir", "word", "source", "destination", "path", "bucket", "key", "url", "ref"} | {
     "scratch",
     "module",
-    "device",
+    "topology",
     "may_install",
 }
 

@@ -28,7 +28,7 @@ resources:
     - {instance_type: p5.48xlarge, infra: aws/us-east-1, use_spot: true, disk_size: 2TB, network_tier: best,
        image_id: {us-east-1: ami-1}}
     - {accelerators: p5.48xlarge, infra: aws/us-east-2/us-east-2a,
-       accelerator_args: {provisioning: capacity-block, reservation: cr-1, placement_group: g, framework: jax}}
+       accelerator_args: {provisioning: capacity-block, reservation: cr-1, placement_group: g, framework: torch}}
     - {instance_type: p9.48xlarge, infra: aws/us-east-2}
     - {infra: local, accelerators: v5e-16}
 envs: {EMPTY: "", A: "a$b", N: 3}
@@ -37,7 +37,7 @@ file_mounts:
   /a/$N: {source: s3://b/x, mode: MOUNT_CACHED}
   /b: ./x$A
 setup: "  echo $A\\n"
-train: {backend: cpu, args: {a: null, m: {x: 1.5}}}
+train: {backend: cpu, smoke: true, args: {checkpoint.uri: null, optim: {lr: 1.5}}}
 checkpoint: {bucket: s3://b/, every: 3, keep: 9}
 recovery:
   {max_preemptions: 0, restart_on_exit_codes: [3, 4], fail_on_exit_codes: [9],

@@ -90,10 +90,10 @@ def test_a_command_displaces_the_program_of_the_file() -> None:
 
 
 def test_settings_of_the_trainer_are_laid_over_one_by_one() -> None:
-    text = "train: {args: {steps: 1, model: {dim: 2, layers: 3}}}\n"
-    found = read(text, Overrides(train_args=(("model.dim", "9"), ("batch", "4")))).only
+    text = "train: {args: {steps: 1, model: {dim: 64, layers: 3}}}\n"
+    found = read(text, Overrides(train_args=(("model.dim", "96"), ("batch", "4")))).only
     assert found.train is not None
-    assert dict(found.train.args) == {"steps": "1", "model.layers": "3", "model.dim": "9", "batch": "4"}
+    assert dict(found.train.args) == {"steps": "1", "model.layers": "3", "model.dim": "96", "batch": "4"}
     bare = read("{}", Overrides(infra="local:4", train_args=(("steps", "5"),))).only
     assert bare.train is not None
     assert bare.train.args == (("steps", "5"),)

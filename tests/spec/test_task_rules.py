@@ -224,9 +224,53 @@ RULES = [
         "resources: {infra: 'local:2'}\ntrain: {backend: cpu}",
     ),
     (
-        "train:\n  args: {model.dim: 1, model: {dim: 2}}",
+        "train:\n  args: {model.dim: 64, model: {dim: 96}}",
         "2: `train.args` sets `model.dim` twice",
-        "train:\n  args: {model.dim: 1}",
+        "train:\n  args: {model.dim: 64}",
+    ),
+    (
+        "train: {args: {model: 300}}",
+        "1: `model=300`: there is no such model",
+        "train: {args: {model: 300m}}",
+    ),
+    (
+        "train:\n  args:\n    optim: {lrate: 1}",
+        "3: the trainer has no setting `optim.lrate`",
+        "train:\n  args:\n    optim: {lr: 1}",
+    ),
+    ("train: {args: {steps: 0}}", "1: `steps=0`: must be at least 1", "train: {args: {steps: 1}}"),
+    ("train: {args: {remat: maybe}}", "1: `remat=maybe`: not true or false", "train: {args: {remat: true}}"),
+    (
+        "train: {args: {model.vocab: many}}",
+        "1: `model.vocab=many`: not a whole number",
+        "train: {args: {model.vocab: auto}}",
+    ),
+    ("train: {args: {dtype: bf61}}", "1: `dtype=bf61`: not one of fp32, bf16, fp16", "train: {args: {dtype: bf16}}"),
+    (
+        "train: {args: {model.heads: 6}}",
+        "1: model.dim=128 is not a multiple of model.heads=6",
+        "train: {args: {model.heads: 2}}",
+    ),
+    ("run: a\ntrain: {smoke: true}", "2: `smoke` is for the bundled trainer", "train: {smoke: true}"),
+    (
+        "resources: {accelerators: v5e-8}\ntrain: {backend: xla, args: {engine: jax}}",
+        "2: `backend: xla` and `engine=jax` exclude each other",
+        "resources: {accelerators: v5e-8}\ntrain: {backend: jax, args: {engine: jax}}",
+    ),
+    (
+        "resources: {accelerators: v5e-8}\ntrain: {args: {device: cuda}}",
+        "2: `device=cuda` cannot drive v5litepod-8",
+        "resources: {accelerators: v5e-8}\ntrain: {args: {device: cpu}}",
+    ),
+    (
+        "resources: {accelerators: Trainium:16, accelerator_args: {framework: jax}}\ntrain: {args: {engine: torch}}",
+        "2: `engine=torch` and `framework: jax` cannot drive trn1.32xlarge",
+        "resources: {accelerators: Trainium:16, accelerator_args: {framework: torch}}\ntrain: {args: {engine: torch}}",
+    ),
+    (
+        "resources: {any_of: [{accelerators: v5e-8}, {accelerators: 'H100:8'}]}\ntrain: {}",
+        "1: v5litepod-8 and p5.48xlarge cannot be candidates of one training",
+        "resources: {any_of: [{accelerators: v5e-8}, {accelerators: v6e-8}]}\ntrain: {}",
     ),
     (
         "checkpoint: {bucket: my-bucket}",

@@ -261,11 +261,12 @@ def test_workdir_is_a_folder_or_a_repository() -> None:
 
 def test_train_renders_the_trainers_words_and_the_users_come_last() -> None:
     found = task(
-        "train: {backend: cpu, args: {steps: 5, model: {dim: 64}, compile: true, x: 3e-3}}\ncheckpoint: {every: 9}\n"
+        "train: {backend: cpu, args: {steps: 5, model: {dim: 64}, compile: true, optim.lr: 3e-3}}\n"
+        "checkpoint: {every: 9}\n"
     )
-    assert found.train == Train("cpu", (("steps", "5"), ("model.dim", "64"), ("compile", "true"), ("x", "3e-3")))
+    assert found.train == Train("cpu", (("steps", "5"), ("model.dim", "64"), ("compile", "true"), ("optim.lr", "3e-3")))
     assert found.train.words(found.checkpoint) == (
-        "device=cpu", "checkpoint.keep=3", "checkpoint.every=9", "steps=5", "model.dim=64", "compile=true", "x=3e-3",
+        "checkpoint.keep=3", "checkpoint.every=9", "steps=5", "model.dim=64", "compile=true", "optim.lr=3e-3",
     )  # fmt: skip
     mine = task("train: {args: {device: cuda, checkpoint.every: 1}}\ncheckpoint: {every: 9}\n")
     assert mine.train is not None

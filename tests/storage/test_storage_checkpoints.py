@@ -73,7 +73,7 @@ def _other_run(bucket: Bucket, path: str) -> None:
 
 
 def _new_format(bucket: Bucket, path: str) -> None:
-    _edit(bucket, path, format=2)
+    _edit(bucket, path, format=3)
 
 
 def _no_parts(bucket: Bucket, path: str) -> None:

@@ -38,6 +38,7 @@ fi
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"
 set -- "$ORCH_PYTHON" -m trainer \
+  engine=torch \
   device=cpu \
   model=tiny \
   steps=120 \

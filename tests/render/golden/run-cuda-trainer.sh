@@ -11,8 +11,10 @@ orch_fail() { # what failed, and what to do next
 for orch_name in HOME ORCH_RANK ORCH_NUM_HOSTS ORCH_COORDINATOR; do
   [ -n "${!orch_name:-}" ] || orch_fail "$orch_name is not set" 'start it with orch, or export the variables of docs/environment.md'
 done
+# Setup has decided whether it is the image's: see templates/setup/cuda.sh.j2.
+[ -n "${ORCH_PYTHON:-}" ] || ORCH_PYTHON=$(head -n 1 -- "$HOME/.orch/site/.orch-packages" 2>/dev/null) || true
 [ -n "${ORCH_PYTHON:-}" ] || ORCH_PYTHON=$HOME/.orch/venv/bin/python
-export ORCH_PYTHON PYTHONPATH="$HOME/.orch/trainer${PYTHONPATH:+:$PYTHONPATH}"
+export ORCH_PYTHON PYTHONPATH="$HOME/.orch/trainer:$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
 command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
 
 # A reboot ends the mounts of local disks and buckets, and what is there then is an empty folder: see templates/mount/.
@@ -68,11 +70,7 @@ fi
 
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"
-set -- "$ORCH_PYTHON" -m trainer \
-  device=cuda \
-  model=tiny \
-  steps=120 \
-  'data=file:///data/my books'
+orch_start() {
 # One process per device, with the variables that torchrun sets. Not torchrun itself: when it is stopped it kills its workers
 # after 30 s and ends with status 1 (torch 2.13, seen November 2026), and 75, "saved, run me again", would be lost.
 orch_count=$ORCH_RANKS_PER_HOST
@@ -117,3 +115,22 @@ while [ "$orch_left" -gt 0 ]; do
 done
 [ "$orch_failed" -eq 0 ] || exit "$orch_failed"
 exit "$orch_stopped"
+}
+# The smoke test, on all hosts at once as the run will be: devices, data, loop, gradients, checkpoint, resume.
+orch_smoke=0
+(
+  orch_start "$ORCH_PYTHON" -m trainer smoke \
+    engine=torch \
+    device=cuda \
+    'data=file:///data/my books'
+) || orch_smoke=$?
+if [ "$orch_smoke" -ne 0 ]; then
+  printf 'run: the smoke test failed (exit %d); the run was not begun\n' "$orch_smoke" >&2
+  exit "$orch_smoke"
+fi
+orch_start "$ORCH_PYTHON" -m trainer \
+  engine=torch \
+  device=cuda \
+  model=tiny \
+  steps=120 \
+  'data=file:///data/my books'

@@ -150,27 +150,14 @@ orch_clear() { # ends stale holders: TERM, up to 10 s, KILL, up to 10 s
 }
 if compgen -G "$orch_dev/neuron[0-9]*" >/dev/null; then orch_clear 'neuron[0-9]*'; fi
 
-# Trn1's PyTorch is the lazy one, torch_xla: one process drives all cores of its host, and the trainer serves one host so.
-orch_lazy=$("$ORCH_PYTHON" -c 'import importlib.util; print("yes" if importlib.util.find_spec("torch_xla") else "")') \
-  || orch_fail "$ORCH_PYTHON does not run"
-if [ -n "$orch_lazy" ] && [ "${ORCH_NUM_HOSTS:-1}" -gt 1 ]; then
-  orch_fail 'with the lazy PyTorch of this image the bundled trainer uses one host only' \
-    'write num_nodes: 1, take a trn2, or write a program of your own (run: in the task)'
-fi
-
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"
 set -- "$ORCH_PYTHON" -m trainer \
+  engine=torch \
   device=neuron \
   model=tiny \
   steps=120 \
   'data=file:///data/my books'
-if [ -n "$orch_lazy" ]; then
-  # Without torchrun's variables, from which the plugin would conclude that each process has one core.
-  export NEURON_RT_NUM_CORES="${NEURON_RT_NUM_CORES-$ORCH_RANKS_PER_HOST}"
-  export NEURON_PJRT_PROCESSES_NUM_DEVICES="${NEURON_PJRT_PROCESSES_NUM_DEVICES-$ORCH_RANKS_PER_HOST}" NEURON_PJRT_PROCESS_INDEX=0
-  exec -- "$@"
-fi
 # One process per device, with the variables that torchrun sets. Not torchrun itself: when it is stopped it kills its workers
 # after 30 s and ends with status 1 (torch 2.13, seen November 2026), and 75, "saved, run me again", would be lost.
 orch_count=$ORCH_RANKS_PER_HOST

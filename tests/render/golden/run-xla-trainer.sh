@@ -98,6 +98,7 @@ fi
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"
 set -- "$ORCH_PYTHON" -m trainer \
+  engine=torch \
   device=xla \
   model=tiny \
   steps=120 \

@@ -22,7 +22,9 @@ import importlib.util, sys
 print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
 ' torch numpy safetensors obstore) || orch_fail "$ORCH_PYTHON does not run"
 [ -z "$orch_missing" ] || orch_fail "$ORCH_PYTHON lacks: $orch_missing" "$ORCH_PYTHON -m pip install $orch_missing"
-PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer check device=cpu
+set -- check
+# Each host by itself: another may have passed setup before.
+[ $# -eq 0 ] || ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@" engine=torch device=cpu
 
 umask "$orch_umask"
 # From here on it is an ordinary bash script: our names and options are gone, the last command's status counts.
@@ -34,7 +36,7 @@ for orch_conda in "$HOME/miniconda3" "$HOME/miniforge3" "$HOME/anaconda3" /opt/c
   # shellcheck disable=SC1091 # the file is conda's own, on the host
   if [ -r "$orch_conda/etc/profile.d/conda.sh" ]; then . "$orch_conda/etc/profile.d/conda.sh"; fi
 done
-unset -f orch_expect orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_apt orch_find_python orch_make_venv
+unset -f orch_expect orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_apt orch_find_python orch_make_venv orch_beside
 unset -v "${!orch_@}"
 # ---- setup of the task ----
 pip install -r requirements.txt

@@ -15,7 +15,7 @@ orch_wait_turn() { # many hosts are not let loose on the package index in one se
 }
 # Python: an environment of our own, unless ORCH_PYTHON names an interpreter.
 if [ -z "${ORCH_PYTHON:-}" ]; then
-  orch_packages=( torch==2.13.0 numpy safetensors obstore )
+  orch_packages=( torch==2.13.0 'numpy>=2.0,<3' safetensors==0.8.0 obstore==0.12.1 tokenizers==0.23.3 )
   orch_venv=$HOME/.orch/venv
   ORCH_PYTHON=$orch_venv/bin/python
 
@@ -63,4 +63,6 @@ import importlib.util, sys
 print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
 ' torch numpy safetensors obstore) || orch_fail "$ORCH_PYTHON does not run"
 [ -z "$orch_missing" ] || orch_fail "$ORCH_PYTHON lacks: $orch_missing" "$ORCH_PYTHON -m pip install $orch_missing"
-PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer check device=cpu
+set -- check
+# Each host by itself: another may have passed setup before.
+[ $# -eq 0 ] || ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@" engine=torch device=cpu

@@ -10,12 +10,25 @@ orch_fail() { # what failed, and what to do next
   exit 1
 }
 
+# AWS's PyTorch images bring theirs in /opt/pytorch, made for their driver and EFA (AWS Deep Learning AMI guide, 2026): it is
+# used as it is, when it is new enough, and what it lacks goes beside it.
+orch_image=${ORCH_VENVS_DIR:-/opt}/pytorch/bin/python
+if [ -z "${ORCH_PYTHON:-}" ] && "$orch_image" -c '
+import sys
+from importlib.metadata import version
+sys.exit(tuple(map(int, version("torch").split(".")[:2])) < (2, 9))
+' 2>/dev/null; then
+  printf 'setup: torch of the image, %s\n' "$orch_image"
+  ORCH_PYTHON=$orch_image
+else
+  orch_image=''
+fi
 orch_wait_turn() { # many hosts are not let loose on the package index in one second: 0 to 20 s, by rank
   if [ "${ORCH_NUM_HOSTS:-1}" -gt 8 ]; then sleep "$((${ORCH_RANK:-0} * 13 % 21))"; fi
 }
 # Python: an environment of our own, unless ORCH_PYTHON names an interpreter.
 if [ -z "${ORCH_PYTHON:-}" ]; then
-  orch_packages=( torch==2.13.0 numpy safetensors obstore )
+  orch_packages=( torch==2.13.0 'numpy>=2.0,<3' safetensors==0.8.0 obstore==0.12.1 tokenizers==0.23.3 )
   orch_venv=$HOME/.orch/venv
   ORCH_PYTHON=$orch_venv/bin/python
 
@@ -55,12 +68,29 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
 fi
 export ORCH_PYTHON
 
+orch_beside() { # installs what an image lacks, beside its own environment, which stays as it is
+  local packages site=$HOME/.orch/site
+  packages=( safetensors==0.8.0 obstore==0.12.1 tokenizers==0.23.3 )
+  if [ "$(cat -- "$site/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "$ORCH_PYTHON" "${packages[@]}")" ]; then
+    printf 'setup: installing %s\n' "${packages[*]}"
+    orch_wait_turn
+    rm -rf -- "$site"
+    "$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet \
+      --target "$site" -- "${packages[@]}" \
+      || orch_fail 'the packages could not be installed' 'read the lines above; PIP_INDEX_URL in envs names another index'
+    printf '%s\n' "$ORCH_PYTHON" "${packages[@]}" >"$site/.orch-packages"
+  fi
+}
+if [ -n "$orch_image" ]; then orch_beside; else rm -rf -- "$HOME/.orch/site"; fi
+
 # The bundled trainer was copied to ~/.orch/trainer. Does it work here, on this device?
-orch_path="$HOME/.orch/trainer${PYTHONPATH:+:$PYTHONPATH}"
+orch_path="$HOME/.orch/trainer:$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
 [ -f "$HOME/.orch/trainer/trainer/__main__.py" ] || orch_fail 'the trainer is missing in ~/.orch/trainer' 'orch launch again: it is copied before setup'
 orch_missing=$(PYTHONPATH=$orch_path "$ORCH_PYTHON" -c '
 import importlib.util, sys
 print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
 ' torch numpy safetensors obstore) || orch_fail "$ORCH_PYTHON does not run"
 [ -z "$orch_missing" ] || orch_fail "$ORCH_PYTHON lacks: $orch_missing" "$ORCH_PYTHON -m pip install $orch_missing"
-PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer check device=cuda
+set -- check
+# Each host by itself: another may have passed setup before.
+[ $# -eq 0 ] || ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@" engine=torch device=cuda

@@ -33,19 +33,22 @@ export ORCH_PYTHON
 orch_wait_turn() { # many hosts are not let loose on the package index in one second: 0 to 20 s, by rank
   if [ "${ORCH_NUM_HOSTS:-1}" -gt 8 ]; then sleep "$((${ORCH_RANK:-0} * 13 % 21))"; fi
 }
-# Beside the image's own environment, which stays as it is. Only names that are real on the public index:
-# the Neuron packages there are empty placeholders (seen November 2026) and must come with the image.
-orch_packages=( flax )
-orch_site=$HOME/.orch/site
-if [ "$(cat -- "$orch_site/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "$ORCH_PYTHON" "${orch_packages[@]}")" ]; then
-  printf 'setup: installing %s\n' "${orch_packages[*]}"
-  orch_wait_turn
-  rm -rf -- "$orch_site"
-  "$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet \
-    --target "$orch_site" -- "${orch_packages[@]}" \
-    || orch_fail 'the packages could not be installed' 'read the lines above; PIP_INDEX_URL in envs names another index'
-  printf '%s\n' "$ORCH_PYTHON" "${orch_packages[@]}" >"$orch_site/.orch-packages"
-fi
+# Only names that are real on the public index: the Neuron packages there are empty placeholders (seen November 2026) and
+# must come with the image.
+orch_beside() { # installs what an image lacks, beside its own environment, which stays as it is
+  local packages site=$HOME/.orch/site
+  packages=( flax )
+  if [ "$(cat -- "$site/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "$ORCH_PYTHON" "${packages[@]}")" ]; then
+    printf 'setup: installing %s\n' "${packages[*]}"
+    orch_wait_turn
+    rm -rf -- "$site"
+    "$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet \
+      --target "$site" -- "${packages[@]}" \
+      || orch_fail 'the packages could not be installed' 'read the lines above; PIP_INDEX_URL in envs names another index'
+    printf '%s\n' "$ORCH_PYTHON" "${packages[@]}" >"$site/.orch-packages"
+  fi
+}
+orch_beside
 
 umask "$orch_umask"
 # From here on it is an ordinary bash script: our names and options are gone, the last command's status counts.
@@ -58,7 +61,7 @@ for orch_conda in "$HOME/miniconda3" "$HOME/miniforge3" "$HOME/anaconda3" /opt/c
   # shellcheck disable=SC1091 # the file is conda's own, on the host
   if [ -r "$orch_conda/etc/profile.d/conda.sh" ]; then . "$orch_conda/etc/profile.d/conda.sh"; fi
 done
-unset -f orch_expect orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_apt orch_find_python orch_make_venv
+unset -f orch_expect orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_apt orch_find_python orch_make_venv orch_beside
 unset -v "${!orch_@}"
 # ---- setup of the task ----
 pip install -r requirements.txt

@@ -16,7 +16,7 @@ orch_wait_turn() { # many hosts are not let loose on the package index in one se
 }
 # Python: an environment of our own, unless ORCH_PYTHON names an interpreter.
 if [ -z "${ORCH_PYTHON:-}" ]; then
-  orch_packages=( 'jax[tpu]' )
+  orch_packages=( 'jax[tpu]==0.10.2' )
   orch_venv=$HOME/.orch/venv
   ORCH_PYTHON=$orch_venv/bin/python
 
@@ -67,7 +67,7 @@ for orch_conda in "$HOME/miniconda3" "$HOME/miniforge3" "$HOME/anaconda3" /opt/c
   # shellcheck disable=SC1091 # the file is conda's own, on the host
   if [ -r "$orch_conda/etc/profile.d/conda.sh" ]; then . "$orch_conda/etc/profile.d/conda.sh"; fi
 done
-unset -f orch_expect orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_apt orch_find_python orch_make_venv
+unset -f orch_expect orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_apt orch_find_python orch_make_venv orch_beside
 unset -v "${!orch_@}"
 # ---- setup of the task ----
 pip install -r requirements.txt

@@ -24,30 +24,25 @@ case ${ORCH_PYTHON:-} in /*) export PATH="${ORCH_PYTHON%/*}:/opt/aws/neuron/bin:
   'trn1: an image of Neuron SDK 2.28; trn2: one of 2.33 or later; or set ORCH_PYTHON in envs'
 export ORCH_PYTHON
 
-# Trn1's PyTorch is the lazy one, torch_xla: one process drives all cores of its host, and the trainer serves one host so.
-orch_lazy=$("$ORCH_PYTHON" -c 'import importlib.util; print("yes" if importlib.util.find_spec("torch_xla") else "")') \
-  || orch_fail "$ORCH_PYTHON does not run"
-if [ -n "$orch_lazy" ] && [ "${ORCH_NUM_HOSTS:-1}" -gt 1 ]; then
-  orch_fail 'with the lazy PyTorch of this image the bundled trainer uses one host only' \
-    'write num_nodes: 1, take a trn2, or write a program of your own (run: in the task)'
-fi
-
 orch_wait_turn() { # many hosts are not let loose on the package index in one second: 0 to 20 s, by rank
   if [ "${ORCH_NUM_HOSTS:-1}" -gt 8 ]; then sleep "$((${ORCH_RANK:-0} * 13 % 21))"; fi
 }
-# Beside the image's own environment, which stays as it is. Only names that are real on the public index:
-# the Neuron packages there are empty placeholders (seen November 2026) and must come with the image.
-orch_packages=( safetensors obstore )
-orch_site=$HOME/.orch/site
-if [ "$(cat -- "$orch_site/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "$ORCH_PYTHON" "${orch_packages[@]}")" ]; then
-  printf 'setup: installing %s\n' "${orch_packages[*]}"
-  orch_wait_turn
-  rm -rf -- "$orch_site"
-  "$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet \
-    --target "$orch_site" -- "${orch_packages[@]}" \
-    || orch_fail 'the packages could not be installed' 'read the lines above; PIP_INDEX_URL in envs names another index'
-  printf '%s\n' "$ORCH_PYTHON" "${orch_packages[@]}" >"$orch_site/.orch-packages"
-fi
+# Only names that are real on the public index: the Neuron packages there are empty placeholders (seen November 2026) and
+# must come with the image.
+orch_beside() { # installs what an image lacks, beside its own environment, which stays as it is
+  local packages site=$HOME/.orch/site
+  packages=( safetensors==0.8.0 obstore==0.12.1 tokenizers==0.23.3 )
+  if [ "$(cat -- "$site/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "$ORCH_PYTHON" "${packages[@]}")" ]; then
+    printf 'setup: installing %s\n' "${packages[*]}"
+    orch_wait_turn
+    rm -rf -- "$site"
+    "$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet \
+      --target "$site" -- "${packages[@]}" \
+      || orch_fail 'the packages could not be installed' 'read the lines above; PIP_INDEX_URL in envs names another index'
+    printf '%s\n' "$ORCH_PYTHON" "${packages[@]}" >"$site/.orch-packages"
+  fi
+}
+orch_beside
 
 # The bundled trainer was copied to ~/.orch/trainer. Does it work here, on this device?
 orch_path="$HOME/.orch/trainer:$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
@@ -57,4 +52,6 @@ import importlib.util, sys
 print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
 ' torch numpy safetensors obstore) || orch_fail "$ORCH_PYTHON does not run"
 [ -z "$orch_missing" ] || orch_fail "$ORCH_PYTHON lacks: $orch_missing" "$ORCH_PYTHON -m pip install $orch_missing"
-PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer check device=neuron
+set -- check
+# Each host by itself: another may have passed setup before.
+[ $# -eq 0 ] || ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@" engine=torch device=neuron

@@ -18,7 +18,7 @@ orch_root() { # with the rights of root where we may have them, else with our ow
 }
 # Python: an environment of our own, unless ORCH_PYTHON names an interpreter.
 if [ -z "${ORCH_PYTHON:-}" ]; then
-  orch_packages=( 'torch==2.9.*' 'torch_xla[tpu]==2.9.0' numpy safetensors obstore )
+  orch_packages=( torch==2.9.0 'torch_xla[tpu]==2.9.0' 'numpy>=2.0,<3' safetensors==0.8.0 obstore==0.12.1 tokenizers==0.23.3 )
   orch_venv=$HOME/.orch/venv
   ORCH_PYTHON=$orch_venv/bin/python
 
@@ -124,4 +124,12 @@ import importlib.util, sys
 print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
 ' torch torch_xla numpy safetensors obstore) || orch_fail "$ORCH_PYTHON does not run"
 [ -z "$orch_missing" ] || orch_fail "$ORCH_PYTHON lacks: $orch_missing" "$ORCH_PYTHON -m pip install $orch_missing"
-PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer check device=xla
+if [ "${ORCH_NUM_HOSTS:-1}" -gt 1 ]; then
+  # The chips of a slice start on all hosts together or not at all, and setup may run on some of them only.
+  printf 'setup: the chips are looked at when all hosts start together\n'
+  set --
+else
+  set -- check
+fi
+# Each host by itself: another may have passed setup before.
+[ $# -eq 0 ] || ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@" engine=torch device=xla

@@ -1,0 +1,17 @@
+"""What `orch plan` may try out besides: a value of its own, so that naming the options loads nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """compile: the step for the TPU slice. world: all ranks of torch in one process."""
+
+    compile: bool = False
+    world: bool = False
+
+    @property
+    def asked(self) -> bool:
+        return self.compile or self.world

@@ -1,0 +1,179 @@
+"""`orch plan --compile`: the step of a training task, compiled for its slice on this computer by the real compiler.
+
+What it answers is kept by a digest of all that decides it: settings, slice, the trainer's code, JAX and libtpu.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from orchestrator.catalog.machines import TpuSlice
+from orchestrator.engine.advice import settings
+from orchestrator.engine.ready import Ready
+from orchestrator.engine.trainer_process import ask, refuse_settings, trainer_folder
+from orchestrator.errors import NotFoundError, OrchError, UserError
+from orchestrator.paths import Paths, paths
+from orchestrator.spec.task import Task
+
+DEADLINE = 1800.0  # the largest step tried took 83 s on two cores; loops over many layers are not unrolled
+PYTHON = "ORCH_TPU_COMPILER"
+_GIB = 1 << 30
+_OUT_OF_MEMORY = 4  # the trainer's exit status for a device that cannot do it
+_NO_MATTER = ("checkpoint.", "metrics.", "dist.", "log_every=", "resume=")  # settings outside of the step
+# No look for a TPU or for Google's metadata server; and two compilations may run at once on one computer, which libtpu
+# forbids by a lock file, meant for processes that share a chip.
+_ENV: Mapping[str, str] = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "true"}
+
+
+class DoesNotFit(UserError):
+    """The step needs more memory than a device of the slice has."""
+
+    code = "does-not-fit"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """found: what `python -m trainer compile --json` printed. kept: from an earlier call."""
+
+    found: Mapping[str, Any]
+    kept: bool
+
+    @property
+    def fits(self) -> bool:
+        return bool(self.found["fits"])
+
+
+def with_compiled(ready: Ready, task: Task, tick: Callable[[float], None]) -> tuple[Ready, OrchError | None]:
+    """The same with the compiler's answer for the first kind of machine, and what is wrong when it does not fit.
+
+    tick: told the seconds so far. Raises UserError for a task that is not trained by JAX on TPUs, NotFoundError
+    without a compiler, DeadlineError.
+    """
+    slice_, words = _wanted(task)
+    answer = compiled(slice_, task.num_nodes, words, tick)
+    advice = [dict(one) for one in ready.advice] or [{"text": []}]
+    advice[0]["compiled"] = dict(answer.found)
+    advice[0]["text"] = [*advice[0]["text"], f"compiled {summary(answer)}"]
+    error = None
+    if not answer.fits:
+        why = str(answer.found["error"])
+        fix = [" ".join(one["fix"]) for one in advice[0].get("concerns", ()) if one["code"].startswith("memory")]
+        step = f"try: {fix[0]}" if fix and fix[0] else "remat=true, a larger accumulate, or more devices"
+        error = DoesNotFit(f"the step does not fit {slice_.name}", why, step)
+    return replace(ready, advice=tuple(advice)), error
+
+
+def compiled(slice_: TpuSlice, slices: int, words: tuple[str, ...], tick: Callable[[float], None]) -> Compiled:
+    """Raises UserError for settings that are wrong."""
+    where = paths()
+    python = compiler(where)
+    topology = f"{slice_.generation}:{slice_.topology}"
+    key = _digest(topology, slices, words, python)
+    if (found := _kept(where, key)) is not None:
+        return Compiled(found, kept=True)
+    named = (f"topology={topology}", f"slices={slices}")
+    answer = ask(["compile", "--json", *named, *words], deadline=DEADLINE, python=str(python), env=_ENV, tick=tick)
+    refuse_settings(answer, f"the step cannot be compiled for {slice_.name}")
+    if answer.status not in (0, _OUT_OF_MEMORY) or not answer.out.strip():
+        raise OrchError(f"the step could not be compiled for {slice_.name}", answer.complaint)
+    found = cast("dict[str, Any]", json.loads(answer.out.strip().splitlines()[-1]))
+    _keep(where, key, found)
+    return Compiled(found, kept=False)
+
+
+def compiler(where: Paths) -> Path:
+    """The Python of the environment that scripts/tpu-compiler makes. Raises NotFoundError with that command."""
+    named = os.environ.get(PYTHON)
+    if named:
+        if not os.access(named, os.X_OK):
+            raise NotFoundError(f"{PYTHON}={named} is no program", "", "name the bin/python of that environment")
+        return Path(named)
+    script = trainer_folder() / "scripts" / "tpu-compiler"
+    own = where.state / "tpu-compiler" / "bin" / "python"
+    for candidate in (trainer_folder() / ".venv-libtpu" / "bin" / "python", own):
+        if candidate.exists():
+            return candidate
+    raise NotFoundError(
+        "the TPU compiler is not installed here",
+        "it is JAX with libtpu, 1.2 GB, in an environment of its own",
+        f"{script}",
+    )
+
+
+def summary(answer: Compiled) -> str:
+    """One line of the plan."""
+    found = answer.found
+    kept = " (compiled before)" if answer.kept else f", compiled in {found['seconds']:.0f} s"
+    if not answer.fits:
+        return f"does NOT fit: {found['error']}{kept}"
+    parts = f"{_bytes(found['arguments'])} state and rows, {_bytes(found['temporaries'])} within a step"
+    moved = ", ".join(f"{one['count']} {one['kind']} over {one['axes']}" for one in found["collectives"]) or "none"
+    has = f" of {_bytes(found['capacity'])}" if found["capacity"] else ""
+    return f"fits: {_bytes(found['used'])}{has} a device ({parts}); collectives: {moved}{kept}"
+
+
+def _wanted(task: Task) -> tuple[TpuSlice, tuple[str, ...]]:
+    if task.train is None:
+        raise UserError("only the bundled trainer can be compiled ahead", "the task has no `train` section")
+    machine = task.choices[0].machine
+    if not isinstance(machine, TpuSlice):
+        raise UserError(f"{machine.name} is no TPU slice", "the compiler is that of TPUs", "leave --compile out")
+    words = settings(task, machine)
+    if "engine=torch" in words:
+        raise UserError("only the JAX engine can be compiled ahead", "the task asks for torch", "engine=jax")
+    if not machine.topology:
+        raise UserError(f"the shape of {machine.name} is not published, so nothing can be compiled for it")
+    return machine, tuple(word for word in words if not word.startswith(_NO_MATTER))
+
+
+def _digest(topology: str, slices: int, words: tuple[str, ...], python: Path) -> str:
+    parts = [topology, str(slices), *sorted(words), *_versions(python), _code()]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _versions(python: Path) -> list[str]:
+    """Of what compiles, by the names of the installed packages' folders."""
+    found = python.parent.parent.glob("lib/python*/site-packages/*.dist-info")
+    return sorted(one.name for one in found if one.name.startswith(("jax-", "jaxlib-", "libtpu-")))
+
+
+def _code() -> str:
+    """Digest of the trainer's own modules."""
+    folder = trainer_folder() / "trainer"
+    total = hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        total.update(f"{file.relative_to(folder)}\0".encode() + file.read_bytes())
+    return total.hexdigest()
+
+
+def _file(where: Paths, key: str) -> Path:
+    return where.state / "compiled" / f"{key}.json"
+
+
+def _kept(where: Paths, key: str) -> dict[str, Any] | None:
+    try:
+        return cast("dict[str, Any]", json.loads(_file(where, key).read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def _keep(where: Paths, key: str, found: Mapping[str, Any]) -> None:
+    """Best effort: without it the same is compiled again."""
+    file = _file(where, key)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps(found))
+        fresh.replace(file)
+    except OSError:
+        return
+
+
+def _bytes(size: int) -> str:
+    return f"{size / _GIB:.2f} GiB" if size >= _GIB / 10 else f"{size / (1 << 20):.1f} MiB"

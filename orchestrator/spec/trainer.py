@@ -1,0 +1,156 @@
+"""Settings of the bundled trainer, checked where they are written: before anything is made, and without the trainer.
+
+data/trainer.json is what `python -m trainer keys` prints; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path as FilePath
+from types import MappingProxyType
+from typing import Any
+
+from orchestrator.spec.errors import did_you_mean
+from orchestrator.spec.schema import Issue
+from orchestrator.spec.yaml_reader import Path, Value
+
+FILE = FilePath(__file__).parent / "data" / "trainer.json"
+MODEL = "model"
+_LIST = "python -m trainer --help   lists the settings"
+_FLAGS = ("true", "1", "yes", "false", "0", "no")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One setting. kind: bool, int, float, str or choice. least, most: both allowed themselves, None for no limit."""
+
+    name: str
+    kind: str
+    choices: tuple[str, ...]
+    default: str
+    least: float | None
+    most: float | None
+    auto: bool
+
+    def fault(self, text: str) -> tuple[str, str]:
+        """What is wrong with a value and what may be meant by it; ("", "") when it is right."""
+        if self.auto and text == "auto":
+            return "", ""
+        if self.kind == "choice":
+            near = did_you_mean(text, self.choices)
+            step = f"did you mean {self.name}={near}?" if near else ""
+            return ("", "") if text in self.choices else (f"not one of {', '.join(self.choices)}", step)
+        if self.kind == "bool":
+            return ("", "") if text.lower() in _FLAGS else ("not true or false", "")
+        return (self._number(text), "") if self.kind in ("int", "float") else ("", "")
+
+    def _number(self, text: str) -> str:
+        what = "a whole number" if self.kind == "int" else "a number"
+        try:
+            value = int(text) if self.kind == "int" else float(text)
+        except ValueError:
+            return f"not {what}"
+        if not math.isfinite(value):
+            return f"not {what}"
+        if self.least is not None and value < self.least:
+            return f"must be at least {self.least:g}"
+        return f"must be at most {self.most:g}" if self.most is not None and value > self.most else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that the trainer takes. aliases: short name -> key. presets: what `model=NAME` stands for."""
+
+    keys: Mapping[str, Key]
+    aliases: Mapping[str, str]
+    presets: Mapping[str, Mapping[str, str]]
+
+
+@cache
+def settings() -> Settings:
+    """As this orch was made with them."""
+    table: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    keys = {row["name"]: _key(row) for row in table["keys"]}
+    return Settings(MappingProxyType(keys), MappingProxyType(table["aliases"]), MappingProxyType(table["presets"]))
+
+
+def check(args: tuple[tuple[str, str], ...], written: Value) -> Iterator[Issue]:
+    """Every setting that is unknown, or whose value cannot be. written: `train.args` as it stands in the file."""
+    known = settings()
+    wrong = False
+    for name, text in args:
+        issue = _check_one(known, name, text, _path(name, written))
+        if issue is not None:
+            wrong = True
+            yield issue
+    if not wrong:
+        yield from _check_shape(known, dict(args), written)
+
+
+def _key(row: Mapping[str, Any]) -> Key:
+    default = "auto" if row["auto"] and not row["default"] else str(row["default"])
+    choices = tuple(row["choices"] or ())
+    return Key(row["name"], row["kind"], choices, default, row["least"], row["most"], row["auto"])
+
+
+def _check_one(known: Settings, name: str, text: str, path: Path) -> Issue | None:
+    if name == MODEL:
+        return _check_model(known, text, path)
+    key = known.keys.get(known.aliases.get(name, name))
+    if key is None:
+        near = _near(known, name)
+        return Issue(path, f"the trainer has no setting `{name}`", f"did you mean {near}?" if near else "", _LIST)
+    what, step = key.fault(text)
+    return Issue(path, f"`{name}={text}`: {what}", "", step or _LIST) if what else None
+
+
+def _check_model(known: Settings, text: str, path: Path) -> Issue | None:
+    if text in known.presets:
+        return None
+    begins = [name for name in known.presets if name.startswith(text.lower()) or text.lower().startswith(name)]
+    near = begins[0] if begins and text else did_you_mean(text, list(known.presets))
+    what = f"`model={text}`: there is no such model"
+    return Issue(path, what, f"there are {', '.join(known.presets)}", f"did you mean model={near}?" if near else "")
+
+
+def _near(known: Settings, name: str) -> str:
+    names = [*known.keys, *known.aliases, MODEL]
+    tails = [one for one in known.keys if one.rsplit(".", 1)[-1] == name.rsplit(".", 1)[-1].lower()]
+    # By its last part too: `optim.learning` has nothing near, `optimizer.lr` has optim.lr.
+    return tails[0] if tails else did_you_mean(name, names)
+
+
+def _check_shape(known: Settings, given: Mapping[str, str], written: Value) -> Iterator[Issue]:
+    """The arithmetic that the trainer would refuse on the hosts."""
+    values = {**known.presets.get(given.get(MODEL, ""), {}), **given}
+
+    def whole(name: str) -> int:
+        text = values.get(f"model.{name}", known.keys[f"model.{name}"].default)
+        return 0 if text == "auto" else int(text)
+
+    def blame(*names: str) -> Path:
+        mine = [f"model.{name}" for name in names if f"model.{name}" in given]
+        return _path(mine[0] if mine else MODEL, written)
+
+    dim, heads, kv_heads, head = whole("dim"), whole("heads"), whole("kv_heads"), whole("head")
+    if not head and dim % heads:
+        what = f"model.dim={dim} is not a multiple of model.heads={heads}"
+        yield Issue(blame("dim", "heads"), what, "", f"write model.dim={-(-dim // heads) * heads}, or model.head")
+    elif (head or dim // heads) % 2:
+        what = f"a head is {head or dim // heads} wide, but must be even"
+        yield Issue(blame("head", "dim", "heads"), what, "its parts are rotated in pairs", "change model.heads")
+    if heads % kv_heads:
+        what = f"model.heads={heads} is not a multiple of model.kv_heads={kv_heads}"
+        yield Issue(blame("kv_heads", "heads"), what, "", "change one of them")
+
+
+def _path(name: str, written: Value) -> Path:
+    """Where a setting stands: nested when the file wrote it so."""
+    head, dot, tail = name.partition(".")
+    inner = written.get(head) if isinstance(written, dict) else None
+    nested = bool(dot) and isinstance(inner, dict) and tail in inner
+    return ("train", "args", head, tail) if nested else ("train", "args", name)

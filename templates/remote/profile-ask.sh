@@ -1,0 +1,12 @@
+# Asks the bundled trainer of a running job for a profile. Arguments: job, id, steps. The request appears whole, by rename.
+dir=$HOME/.orch/jobs/$1
+fail() {
+    echo "$1"
+    exit 1
+}
+[ -d "$dir" ] || fail "there is no job $1 here"
+[ ! -e "$dir/rc" ] || fail "the program has ended here"
+[ -f "$HOME/.orch/trainer/trainer/profiling.py" ] || fail "this trainer is too old to record a profile: launch it again"
+umask 077
+printf '{"id": "%s", "steps": %s}\n' "$2" "$3" >"$dir/.profile-$2" || fail "cannot write in $dir"
+mv -f "$dir/.profile-$2" "$dir/profile-request.json" || fail "cannot write in $dir"

@@ -1,0 +1,61 @@
+"""`orch plan --compile` with the real TPU compiler, and `--rehearse-world` with the real torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.orch_process import Orch
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPILER = Path(os.environ.get("ORCH_TPU_COMPILER") or ROOT / ".venv-libtpu" / "bin" / "python")
+TPU = """
+resources:
+  infra: gcp
+  accelerators: v5litepod-4
+train:
+  args: {model: tiny, model.layers: "2", batch: 8, dtype: bf16}
+"""
+GPU = """
+resources:
+  infra: aws
+  accelerators: p4d.24xlarge
+num_nodes: 2
+train:
+  args: {model: tiny, model.layers: "2", model.heads: "2", batch: 32, mesh.tensor: "2"}
+"""
+
+
+def asked(folder: Path, text: str) -> str:
+    path = folder / "task.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not COMPILER.exists(), reason="no TPU compiler: scripts/tpu-compiler")
+def test_the_step_is_compiled_once_and_what_does_not_fit_says_so(tmp_path: Path) -> None:
+    orch = Orch(tmp_path, {"ORCH_TPU_COMPILER": str(COMPILER)})
+    task = asked(tmp_path, TPU)
+    first: dict[str, Any] = json.loads(orch.ok("plan", task, "--compile", "-o", "json"))
+    found = first["advice"][0]["compiled"]
+    assert found["fits"] and found["devices"] == 4 and 0 < found["arguments"] < found["used"] < found["capacity"]
+    assert {"all-gather", "reduce-scatter"} <= {one["kind"] for one in found["collectives"]}
+    (kept,) = (orch.state / "compiled").glob("*.json")
+    kept.write_text(json.dumps({**json.loads(kept.read_text()), "fits": False, "error": "wanted: 99 GiB"}))
+    again = orch("plan", task, "--compile")
+    assert again.returncode == 2 and "does-not-fit" in again.stderr and "wanted: 99 GiB" in again.stderr
+    assert "compiled before" in again.stdout
+
+
+@pytest.mark.slow
+def test_all_ranks_of_two_machines_are_built_in_one_process(tmp_path: Path) -> None:
+    plan: dict[str, Any] = json.loads(Orch(tmp_path).ok("plan", asked(tmp_path, GPU), "--rehearse-world", "-o", "json"))
+    found = plan["advice"][0]["rehearsed"]
+    assert found["hosts"] == 2 and found["devices"] == 8 and found["mesh"] == {"data": 2, "fsdp": 4, "tensor": 2}
+    assert found["first"]["peak"] > found["first"]["weights"] > 0
+    assert {one["kind"] for one in found["first"]["collectives"]} >= {"all_gather", "reduce_scatter", "all_reduce"}
+    assert "16 ranks agree" in plan["advice"][0]["text"][-1]

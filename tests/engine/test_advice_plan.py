@@ -1,0 +1,164 @@
+"""`orch plan` of a training: what it needs and costs, from the trainer itself; settings that cannot be are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from orchestrator.__main__ import main
+
+ROOT = Path(__file__).resolve().parents[2]
+TASK = """
+name: big
+resources:
+  infra: gcp
+  accelerators: v5litepod-16
+train:
+  args: {model: 1b, batch: 64, dtype: bf16, remat: "true", model.vocab: "32000", steps: 1000}
+"""
+SIMPLE = """
+resources:
+  infra: local:1
+run: echo hello
+"""
+
+
+@dataclass(frozen=True)
+class Said:
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def orch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    for name in list(os.environ):
+        if name.startswith("ORCH_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ORCH_HOME", str(tmp_path / "orch"))
+    (tmp_path / "elsewhere" / "trainer").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "trainer" / "__init__.py").touch()
+    (tmp_path / "elsewhere" / "trainer" / "__main__.py").write_text("raise SystemExit('the wrong trainer')\n")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    def run(*words: str) -> Said:
+        status = main(words)
+        said = capsys.readouterr()
+        return Said(status, said.out, said.err)
+
+    return run
+
+
+def written(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "task.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_plan_tells_what_a_training_needs_takes_and_costs(orch: Callable[..., Said], tmp_path: Path) -> None:
+    said = orch("plan", written(tmp_path, TASK))
+    assert said.status == 0, said.err
+    lines = {line[2:12].strip(): line for line in said.out.splitlines() if line.startswith("  ") and line[2] != " "}
+    assert "1.03B parameters, engine jax on v5litepod-16, 16 devices (fsdp 16)" in lines["model"]
+    assert "of 15.8 GiB a device, fits" in lines["memory"]
+    assert "PFLOP" in lines["step"] or "TFLOP" in lines["step"]
+    assert "MFU" in lines["expected"] and "tokens a day" in lines["expected"]
+    assert "131M tokens in " in lines["run"] and "$" in lines["run"] and "for a billion tokens" in lines["cost"]
+
+
+def test_programs_get_the_same_as_numbers(orch: Callable[..., Said], tmp_path: Path) -> None:
+    plan: dict[str, Any] = json.loads(orch("plan", written(tmp_path, TASK), "-o", "json").out)
+    schema = json.loads((ROOT / "orchestrator" / "plan" / "data" / "plan.schema.json").read_text())
+    jsonschema.validate(plan, schema)
+    (advice,) = plan["advice"]
+    price = plan["wanted"]["candidates"][0]["price_per_hour"]
+    hours = [seconds / 3600 for seconds in advice["run_seconds"]]
+    assert advice["cost"]["run"] == pytest.approx([price * hour for hour in hours])
+    assert advice["hardware"]["peak_flops"] == 197e12 and advice["hardware"]["memory_bytes"] == 16 << 30
+    assert advice["fits"] is True and advice["mesh"] == {"data": 1, "fsdp": 16, "tensor": 1}
+
+
+def test_other_tasks_get_no_advice(orch: Callable[..., Said], tmp_path: Path) -> None:
+    assert "advice" not in json.loads(orch("plan", written(tmp_path, SIMPLE), "-o", "json").out)
+
+
+def test_each_other_kind_of_machine_gets_a_line(orch: Callable[..., Said], tmp_path: Path) -> None:
+    several = TASK.replace(
+        "  infra: gcp\n  accelerators: v5litepod-16\n",
+        "  ordered:\n    - {infra: gcp, accelerators: v5litepod-16}\n    - {infra: gcp, accelerators: v6e-8}\n",
+    )
+    said = orch("plan", written(tmp_path, several))
+    assert said.status == 0, said.err
+    other = [line for line in said.out.splitlines() if line.startswith("  or on ")]
+    assert len(other) == 1 and "v6e-8: fits" in other[0] and "for a billion tokens" in other[0]
+
+
+def test_what_does_not_fit_is_told_with_the_setting_that_mends_it(orch: Callable[..., Said]) -> None:
+    words = ("train", "p4d.24xlarge", "model=8b", "batch=128", "dtype=bf16", "remat=false")
+    said = orch(*words, "--dry-run")
+    assert said.status == 0, said.err
+    (stop,) = [line for line in said.out.splitlines() if line.startswith("  stop ")]
+    assert "does not fit" in stop
+    doomed = orch(*words)  # without a terminal it is not begun; but before that the warning stands
+    assert doomed.status == 2 and "warning: on p4d.24xlarge it does not fit" in doomed.err
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [("batch=10", "does not divide over 16 shares"), ("mesh.tensor=3", "mesh.tensor=3 does not divide")],
+)
+def test_settings_that_cannot_be_on_these_machines_are_refused_before_anything_is_made(
+    orch: Callable[..., Said], tmp_path: Path, setting: str, why: str
+) -> None:
+    for more in (("--dry-run",), ("--yes",)):
+        said = orch("train", "v5litepod-16", "--bucket", "gs://b", "model=tiny", setting, *more)
+        assert said.status == 2 and why in said.err and "v5litepod-16" in said.err
+    assert not (tmp_path / "orch" / "state" / "orch.db").exists()
+
+
+def test_devices_are_what_a_program_sees(orch: Callable[..., Said], tmp_path: Path) -> None:
+    def hardware(*words: str) -> dict[str, Any]:
+        said = orch("train", *words, "batch=512", "--dry-run", "-o", "json")
+        assert said.status == 0, said.err
+        found: dict[str, Any] = json.loads(said.out)["advice"][0]["hardware"]
+        return found
+
+    trn1 = hardware("trn1.32xlarge", "--bucket", "s3://b")
+    assert (trn1["kind"], trn1["devices"], trn1["memory_bytes"]) == ("neuron", 32, 16 << 30)
+    two = hardware("v5p-16", "--num-nodes", "2", "--bucket", "gs://b")
+    assert (two["devices"], two["hosts"], two["slices"]) == (16, 4, 2)
+    v7 = hardware("tpu7x-8", "--bucket", "gs://b", "--infra", "gcp/us-central1/us-central1-c")
+    assert (v7["devices"], v7["memory_bytes"]) == (8, 96 << 30)
+    here = hardware("local:2")
+    assert (here["kind"], here["devices"], here["peak_flops"]) == ("cpu", 2, None)
+
+
+def test_only_what_jax_trains_on_tpus_is_compiled(orch: Callable[..., Said], tmp_path: Path) -> None:
+    assert "no `train` section" in orch("plan", written(tmp_path, SIMPLE), "--compile").err
+    local = orch("plan", written(tmp_path, TASK), "--infra", "local:2", "--compile")
+    assert local.status == 2 and "no TPU slice" in local.err
+
+
+def test_without_a_compiler_the_error_says_how_to_get_one(
+    orch: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCH_TPU_COMPILER", str(tmp_path / "nothing"))
+    said = orch("plan", written(tmp_path, TASK), "--compile")
+    assert said.status == 3 and "ORCH_TPU_COMPILER" in said.err
+    if not (ROOT / ".venv-libtpu").exists():
+        monkeypatch.delenv("ORCH_TPU_COMPILER")
+        said = orch("plan", written(tmp_path, TASK), "--compile")
+        assert said.status == 3 and "scripts/tpu-compiler" in said.err
+
+
+def test_only_what_torch_trains_is_built_in_one_process(orch: Callable[..., Said], tmp_path: Path) -> None:
+    said = orch("plan", written(tmp_path, TASK), "--rehearse-world")
+    assert said.status == 2 and "--compile" in said.err

@@ -1,0 +1,78 @@
+"""The traces of several ranks as one: nobody's events get lost or mixed up, and the times can be compared."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.engine.traces import merge
+
+
+def trace(folder: Path, rank: int, events: list[dict[str, Any]], name: str = "t.json", **more: Any) -> None:
+    place = folder / f"rank-{rank}"
+    place.mkdir(exist_ok=True)
+    text = json.dumps({"traceEvents": events, **more})
+    path = place / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+
+
+def step(at: float, **more: Any) -> dict[str, Any]:
+    return {"ph": "X", "name": "step", "pid": 42, "tid": 1, "ts": at, "dur": 5, **more}
+
+
+def merged(folder: Path) -> list[dict[str, Any]]:
+    found = merge(folder, folder / "all.json.gz")
+    assert found is not None
+    events: list[dict[str, Any]] = json.loads(gzip.decompress(found.file.read_bytes()))["traceEvents"]
+    return events
+
+
+def of(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["name"] == name]
+
+
+def test_torchs_ranks_stand_on_one_clock(tmp_path: Path) -> None:
+    trace(tmp_path, 0, [step(100.0)], baseTimeNanoseconds=1_000_000_000_000_000_000)
+    trace(tmp_path, 1, [step(40.0)], baseTimeNanoseconds=1_000_000_000_000_070_000)
+    times = [event["ts"] for event in of(merged(tmp_path), "step")]
+    assert times == [0.0, pytest.approx(10.0)]
+    found = merge(tmp_path, tmp_path / "all.json.gz")
+    assert found is not None and found.one_clock and found.ranks == (0, 1)
+
+
+def test_without_a_clock_ranks_begin_together(tmp_path: Path) -> None:
+    trace(tmp_path, 0, [step(7e9), step(7e9 + 30)], "plugins/profile/x/h.trace.json.gz")
+    trace(tmp_path, 1, [step(5.0)], "plugins/profile/x/h.trace.json.gz")
+    assert [event["ts"] for event in of(merged(tmp_path), "step")] == [0.0, 30.0, 0.0]
+    found = merge(tmp_path, tmp_path / "all.json.gz")
+    assert found is not None and not found.one_clock
+
+
+def test_processes_and_flows_of_ranks_are_told_apart(tmp_path: Path) -> None:
+    name = {"ph": "M", "name": "process_name", "pid": 42, "args": {"name": "python"}}
+    flow = {"ph": "s", "name": "flow", "id": 3, "pid": "Spans", "tid": 0, "ts": 1}
+    for rank in (0, 1, 12):
+        trace(tmp_path, rank, [name, step(1), flow])
+    events = merged(tmp_path)
+    assert len({event["pid"] for event in of(events, "step")}) == 3
+    assert {event["id"] for event in of(events, "flow")} == {"0.3", "1.3", "12.3"}
+    numbers = {event["pid"]: event["args"]["name"] for event in of(events, "process_name")}
+    assert len(numbers) == 6, "each number is one process of one rank"
+    assert {numbers[event["pid"]] for event in of(events, "step")} == {f"rank {rank} python" for rank in (0, 1, 12)}
+    order = [event["args"]["sort_index"] for event in of(events, "process_sort_index")]
+    assert order == sorted(order), "rank 12 stands after rank 1"
+
+
+def test_what_is_no_trace_is_left_alone_and_what_is_broken_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rank-0").mkdir()
+    (tmp_path / "rank-0" / "memory.json").write_text('{"peak": 3}')
+    assert merge(tmp_path, tmp_path / "all.json.gz") is None
+    assert not (tmp_path / "all.json.gz").exists()
+    (tmp_path / "rank-0" / "cut.json").write_text('{"traceEvents": [')
+    with pytest.raises(ValueError, match=r"cut\.json is not a trace"):
+        merge(tmp_path, tmp_path / "all.json.gz")

@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Runs the program on one host. The same text on every host: what differs comes from the environment.
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
+set -euo pipefail
+
+orch_fail() { # what failed, and what to do next
+  printf 'run: %s\n' "$1" >&2
+  if [ -n "${2:-}" ]; then printf '  next: %s\n' "$2" >&2; fi
+  exit 1
+}
+for orch_name in HOME ORCH_RANK ORCH_NUM_HOSTS ORCH_COORDINATOR; do
+  [ -n "${!orch_name:-}" ] || orch_fail "$orch_name is not set" 'start it with orch, or export the variables of docs/environment.md'
+done
+[ -n "${ORCH_PYTHON:-}" ] || ORCH_PYTHON=$HOME/.orch/venv/bin/python
+export ORCH_PYTHON PYTHONPATH="$HOME/.orch/trainer${PYTHONPATH:+:$PYTHONPATH}"
+command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
+
+# A reboot ends the mounts of local disks and buckets, and what is there then is an empty folder: see templates/mount/.
+for orch_mount in "$HOME"/.orch/scratch.sh "$HOME"/.orch/mounts/*.sh; do
+  if [ -e "$orch_mount" ]; then
+    bash -- "$orch_mount" || orch_fail 'a disk or a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
+  fi
+done
+
+# A name that is set already, by `envs` or by the image, is left alone, here and below.
+orch_head=${ORCH_COORDINATOR%:*}
+orch_head=${orch_head#\[}
+orch_head=${orch_head%\]}
+export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH_COORDINATOR##*:}}"
+
+# jax.distributed.initialize() reads the first by itself; the other two are for its arguments num_processes and process_id
+# where it cannot find them out (CPU, GPU, Trainium). Source: jax 0.10.2, jax/_src/distributed.py (November 2026).
+export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS-$ORCH_COORDINATOR}"
+export JAX_NUM_PROCESSES="${JAX_NUM_PROCESSES-$ORCH_NUM_HOSTS}" JAX_PROCESS_ID="${JAX_PROCESS_ID-$ORCH_RANK}"
+
+# Several slices: libtpu joins them by these, and JAX takes coordinator and numbers of its processes from them
+# (jax/_src/clusters/cloud_tpu_cluster.py; names and port as in ray.util.tpu, 2026). A multislice queued resource brings
+# them in the metadata of its hosts, where libtpu and JAX find them by themselves: then they stay as they are.
+orch_told_slices() {
+  [ -n "${MEGASCALE_COORDINATOR_ADDRESS+set}${MEGASCALE_NUM_SLICES+set}${MEGASCALE_SLICE_ID+set}" ] && return 0
+  curl -fsS --max-time 5 -H 'Metadata-Flavor: Google' \
+    "http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1/instance/attributes/tpu-env" 2>/dev/null \
+    | grep -q '^ *MEGASCALE_COORDINATOR_ADDRESS:'
+}
+if [ "${ORCH_NUM_SLICES:-1}" -gt 1 ] && ! orch_told_slices; then
+  export MEGASCALE_COORDINATOR_ADDRESS="$orch_head" MEGASCALE_PORT="${MEGASCALE_PORT-8081}"
+  export MEGASCALE_NUM_SLICES="$ORCH_NUM_SLICES" MEGASCALE_SLICE_ID="${ORCH_SLICE_ID:-0}"
+fi
+
+# A process that outlived its job can still hold the chips. TERM first and with patience: after a KILL at once libtpu has
+# not reset the chip, and the next start nearly always fails (vllm-project/tpu-inference PR 2629).
+orch_dev=${ORCH_DEV_DIR:-/dev}
+orch_root() { # with the rights of root where we may have them, else with our own
+  if [ "$(id -u)" -ne 0 ] && sudo -n true 2>/dev/null; then sudo -n "$@"; else "$@"; fi
+}
+orch_holders() { # ids of the processes that have a file open which matches one of the patterns
+  local pattern
+  for pattern in "$@"; do
+    orch_root find /proc/[0-9]*/fd -lname "$orch_dev/$pattern" 2>/dev/null || true
+  done | sed -n 's|^/proc/\([0-9]*\)/.*|\1|p' | sort -un
+}
+orch_owner_lives() { # true when a process belongs to a job of ours whose lock is still held
+  local job
+  job=$(orch_root cat "/proc/$1/environ" 2>/dev/null | tr '\0' '\n' | sed -n 's/^ORCH_JOB=//p' | tail -n 1) || true
+  [ -n "$job" ] && [ -e "$HOME/.orch/jobs/$job/alive" ] && ! flock -n "$HOME/.orch/jobs/$job/alive" true
+}
+orch_sort_holders() { # into orch_stale, and orch_busy: those of a job that still runs, which stay
+  local pid
+  orch_stale='' orch_busy=''
+  for pid in $(orch_holders "$@"); do
+    if orch_owner_lives "$pid"; then orch_busy+=" $pid"; else orch_stale+=" $pid"; fi
+  done
+}
+orch_clear() { # ends stale holders: TERM, up to 10 s, KILL, up to 10 s
+  local pid signal tries
+  orch_sort_holders "$@"
+  for signal in TERM KILL; do
+    [ -n "$orch_stale" ] || break
+    printf 'SIG%s to processes that still hold the accelerator:%s\n' "$signal" "$orch_stale"
+    for pid in $orch_stale; do orch_root kill "-$signal" "$pid" 2>/dev/null || true; done
+    for ((tries = 0; tries < 50; tries++)); do
+      sleep 0.2
+      orch_sort_holders "$@"
+      [ -n "$orch_stale" ] || break
+    done
+  done
+  [ -z "$orch_stale" ] || orch_fail "processes that hold the accelerator do not end:$orch_stale" "sudo kill -KILL$orch_stale"
+  [ -z "$orch_busy" ] || printf 'the accelerator is in use by another job:%s\n' "$orch_busy" >&2
+}
+# TPU chips are /dev/accel* (v2 to v4) or /dev/vfio/<number> (v5e and later).
+if compgen -G "$orch_dev/accel*" >/dev/null || compgen -G "$orch_dev/vfio/[0-9]*" >/dev/null; then
+  orch_clear 'accel*' 'vfio/[0-9]*'
+  # The lock goes last: without a holder it is stale (jax issue 10192), with one it must stay.
+  orch_lock=${ORCH_LIBTPU_LOCKFILE:-/tmp/libtpu_lockfile}
+  if [ -z "$orch_busy" ] && [ -e "$orch_lock" ]; then
+    orch_root rm -f -- "$orch_lock" || orch_fail "cannot remove $orch_lock" "sudo rm $orch_lock"
+  fi
+fi
+
+export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
+cd -- "$HOME"
+orch_start() {
+exec -- "$@"
+}
+# The smoke test, on all hosts at once as the run will be: devices, data, loop, gradients, checkpoint, resume.
+orch_smoke=0
+(
+  orch_start "$ORCH_PYTHON" -m trainer smoke \
+    engine=jax \
+    device=tpu \
+    'data=file:///data/my books'
+) || orch_smoke=$?
+if [ "$orch_smoke" -ne 0 ]; then
+  printf 'run: the smoke test failed (exit %d); the run was not begun\n' "$orch_smoke" >&2
+  exit "$orch_smoke"
+fi
+orch_start "$ORCH_PYTHON" -m trainer \
+  engine=jax \
+  device=tpu \
+  model=tiny \
+  steps=120 \
+  'data=file:///data/my books'

@@ -1,0 +1,173 @@
+#!/usr/bin/env bash
+# Runs the program on one host. The same text on every host: what differs comes from the environment.
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
+set -euo pipefail
+
+orch_fail() { # what failed, and what to do next
+  printf 'run: %s\n' "$1" >&2
+  if [ -n "${2:-}" ]; then printf '  next: %s\n' "$2" >&2; fi
+  exit 1
+}
+for orch_name in HOME ORCH_RANK ORCH_NUM_HOSTS ORCH_COORDINATOR; do
+  [ -n "${!orch_name:-}" ] || orch_fail "$orch_name is not set" 'start it with orch, or export the variables of docs/environment.md'
+done
+# Python: the environment that AWS put into the image, unless ORCH_PYTHON names another. JAX is in
+# /opt/aws_neuronx_venv_jax_*; PyTorch in /opt/aws_neuronx_venv_torch_neuronx_* of Neuron 2.33 and later (Trn2, Trn3), up to
+# 2.31 in /opt/aws_neuronx_venv_pytorch_* (also Trn1). Sources: AWS Neuron documentation, "Neuron DLAMI User Guide" (2.28
+# to 2.32) and "Update PyTorch on a Deep Learning AMI" (2.33.0, October 2026).
+for orch_name in 'torch_neuronx_*' 'pytorch_[0-9]_[0-9]' 'pytorch_[0-9]_[0-9][0-9]' pytorch; do
+  [ -z "${ORCH_PYTHON:-}" ] || break
+  ORCH_PYTHON=$(compgen -G "${ORCH_VENVS_DIR:-/opt}/aws_neuronx_venv_$orch_name/bin/python" | sort -V | tail -n 1) || true
+done
+# The compiler is found by name, and it is in there too.
+case ${ORCH_PYTHON:-} in /*) export PATH="${ORCH_PYTHON%/*}:/opt/aws/neuron/bin:$PATH" ;; esac
+[ -n "${ORCH_PYTHON:-}" ] || orch_fail 'this image has no PyTorch for Neuron' \
+  'trn1: an image of Neuron SDK 2.28; trn2: one of 2.33 or later; or set ORCH_PYTHON in envs'
+export ORCH_PYTHON PYTHONPATH="$HOME/.orch/trainer:$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
+command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
+
+# A reboot ends the mounts of local disks and buckets, and what is there then is an empty folder: see templates/mount/.
+for orch_mount in "$HOME"/.orch/scratch.sh "$HOME"/.orch/mounts/*.sh; do
+  if [ -e "$orch_mount" ]; then
+    bash -- "$orch_mount" || orch_fail 'a disk or a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
+  fi
+done
+
+# A name that is set already, by `envs` or by the image, is left alone, here and below.
+orch_head=${ORCH_COORDINATOR%:*}
+orch_head=${orch_head#\[}
+orch_head=${orch_head%\]}
+export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH_COORDINATOR##*:}}"
+
+# Cores that the frameworks see: 2 a chip on Trainium, 8 a chip on Trainium2, of which 2 make one by default.
+# Sources: AWS Neuron documentation, "Logical NeuronCore configuration" and the distributed guides (SDK 2.28 to 2.33, 2026).
+orch_chips=${ORCH_CHIPS_PER_HOST:-0}
+if [ -z "${ORCH_RANKS_PER_HOST:-}" ]; then
+  case $(printf '%s' "${ORCH_ACCELERATOR:-}" | tr '[:upper:]' '[:lower:]') in
+    trn2* | trainium2*) ORCH_RANKS_PER_HOST=$((orch_chips * 8 / ${NEURON_LOGICAL_NC_CONFIG:-2})) ;;
+    trn1* | trainium | trainium:* | trainium1*) ORCH_RANKS_PER_HOST=$((orch_chips * 2)) ;;
+    *) ORCH_RANKS_PER_HOST=0 ;;
+  esac
+fi
+[ "$ORCH_RANKS_PER_HOST" -gt 0 ] \
+  || orch_fail "how many cores has ${ORCH_ACCELERATOR:-this accelerator}?" 'set ORCH_RANKS_PER_HOST in envs'
+export ORCH_RANKS_PER_HOST
+if [ "${NEURON_LOGICAL_NC_CONFIG:-2}" = 1 ]; then # the compiler must be told the same
+  case ${NEURON_CC_FLAGS-} in *-lnc* | *--logical-nc-config*) ;; *) export NEURON_CC_FLAGS="${NEURON_CC_FLAGS:+$NEURON_CC_FLAGS }--lnc=1" ;; esac
+fi
+
+# A chip that is missing shows only when a collective hangs. One node in /dev is one chip; neuron-ls tells more.
+orch_devices() { # how many of them the kernel shows
+  case $1 in
+    chips) compgen -G "${ORCH_DEV_DIR:-/dev}/neuron[0-9]*" | wc -l || true ;;
+    efa) cat "${ORCH_SYS_DIR:-/sys}"/bus/pci/devices/*/device 2>/dev/null | grep -c '^0xefa' || true ;;
+  esac
+}
+orch_expect() { # true when there are at least so many within three looks: devices come up late on some types
+  local look
+  for look in 1 2 3; do
+    orch_found=$(orch_devices "$1")
+    [ "$orch_found" -lt "$2" ] || return 0
+    [ "$look" -eq 3 ] || sleep 5
+  done
+  return 1
+}
+if [ "$orch_chips" -gt 0 ] && [ "${ORCH_NEURON_CHECK:-1}" != 0 ]; then
+  orch_expect chips "$orch_chips" \
+    || orch_fail "this host shows $orch_found Neuron chips of $orch_chips" \
+      'on the host: neuron-ls; launch again for other machines, or set ORCH_NEURON_CHECK=0 in envs to go on'
+fi
+# Hosts that lack an EFA interface would talk over TCP, far slower, and nothing would say so. The numbers are those
+# of the kernel's driver (linux, drivers/infiniband/hw/efa/efa_main.c, 2026); the three looks are AWS's own health check's.
+if [ "$ORCH_NUM_HOSTS" -gt 1 ] && [ "${ORCH_EFA_COUNT:-0}" -gt 0 ] && [ "${ORCH_EFA_CHECK:-1}" != 0 ]; then
+  orch_expect efa "$ORCH_EFA_COUNT" \
+    || orch_fail "this host shows $orch_found EFA interfaces of $ORCH_EFA_COUNT" \
+      'on the host: lspci | grep -i efa; launch again for other machines, or set ORCH_EFA_CHECK=0 in envs to go on'
+fi
+
+# The runtime meets on a port of its own, beside that of the program; the kernel must not give it to somebody else.
+export NEURON_RT_ROOT_COMM_ID="${NEURON_RT_ROOT_COMM_ID-$orch_head:$((${ORCH_COORDINATOR##*:} + 100))}"
+orch_port=${NEURON_RT_ROOT_COMM_ID##*:}
+if read -r orch_low orch_high 2>/dev/null </proc/sys/net/ipv4/ip_local_port_range \
+  && [[ $orch_port =~ ^[0-9]{1,5}$ ]] && [ "$orch_port" -ge "$orch_low" ] && [ "$orch_port" -le "$orch_high" ]; then
+  orch_kept=$(cat /proc/sys/net/ipv4/ip_local_reserved_ports 2>/dev/null) || true
+  orch_kept=net.ipv4.ip_local_reserved_ports=${orch_kept:+$orch_kept,}$orch_port
+  { sysctl -q -w "$orch_kept" || sudo -n sysctl -q -w "$orch_kept"; } >/dev/null 2>&1 || true
+fi
+if [ "$ORCH_NUM_HOSTS" -gt 1 ]; then
+  # Required by Neuron's multi-node guide, unlike with NCCL. Fork safety: only for kernels before 5.15.
+  export FI_PROVIDER="${FI_PROVIDER-efa}" FI_EFA_USE_DEVICE_RDMA="${FI_EFA_USE_DEVICE_RDMA-1}"
+  if [ "$(printf '%s\n' 5.15 "$(uname -r)" | sort -V | head -n 1)" != 5.15 ]; then
+    export FI_EFA_FORK_SAFE="${FI_EFA_FORK_SAFE-1}"
+  fi
+fi
+# Compiling takes minutes: kept in the run's bucket where Neuron can, so that no attempt does it twice.
+orch_cache=$HOME/.orch/cache/neuron
+case ${ORCH_CHECKPOINT_URI:-} in s3://*/checkpoints) orch_cache=${ORCH_CHECKPOINT_URI%/checkpoints}/neuron-cache ;; esac
+export NEURON_COMPILE_CACHE_URL="${NEURON_COMPILE_CACHE_URL-$orch_cache}" MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX-64}"
+ulimit -S -n 65536 2>/dev/null || true # many cores open many files; where it may not be raised, it stays
+
+# An old process keeps its cores reserved (aws-neuron-samples issue 44).
+# A process that outlived its job can still hold the chips. TERM first and with patience: after a KILL at once libtpu has
+# not reset the chip, and the next start nearly always fails (vllm-project/tpu-inference PR 2629).
+orch_dev=${ORCH_DEV_DIR:-/dev}
+orch_root() { # with the rights of root where we may have them, else with our own
+  if [ "$(id -u)" -ne 0 ] && sudo -n true 2>/dev/null; then sudo -n "$@"; else "$@"; fi
+}
+orch_holders() { # ids of the processes that have a file open which matches one of the patterns
+  local pattern
+  for pattern in "$@"; do
+    orch_root find /proc/[0-9]*/fd -lname "$orch_dev/$pattern" 2>/dev/null || true
+  done | sed -n 's|^/proc/\([0-9]*\)/.*|\1|p' | sort -un
+}
+orch_owner_lives() { # true when a process belongs to a job of ours whose lock is still held
+  local job
+  job=$(orch_root cat "/proc/$1/environ" 2>/dev/null | tr '\0' '\n' | sed -n 's/^ORCH_JOB=//p' | tail -n 1) || true
+  [ -n "$job" ] && [ -e "$HOME/.orch/jobs/$job/alive" ] && ! flock -n "$HOME/.orch/jobs/$job/alive" true
+}
+orch_sort_holders() { # into orch_stale, and orch_busy: those of a job that still runs, which stay
+  local pid
+  orch_stale='' orch_busy=''
+  for pid in $(orch_holders "$@"); do
+    if orch_owner_lives "$pid"; then orch_busy+=" $pid"; else orch_stale+=" $pid"; fi
+  done
+}
+orch_clear() { # ends stale holders: TERM, up to 10 s, KILL, up to 10 s
+  local pid signal tries
+  orch_sort_holders "$@"
+  for signal in TERM KILL; do
+    [ -n "$orch_stale" ] || break
+    printf 'SIG%s to processes that still hold the accelerator:%s\n' "$signal" "$orch_stale"
+    for pid in $orch_stale; do orch_root kill "-$signal" "$pid" 2>/dev/null || true; done
+    for ((tries = 0; tries < 50; tries++)); do
+      sleep 0.2
+      orch_sort_holders "$@"
+      [ -n "$orch_stale" ] || break
+    done
+  done
+  [ -z "$orch_stale" ] || orch_fail "processes that hold the accelerator do not end:$orch_stale" "sudo kill -KILL$orch_stale"
+  [ -z "$orch_busy" ] || printf 'the accelerator is in use by another job:%s\n' "$orch_busy" >&2
+}
+if compgen -G "$orch_dev/neuron[0-9]*" >/dev/null; then orch_clear 'neuron[0-9]*'; fi
+
+# Trn1's PyTorch is the lazy one, torch_xla: one process drives all cores of its host, and the trainer serves one host so.
+"$ORCH_PYTHON" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch_xla") is None)' \
+  || orch_fail "$ORCH_PYTHON has no torch_xla" 'trn1: an image of Neuron SDK 2.28, or engine=jax'
+if [ "${ORCH_NUM_HOSTS:-1}" -gt 1 ]; then
+  orch_fail 'with the lazy PyTorch of this image the bundled trainer uses one host only' \
+    'write engine=jax, or num_nodes: 1, or a program of your own (run: in the task)'
+fi
+export PJRT_DEVICE="${PJRT_DEVICE-NEURON}"
+
+export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
+cd -- "$HOME"
+set -- "$ORCH_PYTHON" -m trainer \
+  engine=torch \
+  device=xla \
+  model=tiny \
+  steps=120 \
+  'data=file:///data/my books'
+# Without torchrun's variables, from which the plugin would conclude that each process has one core.
+export NEURON_RT_NUM_CORES="${NEURON_RT_NUM_CORES-$ORCH_RANKS_PER_HOST}"
+export NEURON_PJRT_PROCESSES_NUM_DEVICES="${NEURON_PJRT_PROCESSES_NUM_DEVICES-$ORCH_RANKS_PER_HOST}" NEURON_PJRT_PROCESS_INDEX=0
+exec -- "$@"

@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# Runs the program on one host. The same text on every host: what differs comes from the environment.
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
+set -euo pipefail
+
+orch_fail() { # what failed, and what to do next
+  printf 'run: %s\n' "$1" >&2
+  if [ -n "${2:-}" ]; then printf '  next: %s\n' "$2" >&2; fi
+  exit 1
+}
+for orch_name in HOME ORCH_RANK ORCH_NUM_HOSTS ORCH_COORDINATOR; do
+  [ -n "${!orch_name:-}" ] || orch_fail "$orch_name is not set" 'start it with orch, or export the variables of docs/environment.md'
+done
+[ -n "${ORCH_PYTHON:-}" ] || ORCH_PYTHON=$HOME/.orch/venv/bin/python
+export ORCH_PYTHON PYTHONPATH="$HOME/.orch/trainer${PYTHONPATH:+:$PYTHONPATH}"
+command -v -- "$ORCH_PYTHON" >/dev/null || orch_fail "there is no Python at $ORCH_PYTHON" 'orch launch again: setup makes it'
+
+# A reboot ends the mounts of local disks and buckets, and what is there then is an empty folder: see templates/mount/.
+for orch_mount in "$HOME"/.orch/scratch.sh "$HOME"/.orch/mounts/*.sh; do
+  if [ -e "$orch_mount" ]; then
+    bash -- "$orch_mount" || orch_fail 'a disk or a bucket is not mounted any more' "read the line above; without it: rm $orch_mount"
+  fi
+done
+
+# A name that is set already, by `envs` or by the image, is left alone, here and below.
+orch_head=${ORCH_COORDINATOR%:*}
+orch_head=${orch_head#\[}
+orch_head=${orch_head%\]}
+export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH_COORDINATOR##*:}}"
+
+# A process that outlived its job can still hold the chips. TERM first and with patience: after a KILL at once libtpu has
+# not reset the chip, and the next start nearly always fails (vllm-project/tpu-inference PR 2629).
+orch_dev=${ORCH_DEV_DIR:-/dev}
+orch_root() { # with the rights of root where we may have them, else with our own
+  if [ "$(id -u)" -ne 0 ] && sudo -n true 2>/dev/null; then sudo -n "$@"; else "$@"; fi
+}
+orch_holders() { # ids of the processes that have a file open which matches one of the patterns
+  local pattern
+  for pattern in "$@"; do
+    orch_root find /proc/[0-9]*/fd -lname "$orch_dev/$pattern" 2>/dev/null || true
+  done | sed -n 's|^/proc/\([0-9]*\)/.*|\1|p' | sort -un
+}
+orch_owner_lives() { # true when a process belongs to a job of ours whose lock is still held
+  local job
+  job=$(orch_root cat "/proc/$1/environ" 2>/dev/null | tr '\0' '\n' | sed -n 's/^ORCH_JOB=//p' | tail -n 1) || true
+  [ -n "$job" ] && [ -e "$HOME/.orch/jobs/$job/alive" ] && ! flock -n "$HOME/.orch/jobs/$job/alive" true
+}
+orch_sort_holders() { # into orch_stale, and orch_busy: those of a job that still runs, which stay
+  local pid
+  orch_stale='' orch_busy=''
+  for pid in $(orch_holders "$@"); do
+    if orch_owner_lives "$pid"; then orch_busy+=" $pid"; else orch_stale+=" $pid"; fi
+  done
+}
+orch_clear() { # ends stale holders: TERM, up to 10 s, KILL, up to 10 s
+  local pid signal tries
+  orch_sort_holders "$@"
+  for signal in TERM KILL; do
+    [ -n "$orch_stale" ] || break
+    printf 'SIG%s to processes that still hold the accelerator:%s\n' "$signal" "$orch_stale"
+    for pid in $orch_stale; do orch_root kill "-$signal" "$pid" 2>/dev/null || true; done
+    for ((tries = 0; tries < 50; tries++)); do
+      sleep 0.2
+      orch_sort_holders "$@"
+      [ -n "$orch_stale" ] || break
+    done
+  done
+  [ -z "$orch_stale" ] || orch_fail "processes that hold the accelerator do not end:$orch_stale" "sudo kill -KILL$orch_stale"
+  [ -z "$orch_busy" ] || printf 'the accelerator is in use by another job:%s\n' "$orch_busy" >&2
+}
+# TPU chips are /dev/accel* (v2 to v4) or /dev/vfio/<number> (v5e and later).
+if compgen -G "$orch_dev/accel*" >/dev/null || compgen -G "$orch_dev/vfio/[0-9]*" >/dev/null; then
+  orch_clear 'accel*' 'vfio/[0-9]*'
+  # The lock goes last: without a holder it is stale (jax issue 10192), with one it must stay.
+  orch_lock=${ORCH_LIBTPU_LOCKFILE:-/tmp/libtpu_lockfile}
+  if [ -z "$orch_busy" ] && [ -e "$orch_lock" ]; then
+    orch_root rm -f -- "$orch_lock" || orch_fail "cannot remove $orch_lock" "sudo rm $orch_lock"
+  fi
+fi
+
+# TorchTPU: one process per chip, and what all of them must agree on is decided before they start, by its own function; it
+# leaves alone what is set. Ranks stay in our order, whose first host is the one that all meet at. Source: torch_tpu 0.2.0,
+# docstring of set_tpu_launch_env (November 2026). Without a chip it would ask the metadata server for half a minute.
+[ -n "${ORCH_RANKS_PER_HOST:-}" ] || ORCH_RANKS_PER_HOST=${ORCH_CHIPS_PER_HOST:-0}
+[ "$ORCH_RANKS_PER_HOST" -gt 0 ] \
+  || orch_fail "how many chips has a host of ${ORCH_ACCELERATOR:-this slice}?" 'set ORCH_RANKS_PER_HOST in envs'
+export TORCH_TPU_XPROF_SESSION_ID="${TORCH_TPU_XPROF_SESSION_ID-$((${ORCH_JOB_ID:-1} * 1000 + ${ORCH_ATTEMPT:-1}))}"
+if [ "$ORCH_NUM_HOSTS" -gt 1 ]; then
+  orch_hosts=$(printf '%s' "$ORCH_HOST_IPS" | tr '\n' ',')
+  export TPU_WORKER_HOSTNAMES="${TPU_WORKER_HOSTNAMES-$orch_hosts}" JOB_COMPLETION_INDEX="${JOB_COMPLETION_INDEX-$ORCH_RANK}"
+  export NODE_RANK="${NODE_RANK-$ORCH_RANK}"
+  orch_topology=4x4
+  export TORCH_TPU_TOPOLOGY="${TORCH_TPU_TOPOLOGY-$orch_topology}"
+fi
+orch_launch=$("$ORCH_PYTHON" -c '
+import os, shlex, sys
+before = dict(os.environ)
+import torch
+from torch.tpu.distributed import set_tpu_launch_env
+set_tpu_launch_env(nnodes=int(sys.argv[1]), nproc_per_node=int(sys.argv[2]))
+for name, value in os.environ.items():
+    if before.get(name) != value:
+        print(f"orch-env export {name}={shlex.quote(value)}")
+' "$ORCH_NUM_HOSTS" "$ORCH_RANKS_PER_HOST" | sed -n 's/^orch-env //p') || orch_fail 'TorchTPU cannot tell its environment' 'read the lines above'
+eval "$orch_launch"
+
+export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
+cd -- "$HOME"
+set -- "$ORCH_PYTHON" -m trainer \
+  engine=torch \
+  device=tpu \
+  model=tiny \
+  steps=120 \
+  'data=file:///data/my books'
+# One process per device, with the variables that torchrun sets. Not torchrun itself: when it is stopped it kills its workers
+# after 30 s and ends with status 1 (torch 2.13, seen November 2026), and 75, "saved, run me again", would be lost.
+orch_count=$ORCH_RANKS_PER_HOST
+export ORCH_RANKS_PER_HOST TORCHELASTIC_RUN_ID="${ORCH_RUN_ID:-orch}"
+export GROUP_RANK="$ORCH_RANK" LOCAL_WORLD_SIZE="$orch_count" WORLD_SIZE="$((ORCH_NUM_HOSTS * orch_count))"
+trap ':' HUP INT TERM # a stop goes to every process of the job: wait for them, do not send it twice
+orch_pids=()
+for ((orch_at = 0; orch_at < orch_count; orch_at++)); do
+  RANK=$((ORCH_RANK * orch_count + orch_at)) LOCAL_RANK=$orch_at "$@" &
+  orch_pids[orch_at]=$!
+done
+orch_failed=0  # status of the first process that failed
+orch_stopped=0 # 75 or 143 of one that was stopped
+orch_end=0     # when the others are ended, on the clock of SECONDS
+orch_left=$orch_count
+while [ "$orch_left" -gt 0 ]; do
+  { sleep 0.5 || true; } 2>/dev/null # a stop ends the sleep too; bash would tell of it
+  for ((orch_at = 0; orch_at < orch_count; orch_at++)); do
+    orch_pid=${orch_pids[orch_at]}
+    if [ -z "$orch_pid" ] || kill -0 "$orch_pid" 2>/dev/null; then continue; fi
+    orch_status=0
+    wait "$orch_pid" || orch_status=$?
+    orch_pids[orch_at]=''
+    orch_left=$((orch_left - 1))
+    case $orch_status in
+      0) ;;
+      75) orch_stopped=75 ;;
+      143) [ "$orch_stopped" -ne 0 ] || orch_stopped=143 ;;
+      *)
+        printf 'run: the process of device %d ended with status %d\n' "$orch_at" "$orch_status" >&2
+        if [ "$orch_failed" -eq 0 ]; then orch_failed=$orch_status orch_end=$((SECONDS + 10)); fi
+        ;;
+    esac
+  done
+  if [ "$orch_failed" -ne 0 ] && [ "$SECONDS" -ge "$orch_end" ]; then
+    orch_signal=TERM
+    [ "$SECONDS" -lt "$((orch_end + 10))" ] || orch_signal=KILL
+    for orch_pid in "${orch_pids[@]}"; do
+      [ -z "$orch_pid" ] || kill "-$orch_signal" "$orch_pid" 2>/dev/null || true
+    done
+  fi
+done
+[ "$orch_failed" -eq 0 ] || exit "$orch_failed"
+exit "$orch_stopped"

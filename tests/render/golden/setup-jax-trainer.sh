@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Sets one host up. The same text on every host: what differs comes from the environment. Safe to run again.
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
+set -euo pipefail
+umask 077
+
+orch_fail() { # what failed, and what to do next
+  printf 'setup: %s\n' "$1" >&2
+  if [ -n "${2:-}" ]; then printf '  next: %s\n' "$2" >&2; fi
+  exit 1
+}
+
+orch_wait_turn() { # many hosts are not let loose on the package index in one second: 0 to 20 s, by rank
+  if [ "${ORCH_NUM_HOSTS:-1}" -gt 8 ]; then sleep "$((${ORCH_RANK:-0} * 13 % 21))"; fi
+}
+# Python: an environment of our own, unless ORCH_PYTHON names an interpreter.
+if [ -z "${ORCH_PYTHON:-}" ]; then
+  orch_packages=( 'jax[tpu]==0.10.2' 'numpy>=2.0,<3' safetensors==0.8.0 obstore==0.12.1 tokenizers==0.23.3 )
+  orch_venv=$HOME/.orch/venv
+  ORCH_PYTHON=$orch_venv/bin/python
+
+  orch_find_python() { # prints the first interpreter of a version that all our packages have wheels for
+    local candidate
+    for candidate in python3 python3.12 python3.11 python3.13; do
+      if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+        printf '%s\n' "$candidate"
+        return 0
+      fi
+    done
+    return 1
+  }
+
+  orch_make_venv() {
+    local base version
+    base=$(orch_find_python) \
+      || orch_fail 'no Python 3.11, 3.12 or 3.13 here' \
+        'sudo apt-get install python3.11 python3.11-venv, or set ORCH_PYTHON in envs to an interpreter'
+    version=$("$base" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+    "$base" -c 'import ensurepip, venv' 2>/dev/null \
+      || orch_fail "$version has no ensurepip: it cannot make an environment" "sudo apt-get install $version-venv"
+    mkdir -p -- "$HOME/.orch"
+    "$base" -m venv --clear "$orch_venv" || orch_fail "$base could not make an environment in $orch_venv"
+  }
+
+  if ! "$ORCH_PYTHON" -c '' 2>/dev/null \
+    || [ "$(cat -- "$orch_venv/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "${orch_packages[@]}")" ]; then
+    printf 'setup: installing %s\n' "${orch_packages[*]}"
+    orch_wait_turn
+    "$ORCH_PYTHON" -c '' 2>/dev/null || orch_make_venv
+    "$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet \
+      -- "${orch_packages[@]}" \
+      || orch_fail 'the packages could not be installed' 'read the lines above; PIP_INDEX_URL in envs names another index'
+    printf '%s\n' "${orch_packages[@]}" >"$orch_venv/.orch-packages"
+  fi
+fi
+export ORCH_PYTHON
+
+# The bundled trainer was copied to ~/.orch/trainer. Does it work here, on this device?
+orch_path="$HOME/.orch/trainer${PYTHONPATH:+:$PYTHONPATH}"
+[ -f "$HOME/.orch/trainer/trainer/__main__.py" ] || orch_fail 'the trainer is missing in ~/.orch/trainer' 'orch launch again: it is copied before setup'
+orch_missing=$(PYTHONPATH=$orch_path "$ORCH_PYTHON" -c '
+import importlib.util, sys
+print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
+' jax numpy safetensors obstore) || orch_fail "$ORCH_PYTHON does not run"
+[ -z "$orch_missing" ] || orch_fail "$ORCH_PYTHON lacks: $orch_missing" "$ORCH_PYTHON -m pip install $orch_missing"
+if [ "${ORCH_NUM_HOSTS:-1}" -gt 1 ]; then
+  # The chips of a slice start on all hosts together or not at all, and setup may run on some of them only.
+  printf 'setup: the chips are looked at when all hosts start together\n'
+  set --
+else
+  set -- check
+fi
+# Each host by itself: another may have passed setup before.
+[ $# -eq 0 ] || ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@" engine=jax device=tpu

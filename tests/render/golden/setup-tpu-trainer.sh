@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Sets one host up. The same text on every host: what differs comes from the environment. Safe to run again.
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@"
+set -euo pipefail
+umask 077
+
+orch_fail() { # what failed, and what to do next
+  printf 'setup: %s\n' "$1" >&2
+  if [ -n "${2:-}" ]; then printf '  next: %s\n' "$2" >&2; fi
+  exit 1
+}
+
+orch_wait_turn() { # many hosts are not let loose on the package index in one second: 0 to 20 s, by rank
+  if [ "${ORCH_NUM_HOSTS:-1}" -gt 8 ]; then sleep "$((${ORCH_RANK:-0} * 13 % 21))"; fi
+}
+# Python: an environment of our own, unless ORCH_PYTHON names an interpreter.
+if [ -z "${ORCH_PYTHON:-}" ]; then
+  orch_packages=( torch==2.13.0 torch_tpu==0.2.0 'numpy>=2.0,<3' safetensors==0.8.0 obstore==0.12.1 tokenizers==0.23.3 )
+  orch_venv=$HOME/.orch/venv
+  ORCH_PYTHON=$orch_venv/bin/python
+
+  orch_find_python() { # prints the first interpreter of a version that all our packages have wheels for
+    local candidate
+    for candidate in python3 python3.12 python3.11 python3.13; do
+      if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+        printf '%s\n' "$candidate"
+        return 0
+      fi
+    done
+    return 1
+  }
+
+  orch_make_venv() {
+    local base version
+    base=$(orch_find_python) \
+      || orch_fail 'no Python 3.11, 3.12 or 3.13 here' \
+        'sudo apt-get install python3.11 python3.11-venv, or set ORCH_PYTHON in envs to an interpreter'
+    version=$("$base" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+    "$base" -c 'import ensurepip, venv' 2>/dev/null \
+      || orch_fail "$version has no ensurepip: it cannot make an environment" "sudo apt-get install $version-venv"
+    mkdir -p -- "$HOME/.orch"
+    "$base" -m venv --clear "$orch_venv" || orch_fail "$base could not make an environment in $orch_venv"
+  }
+
+  if ! "$ORCH_PYTHON" -c '' 2>/dev/null \
+    || [ "$(cat -- "$orch_venv/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "${orch_packages[@]}")" ]; then
+    printf 'setup: installing %s\n' "${orch_packages[*]}"
+    orch_wait_turn
+    "$ORCH_PYTHON" -c '' 2>/dev/null || orch_make_venv
+    "$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet \
+      -- "${orch_packages[@]}" \
+      || orch_fail 'the packages could not be installed' 'read the lines above; PIP_INDEX_URL in envs names another index'
+    printf '%s\n' "${orch_packages[@]}" >"$orch_venv/.orch-packages"
+  fi
+fi
+export ORCH_PYTHON
+
+# A process that outlived its job can still hold the chips. TERM first and with patience: after a KILL at once libtpu has
+# not reset the chip, and the next start nearly always fails (vllm-project/tpu-inference PR 2629).
+orch_dev=${ORCH_DEV_DIR:-/dev}
+orch_root() { # with the rights of root where we may have them, else with our own
+  if [ "$(id -u)" -ne 0 ] && sudo -n true 2>/dev/null; then sudo -n "$@"; else "$@"; fi
+}
+orch_holders() { # ids of the processes that have a file open which matches one of the patterns
+  local pattern
+  for pattern in "$@"; do
+    orch_root find /proc/[0-9]*/fd -lname "$orch_dev/$pattern" 2>/dev/null || true
+  done | sed -n 's|^/proc/\([0-9]*\)/.*|\1|p' | sort -un
+}
+orch_owner_lives() { # true when a process belongs to a job of ours whose lock is still held
+  local job
+  job=$(orch_root cat "/proc/$1/environ" 2>/dev/null | tr '\0' '\n' | sed -n 's/^ORCH_JOB=//p' | tail -n 1) || true
+  [ -n "$job" ] && [ -e "$HOME/.orch/jobs/$job/alive" ] && ! flock -n "$HOME/.orch/jobs/$job/alive" true
+}
+orch_sort_holders() { # into orch_stale, and orch_busy: those of a job that still runs, which stay
+  local pid
+  orch_stale='' orch_busy=''
+  for pid in $(orch_holders "$@"); do
+    if orch_owner_lives "$pid"; then orch_busy+=" $pid"; else orch_stale+=" $pid"; fi
+  done
+}
+orch_clear() { # ends stale holders: TERM, up to 10 s, KILL, up to 10 s
+  local pid signal tries
+  orch_sort_holders "$@"
+  for signal in TERM KILL; do
+    [ -n "$orch_stale" ] || break
+    printf 'SIG%s to processes that still hold the accelerator:%s\n' "$signal" "$orch_stale"
+    for pid in $orch_stale; do orch_root kill "-$signal" "$pid" 2>/dev/null || true; done
+    for ((tries = 0; tries < 50; tries++)); do
+      sleep 0.2
+      orch_sort_holders "$@"
+      [ -n "$orch_stale" ] || break
+    done
+  done
+  [ -z "$orch_stale" ] || orch_fail "processes that hold the accelerator do not end:$orch_stale" "sudo kill -KILL$orch_stale"
+  [ -z "$orch_busy" ] || printf 'the accelerator is in use by another job:%s\n' "$orch_busy" >&2
+}
+# TPU chips are /dev/accel* (v2 to v4) or /dev/vfio/<number> (v5e and later).
+if compgen -G "$orch_dev/accel*" >/dev/null || compgen -G "$orch_dev/vfio/[0-9]*" >/dev/null; then
+  orch_clear 'accel*' 'vfio/[0-9]*'
+  # The lock goes last: without a holder it is stale (jax issue 10192), with one it must stay.
+  orch_lock=${ORCH_LIBTPU_LOCKFILE:-/tmp/libtpu_lockfile}
+  if [ -z "$orch_busy" ] && [ -e "$orch_lock" ]; then
+    orch_root rm -f -- "$orch_lock" || orch_fail "cannot remove $orch_lock" "sudo rm $orch_lock"
+  fi
+fi
+
+# The bundled trainer was copied to ~/.orch/trainer. Does it work here, on this device?
+orch_path="$HOME/.orch/trainer${PYTHONPATH:+:$PYTHONPATH}"
+[ -f "$HOME/.orch/trainer/trainer/__main__.py" ] || orch_fail 'the trainer is missing in ~/.orch/trainer' 'orch launch again: it is copied before setup'
+orch_missing=$(PYTHONPATH=$orch_path "$ORCH_PYTHON" -c '
+import importlib.util, sys
+print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
+' torch torch_tpu numpy safetensors obstore) || orch_fail "$ORCH_PYTHON does not run"
+[ -z "$orch_missing" ] || orch_fail "$ORCH_PYTHON lacks: $orch_missing" "$ORCH_PYTHON -m pip install $orch_missing"
+if [ "${ORCH_NUM_HOSTS:-1}" -gt 1 ]; then
+  # The chips of a slice start on all hosts together or not at all, and setup may run on some of them only.
+  printf 'setup: the chips are looked at when all hosts start together\n'
+  set --
+else
+  set -- check
+fi
+# Each host by itself: another may have passed setup before.
+[ $# -eq 0 ] || ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@" engine=torch device=tpu

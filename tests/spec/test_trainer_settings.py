@@ -1,0 +1,78 @@
+"""Settings of the trainer are refused here as the trainer itself would, by a table that is the trainer's own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.spec import trainer
+from trainer.errors import ConfigError
+from trainer.options import parse
+
+_KEYS = trainer.settings().keys
+_NAMES = [*_KEYS, *trainer.settings().aliases, "model", "modl", "lr", "optim", "model.dimm"]
+_VALUES = [
+    *(
+        "",
+        "0",
+        "1",
+        "-1",
+        "2",
+        "3",
+        "7",
+        "64",
+        "0.5",
+        "1e-3",
+        "1e400",
+        "nan",
+        "auto",
+        "true",
+        "No",
+        "tiny",
+        "300",
+        "300m",
+    ),
+    *("bf16", "torch", "jax", "cpu", "file:///x", "adamw", "never", "1_000", " 5", "0x10"),
+]
+
+
+def test_the_shipped_table_is_what_the_trainer_prints() -> None:
+    done = subprocess.run([sys.executable, "-m", "trainer", "keys"], capture_output=True, text=True, check=True)
+    assert json.loads(trainer.FILE.read_text()) == json.loads(done.stdout), (
+        "python -m trainer keys > orchestrator/spec/data/trainer.json"
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(_NAMES), st.sampled_from(_VALUES)), max_size=4, unique_by=lambda pair: pair[0])
+)
+def test_what_is_refused_here_is_what_the_trainer_refuses(pairs: list[tuple[str, str]]) -> None:
+    try:
+        parse([f"{name}={value}" for name, value in pairs])
+        refused = False
+    except ConfigError:
+        refused = True
+    assert bool(list(trainer.check(tuple(pairs), dict(pairs)))) == refused
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("model", "300", "did you mean model=300m?"),
+        ("model", "tny", "did you mean model=tiny?"),
+        ("modl", "tiny", "did you mean model?"),
+        ("lr", "1e-3", "did you mean optim.lr?"),
+        ("optimizer.lr", "1e-3", "did you mean optim.lr?"),
+        ("step", "3", "did you mean steps?"),
+        ("dtype", "bf61", "did you mean dtype=bf16?"),
+    ],
+)
+def test_a_near_name_is_offered(name: str, value: str, hint: str) -> None:
+    (issue,) = trainer.check(((name, value),), {name: value})
+    assert hint in f"{issue.why} {issue.next_step}"
