@@ -1,0 +1,95 @@
+"""The plainest torch loop of the trainer's model, as one would write it by hand in one sitting: the yardstick.
+
+    python scripts/bench/plain_torch.py DIM LAYERS HEADS KV_HEADS SEQ BATCH STEPS THREADS [bf16] [compile]
+
+Prints tokens/s of each window of five steps, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+VOCAB = 256
+WINDOW = 5
+
+
+class Block(nn.Module):
+    def __init__(self, dim: int, heads: int, kv_heads: int) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head = heads, kv_heads, dim // heads
+        hidden = -(-dim * 8 // 3 // 8) * 8
+        self.norm1, self.norm2 = nn.RMSNorm(dim), nn.RMSNorm(dim)
+        self.qkv = nn.Linear(dim, (heads + 2 * kv_heads) * self.head, bias=False)
+        self.out = nn.Linear(dim, dim, bias=False)
+        self.gate, self.up = nn.Linear(dim, hidden, bias=False), nn.Linear(dim, hidden, bias=False)
+        self.down = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        batch, length, dim = x.shape
+        mixed = self.qkv(self.norm1(x)).view(batch, length, -1, self.head).transpose(1, 2)
+        q, k, v = mixed.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        k, v = (t.repeat_interleave(self.heads // self.kv_heads, dim=1) for t in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, length, dim))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+class Model(nn.Module):
+    def __init__(self, dim: int, layers: int, heads: int, kv_heads: int, length: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCAB, dim)
+        self.blocks = nn.ModuleList(Block(dim, heads, kv_heads) for _ in range(layers))
+        self.norm = nn.RMSNorm(dim)
+        head = dim // heads
+        angles = torch.outer(torch.arange(length).float(), 10_000.0 ** -(torch.arange(0, head, 2) / head))
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+
+    def forward(self, rows: Tensor) -> Tensor:
+        x = self.embedding(rows[:, :-1])
+        for block in self.blocks:
+            x = block(x, self.cos, self.sin)
+        logits = F.linear(self.norm(x), self.embedding.weight)
+        return F.cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten())
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x.dtype)
+
+
+def main() -> None:
+    dim, layers, heads, kv_heads, seq, batch, steps, threads = map(int, sys.argv[1:9])
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    model = Model(dim, layers, heads, kv_heads, seq)
+    step_model = torch.compile(model) if "compile" in sys.argv else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    rows = torch.randint(0, VOCAB, (steps, batch, seq + 1))
+    speeds: list[float] = []
+    began = time.perf_counter()
+    for step in range(steps):
+        with torch.autocast("cpu", torch.bfloat16, enabled="bf16" in sys.argv):
+            loss = step_model(rows[step])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if (step + 1) % WINDOW == 0:
+            loss.item()
+            now = time.perf_counter()
+            speeds.append(WINDOW * batch * seq / (now - began))
+            began = now
+    print(json.dumps(speeds))
+
+
+if __name__ == "__main__":
+    main()
