@@ -76,7 +76,9 @@ def kinds(task: Task, options: Sequence[Candidate]) -> tuple[Machines, ...]:
         if machine is None or (isinstance(machine, Ec2Instance) and not machine.listed):
             continue  # of which nothing is known but the name
         if option.accelerator not in found:
-            found[option.accelerator] = Machines(_hardware(task, machine, option), settings(task, machine))
+            words = settings(task, machine)
+            kind = "cpu" if "device=cpu" in words else _kind(machine)
+            found[option.accelerator] = Machines(_hardware(task, machine, option, kind), words)
     return tuple(found.values())
 
 
@@ -93,16 +95,16 @@ def settings(task: Task, machine: Accelerator) -> tuple[str, ...]:
     return (*(word for word in words if word.partition("=")[0] not in ours), *(f"{k}={v}" for k, v in ours.items()))
 
 
-def _hardware(task: Task, machine: Accelerator, option: Candidate) -> dict[str, Any]:
+def _hardware(task: Task, machine: Accelerator, option: Candidate, kind: str) -> dict[str, Any]:
+    """kind: of the devices that train; chips that stand by idle do not count."""
     per_chip = _devices_per_chip(machine)
     chips = option.hosts * machine.chips_per_host
-    kind = _kind(machine)
     known = kind != "cpu" and machine.hbm_gib_per_chip > 0
     peak = machine.peak_bf16_tflops_per_chip * 1e12 / per_chip
     return {
         "name": option.accelerator if task.num_nodes == 1 else f"{task.num_nodes} x {option.accelerator}",
         "kind": kind,
-        "chip": _chip(machine),
+        "chip": _chip(machine) if kind != "cpu" else "",
         "devices": max(1, chips * per_chip if kind != "cpu" else option.hosts),
         "hosts": max(1, option.hosts),
         "slices": task.num_nodes if isinstance(machine, TpuSlice) else max(1, option.hosts),
