@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from trainer.environment import World
@@ -17,5 +18,20 @@ class Console:
             self.every(line)
 
     def every(self, line: str) -> None:
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _go_on_unheard()
+
+
+def _go_on_unheard() -> None:
+    # `python -m trainer ... | head`: nobody reads on, which is no reason to end a run.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        sys.stderr.write("note: standard output was closed; the run goes on without it\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        os.dup2(nowhere, 2)
+    os.close(nowhere)

@@ -87,10 +87,6 @@ class Engine(Protocol):
         """Of the newest step; waits for it."""
         ...
 
-    def stops_before(self) -> int | None:
-        """Processes that wanted to stop at the newest step whose number is there without waiting; None: not known."""
-        ...
-
     def written(self) -> Sequence[Piece]:
         """The regions of the training state that this process writes into a checkpoint.
 

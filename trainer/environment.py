@@ -77,6 +77,9 @@ def read_world(environ: Mapping[str, str]) -> World:
     """Raises ConfigError. torchrun's variables win over ours: it is started by us, once per host."""
     if environ.get("RANK") and environ.get("WORLD_SIZE"):
         return _from_torchrun(environ)
+    for given, missing in (("RANK", "WORLD_SIZE"), ("WORLD_SIZE", "RANK")):
+        if environ.get(given):
+            raise ConfigError(f"{given}={environ[given]} without {missing}: set both, as torchrun does, or neither")
     size = _whole(environ, "ORCH_NUM_HOSTS", 1, least=1)
     rank = _whole(environ, "ORCH_RANK", 0, least=0)
     _check_rank("ORCH_RANK", rank, size)

@@ -22,7 +22,8 @@ Examples:
 
 _AFTER = """\
 Exit status: 0 done, 1 failure, 2 configuration, 3 data, 4 device, 10 storage,
-75 stopped by SIGTERM with a checkpoint saved (run it again to go on), 143 stopped with nothing saved.
+75 stopped by SIGTERM with a checkpoint saved (run it again to go on), 130 stopped from the keyboard,
+143 stopped with nothing saved.
 Environment: ORCH_RANK, ORCH_NUM_HOSTS, ORCH_COORDINATOR (or torchrun's RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
 ORCH_RUN_ID, ORCH_ATTEMPT, ORCH_CHECKPOINT_URI, ORCH_RESUME_FROM, ORCH_HEARTBEAT_FILE,
 ORCH_LOCAL_RANKS_PER_MACHINE, ORCH_JOB_DIR (stacks and profiles). TRAINER_DEBUG=1 shows the trace of an error.

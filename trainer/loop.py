@@ -110,6 +110,8 @@ def _train(config: Config, run: Run, team: Team, opener: Opener, pulse: Pulse, p
                 console=console,
             )
             status = _steps(parts)
+            if status == Exit.STOPPED:
+                metrics.be_lenient()
             stop.granted(status)
             peers.over()
         _part(team, engine, run, checkpoints, config, console)
@@ -152,7 +154,9 @@ def _steps(parts: Parts) -> Exit:
         if not (logged or due or parts.cadence.is_due(data.step)):
             continue
         begun = time.perf_counter()
-        numbers = _finite(engine.numbers(), data.step)
+        numbers = engine.numbers()
+        if not _finite(numbers):
+            raise _diverged(parts, numbers, data.step)
         meter.computed(time.perf_counter() - begun)
         parts.cadence.looked(data.step)
         parts.programs.offer()
@@ -170,13 +174,18 @@ def _steps(parts: Parts) -> Exit:
     return Exit.OK
 
 
-def _finite(numbers: Numbers, step: int) -> Numbers:
-    if not math.isfinite(numbers.loss) or not math.isfinite(numbers.grad_norm):
-        raise TrainerError(
-            f"loss {numbers.loss} and gradient norm {numbers.grad_norm} at step {step}: lower optim.lr; "
-            "the checkpoints before this step are kept"
-        )
-    return numbers
+def _finite(numbers: Numbers) -> bool:
+    return math.isfinite(numbers.loss) and math.isfinite(numbers.grad_norm)
+
+
+def _diverged(parts: Parts, numbers: Numbers, step: int) -> TrainerError:
+    # All ranks read the same numbers, so all wait here for the upload that they share.
+    with parts.pulse.saving(step, to_the_end=True):
+        parts.checkpoints.finish()
+    return TrainerError(
+        f"loss {numbers.loss} and gradient norm {numbers.grad_norm} at step {step}: lower optim.lr; "
+        "the checkpoints before this step are kept"
+    )
 
 
 def _stop(parts: Parts, data: DataState) -> Exit:
@@ -201,6 +210,10 @@ def _part(team: Team, engine: Engine, run: Run, checkpoints: Checkpoints, config
     try:
         write_diagnostics(config, run, team, engine, checkpoints.store)
         team.gather(None)  # nobody leaves while another still needs it
-        engine.close()
     except (PeerError, StorageError) as error:
         console.every(f"note: while leaving: {error}")
+        return
+    try:
+        engine.close()
+    except Exception as error:  # a framework raises anything, and nothing depends on it any more
+        console.every(f"note: while leaving: {type(error).__name__}: {error}")

@@ -14,6 +14,8 @@ from trainer.config import AUTO, Config, Doc, ModelConfig, Scalar
 from trainer.errors import ConfigError
 from trainer.presets import PRESETS
 
+_LIMIT = 1 << 63  # what numpy, torch and checkpoints have room for
+
 ALIASES: Mapping[str, str] = MappingProxyType({"data": "data.source", "tokenizer": "data.tokenizer"})
 
 
@@ -74,8 +76,10 @@ class Key:
             value: int | float = int(text) if self.kind is int else float(text)
         except ValueError:
             raise ConfigError(f"{self.name}={text}: not {what}") from None
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{self.name}={text}: not {what}")
+        if isinstance(value, int) and not -_LIMIT <= value < _LIMIT:
+            raise ConfigError(f"{self.name}={text[:8]}...: has more than 64 bits")
         if self.doc.least is not None and value < self.doc.least:
             raise ConfigError(f"{self.name}={text}: must be at least {self.doc.least:g}")
         if self.doc.most is not None and value > self.doc.most:

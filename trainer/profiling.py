@@ -1,6 +1,7 @@
 """Recording a few steps on demand: whoever watches puts a request into the job's folder, each rank answers there.
 
-Request: $ORCH_JOB_DIR/profile-request.json, {"id": "...", "steps": 10}, put there by rename. Answer, in
+Request: $ORCH_JOB_DIR/profile-request.json, {"id": "...", "steps": 10}, put there by rename; with "ranks": [0], others
+do not record. Taken away while a rank records, it ends the recording without a trace. Answer, in
 $ORCH_JOB_DIR/profiles/<id>/: the library's traces in rank-<rank>/, then done-<rank>.json, or failed-<rank>.json
 with {"why"}.
 """
@@ -10,11 +11,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from trainer.console import Console
 from trainer.engine import Engine
@@ -50,14 +52,18 @@ class Profiler:
 
     def between(self, step: int) -> None:
         """Call it between two steps. step: steps done."""
-        if self._recording is not None:
-            if step - self._recording.first >= self._recording.steps:
-                self._finish(step)
-            return
-        if self._folder is None or time.monotonic() < self._next:
+        recording = self._recording
+        over = recording is not None and step - recording.first >= recording.steps
+        if self._folder is None or (time.monotonic() < self._next and not over):
             return
         self._next = time.monotonic() + _SECONDS
         path = self._folder / REQUEST
+        if recording is not None:
+            if not path.exists():
+                self._drop(recording)
+            elif over:
+                self._finish(step)
+            return
         try:
             found = path.stat()
         except OSError:
@@ -73,9 +79,11 @@ class Profiler:
 
     def _begin(self, path: Path, step: int) -> None:
         try:
-            name, steps = _read(path)
+            name, steps, ranks = _read(path)
         except (OSError, ValueError) as error:
             self._console.every(f"note: {path} is no request for a profile: {error}")
+            return
+        if ranks is not None and self._rank not in ranks:
             return
         folder = path.parent / "profiles" / name
         if any((folder / f"{word}-{self._rank}.json").exists() for word in ("done", "failed")):
@@ -90,6 +98,16 @@ class Profiler:
             return
         self._recording = _Recording(folder, self._rank, step, steps, context, time.monotonic())
         self._console.first(f"profile {name}: recording {steps} steps")
+
+    def _drop(self, recording: _Recording) -> None:
+        """Whoever asked has given up: nothing stays behind."""
+        self._recording = None
+        with suppress(Exception):  # its folder may be gone, and a library's profiler may fail in any way
+            recording.context.__exit__(None, None, None)
+        shutil.rmtree(recording.folder / f"rank-{self._rank}", ignore_errors=True)
+        with suppress(OSError):  # other ranks' folders
+            recording.folder.rmdir()
+        self._console.first(f"profile {recording.folder.name}: taken back")
 
     def _finish(self, step: int) -> None:
         recording, self._recording = self._recording, None
@@ -129,16 +147,18 @@ class Profiler:
             self._console.every(f"note: rank {self._rank} recorded no profile: {content['why']}")
 
 
-def _read(path: Path) -> tuple[str, int]:
-    """The request's id and steps. Raises ValueError and OSError."""
+def _read(path: Path) -> tuple[str, int, list[object] | None]:
+    """The request's id, steps, and ranks, None for all. Raises ValueError and OSError."""
     request = as_object(json.loads(path.read_text()))
-    name, steps = request.get("id"), request.get("steps")
+    name, steps, ranks = request.get("id"), request.get("steps"), request.get("ranks")
     # The id becomes a folder's name.
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise ValueError(f"id {name!r} is not a plain name")
     if not isinstance(steps, int) or isinstance(steps, bool) or not 0 < steps <= MOST_STEPS:
         raise ValueError(f"steps {steps!r} is not a number from 1 to {MOST_STEPS}")
-    return name, steps
+    if ranks is not None and not isinstance(ranks, list):
+        raise ValueError(f"ranks {ranks!r} is not a list")
+    return name, steps, cast("list[object] | None", ranks)
 
 
 def _why(error: BaseException) -> str:

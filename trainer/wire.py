@@ -87,7 +87,7 @@ class Inbox:
         del self._data[: _HEAD.size + count]
         try:
             return True, json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Foreign("this is no JSON") from error
 
     def receive(self, deadline: float) -> Any:

@@ -26,10 +26,11 @@ def show_proved(ready: Ready, task: Task, manner: Manner, proof: Proof) -> int:
     failed: OrchError | None = None
     if proof.world:
         with _Progress("building all ranks") as progress:
-            ready = with_world(ready, task, progress)
+            ready, failed = with_world(ready, task, progress)
     if proof.compile:
         with _Progress("compiling the step") as progress:
-            ready, failed = with_compiled(ready, task, progress)
+            ready, wrong = with_compiled(ready, task, progress)
+        failed = failed or wrong
     if isinstance(manner, Show):
         show(ready, manner)
     if failed is not None:

@@ -9,6 +9,8 @@ import click
 
 from orchestrator.cli.command import Session
 
+_PLAN_ONLY = frozenset({"--compile", "--rehearse-world", "-v", "--verbose"})
+
 
 def real_command() -> str:
     """From the running command; "" when there is none (a test that calls a function)."""
@@ -18,12 +20,12 @@ def real_command() -> str:
 
 
 def retype(words: Iterable[str]) -> str:
-    """Without --dry-run and -o; `plan` becomes `launch`; a secret's value is left out."""
+    """Without --dry-run, -o and what `plan` alone takes; `plan` becomes `launch`; a secret's value is left out."""
     given = list(words)
     end = given.index("--") if "--" in given else len(given)
     kept = list(_without_preview(iter(given[:end])))
     if kept and kept[0] == "plan":
-        kept[0] = "launch"
+        kept = ["launch", *(word for word in kept[1:] if word not in _PLAN_ONLY)]
     return shlex.join(["orch", *kept, *given[end:]])
 
 

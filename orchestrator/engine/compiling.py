@@ -23,6 +23,7 @@ from orchestrator.spec.task import Task
 
 DEADLINE = 1800.0  # the largest step tried took 83 s on two cores; loops over many layers are not unrolled
 PYTHON = "ORCH_TPU_COMPILER"
+COMPLETE = "complete"  # the file that scripts/tpu-compiler writes last
 _GIB = 1 << 30
 _OUT_OF_MEMORY = 4  # the trainer's exit status for a device that cannot do it
 _NO_MATTER = ("checkpoint.", "metrics.", "dist.", "log_every=", "resume=")  # settings outside of the step
@@ -97,7 +98,7 @@ def compiler(where: Paths) -> Path:
     script = trainer_folder() / "scripts" / "tpu-compiler"
     own = where.state / "tpu-compiler" / "bin" / "python"
     for candidate in (trainer_folder() / ".venv-libtpu" / "bin" / "python", own):
-        if candidate.exists():
+        if candidate.exists() and (candidate.parent.parent / COMPLETE).exists():
             return candidate
     raise NotFoundError(
         "the TPU compiler is not installed here",

@@ -10,7 +10,8 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.engine import traces
@@ -27,6 +28,7 @@ from orchestrator.store.records import ClusterRecord, JobRecord
 MERGED = "all-ranks.trace.json.gz"
 MOST_STEPS = 1000  # as trainer/profiling.py has it
 _PAUSE = 1.0  # seconds between two looks
+_CLEARED = 10.0  # seconds that a host gets to forget a profile that is given up
 _LOOKS = 5  # looks in a row that a host may not answer
 
 
@@ -74,24 +76,42 @@ def profile(wanted: Wanted, progress: Callable[[int, int], None]) -> Profile:
     name, folder = time.strftime("%Y%m%d-%H%M%S", time.gmtime()), host_job(record.uid, f"{job.id}-a{job.attempt}")
     chosen = record.hosts[:1] if wanted.first_only else record.hosts
     with Fleet(chosen) as fleet:
-        _check(fleet.run(shell_command("profile-ask.sh", folder, name, str(wanted.steps))), "ask for a profile")
-        hosts = _wait(fleet, folder, name, wanted, progress)
-        place = wanted.into / f"{wanted.cluster}-{name}"
-        ranks = _fetch(fleet, f".orch/jobs/{folder}/profiles/{name}", place, wanted.first_only)
-        left = fleet.run(shell_command("profile-clear.sh", folder, name)).failed
-    failed = tuple(f"{host.address.label}: {why}" for host in hosts for why in host.why)
-    if not ranks:
-        raise SetupError("no rank recorded a profile", "; ".join(failed), f"orch logs {wanted.cluster}")
-    notes = tuple(f"the traces on rank {one.rank}'s host could not be removed: {one.verdict}" for one in left)
-    return _made(place, ranks, failed, notes)
+        made = record_on(fleet, folder, name, wanted, progress)
+    if not made.ranks:
+        raise SetupError("no rank recorded a profile", "; ".join(made.failed), f"orch logs {wanted.cluster}")
+    return made
 
 
-def _made(place: Path, ranks: tuple[int, ...], failed: tuple[str, ...], notes: tuple[str, ...]) -> Profile:
+def record_on(fleet: Fleet, folder: str, name: str, wanted: Wanted, progress: Callable[[int, int], None]) -> Profile:
+    """The same of the job in this folder. However it ends, its hosts keep neither request nor traces."""
+    clear = shell_command("profile-clear.sh", folder, name)
     try:
-        merged = traces.merge(place, place / MERGED)
-    except (OSError, ValueError) as error:
-        return Profile(place, ranks, None, failed, (*notes, f"the traces could not be made one: {error}"))
-    return Profile(place, ranks, merged, failed, notes)
+        made = _recorded(fleet, folder, name, wanted, progress)
+    except BaseException:  # Ctrl-C too: nobody would come for what the hosts still record
+        with suppress(OrchError):
+            fleet.run(clear, timeout=_CLEARED)
+        raise
+    left = fleet.run(clear).failed
+    notes = tuple(f"the traces on rank {one.rank}'s host could not be removed: {one.verdict}" for one in left)
+    return replace(made, notes=(*made.notes, *notes))
+
+
+def _recorded(fleet: Fleet, folder: str, name: str, wanted: Wanted, progress: Callable[[int, int], None]) -> Profile:
+    """Asked for, waited for, brought home and made one; the hosts still have theirs."""
+    words = (str(wanted.steps), *(["0"] if wanted.first_only else []))
+    _check(fleet.run(shell_command("profile-ask.sh", folder, name, *words)), "ask for a profile")
+    hosts = _wait(fleet, folder, name, wanted, progress)
+    place = wanted.into / f"{wanted.cluster}-{name}"
+    ranks = _fetch(fleet, f".orch/jobs/{folder}/profiles/{name}", place, wanted.first_only)
+    failed = tuple(f"{host.address.label}: {why}" for host in hosts for why in host.why)
+    notes: list[str] = []
+    merged = None
+    if ranks:
+        try:
+            merged = traces.merge(place, place / MERGED, notes.append)
+        except OSError as error:
+            notes.append(f"the traces could not be made one: {error}")
+    return Profile(place, ranks, merged, failed, tuple(notes))
 
 
 def _running(cluster: str) -> tuple[ClusterRecord, JobRecord]:
@@ -164,7 +184,7 @@ def _refuse(late: Sequence[_Host], wanted: Wanted, over: bool) -> None:
         what = f"the program ended before {wanted.steps} steps were recorded on {names}"
         raise ConflictError(what, "", f"fewer of them: orch profile {wanted.cluster} --steps 2")
     if over:
-        what = f"{names} recorded no {wanted.steps} steps within {wanted.wait / 60:.0f} min"
+        what = f"{names} recorded no {wanted.steps} steps within {wanted.wait / 60:g} min"
         why = "its steps take long, it compiles, or it stands still"
         step = f"orch status {wanted.cluster}   tells its step; then fewer steps, or more time: --wait MINUTES"
         raise OrchError(what, why, step)

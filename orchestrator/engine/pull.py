@@ -52,7 +52,10 @@ class Pulled:
 def find_run(name: str, bucket: str | None) -> Wanted:
     """name: a run id, a cluster (its last run), or the run's folder in a bucket. Raises NotFoundError, UserError."""
     if is_bucket_uri(name):
-        place, _, run_id = name.rstrip("/").removesuffix("/checkpoints").rpartition("/")
+        whole = name.rstrip("/").removesuffix("/checkpoints")
+        place, _, run_id = whole.rpartition("/")
+        if not place.partition("://")[2]:
+            raise UserError(f"{name} names a bucket, not a run", "", f"name the run's folder: {whole}/RUN_ID")
         return Wanted(Bucket.open(place), run_id)
     with open_reader() as reader:
         job = reader.last_run_of(name)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -42,12 +43,12 @@ class _Trace:
         return min((event["ts"] for event in self.events if _is_timed(event)), default=0.0)
 
 
-def merge(folder: Path, into: Path) -> Merged | None:
+def merge(folder: Path, into: Path, damaged: Callable[[str], None]) -> Merged | None:
     """folder: holds rank-N folders. None when no rank has a Chrome trace.
 
-    Raises OSError, and ValueError with the file's name for what is no trace.
+    damaged: told of each file that cannot be read; the others are made one without it. Raises OSError.
     """
-    traces = [trace for place in _ranks(folder) for trace in _read(place)]
+    traces = [trace for place in _ranks(folder) for trace in _read(place, damaged)]
     if not traces:
         return None
     bases = [trace.base for trace in traces if trace.base is not None]
@@ -58,9 +59,13 @@ def merge(folder: Path, into: Path) -> Merged | None:
     events = [event for trace, shift in zip(traces, shifts, strict=True) for event in _shifted(trace, shift - start)]
     document = {"displayTimeUnit": "ms", "traceEvents": events}
     temporary = into.with_name(f".{into.name}.tmp")
-    with gzip.open(temporary, "wt", encoding="utf-8", compresslevel=5) as file:
-        json.dump(document, file)
-    temporary.replace(into)
+    try:
+        with gzip.open(temporary, "wt", encoding="utf-8", compresslevel=5) as file:
+            json.dump(document, file)
+        temporary.replace(into)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     return Merged(into, tuple(sorted({trace.rank for trace in traces})), one_clock)
 
 
@@ -72,17 +77,18 @@ def _rank_of(place: Path) -> int:
     return int(place.name.removeprefix("rank-"))
 
 
-def _read(place: Path) -> Iterator[_Trace]:
+def _read(place: Path, damaged: Callable[[str], None]) -> Iterator[_Trace]:
     """Every Chrome trace below; other JSON is left alone."""
     for path in sorted(place.rglob("*")):
         if not path.name.endswith((".json", ".json.gz")):
             continue
         opened = gzip.open if path.name.endswith(".gz") else open
-        with opened(path, "rt", encoding="utf-8") as file:
-            try:
+        try:
+            with opened(path, "rt", encoding="utf-8") as file:
                 document: object = json.load(file)
-            except (ValueError, EOFError) as error:
-                raise ValueError(f"{path} is not a trace: {error}") from error
+        except (ValueError, EOFError, zlib.error, OSError) as error:
+            damaged(f"{path} is not a trace: {error}")
+            continue
         table: Mapping[str, object] = cast("dict[str, object]", document) if isinstance(document, dict) else {}
         events, base = table.get("traceEvents"), table.get("baseTimeNanoseconds")
         if isinstance(events, list):

@@ -20,6 +20,7 @@ from orchestrator.spec.yaml_reader import Path, Value
 
 FILE = FilePath(__file__).parent / "data" / "trainer.json"
 MODEL = "model"
+_PLACE = "checkpoint.uri"  # orch makes it from the task's bucket and the run's id
 _LIST = "python -m trainer --help   lists the settings"
 _FLAGS = ("true", "1", "yes", "false", "0", "no")
 
@@ -42,8 +43,8 @@ class Key:
             return "", ""
         if self.kind == "choice":
             near = did_you_mean(text, self.choices)
-            step = f"did you mean {self.name}={near}?" if near else ""
-            return ("", "") if text in self.choices else (f"not one of {', '.join(self.choices)}", step)
+            meant = f"{self.name}={near}" if near else ""
+            return ("", "") if text in self.choices else (f"not one of {', '.join(self.choices)}", meant)
         if self.kind == "bool":
             return ("", "") if text.lower() in _FLAGS else ("not true or false", "")
         return (self._number(text), "") if self.kind in ("int", "float") else ("", "")
@@ -103,9 +104,17 @@ def _check_one(known: Settings, name: str, text: str, path: Path) -> Issue | Non
     key = known.keys.get(known.aliases.get(name, name))
     if key is None:
         near = _near(known, name)
-        return Issue(path, f"the trainer has no setting `{name}`", f"did you mean {near}?" if near else "", _LIST)
-    what, step = key.fault(text)
-    return Issue(path, f"`{name}={text}`: {what}", "", step or _LIST) if what else None
+        # Hints are in `what`: of several problems nothing else is shown.
+        return Issue(path, f"the trainer has no setting `{name}`{_hint(near)}", "", _LIST)
+    if key.name == _PLACE:
+        why = "the bucket of the task decides where checkpoints go"
+        return Issue(path, f"{_PLACE} is not a setting here", why, "write checkpoint.bucket, or --bucket URI")
+    what, near = key.fault(text)
+    return Issue(path, f"`{name}={text}`: {what}{_hint(near)}", "", _LIST) if what else None
+
+
+def _hint(near: str) -> str:
+    return f"; did you mean {near}?" if near else ""
 
 
 def _check_model(known: Settings, text: str, path: Path) -> Issue | None:
@@ -113,8 +122,8 @@ def _check_model(known: Settings, text: str, path: Path) -> Issue | None:
         return None
     begins = [name for name in known.presets if name.startswith(text.lower()) or text.lower().startswith(name)]
     near = begins[0] if begins and text else did_you_mean(text, list(known.presets))
-    what = f"`model={text}`: there is no such model"
-    return Issue(path, what, f"there are {', '.join(known.presets)}", f"did you mean model={near}?" if near else "")
+    what = f"`model={text}`: there is no such model{_hint(f'model={near}' if near else '')}"
+    return Issue(path, what, f"there are {', '.join(known.presets)}")
 
 
 def _near(known: Settings, name: str) -> str:

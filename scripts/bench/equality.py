@@ -3,7 +3,7 @@
     python scripts/bench/equality.py [steps=200] ["runs=torch 1,torch 4 fsdp,jax 2 fsdp"]
 
 All against the first. torch_xla takes part where scripts/xla-env has made .venv-xla (or ORCH_XLA_PYTHON names another
-interpreter that has it). A row is `ok` when the relative difference stays below 2e-3 to the last step; rounding grows
+interpreter that has it). A row is `ok` when the relative difference stays below 1e-5 to the last step; rounding grows
 with the steps, since training is chaotic.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from worlds import XLA_PYTHON, Arm, run
 
-TOLERANCE = 2e-3
+TOLERANCE = 1e-5
 ARMS = (
     Arm("torch", 1, name="torch 1"),
     Arm("torch", 2, name="torch 2 ddp"),

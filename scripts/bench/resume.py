@@ -18,7 +18,7 @@ from pathlib import Path
 
 from worlds import XLA_PYTHON, Arm, World, run
 
-TOLERANCE = 2e-3
+TOLERANCE = 1e-5
 ONE = Arm("torch", 1, name="torch 1")
 DDP2 = Arm("torch", 2, name="torch 2 ddp")
 FSDP4 = Arm("torch", 4, mesh=("mesh.fsdp=4",), name="torch 4 fsdp")

@@ -132,6 +132,10 @@ def test_head_is_host_0_and_excludes_others() -> None:
         (("launch", "t.yaml", "--dry-run"), "orch launch t.yaml"),
         (("launch", "t.yaml", "--dry-run", "-o", "json", "-c", "mine"), "orch launch t.yaml -c mine"),
         (("plan", "t.yaml", "--output=sh"), "orch launch t.yaml"),
+        (
+            ("plan", "t.yaml", "--compile", "-v", "--rehearse-world", "--verbose", "--output", "sh"),
+            "orch launch t.yaml",
+        ),
         (("exec", "c", "--dry-run", "--", "ls", "-o", "--dry-run"), "orch exec c -- ls -o --dry-run"),
         (("launch", "my task.yaml", "-osh"), "orch launch 'my task.yaml'"),
     ],

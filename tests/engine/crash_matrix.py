@@ -10,6 +10,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from crash_verbs import FOREIGN, ORPHANS, Verb, down, newest_job, reap
@@ -97,7 +98,8 @@ class Counts:
 def matrix(place: Place, verbs: Sequence[Verb], *, doubles: float = 0.0, points: str = "all", seed: int = 0) -> Counts:
     """Kill every verb at every point; doubles: share of the pairs that are tried, by chance of the seed.
 
-    points: "all", or "distinct": one of those between which nothing lasting changes.
+    points: "all", or "distinct": one of those between which nothing lasting changes, or "alternate": every other of
+    these, the odd ones in odd weeks.
     """
     counts, chance = Counts(), random.Random(seed)
     for verb in verbs:
@@ -105,7 +107,8 @@ def matrix(place: Place, verbs: Sequence[Verb], *, doubles: float = 0.0, points:
         place.begin(verb)
         names = points_of(place, "base", verb)
         one_of_each = distinct(names)
-        for number in range(1, len(names) + 1) if points == "all" else one_of_each:
+        chosen = one_of_each[_week() % 2 :: 2] if points == "alternate" else one_of_each
+        for number in range(1, len(names) + 1) if points == "all" else chosen:
             name = kill(place, "base", verb, number, counts)
             counts.singles += 1
             if number in one_of_each and doubles:
@@ -114,6 +117,10 @@ def matrix(place: Place, verbs: Sequence[Verb], *, doubles: float = 0.0, points:
                 place.bring_back("killed")
             counts.violations += finish(place, verb, f"at {number} {name}")
     return counts
+
+
+def _week() -> int:
+    return datetime.now(tz=UTC).isocalendar().week
 
 
 def _doubles(place: Place, verb: Verb, first: str, counts: Counts, chosen: Callable[[], bool]) -> None:

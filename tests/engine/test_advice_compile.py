@@ -11,7 +11,9 @@ import pytest
 from support.orch_process import Orch
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPILER = Path(os.environ.get("ORCH_TPU_COMPILER") or ROOT / ".venv-libtpu" / "bin" / "python")
+NAMED = os.environ.get("ORCH_TPU_COMPILER")
+COMPILER = Path(NAMED or ROOT / ".venv-libtpu" / "bin" / "python")
+WHOLE = COMPILER if NAMED else ROOT / ".venv-libtpu" / "complete"
 TPU = """
 resources:
   infra: gcp
@@ -36,7 +38,7 @@ def asked(folder: Path, text: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not COMPILER.exists(), reason="no TPU compiler: scripts/tpu-compiler")
+@pytest.mark.skipif(not WHOLE.exists(), reason="no TPU compiler: scripts/tpu-compiler")
 def test_the_step_is_compiled_once_and_what_does_not_fit_says_so(tmp_path: Path) -> None:
     orch = Orch(tmp_path, {"ORCH_TPU_COMPILER": str(COMPILER)})
     task = asked(tmp_path, TPU)
@@ -53,9 +55,13 @@ def test_the_step_is_compiled_once_and_what_does_not_fit_says_so(tmp_path: Path)
 
 @pytest.mark.slow
 def test_all_ranks_of_two_machines_are_built_in_one_process(tmp_path: Path) -> None:
-    plan: dict[str, Any] = json.loads(Orch(tmp_path).ok("plan", asked(tmp_path, GPU), "--rehearse-world", "-o", "json"))
+    orch = Orch(tmp_path)
+    plan: dict[str, Any] = json.loads(orch.ok("plan", asked(tmp_path, GPU), "--rehearse-world", "-o", "json"))
     found = plan["advice"][0]["rehearsed"]
     assert found["hosts"] == 2 and found["devices"] == 8 and found["mesh"] == {"data": 2, "fsdp": 4, "tensor": 2}
     assert found["first"]["peak"] > found["first"]["weights"] > 0
     assert {one["kind"] for one in found["first"]["collectives"]} >= {"all_gather", "reduce_scatter", "all_reduce"}
-    assert "16 ranks agree" in plan["advice"][0]["text"][-1]
+    last = plan["advice"][0]["text"][-1]
+    assert "the first and the last of 16 ranks agree" in last and ", fits on each device" in last
+    large = orch("plan", asked(tmp_path, GPU.replace("batch: 32", "batch: 524288")), "--rehearse-world")
+    assert large.returncode == 2 and "does-not-fit" in large.stderr and "does NOT fit" in large.stdout

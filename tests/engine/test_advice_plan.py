@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,9 @@ import jsonschema
 import pytest
 
 from orchestrator.__main__ import main
+from orchestrator.engine import compiling
+from orchestrator.errors import NotFoundError
+from orchestrator.paths import paths
 
 ROOT = Path(__file__).resolve().parents[2]
 TASK = """
@@ -153,7 +156,7 @@ def test_without_a_compiler_the_error_says_how_to_get_one(
     monkeypatch.setenv("ORCH_TPU_COMPILER", str(tmp_path / "nothing"))
     said = orch("plan", written(tmp_path, TASK), "--compile")
     assert said.status == 3 and "ORCH_TPU_COMPILER" in said.err
-    if not (ROOT / ".venv-libtpu").exists():
+    if not (ROOT / ".venv-libtpu" / "complete").exists():
         monkeypatch.delenv("ORCH_TPU_COMPILER")
         said = orch("plan", written(tmp_path, TASK), "--compile")
         assert said.status == 3 and "scripts/tpu-compiler" in said.err
@@ -162,3 +165,20 @@ def test_without_a_compiler_the_error_says_how_to_get_one(
 def test_only_what_torch_trains_is_built_in_one_process(orch: Callable[..., Said], tmp_path: Path) -> None:
     said = orch("plan", written(tmp_path, TASK), "--rehearse-world")
     assert said.status == 2 and "--compile" in said.err
+    lazy = TASK.replace("train:\n", "train:\n  backend: xla\n")
+    said = orch("plan", written(tmp_path, lazy), "--rehearse-world")
+    assert said.status == 2 and "one program for all devices" in said.err
+
+
+def test_a_compiler_that_was_half_installed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ORCH_TPU_COMPILER", raising=False)
+    checkout = tmp_path / "checkout"
+    python = checkout / ".venv-libtpu" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    monkeypatch.setattr(compiling, "trainer_folder", lambda: checkout)
+    where = replace(paths(), state=tmp_path / "state")
+    with pytest.raises(NotFoundError, match="not installed"):
+        compiling.compiler(where)
+    (checkout / ".venv-libtpu" / "complete").touch()
+    assert compiling.compiler(where) == python

@@ -26,7 +26,7 @@ def step(at: float, **more: Any) -> dict[str, Any]:
 
 
 def merged(folder: Path) -> list[dict[str, Any]]:
-    found = merge(folder, folder / "all.json.gz")
+    found = merge(folder, folder / "all.json.gz", print)
     assert found is not None
     events: list[dict[str, Any]] = json.loads(gzip.decompress(found.file.read_bytes()))["traceEvents"]
     return events
@@ -41,7 +41,7 @@ def test_torchs_ranks_stand_on_one_clock(tmp_path: Path) -> None:
     trace(tmp_path, 1, [step(40.0)], baseTimeNanoseconds=1_000_000_000_000_070_000)
     times = [event["ts"] for event in of(merged(tmp_path), "step")]
     assert times == [0.0, pytest.approx(10.0)]
-    found = merge(tmp_path, tmp_path / "all.json.gz")
+    found = merge(tmp_path, tmp_path / "all.json.gz", print)
     assert found is not None and found.one_clock and found.ranks == (0, 1)
 
 
@@ -49,7 +49,7 @@ def test_without_a_clock_ranks_begin_together(tmp_path: Path) -> None:
     trace(tmp_path, 0, [step(7e9), step(7e9 + 30)], "plugins/profile/x/h.trace.json.gz")
     trace(tmp_path, 1, [step(5.0)], "plugins/profile/x/h.trace.json.gz")
     assert [event["ts"] for event in of(merged(tmp_path), "step")] == [0.0, 30.0, 0.0]
-    found = merge(tmp_path, tmp_path / "all.json.gz")
+    found = merge(tmp_path, tmp_path / "all.json.gz", print)
     assert found is not None and not found.one_clock
 
 
@@ -68,11 +68,32 @@ def test_processes_and_flows_of_ranks_are_told_apart(tmp_path: Path) -> None:
     assert order == sorted(order), "rank 12 stands after rank 1"
 
 
-def test_what_is_no_trace_is_left_alone_and_what_is_broken_is_named(tmp_path: Path) -> None:
+def test_what_is_no_trace_is_left_alone_and_what_is_damaged_is_named(tmp_path: Path) -> None:
+    said: list[str] = []
+    whole = tmp_path / "all.json.gz"
     (tmp_path / "rank-0").mkdir()
     (tmp_path / "rank-0" / "memory.json").write_text('{"peak": 3}')
-    assert merge(tmp_path, tmp_path / "all.json.gz") is None
-    assert not (tmp_path / "all.json.gz").exists()
-    (tmp_path / "rank-0" / "cut.json").write_text('{"traceEvents": [')
-    with pytest.raises(ValueError, match=r"cut\.json is not a trace"):
-        merge(tmp_path, tmp_path / "all.json.gz")
+    assert merge(tmp_path, whole, said.append) is None
+    assert not whole.exists() and not said
+    packed = gzip.compress(b'{"traceEvents": []}' * 99)
+    damaged = {
+        "cut.json": b'{"traceEvents": [',
+        "cut.json.gz": packed[:-9],
+        "no.json.gz": b"not packed",
+        "bits.json.gz": packed[:12] + b"\xff" * 20 + packed[32:],
+        "bytes.json": b"\xff\xfe",
+    }
+    for name, content in damaged.items():
+        (tmp_path / "rank-0" / name).write_bytes(content)
+    trace(tmp_path, 1, [step(1.0)])
+    found = merge(tmp_path, whole, said.append)
+    assert found is not None and found.ranks == (1,), "the others are made one"
+    assert {Path(line.partition(" is not a trace: ")[0]).name for line in said} == set(damaged)
+
+
+def test_a_trace_that_cannot_be_written_leaves_nothing_half(tmp_path: Path) -> None:
+    trace(tmp_path, 0, [step(1.0)])
+    (tmp_path / "all.json.gz").mkdir()
+    with pytest.raises(OSError, match="all"):
+        merge(tmp_path, tmp_path / "all.json.gz", print)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.json.gz", "rank-0"]

@@ -37,7 +37,7 @@ file_mounts:
   /a/$N: {source: s3://b/x, mode: MOUNT_CACHED}
   /b: ./x$A
 setup: "  echo $A\\n"
-train: {backend: cpu, smoke: true, args: {checkpoint.uri: null, optim: {lr: 1.5}}}
+train: {backend: cpu, smoke: true, args: {data.tokenizer: null, optim: {lr: 1.5}}}
 checkpoint: {bucket: s3://b/, every: 3, keep: 9}
 recovery:
   {max_preemptions: 0, restart_on_exit_codes: [3, 4], fail_on_exit_codes: [9],

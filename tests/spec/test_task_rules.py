@@ -230,12 +230,12 @@ RULES = [
     ),
     (
         "train: {args: {model: 300}}",
-        "1: `model=300`: there is no such model",
+        "1: `model=300`: there is no such model; did you mean model=300m?",
         "train: {args: {model: 300m}}",
     ),
     (
         "train:\n  args:\n    optim: {lrate: 1}",
-        "3: the trainer has no setting `optim.lrate`",
+        "3: the trainer has no setting `optim.lrate`; did you mean optim.lr?",
         "train:\n  args:\n    optim: {lr: 1}",
     ),
     ("train: {args: {steps: 0}}", "1: `steps=0`: must be at least 1", "train: {args: {steps: 1}}"),
@@ -245,7 +245,11 @@ RULES = [
         "1: `model.vocab=many`: not a whole number",
         "train: {args: {model.vocab: auto}}",
     ),
-    ("train: {args: {dtype: bf61}}", "1: `dtype=bf61`: not one of fp32, bf16, fp16", "train: {args: {dtype: bf16}}"),
+    (
+        "train: {args: {dtype: bf61}}",
+        "1: `dtype=bf61`: not one of fp32, bf16, fp16; did you mean dtype=bf16?",
+        "train: {args: {dtype: bf16}}",
+    ),
     (
         "train: {args: {model.heads: 6}}",
         "1: model.dim=128 is not a multiple of model.heads=6",

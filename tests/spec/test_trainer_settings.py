@@ -15,7 +15,15 @@ from trainer.errors import ConfigError
 from trainer.options import parse
 
 _KEYS = trainer.settings().keys
-_NAMES = [*_KEYS, *trainer.settings().aliases, "model", "modl", "lr", "optim", "model.dimm"]
+_NAMES = [
+    *(name for name in _KEYS if name != "checkpoint.uri"),
+    *trainer.settings().aliases,
+    "model",
+    "modl",
+    "lr",
+    "optim",
+    "model.dimm",
+]
 _VALUES = [
     *(
         "",
@@ -75,4 +83,10 @@ def test_what_is_refused_here_is_what_the_trainer_refuses(pairs: list[tuple[str,
 )
 def test_a_near_name_is_offered(name: str, value: str, hint: str) -> None:
     (issue,) = trainer.check(((name, value),), {name: value})
-    assert hint in f"{issue.why} {issue.next_step}"
+    assert hint in issue.what, "of several problems only `what` is shown"
+
+
+def test_where_checkpoints_go_is_the_buckets_to_say() -> None:
+    for value in ("gs://b/c", ""):
+        (issue,) = trainer.check((("checkpoint.uri", value),), {})
+        assert "not a setting here" in issue.what and "--bucket" in issue.next_step

@@ -5,7 +5,8 @@
 It is a whole engine: its state is divided over the processes, its losses are real and have the same bits on any number
 of processes, because they are computed from counts that are added up as integers. The variables TOY_* make trouble:
 TOY_SECONDS a step, TOY_PROGRAM another program, TOY_HANG=RANK:STEP stands still there for ever,
-TOY_LEAVES_SLOWLY=RANK:SECONDS waits when all is saved, TOY_PROFILE=broken, TOY_NOTES, TOY_READ_EVERY.
+TOY_LEAVES_SLOWLY=RANK:SECONDS waits when all is saved, TOY_LEAVES=broken, TOY_PROFILE=broken,
+TOY_NOTES, TOY_READ_EVERY.
 """
 
 from __future__ import annotations
@@ -84,9 +85,6 @@ class ToyEngine:
     def numbers(self) -> Numbers:
         return self._numbers
 
-    def stops_before(self) -> int | None:
-        return self._numbers.stops
-
     def written(self) -> Sequence[Piece]:
         each = -(-self._size // self._world.size)
         first = self._world.rank * each
@@ -114,6 +112,8 @@ class ToyEngine:
         rank, _, seconds = os.environ.get("TOY_LEAVES_SLOWLY", "").partition(":")
         if rank == str(self._world.rank):
             time.sleep(float(seconds))
+        if os.environ.get("TOY_LEAVES") == "broken":
+            raise RuntimeError("no counters here")
         return {"toy": True}
 
     @contextmanager
@@ -126,6 +126,8 @@ class ToyEngine:
 
     def close(self) -> None:
         self._team.close()
+        if os.environ.get("TOY_LEAVES") == "broken":
+            raise RuntimeError("no way out")
 
 
 if __name__ == "__main__":

@@ -89,6 +89,7 @@ def test_any_word_is_taken_or_refused_with_a_message(word: str) -> None:
         ("model.kv_heads=3", "not a multiple of model.kv_heads=3"),
         ("model.dim=12", "must be even"),
         ("model.ffn=0", "must be at least 1"),
+        (f"steps={'9' * 400}", "steps=99999999...: has more than 64 bits"),
     ],
 )
 def test_each_mistake_has_its_own_words(word: str, message: str) -> None:
@@ -144,6 +145,8 @@ def test_ranks_come_from_orch_or_torchrun_or_there_is_one() -> None:
         ({"ORCH_RANK": "0", "ORCH_NUM_HOSTS": "2"}, "ORCH_COORDINATOR=''"),
         ({"ORCH_RANK": "0", "ORCH_NUM_HOSTS": "2", "ORCH_COORDINATOR": "h:0"}, "ORCH_COORDINATOR='h:0'"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR:MASTER_PORT"),
+        ({"RANK": "1"}, "RANK=1 without WORLD_SIZE"),
+        ({"WORLD_SIZE": "2"}, "WORLD_SIZE=2 without RANK"),
     ],
 )
 def test_a_wrong_variable_is_named(environment: dict[str, str], message: str) -> None:
@@ -205,6 +208,13 @@ def test_a_batch_that_does_not_divide_is_refused_before_torch_is_loaded() -> Non
     result = command("batch=32", **ranks)
     assert result.returncode == 2
     assert "use batch=30 or 33" in result.stderr
+    # Five processes of two devices each, two of which work on a row together: five shares.
+    right, wrong = (
+        command(f"batch={batch}", "mesh.tensor=2", "dist.join_timeout=1", **{**ranks, "ORCH_NUM_HOSTS": "5"})
+        for batch in (5, 4)
+    )
+    assert "could not meet the others" in right.stderr
+    assert "use batch=5" in wrong.stderr
 
 
 @pytest.mark.parametrize("words", [["--help"], ["devices"], ["stps=3"], ["keys"], ["prepare", "--help"]])

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from trainer_ranks import Launcher, free_port
+from trainer_ranks import REPOSITORY, SMALL, Launcher, free_port
 
 TOLERANCE = 2e-5
 
@@ -97,12 +102,11 @@ def test_resume_required_and_resume_never(launch: Launcher, tmp_path: Path) -> N
 def test_resume_from_a_step_of_this_run_and_of_another(launch: Launcher, tmp_path: Path) -> None:
     first = tmp_path / "first/checkpoints"
     launch.toy(1, "steps=6", f"checkpoint.uri={first}", "checkpoint.every=2").ok()
-    back = launch.toy(
-        1, "steps=8", f"checkpoint.uri={first}", environment={"ORCH_RESUME_FROM": f"file://{first}/step-00000004"}
-    ).ok()
-    assert min(back.losses()) == 5
-    second = tmp_path / "second/checkpoints"
     named = {"ORCH_RESUME_FROM": f"file://{first}/step-00000004"}
+    back = launch.toy(1, "steps=8", f"checkpoint.uri={first}", environment=named)
+    assert back.wait() == [2]
+    assert "this run has later checkpoints" in back.text()
+    second = tmp_path / "second/checkpoints"
     tuned = launch.toy(1, "steps=7", f"checkpoint.uri={second}", environment=named).ok()
     assert min(tuned.losses()) == 5
     further = launch.toy(1, "steps=9", f"checkpoint.uri={second}", environment=named).ok()
@@ -156,6 +160,40 @@ def test_a_loss_that_is_not_a_number_stops_before_it_is_saved(launch: Launcher, 
     ranks = launch(1, "steps=50", "optim.lr=1e30", "grad_clip=0", f"checkpoint.uri={tmp_path}/c", "checkpoint.every=1")
     assert ranks.wait() == [1]
     assert "lower optim.lr" in ranks.text()
+    found = re.search(r"at step (\d+): lower", ranks.text())
+    assert found is not None
+    last = tmp_path / f"c/step-{int(found[1]) - 1:08d}/manifest.json"
+    assert last.exists() or found[1] == "1", "the upload under way is finished first"
+
+
+def test_a_saved_stop_is_75_also_when_the_numbers_cannot_be_kept(launch: Launcher, tmp_path: Path) -> None:
+    words = ("steps=100000", f"checkpoint.uri={tmp_path}/c", "metrics.file=/dev/full")
+    ranks = launch.toy(1, *words, environment={"TOY_SECONDS": "0.01"})
+    ranks.wait_for("step 3/")
+    ranks.signal(0, signal.SIGTERM)
+    assert ranks.wait() == [75], ranks.text()
+    assert "note: the last numbers are lost: " in ranks.text()
+    assert launch.toy(1, "steps=2", "metrics.file=/dev/full").wait() == [10], "a run that is over has lost them"
+
+
+def test_an_engine_that_fails_when_all_is_done_fails_no_run(launch: Launcher, tmp_path: Path) -> None:
+    ranks = launch.toy(2, "steps=2", f"checkpoint.uri={tmp_path}/c/checkpoints", environment={"TOY_LEAVES": "broken"})
+    ranks.ok()
+    assert "note: while leaving: RuntimeError: no way out" in ranks.text(1)
+    told = json.loads((tmp_path / "c/diagnostics.json").read_text())["ranks"]
+    assert told == [{"rank": rank, "error": "RuntimeError: no counters here"} for rank in (0, 1)]
+
+
+def test_a_run_goes_on_when_nobody_reads_its_output(tmp_path: Path, corpus: Path) -> None:
+    words = [*SMALL, f"data={corpus}", "steps=9", f"checkpoint.uri={tmp_path}/c", f"metrics.file={tmp_path}/m"]
+    command = shlex.join([sys.executable, "-m", "support.toy_engine", *words])
+    done = subprocess.run(
+        ["bash", "-c", f"{command} | head -n 1; exit ${{PIPESTATUS[0]}}"],
+        cwd=REPOSITORY / "tests", env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "TOY_SECONDS": "0.1"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "note: standard output was closed; the run goes on without it\n")
+    assert (tmp_path / "c/step-00000009/manifest.json").exists()
 
 
 def test_torchrun_variables_are_understood(launch: Launcher) -> None:

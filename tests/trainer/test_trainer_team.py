@@ -20,6 +20,7 @@ from trainer.meeting import TORCHRUN_PORTS
 from trainer.peers import PeerWatch
 from trainer.tcp_team import TcpTeam, join
 from trainer.team import Team
+from trainer.wire import Foreign, Inbox
 
 QUICK = DistConfig(join_timeout=5, timeout=5)
 
@@ -286,3 +287,12 @@ def test_ranks_that_mean_another_run_are_told_which_value_differs(
     for answer in everywhere(2, work):
         assert type(answer) is kind
         assert words in str(answer)
+
+
+def test_json_that_is_too_deep_is_no_value_of_ours() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        text = b"[" * 100_000
+        one.sendall(len(text).to_bytes(4, "big") + text)
+        with pytest.raises(Foreign):
+            Inbox(other).receive(time.monotonic() + 5)

@@ -51,6 +51,7 @@ def test_advice_needs_no_framework() -> None:
         (("rehearse-world", "hosts=x"), "hosts=x"),
         (("rehearse-world", "hosts=2", "batch=3"), "batch=3 does not divide"),
         (("rehearse-world", "hosts=2", "engine=jax"), "trainer compile"),
+        (("rehearse-world", "hosts=2", "engine=torch", "device=xla"), "one program for all devices"),
         (("rehearse-world", "hosts=2", "batch=4"), "needs torch"),
     ],
 )

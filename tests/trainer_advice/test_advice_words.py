@@ -129,6 +129,13 @@ def test_the_cost_follows_from_price_and_time() -> None:
     assert advise(given("batch=64"), replace(V5E, price=None)).cost is None
 
 
+def test_fp32_has_no_share_of_a_peak_that_nobody_published() -> None:
+    found = advise(parse(["model=1b", "batch=64"]), V5E)
+    assert found.timing.mfu is None and found.timing.tokens_per_day
+    (line,) = [line for line in found.lines() if line.startswith("expected ")]
+    assert "MFU" not in line and "tokens a day" in line
+
+
 def test_without_a_published_peak_no_time_is_made_up() -> None:
     found = advise(parse(["batch=16"]), CPU)
     assert found.timing.seconds is None and found.timing.mfu is None and found.cost is None and found.fits is None

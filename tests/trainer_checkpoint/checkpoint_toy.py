@@ -100,9 +100,6 @@ class ToyEngine:
     def numbers(self) -> Numbers:
         return Numbers(0.0, 0.0, 0)
 
-    def stops_before(self) -> int | None:
-        return None
-
     def written(self) -> Sequence[Piece]:
         return [
             piece

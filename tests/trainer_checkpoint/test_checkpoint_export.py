@@ -246,6 +246,7 @@ def test_narrow_types_tokenizer_and_refusals_on_the_command_line(
         (["export", str(place), str(tmp_path / "x"), "dtype=int8"], "dtype=int8: not one of fp32, bf16, fp16"),
         (["export", str(place)], "two places are needed"),
         (["export", str(place), str(tmp_path / "x"), "more"], "unknown word 'more'"),
+        (["export", str(place), "dtypes=bf16"], "did you mean dtype=?"),
         (["import", str(tmp_path / "bf16")], "two places are needed"),
         (["import", str(tmp_path / "bf16"), str(place)], "holds checkpoints already: name another place"),
         (["import", str(tmp_path), str(tmp_path / "y")], "config.json cannot be read"),
@@ -255,12 +256,24 @@ def test_narrow_types_tokenizer_and_refusals_on_the_command_line(
         assert text in error
         assert error.count("\n") == 1
     assert not (tmp_path / "x").exists()
+    assert not list(tmp_path.glob(".*.part"))
     part = place / step_folder(7) / part_name(0, 0)
     part.write_bytes(part.read_bytes()[:-1])
     assert main(["export", f"{place}/{step_folder(7)}", str(tmp_path / "x")]) == 10
     assert "skipped checkpoint 7: part-00000-000.safetensors has " in capsys.readouterr().err
     assert main(["export", str(place), str(tmp_path / "x")]) == 0
     assert "skipped checkpoint 7" in capsys.readouterr().out
+
+
+def test_files_with_holes_are_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    llama_folder(tmp_path / "hf")
+    weights = tmp_path / "hf" / "model-00002-of-00002.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert main(["import", str(tmp_path / "hf"), str(tmp_path / "c")]) == 10
+    assert "model-00002-of-00002.safetensors ends too early" in capsys.readouterr().err
+    (tmp_path / "hf" / "model.safetensors.index.json").write_text('{"weight_map": ["model.safetensors"]}')
+    assert main(["import", str(tmp_path / "hf"), str(tmp_path / "c")]) == 10
+    assert "weight_map does not say" in capsys.readouterr().err
 
 
 def test_going_out_and_coming_in_need_no_framework(tmp_path: Path) -> None:

@@ -148,7 +148,9 @@ def test_never_and_required(place: str) -> None:
 
 def test_resuming_from_a_named_step_and_from_another_run(place: str, tmp_path: Path) -> None:
     save(place, CONFIG, Mesh(), 1, 1, 2, 3)
-    assert resume(place, CONFIG, Mesh(), 1, f"{place}/{step_folder(2)}")[0] == 2
+    assert resume(place, CONFIG, Mesh(), 1, f"{place}/{step_folder(3)}")[0] == 3
+    with pytest.raises(ConfigError, match="this run has later checkpoints; leave it out to go on"):
+        resume(place, CONFIG, Mesh(), 1, f"{place}/{step_folder(2)}")
     other = f"file://{tmp_path}/other/checkpoints"
     done, (engine,), lines = resume(other, CONFIG, Mesh(), 1, f"{place}/{step_folder(2)}")
     engine.check(2)
@@ -158,6 +160,36 @@ def test_resuming_from_a_named_step_and_from_another_run(place: str, tmp_path: P
         resume(other, CONFIG, Mesh(), 1, f"{place}/{step_folder(0)}")
     with pytest.raises(StorageError, match="does not end with a folder like step-00001200"):
         resume(other, CONFIG, Mesh(), 1, place)
+
+
+def test_fewer_steps_than_another_runs_checkpoint_has_are_refused(place: str, tmp_path: Path) -> None:
+    save(place, CONFIG, Mesh(), 1, 3)
+    source, other = f"{place}/{step_folder(3)}", f"file://{tmp_path}/other"
+    for own in (other, ""):
+        with pytest.raises(ConfigError, match="steps=2, but the checkpoint is at step 3: give more steps"):
+            resume(own, config_of("steps=2"), Mesh(), 1, source)
+    assert resume(other, config_of("steps=4"), Mesh(), 1, source)[0] == 3
+    assert resume(place, config_of("steps=2"), Mesh(), 1)[0] == 3, "a run that is done is done"
+
+
+def test_never_and_a_named_step_do_not_go_together(place: str) -> None:
+    never = config_of("resume=never")
+    with pytest.raises(ConfigError, match="resume=never, but ORCH_RESUME_FROM="):
+        resume(place, never, Mesh(), 1, f"{place}/{step_folder(1)}")
+    assert resume(place, never, Mesh(), 1, "latest")[0] == 0
+
+
+def test_a_save_under_way_is_finished_and_what_fails_then_is_a_note(place: str) -> None:
+    lines: list[str] = []
+    session = Checkpoints.open(CONFIG, Run("run", 1, place), ALONE, lines.append)
+    session.save(ToyEngine(CONFIG, Mesh(), steps=1), data_of(1), wait=False)
+    session.finish()
+    folder = Path(place.removeprefix("file://"))
+    assert (folder / manifest_path(1)).exists()
+    (folder / step_folder(2)).write_text("in the way")
+    session.save(ToyEngine(CONFIG, Mesh(), steps=2), data_of(2), wait=False)
+    session.finish()
+    assert lines[-1].startswith("note: checkpoint 2 was not written")
 
 
 def test_after_a_resume_from_elsewhere_the_same_step_is_saved_here(place: str, tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from checkpoint_toy import ToyEngine, as_world, data_of, save
 from support.s3 import ENVIRONMENT, S3Server
 
 from trainer.checkpoint import pointer, reader
-from trainer.checkpoint.layout import manifest_path, part_name, step_folder
+from trainer.checkpoint.layout import LATEST, Latest, manifest_path, part_name, step_folder
 from trainer.checkpoint.regions import open_contents
 from trainer.checkpoint.session import Checkpoints
-from trainer.checkpoint.store import Store, open_store
-from trainer.checkpoint.writer import Keep
+from trainer.checkpoint.store import Entry, Store, open_store
+from trainer.checkpoint.writer import CheckpointWriter, Keep, Origin
 from trainer.environment import Run, World
 from trainer.errors import StorageError
 from trainer.shape.box import Box, Piece
@@ -185,6 +185,64 @@ def test_older_checkpoints_are_pruned_down_to_keep_and_its_multiples(tmp_path: P
     for step in range(1, 8):
         write(store, step, keep=Keep(2, every=3))
     assert sorted(store.folders()) == [step_folder(step) for step in (3, 6, 7)]
+
+
+def test_a_save_behind_latest_is_kept_with_the_one_it_came_from(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/c", create=True)
+    for step in (2, 4, 6, 8):
+        write(store, step, keep=Keep(9))
+    write(store, 3, attempt=2, keep=Keep(1))
+    assert sorted(store.folders()) == [step_folder(step) for step in (2, 3, 4, 6, 8)]
+
+
+def test_a_broken_pointer_is_made_anew_by_the_next_save(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/c", create=True)
+    write(store, 1)
+    (tmp_path / "c" / LATEST).write_text("{")
+    write(store, 2)
+    assert pointer.read_latest(store) == Latest(2)
+
+
+def test_who_is_lost_after_the_manifest_takes_nothing_from_the_checkpoint(tmp_path: Path) -> None:
+    place, lines = f"file://{tmp_path}/c", list[str]()
+
+    def rank(team: Team) -> None:
+        side = team.side_channel(20)
+        if not team.world.is_first:
+            side.gather("")
+            side.gather([[], {}, ""])
+            side.close()
+            return
+        writer = CheckpointWriter(open_store(place, create=True), side, Origin("run", 1, {}), Keep(2), lines.append)
+        writer.save(engine_at(5), data_of(5))
+        writer.wait()
+
+    as_world(2, rank)
+    assert lines[0].startswith("note: checkpoint 5 is whole, but then: rank 0 lost rank 1")
+    assert newest_step(open_store(place)) == 5
+
+
+class _Vanishing(Store):
+    """A store in which another attempt prunes a checkpoint right after it was listed."""
+
+    def __init__(self, inner: Store, step: int) -> None:
+        self.__dict__.update(inner.__dict__)
+        self._step = step
+
+    def entries(self, prefix: str) -> list[Entry]:
+        found = super().entries(prefix)
+        if prefix == step_folder(self._step):
+            self.delete([entry.path for entry in found])
+        return found
+
+
+def test_a_checkpoint_that_is_pruned_while_it_is_looked_at_is_passed_over(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/c", create=True)
+    write(store, 1)
+    write(store, 2)
+    reasons: list[str] = []
+    assert newest_step(_Vanishing(store, 2), reasons) == 1
+    assert reasons[0].startswith("skipped checkpoint 2: ")
 
 
 @pytest.mark.promise("P16")

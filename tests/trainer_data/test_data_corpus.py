@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.s3 import S3Server
 
+from trainer.checkpoint.store import open_store
 from trainer.data import readers
 from trainer.data.corpus import Corpus
 from trainer.errors import DataError, StorageError
@@ -75,6 +76,24 @@ def test_the_standard_library_is_read_where_it_lies() -> None:
 def test_a_missing_place_is_named(source: str) -> None:
     with pytest.raises(DataError, match="/no/such/folder: no such file or folder"):
         opened(source)
+
+
+@pytest.mark.parametrize("source", ["", ":*.txt", "file://"])
+def test_no_place_is_not_the_current_folder(source: str) -> None:
+    with pytest.raises(DataError, match="names no place: give a path"):
+        opened(source)
+
+
+def test_packed_files_are_no_text(tmp_path: Path, s3: S3Server) -> None:
+    s3.create_bucket("packed-of-tests")
+    bucket = "s3://packed-of-tests/text"
+    for name in ("a.txt", "b.jsonl.gz"):
+        (tmp_path / name).write_bytes(b"x" * 100)
+        open_store(bucket).put(name, b"x" * 100)
+    for place in (str(tmp_path), f"{tmp_path}/b.jsonl.gz", bucket):
+        with pytest.raises(DataError, match=r"b\.jsonl\.gz is no plain text: python -m trainer prepare"):
+            opened(place)
+    assert opened(f"{tmp_path}:*.txt").total == opened(f"{bucket}:*.txt").total == 100
 
 
 def test_a_foreign_place_is_refused() -> None:

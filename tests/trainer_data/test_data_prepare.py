@@ -145,6 +145,7 @@ def test_a_changed_shard_is_another_corpus_and_a_short_one_is_refused(tmp_path: 
     [
         (["a"], "two places are needed"),
         (["a", "b", "tokeniser=x"], r"did you mean tokenizer=\?"),
+        (["a", "tokeniser=x"], r"did you mean tokenizer=\?"),
         (["a", "b", "workers=0"], "workers=0: must be at least 1"),
         (["a", "b", "eod=</s>"], "has no named tokens"),
         (["{text}", "{text}/tokens"], "lies within"),
@@ -158,6 +159,25 @@ def test_wrong_words_are_explained(
     names = {"text": text_folder, "tmp": tmp_path, "tokenizer": tokenizer_file}
     with pytest.raises(ConfigError, match=told):
         run([word.format(**names) for word in words])
+
+
+def test_a_tokenizer_that_cuts_and_fills_up_for_its_model_does_not_here(
+    tmp_path: Path, text_folder: Path, tokenizer_file: Path
+) -> None:
+    stored = json.loads(tokenizer_file.read_text())
+    stored["truncation"] = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
+    stored["padding"] = {
+        "strategy": {"Fixed": 9},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "<|endoftext|>",
+    }
+    (tmp_path / "cuts.json").write_text(json.dumps(stored))
+    for name, path in (("as-is", tokenizer_file), ("cuts", tmp_path / "cuts.json")):
+        run([str(text_folder), str(tmp_path / name), f"tokenizer={path}", "workers=1"])
+    assert tokens_of(opened(tmp_path / "cuts")) == tokens_of(opened(tmp_path / "as-is"))
 
 
 def test_a_wrong_tokenizer_file_is_explained(tmp_path: Path, text_folder: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -68,9 +70,39 @@ leave(main(["check", *small, "device=cpu", "engine=torch"]))
     assert "it computes wrongly" in done.stderr
 
 
+def test_a_smoke_test_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
+    words = ["smoke", "threads=1", "device=cpu", "engine=torch", f"checkpoint.uri={tmp_path}/checkpoints"]
+    left = tmp_path / "checkpoints" / "smoke" / "step-00000003"
+    left.mkdir(parents=True)
+    with subprocess.Popen(
+        [sys.executable, "-m", "trainer", *words],
+        cwd=REPOSITORY,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as smoke:
+        assert smoke.stdout is not None
+        assert any(line.startswith("✓ data") for line in smoke.stdout)
+        end = time.monotonic() + 20
+        while left.parent.exists():  # what an earlier one left goes before anything is computed
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        left.mkdir(parents=True)
+        smoke.send_signal(signal.SIGTERM)
+        assert smoke.wait(20) == 143
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+    assert list(tmp_path.glob("trainer-smoke*")) == []
+
+
 @pytest.mark.slow
 def test_smoke_proves_a_machine_and_leaves_nothing(tmp_path: Path) -> None:
-    done = trainer("smoke", "threads=1", "device=cpu", "engine=torch", TMPDIR=str(tmp_path))
+    left = tmp_path / "checkpoints" / "smoke" / "step-00000003"  # as one that was killed leaves it
+    left.mkdir(parents=True)
+    (left / "manifest.json").write_text("{}")
+    (left.parent / ".latest.json.lock").touch()
+    words = ["threads=1", "device=cpu", "engine=torch", f"checkpoint.uri={tmp_path}/checkpoints"]
+    words += ["checkpoint.keep=1", f"metrics.tensorboard={tmp_path}/events"]
+    done = trainer("smoke", *words, TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     *lines, last = done.stdout.splitlines()
     assert [line.split()[1] for line in lines] == [
@@ -86,3 +118,5 @@ def test_smoke_proves_a_machine_and_leaves_nothing(tmp_path: Path) -> None:
     assert "bit for bit" in lines[-1]
     assert last.startswith("all is well")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("trainer-smoke")] == []
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+    assert not (tmp_path / "events").exists()

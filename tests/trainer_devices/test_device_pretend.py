@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pretend_process
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -37,7 +38,8 @@ def train(name: str, *more: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def on_processor() -> dict[str, Any]:
-    return train("cpu")
+    """In this process; a pretended device needs its own, since torch takes a name for one only once."""
+    return pretend_process.main("cpu", WORDS)
 
 
 @pytest.mark.parametrize("name", ["tpu", "neuron"])

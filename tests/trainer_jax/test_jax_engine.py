@@ -143,7 +143,6 @@ def test_a_wish_to_stop_is_counted(alone: JaxEngine) -> None:
     assert alone.numbers().stops == 0
     alone.step(rows_of(settings(), 0), 0.0, True, 0)
     assert alone.numbers().stops == 1
-    assert alone.stops_before() == 1
 
 
 def test_a_state_with_a_hole_is_refused() -> None:

@@ -12,11 +12,14 @@ import torch
 from torch import nn
 
 from trainer.config import ModelConfig, OptimConfig
+from trainer.environment import World
+from trainer.errors import PeerError
 from trainer.shape.architecture import flops_per_token, parameter_count, parameters
 from trainer.shape.initial import initial
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
+from trainer.torch_engine.group import translated
 from trainer.torch_engine.loss import mean_loss, sliced_loss
 from trainer.torch_engine.model import Transformer
 from trainer.torch_engine.optimizer import Averages, Optimizer
@@ -232,3 +235,31 @@ def test_a_compiler_that_fails_is_left_aside() -> None:
     x = torch.randn(2, 4)
     torch.testing.assert_close(compiled(linear.forward)(x), linear(x))
     assert "no compiler here" in compiled.failure
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("Connection closed by peer [127.0.0.1]:4242", True),
+        ("[/gloo/transport/tcp/pair.cc:534] Read error [127.0.0.1]:4242: Connection reset by peer", True),
+        ("Socket Timeout", True),
+        ("ncclRemoteError: a call failed possibly due to a network error or a remote peer exiting", True),
+        ("wait timeout after 1800000ms, keys: /default_pg/0//1 in the TCPStore", True),
+        ("Broken pipe", True),
+        ("could not restore the graph", False),
+        ("peer access is not supported between these two devices", False),
+        ("no kernel for this vector store", False),
+        ("store vectorization failed", False),
+        ("websockets are not there", False),
+        ("mat1 and mat2 shapes cannot be multiplied", False),
+    ],
+)
+def test_a_lost_rank_is_told_from_a_fault_of_our_own(text: str, lost: bool) -> None:
+    def fail(ranks: int) -> None:
+        with translated(World(size=ranks), 5):
+            raise RuntimeError(text)
+
+    with pytest.raises(PeerError if lost else RuntimeError):
+        fail(2)
+    with pytest.raises(RuntimeError):
+        fail(1)

@@ -121,6 +121,8 @@ def test_a_step_is_compiled_once(found: dict[str, Any], name: str) -> None:
     # Loading compiles what takes the values in, at most, and no step.
     assert found[name]["after_load"] <= 1
     assert found[name]["fallbacks"] == []
+    # fp32 is not rounded to bf16 by a TPU's products.
+    assert "operand_precision={highest,highest}" in found[name]["product"]
 
 
 @needs_xla

@@ -1,8 +1,9 @@
 """Whether a checkpoint fits this run, and where each of its tensors comes from.
 
-A model of the same shape is a must; settings that change what the model computes but not its shape are told. Averaged
-weights begin as the weights in a run that keeps them from here on. Moments begin at zero after an import; a change of
-the optimizer is refused.
+A model of the same shape is a must; model.rope_theta and model.norm_eps, which change what it computes but not its
+shape, are told when they differ. How it is trained (the optimizer's numbers, dtype, mesh.*) may change without a word:
+each manifest records it. Averaged weights begin as the weights in a run that keeps them from here on. Moments begin at
+zero after an import; a change of the optimizer is refused.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from trainer.checkpoint import llama
 from trainer.checkpoint.layout import Broken, Manifest, Part, part_name, run_folder, step_folder, step_of, timestamp
@@ -71,8 +71,11 @@ def _sources(folder: Path) -> dict[str, _Source]:
     """By their name, over all files. Raises StorageError."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        named: Mapping[str, Any] = _read_json(index).get("weight_map", {})
-        files = [folder / str(name) for name in sorted(set(named.values()))]
+        named: Any = _read_json(index).get("weight_map")
+        if not isinstance(named, dict):
+            raise StorageError(f"{index}: weight_map does not say in which file each tensor is")
+        names = cast("dict[str, Any]", named).values()
+        files = [folder / name for name in sorted({str(name) for name in names})]
     else:
         files = [folder / "model.safetensors"]
     return {entry.key: _Source(file, entry) for file in files for entry in _entries(file)}
@@ -119,6 +122,8 @@ def _read(source: _Source) -> Any:
         with source.file.open("rb") as file:
             file.seek(entry.start)
             data = file.read(entry.end - entry.start)
+        if len(data) != entry.end - entry.start:
+            raise StorageError(f"{source.file} ends too early: {entry.key} is not all there")
         return decode(memoryview(data), entry.dtype)
     except OSError as error:
         raise StorageError(f"{source.file} cannot be read: {error.strerror}") from error

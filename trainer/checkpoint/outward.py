@@ -64,6 +64,8 @@ def export(wish: Wish, report: Callable[[str], None]) -> None:
         staged.rename(wish.folder)
     except OSError as error:
         raise StorageError(f"{wish.folder} cannot be written: {error.strerror}") from error
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)  # gone already unless something failed
     for line in vocabulary.notes:
         report(line)
     what = "averaged weights" if wish.average else "weights"

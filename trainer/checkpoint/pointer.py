@@ -19,6 +19,7 @@ def advance(store: Store, step: int) -> bool:
     """Let `latest` name this step, unless it names it or a later one already. True for the writer that moved it.
 
     Any number of writers may race; each step has at most one winner and the pointer never goes back.
+    One that cannot be read is replaced.
     Raises StorageError.
     """
     wanted = Latest(step)
@@ -26,11 +27,10 @@ def advance(store: Store, step: int) -> bool:
         found = store.find(LATEST)
         if found is not None:
             try:
-                present = Latest.from_json(found.data)
-            except Broken as error:
-                raise StorageError(f"{store.uri}/{LATEST}: {error}; remove it to go on") from error
-            if present.step >= step:
-                return False
+                if Latest.from_json(found.data).step >= step:
+                    return False
+            except Broken:
+                pass  # it names nothing: this checkpoint is whole, and the pointer is made anew
         if store.swap(LATEST, wanted.to_json(), found.version if found else None):
             return True
     raise StorageError(f"{store.uri}/{LATEST}: changed by others {_TRIES} times while it was to be moved")

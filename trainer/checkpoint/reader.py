@@ -14,7 +14,7 @@ from typing import NoReturn, TypeVar, cast
 
 from trainer.checkpoint.layout import Broken, Manifest, Part, manifest_path, part_path, split_uri, step_folder, step_of
 from trainer.checkpoint.store import Store, open_store
-from trainer.errors import StorageError
+from trainer.errors import ConfigError, StorageError
 from trainer.team import Team
 
 _CHECKERS = 4  # parts that a process reads at once to check them
@@ -57,11 +57,18 @@ def choose(own: Store, resume_from: str, team: Team, report: Callable[[str], Non
 
     "" and "latest": the newest of this run. A folder of this run: that one, or the newest before it. A folder of
     another run (to fine-tune): this run's own newest once it has one, since that is further.
+
+    Raises ConfigError for a folder of this run behind its newest: each attempt would go back there again.
     """
     if resume_from in ("", "latest"):
         return newest(own, team, report)
     place, step = _split(resume_from)
     if open_store(place).uri == own.uri:
+        if first_says(team, lambda: _has_later(own, step)):
+            raise ConfigError(
+                f"ORCH_RESUME_FROM={resume_from}: this run has later checkpoints; leave it out to go on, "
+                "or give another checkpoint.uri to go back"
+            )
         found = newest(own, team, report, up_to=step)
         return found if found is not None else _nothing(resume_from)
     return newest(own, team, report) or named(resume_from, team, report)
@@ -110,6 +117,10 @@ def _split(resume_from: str) -> tuple[str, int]:
     return place, step
 
 
+def _has_later(store: Store, step: int) -> bool:
+    return any(later > step and store.find(manifest_path(later)) for later in _steps(store, None))
+
+
 def _steps(store: Store, up_to: int | None) -> list[int]:
     steps = [step for name in store.folders() if (step := step_of(name)) is not None]
     return sorted((step for step in steps if up_to is None or step <= up_to), reverse=True)
@@ -140,4 +151,6 @@ def _check_parts(store: Store, manifest: Manifest, rank: int, ranks: int) -> tup
         try:
             return "", next((verdict for verdict in verdicts if verdict), "")
         except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):  # pruned by another since it was listed
+                return "", str(error)
             return str(error), ""

@@ -18,7 +18,7 @@ from trainer.config import Config
 from trainer.data.state import DataState
 from trainer.engine import Engine, FloatArray
 from trainer.environment import Run
-from trainer.errors import ConfigError, StorageError
+from trainer.errors import ConfigError, PeerError, StorageError
 from trainer.options import flat
 from trainer.shape.box import Piece
 from trainer.team import Team
@@ -63,6 +63,7 @@ class Checkpoints:
         """
         done = 0
         if self.config.resume == "never":
+            self._refuse_named_step()
             self._refuse_used_place()
         elif (found := self._find()) is not None:
             done = self._take(found, engine, data)
@@ -94,12 +95,25 @@ class Checkpoints:
         if self.writer is not None:
             self.writer.check()
 
+    def finish(self) -> None:
+        """Let the save under way come to its end before the run fails; what goes wrong with it is only told."""
+        try:
+            if self.writer is not None:
+                self.writer.wait()
+        except (StorageError, PeerError) as error:
+            self.report(f"note: {error}")
+
     def take_stall(self) -> float:
         stall, self.stall = self.stall, 0.0
         return stall
 
     def _take(self, found: reader.Checkpoint, engine: Engine, data: DataState) -> int:
         begun, manifest = time.perf_counter(), found.manifest
+        own = self.store is not None and found.store.uri == self.store.uri
+        if not own and manifest.step >= self.config.steps:
+            raise ConfigError(
+                f"steps={self.config.steps}, but the checkpoint is at step {manifest.step}: give more steps"
+            )
         notes = check_same_model(manifest.config, self.config.model)
         if manifest.data is not None:
             changes = data.check_continues(manifest.data, allow_change=self.config.data.allow_change)
@@ -111,7 +125,7 @@ class Checkpoints:
         for note in (*notes, *chosen.notes):
             self.report(note)
         engine.load(_values(contents, chosen))
-        if self.store is not None and found.store.uri == self.store.uri:
+        if own:
             self.saved = manifest.step
         self.report(_resumed(manifest, found.store, time.perf_counter() - begun))
         return manifest.step
@@ -122,6 +136,11 @@ class Checkpoints:
         if self.resume_from in ("", "latest"):
             return None
         return reader.named(self.resume_from, self.team, self.report)
+
+    def _refuse_named_step(self) -> None:
+        # `latest` is no wish of a person: it stands in every later attempt.
+        if self.resume_from not in ("", "latest"):
+            raise ConfigError(f"resume=never, but ORCH_RESUME_FROM={self.resume_from}: leave one of them out")
 
     def _refuse_used_place(self) -> None:
         store = self.store

@@ -20,7 +20,7 @@ from trainer.checkpoint.store import Store
 from trainer.config import Scalar
 from trainer.data.state import DataState
 from trainer.engine import Engine
-from trainer.errors import StorageError
+from trainer.errors import PeerError, StorageError
 from trainer.shape.box import Piece
 from trainer.team import Team
 
@@ -110,7 +110,7 @@ class CheckpointWriter:
         values = Counter[str]()
         for _, counts, _ in told:
             values.update(counts)
-        _raise_first(self._team.gather(self._commit(data, whole, values, work.expected) if first else ""))
+        self._agree(step, self._commit(data, whole, values, work.expected) if first else "")
         if first:
             seconds = time.perf_counter() - started
             size = sum(part.size for part in whole)
@@ -118,6 +118,17 @@ class CheckpointWriter:
                 f"checkpoint {step} written in {seconds:.2f} s to {self._store.uri} "
                 f"({size / 1e6:,.1f} MB, {size / 1e6 / seconds:,.0f} MB/s)"
             )
+
+    def _agree(self, step: int, failure: str) -> None:
+        """failure: of rank 0, whose manifest makes the checkpoint whole; who is lost later takes nothing from it."""
+        try:
+            told = self._team.gather(failure)
+        except PeerError as error:
+            if failure or not self._team.world.is_first:
+                raise
+            self._report(f"note: checkpoint {step} is whole, but then: {error}")
+            return
+        _raise_first(told)
 
     def _clear(self, step: int) -> str:
         """An earlier attempt may have been at this step; its parts are about to be replaced."""
@@ -193,8 +204,8 @@ def publish(store: Store, manifest: Manifest, keep: Keep | None) -> str:
     except StorageError as error:
         return f"checkpoint {manifest.step} was not written: {error}"
     try:
-        advance(store, manifest.step)
-        if keep is not None:
+        # A step behind `latest`, after going back, does not count among the newest: pruning would take it.
+        if advance(store, manifest.step) and keep is not None:
             prune(store, keep.newest, keep.every)
     except (StorageError, Broken) as error:
         return f"checkpoint {manifest.step} is written, but {error}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +34,8 @@ Examples:
   python -m trainer export ./run1/checkpoints/step-00001200 run1-hf --average
 """
 
+_LIKE_A_KEY = re.compile(r"[a-z_.]+=")  # a place of such a name is written ./NAME
+
 _KEYS: Mapping[str, Key] = MappingProxyType(
     {
         key.name: key
@@ -52,9 +56,12 @@ def run(words: Sequence[str]) -> int:
 def _wish(words: Sequence[str]) -> Wish:
     places = [word for word in words if not word.startswith("--") and word.partition("=")[0] not in _KEYS]
     options = [word for word in words if word.startswith("--")]
-    unknown = [*places[2:], *(word for word in options if word != "--average")]
+    mistyped = [place for place in places if _LIKE_A_KEY.match(place)]  # which would become a folder of that name
+    unknown = [*mistyped, *places[2:], *(word for word in options if word != "--average")]
     if unknown:
-        raise ConfigError(f"unknown word {unknown[0]!r}; `python -m trainer export --help` lists them")
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], _KEYS, n=1)
+        hint = f"did you mean {near[0]}=?" if near else "`python -m trainer export --help` lists them"
+        raise ConfigError(f"unknown word {unknown[0]!r}; {hint}")
     if len(places) < 2:
         raise ConfigError("two places are needed: python -m trainer export CHECKPOINTS FOLDER")
     values = {name: key.default for name, key in _KEYS.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -27,6 +28,8 @@ Examples:
   python -m trainer prepare s3://bucket/web:*.jsonl.gz s3://bucket/web-tokens tokenizer=tokenizer.json column=content
   python -m trainer model=100m data=s3://bucket/web-tokens
 """
+
+_LIKE_A_KEY = re.compile(r"[a-z_.]+=")  # a place of such a name is written ./NAME
 
 _KEYS: Mapping[str, Key] = MappingProxyType(
     {
@@ -55,7 +58,8 @@ def _job(words: Sequence[str]) -> Job:
     from trainer.data.tokenizers import read_tokenizer
 
     places = [word for word in words if word.partition("=")[0] not in _KEYS]
-    for word in places[2:]:
+    # A mistyped key would become a folder of that name.
+    for word in [*(place for place in places if _LIKE_A_KEY.match(place)), *places[2:]]:
         near = difflib.get_close_matches(word.partition("=")[0], _KEYS, n=1)
         hint = f"did you mean {near[0]}=?" if near else "`python -m trainer prepare --help` lists the keys"
         raise ConfigError(f"unknown word {word!r}; {hint}")

@@ -74,6 +74,8 @@ def rehearse_world(config: Config, hosts: int, devices: int) -> Report:
     """hosts x devices ranks. Raises ConfigError, PeerError."""
     if config.engine == "jax":
         raise ConfigError("rehearse-world builds torch's step; for JAX: python -m trainer compile")
+    if config.device == "xla":
+        raise ConfigError("rehearse-world builds torch's own ranks; torch_xla compiles one program for all devices")
     total = hosts * devices
     mesh = resolve(config.mesh, Topology(total, devices, divide=config.device != "cpu"), config.model)
     rows = check_batch(config, mesh)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from trainer.accelerators.discovery import discover
 from trainer.config import Config
 from trainer.environment import Run, World, read_run, read_world
+from trainer.errors import Exit, StorageError
 from trainer.options import parse
 from trainer.smoking import stages
 from trainer.smoking.stages import Bench
@@ -39,11 +43,27 @@ def run(words: Sequence[str]) -> int:
     """Prints a line for each stage: rank 0 all, the others what failed."""
     world, run_ = read_world(os.environ), read_run(os.environ)
     parse(words)  # before anything is made
-    own = Path(tempfile.mkdtemp(prefix="trainer-smoke-"))
+    with _cleaned_up_when_stopped():
+        own = Path(tempfile.mkdtemp(prefix="trainer-smoke-"))
+        try:
+            return _smoke(words, world, run_, own)
+        finally:
+            shutil.rmtree(own, ignore_errors=True)
+
+
+@contextmanager
+def _cleaned_up_when_stopped() -> Generator[None]:
+    """While it is entered, SIGTERM raises SystemExit; a second one ends the process at once."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        sys.exit(Exit.TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, stop)
     try:
-        return _smoke(words, world, run_, own)
+        yield
     finally:
-        shutil.rmtree(own, ignore_errors=True)
+        signal.signal(signal.SIGTERM, before)
 
 
 def _smoke(words: Sequence[str], world: World, run_: Run, own: Path) -> int:
@@ -56,22 +76,34 @@ def _smoke(words: Sequence[str], world: World, run_: Run, own: Path) -> int:
     table = Table(lambda line: _say(world, line))
     table.stage("devices", lambda: stages.devices(config), str)
     table.stage("data", lambda: stages.data(config), str)
+    try:
+        _train(bench, table)
+    finally:
+        _clear(bench, table)
+    table.end()
+    return table.status
+
+
+def _train(bench: Bench, table: Table) -> None:
+    """The stages with processes of their own."""
     computed = table.stage("compute", lambda: stages.compute(bench), lambda found: found[0])
     if computed is not None:
         table.also("gradients", computed[1])
     looped = table.stage("loop", lambda: stages.loop(bench), lambda found: found[0])
-    if not place:
+    if not bench.place:
         why = "the hosts share no folder: give a bucket in checkpoint.uri"
         table.skip("checkpoint", why)
         table.skip("resume", why)
-    else:
-        try:
-            table.stage("checkpoint", lambda: stages.checkpoint(bench), str)
-            table.stage("resume", lambda: stages.resume(bench, looped[1] if looped else ()), str)
-        finally:
-            stages.clear(bench)
-    table.end()
-    return table.status
+        return
+    table.stage("checkpoint", lambda: stages.checkpoint(bench), str)
+    table.stage("resume", lambda: stages.resume(bench, looped[1] if looped else ()), str)
+
+
+def _clear(bench: Bench, table: Table) -> None:
+    try:
+        stages.clear(bench)
+    except StorageError as error:
+        table.write(f"note: {error}")
 
 
 def _devices(world: World) -> int:

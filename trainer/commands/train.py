@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -25,7 +26,8 @@ def train_by(words: Sequence[str], opener: Opener | None = None) -> Exit:
     config = parse(words)
     run, world = read_run(os.environ), read_world(os.environ)
     # Before any library is loaded: with one device a process, each needs its share of the rows.
-    config.rows_per_micro_batch(max(1, world.size // config.mesh.tensor))
+    # More devices a process change only by what the shares are multiplied, not that this divides them.
+    config.rows_per_micro_batch(world.size // math.gcd(world.size, config.mesh.tensor))
     from trainer.stacks import offer_stacks
 
     offer_stacks(os.environ, world.rank)

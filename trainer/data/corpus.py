@@ -24,6 +24,7 @@ from trainer.engine import TokenArray
 from trainer.errors import DataError
 
 _MANY_OBJECTS = 10_000
+_PACKED = (".gz", ".parquet")
 
 
 class Corpus(Protocol):
@@ -110,6 +111,7 @@ class PiecedCorpus:
 
 
 def _local_text(source: str, files: Sequence[tuple[str, Path]]) -> Corpus:
+    _check_plain(source, [name for name, _ in files])
     try:
         pieces = [Piece(name, path.stat().st_size) for name, path in files]
     except OSError as error:
@@ -148,6 +150,7 @@ def _in_bucket(config: DataConfig, place: str, pattern: str, report: Callable[[s
     entries = places.bucket_objects(store, pattern)
     if any(entry.path == PROGRESS for entry in entries):
         raise DataError(_half(place))
+    _check_plain(config.source, [entry.path for entry in entries])
     if len(entries) >= _MANY_OBJECTS:
         report(
             f"note: {len(entries):,} objects were listed, and are at each start; token shards need one request: "
@@ -164,6 +167,16 @@ def _read_local(path: Path) -> bytes | None:
         return path.read_bytes()
     except OSError:
         return None
+
+
+def _check_plain(source: str, names: Sequence[str]) -> None:
+    """Raises DataError when a file's bytes are not its text, which nothing could learn from."""
+    packed = next((name for name in names if name.lower().endswith(_PACKED)), None)
+    if packed is not None:
+        raise DataError(
+            f"data={source}: {packed} is no plain text: python -m trainer prepare '{source}' FOLDER and then "
+            "data=FOLDER, or take other files with data=FOLDER:GLOB"
+        )
 
 
 def _check_bytes(config: DataConfig) -> None:

@@ -21,8 +21,10 @@ def is_bucket(place: str) -> bool:
 
 def split_pattern(source: str) -> tuple[str, str]:
     """`place:GLOB` -> both, without `file://`; a place whose own name holds a colon is taken as a whole when it is
-    there."""
+    there. Raises DataError when there is no place: an empty path would be the current folder."""
     scheme, separator, rest = source.rpartition("://")
+    if not rest or rest.startswith(":"):
+        raise DataError(f"data={source} names no place: give a path, a bucket folder or hf://NAME")
     if not separator and Path(source).exists():
         return source, EVERYTHING
     place, colon, pattern = rest.rpartition(":")

@@ -110,9 +110,13 @@ def _library(text: str) -> Any:
     except ImportError:
         raise DataError("tokenizer=PATH needs the library `tokenizers`: pip install tokenizers") from None
     try:
-        return tokenizers.Tokenizer.from_str(text)
+        tokenizer = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # the library raises plain Exception
         raise ValueError(_first_line(error)) from error
+    # Many files have these set for a model's inputs; a document would lose its end, or be filled up.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def _first_line(error: BaseException) -> str:

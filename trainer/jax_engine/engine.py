@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -29,7 +28,6 @@ from trainer.shape.mesh import Mesh, RowShare, resolve
 from trainer.team import Team
 
 _READ_EVERY = 10  # on accelerators, which work on while the processor prepares the next steps
-_AHEAD = 16  # steps whose numbers are kept at most
 
 
 def open_jax(config: Config, world: World, team: Team) -> JaxEngine:
@@ -54,7 +52,7 @@ class JaxEngine:
         self._angles = self._everywhere(rotary(config))
         self._stops = {stop: self._stop_flags(stop) for stop in (False, True)}
         self._program = Program(step)
-        self._newest: deque[Any] = deque(maxlen=_AHEAD)
+        self._newest: Array | None = None  # loss, norm and stops of a step
 
     @property
     def name(self) -> EngineName:
@@ -108,16 +106,14 @@ class JaxEngine:
                 self._everywhere(knobs(self._config.optim, rate, step)),
                 self._stops[stop],
             )
-        self._newest.append(numbers)
+        self._newest = numbers
 
     def numbers(self) -> Numbers:
+        if self._newest is None:
+            raise AssertionError("no step was made yet")
         with translated(self._world):
-            return _read(self._newest[-1])
-
-    def stops_before(self) -> int | None:
-        with translated(self._world):
-            ready = next((numbers for numbers in reversed(self._newest) if numbers.is_ready()), None)
-            return None if ready is None else _read(ready).stops
+            loss, norm, stops = np.asarray(self._newest).tolist()
+        return Numbers(loss=loss, grad_norm=norm, stops=round(stops))
 
     def written(self) -> Sequence[Piece]:
         return self._places.written
@@ -130,7 +126,7 @@ class JaxEngine:
         return self._places.needed
 
     def load(self, values: Iterable[tuple[Piece, FloatArray]]) -> None:
-        self._newest.clear()
+        self._newest = None
         with translated(self._world):
             self._places.load(self._state, values)
 
@@ -210,8 +206,3 @@ class JaxEngine:
 
         result: Array = jax.make_array_from_callback(values.shape, place, part)
         return result
-
-
-def _read(numbers: Any) -> Numbers:
-    loss, norm, stops = np.asarray(numbers).tolist()
-    return Numbers(loss=loss, grad_norm=norm, stops=round(stops))

@@ -55,6 +55,8 @@ class MetricsLog:
 
     def __init__(self, sinks: Iterable[Sink], report: Callable[[str], None]) -> None:
         self._lanes = [_Lane(sink, report) for sink in sinks]
+        self._report = report
+        self._lenient = False
 
     def __enter__(self) -> MetricsLog:
         for lane in self._lanes:
@@ -64,13 +66,19 @@ class MetricsLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write what is left. Raises StorageError when a sink that keeps everything could not."""
+        """Write what is left. Raises StorageError when a sink that keeps everything could not, unless `be_lenient`."""
         for lane in self._lanes:
             lane.end()
         deadline = time.monotonic() + _PATIENCE
         failures = [failure for lane in self._lanes if (failure := lane.join(deadline)) is not None]
         if failures and error is None:  # else the first error is the one to show
-            raise failures[0]
+            if not self._lenient:
+                raise failures[0]
+            self._report(f"note: the last numbers are lost: {failures[0]}")
+
+    def be_lenient(self) -> None:
+        """The run is stopped and saved, and will go on: numbers that cannot be kept are no failure of it."""
+        self._lenient = True
 
     def write(self, record: StepRecord) -> None:
         """Never waits, never fails."""

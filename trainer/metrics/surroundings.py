@@ -68,14 +68,7 @@ def write_diagnostics(config: Config, run: Run, team: Team, engine: Engine, stor
 
     Raises StorageError, PeerError.
     """
-    own = {
-        "rank": team.world.rank,
-        "host": platform.node(),
-        "memory": engine.memory(),
-        "counters": _plain(engine.counters()),
-        "engine": _plain(engine.diagnostics()),
-    }
-    ranks = team.gather(own)
+    ranks = team.gather(_own_diagnostics(team.world.rank, engine))
     content = {
         "run_id": run.run_id,
         "attempt": run.attempt,
@@ -87,6 +80,19 @@ def write_diagnostics(config: Config, run: Run, team: Team, engine: Engine, stor
     }
     if team.world.is_first:
         _write("diagnostics", content, run, store)
+
+
+def _own_diagnostics(rank: int, engine: Engine) -> dict[str, Any]:
+    try:
+        return {
+            "rank": rank,
+            "host": platform.node(),
+            "memory": engine.memory(),
+            "counters": _plain(engine.counters()),
+            "engine": _plain(engine.diagnostics()),
+        }
+    except Exception as error:  # libraries and devices raise anything, and the run is already done
+        return {"rank": rank, "error": f"{type(error).__name__}: {error}"}
 
 
 def _write(name: str, content: Mapping[str, Any], run: Run, store: Store | None) -> None:

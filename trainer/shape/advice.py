@@ -113,8 +113,9 @@ def _lines(advice: Advice) -> Iterator[str]:
     yield f"model    {_count(advice.parameters)} parameters, {where}"
     yield f"memory   {_memory(advice)}"
     yield f"step     {_count(time.tokens)} tokens, {_flops(time.flops)}{_step(time)}"
-    if time.mfu and time.tokens_per_day:
-        yield f"expected {_share(time.mfu)} MFU, {_counts(time.tokens_per_day)} tokens a day ({time.source})"
+    if time.tokens_per_day:
+        share = f"{_share(time.mfu)} MFU, " if time.mfu else ""
+        yield f"expected {share}{_counts(time.tokens_per_day)} tokens a day ({time.source})"
     run = f"run      {_count(advice.run_tokens)} tokens"
     if advice.run_seconds:
         run += f" in {_times(advice.run_seconds)}"

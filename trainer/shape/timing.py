@@ -29,7 +29,8 @@ class Utilisation:
 @dataclass(frozen=True, slots=True)
 class Timing:
     """tokens: of one step. flops: of one step, useful ones. seconds: of a step, (shortest, longest); None where no
-    peak is known. mfu: (least, most). network_seconds: collectives alone. tokens_per_day: (least, most)."""
+    peak is known. mfu: (least, most); None for fp32, too, of which no peak is published. network_seconds: collectives
+    alone. tokens_per_day: (least, most)."""
 
     tokens: int
     flops: float
@@ -113,7 +114,7 @@ def timing(config: Config, mesh: Mesh, hardware: Hardware) -> Timing:
     again = 4 / 3 if config.remat else 1.0  # the forward pass once more; the published runs have it in their figures
     shortest = max(flops / (peak * known.most), network or 0.0, _STEP[0])
     longest = flops * again / (peak * known.least) + (network or 0.0) + _STEP[1]
-    mfu = (flops / (peak * longest), flops / (peak * shortest))
+    mfu = None if config.dtype == "fp32" else (flops / (peak * longest), flops / (peak * shortest))
     return Timing(
         tokens,
         flops,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,10 @@ _SAME = 1e-6  # between the losses of a run and of its resumption, where the dev
 
 # What a launcher says of the real run; a smoke test is not it.
 _NOT_OURS = ("ORCH_HEARTBEAT_FILE", "ORCH_JOB_DIR", "ORCH_CHECKPOINT_URI", "ORCH_RESUME_FROM")
+
+
+# What a smoke test needs whatever the real run has: both checkpoints stay, and nobody's dashboards are written to.
+_OURS = ("checkpoint.keep=2", "metrics.tensorboard=", "metrics.wandb=", "metrics.mlflow=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,8 @@ def data(config: Config) -> str:
 
 
 def compute(bench: Bench) -> tuple[str, str]:
-    """What was computed, and how the ranks agreed. Raises StageError."""
+    """What was computed, and how the ranks agreed. Raises StageError, StorageError."""
+    clear(bench)  # of one that was killed; the ranks meet here, so that none has written yet
     found: Mapping[str, Any] = json.loads(bench.python("check", "--json", *bench.words).splitlines()[-1])
     ranks = int(found["ranks"])
     agreed = f"{ranks} ranks come to the same sums" if ranks > 1 else "one rank: nothing to add up between ranks"
@@ -133,18 +139,24 @@ def resume(bench: Bench, losses: Sequence[float]) -> str:
 
 
 def clear(bench: Bench) -> None:
-    """Remove the checkpoints, which may lie in a bucket. Where none were written, there is nothing to do."""
+    """Remove all that was written, which may lie in a bucket. Where nothing was, there is nothing to do.
+
+    Raises StorageError.
+    """
     if not (bench.place and bench.world.is_first):
         return
     try:
         store: Store = open_store(bench.place)
     except StorageError:
         return
+    if store.uri.startswith("file://"):
+        shutil.rmtree(store.uri.removeprefix("file://"), ignore_errors=True)  # with the locks, which it does not list
+        return
     store.delete([entry.path for entry in store.entries("")])
 
 
 def _run(bench: Bench, metrics: Path, *more: str) -> list[str]:
-    return [*bench.words, f"steps={STEPS}", "log_every=1", f"metrics.file={metrics}", *more]
+    return [*bench.words, f"steps={STEPS}", "log_every=1", f"metrics.file={metrics}", *_OURS, *more]
 
 
 def _losses(metrics: Path) -> list[float]:

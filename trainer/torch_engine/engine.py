@@ -113,10 +113,6 @@ class TorchEngine:
         with self._translated():
             return self._newest.read()
 
-    def stops_before(self) -> int | None:
-        with self._translated():
-            return self._newest.stops_before()
-
     def written(self) -> Sequence[Piece]:
         return self._build.state.written()
 

@@ -19,7 +19,8 @@ from trainer.torch_engine.untyped import dist
 
 # What the collectives of gloo, NCCL and torch say when another process is gone or late.
 _LOST = re.compile(
-    r"gloo|nccl|connection (closed|reset|refused)|timed? ?out|broken pipe|socket|peer|store|process ?group|collective",
+    r"\bgloo\b|nccl|connection (closed|reset|refused)|(by|remote) peer|timed? ?out|broken pipe|\bsocket\b|"
+    r"(?<!vector )\b(tcp)?store\b(?! vector)|process ?group|\bcollective\b",
     re.IGNORECASE,
 )
 

@@ -18,23 +18,16 @@ class _Sent:
     values: Tensor
     arrived: Any
 
-    def stops(self) -> int:
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        return round(float(self.values[1]))
-
 
 class Newest:
-    """The numbers of the newest step, and of the one before. device: where they are computed."""
+    """The numbers of the newest step. device: where they are computed."""
 
     def __init__(self, device: torch.device) -> None:
         self._kind = device.type
         self._newest: _Sent | None = None
-        self._before: _Sent | None = None
 
     def put(self, numbers: Tensor) -> None:
         """numbers: loss, stops, norm."""
-        self._before = self._newest
         if self._kind != "cuda":
             self._newest = _Sent(numbers, None)
             return
@@ -47,13 +40,7 @@ class Newest:
     def read(self) -> Numbers:
         if self._newest is None:
             raise AssertionError("no step was made yet")
-        stops = self._newest.stops()
-        loss, _, norm = (float(number) for number in self._newest.values.cpu().unbind())
-        return Numbers(loss=loss, grad_norm=norm, stops=stops)
-
-    def stops_before(self) -> int | None:
-        """On the processor the newest step's. On GPUs the step's before, which is done, or nearly, while the newest is
-        under way; the answer is the same on every process, as "whatever is there by now" would not be. None elsewhere:
-        a look would wait for the newest."""
-        sent = {"cpu": self._newest, "cuda": self._before}.get(self._kind)
-        return None if sent is None else sent.stops()
+        if self._newest.arrived is not None:
+            self._newest.arrived.synchronize()
+        loss, stops, norm = (float(number) for number in self._newest.values.cpu().unbind())
+        return Numbers(loss=loss, grad_norm=norm, stops=round(stops))

@@ -75,7 +75,6 @@ class XlaEngine:
         self._state.fill(config.seed)
         # Loss, norm and stops of a step on the devices; the stops on the host where this process is the only one.
         self._newest: tuple[Tensor, int | None] | None = None
-        self._before: tuple[Tensor, int | None] | None = None
 
     @property
     def peak_flops(self) -> float | None:
@@ -122,7 +121,7 @@ class XlaEngine:
             self._state.divide()
             alone = self._runtime.world.size == 1
             stops = torch.zeros_like(loss) if alone else self._marks.count(stop)
-            self._before, self._newest = self._newest, (torch.stack((loss, norm, stops)), int(stop) if alone else None)
+            self._newest = (torch.stack((loss, norm, stops)), int(stop) if alone else None)
             self._marks.run()
 
     def numbers(self) -> Numbers:
@@ -132,12 +131,6 @@ class XlaEngine:
         with translated():
             loss, norm, stops = (float(number) for number in numbers.cpu())
         return Numbers(loss=loss, grad_norm=norm, stops=round(stops) if own is None else own)
-
-    def stops_before(self) -> int | None:
-        """Alone: the newest step's. Else the one before: it is nearly done, and the answer is the same on all."""
-        if self._newest is not None and self._newest[1] is not None:
-            return self._newest[1]
-        return None if self._before is None else round(float(self._before[0][2]))
 
     def written(self) -> Sequence[Piece]:
         return self._state.written()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -47,6 +48,7 @@ class Runtime:
             raise DeviceError(
                 "device=xla: torch_xla's processor backend knows one host only; use device=cpu for several"
             )
+        _multiply_in_full(load("torch_xla.backends"))
         try:
             runtime.use_spmd()
             self.device: torch.device = self.xla.device()
@@ -143,6 +145,16 @@ class Marks:
     def run(self) -> None:
         """Do what was traced."""
         self._runtime.xla.sync()
+
+
+def _multiply_in_full(backends: Any) -> None:
+    """Products of fp32 are computed in fp32, also on a TPU, where torch_xla rounds them to bf16 unless told otherwise.
+
+    Operands that autocast made bf16 stay so. Before the first trace: it is part of each traced product.
+    """
+    if backends.get_mat_mul_precision() != "highest":
+        backends.logger.setLevel(logging.ERROR)  # it warns whoever sets this, also the first time
+        backends.set_mat_mul_precision("highest")
 
 
 def number_of(device: str) -> int:

@@ -1,0 +1,73 @@
+"""A profile on real hosts: what is asked of them, and that nothing stays on them however it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.sshd import Farm
+
+from orchestrator.engine.profile import Wanted, record_on
+from orchestrator.errors import OrchError
+from orchestrator.remote.fleet import Fleet
+
+JOB = "c91f02aa-1-a1"
+
+
+def job_of(home: Path) -> Path:
+    """A job with two ranks on this host, and a trainer that knows profiles."""
+    folder = home / ".orch/jobs" / JOB
+    folder.mkdir(parents=True)
+    (folder / "heartbeat.0").touch()
+    (folder / "heartbeat.1").touch()
+    trainer = home / ".orch/trainer/trainer"
+    trainer.mkdir(parents=True)
+    (trainer / "profiling.py").touch()
+    return folder
+
+
+def answer(job: Path, name: str, rank: int, trace: str) -> None:
+    place = job / "profiles" / name / f"rank-{rank}"
+    place.mkdir(parents=True)
+    (place / "trace.json").write_text(trace)
+    (place.parent / f"done-{rank}.json").write_text("{}")
+
+
+def left(job: Path) -> list[str]:
+    return [path.name for path in job.rglob("*") if path.is_file() and not path.name.startswith("heartbeat")]
+
+
+def test_a_profile_leaves_nothing_on_its_hosts(farm: Farm, tmp_path: Path) -> None:
+    jobs = [job_of(host.home) for host in farm.hosts]
+
+    def interrupt(done: int, total: int) -> None:
+        assert all((job / "profile-request.json").exists() for job in jobs)
+        raise KeyboardInterrupt
+
+    with Fleet(farm.addresses) as fleet:
+        wanted = Wanted("c", 3, first_only=False, into=tmp_path / "into", wait=1.5)
+        answer(jobs[0], "late", 0, "{}")
+        with pytest.raises(OrchError, match=r"recorded no 3 steps within 0\.025 min"):
+            record_on(fleet, JOB, "late", wanted, lambda _done, _total: None)
+        assert [left(job) for job in jobs] == [[], []]
+        with pytest.raises(KeyboardInterrupt):
+            record_on(fleet, JOB, "cut", wanted, interrupt)
+        assert [left(job) for job in jobs] == [[], []]
+    assert not (tmp_path / "into").exists(), "half a profile is none"
+
+
+def test_the_first_rank_is_asked_alone_and_a_damaged_trace_is_a_note(farm: Farm, tmp_path: Path) -> None:
+    job = job_of(farm.hosts[0].home)
+    asked: list[object] = []
+
+    def look(done: int, total: int) -> None:
+        if not asked:
+            asked.append(json.loads((job / "profile-request.json").read_text()))
+            answer(job, "one", 0, '{"traceEvents": [')
+
+    with Fleet(farm.addresses[:1]) as fleet:
+        found = record_on(fleet, JOB, "one", Wanted("c", 3, True, tmp_path / "into", 20.0), look)
+    assert asked == [{"id": "one", "steps": 3, "ranks": [0]}]
+    assert found.ranks == (0,) and found.merged is None and "trace.json is not a trace" in found.notes[0]
+    assert (found.folder / "rank-0" / "trace.json").exists() and left(job) == []
