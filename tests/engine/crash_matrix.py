@@ -88,6 +88,7 @@ class Counts:
     singles: int = 0
     doubles: int = 0
     violations: list[str] = field(default_factory=list[str])
+    passed: set[str] = field(default_factory=set[str])
     names: Counter[str] = field(default_factory=Counter[str])
 
     def __str__(self) -> str:
@@ -107,6 +108,7 @@ def matrix(place: Place, verbs: Sequence[Verb], *, doubles: float = 0.0, points:
         place.begin(verb)
         names = points_of(place, "base", verb)
         one_of_each = distinct(names)
+        counts.passed |= {names[number - 1] for number in one_of_each}
         chosen = one_of_each[_week() % 2 :: 2] if points == "alternate" else one_of_each
         for number in range(1, len(names) + 1) if points == "all" else chosen:
             name = kill(place, "base", verb, number, counts)

@@ -47,7 +47,7 @@ def test_the_matrix_sees_a_second_slice_when_tokens_are_not_honoured(folder: Pat
 @pytest.mark.promise("P25")
 @pytest.mark.timeout(900)
 def test_every_verb_killed_anywhere_once_or_twice_leaks_nothing(folder: Path) -> None:
-    doubles = 1.0 if os.environ.get("ORCH_EVERY_POINT") else 0.25
+    doubles = 1.0 if os.environ.get("ORCH_EVERY_POINT") else 0.1
     counts = matrix(Place(folder), VERBS, doubles=doubles)
     off = matrix(Place(folder / "off", honour_tokens=False), CREATING, points="distinct")
     report(f"crash matrix on sqlite: {counts}; tokens off: {len(off.violations)} violations")

@@ -16,7 +16,7 @@ XLA_PYTHON = ROOT / ".venv-xla" / "bin" / "python"
 @pytest.mark.timeout(400)
 def test_the_losses_of_200_steps_are_those_of_one_torch_process() -> None:
     """And those of torch_xla on four devices, where scripts/xla-env has made it."""
-    runs = ["torch 1", "torch 4 fsdp", "jax 2 x 2 devices fsdp x tensor", "xla 4 devices fsdp x tensor"]
+    runs = ["torch 1", "torch 2 fsdp", "jax 2 x 2 devices fsdp x tensor", "xla 4 devices fsdp x tensor"]
     table = _bench("equality.py", f"runs={','.join(runs)}", "steps=200")
     assert len(table) == 1 + len(runs) - (not XLA_PYTHON.exists()), table
 

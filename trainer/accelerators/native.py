@@ -80,10 +80,13 @@ class Native:
             self._described = self._find()
         return self._described
 
-    def set_deterministic(self) -> None:
+    def set_deterministic(self, *, compiled: bool) -> None:
         # cuBLAS reads this once, when its first handle is made (cuBLAS documentation, "Results reproducibility").
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        if compiled:
+            torch.use_deterministic_algorithms(True, warn_only=True)
+        else:  # the same, but the other one also loads the compiler, to tell it: a second of every start
+            torch.set_deterministic_debug_mode("warn")
         # Else every new tensor is filled first, which shows reads of unset memory: an aid for debugging torch.
         unchecked: Any = torch.utils.deterministic  # the switch is made at run time, so no checker knows it
         unchecked.fill_uninitialized_memory = False

@@ -44,7 +44,7 @@ def open_torch(config: Config, world: World, team: Team) -> Engine:
     mesh = mesh_of(config, world, accelerator.device)
     check_batch(config, mesh)
     if config.deterministic:
-        accelerator.set_deterministic()
+        accelerator.set_deterministic(compiled=config.compile)
     accelerator.seed(config.seed)
     if world.size > 1:
         group.join(accelerator.device, accelerator.backend, team, config.dist)

@@ -26,10 +26,10 @@ class Transformer(nn.Module):
         """rerun: how a block is computed again in the backward pass; None keeps all it computed."""
         super().__init__()
         self._table = (seq_len, config.head_dim, config.rope_theta)
-        self.embedding = nn.Embedding(config.tokens, config.dim)
+        self.embedding = Embedding(config.tokens, config.dim)
         self.blocks = nn.ModuleList(Block(config, rerun) for _ in range(config.layers))
         self.norm = Norm(config.dim, eps=config.norm_eps)
-        self.head = None if config.tied else nn.Linear(config.dim, config.tokens, bias=False)
+        self.head = None if config.tied else Linear(config.dim, config.tokens, bias=False)
         cosine, sine = rotary_table(*self._table)
         self.cosine: Tensor
         self.sine: Tensor
@@ -76,6 +76,20 @@ class Block(nn.Module):
         return result
 
 
+class Linear(nn.Linear):
+    """Without values of its own: trainer/shape/initial.py has them. (torch's on the meta device load its compiler.)"""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class Embedding(nn.Embedding):
+    """See Linear."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
 class Norm(nn.RMSNorm):
     """In float32 whatever the weights were gathered in."""
 
@@ -92,10 +106,10 @@ class Attention(nn.Module):
         self.head_dim = config.head_dim
         wide, narrow = config.heads * config.head_dim, config.kv_heads * config.head_dim
         self.grouped = config.kv_heads != config.heads
-        self.query = nn.Linear(config.dim, wide, bias=False)
-        self.key = nn.Linear(config.dim, narrow, bias=False)
-        self.value = nn.Linear(config.dim, narrow, bias=False)
-        self.out = nn.Linear(wide, config.dim, bias=False)
+        self.query = Linear(config.dim, wide, bias=False)
+        self.key = Linear(config.dim, narrow, bias=False)
+        self.value = Linear(config.dim, narrow, bias=False)
+        self.out = Linear(wide, config.dim, bias=False)
 
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         batch, length, _ = x.shape
@@ -113,9 +127,9 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate = nn.Linear(config.dim, config.hidden, bias=False)
-        self.up = nn.Linear(config.dim, config.hidden, bias=False)
-        self.down = nn.Linear(config.hidden, config.dim, bias=False)
+        self.gate = Linear(config.dim, config.hidden, bias=False)
+        self.up = Linear(config.dim, config.hidden, bias=False)
+        self.down = Linear(config.hidden, config.dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))

@@ -11,14 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    RowwiseParallel,
-    parallelize_module,
-)
 
 from trainer.config import ModelConfig
 from trainer.shape.architecture import parameters
@@ -77,6 +69,15 @@ def vocabulary_share(config: ModelConfig, mesh: Mesh, groups: Groups, device: in
 
 def _divide_layers(model: Transformer, mesh: DeviceMesh) -> None:
     """Heads, hidden units and the vocabulary over the tensor axis; the residual stream is the same on all."""
+    # Imported here and below: they take a second, which runs on copies or one device need not wait for.
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
     whole, cut = (Replicate(),), ColwiseParallel
     plan: dict[str, Any] = {"embedding": RowwiseParallel(input_layouts=Replicate())}
     if model.head is not None:
@@ -96,6 +97,9 @@ def _divide_layers(model: Transformer, mesh: DeviceMesh) -> None:
 
 def _divide_weights(model: Transformer, config: ModelConfig, mesh: DeviceMesh, narrow: bool) -> None:
     """Each block is gathered as it is needed; the embedding, the last norm and the head stay with the whole model."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.tensor import Shard
+
     handles = dict(model.named_parameters())
     along = {id(handles[parameter.name]): layout_of(parameter).fsdp for parameter in parameters(config)}
 

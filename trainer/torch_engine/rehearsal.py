@@ -103,7 +103,7 @@ class Pretended:
     def describe(self) -> Device:
         return Device("cpu", "pretended", "", 0, None, None, None)
 
-    def set_deterministic(self) -> None:
+    def set_deterministic(self, *, compiled: bool) -> None:
         pass
 
     def seed(self, number: int) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from trainer.config import ModelConfig
 from trainer.shape.architecture import Parameter, parameters
@@ -36,9 +36,10 @@ class Slot:
         if grad is None:
             return torch.zeros_like(self.weight)
         handle: Any = self.handle
-        if isinstance(grad, DTensor) and grad.placements != handle.placements:
+        whole: Any = grad
+        if is_divided(grad) and whole.placements != handle.placements:
             # An embedding's gradient may come whole, although its weight is divided.
-            grad = grad.redistribute(placements=handle.placements)
+            return local(whole.redistribute(placements=handle.placements))
         return local(grad)
 
 
@@ -67,4 +68,13 @@ def fill(slots: Sequence[Slot], seed: int) -> None:
 
 def local(tensor: Tensor) -> Tensor:
     """What this process holds of it, sharing the memory."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    if not is_divided(tensor):
+        return tensor
+    divided: Any = tensor
+    return cast("Tensor", divided.to_local())
+
+
+def is_divided(tensor: Tensor) -> bool:
+    """Whether torch has divided it. Importing DTensor takes a second: where nobody did, nothing is divided."""
+    loaded: Any = sys.modules.get("torch.distributed.tensor")
+    return loaded is not None and isinstance(tensor, loaded.DTensor)
