@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias
 
 from trainer.config import AUTO, Config
 from trainer.errors import ConfigError
-from trainer.shape.architecture import parameter_count
 from trainer.shape.hardware import Hardware
 from trainer.shape.memory import Engine, Memory, memory, usable_memory
 from trainer.shape.mesh import Mesh, Topology, resolve
@@ -208,8 +207,3 @@ def _is_bytes(source: str) -> bool:
 def ordinary(found: Sequence[Concern]) -> tuple[Concern, ...]:
     """Those that the run would survive."""
     return tuple(concern for concern in found if not concern.fatal)
-
-
-def millions(config: Config) -> str:
-    count = parameter_count(config.model)
-    return f"{count / 1e9:.2f}B" if count >= 1e9 else f"{count / 1e6:.1f}M"
