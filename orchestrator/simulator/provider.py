@@ -72,9 +72,9 @@ class SimulatedProvider:
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         """Returns when the cloud has accepted it. Sends one request; the engine says whether it is sent again."""
         self._bodies.check()
+        self._missing.pop(spec.name, None)  # first: a create without an answer may have acted, and be shown late
         with self._access.open() as cloud, _explained("create", spec.name):
             cloud.create(_call(cloud, spec, keys))
-        self._missing.pop(spec.name, None)
 
     def observe(self, name: str, token: str = "") -> SliceView:
         """ABSENT once the cloud has not shown it for longer than its looks may lag behind."""

@@ -163,6 +163,20 @@ def test_slice_that_is_not_shown_yet_is_unclear_and_never_absent() -> None:
     assert SliceState.ABSENT not in states
 
 
+@pytest.mark.promise("P3")
+def test_what_is_known_of_a_name_from_before_says_nothing_about_a_create_without_an_answer() -> None:
+    sim = make_sim(Fault("create", FaultKind.TIMEOUT_AFTER, nth=(1,)), lag=30.0)
+    sim.provider.observe("demo-1")
+    sim.clock.advance(60)
+    assert sim.provider.observe("demo-1").state is SliceState.ABSENT
+    with pytest.raises(CloudError):
+        sim.provider.create(make_spec(), KEYS)
+    assert len(sim.cloud.live()) == 1
+    states = {sim.provider.observe("demo-1").state for _ in range(20)}
+    assert SliceState.ABSENT not in states
+    assert SliceState.UNCLEAR in states
+
+
 def test_slice_that_has_gone_is_absent_once_the_lag_has_passed() -> None:
     sim = make_sim(lag=30.0)
     sim.provider.create(make_spec(), KEYS)

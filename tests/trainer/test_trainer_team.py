@@ -234,8 +234,9 @@ def test_a_rank_that_fails_tells_the_others_why() -> None:
             try:
                 team.gather(None)
             except PeerError as error:
+                explained = str(watch.explained(error))
                 watch.over()
-                return str(watch.explained(error))
+                return explained
         return ""
 
     answers = everywhere(3, work)
