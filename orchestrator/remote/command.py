@@ -14,7 +14,8 @@ from paramiko import SSHException
 
 from orchestrator.hosts import Failure
 from orchestrator.remote.failures import HostFailure, words
-from orchestrator.remote.transport import SessionChannel, TunedTransport
+from orchestrator.remote.session_channel import SessionChannel
+from orchestrator.remote.transport import TunedTransport
 
 _LINGER = 0.5  # seconds of silence after the exit status until processes left behind are no longer listened to
 _LONGEST_WAIT = 1.0  # seconds between looks whether the exit status has come while the output stays open

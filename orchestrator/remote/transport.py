@@ -1,9 +1,9 @@
-"""paramiko's transport, tuned for many hosts: the only file that touches paramiko's private names.
+"""paramiko's transport, tuned for many hosts. Only this file and session_channel.py touch paramiko's private names.
 
 What it changes, each measured to matter: large buffered reads and no polling; several messages in one write;
 the public-key request goes out with the service request; one session is opened ahead, so that a command
 costs one round trip; exit signals are kept; a keepalive asks for an answer. tests/remote/test_transport.py
-names every private attribute used here, so that a paramiko release that moves one fails there first.
+names every private attribute used in both, so that a paramiko release that moves one fails there first.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from paramiko import AuthenticationException, PKey, SSHException
 from paramiko.auth_handler import AuthOnlyHandler
@@ -24,8 +24,6 @@ from paramiko.channel import Channel
 from paramiko.common import (
     MSG_CHANNEL_FAILURE,
     MSG_CHANNEL_REQUEST,
-    cMSG_CHANNEL_OPEN,
-    cMSG_CHANNEL_REQUEST,
     cMSG_GLOBAL_REQUEST,
     cMSG_SERVICE_REQUEST,
 )
@@ -35,13 +33,14 @@ from paramiko.transport import ChannelMap, ServiceRequestingTransport, Transport
 from orchestrator.hosts import Failure
 from orchestrator.remote.failures import HostFailure
 from orchestrator.remote.proxy import ProxySocket
+from orchestrator.remote.session_channel import Handler, OfSession, SessionChannel, on_failure, on_request
 from orchestrator.remote.trust import Trust
-from orchestrator.remote.wire import BlockPipe, TunedPacketizer, Wire
+from orchestrator.remote.wire import TunedPacketizer, Wire
 
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")  # no MAC to compute beside the cipher
 _EXCHANGES = ("mlkem768x25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
 
-_Handler: TypeAlias = Callable[[Channel, Message], None]
+_ASK_AGAIN = 0.01  # seconds after a question that could not be sent
 
 if TYPE_CHECKING:
 
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
         """The private names of paramiko.Transport that this file uses, for the type checkers."""
 
         _channels: ChannelMap
-        _channel_handler_table: dict[int, _Handler]
+        _channel_handler_table: dict[int, Handler]
 
         def _verify_key(self, host_key: bytes, sig: bytes) -> None: ...
         def _activate_outbound(self) -> None: ...
@@ -68,15 +67,8 @@ if TYPE_CHECKING:
     class _AuthHandler(AuthOnlyHandler):
         def _parse_userauth_failure(self, m: Message) -> None: ...
 
-    class _Channel(Channel):
-        def _set_transport(self, transport: Transport) -> None: ...
-        def _set_window(self, window_size: int, max_packet_size: int) -> None: ...
-        def _send_eof(self) -> Message | None: ...
-        def _handle_request(self, m: Message) -> None: ...
-        def _request_failed(self, m: Message) -> None: ...
-
 else:
-    _Transport, _AuthHandler, _Channel = ServiceRequestingTransport, AuthOnlyHandler, Channel
+    _Transport, _AuthHandler = ServiceRequestingTransport, AuthOnlyHandler
 
 
 class TunedTransport(_Transport):
@@ -103,8 +95,8 @@ class TunedTransport(_Transport):
         handlers = self._channel_handler_table
         self._channel_handler_table = {
             **handlers,
-            MSG_CHANNEL_REQUEST: functools.partial(_on_request, handlers[MSG_CHANNEL_REQUEST]),
-            MSG_CHANNEL_FAILURE: functools.partial(_on_failure, handlers[MSG_CHANNEL_FAILURE]),
+            MSG_CHANNEL_REQUEST: functools.partial(on_request, handlers[MSG_CHANNEL_REQUEST]),
+            MSG_CHANNEL_FAILURE: functools.partial(on_failure, handlers[MSG_CHANNEL_FAILURE]),
         }
         self.wire = cast(TunedPacketizer, self.packetizer)
         self.verdict: HostFailure | None = None
@@ -239,7 +231,7 @@ class TunedTransport(_Transport):
         for message in deferred:
             self._send_message(message)
 
-    def send_together(self, messages: list[Message]) -> None:
+    def send_together(self, messages: Sequence[Message]) -> None:
         """Send all in one write, once a key exchange that is under way has ended."""
         limit = time.monotonic() + self.clear_to_send_timeout
         while self.clear_to_send.wait(max(0.0, limit - time.monotonic())):
@@ -258,7 +250,7 @@ class TunedTransport(_Transport):
             self._channels.put(chanid, channel)
             self.channel_events[chanid] = channel.opened
             self.channels_seen[chanid] = True
-            channel.attach(self, self.default_window_size, self.default_max_packet_size)
+            channel.attach(self, self, self.default_window_size, self.default_max_packet_size)
         return channel
 
     def _parse_channel_open_success(self, m: Message) -> None:
@@ -275,27 +267,45 @@ class TunedTransport(_Transport):
         super()._parse_channel_open_failure(m)
         self._ready.set()
 
+    def _send_message(self, data: Message) -> None:
+        """What belongs to a session that we have closed is dropped.
+
+        paramiko may be between making such a message and sending it when the session ends. sshd would end the whole
+        connection, and with it every other command (channel_from_packet_id of its channels.c, OpenSSH 9.2), or take
+        it for input of the next session, which may have the same number.
+        """
+        if not isinstance(data, OfSession):
+            super()._send_message(data)
+            return
+        with self.wire.in_order():
+            if not data.session.ended_here:
+                data.session.ended_here = data.is_last
+                super()._send_message(data)
+
     # ---- liveness
 
-    def probe(self) -> None:
-        """Ask for a sign of life without ever waiting: skipped while a write or a key exchange is under way."""
+    def probe(self) -> bool:
+        """Ask for a sign of life without ever waiting. False: skipped, a write or a key exchange is under way."""
         if not self.active or not self.clear_to_send_lock.acquire(blocking=False):
-            return
+            return False
         try:
-            if self.clear_to_send.is_set() and _writable(self):
-                request = Message()
-                request.add_byte(cMSG_GLOBAL_REQUEST)
-                request.add_string("keepalive@openssh.com")
-                request.add_boolean(True)
-                self.wire.send_if_free(request)
+            if not self.clear_to_send.is_set() or not _writable(self):
+                return False
+            request = Message()
+            request.add_byte(cMSG_GLOBAL_REQUEST)
+            request.add_string("keepalive@openssh.com")
+            request.add_boolean(True)
+            return self.wire.send_if_free(request)
         finally:
             self.clear_to_send_lock.release()
 
     def answers(self, timeout: float) -> bool:
         """True when the host answers a keepalive within `timeout` seconds."""
+        limit = time.monotonic() + timeout
         self._answered.clear()
-        self.probe()
-        return self._answered.wait(timeout) and self.active
+        while not self.probe() and self.active and time.monotonic() < limit:  # another command is just writing
+            self._answered.wait(_ASK_AGAIN)
+        return self._answered.wait(max(0.0, limit - time.monotonic())) and self.active
 
     def end(self, verdict: HostFailure) -> None:
         """Close the connection and say why; every command on it ends with this verdict."""
@@ -338,93 +348,6 @@ class TunedTransport(_Transport):
         """Nothing: every failure is reported in words by this package, once, per host."""
 
 
-class SessionChannel(_Channel):
-    """One command: stdout and stderr in one stream, its exit status or the signal that ended it."""
-
-    def __init__(self, chanid: int) -> None:
-        super().__init__(chanid)
-        self.in_buffer = self._blocks = BlockPipe()
-        self.combine_stderr = True
-        self.opened = threading.Event()  # set on success, refusal and the end of the connection
-        self.open_request = Message()
-        self.refusal = ""
-        self.exit_signal: str | None = None
-
-    def attach(self, transport: TunedTransport, window: int, packet: int) -> None:
-        self._set_transport(transport)
-        self._set_window(window, packet)
-        self.open_request.add_byte(cMSG_CHANNEL_OPEN)
-        self.open_request.add_string("session")
-        self.open_request.add_int(self.chanid)
-        self.open_request.add_int(window)
-        self.open_request.add_int(packet)
-
-    def start(self, command: bytes, *, more: bool) -> None:
-        """Send the command, and in the same write what opens the next session. more: input follows.
-
-        Input cannot go along: a session's window is 0 until sshd has started the command.
-        """
-        request = Message()
-        request.add_byte(cMSG_CHANNEL_REQUEST)
-        request.add_int(self.remote_chanid)
-        request.add_string("exec")
-        request.add_boolean(True)
-        request.add_string(command)
-        messages = [request]
-        if not more:
-            with self.lock:
-                end = self._send_eof()
-            messages += [] if end is None else [end]
-        transport = self._tuned()
-        transport.send_together([*messages, *transport.reserve_session()])
-
-    def read(self, timeout: float) -> bytes | None:
-        """The next block of output, b"" at its end, None when `timeout` passed or `interrupt` was called."""
-        self.timeout = timeout
-        try:
-            return self.recv(1 << 20)
-        except TimeoutError:
-            return None
-
-    def send_all(self, data: memoryview) -> None:
-        """Send as the host takes it, for as long as the command runs. Raises EOFError when it ended before."""
-        while data:
-            try:
-                sent = self.send(bytes(data[: self.out_max_packet_size]))
-            except TimeoutError:  # the reader's timeout, which paramiko keeps for both directions
-                continue
-            if sent == 0:
-                raise EOFError("the command ended before it had read its input")
-            data = data[sent:]
-
-    def interrupt(self) -> None:
-        """Make a waiting `read` return None at once, and every later one that finds nothing."""
-        self._blocks.interrupt()
-
-    def _tuned(self) -> TunedTransport:
-        if not isinstance(self.transport, TunedTransport):
-            raise SSHException("the connection is gone")
-        return self.transport
-
-    def handle_request(self, m: Message) -> None:
-        """What the host says of this command: paramiko knows exit-status; exit-signal is ours (RFC 4254, 6.10)."""
-        position = m.packet.tell()
-        if m.get_text() == "exit-signal":
-            m.get_boolean()
-            self.exit_signal = m.get_text()
-            self.status_event.set()
-            return
-        m.packet.seek(position)
-        self._handle_request(m)
-
-    def request_failed(self, m: Message) -> None:
-        self.refusal = "the host refused to run a command"
-        self._request_failed(m)
-
-    def _log(self, level: int, msg: str, *args: object) -> None:
-        """Nothing: see TunedTransport._log."""
-
-
 class _PipelinedAuth(_AuthHandler):
     """Sends its request and lets the transport's thread see the answer, instead of waiting for it."""
 
@@ -440,20 +363,6 @@ class _PipelinedAuth(_AuthHandler):
         m.rewind()
         super()._parse_userauth_failure(m)
         self._refused(methods)
-
-
-def _on_request(usual: _Handler, channel: Channel, m: Message) -> None:
-    if isinstance(channel, SessionChannel):
-        channel.handle_request(m)
-    else:
-        usual(channel, m)
-
-
-def _on_failure(usual: _Handler, channel: Channel, m: Message) -> None:
-    if isinstance(channel, SessionChannel):
-        channel.request_failed(m)
-    else:
-        usual(channel, m)
 
 
 def _writable(transport: Transport) -> bool:

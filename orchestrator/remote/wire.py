@@ -123,13 +123,21 @@ class TunedPacketizer(Packetizer):
         with self._gate:
             super().send_message(data)
 
-    def send_if_free(self, data: Message) -> None:
-        """Send unless another thread is writing, or is stuck in a write."""
-        if self._gate.acquire(blocking=False):
-            try:
-                super().send_message(data)
-            finally:
-                self._gate.release()
+    def send_if_free(self, data: Message) -> bool:
+        """Send unless another thread is writing, or is stuck in a write; whether it was sent."""
+        if not self._gate.acquire(blocking=False):
+            return False
+        try:
+            super().send_message(data)
+        finally:
+            self._gate.release()
+        return True
+
+    @contextlib.contextmanager
+    def in_order(self) -> Generator[None]:
+        """Within it no other thread writes."""
+        with self._gate:
+            yield
 
     @contextlib.contextmanager
     def corked(self) -> Generator[None]:

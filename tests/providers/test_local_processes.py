@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -79,7 +80,9 @@ def test_signal_for_a_process_that_is_gone_does_not_reach_its_successor(child: s
 
 
 def test_sweep_ends_a_tree_that_grows_while_it_is_swept() -> None:
-    with subprocess.Popen([sys.executable, "-I", "-S", "-c", FORKER, "7"]) as root:
+    mark = f"grown:{os.getpid()}:"
+    env = {"PATH": "/usr/bin:/bin", processes.MARK: mark}
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", FORKER, "7"], env=env) as root:
         try:
             grown: set[int] = set()
 
@@ -93,7 +96,21 @@ def test_sweep_ends_a_tree_that_grows_while_it_is_swept() -> None:
             assert not any(map(is_alive, grown))
             assert is_alive(root.pid)
         finally:
-            root.kill()
+            root.kill()  # whose parent was ended before they were seen is below nobody
+            assert processes.sweep(lambda table: processes.carrying(table, mark), limit=20) == []
+
+
+def test_sweep_waits_for_those_it_killed_also_when_nobody_names_them_any_more(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process may be a while in dying, and below nobody by then: its parent was ended with it."""
+    found = processes.find(child.pid)
+    assert found is not None
+    later = threading.Timer(0.3, child.kill)
+    monkeypatch.setattr(processes, "send", lambda process, number: later.start() if later.ident is None else None)
+    named = iter([[found]])
+    assert processes.sweep(lambda _: next(named, []), limit=20) == []
+    assert not is_alive(child.pid)
 
 
 def test_sweep_tells_who_cannot_be_ended() -> None:

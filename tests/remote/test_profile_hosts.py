@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.sshd import Farm
@@ -38,6 +40,7 @@ def left(job: Path) -> list[str]:
     return [path.name for path in job.rglob("*") if path.is_file() and not path.name.startswith("heartbeat")]
 
 
+@pytest.mark.promise("P41")
 def test_a_profile_leaves_nothing_on_its_hosts(farm: Farm, tmp_path: Path) -> None:
     jobs = [job_of(host.home) for host in farm.hosts]
 
@@ -59,7 +62,8 @@ def test_a_profile_leaves_nothing_on_its_hosts(farm: Farm, tmp_path: Path) -> No
 
 def test_the_first_rank_is_asked_alone_and_a_damaged_trace_is_a_note(farm: Farm, tmp_path: Path) -> None:
     job = job_of(farm.hosts[0].home)
-    asked: list[object] = []
+    asked: list[dict[str, Any]] = []
+    begun = time.time()
 
     def look(done: int, total: int) -> None:
         if not asked:
@@ -68,6 +72,8 @@ def test_the_first_rank_is_asked_alone_and_a_damaged_trace_is_a_note(farm: Farm,
 
     with Fleet(farm.addresses[:1]) as fleet:
         found = record_on(fleet, JOB, "one", Wanted("c", 3, True, tmp_path / "into", 20.0), look)
-    assert asked == [{"id": "one", "steps": 3, "ranks": [0]}]
+    (request,) = asked
+    assert 0 < request.pop("at") - begun < 10, "a moment ahead, at which all begin"
+    assert request == {"id": "one", "steps": 3, "ranks": [0]}
     assert found.ranks == (0,) and found.merged is None and "trace.json is not a trace" in found.notes[0]
     assert (found.folder / "rank-0" / "trace.json").exists() and left(job) == []

@@ -26,6 +26,7 @@ from orchestrator.remote.transport import TunedTransport
 from orchestrator.remote.wire import BlockPipe
 
 REMOTE = Path(ours.__file__).parent
+FILES = ("transport.py", "session_channel.py")
 
 PRIVATE_OF_TRANSPORT = {
     "_active_check_timeout": None,
@@ -48,6 +49,8 @@ PRIVATE_OF_CHANNEL = {
     "_set_transport": ["self", "transport"],
     "_set_window": ["self", "window_size", "max_packet_size"],
     "_send_eof": ["self"],
+    "_send": ["self", "s", "m"],
+    "_close_internal": ["self"],
     "_handle_request": ["self", "m"],
     "_request_failed": ["self", "m"],
     "_log": ["self", "level", "msg", "args"],
@@ -86,18 +89,21 @@ def test_paramiko_still_dispatches_channel_messages_through_its_table() -> None:
     assert table[MSG_CHANNEL_FAILURE] is Channel._request_failed
 
 
-def test_the_lists_above_name_every_private_attribute_that_the_file_uses() -> None:
-    text = Path(ours.__file__).read_text()
-    block = text[text.index("if TYPE_CHECKING:") : text.index("_Transport, _AuthHandler, _Channel =")]
-    declared = set(re.findall(r"def (_[a-z]\w+)\(", block))
+def test_the_lists_above_name_every_private_attribute_that_the_files_use() -> None:
+    declared = set[str]()
+    for name in FILES:
+        text = (REMOTE / name).read_text()
+        block = text[text.index("if TYPE_CHECKING:") : text.index("else:\n    _")]
+        declared |= set(re.findall(r"def (_[a-z]\w+)\(", block))
+    assert {"_send_message", "_handle_request"} <= declared
     tested = {*PRIVATE_OF_TRANSPORT, *PRIVATE_OF_CHANNEL, "_parse_userauth_failure"}
     assert declared <= tested, declared - tested
 
 
-def test_only_the_transport_file_touches_private_names_of_paramiko() -> None:
-    names = {*PRIVATE_OF_TRANSPORT, *PRIVATE_OF_CHANNEL, "_channels", "_channel_handler_table"} - {"_log"}
+def test_only_these_files_touch_private_names_of_paramiko() -> None:
+    names = {*PRIVATE_OF_TRANSPORT, *PRIVATE_OF_CHANNEL, "_channels", "_channel_handler_table"} - {"_log", "_send"}
     for path in REMOTE.glob("*.py"):
-        if path.name != "transport.py":
+        if path.name not in FILES:
             used = names & set(re.findall(r"\b_[a-z]\w+", path.read_text()))
             assert not used, f"{path.name} uses {used}"
 
@@ -155,6 +161,30 @@ def test_the_transports_own_thread_never_waits_for_a_key_exchange(connection: Tu
     connection.wire.send_if_free(request)
     assert connection._answered.wait(5)
     assert connection._deferred
+
+
+def test_input_on_its_way_when_its_command_ends_does_not_end_the_other_commands(
+    connection: TunedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order is forced: a message is made, the session is closed from both sides, the message is sent."""
+    other, channel = connection.open_session(timeout=5), connection.open_session(timeout=5)
+    other.start(b"sleep 0.6; echo still here", more=False)
+    channel.start(b"sleep 0.2", more=True)
+    usual, sender = TunedTransport._send_user_message, threading.current_thread()
+
+    def late(self: TunedTransport, data: paramiko.Message) -> None:
+        if threading.current_thread() is sender:
+            assert channel.status_event.wait(5)
+            while not channel.closed:
+                time.sleep(0.01)
+            assert self.answers(5), "our last word on it is sent by now"
+        usual(self, data)
+
+    monkeypatch.setattr(TunedTransport, "_send_user_message", late)
+    channel.send_all(memoryview(b"too late"))
+    monkeypatch.undo()
+    assert other.read(5) == b"still here\n", connection.farewell
+    assert connection.answers(5)
 
 
 def test_a_keepalive_is_answered_and_an_idle_connection_has_no_thread_that_polls(connection: TunedTransport) -> None:

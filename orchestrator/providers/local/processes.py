@@ -88,13 +88,20 @@ def send(process: Process, number: signal.Signals) -> None:
 
 
 def sweep(victims: Callable[[Table], Iterable[Process]], *, limit: float) -> list[Process]:
-    """KILL whom `victims` names, look again, until it names nobody. Returns who is left after `limit` seconds."""
+    """KILL whom `victims` names, look again, until it names nobody and all of them are gone. Returns who is left after
+    `limit` seconds.
+    """
     deadline = time.monotonic() + limit
     pause = 0.001
+    killed: Table = {}
     while True:
-        left = [process for process in victims(snapshot()) if not process.zombie]
+        table = snapshot()
+        dying = [table[pid] for pid, process in killed.items() if process.is_same(table.get(pid))]
+        named = {process.pid: process for process in [*dying, *victims(table)] if not process.zombie}
+        left = list(named.values())
         if not left or time.monotonic() > deadline:
             return left
+        killed |= named
         for process in left:
             send(process, signal.SIGKILL)
         time.sleep(pause)
