@@ -37,6 +37,7 @@ from orchestrator.values import fill
 if TYPE_CHECKING:
     from orchestrator.storage.bucket import Bucket
 
+TURN = 0.5  # seconds that a lease stays free for a command that looks for it ten times a second
 
 _WITHOUT_HOSTS = frozenset(
     {SliceState.ABSENT, SliceState.CREATING, SliceState.PREEMPTED, SliceState.FAILED, SliceState.ENDING}
@@ -172,7 +173,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> E
     while True:
         session.keeper.hold(patience)
         patience = PATIENCE
-        if (early := _overtaken(session)) is not None:
+        if (early := _overtaken(session) or _made_way(session)) is not None:
             return early
         observed = observe(session)
         if observed.outcome is not None:
@@ -220,6 +221,29 @@ def _overtaken(session: Session) -> Ending | None:
     archive_logs(session)
     past = session.store.ended(session.cluster, job.id) if job is not None else ()
     return Ending(step, (), number, job.run_id if job is not None else "", past)
+
+
+def _made_way(session: Session) -> Ending | None:
+    """Another command wants the cluster down: it gets the lease, and the end that it records for our job is ours.
+
+    Who watches may come to the lease before it does, and must not tell of another end then. None when nobody wants
+    that, or when nobody came for the lease, or came and failed: decide() says so.
+    """
+    until = session.now() + PATIENCE
+    while _makes_way(session) and session.now() < until:
+        session.keeper.let_go()
+        session.world.clock.sleep(TURN)
+        session.keeper.hold(inf)
+        if (early := _overtaken(session)) is not None:
+            return early
+    return None
+
+
+def _makes_way(session: Session) -> bool:
+    cluster = session.store.cluster(session.cluster.name)
+    if cluster is None or cluster.wanted != "down" or not isinstance(session.desired, Run) or session.job is None:
+        return False
+    return session.store.job(session.cluster, session.job.id).state != "ended"
 
 
 def _mind_the_queue(session: Session) -> None:

@@ -48,8 +48,8 @@ def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
         return GiveUp(
             "conflict",
             Exit.CONFLICT,
-            f"cluster '{desired.cluster}' is being taken down by another command",
-            next_step=f"orch status {desired.cluster}",
+            f"cluster '{desired.cluster}' was to be taken down, and the command that began it did not end it",
+            next_step=f"orch down {desired.cluster}",
         )
     if observed.cancelled and not decide_job.ended_well(desired, observed):
         return _cancelled(desired, observed)
