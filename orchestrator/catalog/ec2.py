@@ -130,6 +130,9 @@ def _split(name: str) -> tuple[Chip, int] | None:
 
 def _no_such_count(chip: Chip, count: int, asked: str) -> UserError:
     offered = sorted(n for name, n in _aliases() if name == chip.name)
+    if not offered:
+        why = "orch knows the chip, but no type that has it"
+        return UserError(f"`{asked}` names no EC2 instance type", why, "name the type itself instead of the chip")
     names = " or ".join(f"{chip.name}:{n}" for n in offered)
     largest = offered[-1]
     several = count > largest and count % largest == 0

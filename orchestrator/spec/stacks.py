@@ -1,8 +1,9 @@
 """Which engine of the bundled trainer drives a machine, on which device, and with which software. Pure.
 
-PyTorch/XLA ended with torch_xla 2.9; TorchTPU (package torch_tpu) follows it (PyPI, November 2026). AWS ended training
-with PyTorch/XLA after Neuron SDK 2.28; TorchNeuron, which follows it, is for Trainium2 and later, while JAX is in every
-current Neuron image (AWS Neuron documentation, SDK 2.28 to 2.33).
+PyTorch/XLA ended with torch_xla 2.9; TorchTPU (package torch_tpu) follows it (PyPI, November 2026). AWS recommends
+Neuron SDK 2.28 for training with PyTorch/XLA, does not support it since 2.30, and has it in no image since 2.32.
+TorchNeuron, which follows it since 2.33, is for Trainium2 and 3, while JAX is in every current Neuron image (AWS Neuron
+documentation, SDK 2.28 to 2.33, February to October 2026).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-# Asks the bundled trainer of a running job for a profile. Arguments: job, id, steps, and the rank that records alone, if
-# one does. The request appears whole, by rename.
+# Asks the bundled trainer of a running job for a profile. Arguments: job, id, steps, the second since the epoch before
+# which nobody begins, and the rank that records alone, if one does. The request appears whole, by rename.
 dir=$HOME/.orch/jobs/$1
 fail() {
     echo "$1"
@@ -9,5 +9,5 @@ fail() {
 [ ! -e "$dir/rc" ] || fail "the program has ended here"
 [ -f "$HOME/.orch/trainer/trainer/profiling.py" ] || fail "this trainer is too old to record a profile: launch it again"
 umask 077
-printf '{"id": "%s", "steps": %s%s}\n' "$2" "$3" "${4:+, \"ranks\": [$4]}" >"$dir/.profile-$2" || fail "cannot write in $dir"
+printf '{"id": "%s", "steps": %s, "at": %s%s}\n' "$2" "$3" "$4" "${5:+, \"ranks\": [$5]}" >"$dir/.profile-$2" || fail "cannot write in $dir"
 mv -f "$dir/.profile-$2" "$dir/profile-request.json" || fail "cannot write in $dir"

@@ -8,10 +8,11 @@ from aws_cases import candidate
 
 from orchestrator.errors import UserError
 from orchestrator.providers.aws import images
-from orchestrator.providers.aws.images import GPU, JAX_NEURON, PLAIN, choose
+from orchestrator.providers.aws.images import GPU, GPU_TORCH, JAX_NEURON, PLAIN, choose
 from orchestrator.providers.aws.planner import PLANNER
 from orchestrator.providers.aws.requests import Place
 from orchestrator.providers.aws.unknowns import IMAGE, ROOT_DEVICE
+from orchestrator.simulator.aws.images import by_parameter
 
 PLACE = Place("us-east-1")
 
@@ -20,7 +21,11 @@ PLACE = Place("us-east-1")
     ("instance_type", "framework", "parameter", "name", "backend"),
     [
         ("p5.48xlarge", "", GPU, "", ""),
-        ("p5.48xlarge", "torch", GPU, "", ""),
+        ("p5.48xlarge", "torch", GPU_TORCH, "", ""),
+        ("p6-b200.48xlarge", "torch", GPU_TORCH, "", ""),
+        ("p6-b300.48xlarge", "torch", GPU, "", ""),  # no image of AWS's has PyTorch for it
+        ("g6e.12xlarge", "torch", GPU_TORCH, "", ""),
+        ("p9.48xlarge", "torch", GPU, "", ""),
         ("p5.48xlarge", "jax", GPU, "", "jax"),
         ("g6.xlarge", "", GPU, "", ""),
         ("p9.48xlarge", "", GPU, "", ""),
@@ -43,6 +48,12 @@ def test_image_goes_by_chip_and_framework(
     assert name in image.name
     assert bool(image.name) == bool(name)
     assert image.why.startswith("image")
+
+
+def test_the_pretend_cloud_has_every_image_that_is_asked_for_by_its_parameter() -> None:
+    known = by_parameter()
+    assert {GPU, GPU_TORCH, JAX_NEURON, PLAIN} <= set(known)
+    assert "PyTorch 2.12" in known[GPU_TORCH].name
 
 
 def test_trn1_is_pinned_to_the_last_sdk_that_trains_with_pytorch_there() -> None:

@@ -100,8 +100,21 @@ class Host:
         lock = str(self.limits / "lock")
         return subprocess.run(["flock", "-n", "-s", lock, "true"], check=False).returncode != 0
 
+    def looked_at(self, uptime: int) -> None:
+        """Wait until the timer has done with a look at this uptime of the machine: it begins a second one."""
+        looks: set[int] = set()
+
+        def twice() -> bool:
+            with contextlib.suppress(OSError), (self.limits / "seen").open() as seen:
+                if seen.read().split()[1:2] == [str(uptime)]:
+                    looks.add(os.fstat(seen.fileno()).st_mtime_ns)
+            return len(looks) == 2
+
+        until(twice)
+
     def kill_timer(self) -> None:
         """As hard as can be; returns when it is gone."""
+        until((self.limits / "pid").exists)  # it is written after the lock is held, which is what `install` waits for
         os.kill(self.pid, signal.SIGKILL)
         until(lambda: not self.alive())
 

@@ -113,7 +113,7 @@ def test_changed_limits_replace_the_timer_and_the_lifetime_goes_on(host: Host) -
 @pytest.mark.promise("P6")
 def test_a_killed_timer_is_started_again_by_cron_and_counts_on(host: Host) -> None:
     began = int(time.time())
-    host.install(wanted(seconds=6, since=began, watch="machine"))
+    host.install(wanted(seconds=600, since=began - 594, watch="machine"))  # counted anew it would end much later
     line = (host.home / "crontab").read_text().splitlines()
     assert (host.limits / "kept_by").read_text() == "cron\n"
     assert len(line) == 1
@@ -122,7 +122,7 @@ def test_a_killed_timer_is_started_again_by_cron_and_counts_on(host: Host) -> No
     time.sleep(2)
     subprocess.Popen(["/bin/sh", "-c", command], env=host.env, start_new_session=True)  # what cron does
     until(host.alive)
-    assert 5 <= ended_after(host, began) < 12
+    assert ended_after(host, began) >= 5
 
 
 def test_a_second_install_leaves_one_line_in_the_table_of_cron_and_the_lines_of_others(host: Host) -> None:
@@ -197,17 +197,18 @@ def test_over_a_reboot_the_count_goes_on_and_nothing_ends_before_the_host_has_se
         began = int(time.time())
         limits = wanted(seconds=500, since=began, watch="machine", settle=100)
         host.install(limits)
+        host.looked_at(5000)
         machine.uptime(5400)  # 400 s later
-        time.sleep(2.5)
+        host.looked_at(5400)
         assert not host.stopped.exists()
         host.kill_timer()
         machine.boot("second", 5)
         # The clock of the second boot is as if no time had passed: what was counted already stays counted.
         host.install(wanted(seconds=500, watch="machine", settle=100))
-        time.sleep(1.5)
+        host.looked_at(5)
         assert int((host.limits / "seen").read_text().split()[0]) >= began + 400
         machine.uptime(99)  # 499 s
-        time.sleep(1.5)
+        host.looked_at(99)
         assert not host.stopped.exists()
         machine.uptime(110)  # 510 s
         ended_after(host, began)
@@ -220,11 +221,11 @@ def test_a_machine_that_was_off_beyond_its_lifetime_can_be_given_new_limits_befo
         now = int(time.time())
         host.install(wanted(seconds=100, since=now - 5000, watch="machine", settle=60))
         machine.uptime(50)
-        time.sleep(1.5)
+        host.looked_at(50)
         assert not host.stopped.exists()
         host.install(wanted(seconds=100, since=now + 45, watch="machine", settle=60))
         machine.uptime(70)
-        time.sleep(2.5)
+        host.looked_at(70)
         assert not host.stopped.exists()
         machine.uptime(200)
         ended_after(host, now)

@@ -76,8 +76,10 @@ def set_tpu_launch_env(*, nnodes, nproc_per_node):
 SHOW = 'env | grep -E "^(TORCH_TPU|TPU_|NODE_RANK|RANK|WORLD_SIZE)" | sort >>"$HOME/env.$RANK"\n'
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
-def test_all_processes_of_a_tpu_agree_on_what_torchtpu_needs(tmp_path: Path, hosts: int) -> None:
+@pytest.mark.parametrize(("hosts", "slice_", "each"), [(1, "v6e-4", 4), (2, "v6e-8", 4), (2, "tpu7x-16", 8)])
+def test_all_processes_of_a_tpu_agree_on_what_torchtpu_needs(
+    tmp_path: Path, hosts: int, slice_: str, each: int
+) -> None:
     package = tmp_path / "torch"
     (package / "tpu").mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -89,18 +91,26 @@ def test_all_processes_of_a_tpu_agree_on_what_torchtpu_needs(tmp_path: Path, hos
         python = program(tmp_path / "bin" / "played", PLAYED.replace('exit "${RUN', SHOW + 'exit "${RUN'))
         env = {**HOST, "ORCH_RANK": str(rank), "ORCH_NUM_HOSTS": str(hosts), "ORCH_HOST_IPS": "10.0.0.1\n10.0.0.2"}
         env |= {"ORCH_PYTHON": str(python), "REAL": sys.executable, "PYTHONPATH": str(tmp_path)}
-        env |= {"ORCH_CHIPS_PER_HOST": "4", "ORCH_JOB_ID": "7", "ORCH_ATTEMPT": "2", "ORCH_DEV_DIR": str(tmp_path)}
+        env |= {
+            "ORCH_ACCELERATOR": slice_,
+            "ORCH_CHIPS_PER_HOST": "4",
+            "ORCH_JOB_ID": "7",
+            "ORCH_ATTEMPT": "2",
+            "ORCH_DEV_DIR": str(tmp_path),
+        }
         done = run_script(render_run(RunInputs("tpu", trainer_args=(), topology="2x4")), home, env)
         assert done.returncode == 0, done.stderr
-        files = sorted(home.glob("env.*"))
-        assert [file.name for file in files] == [f"env.{rank * 4 + at}" for at in range(4)]
+        files = sorted(home.glob("env.*"), key=lambda file: int(file.suffix[1:]))
+        assert [file.name for file in files] == [f"env.{rank * each + at}" for at in range(each)]
         seen += [dict(line.split("=", 1) for line in file.read_text().splitlines()) for file in files]
     shared = ("TORCH_TPU_SLICEBUILDER_ADDRESSES", "TORCH_TPU_TOPOLOGY", "TORCH_TPU_XPROF_SESSION_ID", "WORLD_SIZE")
     assert len({tuple(env[name] for name in shared) for env in seen}) == 1
-    assert seen[0]["TORCH_TPU_TOPOLOGY"] == ("2x4" if hosts > 1 else "2,2,1")
+    # The forms of torch_tpu 0.2.0, utils/hardware.py: three sides, then the devices of a chip.
+    expected = {1: "2,2,1", 2: "2,4,1,2" if slice_.startswith("tpu7x") else "2,4,1"}
+    assert seen[0]["TORCH_TPU_TOPOLOGY"] == expected[hosts]
     assert seen[0]["TORCH_TPU_XPROF_SESSION_ID"] == "7002"
-    assert len(seen[0]["TORCH_TPU_SLICEBUILDER_ADDRESSES"].split(",")) == 4 * hosts == int(seen[0]["WORLD_SIZE"])
-    assert [env.get("NODE_RANK") for env in seen[::4]] == ([None] if hosts == 1 else ["0", "1"])
+    assert len(seen[0]["TORCH_TPU_SLICEBUILDER_ADDRESSES"].split(",")) == each * hosts == int(seen[0]["WORLD_SIZE"])
+    assert [env.get("NODE_RANK") for env in seen[::each]] == ([None] if hosts == 1 else ["0", "1"])
 
 
 # AWS's PyTorch image: an interpreter in /opt/pytorch whose torch is of some version.
@@ -119,6 +129,7 @@ def test_the_torch_of_an_image_is_used_when_it_is_new_enough(tmp_path: Path, ver
     for place in (tmp_path / "opt/pytorch/bin/python", home / ".orch/venv/bin/python"):
         if version or "venv" in str(place):
             program(place, IMAGE)
+    (home / ".orch/venv/.orch-packages").write_text("torch==2.12.0\n")
     program(home / TRAINER_ROOT / "trainer/__main__.py", "")
     record.touch()
     env = {**HOST, "ORCH_VENVS_DIR": str(tmp_path / "opt"), "REAL": sys.executable, "RECORD": str(record)}

@@ -39,6 +39,8 @@ def shown(tmp_path: Path, env: dict[str, str], backend: Backend = "neuron") -> d
         ("trn1.32xlarge", {}, "32"),
         ("Trainium2:16", {}, "64"),
         ("trn2.48xlarge", {"NEURON_LOGICAL_NC_CONFIG": "1"}, "128"),
+        ("Trainium3:16", {}, "64"),
+        ("trn3.48xlarge", {"ORCH_CHIPS_PER_HOST": "0"}, "64"),
         ("something new", {"ORCH_RANKS_PER_HOST": "8"}, "8"),
     ],
 )
@@ -50,6 +52,7 @@ def test_cores_are_those_that_frameworks_see(
     assert env["NEURON_RT_ROOT_COMM_ID"] == "10.0.0.1:29607"
     assert (env["FI_PROVIDER"], env["FI_EFA_USE_DEVICE_RDMA"]) == ("efa", "1")
     assert env["NEURON_COMPILE_CACHE_URL"].endswith("/.orch/cache/neuron")
+    assert env["TORCH_NEURONX_NEFF_CACHE_DIR"].endswith("/.orch/cache/neff")
     assert env["MALLOC_ARENA_MAX"] == "64"
     assert env.get("NEURON_CC_FLAGS") == ("--lnc=1" if cores == "128" else None)
 

@@ -107,6 +107,32 @@ def test_an_environment_that_was_half_made_is_made_again(
     assert done.returncode == 0, done.stderr
 
 
+def test_an_environment_is_made_anew_when_what_is_in_it_could_be_broken(tmp_path: Path) -> None:
+    """Killed while pip worked, or with a package that is not wanted now; else pip goes on in place."""
+    pip = """'-m venv') echo >>"$HOME/made"; rm -rf "$4"; mkdir -p"""
+    fake = FAKE_PYTHON.replace("'-m venv') mkdir -p", pip).replace(
+        "*) printf", '*) [ -z "$KILL" ] || kill -KILL $PPID; [ -z "$FAIL" ] || exit 1; printf'
+    )
+    program(tmp_path / "bin" / "python3", fake)
+
+    def environments(*packages: str, **env: str) -> tuple[int, int]:
+        """Exit status of setup, and how many environments were made up to now."""
+        env |= {"RECORD": str(tmp_path / "record")}
+        done = run_script(setup_of(packages=packages), tmp_path / "home", env, path=str(tmp_path / "bin"))
+        return done.returncode, len((tmp_path / "home" / "made").read_text().splitlines())
+
+    assert environments("torch==2.13.0", "torch_tpu==0.2.0") == (0, 1)
+    assert environments("torch==2.13.0", "torch_tpu==0.2.1", "jax[tpu]>=1") == (0, 1)
+    assert environments("torch==2.9.0", "jax[tpu]>=1") == (0, 2)
+    assert environments("torch==2.9.1", "jax[tpu]>=1", FAIL="1") == (1, 2)
+    before = len(recorded(tmp_path / "record"))
+    assert environments("torch==2.9.0", "jax[tpu]>=1") == (0, 2)
+    assert len(recorded(tmp_path / "record")) > before  # what failed is not taken for what was there before it
+    assert environments("torch==2.9.1", "jax[tpu]>=1", KILL="1") == (-9, 2)
+    assert environments("torch==2.9.0", "jax[tpu]>=1") == (0, 3)
+    assert environments("torch==2.9.0", "jax[tpu]>=1", FAIL="1") == (0, 3)  # nothing to do
+
+
 @pytest.mark.slow
 def test_a_failed_install_stops_before_the_setup_of_the_task_and_is_tried_again(
     tmp_path: Path, real_python: str, index: dict[str, str]

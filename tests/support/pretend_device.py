@@ -86,9 +86,11 @@ class PretendDevice:
         self.ops[name] += 1
         if name == "_copy_from":
             source, target = arguments[0], arguments[1]
+            self.ops["from the processor"] += source.device.type != self.name
             self._raw(target).copy_(self._raw(source))
             return target
-        if name.endswith("_") and arguments and arguments[0].untyped_storage()._cdata in self._copies:
+        target = arguments[0] if name.endswith("_") and arguments else None
+        if isinstance(target, Tensor) and target.untyped_storage()._cdata in self._copies:
             raise RuntimeError(f"{name}: this pretended device cannot write through a view that has gaps")
         known: dict[int, Tensor] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,22 @@ TORCH, BOTH = ("torch",), ("torch", "jax")
 )
 def test_auto(kind: str, packages: tuple[str, ...], engine: str, device: str) -> None:
     assert choose_engine(parse([]), devices(kind), only(*packages)) == (engine, device)
+
+
+@pytest.mark.parametrize(
+    ("version", "device"),
+    [("2.9.0.2.15.32035", "xla"), ("2.13.3.0.1", "neuron"), ("2.14.3.0+x", "neuron"), ("odd", "xla")],
+)
+def test_the_two_packages_that_are_called_torch_neuronx_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, device: str
+) -> None:
+    """AWS's images may bring a torch_xla beside the native one."""
+    metadata = tmp_path / "torch_neuronx-1.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: torch-neuronx\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    has = only("torch", "torch_neuronx", "torch_xla")
+    assert choose_engine(parse([]), devices("neuron"), has) == ("torch", device)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+
+from trainer.environment import World
+from trainer.errors import StorageError, TrainerError
+from trainer.smoking import stages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -38,6 +43,7 @@ def test_devices_are_printed_as_json_and_as_a_table() -> None:
     assert trainer("devices", "--tabel").returncode == 2
 
 
+@pytest.mark.promise("P40")
 def test_finding_devices_loads_no_framework() -> None:
     code = (
         "import sys; from trainer.commands import devices; devices.run(['--table'])\n"
@@ -46,6 +52,7 @@ def test_finding_devices_loads_no_framework() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True)
 
 
+@pytest.mark.promise("P40")
 def test_smoke_stops_at_the_first_failure_with_its_status(tmp_path: Path) -> None:
     done = trainer("smoke", f"data={tmp_path / 'nothing'}", TMPDIR=str(tmp_path))
     assert done.returncode == 3
@@ -55,19 +62,69 @@ def test_smoke_stops_at_the_first_failure_with_its_status(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.promise("P40")
 def test_a_device_that_computes_wrongly_is_found() -> None:
+    """Forward; backward alone; and, of several ranks, one that comes to other sums."""
     code = """
 import torch.nn.functional as F
-right = F.silu
-F.silu = lambda x: right(x) * 1.5
-import sys
 from trainer.__main__ import leave, main
-small = ["model.dim=32", "model.layers=2", "batch=4", "seq_len=16", "threads=1"]
-leave(main(["check", *small, "device=cpu", "engine=torch"]))
+from trainer.errors import DeviceError
+from trainer.smoking import checking
+from trainer.torch_engine.slots import Slot
+small = ["check", "model.dim=32", "model.layers=2", "batch=4", "seq_len=16", "threads=1", "device=cpu", "engine=torch"]
+right, slope = F.silu, Slot.gradient
+Slot.gradient = lambda slot: -slope(slot)
+assert main(small) == 4
+Slot.gradient = slope
+checking._compare([[2.0, 1.0, 1.9]] * 3)
+try:
+    checking._compare([[2.0, 1.0, 1.9], [2.0, 1.001, 1.9]])
+except DeviceError as error:
+    assert "rank 1 comes to" in str(error)
+else:
+    raise AssertionError("other sums are the same")
+F.silu = lambda x: right(x) * 1.5
+leave(main(small))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 4, done.stdout
-    assert "it computes wrongly" in done.stderr
+    assert "the gradients are wrong" in done.stderr and "it computes wrongly" in done.stderr
+
+
+@pytest.mark.promise("P40")
+def test_a_run_that_ends_well_with_other_numbers_fails_its_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program in the trainer's place that writes the losses it is given, wherever it began."""
+    program, said, place = tmp_path / "python", tmp_path / "said", tmp_path / "checkpoints"
+    program.write_text(
+        "#!/bin/sh\nfor word; do case $word in metrics.file=*) file=${word#*=} ;; esac; done\n"
+        f'cp {shlex.quote(str(said))} "$file"\n'
+    )
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    bench, losses = stages.Bench((), tmp_path, str(place), World()), [3.0, 2.5, 2.2, 2.0, 1.9, 1.8]
+
+    def says(*numbers: float) -> None:
+        said.write_text("".join(f'{{"loss": {number!r}}}\n' for number in numbers))
+
+    says(*losses)
+    assert stages.loop(bench)[1] == losses
+    says(*losses[:5])
+    with pytest.raises(TrainerError, match="5 of 6 steps"):
+        stages.loop(bench)
+    (place / "step-00000003").mkdir(parents=True)
+    (place / "step-00000003" / "manifest.json").touch()
+    with pytest.raises(StorageError, match="step-00000006 has no manifest"):
+        stages.checkpoint(bench)
+    says(*losses[3:])
+    assert "bit for bit" in stages.resume(bench, losses)
+    says(2.0, 1.9, 1.8 + 1e-8)
+    assert "within" in stages.resume(bench, losses)
+    for wrong in ((2.0, 1.9), (2.0, 1.9, 1.801), losses[:3]):
+        says(*wrong)
+        with pytest.raises(StorageError, match="without the interruption"):
+            stages.resume(bench, losses)
 
 
 def test_a_smoke_test_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
@@ -94,6 +151,7 @@ def test_a_smoke_test_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.glob("trainer-smoke*")) == []
 
 
+@pytest.mark.promise("P40")
 @pytest.mark.slow
 def test_smoke_proves_a_machine_and_leaves_nothing(tmp_path: Path) -> None:
     left = tmp_path / "checkpoints" / "smoke" / "step-00000003"  # as one that was killed leaves it

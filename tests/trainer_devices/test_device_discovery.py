@@ -8,6 +8,7 @@ import pytest
 from machines import AMAZON, EFA, GOOGLE, NVIDIA, SMI, driver, machine, tool
 
 from trainer.accelerators import health, nvidia
+from trainer.accelerators.device import Device
 from trainer.accelerators.discovery import discover
 from trainer.accelerators.peaks import PEAKS, peak_flops
 
@@ -36,7 +37,11 @@ def test_tpu_chips_are_known_by_their_pci_ids(
 
 @pytest.mark.parametrize(
     ("pci", "name", "chips", "cores", "devices", "memory", "tera"),
-    [("0x7164", "AWS Trainium1", 16, 2, 2, 32, 190), ("0x7364", "AWS Trainium2", 16, 8, 4, 96, 667)],
+    [
+        ("0x7164", "AWS Trainium1", 16, 2, 2, 32, 190),
+        ("0x7364", "AWS Trainium2", 16, 8, 4, 96, 667),
+        ("0x7564", "AWS Trainium3", 4, 8, 4, 144, 671),
+    ],
 )
 def test_trainium_is_known_by_its_driver_and_pci_ids(
     tmp_path: Path, pci: str, name: str, chips: int, cores: int, devices: int, memory: int, tera: float
@@ -76,8 +81,31 @@ def test_a_gpus_health_is_what_its_tool_says(tmp_path: Path, monkeypatch: pytest
     tool(tmp_path, "nvidia-smi", SMI, monkeypatch)
     found = nvidia.ask_health("GPU-a0a0a0a0-1111-2222-3333-444444444444")
     assert (found["utilization.gpu"], found["power.draw"], found["clocks.sm"]) == (37, 312.45, 1980)
-    assert found["clocks_throttle_reasons.active"] == "0x0000000000000000"
+    assert found["clocks_event_reasons.active"] == "0x0000000000000000"
     assert nvidia.ask_health("GPU-none") == {}
+    # A driver before 535 answers nothing at all when it is asked for a name that it does not know.
+    tool(tmp_path, "nvidia-smi", SMI.replace("case", 'case "$*" in *event*) exit 2;; esac; case', 1), monkeypatch)
+    assert nvidia.ask_health("GPU-a0a0")["clocks_throttle_reasons.active"] == "0x0000000000000000"
+
+
+@pytest.mark.parametrize(
+    ("name", "tera"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 312),
+        ("NVIDIA A100 80GB PCIe", 312),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H200", 989),
+        ("NVIDIA B300 SXM6 AC", 2250),
+        ("NVIDIA H200 NVL", None),
+        ("NVIDIA H100 80GB HBM3 MIG 3g.40gb", None),
+        ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", None),
+        ("NVIDIA A10G", None),
+    ],
+)
+def test_only_a_known_gpu_has_a_peak(name: str, tera: float | None) -> None:
+    expected = None if tera is None else tera * 1e12
+    assert peak_flops(Device("cuda", name, "NVIDIA", 0, 1, 1, None), "bf16") == expected
 
 
 def test_gpus_are_reported_when_the_tool_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +128,26 @@ def test_what_cuda_shows_to_a_process(visible: str | None, indices: list[int]) -
     assert nvidia.visible(environ, ["GPU-a1", "GPU-b2", "GPU-c3"]) == indices
 
 
+@pytest.mark.parametrize(
+    ("pci", "environ", "devices"),
+    [
+        ("0x7364", {"NEURON_LOGICAL_NC_CONFIG": "1"}, 8),
+        ("0x7565", {"NEURON_RT_VIRTUAL_CORE_SIZE": "2"}, 4),
+        ("0x7364", {"NEURON_LOGICAL_NC_CONFIG": "odd"}, 4),
+        ("0x7164", {"NEURON_LOGICAL_NC_CONFIG": "1"}, 2),
+    ],
+)
+def test_two_cores_of_a_chip_may_be_one(tmp_path: Path, pci: str, environ: dict[str, str], devices: int) -> None:
+    found = discover(machine(tmp_path, [(AMAZON, pci)], ["neuron0"]), environ)[0]
+    assert found.devices == devices
+
+
+def test_a_tpu_whose_generation_the_id_does_not_tell_has_no_memory_and_no_peak(tmp_path: Path) -> None:
+    found = discover(machine(tmp_path, [(GOOGLE, "0x0027")] * 4), {})[0]
+    assert (found.kind, found.peers, found.devices, found.total_mem_mb) == ("tpu", 4, 2, None)
+    assert peak_flops(found, "bf16") is None
+
+
 def test_a_machine_without_accelerators_has_its_processor(tmp_path: Path) -> None:
     (found,) = discover(machine(tmp_path, [(AMAZON, "0x8061"), (NVIDIA, "0x2330")]))
     assert (found.kind, found.name, found.vendor) == ("cpu", "Some AMD CPU", "AMD")
@@ -117,4 +165,4 @@ def test_the_monitors_first_report_is_taken_and_it_is_ended(tmp_path: Path, monk
 
 
 def test_every_peak_says_where_it_is_from() -> None:
-    assert all(peak.source and len(peak.as_of) == 7 and peak.flops > 1e14 for peak in PEAKS.values())
+    assert all(peak.source and len(peak.as_of) == 7 and peak.flops > 4e13 for peak in PEAKS.values())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainer.accelerators import nvidia
 from trainer.accelerators.device import Device, topology
-from trainer.accelerators.pci import PciBus, entries, number, text
+from trainer.accelerators.pci import Chip, PciBus, entries, number, text
 
 __all__ = ["Device", "discover", "processor"]
 
@@ -26,7 +26,7 @@ def discover(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> lis
     root: where /proc, /sys and /dev are looked for. environ: what a launcher says of the slice.
     """
     bus = PciBus(root)
-    return [*_gpus(root, bus), *_tpus(bus, environ), *_neurons(root, bus), processor(root)]
+    return [*_gpus(root, bus), *_tpus(bus, environ), *_neurons(root, bus, environ), processor(root)]
 
 
 def processor(root: Path = _ROOT) -> Device:
@@ -85,7 +85,7 @@ def _tpus(bus: PciBus, environ: Mapping[str, str]) -> Iterator[Device]:
             chip.name,
             "Google",
             index,
-            chip.memory * 1024,
+            _mebibytes(chip),
             None,
             topology(f"chip {index} of {len(chips)}", f"{chip.cores} cores", part, hosts, "ICI"),
             peers=len(chips),
@@ -97,7 +97,7 @@ def _tpus(bus: PciBus, environ: Mapping[str, str]) -> Iterator[Device]:
         )
 
 
-def _neurons(root: Path, bus: PciBus) -> Iterator[Device]:
+def _neurons(root: Path, bus: PciBus, environ: Mapping[str, str]) -> Iterator[Device]:
     found = sorted(int(e.name[6:]) for e in entries(root / "dev") if re.fullmatch(r"neuron\d+", e.name))
     chips = bus.neurons()
     network = _efa(bus)
@@ -107,7 +107,7 @@ def _neurons(root: Path, bus: PciBus) -> Iterator[Device]:
         cores = number(about / "core_count") or (chip.cores if chip else None)
         neighbours = re.findall(r"\d+", text(about / "connected_devices"))
         link = f"NeuronLink to {len(neighbours)} chips" if neighbours else None
-        total = chip.memory * 1024 if chip else None
+        total = _mebibytes(chip)
         yield Device(
             "neuron",
             chip.name if chip else "AWS Neuron device",
@@ -118,11 +118,22 @@ def _neurons(root: Path, bus: PciBus) -> Iterator[Device]:
             topology(f"chip {index} of {len(found)}", f"{cores} cores" if cores else None, link, network),
             peers=len(found),
             cores=cores,
-            devices=chip.devices if chip else 1,
+            devices=_logical(chip, environ) if chip else 1,
             links=link,
             network=network,
             bus=address,
         )
+
+
+def _mebibytes(chip: Chip | None) -> int | None:
+    return chip.memory * 1024 if chip and chip.memory else None
+
+
+def _logical(chip: Chip, environ: Mapping[str, str]) -> int:
+    """As how many cores a chip shows; two physical ones may be one (Neuron documentation, "LNC", 2026)."""
+    asked = environ.get("NEURON_LOGICAL_NC_CONFIG") or environ.get("NEURON_RT_VIRTUAL_CORE_SIZE")
+    pairs = chip.devices < chip.cores
+    return chip.cores // int(asked) if pairs and asked in ("1", "2") else chip.devices
 
 
 def _neuron_free(about: Path, total: int | None) -> int | None:

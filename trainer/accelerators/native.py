@@ -10,6 +10,7 @@ import resource
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -30,6 +31,11 @@ from trainer.errors import DeviceError
 # torch annotates these modules in part only, so no strict checker can follow them.
 _accelerator: Any = torch.accelerator
 _profiler: Any = torch.profiler
+_cuda: Any = torch.cuda
+_core: Any = vars(torch)["_C"]  # the settings of the allocator have no public name in 2.13
+
+_AMPERE = (8, 0)  # compute capability from which GPUs multiply in bf16
+_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 class Native:
@@ -46,7 +52,8 @@ class Native:
         self.launch = self._row.launch
         self.device = torch.device("cpu") if name == "cpu" else _open(self._row, world)
         self.flags = _flags(self._row, self.device)
-        # TPUs compute float32 products in bf16 unless told (torch_tpu, precision); GPUs in full precision already.
+        # TPUs compute float32 products in bf16 unless told (torch_tpu, precision). GPUs would take TF32, of 10 bits, by
+        # "high": seven times as fast on an H100, but losses would no longer agree with those of other devices.
         torch.set_float32_matmul_precision("highest")
 
     def autocast(self, dtype: DTypeName) -> AbstractContextManager[object]:
@@ -83,10 +90,12 @@ class Native:
     def set_deterministic(self, *, compiled: bool) -> None:
         # cuBLAS reads this once, when its first handle is made (cuBLAS documentation, "Results reproducibility").
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        # With warnings alone, attention on CUDA keeps its unrepeatable backward pass (PyTorch's attention_backward.cu).
+        strict = self.name == "cuda"
         if compiled:
-            torch.use_deterministic_algorithms(True, warn_only=True)
+            torch.use_deterministic_algorithms(True, warn_only=not strict)
         else:  # the same, but the other one also loads the compiler, to tell it: a second of every start
-            torch.set_deterministic_debug_mode("warn")
+            torch.set_deterministic_debug_mode("error" if strict else "warn")
         # Else every new tensor is filled first, which shows reads of unset memory: an aid for debugging torch.
         unchecked: Any = torch.utils.deterministic  # the switch is made at run time, so no checker knows it
         unchecked.fill_uninitialized_memory = False
@@ -120,20 +129,33 @@ class Native:
         idle = 0 if self.name == "cpu" else int(_accelerator.device_count()) - self._local_size
         if idle > 0:
             said.append(f"{idle} {self.name} devices of this host are not used: {self.launch}")
-        return said + (self.flags.taken(config) if config else [])
+        if config is None:
+            return said
+        capability = torch.cuda.get_device_capability(self.device) if self.name == "cuda" else None
+        if self.flags.flash and not self._row.attends(config.seq_len, config.model.head_dim):
+            said.append(self.flags.flash.otherwise)
+        return [*said, *self.flags.taken(config), *_slow(config, capability)]
 
     def _find(self) -> Device:
         if self.name == "cpu":
             return discovery.processor()
+        found = self._discovered()
+        if self.name != "cuda" or (found is not None and found.total_mem_mb is not None):
+            return found or Device(self.name, str(self.device), "unknown", self.device.index or 0, None, None, None)
+        # Without nvidia-smi, as in some containers: by what torch says of the device, which is open by now.
+        about = _cuda.get_device_properties(self.device)
+        known = found or Device("cuda", "", "NVIDIA", self.device.index or 0, None, None, None)
+        return replace(known, name=str(about.name), total_mem_mb=int(about.total_memory) >> 20)
+
+    def _discovered(self) -> Device | None:
+        """By the kernel's files and the vendor's tool; None when they do not show it."""
         found = [device for device in discovery.discover() if device.kind == self.name]
         index = self.device.index or 0
         if self.name == "cuda":
             shown = nvidia.visible(os.environ, [device.uuid for device in found])
             found = [found[position] for position in shown]
         by_device = [device for device in found for _ in range(device.devices)]
-        if index < len(by_device):
-            return by_device[index]
-        return Device(self.name, str(self.device), "unknown", index, None, None, None)
+        return by_device[index] if index < len(by_device) else None
 
 
 def _open(row: Row, world: World) -> torch.device:
@@ -157,19 +179,57 @@ def _open(row: Row, world: World) -> torch.device:
             raise DeviceError(f"device=tpu: TORCH_TPU_SLICEBUILDER_ADDRESSES is not set; {row.launch}")
         # A process is bound to one chip by its launcher; it cannot choose another.
         return torch.device(row.name, int(_accelerator.current_device_index()))
-    _accelerator.set_device_index(world.local_rank)
-    return torch.device(row.name, world.local_rank)
+    device = torch.device(row.name, world.local_rank)
+    try:
+        if row.name != "neuron" or world.size == 1:
+            # TorchNeuron gives a rank its core in init_process_group, by LOCAL_RANK; nothing may open one before.
+            _accelerator.set_device_index(world.local_rank)
+        if row.name == "cuda":
+            _take_memory(device)
+    except RuntimeError as error:  # in use by another process alone, an uncorrected memory error, ...
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DeviceError(f"device={row.name}: {device} does not open: {why}; {row.absent}") from error
+    return device
+
+
+def _take_memory(device: torch.device) -> None:
+    """The first piece of it, by which the device is opened.
+
+    In segments that grow, so that weights which come and go leave no holes; virtual GPUs have none (PyTorch
+    documentation, "Optimizing memory usage with PYTORCH_ALLOC_CONF", 2026).
+    """
+    set_allocator: Any = getattr(_core, "_accelerator_setAllocatorSettings", None)  # older torch has none
+    if set_allocator is not None and not any(os.environ.get(name) for name in _ALLOCATOR):
+        set_allocator("expandable_segments:True")
+        try:
+            torch.empty(1, device=device)
+        except RuntimeError:
+            set_allocator("expandable_segments:False")
+    torch.empty(1, device=device)
+
+
+def _slow(config: Config, capability: tuple[int, int] | None) -> list[str]:
+    """What would be faster on a GPU, one sentence each. capability: of the GPU; None: no GPU."""
+    if capability is None:
+        return []
+    if capability < _AMPERE:
+        return [] if config.dtype == "fp32" else ["this GPU does not multiply in bf16: dtype=fp32 is faster here"]
+    if config.dtype == "fp32":
+        return ["dtype=fp32 multiplies in full precision: dtype=bf16 is several times as fast here"]
+    if config.deterministic:
+        return ["deterministic=true takes the repeatable kernel of attention: deterministic=false is faster"]
+    return []
 
 
 def _flags(row: Row, device: torch.device) -> Flags:
     return Flags(
         fp16=Flag(False, "dtype=fp16 is computed in bf16: it needs no loss scaling, and is as fast"),
         flash=Flag(
-            row.flash and (row.name != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)),
+            row.flash and (row.name != "cuda" or torch.cuda.get_device_capability(device) >= _AMPERE),
             f"attention on {row.name} goes through torch's plain products: its memory grows with seq_len squared",
         ),
         compile=Flag(_compiles(row), f"compile=true is left out: {row.compile_needs}"),
-        fused=Flag(row.fused, f"{row.name} has no fused AdamW in torch: the plain one is used"),
+        fused=Flag(row.fused, f"AdamW on {row.name} is the plain one, not a fused kernel"),
     )
 
 

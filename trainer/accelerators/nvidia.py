@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 _QUERY = "index,pci.bus_id,uuid,name,memory.total,memory.free"
 _HEALTH = (
@@ -18,9 +19,10 @@ _HEALTH = (
     "power.limit",
     "clocks.sm",
     "clocks.mem",
-    "clocks_throttle_reasons.active",
+    "clocks_event_reasons.active",
     "ecc.errors.uncorrected.volatile.total",
 )
+_OLD_NAMES: Mapping[str, str] = MappingProxyType({"clocks_event_reasons.active": "clocks_throttle_reasons.active"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,14 @@ def ask_links() -> dict[int, int]:
 
 def ask_health(device: str) -> dict[str, str | float]:
     """How one GPU does now, by nvidia-smi's own names. device: index, PCI address or UUID. Empty without an answer."""
-    rows = _table(
-        _run(f"--query-gpu={','.join(_HEALTH)}", "--format=csv,noheader,nounits", f"--id={device}"), len(_HEALTH)
-    )
-    return {name: _plain(value) for name, value in zip(_HEALTH, rows[0], strict=True)} if rows else {}
+    # The tool answers nothing at all when it does not know one of the names.
+    for names in (_HEALTH, tuple(_OLD_NAMES.get(name, name) for name in _HEALTH)):
+        rows = _table(
+            _run(f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits", f"--id={device}"), len(names)
+        )
+        if rows:
+            return {name: _plain(value) for name, value in zip(names, rows[0], strict=True)}
+    return {}
 
 
 def without_tool(known: Sequence[tuple[str, str]], files: int) -> list[Gpu]:

@@ -12,18 +12,20 @@ _GOOGLE, _AMAZON, _NVIDIA = "0x1ae0", "0x1d0f", "0x10de"
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """memory: GiB. cores: physical. devices: as how many a framework sees it."""
+    """memory: GiB, None where the id does not tell it. cores: physical. devices: as how many a framework sees it."""
 
     name: str
-    memory: int
+    memory: int | None
     cores: int
     devices: int = 1
 
 
-# PCI device ids, HBM and devices of a chip: the device table of torch_tpu 0.2.0 (November 2026); TensorCores: Cloud TPU
-# documentation, system architecture (2025). Both cores of a v4 or v5p work as one device, those of a TPU7x as two.
+# PCI device ids: jax 0.10.2, jax/_src/hardware_utils.py, and torch_xla 2.9, tpu.py; from v4 on also torch_tpu 0.2.0,
+# which has HBM and devices of a chip too (all read November 2026). TensorCores: Cloud TPU documentation, system
+# architecture (2025). Both cores of a v4 or v5p work as one device, those of the others as two.
 TPUS: Mapping[str, Chip] = MappingProxyType(
     {
+        "0x0027": Chip("TPU of generation 2 or 3", None, cores=2, devices=2),  # one id for both
         "0x005e": Chip("TPU v4", 32, cores=2),
         "0x0062": Chip("TPU v5p", 95, cores=2),
         "0x0063": Chip("TPU v5e", 16, cores=1),
@@ -32,8 +34,9 @@ TPUS: Mapping[str, Chip] = MappingProxyType(
     }
 )
 
-# PCI device ids: neuron_pci.c of AWS's Neuron driver (2.2x); memory and cores: EC2 instance type pages (2026).
-# On Trainium2 and 3 two physical cores are one logical core, unless told otherwise (Neuron documentation, "LNC").
+# PCI device ids: neuron_device.h of AWS's Neuron driver (aws-neuronx-dkms, January 2026) and the PCI ID database (22
+# August 2026). Memory and cores: AWS Neuron documentation, architecture of Trainium, Trainium2 and Trainium3 (August
+# 2026). On Trainium2 and 3 two cores are one logical core unless told otherwise (the same, "LNC").
 NEURONS: Mapping[str, Chip] = MappingProxyType(
     {
         "0x7164": Chip("AWS Trainium1", 32, cores=2, devices=2),
@@ -44,7 +47,7 @@ NEURONS: Mapping[str, Chip] = MappingProxyType(
     }
 )
 
-# The PCI ID database (2026), for machines whose nvidia-smi does not answer; the names are nvidia-smi's.
+# The PCI ID database (22 August 2026), for machines whose nvidia-smi does not answer; the names are nvidia-smi's.
 GPUS: Mapping[str, str] = MappingProxyType(
     {
         "0x20b0": "NVIDIA A100-SXM4-40GB",
@@ -52,10 +55,12 @@ GPUS: Mapping[str, str] = MappingProxyType(
         "0x2330": "NVIDIA H100 80GB HBM3",
         "0x2335": "NVIDIA H200",
         "0x2901": "NVIDIA B200",
+        "0x3182": "NVIDIA B300 SXM6 AC",
     }
 )
 
-_EFA = ("0xefa0", "0xefa1", "0xefa2", "0xefa3")  # Linux, drivers/infiniband/hw/efa/efa_main.c
+# AWS's EFA driver 3.1 (efa_main.c, May 2026), which Linux follows; the last one: the PCI ID database (22 August 2026).
+_EFA = ("0xefa0", "0xefa1", "0xefa2", "0xefa3", "0xefa4")
 
 
 @dataclass(frozen=True, slots=True)

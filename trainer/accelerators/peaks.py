@@ -13,7 +13,9 @@ from trainer.accelerators.device import Device
 from trainer.config import DTypeName
 
 _TITAN = "torchtitan, tools/utils.py, which quotes the makers' data sheets"
-_EC2 = "AWS, EC2 Trn1 and Trn2 instance pages; per chip"
+_TPU = "torch_tpu 0.2.0, utils/hardware.py, and torchtitan, both of which quote Google's pages of each generation"
+_OLD_TPU = "Jouppi et al., A Domain Specific Supercomputer for Training (2020); TPU v3: also its Cloud TPU page"
+_NEURON = "AWS Neuron documentation, architecture of Trainium, Trainium2 and Trainium3; per chip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +30,24 @@ class Peak:
 PEAKS: Mapping[str, Peak] = MappingProxyType(
     {
         "NVIDIA A100": Peak(312e12, _TITAN, "2026-08"),
+        "NVIDIA A100 80GB PCIe": Peak(312e12, _TITAN, "2026-08"),
         "NVIDIA H100 80GB HBM3": Peak(989e12, _TITAN, "2026-08"),
+        "NVIDIA H100 NVL": Peak(835e12, _TITAN, "2026-11"),
+        "NVIDIA H100 PCIe": Peak(756e12, _TITAN, "2026-11"),
         "NVIDIA H200": Peak(989e12, _TITAN, "2026-08"),
         "NVIDIA B200": Peak(2250e12, _TITAN, "2026-08"),
-        "TPU v4": Peak(275e12, _TITAN, "2026-08"),
-        "TPU v5e": Peak(197e12, _TITAN, "2026-08"),
-        "TPU v5p": Peak(459e12, _TITAN, "2026-08"),
-        "TPU v6e": Peak(918e12, _TITAN, "2026-08"),
-        "TPU v7": Peak(2307e12, "Google, TPU7x page", "2026-10"),
-        "AWS Trainium1": Peak(190e12, _EC2, "2026-10"),
-        "AWS Trainium2": Peak(667e12, _EC2, "2026-10"),
+        "NVIDIA B300 SXM6 AC": Peak(2250e12, _TITAN, "2026-08"),
+        "NVIDIA L40S": Peak(362e12, _TITAN, "2026-11"),
+        "TPU v2": Peak(46e12, _OLD_TPU, "2026-11"),
+        "TPU v3": Peak(123e12, _OLD_TPU, "2026-11"),
+        "TPU v4": Peak(275e12, _TPU, "2026-11"),
+        "TPU v5e": Peak(197e12, _TPU, "2026-11"),
+        "TPU v5p": Peak(459e12, _TPU, "2026-11"),
+        "TPU v6e": Peak(918e12, _TPU, "2026-11"),
+        "TPU v7": Peak(2307e12, _TPU, "2026-11"),
+        "AWS Trainium1": Peak(190e12, _NEURON, "2026-08"),
+        "AWS Trainium2": Peak(667e12, _NEURON, "2026-08"),
+        "AWS Trainium3": Peak(671e12, _NEURON, "2026-08"),
     }
 )
 
@@ -47,7 +57,8 @@ def peak_flops(device: Device, dtype: DTypeName) -> float | None:
 
     fp16 is computed in bf16. For fp32 there is no published peak that a training step could reach.
     """
-    if dtype == "fp32":
+    if dtype == "fp32" or " MIG " in device.name:
         return None
-    peak = next((peak for name, peak in PEAKS.items() if device.name.startswith(name)), None)
+    # "NVIDIA A100-SXM4-40GB" is an A100; "NVIDIA H200 NVL", and a part of a GPU (MIG), are slower than an H200.
+    peak = PEAKS.get(device.name) or PEAKS.get(device.name.partition("-")[0])
     return peak.flops / device.devices if peak else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -30,18 +31,34 @@ def installed(package: str) -> bool:
     return find_spec(package) is not None
 
 
+def is_torch_neuron() -> bool:
+    """Whether torch-neuronx is TorchNeuron, torch's own device, and not the older PyTorch/XLA of the same name.
+
+    By its version, as AWS says ("Troubleshooting: TorchNeuron", Neuron 2.33, October 2026): it began with 2.13.
+    """
+    try:
+        major, minor = version("torch-neuronx").split(".")[:2]
+    except (PackageNotFoundError, ValueError):
+        return False
+    return major.isdigit() and minor.isdigit() and (int(major), int(minor)) >= (2, 13)
+
+
 def choose_engine(
-    config: Config, devices: Sequence[Device], has: Callable[[str], bool] = installed
+    config: Config,
+    devices: Sequence[Device],
+    has: Callable[[str], bool] = installed,
+    native: Callable[[], bool] = is_torch_neuron,
 ) -> tuple[Family, Word]:
     """What `engine=` and `device=` mean on a machine with these devices; an explicit word wins.
 
-    devices: of trainer.accelerators.discovery.discover. has: whether a package is installed. Raises ConfigError for
-    words that exclude each other, DeviceError when nothing installed can use the device.
+    devices: of trainer.accelerators.discovery.discover. has: whether a package is installed. native: as
+    is_torch_neuron. Raises ConfigError for words that exclude each other, DeviceError when nothing installed can use
+    the device.
     """
     device = _device(config.device, devices)
     if config.engine == "jax" or (config.engine == "auto" and _prefers_jax(device, has)):
         return "jax", _for_jax(config, device, has)
-    return "torch", _for_torch(config, device, has)
+    return "torch", _for_torch(config, device, has, native)
 
 
 def _device(wanted: DeviceName, devices: Sequence[Device]) -> Word:
@@ -73,12 +90,11 @@ def _for_jax(config: Config, device: Word, has: Callable[[str], bool]) -> Word:
     return device
 
 
-def _for_torch(config: Config, device: Word, has: Callable[[str], bool]) -> Word:
+def _for_torch(config: Config, device: Word, has: Callable[[str], bool], native: Callable[[], bool]) -> Word:
     if not has("torch"):
         raise DeviceError(f"engine={config.engine}: torch is not installed; `pip install torch`, or engine=jax")
-    if device == "neuron" and has("torch_xla"):
-        # Trn1: its last PyTorch is the lazy one (Neuron 2.28); images with the native one, for Trn2 and later, lack it.
-        return "xla"
+    if device == "neuron" and has("torch_xla") and not native():
+        return "xla"  # Trn1, whose last PyTorch is the lazy one, and images up to Neuron 2.31 on the others
     if config.device == "auto" and device == "tpu" and not has("torch_tpu"):
         if has("torch_xla"):
             return "xla"

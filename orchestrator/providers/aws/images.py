@@ -18,11 +18,15 @@ from orchestrator.slices import Request
 from orchestrator.values import Text, text
 
 GPU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
+# The newest line with PyTorch on Ubuntu 24.04 (seen in public launchers, August 2026); that of 2.13 is on 26.04 only.
+GPU_TORCH = "/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.12-ubuntu-24.04/latest/ami-id"
 JAX_NEURON = "/aws/service/neuron/dlami/jax-0.10/ubuntu-24.04/latest/image_id"
 PLAIN = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 FRAMEWORKS = ("", "torch", "jax")
 _AMI = re.compile(r"ami-[0-9a-f]{8,17}")
 _PARAMETER = re.compile(r"/[A-Za-z0-9_./-]{1,1010}")
+# Types that AWS's PyTorch images support (DLAMI release notes of 2.11 and 2.13, autumn of 2026): not P6-B300.
+_WITH_TORCH = re.compile(r"(?:g4dn|g5|g6|g6e|g6f|gr6|gr6f|p4d|p4de|p5|p5e|p5en|p6-b200)\.")
 _ARM = re.compile(r"[a-z]+\d+[a-z]*g[a-z]*\.|p6e-gb")
 
 
@@ -105,6 +109,8 @@ def _usual(instance_type: str, framework: str) -> Image:
             why="image: TorchNeuron (torch-neuronx 2.14, public beta), the newest build",
             backend="neuron",
         )
+    if framework == "torch" and _WITH_TORCH.match(instance_type):
+        return Image(parameter=GPU_TORCH, why="image: PyTorch 2.12, CUDA and EFA on Ubuntu 24.04, the newest build")
     if instance_type.startswith(("p", "g")):
         return Image(
             parameter=GPU, why="image: NVIDIA driver, CUDA and EFA on Ubuntu 24.04, the newest build", backend=jax

@@ -45,13 +45,15 @@ export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH
 export JAX_COORDINATOR_ADDRESS="${JAX_COORDINATOR_ADDRESS-$ORCH_COORDINATOR}"
 export JAX_NUM_PROCESSES="${JAX_NUM_PROCESSES-$ORCH_NUM_HOSTS}" JAX_PROCESS_ID="${JAX_PROCESS_ID-$ORCH_RANK}"
 
-# Cores that the frameworks see: 2 a chip on Trainium, 8 a chip on Trainium2, of which 2 make one by default.
+# Cores that the frameworks see: 2 a chip on Trainium, 8 a chip on Trainium2 and 3, of which 2 make one by default.
 # Sources: AWS Neuron documentation, "Logical NeuronCore configuration" and the distributed guides (SDK 2.28 to 2.33, 2026).
 orch_chips=${ORCH_CHIPS_PER_HOST:-0}
 if [ -z "${ORCH_RANKS_PER_HOST:-}" ]; then
+  orch_known=$orch_chips # a type that orch does not list has as many as the kernel shows
+  [ "$orch_known" -gt 0 ] || orch_known=$(compgen -G "${ORCH_DEV_DIR:-/dev}/neuron[0-9]*" | wc -l) || true
   case $(printf '%s' "${ORCH_ACCELERATOR:-}" | tr '[:upper:]' '[:lower:]') in
-    trn2* | trainium2*) ORCH_RANKS_PER_HOST=$((orch_chips * 8 / ${NEURON_LOGICAL_NC_CONFIG:-2})) ;;
-    trn1* | trainium | trainium:* | trainium1*) ORCH_RANKS_PER_HOST=$((orch_chips * 2)) ;;
+    trn[23]* | trainium[23]*) ORCH_RANKS_PER_HOST=$((orch_known * 8 / ${NEURON_LOGICAL_NC_CONFIG:-2})) ;;
+    trn1* | trainium | trainium:* | trainium1* | inf2*) ORCH_RANKS_PER_HOST=$((orch_known * 2)) ;;
     *) ORCH_RANKS_PER_HOST=0 ;;
   esac
 fi
@@ -173,7 +175,7 @@ for orch_conda in "$HOME/miniconda3" "$HOME/miniforge3" "$HOME/anaconda3" /opt/c
   # shellcheck disable=SC1091 # the file is conda's own, on the host
   if [ -r "$orch_conda/etc/profile.d/conda.sh" ]; then . "$orch_conda/etc/profile.d/conda.sh"; fi
 done
-unset -f orch_expect orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_apt orch_find_python orch_make_venv orch_beside
+unset -f orch_expect orch_devices orch_told_slices orch_wait_turn orch_sort_holders orch_fail orch_root orch_holders orch_owner_lives orch_clear orch_apt orch_find_python orch_make_venv orch_dropped orch_beside
 unset -v "${!orch_@}"
 # ---- program of the task ----
 python train.py --rank "$ORCH_RANK"

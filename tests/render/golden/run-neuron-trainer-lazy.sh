@@ -39,13 +39,15 @@ orch_head=${orch_head#\[}
 orch_head=${orch_head%\]}
 export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH_COORDINATOR##*:}}"
 
-# Cores that the frameworks see: 2 a chip on Trainium, 8 a chip on Trainium2, of which 2 make one by default.
+# Cores that the frameworks see: 2 a chip on Trainium, 8 a chip on Trainium2 and 3, of which 2 make one by default.
 # Sources: AWS Neuron documentation, "Logical NeuronCore configuration" and the distributed guides (SDK 2.28 to 2.33, 2026).
 orch_chips=${ORCH_CHIPS_PER_HOST:-0}
 if [ -z "${ORCH_RANKS_PER_HOST:-}" ]; then
+  orch_known=$orch_chips # a type that orch does not list has as many as the kernel shows
+  [ "$orch_known" -gt 0 ] || orch_known=$(compgen -G "${ORCH_DEV_DIR:-/dev}/neuron[0-9]*" | wc -l) || true
   case $(printf '%s' "${ORCH_ACCELERATOR:-}" | tr '[:upper:]' '[:lower:]') in
-    trn2* | trainium2*) ORCH_RANKS_PER_HOST=$((orch_chips * 8 / ${NEURON_LOGICAL_NC_CONFIG:-2})) ;;
-    trn1* | trainium | trainium:* | trainium1*) ORCH_RANKS_PER_HOST=$((orch_chips * 2)) ;;
+    trn[23]* | trainium[23]*) ORCH_RANKS_PER_HOST=$((orch_known * 8 / ${NEURON_LOGICAL_NC_CONFIG:-2})) ;;
+    trn1* | trainium | trainium:* | trainium1* | inf2*) ORCH_RANKS_PER_HOST=$((orch_known * 2)) ;;
     *) ORCH_RANKS_PER_HOST=0 ;;
   esac
 fi

@@ -78,10 +78,12 @@ if compgen -G "$orch_dev/accel*" >/dev/null || compgen -G "$orch_dev/vfio/[0-9]*
   fi
 fi
 
-# TorchTPU: one process per chip, and what all of them must agree on is decided before they start, by its own function; it
+# TorchTPU: one process per device, and what all of them must agree on is decided before they start, by its own function; it
 # leaves alone what is set. Ranks stay in our order, whose first host is the one that all meet at. Source: torch_tpu 0.2.0,
 # docstring of set_tpu_launch_env (November 2026). Without a chip it would ask the metadata server for half a minute.
-[ -n "${ORCH_RANKS_PER_HOST:-}" ] || ORCH_RANKS_PER_HOST=${ORCH_CHIPS_PER_HOST:-0}
+orch_each=1 # devices of a chip: a TPU7x shows as two
+case ${ORCH_ACCELERATOR:-} in tpu7x* | v7x* | tpu-v7x*) orch_each=2 ;; esac
+[ -n "${ORCH_RANKS_PER_HOST:-}" ] || ORCH_RANKS_PER_HOST=$((${ORCH_CHIPS_PER_HOST:-0} * orch_each))
 [ "$ORCH_RANKS_PER_HOST" -gt 0 ] \
   || orch_fail "how many chips has a host of ${ORCH_ACCELERATOR:-this slice}?" 'set ORCH_RANKS_PER_HOST in envs'
 export TORCH_TPU_XPROF_SESSION_ID="${TORCH_TPU_XPROF_SESSION_ID-$((${ORCH_JOB_ID:-1} * 1000 + ${ORCH_ATTEMPT:-1}))}"
@@ -89,7 +91,10 @@ if [ "$ORCH_NUM_HOSTS" -gt 1 ]; then
   orch_hosts=$(printf '%s' "$ORCH_HOST_IPS" | tr '\n' ',')
   export TPU_WORKER_HOSTNAMES="${TPU_WORKER_HOSTNAMES-$orch_hosts}" JOB_COMPLETION_INDEX="${JOB_COMPLETION_INDEX-$ORCH_RANK}"
   export NODE_RANK="${NODE_RANK-$ORCH_RANK}"
-  orch_topology=4x4
+  orch_topology=4x4 # its form is 2,4,1 for 2x4; then the devices of a chip, where there are several
+  orch_topology=${orch_topology//x/,}
+  case $orch_topology in *,*,*) ;; *) orch_topology+=,1 ;; esac
+  [ "$orch_each" -eq 1 ] || orch_topology+=,$orch_each
   export TORCH_TPU_TOPOLOGY="${TORCH_TPU_TOPOLOGY-$orch_topology}"
 fi
 orch_launch=$("$ORCH_PYTHON" -c '

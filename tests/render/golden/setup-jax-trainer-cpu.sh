@@ -42,15 +42,31 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
     "$base" -m venv --clear "$orch_venv" || orch_fail "$base could not make an environment in $orch_venv"
   }
 
+  # What the environment holds. It is not there while pip works, so a host that dies then begins anew.
+  orch_holds=$orch_venv/.orch-packages
+
+  orch_dropped() { # true when something is in it that is not asked for now: torch_tpu, say, breaks the torch of torch_xla
+    local line names=" ${orch_packages[*]%%[!A-Za-z0-9._-]*} "
+    while IFS= read -r line; do
+      case $names in *" ${line%%[!A-Za-z0-9._-]*} "*) ;; *) return 0 ;; esac
+    done <"$orch_holds"
+    return 1
+  }
+
   if ! "$ORCH_PYTHON" -c '' 2>/dev/null \
-    || [ "$(cat -- "$orch_venv/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "${orch_packages[@]}")" ]; then
+    || [ "$(cat -- "$orch_holds" 2>/dev/null)" != "$(printf '%s\n' "${orch_packages[@]}")" ]; then
     printf 'setup: installing %s\n' "${orch_packages[*]}"
     orch_wait_turn
-    "$ORCH_PYTHON" -c '' 2>/dev/null || orch_make_venv
-    "$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet \
-      -- "${orch_packages[@]}" \
-      || orch_fail 'the packages could not be installed' 'read the lines above; PIP_INDEX_URL in envs names another index'
-    printf '%s\n' "${orch_packages[@]}" >"$orch_venv/.orch-packages"
+    if ! "$ORCH_PYTHON" -c '' 2>/dev/null || [ ! -e "$orch_holds" ] || orch_dropped; then orch_make_venv; fi
+    orch_held=$(cat -- "$orch_holds" 2>/dev/null) || true
+    rm -f -- "$orch_holds"
+    if ! "$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet \
+      -- "${orch_packages[@]}"; then
+      # pip undoes what fails. With any package twice it is never taken for finished.
+      printf '%s\n' ${orch_held:+"$orch_held"} "${orch_packages[@]}" "${orch_packages[@]}" >"$orch_holds"
+      orch_fail 'the packages could not be installed' 'read the lines above; PIP_INDEX_URL in envs names another index'
+    fi
+    printf '%s\n' "${orch_packages[@]}" >"$orch_holds"
   fi
 fi
 export ORCH_PYTHON
