@@ -3,7 +3,7 @@
     python scripts/bench/checkpoint.py [model=30m batch=4 seq_len=128 threads=1 rounds=3 place=/var/tmp ...]
 
 `disk` writes (with fsync) and reads the same bytes in one plain file, in turn with ours; a save hashes, sends and
-syncs, a restore reads everything twice: to check it and to use it. Reads are of what the page cache has, into new
+syncs, a restore reads everything once, checks it and hands it on. Reads are of what the page cache has, into new
 memory. The best round of each counts. `stall` is the time that the loop stands still: for the copy in memory. Only
 ratios are worth comparing, and those only of a machine that has nothing else to do.
 """

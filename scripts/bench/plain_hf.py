@@ -1,8 +1,8 @@
 """The same model as transformers' Llama in Hugging Face's Trainer. Needs `transformers` and `accelerate` installed.
 
-    python scripts/bench/plain_hf.py DIM LAYERS HEADS KV_HEADS SEQ BATCH STEPS THREADS
+    python scripts/bench/plain_hf.py DIM LAYERS HEADS KV_HEADS SEQ BATCH STEPS THREADS [bf16] [compile] [cpu]
 
-Prints tokens/s of each window of five steps, as JSON.
+cpu: by processor time. Prints the number of weights, tokens/s of each window of five steps and the versions, as JSON.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import tempfile
 import time
 from typing import Any
 
+import accelerate  # pyright: ignore[reportMissingImports]  # optional: a yardstick, no dependency
 import torch
-from transformers import (  # pyright: ignore[reportMissingImports]  # optional: a yardstick, no dependency
+import transformers  # pyright: ignore[reportMissingImports]  # as above
+from transformers import (  # pyright: ignore[reportMissingImports]  # as above
     LlamaConfig,
     LlamaForCausalLM,
     Trainer,
@@ -23,6 +25,7 @@ from transformers import (  # pyright: ignore[reportMissingImports]  # optional:
 )
 
 WINDOW = 5
+clock = time.process_time if "cpu" in sys.argv else time.perf_counter
 
 
 class Clock(TrainerCallback):
@@ -31,18 +34,17 @@ class Clock(TrainerCallback):
         self.speeds: list[float] = []
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self.began = time.perf_counter()
+        self.began = clock()
 
     def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
         if state.global_step % WINDOW == 0:
-            now = time.perf_counter()
+            now = clock()
             self.speeds.append(WINDOW * self.tokens / (now - self.began))
             self.began = now
 
 
-def main() -> None:
-    dim, layers, heads, kv_heads, seq, batch, steps, threads = map(int, sys.argv[1:9])
-    torch.set_num_threads(threads)
+def llama(dim: int, layers: int, heads: int, kv_heads: int, seq: int) -> LlamaForCausalLM:
+    """The trainer's model; what transformers made of the settings is checked, not believed."""
     config = LlamaConfig(
         vocab_size=256,
         hidden_size=dim,
@@ -50,11 +52,28 @@ def main() -> None:
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
+        rms_norm_eps=1e-5,
         tie_word_embeddings=True,
         max_position_embeddings=seq,
+        use_cache=False,
+        attn_implementation="sdpa",
     )
-    rows = torch.randint(0, 256, (steps * batch, seq + 1))
-    data = [{"input_ids": row[:-1], "labels": row[:-1]} for row in rows]
+    model = LlamaForCausalLM(config)
+    first = model.model.layers[0]
+    assert first.self_attn.head_dim == dim // heads
+    assert model.config._attn_implementation == "sdpa"
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert all(weight.dtype == torch.float32 for weight in model.parameters())
+    assert not any(name.endswith("bias") for name, _ in model.named_parameters())
+    return model
+
+
+def main() -> None:
+    dim, layers, heads, kv_heads, seq, batch, steps, threads = map(int, sys.argv[1:9])
+    torch.set_num_threads(threads)
+    model = llama(dim, layers, heads, kv_heads, seq)
+    rows = torch.randint(0, 256, (steps * batch, seq))
+    data = [{"input_ids": row, "labels": row} for row in rows]  # the model shifts the labels
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             folder,
@@ -62,7 +81,11 @@ def main() -> None:
             max_steps=steps,
             learning_rate=1e-3,
             weight_decay=0.1,
+            adam_beta2=0.95,
+            max_grad_norm=1.0,
             optim="adamw_torch_fused",
+            bf16="bf16" in sys.argv,
+            torch_compile="compile" in sys.argv,
             use_cpu=True,
             report_to=[],
             save_strategy="no",
@@ -70,8 +93,12 @@ def main() -> None:
             disable_tqdm=True,
         )
         clock = Clock(batch * seq)
-        Trainer(LlamaForCausalLM(config), arguments, train_dataset=data, callbacks=[clock]).train()
-    print(json.dumps(clock.speeds))
+        Trainer(model, arguments, train_dataset=data, callbacks=[clock]).train()
+    weights = sum(weight.numel() for weight in model.parameters())
+    versions = (
+        f"transformers {transformers.__version__}, accelerate {accelerate.__version__}, torch {torch.__version__}"
+    )
+    print(json.dumps({"weights": weights, "tokens_per_s": clock.speeds, "versions": versions}))
 
 
 if __name__ == "__main__":

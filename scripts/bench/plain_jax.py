@@ -1,8 +1,10 @@
 """The plainest jitted JAX step of the trainer's model: one function, no mesh, no sharding. The yardstick of the engine.
 
-    python scripts/bench/plain_jax.py DIM LAYERS HEADS KV_HEADS SEQ BATCH STEPS THREADS
+    python scripts/bench/plain_jax.py DIM LAYERS HEADS KV_HEADS SEQ BATCH STEPS THREADS [bf16] [cpu]
 
-Prints tokens/s of each window of five steps, as JSON.
+bf16: the factors of matrix products and what the layers give; the residual stream, norms, scores, softmax and loss stay
+float32. cpu: by processor time. Prints the number of weights, tokens/s of each window of five steps and the versions,
+as JSON.
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ import numpy as np
 VOCAB = 256
 WINDOW = 5
 THREADS = int(sys.argv[8])
+NARROW = "bf16" in sys.argv
 if THREADS == 1:
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
+
+TYPE = jnp.bfloat16 if NARROW else jnp.float32
 
 
 def normed(x: Any, weight: Any) -> Any:
@@ -35,21 +40,25 @@ def rotated(x: Any, cos: Any, sin: Any) -> Any:
     return jnp.concatenate((a * cos - b * sin, b * cos + a * sin), -1)
 
 
+def product(x: Any, weight: Any, out: Any = TYPE) -> Any:
+    return jnp.matmul(x.astype(TYPE), weight.astype(TYPE), preferred_element_type=out)
+
+
 def loss_of(weights: Any, rows: Any, heads: int, kv_heads: int, cos: Any, sin: Any) -> Any:
     x = weights["embedding"][rows[:, :-1]]
     batch, length, dim = x.shape
     mask = jnp.tril(jnp.ones((length, length), bool))
     for block in weights["blocks"]:
         y = normed(x, block["norm1"])
-        q, k, v = ((y @ block[name]).reshape(batch, length, -1, dim // heads).swapaxes(1, 2) for name in "qkv")
+        q, k, v = (product(y, block[name]).reshape(batch, length, -1, dim // heads).swapaxes(1, 2) for name in "qkv")
         q, k = rotated(q, cos, sin), rotated(k, cos, sin)
         k, v = (jnp.repeat(t, heads // kv_heads, axis=1) for t in (k, v))
-        scores = jnp.where(mask, q @ k.swapaxes(2, 3) / (dim // heads) ** 0.5, -1e30)
-        mixed = (jax.nn.softmax(scores, -1) @ v).swapaxes(1, 2).reshape(batch, length, dim)
-        x = x + mixed @ block["out"]
+        scores = product(q, k.swapaxes(2, 3), jnp.float32) / (dim // heads) ** 0.5
+        mixed = product(jax.nn.softmax(jnp.where(mask, scores, -1e30), -1), v)
+        x = x + product(mixed.swapaxes(1, 2).reshape(batch, length, dim), block["out"])
         y = normed(x, block["norm2"])
-        x = x + (jax.nn.silu(y @ block["gate"]) * (y @ block["up"])) @ block["down"]
-    logits = jax.nn.log_softmax(normed(x, weights["norm"]) @ weights["embedding"].T)
+        x = x + product(jax.nn.silu(product(y, block["gate"])) * product(y, block["up"]), block["down"])
+    logits = jax.nn.log_softmax(product(normed(x, weights["norm"]), weights["embedding"].T, jnp.float32))
     return -jnp.take_along_axis(logits, rows[:, 1:, None], -1).mean()
 
 
@@ -99,16 +108,18 @@ def main() -> None:
     jitted = jax.jit(step, donate_argnums=0)
     state: Any = (weights, zeros, jax.tree.map(jnp.zeros_like, weights))
     rows = draw.integers(0, VOCAB, (steps, batch, seq + 1), dtype=np.int32)
+    clock = time.process_time if "cpu" in sys.argv else time.perf_counter
     speeds: list[float] = []
-    began = time.perf_counter()
+    began = clock()
     for at in range(steps):
         state, loss = jitted(state, rows[at], at + 1.0)
         if (at + 1) % WINDOW == 0:
             loss.block_until_ready()
-            now = time.perf_counter()
+            now = clock()
             speeds.append(WINDOW * batch * seq / (now - began))
             began = now
-    print(json.dumps(speeds))
+    count = sum(leaf.size for leaf in jax.tree.leaves(state[0]))
+    print(json.dumps({"weights": count, "tokens_per_s": speeds, "versions": f"JAX {jax.__version__}"}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """The plainest torch loop of the trainer's model, as one would write it by hand in one sitting: the yardstick.
 
-    python scripts/bench/plain_torch.py DIM LAYERS HEADS KV_HEADS SEQ BATCH STEPS THREADS [bf16] [compile]
+    python scripts/bench/plain_torch.py DIM LAYERS HEADS KV_HEADS SEQ BATCH STEPS THREADS [WORD ...]
 
-Prints tokens/s of each window of five steps, as JSON.
+Words: bf16: autocast. narrow: weights and moments are bf16 too, which is another, less exact training. compile: the
+model is one program. step: the whole step is torch.compile's, clipping and optimizer too. cpu: by processor time.
+Prints the number of weights, tokens/s of each window of five steps and the versions, as JSON.
 """
 
 from __future__ import annotations
@@ -68,27 +70,38 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def main() -> None:
     dim, layers, heads, kv_heads, seq, batch, steps, threads = map(int, sys.argv[1:9])
+    words = set(sys.argv[9:])
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = Model(dim, layers, heads, kv_heads, seq)
-    step_model = torch.compile(model) if "compile" in sys.argv else model
+    if "narrow" in words:
+        model.bfloat16()
+    step_model = torch.compile(model, dynamic=False) if "compile" in words else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    rows = torch.randint(0, VOCAB, (steps, batch, seq + 1))
-    speeds: list[float] = []
-    began = time.perf_counter()
-    for step in range(steps):
-        with torch.autocast("cpu", torch.bfloat16, enabled="bf16" in sys.argv):
-            loss = step_model(rows[step])
+
+    def step(rows: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled="bf16" in words):
+            loss = step_model(rows)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        if (step + 1) % WINDOW == 0:
+        return loss.detach()
+
+    one = torch.compile(step, dynamic=False) if "step" in words else step
+    rows = torch.randint(0, VOCAB, (steps, batch, seq + 1))
+    clock = time.process_time if "cpu" in words else time.perf_counter
+    speeds: list[float] = []
+    began = clock()
+    for number in range(steps):
+        loss = one(rows[number])
+        if (number + 1) % WINDOW == 0:
             loss.item()
-            now = time.perf_counter()
+            now = clock()
             speeds.append(WINDOW * batch * seq / (now - began))
             began = now
-    print(json.dumps(speeds))
+    weights = sum(weight.numel() for weight in model.parameters())
+    print(json.dumps({"weights": weights, "tokens_per_s": speeds, "versions": f"torch {torch.__version__}"}))
 
 
 if __name__ == "__main__":

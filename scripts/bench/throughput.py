@@ -1,10 +1,12 @@
 """Tokens/s of both engines against the plainest loops of the same model, each in a process of its own, in turn.
 
-    python scripts/bench/throughput.py [model=10m batch=8 steps=40 threads=1 rounds=3]
+    python scripts/bench/throughput.py [model=10m batch=8 steps=40 threads=1 rounds=3 clock=wall only=bf16]
 
 `ours` is the whole program, `python -m trainer`, by its own metrics with data, clipping and a line every five steps.
-The best window of each arm counts, and only ratios are worth comparing between machines. ORCH_HF_PYTHON names an
-interpreter that has `transformers` and `accelerate`; without it that arm is left out.
+The best window of each arm counts (the first, with its compilation, does not), and only ratios are worth comparing
+between machines. All arms must have the same number of weights. ORCH_HF_PYTHON names an interpreter that has
+`transformers` and `accelerate`; without it those arms are left out. clock=cpu counts processor
+time, for a machine where other programs run. only: families whose name has these words.
 """
 
 from __future__ import annotations
@@ -13,72 +15,153 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable
-from functools import partial
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from trainer.config import Config  # noqa: E402
 from trainer.options import parse  # noqa: E402
+from trainer.shape.architecture import parameter_count  # noqa: E402
 
 WINDOW = 5
-Arm = Callable[[Config], list[float]]
+HUGGING_FACE = os.environ.get("ORCH_HF_PYTHON", "")
 
 
-def ours(engine: str, *more: str, config: Config, words: tuple[str, ...]) -> list[float]:
-    with tempfile.TemporaryDirectory() as folder:
-        metrics = Path(folder, "metrics.jsonl")
-        command = [sys.executable, "-m", "trainer", *words, *more, f"engine={engine}", "device=cpu"]
-        command += [f"log_every={WINDOW}", f"metrics.file={metrics}", "checkpoint.uri=", "resume=never"]
-        _run(command, config)
-        return [json.loads(line)["tokens_per_s"] for line in metrics.read_text().splitlines()]
+@dataclass(frozen=True)
+class Arm:
+    """script: of the plain loops; "": ours. words: what it is told beside the shape. same: whether it trains the same
+    way; an arm that does not is shown, and is nobody's yardstick."""
+
+    name: str
+    script: str
+    words: tuple[str, ...] = ()
+    same: bool = True
 
 
-def plain(script: str, *more: str, config: Config, python: str = sys.executable) -> list[float]:
+FAMILIES: Mapping[str, Sequence[Arm]] = {
+    "torch fp32": (
+        Arm("plain loop", "plain_torch.py"),
+        Arm("Hugging Face Trainer", "plain_hf.py"),
+        Arm("ours", "", ("engine=torch",)),
+    ),
+    "torch fp32, compiled": (
+        Arm("plain loop", "plain_torch.py", ("compile",)),
+        Arm("plain loop, whole step", "plain_torch.py", ("step",)),
+        Arm("ours", "", ("engine=torch", "compile=true")),
+    ),
+    "torch bf16": (
+        Arm("plain loop", "plain_torch.py", ("bf16",)),
+        Arm("Hugging Face Trainer", "plain_hf.py", ("bf16",)),
+        Arm("ours", "", ("engine=torch", "dtype=bf16")),
+    ),
+    "torch bf16, compiled": (
+        Arm("plain loop", "plain_torch.py", ("bf16", "compile")),
+        Arm("plain loop, whole step", "plain_torch.py", ("bf16", "step")),
+        Arm("plain loop, bf16 weights", "plain_torch.py", ("narrow", "compile"), same=False),
+        Arm("Hugging Face Trainer", "plain_hf.py", ("bf16", "compile")),
+        Arm("ours", "", ("engine=torch", "dtype=bf16", "compile=true")),
+    ),
+    "JAX fp32": (Arm("plain loop", "plain_jax.py"), Arm("ours", "", ("engine=jax",))),
+    "JAX bf16": (Arm("plain loop", "plain_jax.py", ("bf16",)), Arm("ours", "", ("engine=jax", "dtype=bf16"))),
+}
+
+
+def measured(arm: Arm, words: Sequence[str], clock: str) -> tuple[float, str]:
+    """Tokens/s of the best window, and versions."""
+    config = parse([*words, *(arm.words if not arm.script else ())])
+    if not arm.script:
+        return _ours([*words, *arm.words], config, clock), ""
     model = config.model
     shape = (model.dim, model.layers, model.heads, model.kv_heads, config.seq_len, config.batch, config.steps)
-    return json.loads(_run([python, str(HERE / script), *map(str, shape), str(config.threads), *more], config))
+    python = HUGGING_FACE if arm.script == "plain_hf.py" else sys.executable
+    command = [python, str(HERE / arm.script), *map(str, shape), str(config.threads), *arm.words, clock]
+    with TemporaryFile("w+") as out, _started(command, config, out) as running:
+        _end(running, command)
+        out.seek(0)
+        told = json.loads(next(line for line in out if line.startswith('{"weights"')))
+    if told["weights"] != parameter_count(model):
+        raise SystemExit(f"{arm.script} has {told['weights']} weights, the trainer's model {parameter_count(model)}")
+    return max(told["tokens_per_s"][1:]), told["versions"]
 
 
-def _run(command: list[str], config: Config) -> str:
+def _ours(words: Sequence[str], config: Config, clock: str) -> float:
+    """By the lines of its metrics, each of which ends a window."""
+    with TemporaryDirectory() as folder, TemporaryFile("w+") as out:
+        metrics = Path(folder, "metrics.jsonl")
+        command = [sys.executable, "-m", "trainer", *words, "device=cpu", f"log_every={WINDOW}"]
+        command += [f"metrics.file={metrics}", "checkpoint.uri=", "resume=never"]
+        spent: dict[int, float] = {}
+        with _started(command, config, out) as running:
+            while running.poll() is None:
+                time.sleep(0.01)
+                lines = metrics.read_text().count("\n") if metrics.exists() else 0
+                if lines not in spent:
+                    spent[lines] = _processor_seconds(running.pid)
+            _end(running, command)
+        if clock == "wall":  # a line also stands after the first step
+            return max(json.loads(line)["tokens_per_s"] for line in metrics.read_text().splitlines()[2:])
+    windows = [spent[at] - spent[at - 1] for at in spent if at > 2 and at - 1 in spent and spent[at] > spent[at - 1]]
+    return WINDOW * config.batch * config.seq_len / min(windows)
+
+
+def _processor_seconds(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has just ended
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _started(command: Sequence[str], config: Config, out: IO[str]) -> subprocess.Popen[str]:
     environ = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), "OMP_NUM_THREADS": str(config.threads)}
     # The same cores for every arm: else a library that ignores the number of threads has an unfair share.
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[: config.threads]))
-    done = subprocess.run(["taskset", "-c", cores, *command], env=environ, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    return done.stdout.strip().splitlines()[-1]
+    return subprocess.Popen(["taskset", "-c", cores, *command], env=environ, stdout=out, stderr=out, text=True)
+
+
+def _end(running: subprocess.Popen[str], command: Sequence[str]) -> None:
+    if running.wait():
+        raise SystemExit(f"{' '.join(command)} ended with {running.returncode}")
 
 
 def main() -> None:
     given = dict(word.split("=", 1) for word in sys.argv[1:])
-    rounds = int(given.pop("rounds", "3"))
+    rounds, only = int(given.pop("rounds", "3")), given.pop("only", "")
+    clock = given.pop("clock", "wall")
     settings = {"model": "10m", "batch": "8", "steps": "40", "threads": "1", **given}
-    words = tuple(f"{key}={value}" for key, value in settings.items())
-    config = parse(words)
-    torch_words, jax_words = partial(ours, "torch", words=words), partial(ours, "jax", words=words)
-    arms: dict[str, dict[str, Callable[..., list[float]]]] = {
-        "torch fp32": {"plain loop": partial(plain, "plain_torch.py"), "ours": torch_words},
-        "torch bf16": {
-            "plain loop": partial(plain, "plain_torch.py", "bf16"),
-            "ours": partial(ours, "torch", "dtype=bf16", words=words),
-        },
-        "JAX fp32": {"plain loop": partial(plain, "plain_jax.py"), "ours": jax_words},
+    words = [f"{key}={value}" for key, value in settings.items()]
+    families = {
+        family: [arm for arm in arms if HUGGING_FACE or arm.script != "plain_hf.py"]
+        for family, arms in FAMILIES.items()
+        if only in family
     }
-    if hugging_face := os.environ.get("ORCH_HF_PYTHON"):
-        arms["torch fp32"]["Hugging Face Trainer"] = partial(plain, "plain_hf.py", python=hugging_face)
     best: dict[tuple[str, str], float] = {}
+    versions: set[str] = set()
     for _ in range(rounds):
-        for family, members in arms.items():
-            for name, arm in members.items():
-                speed = max(arm(config=config)[1:])
-                best[family, name] = max(speed, best.get((family, name), 0.0))
-    print(f"{'engine':<12} {'loop':<22} {'tokens/s':>10} {'ratio to plain':>15}")
-    for (family, name), speed in best.items():
-        print(f"{family:<12} {name:<22} {speed:>10,.0f} {speed / best[family, 'plain loop']:>15.2f}")
+        for family, arms in families.items():
+            for arm in arms:
+                speed, told = measured(arm, words, clock)
+                versions |= {told} - {""}
+                print(f"{family}, {arm.name}: {speed:,.0f}", file=sys.stderr, flush=True)
+                best[family, arm.name] = max(speed, best.get((family, arm.name), 0.0))
+    print(
+        f"{'; '.join(sorted(versions))}\n\n| arithmetic | loop | tokens/s | ours, of this |\n| --- | --- | --- | --- |"
+    )
+    for family, arms in families.items():
+        ours = best[family, "ours"]
+        for arm in arms:
+            speed = best[family, arm.name]
+            print(f"| {family} | {arm.name} | {speed:,.0f} | {f'{ours / speed:.2f}' if arm.script else '-'} |")
+        fastest = max(best[family, arm.name] for arm in arms if arm.script and arm.same)
+        print(
+            f"{'ok  ' if ours >= fastest else 'MISS'} {family}: {ours / fastest:.2f} of the fastest that does the same"
+        )
 
 
 if __name__ == "__main__":

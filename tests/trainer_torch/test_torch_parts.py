@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,16 +13,18 @@ import pytest
 import torch
 from torch import nn
 
-from trainer.config import ModelConfig, OptimConfig
+from trainer.config import Config, ModelConfig, OptimConfig
 from trainer.environment import World
 from trainer.errors import PeerError
 from trainer.shape.architecture import flops_per_token, parameter_count, parameters
 from trainer.shape.initial import initial
 from trainer.shape.mesh import Mesh
+from trainer.tcp_team import Alone
 from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
-from trainer.torch_engine.group import translated
-from trainer.torch_engine.loss import mean_loss, sliced_loss
+from trainer.torch_engine.engine import open_torch
+from trainer.torch_engine.group import interface_towards, translated
+from trainer.torch_engine.loss import mean_loss, sliced_loss, whole_slice
 from trainer.torch_engine.model import Transformer
 from trainer.torch_engine.optimizer import Averages, Optimizer
 from trainer.torch_engine.parallel import Groups
@@ -49,12 +53,18 @@ def test_the_model_has_exactly_the_listed_parameters(tied: bool) -> None:
     assert found == {p.name: p.shape for p in parameters(config)}
 
 
+@pytest.mark.promise("P37")
 def test_a_tied_head_counts_once_as_weight_and_once_as_work() -> None:
     tied, untied = SMALL, dataclasses.replace(SMALL, tied=False)
     assert parameter_count(untied) - parameter_count(tied) == 64 * 32
     assert flops_per_token(untied, 16) == flops_per_token(tied, 16)
+    # By hand. Weights: query and out, key and value, three of the feed-forward layer, the head. Two products forward,
+    # four backward. Attention: two products with half of the 16 positions, three times as much in all.
+    weights = 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 88 * 32) + 64 * 32
+    assert flops_per_token(tied, 16) == 6 * weights + 3 * 2 * (2 * 2 * 32 * (16 // 2))
 
 
+@pytest.mark.promise("P31")
 def test_first_values_are_those_of_every_engine() -> None:
     model = small()
     for parameter, handle in zip(parameters(SMALL), dict(model.named_parameters()).values(), strict=True):
@@ -109,15 +119,17 @@ def test_a_loss_in_slices_is_the_loss(rows: int) -> None:
     hidden, weight = torch.randn(3, 16, 8), torch.randn(64, 8)
     targets = TOKENS[:, 1:]
     found: list[list[torch.Tensor]] = []
-    for function in (mean_loss, lambda *a: sliced_loss(*a, rows=rows)):
+    compilable = partial(sliced_loss, rows=rows, slicer=whole_slice)
+    for function in (mean_loss, partial(sliced_loss, rows=rows), compilable):
         x, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
         loss = function(x, w, targets) * 0.5
         loss.backward()
         assert x.grad is not None
         assert w.grad is not None
         found.append([loss.detach(), x.grad, w.grad])
-    for plain, sliced in zip(*found, strict=True):
-        torch.testing.assert_close(sliced, plain, atol=1e-6, rtol=1e-5)
+    for plain, *sliced in zip(*found, strict=True):
+        for other in sliced:
+            torch.testing.assert_close(other, plain, atol=1e-6, rtol=1e-5)
 
 
 def slots_and_gradients(steps: int) -> tuple[list[Slot], list[list[torch.Tensor]]]:
@@ -136,6 +148,7 @@ def apply_all(optimizer: Optimizer, made: list[list[torch.Tensor]], factor: floa
         optimizer.apply([g.clone() for g in gradients], scale, 1e-2 / (step + 1), step)
 
 
+@pytest.mark.promise("P31")
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("factor", [None, 0.25])
 def test_adamw_is_torchs(fused: bool, factor: float | None) -> None:
@@ -162,6 +175,7 @@ def test_adamw_is_torchs(fused: bool, factor: float | None) -> None:
         torch.testing.assert_close(slot.weight, handle.detach(), atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.promise("P31")
 def test_adafactor_is_what_is_written() -> None:
     config = OptimConfig(kind="adafactor", weight_decay=0.3)
     slots, made = slots_and_gradients(4)
@@ -193,6 +207,7 @@ def test_adafactor_is_what_is_written() -> None:
     assert ("norm.weight", "full") in names
 
 
+@pytest.mark.promise("P31")
 def test_the_average_is_the_weighted_sum() -> None:
     slots, made = slots_and_gradients(3)
     averages = Averages(slots, OptimConfig(ema=0.75))
@@ -263,3 +278,28 @@ def test_a_lost_rank_is_told_from_a_fault_of_our_own(text: str, lost: bool) -> N
         fail(2)
     with pytest.raises(RuntimeError):
         fail(1)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux")
+def test_the_interface_towards_a_host_is_named_and_an_unknown_one_is_none() -> None:
+    assert interface_towards("127.0.0.1", 9) == "lo"
+    assert interface_towards("::1", 9) == ""
+
+
+@pytest.mark.promise("P36")
+def test_a_program_is_told_from_every_other_that_would_not_fit_it() -> None:
+    base = Config(model=SMALL, batch=8, seq_len=16, threads=torch.get_num_threads(), deterministic=False)
+    others = [
+        dataclasses.replace(base, **change)
+        for change in (
+            {"model": dataclasses.replace(SMALL, layers=1)},
+            {"dtype": "bf16"},
+            {"accumulate": 2},
+            {"grad_clip": 0.0},
+            {"remat": True},
+            {"optim": OptimConfig(kind="adafactor")},
+        )
+    ]
+    alone = World()
+    programs = [open_torch(config, alone, Alone(alone)).program() for config in (base, base, *others)]
+    assert programs[0] == programs[1] and len(set(programs)) == 1 + len(others)

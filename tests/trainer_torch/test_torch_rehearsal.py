@@ -30,6 +30,7 @@ def test_the_bytes_of_a_device_are_its_share() -> None:
         assert found.peak > found.weights + found.optimizer + found.averages
 
 
+@pytest.mark.promise("P39")
 def test_the_collectives_are_those_of_real_processes() -> None:
     """What the operations of two real ranks were, counted by torch's own tool."""
     meshes = [Mesh(1, 2), Mesh(1, 1, 2)]
@@ -49,6 +50,7 @@ def test_both_ends_of_a_large_mesh_make_the_same_collectives() -> None:
     assert not torch.distributed.is_initialized()
 
 
+@pytest.mark.promise("P39")
 def test_the_peak_is_what_torchs_memory_tracker_finds() -> None:
     from trainer.torch_engine import rehearsal
     from trainer.torch_engine.build import assemble, divided

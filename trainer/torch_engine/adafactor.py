@@ -50,9 +50,7 @@ class Adafactor:
     def apply(self, gradients: Sequence[Tensor], factor: Tensor | None, rate: float, step: int) -> None:
         if factor is not None:
             foreach._foreach_mul_(list(gradients), factor)
-        # No plain number: in the first step it is the one by which moments move, and torch_xla makes one input of two
-        # equal numbers, which would be another program than the next step's.
-        correction = torch.tensor([1.0 - self._config.beta2 ** (step + 1)], device=gradients[0].device)
+        correction = _number(1.0 - self._config.beta2 ** (step + 1), gradients[0].device)
         self._take_in(gradients)
         updates = self._updates(gradients, correction)
         squares = torch.stack([update.square().sum() for update in updates])
@@ -123,6 +121,15 @@ class Adafactor:
         dist.all_reduce(flat, group=group)
         for value, whole in zip(values, split(flat, [math.prod(v.shape) for v in values]), strict=True):
             value.copy_(whole.view_as(value))
+
+
+def _number(value: float, device: torch.device) -> Tensor:
+    """Shape (1,)."""
+    if device.type == "cuda":  # without a copy, which the processor would wait for
+        return torch.full((1,), value, device=device)
+    # No plain number: in the first step it is the one by which moments move, and torch_xla makes one input of two
+    # equal numbers, which would be another program than the next step's.
+    return torch.tensor([value], device=device)
 
 
 def _zeros(slot: Slot) -> tuple[Moment, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,8 +17,8 @@ from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
 from trainer.torch_engine.compiling import Compiled
 from trainer.torch_engine.gradients import NORM, Gradients, gradients_of
-from trainer.torch_engine.loss import VocabularyShare, mean_loss, sliced_loss
-from trainer.torch_engine.model import Transformer
+from trainer.torch_engine.loss import VocabularyShare, mean_loss, sliced_loss, whole_slice
+from trainer.torch_engine.model import Block, Transformer
 from trainer.torch_engine.optimizer import Averages, Optimizer
 from trainer.torch_engine.parallel import Groups, divide, groups_of, vocabulary_share
 from trainer.torch_engine.slots import Slot, fill, slots_of
@@ -90,15 +91,25 @@ class Divided:
 def divided(config: Config, accelerator: NativeAccelerator, mesh: Mesh) -> Divided:
     """The default process group must exist for more than one device."""
     groups = groups_of(mesh, accelerator.device)
-    compiled = Compiled(accelerator.compiler) if compiles(config, accelerator, mesh) else None
+    compiled = Compiled(accelerator.compiler) if config.compile and accelerator.flags.compile else None
     with torch.device("meta"):
         model = Transformer(config.model, config.seq_len, recompute if config.remat else None)
     if compiled is not None:
         for block in model.blocks:
-            # The function, not the module: hooks stay outside, and names stay as they are.
-            block.forward = compiled(block.forward)
+            _compile(cast("Block", block), compiled, mesh)
+        last: Any = model.norm  # a method is replaced
+        last.forward = compiled(model.norm.forward)  # else ten passes over what one can do
     divide(model, config.model, mesh, groups, narrow=config.dtype != "fp32")
     return Divided(model, groups, compiled)
+
+
+def _compile(block: Block, compiled: Compiled, mesh: Mesh) -> None:
+    """Functions, not modules: hooks stay outside, and names stay as they are."""
+    unchecked: Any = block  # a method is replaced
+    if mesh.tensor == 1:
+        unchecked.forward = compiled(block.forward)
+    else:  # torch 2.13 cannot trace recomputing layers whose weights are DTensors: that stays outside
+        unchecked.compute = compiled(block.compute)
 
 
 def assemble(config: Config, accelerator: NativeAccelerator, mesh: Mesh, parts: Divided, index: int) -> Build:
@@ -129,16 +140,9 @@ def assemble(config: Config, accelerator: NativeAccelerator, mesh: Mesh, parts: 
     )
 
 
-def compiles(config: Config, accelerator: NativeAccelerator, mesh: Mesh) -> bool:
-    """Not with a tensor axis: compiled layers whose weights are DTensors give wrong gradients (torch 2.13)."""
-    return config.compile and bool(accelerator.flags.compile) and mesh.tensor == 1
-
-
 def notes_of(build: Build) -> list[str]:
     """Fallbacks that are not the device's but ours."""
     notes: list[str] = []
-    if build.config.compile and build.mesh.tensor > 1:
-        notes.append("compile=true is left out with mesh.tensor above 1: torch 2.13 gives wrong gradients there")
     if build.compiled is not None and build.compiled.failure:
         notes.append(f"compile=true: the compiler failed, so the model runs uncompiled: {build.compiled.failure}")
     return notes
@@ -154,7 +158,16 @@ def _loss(
     if share is None and tokens <= fit:
         return mean_loss if compiled is None else compiled(mean_loss)
 
+    slicer = compiled(whole_slice) if compiled is not None and share is None else None
+
     def sliced(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-        return sliced_loss(hidden, weight, targets, rows=min(fit, tokens), share=share)
+        return sliced_loss(hidden, weight, targets, rows=_slice_of(tokens, fit), share=share, slicer=slicer)
 
     return sliced
+
+
+def _slice_of(tokens: int, fit: int) -> int:
+    """Tokens of a slice: at most `fit`, and all slices alike where that does not make many more of them (a slice of
+    another size would be compiled again)."""
+    least = -(-tokens // fit)
+    return next((tokens // count for count in range(least, 2 * least + 1) if tokens % count == 0), min(fit, tokens))

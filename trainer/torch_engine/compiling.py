@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
 
 from trainer.torch_engine.untyped import dynamo
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Compiled:
@@ -16,21 +19,23 @@ class Compiled:
 
     def __init__(self, backend: str) -> None:
         self._backend = backend
+        # inductor says it on every rank, and in runs without products in float32 too; see the notes of the device.
+        warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
         self.failure = ""
         """Why nothing is compiled any more, or ""."""
 
-    def __call__(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         unchecked: Any = torch
         compiled: Any = unchecked.compile(function, backend=self._backend, dynamic=False)
 
-        def call(*arguments: Any) -> Tensor:
+        def call(*arguments: P.args, **named: P.kwargs) -> T:
             if self.failure:
-                return function(*arguments)
+                return function(*arguments, **named)
             try:
-                result: Tensor = compiled(*arguments)
+                result: T = compiled(*arguments, **named)
             except dynamo().exc.TorchDynamoException as error:
                 self.failure = _reason(error)
-                return function(*arguments)
+                return function(*arguments, **named)
             return result
 
         return call

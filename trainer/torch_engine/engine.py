@@ -34,7 +34,8 @@ from trainer.torch_engine.tracing import trace
 
 def open_torch(config: Config, world: World, team: Team) -> Engine:
     """Weights have their first values. Raises DeviceError, ConfigError, PeerError."""
-    _, word = choose_engine(replace(config, engine="torch"), discover())
+    # Only `auto` needs to know the machine: nvidia-smi takes seconds where no daemon keeps the driver loaded.
+    _, word = choose_engine(replace(config, engine="torch"), discover() if config.device == "auto" else ())
     if word == "xla":
         from trainer.xla_engine.engine import open_xla
 
@@ -45,9 +46,10 @@ def open_torch(config: Config, world: World, team: Team) -> Engine:
     check_batch(config, mesh)
     if config.deterministic:
         accelerator.set_deterministic(compiled=config.compile)
-    accelerator.seed(config.seed)
     if world.size > 1:
         group.join(accelerator.device, accelerator.backend, team, config.dist)
+    # After: TorchNeuron's runtime must not be started before its process group (torch_neuronx.distributed, 2026).
+    accelerator.seed(config.seed)
     return TorchEngine(config, world, accelerator, mesh)
 
 

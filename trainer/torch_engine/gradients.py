@@ -63,7 +63,8 @@ class Alone:
     """One copy of the model, whose rows all came through here. mesh: its tensor axis divides the weights."""
 
     def __init__(self, slots: Sequence[Slot], mesh: Mesh | None = None) -> None:
-        self._slots, self._mesh = slots, mesh
+        self._slots = slots
+        self._agreement = None if mesh is None else Agreement(slots, mesh)
 
     def begin(self) -> None:
         for slot in self._slots:
@@ -74,8 +75,8 @@ class Alone:
 
     def finish(self, loss: Tensor, stop: bool) -> Summed:
         gradients = [slot.gradient() for slot in self._slots]
-        if self._mesh is not None:
-            return Summed(gradients, agree(self._slots, self._mesh, gradients, loss, stop))
+        if self._agreement is not None:
+            return Summed(gradients, self._agreement.numbers(gradients, loss, stop))
         norm = vector_norm(norms(gradients))
         return Summed(gradients, torch.stack((loss.float(), torch.full_like(norm, float(stop)), norm)))
 
@@ -87,6 +88,7 @@ class Divided:
     def __init__(self, model: nn.Module, slots: Sequence[Slot], mesh: Mesh) -> None:
         self._model: Any = model  # fully_shard adds methods to the module's class
         self._slots, self._mesh = slots, mesh
+        self._agreement = Agreement(slots, mesh)
 
     def begin(self) -> None:
         for slot in self._slots:
@@ -99,14 +101,16 @@ class Divided:
 
     def finish(self, loss: Tensor, stop: bool) -> Summed:
         gradients = [slot.gradient() for slot in self._slots]
-        return Summed(gradients, agree(self._slots, self._mesh, gradients, loss, stop))
+        return Summed(gradients, self._agreement.numbers(gradients, loss, stop))
 
 
 class Buckets:
     """Copies of the model, each with rows of its own."""
 
     def __init__(self, slots: Sequence[Slot], mesh: Mesh, group: Any, bucket_bytes: int = BUCKET_BYTES) -> None:
-        self._slots, self._mesh, self._group = slots, mesh, group
+        self._group = group
+        # Each tensor device sums the same loss over its own copies; stops must be counted over all of them.
+        self._agreement = Agreement(slots, mesh) if mesh.tensor > 1 else None
         # Backward reaches the last layers first, so their buffer is the first to be sent.
         self._buckets = _fill(slots[::-1], bucket_bytes)
         self._sent = 0
@@ -137,9 +141,8 @@ class Buckets:
             work.wait()
         self._pending.clear()
         views = [view for bucket in self._buckets for view in bucket.views][::-1]
-        if self._mesh.tensor > 1:
-            # Each tensor device summed the same loss over its own copies; stops must be counted over all of them.
-            return Summed(views, agree(self._slots, self._mesh, views, loss, stop))
+        if self._agreement is not None:
+            return Summed(views, self._agreement.numbers(views, loss, stop))
         norm = vector_norm(torch.stack([vector_norm(bucket.grads) for bucket in self._buckets]))
         return Summed(views, torch.cat((extras, norm[None])))
 
@@ -158,16 +161,22 @@ class Buckets:
         self._sent += 1
 
 
-@torch.no_grad()
-def agree(slots: Sequence[Slot], mesh: Mesh, gradients: Sequence[Tensor], loss: Tensor, stop: bool) -> Tensor:
+class Agreement:
     """Loss, stops and norm over all processes, by one sum. Copies of a region share its square between them."""
-    squares = norms(gradients).square_()
-    copies = [mesh.data * (mesh.tensor if layout_of(slot.parameter).tensor is None else 1) for slot in slots]
-    shared = (squares / torch.tensor(copies, dtype=torch.float32, device=squares.device)).sum()
-    numbers = torch.stack((loss.float() / mesh.tensor, torch.full_like(shared, float(stop)), shared))
-    dist.all_reduce(numbers)
-    numbers[NORM].sqrt_()
-    return numbers
+
+    def __init__(self, slots: Sequence[Slot], mesh: Mesh) -> None:
+        copies = [mesh.data * (mesh.tensor if layout_of(slot.parameter).tensor is None else 1) for slot in slots]
+        # Made once: a list that becomes a tensor on a GPU makes the processor wait for all that was asked before.
+        self._copies = torch.tensor(copies, dtype=torch.float32, device=slots[0].weight.device)
+        self._tensor = mesh.tensor
+
+    @torch.no_grad()
+    def numbers(self, gradients: Sequence[Tensor], loss: Tensor, stop: bool) -> Tensor:
+        shared = (norms(gradients).square_() / self._copies).sum()
+        numbers = torch.stack((loss.float() / self._tensor, torch.full_like(shared, float(stop)), shared))
+        dist.all_reduce(numbers)
+        numbers[NORM].sqrt_()
+        return numbers
 
 
 @dataclass(slots=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import socket
+import struct
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import torch
@@ -23,14 +26,25 @@ _LOST = re.compile(
     r"(?<!vector )\b(tcp)?store\b(?! vector)|process ?group|\bcollective\b",
     re.IGNORECASE,
 )
+# What CUDA and its libraries say when the device, not another rank, is at fault. Their own words are the error's only
+# sign: most of them are plain RuntimeErrors, and NCCL's are of the class of lost ranks.
+_FULL = re.compile(r"out of memory|CUBLAS_STATUS_ALLOC_FAILED|can't allocate memory", re.IGNORECASE)
+_BROKEN = re.compile(
+    r"\bCUDA (driver )?error\b|\bcuda failure\b|unhandled cuda error|Triton Error \[CUDA\]|CUBLAS_STATUS|CUDNN_STATUS|"
+    r"duplicate gpu",
+    re.IGNORECASE,
+)
+_SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
+_UNREPEATABLE = "torch.use_deterministic_algorithms"
 
 
 def join(device: torch.device, backend: str, team: Team, config: DistConfig) -> None:
     """Make the default process group of all ranks. Raises PeerError when the others do not come in time."""
     world = team.world
     place = team.meeting_place()
-    _prefer_loopback(place)
-    kinds = backend if device.type == "cpu" else f"cpu:gloo,{device.type}:{backend}"
+    _choose_interface(place)
+    # gloo beside NCCL would only add its own search for addresses, which fails where a host's name means itself.
+    kinds = backend if device.type in ("cpu", "cuda") else f"cpu:gloo,{device.type}:{backend}"
     host, port = split_address("the engine's meeting place", place)
     limit = timedelta(seconds=config.join_timeout)
     try:
@@ -63,30 +77,63 @@ def translated(world: World, limit: float) -> Generator[None]:
         yield
     except TrainerError:
         raise
-    except torch.OutOfMemoryError as error:
-        raise DeviceError(
+    except RuntimeError as error:
+        found = _translation(error, world, limit)
+        if found is None:
+            raise
+        raise found from error
+
+
+def _translation(error: RuntimeError, world: World, limit: float) -> TrainerError | None:
+    text = str(error)
+    if isinstance(error, torch.OutOfMemoryError) or _FULL.search(text):
+        return DeviceError(
             f"rank {world.rank}: the device is out of memory: {first_line(error)}; "
             "use remat=true, a larger accumulate, or more devices in mesh.fsdp"
-        ) from error
-    except RuntimeError as error:
-        if isinstance(error, torch.AcceleratorError):
-            raise DeviceError(f"rank {world.rank}: the device failed: {first_line(error)}") from error
-        if world.size > 1 and (isinstance(error, dist.DistError) or _LOST.search(str(error))):
-            raise PeerError(
-                f"rank {world.rank} lost another rank while waiting for gradients "
-                f"(limit {limit:g} s): {first_line(error)}"
-            ) from error
-        raise
+        )
+    if _UNREPEATABLE in text:
+        return DeviceError(
+            f"rank {world.rank}: no repeatable way on this device: {first_line(error)}; use deterministic=false"
+        )
+    if isinstance(error, torch.AcceleratorError) or _BROKEN.search(text):
+        return DeviceError(f"rank {world.rank}: the device failed: {first_line(error)}")
+    if world.size > 1 and (isinstance(error, dist.DistError) or _LOST.search(text)):
+        return PeerError(
+            f"rank {world.rank} lost another rank while waiting for gradients (limit {limit:g} s): {first_line(error)}"
+        )
+    return None
 
 
 def first_line(error: BaseException) -> str:
-    """The cause alone: gloo puts a source position before it and advice behind it."""
+    """The cause alone: gloo puts a source position before it and advice behind it, NCCL says it last."""
     text = str(error).strip()
     line = text.splitlines()[0] if text else type(error).__name__
-    return re.sub(r"^\[[^\]]*\.cc:\d+\] ", "", line).partition(". This is typically")[0]
+    last = text.partition("Last error:")[2].strip().splitlines()
+    line = re.sub(r"^\[[^\]]*\.cc:\d+\] ", "", line).partition(". This is typically")[0]
+    return f"{line} ({last[0].strip()})" if last else line
 
 
-def _prefer_loopback(place: str) -> None:
-    # gloo else takes the address of the host's name, which local hosts do not share.
-    if place.startswith("127.") and sys.platform.startswith("linux"):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+def _choose_interface(place: str) -> None:
+    # gloo else takes the address of the host's name: local hosts do not share it, and on many machines (Debian's
+    # 127.0.1.1) it means the machine itself, which no other host reaches.
+    if "GLOO_SOCKET_IFNAME" not in os.environ and sys.platform.startswith("linux"):
+        name = (
+            "lo" if place.startswith("127.") else interface_towards(*split_address("the engine's meeting place", place))
+        )
+        if name:
+            os.environ["GLOO_SOCKET_IFNAME"] = name
+
+
+def interface_towards(host: str, port: int) -> str:
+    """Name of the interface by which this machine reaches an IPv4 address, "" when that is not known. Sends nothing."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, port))
+            mine = socket.inet_aton(probe.getsockname()[0])
+            for _, name in socket.if_nameindex():
+                with suppress(OSError):  # it has no such address
+                    if fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))[20:24] == mine:
+                        return name
+    except OSError:
+        pass
+    return ""

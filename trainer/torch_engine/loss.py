@@ -1,13 +1,15 @@
 """From the last hidden state to the mean loss, in nats a token.
 
 Small logits: plain torch, which compiles well. Large ones, and a vocabulary that is divided over the tensor axis: slice
-by slice, with the gradients computed on the way, so that the logits never exist all at once nor twice.
+by slice, with the gradients computed on the way, so that the logits never exist all at once nor twice. A compiled slice
+reads its logits three times at most; else they are read and written ten times, in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -18,6 +20,9 @@ from trainer.torch_engine.slots import local
 from trainer.torch_engine.untyped import dist
 
 Group: TypeAlias = Any  # torch.distributed.ProcessGroup, which exists only in builds with distributed
+Slicer: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
+"""`slicer(logits, answers, share)`: the loss of each token, and its slope along the logits times share, as narrow as
+the logits. logits: (tokens, vocab). May overwrite nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +41,20 @@ def mean_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 
 
 def sliced_loss(
-    hidden: Tensor, weight: Tensor, targets: Tensor, *, rows: int, share: VocabularyShare | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    *,
+    rows: int,
+    share: VocabularyShare | None = None,
+    slicer: Slicer | None = None,
 ) -> Tensor:
     """The same number from at most `rows` tokens at once. share: weight holds only these rows of the vocabulary; every
-    process of the group gets the same loss, and the whole gradient of `hidden`."""
+    process of the group gets the same loss, and the whole gradient of `hidden`. slicer: `whole_slice`, compiled."""
     weight = local(weight)
     dtype = torch.get_autocast_dtype(hidden.device.type) if torch.is_autocast_enabled(hidden.device.type) else None
     function: Any = _SlicedLoss  # torch leaves `apply` untyped
-    result: Tensor = function.apply(hidden, weight, targets, rows, share, dtype)
+    result: Tensor = function.apply(hidden, weight, targets, rows, slicer or partial(_slice, share), share, dtype)
     return result
 
 
@@ -57,6 +68,7 @@ class _SlicedLoss(torch.autograd.Function):
         weight: Tensor,
         targets: Tensor,
         rows: int,
+        slicer: Slicer,
         share: VocabularyShare | None,
         dtype: torch.dtype | None,
     ) -> Tensor:
@@ -68,9 +80,8 @@ class _SlicedLoss(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             for part in _slices(len(flat), rows):
                 x = flat[part].to(used.dtype)
-                losses, slope = _slice(x @ used.T, answers[part], share)
+                losses, slope = slicer(x @ used.T, answers[part], 1.0 / len(flat))
                 total += losses.sum()
-                slope = slope.div_(len(flat)).to(used.dtype)
                 to_hidden[part] = slope @ used
                 to_weight += slope.T @ x
         if share is not None:
@@ -81,27 +92,40 @@ class _SlicedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         to_hidden, to_weight = ctx.saved_tensors
-        return to_hidden * upstream[0], to_weight * upstream[0], None, None, None, None
+        # In place: the head's gradient is as large as the head, and nothing reads these again.
+        return to_hidden.mul_(upstream[0]), to_weight.mul_(upstream[0]), None, None, None, None, None
 
 
-def _slice(logits: Tensor, answers: Tensor, share: VocabularyShare | None) -> tuple[Tensor, Tensor]:
-    """Loss of each token, and its slope along the logits: softmax less one at the answer."""
-    logits = logits.float()
+def whole_slice(logits: Tensor, answers: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """See Slicer. Written for a compiler: nothing is scattered, which keeps its loops in one."""
+    wide = logits.float()
+    wide = wide - wide.amax(dim=-1, keepdim=True)
+    powers = wide.exp()
+    sums = powers.sum(dim=-1, keepdim=True)
+    hit = torch.arange(logits.shape[-1], device=logits.device) == answers[:, None]
+    chosen = torch.where(hit, wide, 0.0).sum(dim=-1)
+    slope = torch.where(hit, powers / sums - 1.0, powers / sums) * share
+    return sums.squeeze(1).log() - chosen, slope.to(logits.dtype)
+
+
+def _slice(vocabulary: VocabularyShare | None, logits: Tensor, answers: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """See Slicer."""
+    dtype, logits = logits.dtype, logits.float()
     highest = logits.amax(dim=-1, keepdim=True)
-    if share is not None:
-        dist.all_reduce(highest, op=dist.ReduceOp.MAX, group=share.group)
+    if vocabulary is not None:
+        dist.all_reduce(highest, op=dist.ReduceOp.MAX, group=vocabulary.group)
     logits = logits - highest
-    first, count = (0, logits.shape[-1]) if share is None else (share.first, share.count)
+    first, count = (0, logits.shape[-1]) if vocabulary is None else (vocabulary.first, vocabulary.count)
     mine = (answers >= first) & (answers < first + count)
     place = (answers - first).clamp(0, count - 1)[:, None]
     chosen = logits.gather(1, place).squeeze(1) * mine
     slope = logits.exp_()
     sums = torch.stack((slope.sum(dim=-1), chosen))
-    if share is not None:
-        dist.all_reduce(sums, group=share.group)
+    if vocabulary is not None:
+        dist.all_reduce(sums, group=vocabulary.group)
     slope.div_(sums[0][:, None])
     slope.scatter_add_(1, place, -mine.float()[:, None])
-    return sums[0].log() - sums[1], slope
+    return sums[0].log() - sums[1], slope.mul_(share).to(dtype)
 
 
 def _slices(total: int, rows: int) -> Iterator[slice]:

@@ -1,7 +1,7 @@
 """The model as plain torch, its parameters named as trainer/shape/architecture.py lists them.
 
-Static shapes; nothing here knows about devices or other processes. With tensor parallelism a process holds some of the
-heads and hidden units only, so sizes are read off what the layers return.
+Static shapes; nothing here knows about other processes, or, but for attention in float32, about devices. With tensor
+parallelism a process holds some of the heads and hidden units only, so sizes are read off what the layers return.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+import torch
 import torch.nn.functional as F  # noqa: N812  # the name everybody knows it by
 from torch import Tensor, nn
 
@@ -67,10 +68,10 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         if self._rerun is not None and self.training:
-            return self._rerun(self._compute, x, cosine, sine)
-        return self._compute(x, cosine, sine)
+            return self._rerun(self.compute, x, cosine, sine)
+        return self.compute(x, cosine, sine)
 
-    def _compute(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    def compute(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x), cosine, sine)
         result: Tensor = x + self.ffn(self.ffn_norm(x))
         return result
@@ -117,11 +118,26 @@ class Attention(nn.Module):
             layer(x).view(batch, length, -1, self.head_dim) for layer in (self.query, self.key, self.value)
         )
         query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
+        grouped = self.grouped
+        if grouped and not takes_groups(query.device.type, query.dtype):
+            key, value = (repeat(part, query.shape[2] // part.shape[2]) for part in (key, value))
+            grouped = False
         mixed = F.scaled_dot_product_attention(
-            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), is_causal=True, enable_gqa=self.grouped
+            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), is_causal=True, enable_gqa=grouped
         )
         result: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, length, -1))
         return result
+
+
+def takes_groups(device: str, dtype: torch.dtype) -> bool:
+    """Whether torch has attention without the matrix of scores for fewer heads of keys than of queries (2.13: all
+    kernels but CUDA's only one for float32)."""
+    return device != "cuda" or dtype != torch.float32
+
+
+def repeat(heads: Tensor, times: int) -> Tensor:
+    """heads: (batch, length, heads, head_dim). Each head `times` times, one after the other."""
+    return heads[:, :, :, None].expand(-1, -1, -1, times, -1).flatten(2, 3)
 
 
 class FeedForward(nn.Module):

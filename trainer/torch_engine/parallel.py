@@ -6,10 +6,10 @@ Copies alone (`data`) need nothing here: gradients.py adds up. The plan follows 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from trainer.config import ModelConfig
@@ -93,6 +93,26 @@ def _divide_layers(model: Transformer, mesh: DeviceMesh) -> None:
         for name in ("attention.out", "ffn.down"):
             plan[f"blocks.{layer}.{name}"] = RowwiseParallel()
     parallelize_module(model, mesh, plan)
+    model.embedding.register_forward_hook(_arrived)
+
+
+def _arrived(_module: nn.Module, _arguments: Any, embedded: Tensor) -> Tensor:
+    function: Any = _Arrived  # torch leaves `apply` untyped
+    result: Tensor = function.apply(embedded)
+    return result
+
+
+class _Arrived(torch.autograd.Function):
+    """Waits for a sum over processes: what is compiled loses the gradient of one under way (torch 2.13)."""
+
+    @staticmethod
+    def forward(ctx: Any, embedded: Tensor) -> Tensor:
+        coming: Any = embedded  # torch's AsyncCollectiveTensor, where its hooks make one
+        return cast("Tensor", coming.wait()) if hasattr(coming, "wait") else embedded.view_as(embedded)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Tensor:
+        return upstream[0]
 
 
 def _divide_weights(model: Transformer, config: ModelConfig, mesh: DeviceMesh, narrow: bool) -> None:

@@ -15,6 +15,7 @@ from trainer.shape.box import Box, Piece
 from trainer.shape.layout import layout_of
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.optimizer import Averages, Moment, Optimizer
+from trainer.torch_engine.outward import Outward
 from trainer.torch_engine.slots import Slot
 from trainer.torch_engine.untyped import from_numpy
 
@@ -38,6 +39,7 @@ class State:
             held += [_of_moment("average", moment, mesh, device) for moment in averages.moments()]
         self._held = {h.piece: h for h in held}
         self._written = [h.piece for h in held if h.writer == device]
+        self._outward = Outward(slots[0].weight.device)
 
     def written(self) -> Sequence[Piece]:
         return self._written
@@ -45,10 +47,8 @@ class State:
     def needed(self) -> Sequence[Piece]:
         return list(self._held)
 
-    @torch.no_grad()
     def copy_out(self, into: Mapping[Piece, FloatArray]) -> None:
-        for piece, array in into.items():
-            from_numpy(array).copy_(self._held[piece].values)
+        self._outward.copy((self._held[piece].values, from_numpy(array)) for piece, array in into.items())
 
     @torch.no_grad()
     def load(self, values: Iterable[tuple[Piece, FloatArray]]) -> None:

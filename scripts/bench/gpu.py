@@ -1,0 +1,214 @@
+"""What a machine with GPUs makes of a model: tokens/s and MFU of both engines, beside the products it can do alone.
+
+    python scripts/bench/gpu.py [model=1b vocab=32768 rows=8,16,32 steps=20 limit=300 "arms=plain; compiled"]
+
+First the best rate of bf16 products on one device, of several sizes. Then the whole program, `python -m trainer`, on
+all devices (torchrun for several), each arm in processes of its own and for `limit` seconds at most; one that fails
+says why, and the others go on. rows: of one micro-batch on a device; the first serves all arms, the others only the one
+that should be fastest, the last also the one that needs least memory. The best window of five steps counts. Needs no
+network: the data are Python's own sources. MFU: of the published peak. of product: of the best product. data, comp,
+other: shares of a step's time, of which the second is the engine's.
+`device=cpu model=tiny` proves this program where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from trainer.options import parse  # noqa: E402
+from trainer.shape.architecture import flops_per_token, parameter_count  # noqa: E402
+
+WINDOW = 5
+OPTIONS = {"device": "cuda", "model": "1b", "vocab": "", "rows": "", "steps": "20", "limit": "300", "arms": ""}
+ARMS = {
+    "plain": ("engine=torch",),
+    "compiled": ("engine=torch", "compile=true"),
+    "compiled, free": ("engine=torch", "compile=true", "deterministic=false"),
+    "compiled, free, remat": ("engine=torch", "compile=true", "deterministic=false", "remat=true"),
+    "plain, remat": ("engine=torch", "remat=true"),
+    "jax": ("engine=jax",),
+    "jax, remat": ("engine=jax", "remat=true"),
+}
+FASTEST, SMALLEST = "compiled, free", "compiled, free, remat"
+ON_PROCESSOR = ("plain", "compiled", "jax")  # a C++ compiler takes its time
+
+# Runs in a process of its own, which gives the device's memory back when it ends.
+PROBE = """
+import json, sys, time
+import torch
+kind = sys.argv[1]
+device = torch.device(kind)
+if kind == "cuda" and not torch.cuda.is_available():
+    raise SystemExit(f"torch {torch.__version__} finds no GPU")
+wait = torch.cuda.synchronize if kind == "cuda" else lambda: None
+rates = {}
+for m, k, n in [tuple(map(int, word.split("x"))) for word in sys.argv[2:]]:
+    a, b = (torch.randn(shape, device=device).to(torch.bfloat16) for shape in ((m, k), (k, n)))
+    best, end = 0.0, time.perf_counter() + (2.0 if kind == "cuda" else 0.3)
+    while time.perf_counter() < end:
+        wait()
+        begun = time.perf_counter()
+        for _ in range(10):
+            a @ b
+        wait()
+        best = max(best, 10 * 2 * m * k * n / (time.perf_counter() - begun))
+    rates[f"{m} x {k} x {n}"] = best
+name = torch.cuda.get_device_name() if kind == "cuda" else "processor"
+count = torch.cuda.device_count() if kind == "cuda" else 1
+print(json.dumps({"name": name, "count": count, "torch": torch.__version__, "rates": rates}))
+"""
+
+
+class Failed(Exception):
+    pass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """rate: FLOP/s of one device in its best product."""
+
+    device: str
+    name: str
+    count: int
+    rate: float
+
+
+@dataclass(frozen=True)
+class Arm:
+    name: str
+    rows: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} ({self.rows} rows)"
+
+    def words(self, options: dict[str, str], count: int) -> list[str]:
+        cpu = options["device"] == "cpu"
+        vocab = options["vocab"] or ("256" if cpu else "32768")
+        words = [f"device={options['device']}", f"model={options['model']}", f"model.vocab={vocab}", *ARMS[self.name]]
+        words += ["threads=1"] if cpu else []
+        return [*words, "dtype=bf16", f"batch={self.rows * count}", f"steps={options['steps']}"]
+
+
+def measure(options: dict[str, str]) -> Machine:
+    config = parse([f"model={options['model']}"])
+    cpu = options["device"] == "cpu"
+    sizes = ["256x256x256", "512x512x512"] if cpu else ["4096x4096x4096", "8192x8192x8192", "16384x8192x8192"]
+    tokens = 512 if cpu else 16384
+    sizes += [f"{tokens}x{config.model.dim}x{config.model.hidden}"]
+    found = json.loads(run([sys.executable, "-c", PROBE, options["device"], *sizes], float(options["limit"])))
+    print(f"{found['count']} x {found['name']}, torch {found['torch']}; bf16 products of one device, TFLOP/s:")
+    for size, rate in found["rates"].items():
+        print(f"  {size:<22} {rate / 1e12:>8.1f}")
+    return Machine(options["device"], found["name"], found["count"], max(found["rates"].values()))
+
+
+def train(arm: Arm, options: dict[str, str], machine: Machine) -> list[dict[str, Any]]:
+    """The lines of metrics after those that compile. Raises Failed."""
+    launcher = [sys.executable, "-m", "trainer"]
+    if machine.count > 1 and not arm.name.startswith("jax"):  # JAX takes all devices of a host in one process
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        launcher += ["--nproc-per-node", str(machine.count), "-m", "trainer"]
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = Path(folder, "metrics.jsonl")
+        words = [
+            *arm.words(options, machine.count),
+            f"log_every={WINDOW}",
+            f"metrics.file={metrics}",
+            "checkpoint.uri=",
+        ]
+        run([*launcher, *words], float(options["limit"]))
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    if len(lines) < 3:
+        raise Failed(f"only {len(lines)} lines of metrics: give more steps")
+    return lines[2:]
+
+
+def run(command: Sequence[str], limit: float) -> str:
+    """Its output. Raises Failed."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for name in ("ORCH_CHECKPOINT_URI", "ORCH_RESUME_FROM", "RANK", "WORLD_SIZE"):
+        environ.pop(name, None)
+    process = subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        output, errors = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # a session of its own: with all ranks
+        process.communicate()
+        raise Failed(f"no end in {limit:g} s") from None
+    if process.returncode:
+        lines = [line for line in (errors or output).splitlines() if line.strip()] or ["nothing was said"]
+        why = next((line for line in lines if line.startswith("error[")), lines[-1])
+        raise Failed(f"ended with {process.returncode}: {why[:300]}")
+    return output
+
+
+def row(arm: Arm, lines: Sequence[dict[str, Any]], options: dict[str, str], machine: Machine) -> str:
+    best = max(lines, key=lambda line: line["tokens_per_s"])
+    config = parse(arm.words(options, machine.count))
+    flops = flops_per_token(config.model, config.seq_len) * best["tokens_per_s"] / machine.count
+    published = "-" if best["mfu"] is None else f"{best['mfu']:.1%}"
+    memory = "-" if best["memory"] is None else f"{best['memory'] / 2**30:.1f}"
+    split = [best["data_s"], best["compute_s"] or 0.0, best["other_s"]]
+    shares = " ".join(f"{part / best['step_s']:>4.0%}" for part in split)
+    return (
+        f"{arm.label:<34} {best['tokens_per_s']:>11,.0f} {published:>9} {flops / machine.rate:>10.1%} "
+        f"{memory:>11} {best['step_s'] * 1e3:>9.1f}  {shares}"
+    )
+
+
+def arms_of(options: dict[str, str]) -> list[Arm]:
+    cpu = options["device"] == "cpu"
+    wanted = [word.strip() for word in options["arms"].split(";") if word.strip()] or (ON_PROCESSOR if cpu else ARMS)
+    unknown = [name for name in wanted if name not in ARMS]
+    if unknown:
+        raise SystemExit(f"arms={';'.join(unknown)}: none of {'; '.join(ARMS)}")
+    first, *more = [int(word) for word in (options["rows"] or ("2" if cpu else "8,16,32")).split(",")]
+    larger = [Arm(FASTEST, count) for count in more] + [Arm(SMALLEST, count) for count in more[-1:]]
+    return [Arm(name, first) for name in wanted] + larger
+
+
+def main() -> None:
+    options = dict(OPTIONS)
+    for word in sys.argv[1:]:
+        key, _, value = word.partition("=")
+        if key not in options:
+            raise SystemExit(f"{word}: not one of {', '.join(f'{name}=' for name in options)}")
+        options[key] = value
+    arms = arms_of(options)
+    try:
+        machine = measure(options)
+    except Failed as error:
+        raise SystemExit(str(error)) from None
+    config = parse(arms[0].words(options, machine.count))
+    print(f"model={options['model']}, {parameter_count(config.model):,} parameters, rows of {config.seq_len} tokens")
+    print(
+        f"{'arm':<34} {'tokens/s':>11} {'MFU':>9} {'of product':>10} {'memory GiB':>11} {'step ms':>9}  data comp other"
+    )
+    failures = 0
+    for arm in arms:
+        try:
+            print(row(arm, train(arm, options, machine), options, machine), flush=True)
+        except Failed as error:
+            failures += 1
+            print(f"{arm.label:<34} {error}", flush=True)
+    if failures == len(arms):
+        raise SystemExit("no arm came to its end")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Runs on a GPU, where there is one, beside the same runs on the processor. Everywhere, each test's code runs with
+device=cpu, so that it is known to work when it meets a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.accelerators.discovery import discover
+from trainer.accelerators.peaks import peak_flops
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GPUS = [device for device in discover() if device.kind == "cuda"]
+NO_GPU = "this machine has no NVIDIA GPU"
+NEAR = 2e-4  # fp32 on both: only sums are made in another order
+NARROW = 3e-2
+STEPS = 6
+WORDS = (
+    *("model.dim=64", "model.layers=2", "model.heads=4", "model.kv_heads=2", "seq_len=64", "batch=8"),
+    *("engine=torch", "threads=1", "log_every=1", "optim.warmup=2", "dist.watchdog=0"),
+)
+Records = list[dict[str, Any]]
+
+on_gpu = pytest.mark.skipif(not GPUS, reason=NO_GPU)
+cuda = pytest.param("cuda", marks=on_gpu)
+either = pytest.mark.parametrize("device", ["cpu", cuda])
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "sums.txt"
+    path.write_text("".join(f"the sum of {i} and {i + 1} is {2 * i + 1}\n" for i in range(2000)))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """A run sets what torch has for the whole process."""
+    import torch
+
+    if GPUS and not torch.cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    mode, threads = torch.get_deterministic_debug_mode(), torch.get_num_threads()
+    yield
+    torch.set_deterministic_debug_mode(mode)
+    torch.set_num_threads(threads)
+
+
+def run(folder: Path, corpus: Path, device: str, *words: str) -> Records:
+    """A whole run in this process; its lines of metrics."""
+    from trainer.environment import Run, World
+    from trainer.errors import Exit
+    from trainer.loop import train
+    from trainer.options import parse
+
+    folder.mkdir(exist_ok=True)
+    metrics = folder / "metrics.jsonl"
+    metrics.unlink(missing_ok=True)
+    config = parse([*WORDS, f"data={corpus}", f"device={device}", f"steps={STEPS}", f"metrics.file={metrics}", *words])
+    assert train(config, Run(), World()) == Exit.OK
+    return [json.loads(line) for line in metrics.read_text().splitlines()]
+
+
+def losses(records: Sequence[dict[str, Any]]) -> list[float]:
+    return [record["loss"] for record in records]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> list[float]:
+    """What the processor computes in fp32."""
+    found = losses(run(tmp_path_factory.mktemp("expected"), corpus, "cpu"))
+    assert found[-1] < found[0]
+    return found
+
+
+@either
+def test_a_run_has_the_processors_losses_and_tells_of_its_device(
+    device: str, tmp_path: Path, corpus: Path, expected: list[float]
+) -> None:
+    records = run(tmp_path, corpus, device, "accumulate=2", "remat=true")
+    assert losses(records) == pytest.approx(expected, abs=NEAR)
+    assert all(record["memory"] > 1 << 18 for record in records)
+    assert all(record["step_s"] > 0 for record in records)
+    assert records[-1]["mfu"] is None  # fp32 has no published peak that a step could reach
+
+
+@either
+def test_narrow_products_are_near_and_the_same_twice(
+    device: str, tmp_path: Path, corpus: Path, expected: list[float]
+) -> None:
+    """With deterministic=true, to the last bit: on a GPU that is the repeatable kernel of attention."""
+    records = run(tmp_path, corpus, device, "dtype=bf16")
+    assert losses(records) == pytest.approx(expected, abs=NARROW)
+    assert losses(records) != expected
+    assert losses(run(tmp_path, corpus, device, "dtype=bf16")) == losses(records)
+    known = device == "cuda" and peak_flops(GPUS[0], "bf16") is not None
+    assert (records[-1]["mfu"] is not None) == known
+    if known:
+        assert 0 < records[-1]["mfu"] < 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("cpu", "cpu"),
+        pytest.param("cuda", "cuda", marks=on_gpu),
+        pytest.param("cuda", "cpu", marks=on_gpu),
+        pytest.param("cpu", "cuda", marks=on_gpu),
+    ],
+)
+def test_a_run_goes_on_on_the_same_device_and_on_the_other(
+    first: str, second: str, tmp_path: Path, corpus: Path
+) -> None:
+    """On the same one to the last bit."""
+    words = ("dtype=bf16", "optim.schedule=constant")
+    place = f"checkpoint.uri={tmp_path}/run/checkpoints"
+    begun = run(tmp_path, corpus, first, *words, place, "steps=3")
+    rest = run(tmp_path, corpus, second, *words, place)
+    assert [record["step"] for record in rest] == [4, 5, 6]
+    through = losses(run(tmp_path / "through", corpus, first, *words))
+    found = losses([*begun, *rest])
+    assert found == through if first == second else found == pytest.approx(through, abs=NARROW)
+
+
+@on_gpu
+def test_a_compiled_run_has_the_same_losses(
+    tmp_path: Path, corpus: Path, expected: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the loss whole, and in slices of 32 tokens. (On a processor, tests/trainer_torch has it.)"""
+    from trainer.torch_engine import build
+
+    records = run(tmp_path, corpus, "cuda", "compile=true")
+    assert losses(records) == pytest.approx(expected, abs=NEAR)
+    assert records[-1]["compilations"] == records[1]["compilations"] >= 2  # a block and the loss; none later
+    monkeypatch.setattr(build, "LOGITS_BYTES", 32 * 256 * 4)
+    assert losses(run(tmp_path, corpus, "cuda", "compile=true")) == pytest.approx(expected, abs=NEAR)
+
+
+@either
+def test_the_device_is_listed_and_says_how_it_does(device: str) -> None:
+    from trainer.accelerators.registry import open_native
+    from trainer.environment import World
+
+    accelerator = open_native(device, World())  # type: ignore[arg-type]
+    found, snapshot = accelerator.describe(), accelerator.snapshot()
+    assert found.kind == device
+    assert (found.total_mem_mb or 0) > 1000
+    assert snapshot["peak_bytes"] > 0
+    if device == "cuda":
+        assert found.name == accelerator_name()
+        assert "allocated_bytes.all.peak" in snapshot["allocator"]
+    listed = [one for one in discover() if one.kind == device]
+    assert any(one.name == found.name or one.total_mem_mb is None for one in listed)  # None: there is no nvidia-smi
+
+
+def accelerator_name() -> str:
+    import torch
+
+    return torch.cuda.get_device_name(0)
+
+
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), cuda])
+def test_two_devices_divide_the_weights(device: str, tmp_path: Path, corpus: Path, expected: list[float]) -> None:
+    if device == "cuda" and len(GPUS) < 2:
+        pytest.skip("this machine has one GPU")
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    launcher += ["--rdzv-endpoint", "localhost:0", "-m", "trainer"]
+    records = program(tmp_path, corpus, launcher, f"device={device}", "mesh.fsdp=2")
+    assert losses(records) == pytest.approx(expected, abs=NEAR)
+
+
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), cuda])
+def test_jax_has_the_same_losses(device: str, tmp_path: Path, corpus: Path, expected: list[float]) -> None:
+    if device == "cuda" and not any(find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)):
+        pytest.skip("this JAX has no CUDA")
+    records = program(tmp_path, corpus, ["-m", "trainer"], f"device={device}", "engine=jax")
+    assert losses(records) == pytest.approx(expected, abs=NEAR)
+
+
+def program(folder: Path, corpus: Path, launcher: list[str], *words: str) -> Records:
+    """The same run as a program of its own."""
+    metrics = folder / "metrics.jsonl"
+    settings = [*WORDS, f"data={corpus}", f"steps={STEPS}", f"metrics.file={metrics}", *words]
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    done = subprocess.run(
+        [sys.executable, *launcher, *settings], env=env, capture_output=True, text=True, timeout=170, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return [json.loads(line) for line in metrics.read_text().splitlines()]

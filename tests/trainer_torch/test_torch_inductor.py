@@ -1,0 +1,59 @@
+"""torch's own compiler with a C++ compiler behind it, as `compile=true` takes it on a processor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from trainer.torch_engine.compiling import Compiled
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Empty, so that everything is compiled; quickly, not well: whole blocks would take half a minute."""
+    inductor: Any = pytest.importorskip("torch._inductor.config")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_DEBUG_COMPILE", "1")  # g++ -O0
+    settings = {"cpp_cache_precompile_headers": False, "compile_threads": 1, "cpp.simdlen": 1}
+    with inductor.patch(settings):
+        yield tmp_path
+    torch.compiler.reset()
+
+
+def gated(gate: Tensor, up: Tensor) -> Tensor:
+    return F.silu(gate) * up
+
+
+def values_and_slopes(function: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(5)
+    leaves = [torch.randn(4, 16, generator=draw).requires_grad_() for _ in range(2)]
+    values = function(*leaves)
+    values.backward(torch.randn(4, 16, generator=draw))
+    return [values.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
+
+
+@pytest.mark.slow
+def test_what_inductor_compiles_computes_the_same_and_is_found_again(cache: Path) -> None:
+    counters: Any = __import__("torch._dynamo.utils", fromlist=["counters"]).counters
+    expected = values_and_slopes(gated)
+    made: list[set[Path]] = []
+    for _ in range(2):  # the second time as after a restart
+        torch.compiler.reset()
+        counters.clear()
+        compiled = Compiled("inductor")
+        function = compiled(gated)
+        for _ in range(2):
+            for one, other in zip(values_and_slopes(function), expected, strict=True):
+                torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+        assert compiled.failure == ""
+        assert counters["stats"]["unique_graphs"] == 1
+        made.append(set(cache.rglob("*.so")))
+    assert made[0]
+    assert made[0] == made[1]
+    assert counters["aot_autograd"]["autograd_cache_hit"] == 1
