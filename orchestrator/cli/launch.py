@@ -10,7 +10,7 @@ import click
 from orchestrator.cli.act import Manner, Show, carry_out
 from orchestrator.cli.clusters import CLUSTER
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.options import acting, form_of
+from orchestrator.cli.options import acting, form_of, proving
 from orchestrator.cli.proof import Proof
 from orchestrator.cli.task_options import overrides, task_options
 
@@ -18,12 +18,9 @@ if TYPE_CHECKING:
     from orchestrator.engine.ready import Ready
     from orchestrator.spec.parse import TaskFile
 
-NO_PROOF = Proof()
 _CLUSTER_HELP = "Name of the cluster, new or living; default: the task's name."
 _DOWN_HELP = "End the hosts when the program has ended, well or badly."
 _FORCE_SETUP_HELP = "Run setup again, also where it has passed."
-_COMPILE_HELP = "Compile the training step for the TPU slice, here: exact memory, or that it does not fit."
-_WORLD_HELP = "Build the training of all hosts in one process, with torch: shapes, memory, collectives."
 _WRITE_HELP = "Save a task for TPU Nodes, which Google ended, as one for TPU VMs; do nothing else."
 
 
@@ -41,6 +38,7 @@ _WRITE_HELP = "Save a task for TPU Nodes, which Google ended, as one for TPU VMs
 @click.option("--down", is_flag=True, help=_DOWN_HELP)
 @click.option("--force-setup", is_flag=True, help=_FORCE_SETUP_HELP)
 @click.option("--write", is_flag=True, help=_WRITE_HELP)
+@proving
 @acting(detachable=True)
 @click.pass_context
 def launch(
@@ -51,6 +49,7 @@ def launch(
     down: bool,
     force_setup: bool,
     write: bool,
+    proof: Proof,
     manner: Manner,
     **given: Any,
 ) -> None:
@@ -59,7 +58,7 @@ def launch(
     On a living cluster only what changed is sent, and setup runs again only when it changed. The same command again,
     after this one was cut off, goes on where it ended. Several tasks in one file run one after the other.
     """
-    ctx.exit(_carry_out(task, cluster, down, force_setup, given, manner, write=write))
+    ctx.exit(_carry_out(task, cluster, down, force_setup, given, manner, write=write, proof=proof))
 
 
 @click.command(
@@ -77,8 +76,7 @@ def launch(
 @click.option("--down", is_flag=True, help=_DOWN_HELP)
 @click.option("--force-setup", is_flag=True, help=_FORCE_SETUP_HELP)
 @click.option("--write", is_flag=True, help=_WRITE_HELP)
-@click.option("--compile", "compile_", is_flag=True, help=_COMPILE_HELP)
-@click.option("--rehearse-world", is_flag=True, help=_WORLD_HELP)
+@proving
 @click.option("-o", "--output", type=click.Choice(["text", "json", "sh"]), default="text", show_default=True)
 @click.option("-v", "--verbose", is_flag=True, help="Show long lists and texts whole.")
 @click.pass_context
@@ -90,14 +88,12 @@ def plan(
     down: bool,
     force_setup: bool,
     write: bool,
-    compile_: bool,
-    rehearse_world: bool,
     output: str,
     verbose: bool,
+    proof: Proof,
     **given: Any,
 ) -> None:
     """Show all that a launch would do. Needs no network and no credentials; nothing is done."""
-    proof = Proof(compile_, rehearse_world)
     manner = Show(form_of(output), verbose)
     ctx.exit(_carry_out(task, cluster, down, force_setup, given, manner, write=write, proof=proof))
 
@@ -111,7 +107,7 @@ def _carry_out(
     manner: Manner,
     *,
     write: bool,
-    proof: Proof = NO_PROOF,
+    proof: Proof,
 ) -> int:
     from orchestrator.spec.config import load_config
     from orchestrator.spec.errors import TpuNodeError
@@ -128,9 +124,9 @@ def _carry_out(
 
         raise nothing_to_write(path)
     if proof.asked:
-        from orchestrator.cli.proving import show_proved
+        from orchestrator.cli.proving import prove
 
-        return show_proved(_ready(file, cluster, down, force_setup), file.only, manner, proof)
+        return prove(_ready(file, cluster, down, force_setup), file.only, manner, proof)
     if len(file.tasks) > 1:
         from orchestrator.cli.pipeline import carry_out_all, wanted
 

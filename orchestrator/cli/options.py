@@ -10,6 +10,7 @@ import click
 
 from orchestrator.cli.act import Manner, Perform, Show
 from orchestrator.cli.human import parse_ranges
+from orchestrator.cli.proof import Proof
 from orchestrator.errors import UserError
 
 if TYPE_CHECKING:
@@ -78,6 +79,19 @@ def acting(*, detachable: bool = False, raw: bool = False) -> Callable[[Command]
         return decorated
 
     return decorate
+
+
+def proving(command: Command) -> Command:
+    """--compile and --rehearse-world, given to the command as one `proof`."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, compile_: bool, rehearse_world: bool, **kwargs: Any) -> None:
+        command(*args, proof=Proof(compile_, rehearse_world), **kwargs)
+
+    step = "Compile the training step for the TPU slice, here, first: exact memory, or that it does not fit."
+    world = "Build the training of all hosts in one process, with torch, first: shapes, memory, collectives."
+    decorated: Command = click.option("--rehearse-world", is_flag=True, help=world)(wrapper)
+    return click.option("--compile", "compile_", is_flag=True, help=step)(decorated)
 
 
 def _manner(output: str, doing: Perform, *, preview: bool) -> Manner:

@@ -33,6 +33,10 @@ class Reporter:
         done = f"{now.files_done}/{now.files} files, {human.size(now.bytes_done)} of {human.size(now.bytes)}"
         self._show(f"{done}  {now.path}")
 
+    def waiting(self, what: str) -> Callable[[float], None]:
+        """Progress of what tells nothing but its seconds."""
+        return lambda seconds: self._show(f"{what}, {human.duration(seconds)} so far")
+
     def end(self, line: str) -> None:
         if self._is_terminal:
             click.echo("\r\033[K", err=True, nl=False)

@@ -1,4 +1,5 @@
-"""What `orch plan` may try out besides: a value of its own, so that naming the options loads nothing."""
+"""What a training may be put to the proof with, here, before anything is rented: a value of its own, so that naming the
+options loads nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`orch plan --compile` and `--rehearse-world`: the plan, with what trying it out here has shown."""
+"""`--compile` and `--rehearse-world`: try a training out here, and only then show it or do it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.act import Manner, Show, show
+from orchestrator.cli.act import Manner, Show, perform, show
 from orchestrator.cli.proof import Proof
 from orchestrator.cli.terminal import look_at, say
 from orchestrator.errors import OrchError
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 EVERY = 15.0  # seconds between two lines where no line can be rewritten
 
 
-def show_proved(ready: Ready, task: Task, manner: Manner, proof: Proof) -> int:
-    """Print the plan. Raises OrchError when it cannot be tried, or when the step does not fit."""
+def prove(ready: Ready, task: Task, manner: Manner, proof: Proof) -> int:
+    """The exit status. Raises OrchError when it cannot be tried, or, with nothing done, when the step does not fit."""
     from orchestrator.engine.compiling import with_compiled
     from orchestrator.engine.world_rehearsal import with_world
 
     failed: OrchError | None = None
+    known = len(_lines(ready))
     if proof.world:
         with _Progress("building all ranks") as progress:
             ready, failed = with_world(ready, task, progress)
@@ -33,9 +34,16 @@ def show_proved(ready: Ready, task: Task, manner: Manner, proof: Proof) -> int:
         failed = failed or wrong
     if isinstance(manner, Show):
         show(ready, manner)
+    else:
+        say(*_lines(ready)[known:])
     if failed is not None:
         raise failed
-    return 0
+    return 0 if isinstance(manner, Show) else perform(ready, manner)
+
+
+def _lines(ready: Ready) -> list[str]:
+    """What is known of the training on the first kind of machine, for people."""
+    return list(ready.advice[0]["text"]) if ready.advice else []
 
 
 class _Progress:

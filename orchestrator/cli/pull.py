@@ -39,18 +39,17 @@ def pull(name: str, folder: Path | None, step: int | None, bucket: str | None, e
     pulled = engine.pull(wanted, home, step, reporter.update)
     for skipped in pulled.skipped:
         say(f"passed over step {skipped.step}: {skipped.reason}")
-    seconds = time.monotonic() - begun
-    came = human.size(pulled.fetched) if pulled.fetched else "nothing: it was here"
-    reporter.end(
-        f"checkpoint {pulled.checkpoint.step} is in {pulled.folder}; fetched {came} in {human.duration(seconds)}"
-    )
+    took = human.duration(time.monotonic() - begun)
+    came = f"{human.size(pulled.fetched)} in {took}" if pulled.fetched else "nothing: it was here"
+    reporter.end(f"checkpoint {pulled.checkpoint.step} is in {pulled.folder}; fetched {came}")
     llama: Path | None = None
     if exported:
         llama = home / f"{pulled.folder.name}-llama"
         if llama.exists():
             say(f"{llama} is there already and was left alone")
         else:
-            say(engine.export(pulled, llama, lambda _: None))
+            said = engine.export(pulled, llama, reporter.waiting(f"writing {llama}"))
+            reporter.end(said)
     if output == "json":
         import json
 

@@ -7,7 +7,8 @@ import click
 from orchestrator.cli.act import Manner, carry_out
 from orchestrator.cli.clusters import CLUSTER
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.options import acting
+from orchestrator.cli.options import acting, proving
+from orchestrator.cli.proof import Proof
 
 
 @click.command(
@@ -23,14 +24,30 @@ from orchestrator.cli.options import acting
 @click.option("--bucket", metavar="URI", help="Where the run is, when this computer does not know it.")
 @click.option("--down", is_flag=True, help="End the hosts when the program has ended, well or badly.")
 @click.option("--force", is_flag=True, help="Also when the run has ended well.")
+@proving
 @acting(detachable=True)
 @click.pass_context
 def resume(
-    ctx: click.Context, name: str, cluster: str | None, bucket: str | None, down: bool, force: bool, manner: Manner
+    ctx: click.Context,
+    name: str,
+    cluster: str | None,
+    bucket: str | None,
+    down: bool,
+    force: bool,
+    proof: Proof,
+    manner: Manner,
 ) -> None:
     """Go on with a run from its newest complete checkpoint in the bucket, on the same hosts or new ones."""
     from orchestrator.engine.prepare import resume as prepare
     from orchestrator.plan.desired import After
 
     after = After.DOWN if down else After.KEEP
-    ctx.exit(carry_out(prepare(name, cluster=cluster, bucket=bucket, after=after, force=force), manner))
+    ready = prepare(name, cluster=cluster, bucket=bucket, after=after, force=force)
+    if proof.asked and ready.job is not None:
+        from orchestrator.cli.proving import prove
+        from orchestrator.engine.advice import with_advice
+        from orchestrator.spec.task import Task
+
+        task = Task.from_json(ready.job.task)
+        ctx.exit(prove(with_advice(ready, task), task, manner, proof))
+    ctx.exit(carry_out(ready, manner))

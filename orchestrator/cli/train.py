@@ -10,12 +10,14 @@ import click
 from orchestrator.cli.act import Manner, carry_out
 from orchestrator.cli.clusters import CLUSTER
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.options import acting
+from orchestrator.cli.options import acting, proving
+from orchestrator.cli.proof import Proof
 from orchestrator.cli.task_options import overrides, task_options
 from orchestrator.errors import UserError
 
 if TYPE_CHECKING:
     from orchestrator.engine.ready import Ready
+    from orchestrator.spec.task import Task
 
 _TASK = "train: {}\n"
 
@@ -25,6 +27,7 @@ _TASK = "train: {}\n"
     examples=[
         ("orch train local:4 --bucket file:///tmp/runs model=tiny steps=100", "on 4 hosts of this computer"),
         ("orch train v5litepod-16 --use-spot --bucket gs://mine model=300m --dry-run", "the plan for a TPU slice"),
+        ("orch train v6e-8 --compile --bucket gs://mine model=1b", "compile the step first; rent only if it fits"),
         (
             "orch train H100:8 --smoke --bucket s3://mine model=1b data=s3://mine/books steps=5000",
             "test first, then train",
@@ -42,6 +45,7 @@ _TASK = "train: {}\n"
 )
 @task_options
 @click.option("--down", is_flag=True, help="End the hosts when the training has ended, well or badly.")
+@proving
 @acting(detachable=True)
 @click.pass_context
 def train(
@@ -52,6 +56,7 @@ def train(
     cluster: str | None,
     backend: str | None,
     down: bool,
+    proof: Proof,
     manner: Manner,
     **given: Any,
 ) -> None:
@@ -65,7 +70,12 @@ def train(
             next_step=f"orch train local:2 {infra_argument}",
         )
     given["infra"], given["accelerators"] = _place(infra_argument, given["infra"], given["accelerators"])
-    ctx.exit(carry_out(_ready(settings, cluster, backend, down, given), manner))
+    ready, task = _ready(settings, cluster, backend, down, given)
+    if proof.asked:
+        from orchestrator.cli.proving import prove
+
+        ctx.exit(prove(ready, task, manner, proof))
+    ctx.exit(carry_out(ready, manner))
 
 
 def _place(argument: str, infra: str | None, accelerators: str | None) -> tuple[str | None, str | None]:
@@ -96,7 +106,7 @@ def _is_rented(word: str) -> bool:
 
 def _ready(
     settings: tuple[str, ...], cluster: str | None, backend: str | None, down: bool, given: dict[str, Any]
-) -> Ready:
+) -> tuple[Ready, Task]:
     from dataclasses import replace
 
     from orchestrator.engine.advice import with_advice
@@ -108,7 +118,8 @@ def _ready(
     flags = overrides(given, backend=backend, train_args=tuple(map(_setting, settings)))
     file = parse_task(_TASK, file="orch train", env=os.environ, flags=flags, config=load_config(os.environ))
     ready = prepare(file.only, cluster=cluster, after=After.DOWN if down else After.KEEP)
-    return with_advice(replace(ready, notes=tuple(dict.fromkeys((*file.notes, *ready.notes)))), file.only)
+    ready = with_advice(replace(ready, notes=tuple(dict.fromkeys((*file.notes, *ready.notes)))), file.only)
+    return ready, file.only
 
 
 def _setting(word: str) -> tuple[str, str]:

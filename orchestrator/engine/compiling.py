@@ -1,4 +1,4 @@
-"""`orch plan --compile`: the step of a training task, compiled for its slice on this computer by the real compiler.
+"""`--compile`: the step of a training task, compiled for its slice on this computer by the real compiler.
 
 What it answers is kept by a digest of all that decides it: settings, slice, the trainer's code, JAX and libtpu.
 """

@@ -1,4 +1,4 @@
-"""`orch plan --rehearse-world`: all ranks of a torch training, built in one process of this computer."""
+"""`--rehearse-world`: all ranks of a torch training, built in one process of this computer."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def asked(folder: Path, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.promise("P39")
 @pytest.mark.slow
 @pytest.mark.skipif(not WHOLE.exists(), reason="no TPU compiler: scripts/tpu-compiler")
 def test_the_step_is_compiled_once_and_what_does_not_fit_says_so(tmp_path: Path) -> None:
@@ -48,11 +50,46 @@ def test_the_step_is_compiled_once_and_what_does_not_fit_says_so(tmp_path: Path)
     assert {"all-gather", "reduce-scatter"} <= {one["kind"] for one in found["collectives"]}
     (kept,) = (orch.state / "compiled").glob("*.json")
     kept.write_text(json.dumps({**json.loads(kept.read_text()), "fits": False, "error": "wanted: 99 GiB"}))
-    again = orch("plan", task, "--compile")
-    assert again.returncode == 2 and "does-not-fit" in again.stderr and "wanted: 99 GiB" in again.stderr
-    assert "compiled before" in again.stdout
+    place = ("train", "v5litepod-4", "--infra", "gcp", "--bucket", "gs://b", "--compile")
+    words = ("model=tiny", "model.layers=2", "batch=8", "dtype=bf16")
+    shown = orch(*place, "--dry-run", *words)
+    assert shown.returncode == 2 and "does-not-fit" in shown.stderr and "wanted: 99 GiB" in shown.stderr
+    assert "compiled before" in shown.stdout
+    begun = orch(*place, "--yes", *words)
+    assert begun.returncode == 2 and "does-not-fit" in begun.stderr and "compiled before" in begun.stderr
+    assert "nothing is there" in orch("status").stderr
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not WHOLE.exists(), reason="no TPU compiler: scripts/tpu-compiler")
+def test_slices_of_one_machine_are_described_as_they_are() -> None:
+    """libtpu takes machines of 2x2 chips for granted: single chips, and the eight of a v5e or v6e machine, are none."""
+    script = (
+        "from trainer.jax_engine.ahead import describe\n"
+        "for slice_ in 'v5e:1x1 v5e:2x2 v5e:2x4 v5e:4x4 v6e:1x1 v6e:2x4 v4:2x2x1 v5p:2x2x2 tpu7x:1x1x1'.split():\n"
+        "    found = describe(slice_, 1)\n"
+        "    print(slice_, len(found), len({one.process_index for one in found}))\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([COMPILER, "-P", "-c", script], env=env, capture_output=True, text=True, check=True)
+    found = {name: (int(devices), int(hosts)) for name, devices, hosts in map(str.split, done.stdout.splitlines())}
+    one_machine = {
+        "v5e:1x1": 1,
+        "v5e:2x2": 4,
+        "v5e:2x4": 8,
+        "v6e:1x1": 1,
+        "v6e:2x4": 8,
+        "v4:2x2x1": 4,
+        "tpu7x:1x1x1": 2,
+    }
+    assert found == {
+        **{name: (devices, 1) for name, devices in one_machine.items()},
+        "v5e:4x4": (16, 4),
+        "v5p:2x2x2": (8, 2),
+    }
+
+
+@pytest.mark.promise("P39")
 @pytest.mark.slow
 def test_all_ranks_of_two_machines_are_built_in_one_process(tmp_path: Path) -> None:
     orch = Orch(tmp_path)

@@ -66,11 +66,12 @@ def written(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.promise("P39")
 def test_the_plan_tells_what_a_training_needs_takes_and_costs(orch: Callable[..., Said], tmp_path: Path) -> None:
     said = orch("plan", written(tmp_path, TASK))
     assert said.status == 0, said.err
     lines = {line[2:12].strip(): line for line in said.out.splitlines() if line.startswith("  ") and line[2] != " "}
-    assert "1.03B parameters, engine jax on v5litepod-16, 16 devices (fsdp 16)" in lines["model"]
+    assert "1.06B parameters, engine jax on v5litepod-16, 16 devices (fsdp 16)" in lines["model"]
     assert "of 15.8 GiB a device, fits" in lines["memory"]
     assert "PFLOP" in lines["step"] or "TFLOP" in lines["step"]
     assert "MFU" in lines["expected"] and "tokens a day" in lines["expected"]
@@ -104,6 +105,7 @@ def test_each_other_kind_of_machine_gets_a_line(orch: Callable[..., Said], tmp_p
     assert len(other) == 1 and "v6e-8: fits" in other[0] and "for a billion tokens" in other[0]
 
 
+@pytest.mark.promise("P39")
 def test_what_does_not_fit_is_told_with_the_setting_that_mends_it(orch: Callable[..., Said]) -> None:
     words = ("train", "p4d.24xlarge", "model=8b", "batch=128", "dtype=bf16", "remat=false")
     said = orch(*words, "--dry-run")
@@ -114,6 +116,7 @@ def test_what_does_not_fit_is_told_with_the_setting_that_mends_it(orch: Callable
     assert doomed.status == 2 and "warning: on p4d.24xlarge it does not fit" in doomed.err
 
 
+@pytest.mark.promise("P39")
 @pytest.mark.parametrize(
     ("setting", "why"),
     [("batch=10", "does not divide over 16 shares"), ("mesh.tensor=3", "mesh.tensor=3 does not divide")],
@@ -148,6 +151,8 @@ def test_only_what_jax_trains_on_tpus_is_compiled(orch: Callable[..., Said], tmp
     assert "no `train` section" in orch("plan", written(tmp_path, SIMPLE), "--compile").err
     local = orch("plan", written(tmp_path, TASK), "--infra", "local:2", "--compile")
     assert local.status == 2 and "no TPU slice" in local.err
+    trained = orch("train", "local:2", "--compile", "--dry-run", "model=tiny")
+    assert trained.status == 2 and "no TPU slice" in trained.err
 
 
 def test_without_a_compiler_the_error_says_how_to_get_one(

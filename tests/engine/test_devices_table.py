@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from orchestrator.engine.devices import read, table
 
 GPU = {"kind": "cuda", "name": "NVIDIA H200", "index": 0, "total_mem_mb": 143771, "topology": "NVLink"}
@@ -13,14 +15,18 @@ def gpus(count: int, free: int) -> list[dict[str, object]]:
     return [{**GPU, "index": index, "available_mem_mb": free - index} for index in range(count)]
 
 
+@pytest.mark.promise("P40")
 def test_hosts_that_are_alike_share_a_row_and_the_least_free_memory_counts() -> None:
     (row,) = table({0: gpus(8, 140000), 1: gpus(8, 90000)})
     assert (row.ranks, row.count, row.name, row.memory, row.free) == ((0, 1), 8, "NVIDIA H200", 143771, 89993)
 
 
+@pytest.mark.promise("P40")
 def test_a_host_that_misses_a_device_stands_apart() -> None:
     rows = table({0: gpus(8, 1000), 1: gpus(7, 1000), 2: gpus(8, 1000)})
     assert [(row.ranks, row.count) for row in rows] == [((0, 2), 8), ((1,), 7)]
+    slow = [{**gpu, "topology": "PCIe"} for gpu in gpus(8, 1000)]
+    assert [row.topology for row in table({0: gpus(8, 1000), 1: slow})] == ["NVLink", "PCIe"]
 
 
 def test_the_answer_is_found_among_other_lines() -> None:

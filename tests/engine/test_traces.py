@@ -36,6 +36,7 @@ def of(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     return [event for event in events if event["name"] == name]
 
 
+@pytest.mark.promise("P41")
 def test_torchs_ranks_stand_on_one_clock(tmp_path: Path) -> None:
     trace(tmp_path, 0, [step(100.0)], baseTimeNanoseconds=1_000_000_000_000_000_000)
     trace(tmp_path, 1, [step(40.0)], baseTimeNanoseconds=1_000_000_000_000_070_000)
@@ -53,6 +54,7 @@ def test_without_a_clock_ranks_begin_together(tmp_path: Path) -> None:
     assert found is not None and not found.one_clock
 
 
+@pytest.mark.promise("P41")
 def test_processes_and_flows_of_ranks_are_told_apart(tmp_path: Path) -> None:
     name = {"ph": "M", "name": "process_name", "pid": 42, "args": {"name": "python"}}
     flow = {"ph": "s", "name": "flow", "id": 3, "pid": "Spans", "tid": 0, "ts": 1}

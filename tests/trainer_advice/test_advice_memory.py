@@ -67,6 +67,7 @@ def test_what_saves_memory_saves_memory(model: str, engine: str, times: int) -> 
     assert parts.activations * times == pytest.approx(need.activations)
 
 
+@pytest.mark.promise("P39")
 # GiB on a device, arguments and temporaries, by libtpu 0.0.42 and JAX 0.10.2 for this trainer's step; November 2026.
 @pytest.mark.parametrize(
     ("words", "mesh", "measured"),
@@ -82,6 +83,7 @@ def test_it_is_near_what_the_tpu_compiler_says(words: str, mesh: Mesh, measured:
     assert memory(parse(words.split()), mesh, "jax").total == pytest.approx(measured * GIB, rel=0.2)
 
 
+@pytest.mark.promise("P39")
 # MiB on a device, by torch's own tracker over a step with pretended processes (trainer/torch_engine/rehearsal.py).
 @pytest.mark.parametrize(
     ("words", "mesh", "measured"),

@@ -28,6 +28,7 @@ def codes(advice: Advice) -> dict[str, tuple[str, ...]]:
     return {concern.code: concern.fix for concern in advice.concerns}
 
 
+@pytest.mark.promise("P39")
 # facts/trainer.md 4.4: what the TPU compiler said of models of these sizes.
 @pytest.mark.parametrize(
     ("hardware", "words", "fits"),
@@ -50,6 +51,7 @@ def test_what_fits_and_what_does_not(hardware: Hardware, words: tuple[str, ...],
     assert advise(given(*words), hardware).fits is fits
 
 
+@pytest.mark.promise("P39")
 @pytest.mark.parametrize("words", [("model=1b", "batch=256"), ("model=8b", "batch=64", "remat=false")])
 def test_the_setting_that_is_proposed_makes_it_fit(words: tuple[str, ...]) -> None:
     first = advise(given(*words), A100)
@@ -119,6 +121,26 @@ def test_step_time_is_a_range_that_holds_the_published_rates() -> None:
     assert high > low and found.timing.mfu[1] == pytest.approx(0.61)
     assert found.timing.tokens_per_day[1] == pytest.approx(86400 * found.timing.tokens / low)
     assert "MaxText" in found.timing.source
+
+
+TRN1_32 = Hardware("32 x trn1.32xlarge", "neuron", 1024, "Trainium", 32, 32, 16 * GIB, 95e12, network=100e9)
+TPU7X = Hardware("tpu7x-128", "tpu", 128, "tpu7x", 16, 1, 96 * GIB, 1153.5e12)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "words", "seconds"),
+    [
+        # Sequences a second by AWS (Neuron 2.24), seconds of a step by Google (tpu-recipes, 2026).
+        (TRN1_32, "model=8b batch=1024", 1024 / 47.95),
+        (TRN1_32, "model=70b batch=1024 mesh.tensor=8", 1024 / 7.94),
+        (TPU7X, "model=70b batch=256", 12.2),
+    ],
+)
+def test_published_runs_lie_within_what_is_expected_of_them(hardware: Hardware, words: str, seconds: float) -> None:
+    found = advise(given(*words.split(), "seq_len=8192", "model.vocab=128256"), hardware)
+    assert found.timing.seconds
+    shortest, longest = found.timing.seconds
+    assert shortest < seconds < longest
 
 
 def test_the_cost_follows_from_price_and_time() -> None:

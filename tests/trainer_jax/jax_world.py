@@ -1,6 +1,7 @@
 """One rank of a world of JAX processes: `python jax_world.py KEY=VALUE ...`. Prints what it saw as JSON.
 
-LAST_WORDS=die: after its steps the last rank kills itself, and the others go on until they notice.
+LAST_WORDS=die: after its steps the last rank ends by SIGTERM, as JAX has left that, and the others go on until they
+notice.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def main(words: str) -> int:
     team.gather(None)
     if os.environ.get("LAST_WORDS") == "die":
         if world.rank == world.size - 1:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGTERM)
         try:
             for step in range(3, 1000):
                 engine.step(rows_of(config, step)[first : first + count], RATE, False, step)

@@ -50,6 +50,7 @@ def alone() -> JaxEngine:
     return engine
 
 
+@pytest.mark.promise("P31")
 def test_two_hundred_steps_have_the_losses_of_the_torch_engine(alone: JaxEngine) -> None:
     other = torch_engine()
     give(alone, state_of(other))
@@ -59,6 +60,7 @@ def test_two_hundred_steps_have_the_losses_of_the_torch_engine(alone: JaxEngine)
     np.testing.assert_allclose(losses[:, 0], losses[:, 1], rtol=1e-4)
 
 
+@pytest.mark.promise("P31")
 @pytest.mark.parametrize(
     "words",
     [
@@ -79,6 +81,7 @@ def test_every_mesh_gives_the_same_losses_and_state(
     assert engine.counters()["compilations"] == 1
 
 
+@pytest.mark.promise("P31")
 def test_adafactor_averages_and_accumulation_are_those_of_the_torch_engine_on_a_divided_mesh(
     hard: tuple[list[tuple[float, float]], Mapping[str, FloatArray]],
 ) -> None:
@@ -88,6 +91,7 @@ def test_adafactor_averages_and_accumulation_are_those_of_the_torch_engine_on_a_
     _assert_same_state(state_of(engine), hard[1])
 
 
+@pytest.mark.promise("P32")
 def test_a_state_goes_to_torch_and_comes_back(alone: JaxEngine) -> None:
     there = torch_engine()
     give(there, state_of(alone))
@@ -98,6 +102,7 @@ def test_a_state_goes_to_torch_and_comes_back(alone: JaxEngine) -> None:
     _assert_alike(run(alone, first=6, steps=2), run(there, first=6, steps=2))
 
 
+@pytest.mark.promise("P32")
 def test_a_loaded_state_goes_on_to_the_last_bit(alone: JaxEngine) -> None:
     before, compiled = state_of(alone), alone.counters()["compilations"]
     expected = run(alone, first=4, steps=3)
@@ -130,8 +135,11 @@ def test_long_rows_and_large_vocabularies_go_in_parts(
     _assert_alike(run(jax_engine()), plain[0])
 
 
-def test_half_precision_is_bf16_and_says_so(plain: tuple[list[tuple[float, float]], Mapping[str, FloatArray]]) -> None:
+def test_half_precision_is_bf16_and_says_so(
+    alone: JaxEngine, plain: tuple[list[tuple[float, float]], Mapping[str, FloatArray]]
+) -> None:
     engine = jax_engine("dtype=fp16")
+    assert engine.program() != alone.program()
     assert [note for note in engine.notes() if "bf16" in note]
     found = run(engine, "dtype=fp16")
     np.testing.assert_allclose([loss for loss, _ in found], [loss for loss, _ in plain[0]], rtol=1e-2)

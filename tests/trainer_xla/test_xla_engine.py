@@ -15,6 +15,7 @@ import pytest
 from trainer.environment import World
 from trainer.errors import DeviceError
 from trainer.options import parse
+from trainer.shape.mesh import Topology
 from trainer.torch_engine.engine import open_torch
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -92,6 +93,7 @@ def found(
     return {**results, "folder": folder}
 
 
+@pytest.mark.promise("P31")
 @needs_xla
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
@@ -125,6 +127,7 @@ def test_a_step_is_compiled_once(found: dict[str, Any], name: str) -> None:
     assert "operand_precision={highest,highest}" in found[name]["product"]
 
 
+@pytest.mark.promise("P32")
 @needs_xla
 @pytest.mark.slow
 def test_training_goes_on_from_the_state_of_another_engine(
@@ -135,6 +138,26 @@ def test_training_goes_on_from_the_state_of_another_engine(
     assert found["moved"]["losses"] == pytest.approx(losses, abs=1e-4)
     assert "mesh data=1 fsdp=2 tensor=2" in found["moved"]["headline"]
     assert found["moved"]["program"] == found["divided"]["program"] != found["copies"]["program"]
+
+
+@needs_xla
+@pytest.mark.slow
+def test_each_of_several_hosts_puts_its_rows_where_the_mesh_has_them(found: dict[str, Any], rows: Any) -> None:
+    quarters = np.split(rows[0], 4)
+    assert found["hosts"]["copies"] == [quarter.tolist() for quarter in quarters]
+    halves = np.split(rows[0], 2)  # two devices of a tensor group have the same rows
+    assert found["hosts"]["divided"] == [half.tolist() for half in halves for _ in range(2)]
+
+
+def test_slices_and_hosts_decide_how_far_the_weights_are_divided() -> None:
+    pytest.importorskip("torch")
+    from trainer.xla_engine.runtime import topology_of
+
+    one, two = [{"name": "TPU"}] * 8, [{"slice_index": at // 4} for at in range(8)]
+    assert topology_of("TPU", 4, one) == Topology(8, 8, divide=True)
+    assert topology_of("TPU", 4, two) == Topology(8, 4, divide=True)
+    assert topology_of("NEURON", 32, [{}] * 64) == Topology(64, 32, divide=True)
+    assert not topology_of("CPU", 4, [{}] * 4).divide
 
 
 def test_without_torch_xla_it_says_what_to_install() -> None:

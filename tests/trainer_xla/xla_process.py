@@ -13,7 +13,9 @@ import torch_xla
 
 from trainer.environment import World
 from trainer.options import parse
+from trainer.shape.mesh import row_share
 from trainer.xla_engine.engine import XlaEngine, open_xla
+from trainer.xla_engine.runtime import Marks, Runtime
 
 
 class Alone:
@@ -61,6 +63,22 @@ def run(words: list[str], rows: Any, state: Path | None, left: Path) -> dict[str
     return result
 
 
+def hosts_rows(words: list[str], rows: Any) -> list[Any]:
+    """Two hosts of two devices each, pretended: what lies on each device when its host sends its share of the rows."""
+    config = parse(words)
+    runtime = Runtime(World(), Alone())  # type: ignore[arg-type]  # only `gather` is called
+    mesh = runtime.mesh(config)
+    marks = Marks(runtime, mesh)
+    found: list[Any] = []
+    for host in range(2):
+        share = row_share(mesh, host, 2)
+        first, count = share.rows(len(rows))
+        sent = marks.send(rows[first : first + count], share)
+        local = range(2 * host, 2 * host + 2)
+        found += [shard.data.tolist() for device, shard in marks.shards(sent) if device in local]
+    return found
+
+
 def values(engine: XlaEngine) -> dict[str, Any]:
     """Every tensor of the state, put together; a gap would stay nan."""
     parts = {piece: np.empty(piece.box.extent, np.float32) for piece in engine.written()}
@@ -78,3 +96,5 @@ if __name__ == "__main__":
     for name, case in cases.items():
         state = folder / case["state"] if case["state"] else None
         print(json.dumps({name: run(case["words"], rows, state, folder / f"{name}.npz")}), flush=True)
+    hosts = {name: hosts_rows(case["words"], rows[0]) for name, case in cases.items()}
+    print(json.dumps({"hosts": hosts}), flush=True)

@@ -87,7 +87,7 @@ def compile_ahead(config: Config, topology: str, slices: int = 1) -> Ahead:
     Raises ConfigError for a slice that does not exist or a mesh or batch that does not divide, DeviceError without
     libtpu.
     """
-    devices = _describe(topology, slices)
+    devices = describe(topology, slices)
     mesh = resolve(config.mesh, topology_of(devices), config.model)
     step = build(config, mesh, lay_out(devices, mesh))
     begun = time.monotonic()
@@ -123,7 +123,8 @@ def collectives_of(program: Any, sizes: Mapping[str, int]) -> tuple[Collective, 
     return tuple(Collective(kind, axes, *found[kind, axes]) for kind, axes in sorted(found))
 
 
-def _describe(topology: str, slices: int) -> Sequence[Any]:
+def describe(topology: str, slices: int) -> Sequence[Any]:
+    """The devices of slices that are not here. Raises as `compile_ahead` does."""
     # Without a TPU its metadata server does not answer either; and nothing is opened, so several may compile at once.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
@@ -132,6 +133,8 @@ def _describe(topology: str, slices: int) -> Sequence[Any]:
     more: dict[str, Any] = {"chip_config_name": "megacore"} if topology.startswith("v4:") else {}
     if slices > 1:
         more["num_slices"] = slices
+    if (host := _one_host(topology)) is not None:
+        more["chips_per_host_bounds"] = host
     try:
         described = topologies.get_topology_desc(platform="tpu", topology_name=topology, **more)
     except (RuntimeError, ValueError, NotImplementedError) as error:
@@ -144,6 +147,16 @@ def _describe(topology: str, slices: int) -> Sequence[Any]:
             f"topology={topology}: the TPU compiler knows no such slice ({words}); use such as v5e:4x4 or v5p:2x2x2"
         ) from error
     return list(described.devices)
+
+
+def _one_host(topology: str) -> tuple[int, ...] | None:
+    """Chips along each side of a slice that is one machine; None for others, whose machines have 2x2 chips, as libtpu
+    takes every slice to be unless told (Cloud TPU documentation, v5e and v6e: up to 8 chips are one machine)."""
+    generation, _, shape = topology.partition(":")
+    sides = [int(side) for side in shape.split("x") if side.isdecimal()]
+    if not sides or not 0 < math.prod(sides) <= (8 if generation in {"v5e", "v6e"} else 4):
+        return None
+    return (*sides, 1, 1)[:3]
 
 
 def _compile(traced: Any) -> tuple[Any, str]:

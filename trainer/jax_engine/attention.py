@@ -20,10 +20,13 @@ _BLOCK = 512
 
 
 def choose_kernel(platform: str, arithmetic: Arithmetic, head_dim: int, length: int) -> Kernel:
-    """By shape: what a kernel does not take goes the plain way."""
+    """By shape: what a kernel does not take goes the plain way; so does fp32, of which cuDNN knows nothing, and whose
+    products splash leaves to the TPU's default precision (jax 0.10.2, splash_attention_kernel.py)."""
+    if arithmetic.dtype == "fp32":
+        return "plain"
     if platform == "tpu" and head_dim % _LANES == 0 and length % _LANES == 0:
         return "splash"
-    if platform in {"cuda", "gpu"} and arithmetic.dtype != "fp32" and head_dim % 8 == 0 and head_dim <= 128:
+    if platform in {"cuda", "gpu"} and head_dim % 8 == 0 and head_dim <= 128:
         return "cudnn" if length % 2 == 0 else "plain"
     return "plain"
 
@@ -31,10 +34,9 @@ def choose_kernel(platform: str, arithmetic: Arithmetic, head_dim: int, length: 
 def attend(arithmetic: Arithmetic, kernel: Kernel, query: Array, key: Array, value: Array) -> Array:
     """query: (rows, length, heads, head_dim). key, value: (rows, length, kv_heads, head_dim). Returns query's shape."""
     if kernel == "splash":
-        return _splash(query, key, value)
+        return splash(query, key, value)
     if kernel == "cudnn":
-        fused: Array = jax.nn.dot_product_attention(query, key, value, is_causal=True, implementation="cudnn")
-        return fused
+        return fused(query, key, value, "cudnn")
     length = query.shape[1]
     size = max(ATTENTION_CHUNK, -(-length // _MOST_CHUNKS))
     if length <= size:
@@ -65,13 +67,21 @@ def _plain(arithmetic: Arithmetic, first: int, query: Array, key: Array, value: 
     return result
 
 
-def _splash(query: Array, key: Array, value: Array) -> Array:
-    from jax.experimental.pallas.ops.tpu import splash_attention as splash
+def fused(query: Array, key: Array, value: Array, implementation: Literal["cudnn", "xla"]) -> Array:
+    """JAX's own attention: rows, length, heads, head_dim; key and value heads shared by groups of neighbours; scaled by
+    the root of head_dim (jax 0.10.2, jax.nn.dot_product_attention). cudnn: on CUDA; xla: the same anywhere."""
+    result: Array = jax.nn.dot_product_attention(query, key, value, is_causal=True, implementation=implementation)
+    return result
+
+
+def splash(query: Array, key: Array, value: Array, *, interpret: bool = False) -> Array:
+    """interpret: run the kernel's program step by step on any device, slowly."""
+    from jax.experimental.pallas.ops.tpu import splash_attention as kernels
 
     _, length, heads, width = query.shape
     block = next(size for size in (_BLOCK, 256, _LANES) if length % size == 0)
-    mask = splash.MultiHeadMask([splash.CausalMask((length, length)) for _ in range(heads)])
-    sizes = splash.BlockSizes(
+    mask = kernels.MultiHeadMask([kernels.CausalMask((length, length)) for _ in range(heads)])
+    sizes = kernels.BlockSizes(
         block_q=block,
         block_kv=block,
         block_kv_compute=block,
@@ -81,7 +91,7 @@ def _splash(query: Array, key: Array, value: Array) -> Array:
         block_q_dq=block,
         block_kv_dq=block,
     )
-    kernel = splash.make_splash_mha(mask, block_sizes=sizes, head_shards=1, q_seq_shards=1)
+    kernel = kernels.make_splash_mha(mask, block_sizes=sizes, head_shards=1, q_seq_shards=1, interpret=interpret)
     scaled = (query.astype(jnp.float32) * width**-0.5).astype(query.dtype)
     mixed: Array = jax.vmap(kernel)(*(jnp.swapaxes(t, 1, 2) for t in (scaled, key, value)))
     result: Array = jnp.swapaxes(mixed, 1, 2)

@@ -91,7 +91,7 @@ class JaxEngine:
         if self._config.compile:
             notes.append("compile=true: JAX always compiles")
         if self._platform == "tpu" and self._step.recipe.kernel == "plain":
-            notes.append("attention without the fused kernel: it takes heads and rows of multiples of 128")
+            notes.append("attention without the fused kernel: it takes bf16, and heads and rows of multiples of 128")
         return notes
 
     def program(self) -> str:

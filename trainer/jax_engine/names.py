@@ -10,11 +10,13 @@ from trainer.accelerators.device import Device, Kind
 from trainer.accelerators.peaks import peak_flops
 from trainer.config import DTypeName
 
-_DEVICES_OF_A_CHIP: Mapping[str, int] = MappingProxyType({"TPU v7": 2})
+_DEVICES_OF_A_CHIP: Mapping[str, int] = MappingProxyType({"TPU v2": 2, "TPU v3": 2, "TPU v7": 2})
 
 # Left: `device_kind` as libtpu 0.0.42 and later give it, seen in topology descriptions.
 _TPUS: Mapping[str, str] = MappingProxyType(
     {
+        "TPU v2": "TPU v2",
+        "TPU v3": "TPU v3",
         "TPU v4": "TPU v4",
         "TPU v5 lite": "TPU v5e",
         "TPU v5": "TPU v5p",

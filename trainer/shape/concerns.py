@@ -49,11 +49,9 @@ def mesh_for(config: Config, hardware: Hardware) -> Mesh:
 
 
 def _fast(config: Config, hardware: Hardware) -> int:
-    """Devices that a copy's weights are divided among: torch's own devices go by hosts, torch_xla takes all, JAX a
-    slice."""
-    if config.device == "xla":
-        return hardware.devices
-    return hardware.devices_per_host if config.engine == "torch" else hardware.fast
+    """Devices that a copy's weights are divided among: torch's own devices go by hosts, torch_xla and JAX by slices."""
+    native = config.engine == "torch" and config.device != "xla"
+    return hardware.devices_per_host if native else hardware.fast
 
 
 def concerns(

@@ -46,6 +46,12 @@ def utilisation(hardware: Hardware) -> Utilisation | None:
     return _BY_CHIP.get(hardware.chip) or _BY_KIND.get(hardware.kind)
 
 
+# Where the publisher gives tokens or FLOP a second, the share is reckoned with our own count of FLOPs and our peak.
+# TPU7x: AI-Hypercomputer/tpu-recipes, training/ironwood/README.md, the dense models in bf16 (2026). Trainium:
+# aws-neuron-sdk, benchmarks/trn1/training_data_decoder.csv, Llama 2 and 3.1 from 7B to 70B (Neuron 2.16 and 2.24).
+# Blackwell: NVIDIA Megatron Bridge, performance summary, releases 25.09 to 26.02: dense models only in fp8, of whose
+# peak they reach 34 to 40 %; mixtures of experts in bf16, 30 to 39 %.
+_BLACKWELL = Utilisation(0.28, 0.42, "NVIDIA's published Blackwell runs, 30 to 40 %, none of a dense model in bf16")
 _H100 = Utilisation(0.30, 0.46, "torchtitan's and nanochat's published H100 runs, 33 to 46 %")
 _BY_CHIP: Mapping[str, Utilisation] = MappingProxyType(
     {
@@ -55,18 +61,21 @@ _BY_CHIP: Mapping[str, Utilisation] = MappingProxyType(
         "v5e": Utilisation(0.40, 0.61, "MaxText's published v5e runs, 46 to 67 % with full attention counted"),
         "v5p": Utilisation(0.40, 0.65, "MaxText's published v5p runs, 65 to 72 % with full attention counted"),
         "v6e": Utilisation(0.35, 0.50, "MaxText's published v6e runs, 35 to 50 %"),
-        "tpu7x": Utilisation(0.30, 0.50, "no figures of its own are published; as v6e"),
+        "tpu7x": Utilisation(0.35, 0.55, "Google's published TPU7x runs of dense models, 39 to 55 %"),
         "A100": Utilisation(0.35, 0.57, "PyTorch's published A100 runs, 57 %, and lower for smaller models"),
         "A100-80GB": Utilisation(0.35, 0.57, "PyTorch's published A100 runs, 57 %, and lower for smaller models"),
         "H100": _H100,
         "H200": _H100,
+        "B200": _BLACKWELL,
+        "B300": _BLACKWELL,
+        "Trainium": Utilisation(0.18, 0.34, "AWS's published Trn1 runs, 21 to 34 %"),
     }
 )
 _BY_KIND: Mapping[Kind, Utilisation] = MappingProxyType(
     {
         "cuda": Utilisation(0.25, 0.46, "no figures for this chip here; as H100, with a margin"),
         "tpu": Utilisation(0.30, 0.50, "no figures for this chip here; as v6e, with a margin"),
-        "neuron": Utilisation(0.15, 0.40, "AWS publishes none for Trainium; a guess"),
+        "neuron": Utilisation(0.15, 0.40, "AWS publishes none for this chip; as Trn1, with a margin"),
     }
 )
 

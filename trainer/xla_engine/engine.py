@@ -192,7 +192,7 @@ class XlaEngine:
         total = torch.zeros((), device=self._runtime.device)
         each = len(rows) // count
         for index in range(count):
-            micro = self._marks.send(rows[index * each : (index + 1) * each]).long()
+            micro = self._marks.send(rows[index * each : (index + 1) * each], self.share).long()
             with self._autocast():
                 hidden = self._model(micro[:, :-1])
                 loss = mean_loss(hidden, self._model.head_weight(), micro[:, 1:]) / count

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,8 +19,8 @@ from trainer.accelerators.device import Device
 from trainer.config import Config
 from trainer.engine import TokenArray
 from trainer.environment import World
-from trainer.errors import ConfigError, DeviceError
-from trainer.shape.mesh import Mesh, Topology, resolve
+from trainer.errors import DeviceError
+from trainer.shape.mesh import Mesh, RowShare, Topology, resolve
 from trainer.team import Team
 
 Spec: TypeAlias = "tuple[str | tuple[str, ...] | None, ...]"
@@ -55,6 +57,7 @@ class Runtime:
             self.count: int = runtime.global_runtime_device_count()
             self.local: int = runtime.addressable_runtime_device_count()
             processes: int = runtime.process_count()
+            self._attributes: Sequence[Mapping[str, Any]] = runtime.global_runtime_device_attributes()
         except RuntimeError as error:
             raise DeviceError(f"device=xla: torch_xla finds no {self.plugin} device: {error}") from error
         if processes != world.size:
@@ -71,12 +74,8 @@ class Runtime:
         return self.world.rank * self.local
 
     def mesh(self, config: Config) -> Mesh:
-        """Raises ConfigError. All devices of a slice are on its fast network."""
-        divide = self.plugin != "CPU"
-        mesh = resolve(config.mesh, Topology(self.count, self.count if divide else 1, divide), config.model)
-        if self.world.size > 1 and mesh.tensor > 1:
-            raise ConfigError("mesh.tensor above 1 on several hosts: not with device=xla; use engine=jax")
-        return mesh
+        """Raises ConfigError."""
+        return resolve(config.mesh, topology_of(self.plugin, self.local, self._attributes), config.model)
 
     def describe(self) -> Device:
         kinds = [kind for kind, plugin in _PLUGINS.items() if plugin == self.plugin]
@@ -114,12 +113,9 @@ class Marks:
         result: Tensor = self._spmd.mark_sharding_with_gradients(tensor, self._mesh, spec)
         return result
 
-    def send(self, rows: TokenArray) -> Tensor:
+    def send(self, rows: TokenArray, share: RowShare) -> Tensor:
         """This process's rows, as its part of a tensor that all processes have together."""
-        whole = self._spmd.ShardingSpec(self._mesh, (ROWS, None), minibatch=self._runtime.world.size > 1)
-        host = torch.as_tensor(rows.astype(np.int32))
-        result: Tensor = self._runtime.model.send_cpu_data_to_device(host, self._runtime.device, whole)[0]
-        return result
+        return self._send(whole_of(rows.astype(np.int32), share), (ROWS, None))
 
     def shards(self, tensor: Tensor) -> list[tuple[int, Any]]:
         """(our number of the device, torch_xla's shard with a copy of the values) for each device of this process."""
@@ -128,11 +124,9 @@ class Marks:
 
     def count(self, wish: bool) -> Tensor:
         """How many processes say yes."""
-        host = torch.zeros((self._runtime.local, 1))
-        host[0] = float(wish)
-        whole = self._spmd.ShardingSpec(self._mesh, (("data", "fsdp", "tensor"), None), minibatch=True)
-        result: Tensor = self._runtime.model.send_cpu_data_to_device(host, self._runtime.device, whole)[0]
-        return result.sum()
+        flags = np.zeros((self._runtime.count, 1), np.float32)
+        flags[self._runtime.first] = float(wish)
+        return self._send(flags, ((*ROWS, "tensor"), None)).sum()
 
     def put(self, tensor: Tensor, parts: Mapping[int, Tensor]) -> None:
         """Replace the values. parts: for each device of this process, by our number, what lies on it."""
@@ -145,6 +139,31 @@ class Marks:
     def run(self) -> None:
         """Do what was traced."""
         self._runtime.xla.sync()
+
+    def _send(self, whole: npt.NDArray[np.generic], spec: Spec) -> Tensor:
+        """Of the whole, torch_xla takes what lies on this process's devices. Not as a `minibatch`: that gives every
+        device rows of its own, also those of one tensor group (torch_xla 2.9, xla_sharding_util.cpp)."""
+        place = self._spmd.ShardingSpec(self._mesh, spec)
+        sent: list[Tensor] = self._runtime.model.send_cpu_data_to_device(
+            torch.as_tensor(whole), self._runtime.device, place
+        )
+        return sent[0]
+
+
+def topology_of(plugin: str, local: int, attributes: Sequence[Mapping[str, Any]]) -> Topology:
+    """attributes: of every device. TPU: a slice is one fast network, and only devices of several tell theirs. Others:
+    a host is one; local: its devices."""
+    slices = Counter(int(one.get("slice_index", 0)) for one in attributes)
+    fast = min(slices.values()) if plugin == "TPU" else local
+    return Topology(len(attributes), fast, divide=plugin != "CPU")
+
+
+def whole_of(rows: npt.NDArray[np.generic], share: RowShare) -> npt.NDArray[np.generic]:
+    """The rows of all processes, of which only this one's have values: nobody looks at the others."""
+    each = len(rows) // share.count
+    whole = np.zeros((each * share.of, *rows.shape[1:]), rows.dtype)
+    whole[share.first * each : (share.first + share.count) * each] = rows
+    return whole
 
 
 def _multiply_in_full(backends: Any) -> None:

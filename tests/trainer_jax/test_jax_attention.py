@@ -1,0 +1,82 @@
+"""Every way of computing attention gives the same values and gradients. The TPU's kernel is interpreted here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+from trainer.config import DTypeName
+from trainer.jax_engine.arithmetic import Arithmetic
+from trainer.jax_engine.attention import attend, choose_kernel, fused, splash
+from trainer.shape.limits import ATTENTION_CHUNK
+from trainer.shape.mesh import Mesh
+
+Kernel = Callable[[Array, Array, Array], Array]
+CLOSE = {"fp32": 2e-5, "bf16": 4e-2}  # values are of the order of 1
+
+
+def results(kernel: Kernel, dtype: DTypeName, length: int, shared: int, width: int) -> dict[str, Any]:
+    """Values, and gradients of the queries, keys and values: 4 heads, of which `shared` have one key and value."""
+    random = np.random.default_rng(length)
+    like = Arithmetic(dtype, Mesh()).type
+    query, slope = (jnp.asarray(random.normal(size=(1, length, 4, width)), like) for _ in range(2))
+    key, value = (jnp.asarray(random.normal(size=(1, length, 4 // shared, width)), like) for _ in range(2))
+
+    def both(query: Array, key: Array, value: Array, slope: Array) -> tuple[Array, ...]:
+        out, back = jax.vjp(kernel, query, key, value)
+        return out, *back(slope)
+
+    found = jax.jit(both)(query, key, value, slope)
+    assert all(one.dtype == like for one in found)
+    return dict(zip(("values", "query", "key", "value"), (np.asarray(one, np.float32) for one in found), strict=True))
+
+
+def assert_alike(found: dict[str, Any], expected: dict[str, Any], dtype: str) -> None:
+    for name, values in expected.items():
+        size = np.abs(values).mean()
+        assert np.abs(found[name] - values).max() < CLOSE[dtype] * max(1.0, 8 * size), name
+
+
+def plain(dtype: DTypeName) -> Kernel:
+    return partial(attend, Arithmetic(dtype, Mesh()), "plain")
+
+
+@pytest.mark.parametrize(("dtype", "length", "shared"), [("fp32", 384, 2), ("bf16", 256, 4)])
+def test_the_kernel_of_tpus_is_the_plain_computation(dtype: DTypeName, length: int, shared: int) -> None:
+    found = results(partial(splash, interpret=True), dtype, length, shared, 128)
+    assert_alike(found, results(plain(dtype), dtype, length, shared, 128), dtype)
+
+
+def test_rows_taken_in_parts_are_the_whole_ones() -> None:
+    length = 2 * ATTENTION_CHUNK + 16
+    # JAX's own, which takes them whole.
+    whole = results(partial(fused, implementation="xla"), "fp32", length, 2, 8)
+    assert_alike(results(plain("fp32"), "fp32", length, 2, 8), whole, "fp32")
+
+
+@pytest.mark.parametrize(
+    ("platform", "dtype", "head_dim", "length", "kernel"),
+    [
+        ("tpu", "bf16", 128, 2048, "splash"),
+        ("tpu", "fp16", 256, 384, "splash"),
+        ("tpu", "fp32", 128, 2048, "plain"),
+        ("tpu", "bf16", 64, 2048, "plain"),
+        ("tpu", "bf16", 128, 2000, "plain"),
+        ("cuda", "bf16", 64, 2000, "cudnn"),
+        ("gpu", "bf16", 128, 2048, "cudnn"),
+        ("cuda", "fp32", 64, 2048, "plain"),
+        ("cuda", "bf16", 256, 2048, "plain"),
+        ("cpu", "bf16", 128, 2048, "plain"),
+    ],
+)
+def test_a_kernel_is_taken_where_it_computes_what_was_asked(
+    platform: str, dtype: DTypeName, head_dim: int, length: int, kernel: str
+) -> None:
+    assert choose_kernel(platform, Arithmetic(dtype, Mesh()), head_dim, length) == kernel

@@ -1,0 +1,63 @@
+"""What JAX says when it cannot have the devices becomes what to do; slices that did not find each other are noticed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer.environment import World
+from trainer.errors import DeviceError
+from trainer.jax_engine.devices import check_processes, refusal
+
+# As libtpu gives them (jax issues 22070 and 10192), and JAX hands them on.
+IN_USE = (
+    "Unable to initialize backend 'tpu': ABORTED: The TPU is already in use by process with pid 176028. Not attempting "
+    "to load libtpu.so in this process. (set JAX_PLATFORMS='' to automatically choose an available backend)"
+)
+LOCKED = (
+    "Unable to initialize backend 'tpu': ABORTED: Internal error when accessing libtpu multi-process lockfile. Run \"$ "
+    "sudo rm /tmp/libtpu_lockfile\". (set JAX_PLATFORMS='' to automatically choose an available backend)"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "step"), [(IN_USE, "end that process"), (LOCKED, "when no process uses the chips"), ("odd", "odd")]
+)
+def test_a_tpu_that_is_in_use_says_what_to_do(said: str, step: str) -> None:
+    words = refusal(said)
+    assert step in words and "JAX_PLATFORMS" not in words
+
+
+def test_ranks_that_see_other_processes_than_there_are_do_not_train() -> None:
+    world = World(rank=1, size=4, coordinator="10.0.0.1:80", launcher="orch")
+    check_processes("tpu", world, 4)
+    with pytest.raises(DeviceError, match=r"sees 2 processes where the run has 4: .*MEGASCALE_SLICE_ID"):
+        check_processes("tpu", world, 2)
+    with pytest.raises(DeviceError, match=r"sees 2 processes where the run has 1"):
+        check_processes("cpu", World(), 2)
+
+
+@pytest.mark.slow
+def test_a_run_of_two_ranks_does_not_begin_where_jax_sees_one_process() -> None:
+    script = """
+import jax
+from jax_cases import settings
+from trainer.config import DistConfig
+from trainer.environment import World
+from trainer.jax_engine.devices import open_devices
+from trainer.tcp_team import join
+jax.distributed.initialize("127.0.0.1:%d", 1, 0, cluster_detection_method="deactivate")
+open_devices(settings(), World(size=2, coordinator="127.0.0.1:1"), join(World(), DistConfig()))
+"""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        script %= listener.getsockname()[1]
+    here = Path(__file__).resolve().parent
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (here.parents[1], here)))}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
+    assert "DeviceError: device=cpu: JAX sees 1 processes where the run has 2" in done.stderr
