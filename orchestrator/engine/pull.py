@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -111,18 +112,39 @@ def pull(wanted: Wanted, folder: Path, step: int | None, progress: OnProgress) -
         if present.exists() and present.read_bytes() != manifest:
             present.unlink()  # of another attempt at this step: its parts are about to be replaced
     parts = checkpoint.manifest.parts
+    _check_room(target, checkpoint)
     tally = _Tally(len(parts), checkpoint.size, progress)
     with ThreadPoolExecutor(_FETCHERS, thread_name_prefix="pull") as pool:
         jobs = [pool.submit(_fetch, wanted.bucket, checkpoint.path, part, target, tally) for part in parts]
         try:
             fetched = sum(job.result() for job in jobs)
-        except BaseException:
+        except BaseException as error:
             tally.stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
+            if isinstance(error, NotFoundError):
+                raise StorageError(
+                    f"checkpoint {checkpoint.step} was removed while it was fetched",
+                    "the run goes on, and keeps only its newest checkpoints",
+                    "the same command again fetches the newest; checkpoint.keep=N of the run keeps more",
+                ) from error
             raise
     with disk_border(f"write {present}"):
         _replace(present, manifest)
     return Pulled(checkpoint, target, fetched, skipped)
+
+
+def _check_room(target: Path, checkpoint: Checkpoint) -> None:
+    """Raises StorageError before anything is fetched that the disk cannot hold."""
+    with disk_border(f"read {target}"):
+        here = {path.name: path.stat().st_size for path in target.iterdir() if path.is_file()}
+        free = shutil.disk_usage(target).free
+    missing = sum(part.size for part in checkpoint.manifest.parts if here.get(part.name) != part.size)
+    if missing > free:
+        raise StorageError(
+            f"checkpoint {checkpoint.step} does not fit into {target}",
+            f"{missing / 1e9:,.1f} GB are to be fetched, {free / 1e9:,.1f} GB are free",
+            "name a folder on a larger disk: orch pull NAME FOLDER",
+        )
 
 
 def export(pulled: Pulled, folder: Path, tick: Callable[[float], None]) -> str:

@@ -39,6 +39,7 @@ def losses(out: str) -> dict[int, str]:
     return {int(found[found.index("step") + 1].partition("/")[0]): found[found.index("loss") + 1] for found in words}
 
 
+@pytest.mark.promise("P41")
 def test_jax_trains_is_cancelled_resumed_and_profiled(orch: Orch) -> None:
     log = orch.folder / "first.log"
     with log.open("wb") as sink:
@@ -62,6 +63,8 @@ def test_jax_trains_is_cancelled_resumed_and_profiled(orch: Orch) -> None:
     assert list(begun)[:3] == [1, 2, 3]
     saved = re.search(r"after step (\d+); checkpoint saved", orch.ok("logs", "train", "--host", "0", "--no-prefix"))
     assert saved is not None
+    refused = orch("resume", "train", "--compile", "--dry-run")
+    assert refused.returncode == 2 and "no TPU slice" in refused.stderr
     again = orch.start("resume", "train")
     try:
         until("the resumed run's steps", lambda: _has_step(orch), 200)
@@ -118,6 +121,7 @@ def test_a_profile_of_what_does_not_train_is_refused(orch: Orch) -> None:
         own.communicate(timeout=60)
 
 
+@pytest.mark.promise("P40")
 def test_a_smoke_test_that_fails_stops_before_the_run(orch: Orch) -> None:
     done = orch(*train(orch, "steps=4", "--smoke", f"data={orch.folder}/nothing"), timeout=300)
     assert done.returncode != 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.s3 import S3Server, s3_server
 
+from orchestrator.engine import pull as engine
+from orchestrator.errors import StorageError
 from orchestrator.storage.bucket import Bucket
 
 RUN = "run-k3x9q"
@@ -186,3 +189,42 @@ def _llama(folder: Path, numpy: Any, safetensors_numpy: Any) -> dict[str, Any]:
     settings |= {"num_key_value_heads": 2, "intermediate_size": 12, "vocab_size": 16, "tie_word_embeddings": True}
     (folder / "config.json").write_text(json.dumps(settings))
     return weights
+
+
+class _Pruned(Bucket):
+    """A bucket whose run removes a checkpoint while it is fetched."""
+
+    def read_chunks(self, path: str) -> Iterator[bytes]:
+        for info in list(self.list(f"{RUN}/checkpoints/step-00000200")):
+            self.delete(info.path)
+        return super().read_chunks(path)
+
+
+def test_a_checkpoint_that_is_pruned_meanwhile_is_told_as_such(bucket: Bucket, tmp_path: Path) -> None:
+    save(bucket, 200)
+    wanted = engine.Wanted(_Pruned(bucket.address, bucket.backend), RUN)
+    with pytest.raises(StorageError, match="checkpoint 200 was removed while it was fetched") as caught:
+        engine.pull(wanted, tmp_path / "home", None, lambda _: None)
+    assert "fetches the newest" in caught.value.next_step
+
+
+class _Unread(Bucket):
+    """A bucket of which no part may be fetched."""
+
+    def read_chunks(self, path: str) -> Iterator[bytes]:
+        raise AssertionError(path)
+
+
+def test_what_the_disk_cannot_hold_is_not_begun(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    bucket = Bucket.open(f"file://{tmp_path}/b")
+    save(bucket, 200, parts=1)
+    folder = tmp_path / "b" / RUN / "checkpoints" / "step-00000200"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    part, size = folder / manifest["parts"][0]["name"], 8 << 40
+    os.truncate(part, size)  # a file of holes
+    manifest["parts"][0]["size"] = size
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    wanted = engine.Wanted(_Unread(bucket.address, bucket.backend), RUN)
+    with pytest.raises(StorageError, match=r"checkpoint 200 does not fit into .*: 8,796\.1 GB are to be fetched"):
+        engine.pull(wanted, tmp_path / "home", None, lambda _: None)

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import QUICK_KINDS, Place
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from storage_places import QUICK_KINDS, Place
 
 from orchestrator.errors import NotFoundError, StorageError, UserError
 from orchestrator.storage.address import check_key

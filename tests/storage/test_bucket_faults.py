@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import Place, make_place
+from storage_places import Place, make_place
 from support.s3 import ENVIRONMENT
 
 from orchestrator.errors import AccessError, NotFoundError, OrchError, StorageError, UserError

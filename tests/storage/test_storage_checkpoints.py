@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Place, make_place
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from storage_places import Place, make_place
 
 from orchestrator.errors import NotFoundError
 from orchestrator.storage.bucket import Bucket

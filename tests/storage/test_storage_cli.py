@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from conftest import Place
+from storage_places import Place
 
 from orchestrator.cli.storage import storage
 from orchestrator.errors import NotFoundError, OrchError, UserError

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Place
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from storage_places import Place
 
 from orchestrator.errors import NotFoundError, StorageError, UserError
 from orchestrator.simulator.google.gcs import GcsServer

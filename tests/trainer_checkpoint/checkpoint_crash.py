@@ -5,11 +5,12 @@ from __future__ import annotations
 import multiprocessing as mp
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.context import ForkServerContext
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from checkpoint_toy import ToyEngine, config_of, data_of
@@ -97,8 +98,11 @@ class DyingStore(Store):
             self._around("delete", [path])
 
 
-def write_until_killed(uri: str, step: int, moment: int, attempt: int) -> None:
-    """Ends with status 0 when the moment is after the last request."""
+def write_until_killed(
+    uri: str, step: int, moment: int, attempt: int, environ: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Ends with status 0 when the moment is after the last request. environ: leads to the bucket."""
+    os.environ.update(environ)
     write(DyingStore(open_store(uri), moment), step, attempt=attempt)
     os._exit(0)
 

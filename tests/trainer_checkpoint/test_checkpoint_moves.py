@@ -21,6 +21,7 @@ LAYOUTS = [
 ]
 
 
+@pytest.mark.promise("P32")
 @pytest.mark.parametrize(("mesh", "processes"), LAYOUTS)
 def test_every_layout_reads_what_every_other_wrote(tmp_path: Path, mesh: Mesh, processes: int) -> None:
     place = str(tmp_path / "checkpoints")

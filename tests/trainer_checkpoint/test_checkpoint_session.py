@@ -38,6 +38,7 @@ def refused(place: str, config: Config, kind: type[TrainerError] = ConfigError) 
     return str(caught.value)
 
 
+@pytest.mark.promise("P32")
 @pytest.mark.parametrize(
     ("word", "text"),
     [
@@ -122,6 +123,7 @@ def test_a_bucket_that_only_rank_0_cannot_read_stops_all_at_once(
     assert "s3://never-made/run" in first
 
 
+@pytest.mark.promise("P32")
 def test_other_data_is_refused_or_told(place: str) -> None:
     save(place, CONFIG, Mesh(), 1, 1)
 
@@ -162,6 +164,22 @@ def test_resuming_from_a_named_step_and_from_another_run(place: str, tmp_path: P
         resume(other, CONFIG, Mesh(), 1, place)
 
 
+def test_a_new_run_begins_where_it_is_told_and_goes_on_from_its_own(place: str, tmp_path: Path) -> None:
+    save(place, CONFIG, Mesh(), 1, 2)
+    other = f"file://{tmp_path}/other"
+    tuned = config_of(f"checkpoint.start={place}/{step_folder(2)}")
+    for told in ("", "latest"):  # the latter in each later attempt, also when the first one saved nothing
+        done, (engine,), lines = resume(other, tuned, Mesh(), 1, told)
+        engine.check(2)
+        assert done == 2 and f"in {place}" in lines[-1]
+    with pytest.raises(StorageError, match="no intact checkpoint there or before it"):
+        resume(other, tuned, Mesh(), 1, f"{place}/{step_folder(1)}")  # what the launcher names wins
+    save(other, CONFIG, Mesh(), 1, 3)
+    assert resume(other, tuned, Mesh(), 1)[0] == 3
+    with pytest.raises(ConfigError, match="leave one of them out"):
+        resume(f"{other}2", config_of(f"checkpoint.start={place}/{step_folder(2)}", "resume=never"), Mesh(), 1)
+
+
 def test_fewer_steps_than_another_runs_checkpoint_has_are_refused(place: str, tmp_path: Path) -> None:
     save(place, CONFIG, Mesh(), 1, 3)
     source, other = f"{place}/{step_folder(3)}", f"file://{tmp_path}/other"
@@ -174,7 +192,7 @@ def test_fewer_steps_than_another_runs_checkpoint_has_are_refused(place: str, tm
 
 def test_never_and_a_named_step_do_not_go_together(place: str) -> None:
     never = config_of("resume=never")
-    with pytest.raises(ConfigError, match="resume=never, but ORCH_RESUME_FROM="):
+    with pytest.raises(ConfigError, match=r"resume=never, but ORCH_RESUME_FROM or checkpoint\.start is "):
         resume(place, never, Mesh(), 1, f"{place}/{step_folder(1)}")
     assert resume(place, never, Mesh(), 1, "latest")[0] == 0
 

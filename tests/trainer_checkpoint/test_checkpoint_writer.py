@@ -203,6 +203,7 @@ def test_a_broken_pointer_is_made_anew_by_the_next_save(tmp_path: Path) -> None:
     assert pointer.read_latest(store) == Latest(2)
 
 
+@pytest.mark.promise("P34")
 def test_who_is_lost_after_the_manifest_takes_nothing_from_the_checkpoint(tmp_path: Path) -> None:
     place, lines = f"file://{tmp_path}/c", list[str]()
 

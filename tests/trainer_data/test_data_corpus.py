@@ -19,7 +19,8 @@ from trainer.data.corpus import Corpus
 from trainer.errors import DataError, StorageError
 
 
-@given(contents=st.lists(st.binary(max_size=40), min_size=1, max_size=6), data=st.data())
+@pytest.mark.promise("P33")
+@given(contents=st.lists(st.binary(max_size=40), min_size=1, max_size=6).filter(any), data=st.data())
 def test_windows_are_those_of_the_files_put_together(
     tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], data: st.DataObject
 ) -> None:
@@ -127,6 +128,7 @@ def test_text_with_a_tokenizer_tells_the_command_to_type(tmp_path: Path) -> None
     assert opened(f"{tmp_path}:*.txt", "bytes").vocab == 256
 
 
+@pytest.mark.promise("P33")
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_bucket_gives_the_same_corpus_as_the_files(
     s3: S3Server, text_folder: Path, monkeypatch: pytest.MonkeyPatch, keep: bool

@@ -14,6 +14,7 @@ from trainer.order import RowOrder, permute
 SEEDS = st.integers(0, 2**63 - 1)
 
 
+@pytest.mark.promise("P33")
 @given(size=st.integers(1, 3000), seed=SEEDS, epoch=st.integers(0, 2**40))
 def test_an_epoch_visits_each_window_once(size: int, seed: int, epoch: int) -> None:
     values = np.arange(size, dtype=np.uint64)
@@ -21,6 +22,7 @@ def test_an_epoch_visits_each_window_once(size: int, seed: int, epoch: int) -> N
     assert sorted(result.tolist()) == list(range(size))
 
 
+@pytest.mark.promise("P33")
 @given(
     corpus=st.integers(100, 10**13),
     ranks=st.sampled_from([1, 2, 3, 4, 6, 12]),
@@ -39,6 +41,7 @@ def test_the_rows_of_a_step_are_the_same_on_any_number_of_ranks(
     assert all(0 <= position <= corpus - seq_len - 1 for position in whole)
 
 
+@pytest.mark.promise("P33")
 def test_consecutive_steps_cover_an_epoch_and_the_next_has_another_order() -> None:
     order = RowOrder(64 * 16 + 1, 8, 16, seed=3)
     first = [p for step in range(8) for p in order.positions(step, 0, 8).tolist()]
@@ -53,6 +56,7 @@ def test_seeds_give_other_orders() -> None:
     assert len(orders) == 50
 
 
+@pytest.mark.promise("P33")
 def test_the_order_never_changes_between_versions() -> None:
     # A checkpoint holds only the step: these numbers must stay as they are for ever.
     assert RowOrder(31_525_224, 4, 128, 0).positions(0, 0, 4).tolist() == GOLDEN[0]
@@ -73,6 +77,7 @@ def test_a_corpus_without_one_whole_row_is_refused(size: int) -> None:
     assert RowOrder(17, 1, 16, 0).positions(5, 0, 1).tolist() == [0]
 
 
+@pytest.mark.promise("P33")
 def test_what_changed_since_the_checkpoint_is_named() -> None:
     before = DataState(10, 1, 8, 16, "a", 1000, 256, "f")
     before.check_continues(before, allow_change=False)

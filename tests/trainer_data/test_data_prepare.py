@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,14 @@ from prepare_process import started
 
 from trainer.checkpoint.store import open_store
 from trainer.commands.prepare import HELP, run
+from trainer.data.documents import Text
+from trainer.data.encoding import encode
 from trainer.data.index import INDEX, PROGRESS
+from trainer.data.tokenizers import read_tokenizer
 from trainer.errors import ConfigError, DataError, StorageError
 
 
+@pytest.mark.promise("P33")
 def test_shards_hold_each_document_in_order_with_its_end(
     tmp_path: Path, text_folder: Path, tokenizer_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,6 +56,26 @@ def test_shards_hold_each_document_in_order_with_its_end(
         run([str(text_folder), str(tmp_path / "a")])
 
 
+@pytest.mark.promise("P33")
+def test_a_document_that_comes_in_parts_ends_once() -> None:
+    tokens = read_tokenizer("bytes")
+    found = encode(tokens.open(), tokens, [Text(b"on", False), Text(b"e", True), Text(b"two", True)])
+    assert (found.tokens.tobytes(), found.documents) == (b"one\0two\0", 2)
+
+
+def test_every_token_of_a_tokenizer_fits_its_type(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+
+    Tokenizer(WordLevel({"a": 0, "b": 9, "</s>": 300}, unk_token="a")).save(str(tmp_path / "gaps.json"))
+    found = read_tokenizer(str(tmp_path / "gaps.json"))
+    assert (found.vocab, found.eod, found.dtype) == (301, 300, "uint16")
+    for vocab, dtype in ((1 << 8, "uint8"), (1 << 16, "uint16"), ((1 << 16) + 1, "int32")):
+        assert replace(found, vocab=vocab).dtype == dtype
+        assert vocab - 1 <= np.iinfo(dtype).max
+
+
+@pytest.mark.promise("P33")
 def test_killed_at_any_shard_it_goes_on_and_the_result_is_the_same(
     tmp_path: Path, text_folder: Path, tokenizer_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

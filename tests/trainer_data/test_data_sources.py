@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from support.s3 import S3Server
 
 from trainer.data import documents
 from trainer.data.documents import open_documents, parts_of
-from trainer.data.hub import HubName, parse
+from trainer.data.hub import HubName, parse, version_of
+from trainer.data.state import DataState
 from trainer.errors import DataError
 
 
@@ -105,7 +107,28 @@ def test_names_of_the_hub() -> None:
         parse("hf://#x")
 
 
-def test_a_data_set_becomes_shards_once_or_its_library_is_named(
+def test_a_folder_of_a_data_set_is_another_version_when_a_file_changes(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.jsonl").write_text("one")
+    name = parse(f"hf://{tmp_path}")
+    versions = [version_of(name), version_of(name)]
+    os.utime(tmp_path / "data/a.jsonl", ns=(0, 0))
+    versions.append(version_of(name))
+    (tmp_path / "data/a.jsonl").rename(tmp_path / "data/b.jsonl")
+    versions.append(version_of(name))
+    assert [versions.index(version) for version in versions] == [0, 0, 2, 3]
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    assert version_of(HubName("no/such-set", "", commit, "train")) == commit
+
+
+def test_the_cache_is_a_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORCH_DATA_CACHE", "gs://bucket/cache")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(DataError, match="ORCH_DATA_CACHE=gs://bucket/cache: must be a folder of this machine"):
+        opened("hf://owner/name")
+
+
+def test_a_data_set_becomes_shards_once_for_each_version_or_its_library_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORCH_DATA_CACHE", str(tmp_path / "cache"))
@@ -123,5 +146,13 @@ def test_a_data_set_becomes_shards_once_or_its_library_is_named(
     told = len(notes)
     assert opened(source, notes=notes).fingerprint == first.fingerprint
     assert len(notes) == told
+    (tmp_path / "set/train.jsonl").write_text('{"text": "one"}\n{"text": "six"}\n')
+    second = opened(source)
+    assert bytes(tokens_of(second)) == b"one\0six\0"
+    before, now = (DataState(3, 0, 1, 1, source, each.total, 256, each.fingerprint) for each in (first, second))
+    with pytest.raises(DataError, match="corpus fingerprint"):
+        now.check_continues(before, allow_change=False)
+    (tmp_path / "set").rename(tmp_path / "away")
+    assert opened(source).fingerprint == second.fingerprint, "where it cannot be asked for, the last version counts"
     with pytest.raises(DataError, match="cannot be read"):
         opened("hf://no/such-set")

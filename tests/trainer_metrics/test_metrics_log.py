@@ -33,6 +33,7 @@ def steps(file: Path) -> list[int]:
     return [json.loads(line)["step"] for line in file.read_text().splitlines()]
 
 
+@pytest.mark.promise("P37")
 def test_lines_wait_out_an_outage_in_order(tmp_path: Path) -> None:
     run, notes = tmp_path / "run", list[str]()
     store = open_store(str(run), create=True)
@@ -65,6 +66,7 @@ def test_parts_of_an_earlier_start_of_the_attempt_are_kept(tmp_path: Path) -> No
     assert parts(tmp_path) == [[1], [2]]
 
 
+@pytest.mark.promise("P37")
 def test_a_part_whose_answer_was_lost_is_not_written_again(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write is done but said to have failed; later lines come before it is tried again."""
     s3.create_bucket("metrics-of-tests")
@@ -91,6 +93,7 @@ def test_a_local_file_that_cannot_be_written_is_told_before_the_first_step(tmp_p
         logged([], file=str(tmp_path / "file/below"))
 
 
+@pytest.mark.promise("P37")
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
     """The limit of a file's size stands for the disk's end."""
     path, notes = tmp_path / "metrics.jsonl", list[str]()
@@ -126,6 +129,7 @@ class Stuck:
         """Nothing."""
 
 
+@pytest.mark.promise("P37")
 def test_training_never_waits_for_a_sink_and_the_end_only_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from trainer.metrics import Meter, Recorder, Spent, open_metrics
 from trainer.metrics.record import duration
 from trainer.metrics.surroundings import write_diagnostics, write_environment
 from trainer.shape.architecture import flops_per_token
+from trainer.shape.mesh import Mesh
 from trainer.tcp_team import join
 from trainer.team import Team
 
@@ -46,6 +47,7 @@ class KnownEngine(ToyEngine):
         return 123
 
 
+@pytest.mark.promise("P37")
 def test_a_line_has_what_was_measured_and_what_follows_from_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,6 +56,7 @@ def test_a_line_has_what_was_measured_and_what_follows_from_it(
     )
     world = World()
     engine = KnownEngine(config, world, join(world, DistConfig()))
+    engine.mesh = Mesh(data=2)
     recorder = Recorder(config, Run(run_id="r1", attempt=3), world, engine)
     meter = Clocked(Spent(4.0, 0.5, None), Spent(0.5, 0.1, 0.3), Spent(0.5, 0.1, 0.3))
     with open_metrics(config, Run(), world, None, lambda _: None) as metrics:
@@ -63,7 +66,7 @@ def test_a_line_has_what_was_measured_and_what_follows_from_it(
     first, line, last = (json.loads(text) for text in (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert float.fromhex(line["loss_hex"]) == line["loss"] == 2.5
     assert (line["step"], line["tokens"], line["lr"], line["grad_norm"]) == (20, 20 * 512, 1e-3, 0.7)
-    assert (line["tokens_per_s"], line["tokens_per_s_per_device"]) == (1024.0, 1024.0)
+    assert (line["tokens_per_s"], line["tokens_per_s_per_device"]) == (1024.0, 512.0)
     assert (line["step_s"], line["data_s"], line["compute_s"]) == (0.5, 0.1, 0.3)
     assert line["other_s"] == pytest.approx(0.1)
     assert line["checkpoint_stall_s"] == 0.25
@@ -93,6 +96,7 @@ def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
+@pytest.mark.promise("P37")
 def test_the_meter_divides_by_steps_and_begins_anew() -> None:
     meter = Meter()
     for _ in range(4):

@@ -55,7 +55,7 @@ def import_weights(folder: Path, place: str, report: Callable[[str], None], part
     if failure:
         raise StorageError(failure)
     report(f"{parameter_count(model):,} weights in {store.uri}/{step_folder(0)}; to train from them:")
-    report(f"  ORCH_RESUME_FROM={store.uri}/{step_folder(0)} python -m trainer {_words(model)} ...")
+    report(f"  python -m trainer checkpoint.start={store.uri}/{step_folder(0)} {_words(model)} ...")
     if (folder / "tokenizer.json").is_file():
         report(f"  with data of the same tokens: prepare SOURCE FOLDER tokenizer={folder / 'tokenizer.json'}")
 

@@ -56,7 +56,7 @@ FORMAT = 2
 MANIFEST = "manifest.json"
 LATEST = "latest.json"
 
-_PART = re.compile(r"part-\d{5,}-\d{3,}\.safetensors")
+_PART = re.compile(r"part-(\d{5,})-\d{3,}\.safetensors")
 _FOLDER = re.compile(r"step-(\d{8,})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _REGION = re.compile(r"(.+)\[(\d+:\d+(?:,\d+:\d+)*)\]of\[(\d+(?:,\d+)*)\]")
@@ -146,6 +146,12 @@ class Part:
         if not _PART.fullmatch(part.name) or not _SHA256.fullmatch(part.sha256) or part.header > part.size:
             raise Broken(f"the manifest names an impossible part: {part.name!r}")
         return part
+
+    @property
+    def writer(self) -> int:
+        """The rank of the process that wrote it."""
+        match = _PART.fullmatch(self.name)
+        return int(match.group(1)) if match is not None else 0
 
 
 @dataclass(frozen=True, slots=True)

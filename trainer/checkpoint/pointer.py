@@ -59,7 +59,9 @@ def prune(store: Store, keep: int, keep_every: int = 0) -> list[int]:
             kept += complete
             continue
         rest = [entry.path for entry in entries if entry.path != manifest]
-        store.delete([manifest, *rest] if complete else rest)
+        if complete:
+            store.delete([manifest])  # first: what is left is no checkpoint
+        store.delete(rest)
         store.tidy(step_folder(step))
         removed.append(step)
     return removed

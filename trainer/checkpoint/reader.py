@@ -1,59 +1,64 @@
 """Finds the checkpoint to go on from. Only what is whole and intact is ever taken.
 
-All processes take part: rank 0 proposes, each checks some of the parts, and one refusal counts for all.
+All processes take part: rank 0 proposes, each checks some of the parts, and one refusal counts for all. What a process
+checks is mostly what it will need, so it keeps the parts in memory: they are read once, and are taken as checked.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NoReturn, TypeVar, cast
 
+import numpy as np
+
 from trainer.checkpoint.layout import Broken, Manifest, Part, manifest_path, part_path, split_uri, step_folder, step_of
 from trainer.checkpoint.store import Store, open_store
+from trainer.checkpoint.streams import stretches
 from trainer.errors import ConfigError, StorageError
 from trainer.team import Team
 
 _CHECKERS = 4  # parts that a process reads at once to check them
-_CHUNK = 16 << 20  # bytes of a part that are in memory for it
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A complete checkpoint whose checksums held when it was chosen."""
+    """A complete checkpoint whose checksums held when it was chosen. kept: parts in memory, by path."""
 
     store: Store
     manifest: Manifest
+    kept: Mapping[str, memoryview] = field(default_factory=dict[str, memoryview], repr=False)
 
 
-def newest(store: Store, team: Team, report: Callable[[str], None], *, up_to: int | None = None) -> Checkpoint | None:
+def newest(
+    store: Store, team: Team, report: Callable[[str], None], *, up_to: int | None = None, room: int = 0
+) -> Checkpoint | None:
     """The newest intact checkpoint, at or before step `up_to`; each one that is passed over is reported.
 
-    Returns the same on every rank. Raises StorageError on all ranks when the bucket cannot be read, or a checkpoint is
-    of another format: that is no reason to take an older one.
+    room: bytes of values that this process may keep in memory. Returns the same on every rank, but for what is kept.
+    Raises StorageError on all ranks when the bucket cannot be read, or a checkpoint is of another format: that is no
+    reason to take an older one.
     """
     for step in first_says(team, lambda: _steps(store, up_to)):
         text, refusal = first_says(team, partial(_read_manifest, store, step))
         if not refusal:
             manifest = Manifest.from_json(text.encode(), step)
-            verdicts = team.gather(_check_parts(store, manifest, team.world.rank, team.world.size))
-            unreadable = next((error for error, _ in verdicts if error), "")
-            if unreadable:
-                raise StorageError(unreadable)
-            refusal = next((verdict for _, verdict in verdicts if verdict), "")
-            if not refusal:
-                return Checkpoint(store, manifest)
+            found, refusal = _checked(store, manifest, team, room)
+            if found is not None:
+                return found
         report(f"skipped checkpoint {step}: {refusal}")
     return None
 
 
-def choose(own: Store, resume_from: str, team: Team, report: Callable[[str], None]) -> Checkpoint | None:
-    """The checkpoint to start from. resume_from: "", "latest", or the URI of a step's folder.
+def choose(
+    own: Store, resume_from: str, team: Team, report: Callable[[str], None], *, room: int = 0
+) -> Checkpoint | None:
+    """The checkpoint to start from. resume_from: "", "latest", or the URI of a step's folder. room: see `newest`.
 
     "" and "latest": the newest of this run. A folder of this run: that one, or the newest before it. A folder of
     another run (to fine-tune): this run's own newest once it has one, since that is further.
@@ -61,7 +66,7 @@ def choose(own: Store, resume_from: str, team: Team, report: Callable[[str], Non
     Raises ConfigError for a folder of this run behind its newest: each attempt would go back there again.
     """
     if resume_from in ("", "latest"):
-        return newest(own, team, report)
+        return newest(own, team, report, room=room)
     place, step = _split(resume_from)
     if open_store(place).uri == own.uri:
         if first_says(team, lambda: _has_later(own, step)):
@@ -69,15 +74,15 @@ def choose(own: Store, resume_from: str, team: Team, report: Callable[[str], Non
                 f"ORCH_RESUME_FROM={resume_from}: this run has later checkpoints; leave it out to go on, "
                 "or give another checkpoint.uri to go back"
             )
-        found = newest(own, team, report, up_to=step)
+        found = newest(own, team, report, up_to=step, room=room)
         return found if found is not None else _nothing(resume_from)
-    return newest(own, team, report) or named(resume_from, team, report)
+    return newest(own, team, report, room=room) or named(resume_from, team, report, room=room)
 
 
-def named(resume_from: str, team: Team, report: Callable[[str], None]) -> Checkpoint:
+def named(resume_from: str, team: Team, report: Callable[[str], None], *, room: int = 0) -> Checkpoint:
     """The checkpoint in that folder, or the newest intact one before it. Raises StorageError when there is none."""
     place, step = _split(resume_from)
-    found = newest(open_store(place), team, report, up_to=step)
+    found = newest(open_store(place), team, report, up_to=step, room=room)
     return found if found is not None else _nothing(resume_from)
 
 
@@ -96,24 +101,39 @@ def first_says(team: Team, find: Callable[[], T]) -> T:
     return cast("T", value)
 
 
-def check_part(store: Store, step: int, part: Part) -> str:
-    """Read a part to its end. Returns what is wrong, or "". Raises StorageError when it cannot be read."""
-    digest, buffer = hashlib.sha256(), memoryview(bytearray(min(part.size, _CHUNK)))
-    for start in range(0, part.size, _CHUNK):
-        chunk = buffer[: min(_CHUNK, part.size - start)]
-        store.read_into(part_path(step, part.name), start, chunk)
-        digest.update(chunk)
+def check_part(store: Store, step: int, part: Part, into: memoryview | None = None) -> str:
+    """Read a part to its end. into: of its size, to keep it there. Returns what is wrong, or "".
+
+    Raises StorageError when it cannot be read.
+    """
+    digest = hashlib.sha256()
+    for stretch in stretches(store, part_path(step, part.name), 0, part.size, into):
+        digest.update(stretch)
     return "" if digest.hexdigest() == part.sha256 else f"{part.name} does not have its checksum"
 
 
+def checker_of(part: Part, index: int, writers: int, ranks: int) -> int:
+    """The rank that checks a part: the one that most likely needs it. index: among all parts. writers: processes that
+    wrote the checkpoint.
+
+    Processes hold their regions in the order of their ranks, so the one at the writer's place among all: on the same
+    mesh that is the writer itself. Where there are more processes than writers, those at its place take turns.
+    """
+    writer = min(part.writer, writers - 1)
+    low, high = writer * ranks // writers, (writer + 1) * ranks // writers
+    return low + index % max(1, high - low)
+
+
 def _nothing(resume_from: str) -> NoReturn:
-    raise StorageError(f"ORCH_RESUME_FROM={resume_from}: no intact checkpoint there or before it")
+    raise StorageError(f"nothing to start from: {resume_from}: no intact checkpoint there or before it")
 
 
 def _split(resume_from: str) -> tuple[str, int]:
     place, step = split_uri(resume_from)
     if step is None:
-        raise StorageError(f"ORCH_RESUME_FROM={resume_from}: does not end with a folder like step-00001200")
+        raise StorageError(
+            f"where to start from, {resume_from}, does not end with a folder like step-00001200: name the step's folder"
+        )
     return place, step
 
 
@@ -144,13 +164,40 @@ def _read_manifest(store: Store, step: int) -> tuple[str, str]:
     return found.data.decode(), ""
 
 
-def _check_parts(store: Store, manifest: Manifest, rank: int, ranks: int) -> tuple[str, str]:
-    """Checksums of every ranks-th part. Returns (why they cannot be read, what is wrong), each "" if nothing is."""
+def _checked(store: Store, manifest: Manifest, team: Team, room: int) -> tuple[Checkpoint | None, str]:
+    """(the checkpoint, "") or (None, what is wrong), the same on every rank. Raises StorageError on every rank."""
+    rank, ranks = team.world.rank, team.world.size
+    mine = [
+        part
+        for index, part in enumerate(manifest.parts)
+        if checker_of(part, index, max(1, manifest.world), ranks) == rank
+    ]
+    kept = dict(_places(manifest.step, mine, room))
+    verdicts = team.gather(_check_parts(store, manifest.step, mine, kept))
+    unreadable = next((error for error, _ in verdicts if error), "")
+    if unreadable:
+        raise StorageError(unreadable)
+    refusal = next((verdict for _, verdict in verdicts if verdict), "")
+    return (None, refusal) if refusal else (Checkpoint(store, manifest, kept), "")
+
+
+def _places(step: int, parts: Sequence[Part], room: int) -> Iterator[tuple[str, memoryview]]:
+    """Memory for the parts that are kept, by path."""
+    for part in parts:
+        if part.size - part.header <= room:
+            room -= part.size - part.header
+            yield part_path(step, part.name), np.empty(part.size, np.uint8).data
+
+
+def _check_parts(store: Store, step: int, parts: Sequence[Part], kept: Mapping[str, memoryview]) -> tuple[str, str]:
+    """Returns (why they cannot be read, what is wrong), each "" if nothing is."""
     with ThreadPoolExecutor(_CHECKERS, thread_name_prefix="check-part") as pool:
-        verdicts: Iterator[str] = pool.map(partial(check_part, store, manifest.step), manifest.parts[rank::ranks])
+        begun = [pool.submit(check_part, store, step, part, kept.get(part_path(step, part.name))) for part in parts]
         try:
-            return "", next((verdict for verdict in verdicts if verdict), "")
+            return "", next((verdict for future in begun if (verdict := future.result())), "")
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):  # pruned by another since it was listed
                 return "", str(error)
             return str(error), ""
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # one that is wrong is enough

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -61,14 +62,24 @@ class HostBuffer:
         }
 
 
+def free_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """Bytes that this machine can still hand out, swap included; None where the system does not say."""
+    try:
+        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
+        return sum(1024 * int(lines[name].split()[0]) for name in ("MemAvailable", "SwapFree"))
+    except (OSError, KeyError, ValueError, IndexError):
+        return None
+
+
 def groups(pieces: Sequence[Piece], limit: int = PART_BYTES) -> Iterator[list[Piece]]:
     """Neighbours that make a part of at most `limit` bytes; a piece that is larger has a part of its own."""
-    group: list[Piece] = []
+    group, size = list[Piece](), 0
     for piece in pieces:
-        if group and sum(other.bytes for other in group) + piece.bytes > limit:
+        if group and size + piece.bytes > limit:
             yield group
-            group = []
+            group, size = [], 0
         group.append(piece)
+        size += piece.bytes
     if group:
         yield group
 

@@ -10,14 +10,17 @@ import fcntl
 import hashlib
 import os
 import re
+import secrets
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
+import numpy as np
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import GCSStore, LocalStore, S3Store
@@ -29,7 +32,10 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, GCSCredential, RetryConfig
 
 _METADATA_SERVER = "169.254.169.254"  # where EC2 and Google machines ask for their role
-_CHUNK = 32 << 20  # bytes of one request
+_CHUNK = 32 << 20  # bytes of one request that reads
+_SEND = 16 << 20  # bytes of one request that writes: of 10,000 at most, so an object may have 160 GB
+_SENDS = 8  # of them at once for an object
+_DELETES = 16  # requests at once
 _WRITE = 64 << 20  # bytes of one system call, which cannot take more than 2 GiB
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -105,7 +111,7 @@ class Store:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 _write_file(target, data)
                 return
-            obstore.put(self._backend, path, data, max_concurrency=4)
+            obstore.put(self._backend, path, data, chunk_size=_SEND, max_concurrency=_SENDS)
 
     def create(self, path: str, data: bytes) -> bool:
         """Write only if there is no such object; False when there is one with other content."""
@@ -163,13 +169,13 @@ class Store:
                 raise StorageError(f"{self.uri}/{path} ends too early: it changed while it was read")
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Objects that are not there are no error."""
+        """In no order. Objects that are not there are no error."""
+        if len(paths) > 1 and self._folder is None:
+            with ThreadPoolExecutor(_DELETES, thread_name_prefix="delete") as pool:
+                list(pool.map(self._delete_one, paths))
+            return
         for path in paths:
-            with self._explained(path, "cannot be deleted"):
-                try:
-                    obstore.delete(self._backend, path)
-                except FileNotFoundError:
-                    continue
+            self._delete_one(path)
         if self._folder is not None:
             for folder in {(self._folder / path).parent for path in paths} - {self._folder}:
                 _remove_if_empty(folder)
@@ -186,12 +192,17 @@ class Store:
                     path.unlink(missing_ok=True)
             _remove_if_empty(place)
 
+    def _delete_one(self, path: str) -> None:
+        with self._explained(path, "cannot be deleted"), suppress(FileNotFoundError):
+            obstore.delete(self._backend, path)
+
     def _read_ranges(self, path: str, offset: int, target: memoryview) -> int:
         # In stretches: the client's time limit is for one request with all of its answer.
         for at in range(0, len(target), _CHUNK):
             wanted = min(_CHUNK, len(target) - at)
             found = obstore.get_range(self._backend, path, start=offset + at, length=wanted)
-            target[at : at + len(found)] = memoryview(found)
+            # numpy lets other threads run while it copies.
+            np.copyto(np.frombuffer(target[at : at + len(found)], np.uint8), np.frombuffer(memoryview(found), np.uint8))
             if len(found) != wanted:
                 return at + len(found)
         return len(target)
@@ -297,7 +308,8 @@ def _swap_file(path: Path, data: bytes, expected: Version) -> bool:
 
 
 def _write_file(path: Path, data: Buffer) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Several machines may share the folder, so a process number names nobody.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         with temporary.open("wb", buffering=0) as file:
             rest = memoryview(data)

@@ -77,7 +77,7 @@ def open_corpus(config: DataConfig, report: Callable[[str], None]) -> Corpus:
         return _in_bucket(config, place, pattern, report)
     if "://" in place:
         raise DataError(f"data={config.source}: not a path, nor an s3://, gs:// or hf:// place")
-    folder = Path(place)
+    folder = Path(place).expanduser()  # no shell has seen a path of a task file
     index = _read_local(folder / INDEX) if pattern == places.EVERYTHING else None
     if index is not None and Index.looks_like(index):
         corpus = _local_shards(config.source, folder, index)
@@ -116,6 +116,8 @@ def _local_text(source: str, files: Sequence[tuple[str, Path]]) -> Corpus:
         pieces = [Piece(name, path.stat().st_size) for name, path in files]
     except OSError as error:
         raise DataError(f"data={source}: cannot read {error.filename}: {error.strerror}") from error
+    if not any(piece.size for piece in pieces):
+        raise DataError(f"data={source}: {'the file is' if len(pieces) == 1 else 'all files here are'} empty")
     reader = FileReader(source, [path for _, path in files])
     return PiecedCorpus(source, BYTE_VOCAB, fingerprint(pieces), pieces, reader, np.uint8)
 

@@ -69,7 +69,7 @@ def open_documents(source: str, column: str) -> Documents:
         return FileDocuments(files, column)
     if "://" in place:
         raise DataError(f"data={source}: not a path, nor an s3://, gs:// or hf:// place")
-    return FileDocuments([_local(*file) for file in places.local_files(Path(place), pattern)], column)
+    return FileDocuments([_local(*file) for file in places.local_files(Path(place).expanduser(), pattern)], column)
 
 
 @dataclass(frozen=True, slots=True)

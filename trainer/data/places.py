@@ -25,7 +25,7 @@ def split_pattern(source: str) -> tuple[str, str]:
     scheme, separator, rest = source.rpartition("://")
     if not rest or rest.startswith(":"):
         raise DataError(f"data={source} names no place: give a path, a bucket folder or hf://NAME")
-    if not separator and Path(source).exists():
+    if not separator and Path(source).expanduser().exists():
         return source, EVERYTHING
     place, colon, pattern = rest.rpartition(":")
     if not colon or not pattern:
@@ -47,7 +47,7 @@ def local_files(place: Path, pattern: str) -> list[tuple[str, Path]]:
     if place.is_file():
         return [(place.name, place)]
     if not place.is_dir():
-        raise DataError(f"data={place}: no such file or folder")
+        raise DataError(f"data={place}: no such file or folder on this host, looked for at {place.absolute()}")
     files = _walk(place, pattern, skip=frozenset())
     if not files:
         raise DataError(f"data={place}: no file here matches {pattern}")

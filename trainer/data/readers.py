@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from trainer.errors import DataError
 
 _BLOCK = 1 << 20
 _KEPT_WHOLE = 256 << 20
+_OPEN_FILES = 128
 _REQUESTS = 16  # objects that are read at the same time
 
 
@@ -31,26 +33,44 @@ class Reader(Protocol):
 
 
 class FileReader:
-    """Bytes of files; each is opened for each stretch, so there may be any number of them."""
+    """Bytes of files. The first ones stay open; there may be any number of them."""
 
     def __init__(self, source: str, paths: Sequence[Path]) -> None:
         self._source = source
         self._paths = paths
+        self._open: dict[int, int] = {}  # descriptors by piece; none is ever taken out, so threads need no lock to read
+        self._guard = threading.Lock()
+        weakref.finalize(self, _close, self._open).atexit = False  # threads may still read then
 
     def fill(self, rows: TokenArray, stretches: Sequence[Stretch]) -> None:
         for part in stretches:
-            data = self._stretch(self._paths[part.piece], part.offset, part.count)
-            rows[part.row, part.at : part.at + part.count] = np.frombuffer(data, np.uint8)
+            into = rows[part.row, part.at : part.at + part.count].data
+            try:
+                count = self._read(part.piece, part.offset, into)
+            except OSError as error:
+                path = self._paths[part.piece]
+                raise DataError(f"data={self._source}: cannot read {path}: {error.strerror}") from error
+            if count != part.count:
+                raise DataError(f"data={self._source}: {self._paths[part.piece]} became shorter during the run")
 
-    def _stretch(self, path: Path, offset: int, count: int) -> bytes:
+    def _read(self, piece: int, offset: int, into: memoryview) -> int:
+        """Bytes that were there."""
+        file = self._open.get(piece)
+        if file is not None:
+            return os.preadv(file, [into], offset)
+        file = os.open(self._paths[piece], os.O_RDONLY | os.O_CLOEXEC)
+        with self._guard:
+            stays = len(self._open) < _OPEN_FILES and self._open.setdefault(piece, file) == file
         try:
-            with path.open("rb", buffering=0) as file:
-                data = os.pread(file.fileno(), count, offset)
-        except OSError as error:
-            raise DataError(f"data={self._source}: cannot read {path}: {error.strerror}") from error
-        if len(data) != count:
-            raise DataError(f"data={self._source}: {path} became shorter during the run")
-        return data
+            return os.preadv(file, [into], offset)
+        finally:
+            if not stays:
+                os.close(file)
+
+
+def _close(files: dict[int, int]) -> None:
+    for file in files.values():
+        os.close(file)
 
 
 class MappedReader:
@@ -71,7 +91,8 @@ class MappedReader:
         found = self._maps.get(piece)
         if found is None:
             try:
-                found = np.memmap(self._paths[piece], dtype=self._dtype, mode="r")
+                # Without its class, which makes each slice slow.
+                found = np.asarray(np.memmap(self._paths[piece], dtype=self._dtype, mode="r"))
             except (OSError, ValueError) as error:
                 raise DataError(f"data={self._source}: cannot map {self._paths[piece]}: {error}") from error
             self._maps[piece] = found

@@ -2,8 +2,8 @@
 
 A file is a row of records: length (8 bytes), checksum of these, data, checksum of the data (4 bytes each, CRC-32C,
 masked), all little-endian. The data is a protocol buffer. Sources: TensorFlow's tensorflow/core/lib/io/record_writer.cc
-and tensorflow/core/util/event.proto (Event: 1 wall_time, 2 step, 3 file_version, 5 summary; Summary: 1 value;
-Value: 1 tag, 2 simple_value), as of 2026-11.
+and tensorflow/core/util/event.proto (Event: 1 wall_time, 2 step, 3 file_version, 5 summary, 7 session_log; SessionLog:
+1 status, of which 1 is START; Summary: 1 value; Value: 1 tag, 2 simple_value), as of 2026-11.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+_START = 1
 _POLYNOMIAL = 0x82F63B78  # CRC-32C (Castagnoli), reflected
 
 
@@ -30,14 +31,19 @@ _TABLE = tuple(_table())
 
 
 class EventFile:
-    """A new file in the folder. Raises OSError, as its methods do."""
+    """A new file in the folder. Raises OSError, as its methods do.
 
-    def __init__(self, folder: Path, suffix: str) -> None:
+    begin: its first step. What earlier files have of that and later steps is not shown any more: these steps were made
+    again, after a crash.
+    """
+
+    def __init__(self, folder: Path, suffix: str, begin: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         now = time.time()
         name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}{suffix}"
         self._file = (folder / name).open("ab")
         self._file.write(_record(_double(1, now) + _bytes(3, b"brain.Event:2")))
+        self._file.write(_record(_double(1, now) + _whole(2, begin) + _bytes(7, _whole(1, _START))))
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
         summary = b"".join(_bytes(1, _bytes(1, name.encode()) + _float(2, value)) for name, value in numbers.items())

@@ -20,6 +20,7 @@ from trainer.metrics.record import StepRecord
 from trainer.options import flat
 
 _MLFLOW_BATCH = 1000  # the most numbers that its server takes at once
+_MLFLOW_PARAMS = 100  # and settings
 
 
 def open_sinks(config: Config, run: Run) -> Iterator[Sink]:
@@ -36,7 +37,8 @@ def open_sinks(config: Config, run: Run) -> Iterator[Sink]:
 
 
 class TensorBoard:
-    """Event files in a local folder, one for each attempt. Needs no library."""
+    """Event files in a local folder, one for each attempt; steps that are made again replace the earlier ones. Needs no
+    library."""
 
     keeps = False
     every = 0.0
@@ -49,7 +51,7 @@ class TensorBoard:
 
     def write(self, records: Sequence[StepRecord]) -> None:
         if self._file is None:
-            self._file = EventFile(self._folder, self._suffix)
+            self._file = EventFile(self._folder, self._suffix, records[0].step)
         for record in records:
             self._file.add(record.step, record.numbers())
         self._file.flush()
@@ -62,7 +64,8 @@ class TensorBoard:
 class WeightsAndBiases:
     """One run there for all attempts: its id is ours. Where to and as whom is for WANDB_* to say.
 
-    Steps that are made again after a crash are left out there: it takes steps in rising order only.
+    Its own count of steps only rises, and it drops what is logged below: steps that are made again after a crash. So
+    ours is a number like the others, `step`, and the axis over which they are drawn.
     """
 
     keeps = False
@@ -80,9 +83,12 @@ class WeightsAndBiases:
             wandb: Any = import_module("wandb")
             # Every run outside a launcher is called "local": those are different runs.
             named = {} if self._run_id == "local" else {"id": self._run_id, "name": self._run_id, "resume": "allow"}
-            self._run = wandb.init(project=self._project, config=self._settings, **named)
+            run = wandb.init(project=self._project, config=self._settings, **named)
+            run.define_metric("step")
+            run.define_metric("*", step_metric="step")
+            self._run = run
         for record in records:
-            self._run.log(record.numbers(), step=record.step)
+            self._run.log({"step": record.step, **record.numbers()})
 
     def close(self) -> None:
         if self._run is None:
@@ -131,10 +137,12 @@ class MLflow:
         experiment = client.create_experiment(self._experiment) if found is None else found.experiment_id
         if self._run_id != "local":
             for run in client.search_runs([experiment], f"tags.run_id = '{self._run_id}'", max_results=1):
+                client.update_run(run.info.run_id, status="RUNNING")  # an earlier attempt ended it
                 return str(run.info.run_id)
         run = client.create_run(experiment, run_name=self._run_id, tags={"run_id": self._run_id})
         settings = [entities.Param(name, str(value)) for name, value in self._settings.items()]
-        client.log_batch(run.info.run_id, params=settings[:100])
+        for first in range(0, len(settings), _MLFLOW_PARAMS):
+            client.log_batch(run.info.run_id, params=settings[first : first + _MLFLOW_PARAMS])
         return str(run.info.run_id)
 
 
