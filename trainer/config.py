@@ -88,10 +88,11 @@ class MeshConfig:
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
     uri: Annotated[str, Doc("file://, s3:// or gs:// folder, or a path; default: $ORCH_CHECKPOINT_URI")] = ""
+    start: Annotated[str, Doc("where a new run begins: a step's folder of another run, or of an import")] = ""
     every: Annotated[int, Doc("steps between checkpoints; 0: only at the end", least=0)] = 50
     keep: Annotated[int, Doc("newest complete checkpoints that are kept", least=1)] = 3
     keep_every: Annotated[int, Doc("also keep each checkpoint at a multiple of this; 0: none", least=0)] = 0
-    timeout: Annotated[float, Doc("seconds that the ranks wait for each other's parts", least=1)] = 1800.0
+    timeout: Annotated[float, Doc("seconds that ranks wait for each other when they start and save", least=1)] = 1800.0
 
 
 @dataclass(frozen=True, slots=True)

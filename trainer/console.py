@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -23,6 +24,10 @@ class Console:
             sys.stdout.flush()
         except BrokenPipeError:
             _go_on_unheard()
+        except OSError as error:
+            if error.errno != errno.EIO:  # of a terminal that is gone
+                raise
+            _go_on_unheard()
 
 
 def _go_on_unheard() -> None:
@@ -32,6 +37,6 @@ def _go_on_unheard() -> None:
     try:
         sys.stderr.write("note: standard output was closed; the run goes on without it\n")
         sys.stderr.flush()
-    except BrokenPipeError:
+    except OSError:
         os.dup2(nowhere, 2)
     os.close(nowhere)

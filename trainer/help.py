@@ -15,15 +15,15 @@ Examples:
   python -m trainer model=tiny steps=120 data=python-stdlib
   python -m trainer model=10m data='/data/books:*.txt' checkpoint.uri=file:///var/tmp/run1/checkpoints
   python -m trainer model=100m device=cuda dtype=bf16 data=s3://bucket/text checkpoint.uri=s3://bucket/run1/checkpoints
-  torchrun --nproc-per-node 8 -m trainer model=1b device=cuda dtype=bf16 batch=256
+  torchrun --nproc-per-node 8 -m trainer model=1b device=cuda dtype=bf16 batch=128
   torchrun --nproc-per-node 8 -m trainer model=8b dtype=bf16 mesh.fsdp=8 data=/data/shards
-  python -m trainer model=1b engine=jax device=tpu dtype=bf16 batch=256 checkpoint.uri=gs://bucket/run1/checkpoints
+  python -m trainer model=1b engine=jax device=tpu dtype=bf16 batch=64 remat=true checkpoint.uri=gs://bucket/run1
 """
 
 _AFTER = """\
 Exit status: 0 done, 1 failure, 2 configuration, 3 data, 4 device, 10 storage,
-75 stopped by SIGTERM with a checkpoint saved (run it again to go on), 130 stopped from the keyboard,
-143 stopped with nothing saved.
+75 stopped by SIGTERM or a closed terminal with a checkpoint saved (run it again to go on),
+130 stopped from the keyboard, 143 stopped with nothing saved.
 Environment: ORCH_RANK, ORCH_NUM_HOSTS, ORCH_COORDINATOR (or torchrun's RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
 ORCH_RUN_ID, ORCH_ATTEMPT, ORCH_CHECKPOINT_URI, ORCH_RESUME_FROM, ORCH_HEARTBEAT_FILE,
 ORCH_LOCAL_RANKS_PER_MACHINE, ORCH_JOB_DIR (stacks and profiles). TRAINER_DEBUG=1 shows the trace of an error.

@@ -79,26 +79,22 @@ def _train(config: Config, run: Run, team: Team, opener: Opener, pulse: Pulse, p
     config = with_vocabulary(settle(config), corpus.vocab)
     order = RowOrder(corpus.total, config.batch, config.seq_len, config.seed)
     data = _untouched(config, corpus)
-    agree_on_run(team, config, data)
-    programs = open_programs(config, run, team, console.every)
-    engine = opener(config, world, team)
-    check_batch(config, engine.mesh)
-    console.every(f"rank {world.rank}/{world.size}: {engine.headline()}")
-    agree_on_program(team, engine.program())
-    agree_on_notes(team, engine.notes(), console.first)
+    # One host may take minutes longer than another to fetch, to compile or to restore.
+    start = team.side_channel(max(config.dist.timeout, config.checkpoint.timeout))
+    programs, engine = _open(config, run, start, opener, data)
     recorder = Recorder(config, run, world, engine)
     console.first(recorder.headline(data))
 
-    checkpoints = Checkpoints.open(config, run, team, console.first)
-    write_environment(config, run, team, engine, checkpoints.store)
-    start = checkpoints.resume(engine, data)
+    checkpoints = Checkpoints.open(config, run, start, console.first)
+    write_environment(config, run, start, engine, checkpoints.store)
+    done = checkpoints.resume(engine, data)
     with StopWish() as stop:
         with open_metrics(config, run, world, checkpoints.store, console.first) as metrics:
             parts = Parts(
                 config=config,
                 engine=engine,
                 batches=Batches(corpus, order, engine.share, config.data.ahead),
-                data=replace(data, step=start),
+                data=replace(data, step=done),
                 checkpoints=checkpoints,
                 metrics=metrics,
                 recorder=recorder,
@@ -109,13 +105,30 @@ def _train(config: Config, run: Run, team: Team, opener: Opener, pulse: Pulse, p
                 stop=stop,
                 console=console,
             )
-            status = _steps(parts)
+            start.gather(None)  # from here on `dist.timeout` counts
+            start.close()
+            with peers.in_own_words():
+                status = _steps(parts)
             if status == Exit.STOPPED:
                 metrics.be_lenient()
             stop.granted(status)
             peers.over()
+        pulse.leave(status)
         _part(team, engine, run, checkpoints, config, console)
     return status
+
+
+def _open(config: Config, run: Run, team: Team, opener: Opener, data: DataState) -> tuple[Programs, Engine]:
+    """Compiled programs and the engine, once all ranks mean the same run and the same step."""
+    console = Console(team.world)
+    agree_on_run(team, config, data)
+    programs = open_programs(config, run, team, console.every)
+    engine = opener(config, team.world, team)
+    check_batch(config, engine.mesh)
+    console.every(f"rank {team.world.rank}/{team.world.size}: {engine.headline()}")
+    agree_on_program(team, engine.program())
+    agree_on_notes(team, engine.notes(), console.first)
+    return programs, engine
 
 
 def _untouched(config: Config, corpus: Corpus) -> DataState:
@@ -170,7 +183,8 @@ def _steps(parts: Parts) -> Exit:
             parts.metrics.flush()
     _end(parts, data)
     parts.programs.close()
-    parts.console.first(f"done: {data.step} steps")
+    more = "" if data.step >= first else f"; nothing was left to do for steps={config.steps}: give more steps to go on"
+    parts.console.first(f"done: {data.step} steps{more}")
     return Exit.OK
 
 

@@ -138,7 +138,7 @@ class Door:
 def knock(meeting: Meeting, channel: int, token: str, deadline: float) -> tuple[Inbox, str]:
     """Another rank's side: a connection to rank 0, and the token for further channels.
 
-    Tries until the deadline. Raises TimeoutError with the last reason.
+    Tries until the deadline. Raises TimeoutError with the last refusal, or with why nobody could be asked.
     """
     greeting = {
         "identity": meeting.identity,
@@ -147,7 +147,7 @@ def knock(meeting: Meeting, channel: int, token: str, deadline: float) -> tuple[
         "channel": channel,
         "token": token,
     }
-    reason = "nobody listens there"
+    reason, refusal = "nobody listens there", ""
     while True:
         for port in meeting.ports:
             try:
@@ -155,9 +155,9 @@ def knock(meeting: Meeting, channel: int, token: str, deadline: float) -> tuple[
             except (Closed, Foreign, OSError) as error:
                 reason = str(error) or reason
             except _Refused as refused:
-                reason = f"port {port} answers: {refused}"
+                refusal = f"port {port} answers: {refused}"
         if time.monotonic() + _PAUSE > deadline:
-            raise TimeoutError(reason)
+            raise TimeoutError(refusal or reason)  # whoever refused may have given up itself since
         time.sleep(_PAUSE)
 
 

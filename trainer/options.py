@@ -17,6 +17,10 @@ from trainer.presets import PRESETS
 _LIMIT = 1 << 63  # what numpy, torch and checkpoints have room for
 
 ALIASES: Mapping[str, str] = MappingProxyType({"data": "data.source", "tokenizer": "data.tokenizer"})
+# What others call it: no spelling leads from `gpu` to `cuda`.
+_ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {"gpu": "cuda", "trainium": "neuron", "pytorch": "torch", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+)
 
 
 def parse(words: Sequence[str]) -> Config:
@@ -27,7 +31,7 @@ def parse(words: Sequence[str]) -> Config:
     for word in words:
         name, separator, text = word.partition("=")
         if not separator:
-            raise ConfigError(f"not a key=value word: {word!r}; `python -m trainer --help` lists the keys")
+            raise ConfigError(_no_pair(word, [*table, *ALIASES, "model"]))
         name = ALIASES.get(name, name)
         if name == "model":
             preset = _preset(text)
@@ -145,10 +149,18 @@ def _preset(name: str) -> Mapping[str, str]:
 def _near(word: str, known: Sequence[str]) -> str:
     """The known word that was probably meant, or "". `300` and `300M` mean 300m."""
     low = word.lower()
+    if _ELSEWHERE.get(low) in known:
+        return _ELSEWHERE[low]
     for candidate in known:
         if candidate in (low, f"{low}m", f"{low}b"):
             return candidate
     return next(iter(difflib.get_close_matches(low, known, n=1, cutoff=0.6)), "")
+
+
+def _no_pair(word: str, known: Sequence[str]) -> str:
+    name = word.lstrip("-")
+    hint = f"write {name}=VALUE" if name in known else "`python -m trainer --help` lists the keys"
+    return f"not a key=value word: {word!r}; {hint}"
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:

@@ -1,4 +1,5 @@
-"""Notices within two seconds that another rank is gone, whatever this rank's main thread is waiting in.
+"""Notices within two seconds that another rank is gone, whatever this rank's main thread is waiting in; within twenty,
+where its host or the network vanished without a word.
 
 An engine that waits for a dead peer may take minutes to say so, or abort. Here a thread holds a channel of its own to
 rank 0; when a rank ends without a goodbye, this process ends as well, unless the main thread gets there first.
@@ -9,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from types import TracebackType
 
 from trainer.errors import Exit, PeerError, TrainerError
@@ -28,11 +31,25 @@ class PeerWatch:
         self._over = threading.Event()
         self._noticed = threading.Event()
         self._news = ""
+        self._said_goodbye = False
         self._thread = threading.Thread(target=self._listen, name="peers", daemon=True)
 
     def over(self) -> None:
         """All that matters is done: from now on a rank may be gone."""
         self._over.set()
+
+    @contextmanager
+    def in_own_words(self) -> Generator[None]:
+        """What fails within is this rank's own fault: the others are told at once, and however long this rank takes to
+        write down what is left, it is not ended because they leave."""
+        try:
+            yield
+        except PeerError:
+            raise
+        except BaseException as error:
+            self._over.set()
+            self._say_goodbye(error)
+            raise
 
     def explained(self, error: PeerError) -> PeerError:
         """The same, with who is lost and why, where that is known by now."""
@@ -53,7 +70,11 @@ class PeerWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over.set()
-        if self._channel is not None:
+        self._say_goodbye(error)
+
+    def _say_goodbye(self, error: BaseException | None) -> None:
+        if self._channel is not None and not self._said_goodbye:
+            self._said_goodbye = True
             self._channel.say_goodbye(_in_short(error))
 
     def _listen(self) -> None:

@@ -1,6 +1,7 @@
 """Named sizes: what `model=NAME` sets. A key that is given as well wins, wherever it stands.
 
-From 300m on a head is 128 wide, which is what the matrix units of TPUs are filled by.
+From 300m on a head is 128 wide and the feed-forward layer a multiple of it, which is what the matrix units of TPUs are
+filled by.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "10m": _preset(384, 6, 6, 2, seq_len=256, lr="1e-3", warmup=100),
         "30m": _preset(512, 10, 8, 4, seq_len=512, lr="8e-4", warmup=200),
         "100m": _preset(768, 14, 12, 4, seq_len=1024, lr="6e-4", warmup=500),
-        "300m": _preset(1024, 24, 8, 4, seq_len=2048, lr="4e-4", warmup=1000),
-        "1b": _preset(2048, 22, 16, 4, seq_len=2048, lr="3e-4", warmup=1000),
+        "300m": _preset(1024, 24, 8, 4, seq_len=2048, lr="4e-4", warmup=1000, ffn="2816"),
+        "1b": _preset(2048, 22, 16, 4, seq_len=2048, lr="3e-4", warmup=1000, ffn="5632"),
         "3b": _preset(3072, 28, 24, 8, seq_len=4096, lr="2e-4", warmup=2000, ffn="8192", remat="true"),
         "8b": _preset(4096, 32, 32, 8, seq_len=4096, lr="1.5e-4", warmup=2000, ffn="14336", tied="false", remat="true"),
         "13b": _preset(

@@ -1,7 +1,8 @@
 """Recording a few steps on demand: whoever watches puts a request into the job's folder, each rank answers there.
 
 Request: $ORCH_JOB_DIR/profile-request.json, {"id": "...", "steps": 10}, put there by rename; with "ranks": [0], others
-do not record. Taken away while a rank records, it ends the recording without a trace. Answer, in
+do not record; with "at": 1780000000, seconds since the epoch, none begins before, so that hosts with good clocks record
+the same steps. Taken away while a rank waits or records, it ends that without a trace. Answer, in
 $ORCH_JOB_DIR/profiles/<id>/: the library's traces in rank-<rank>/, then done-<rank>.json, or failed-<rank>.json
 with {"why"}.
 """
@@ -21,11 +22,23 @@ from typing import Any, cast
 from trainer.console import Console
 from trainer.engine import Engine
 from trainer.environment import World
+from trainer.errors import DeviceError, PeerError
 from trainer.wire import as_object
 
 REQUEST = "profile-request.json"
 MOST_STEPS = 1000
 _SECONDS = 0.5  # between two looks
+_MOST_AHEAD = 60.0  # seconds: an "at" beyond is by a clock that is not this host's, and counts for nothing
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """ranks: None for all. at: seconds since the epoch; 0: at once."""
+
+    name: str
+    steps: int
+    ranks: list[object] | None
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +61,15 @@ class Profiler:
         self._console = console
         self._next = 0.0
         self._seen: tuple[int, int] | None = None
+        self._asked: _Request | None = None
         self._recording: _Recording | None = None
 
     def between(self, step: int) -> None:
         """Call it between two steps. step: steps done."""
-        recording = self._recording
+        recording, asked = self._recording, self._asked
         over = recording is not None and step - recording.first >= recording.steps
-        if self._folder is None or (time.monotonic() < self._next and not over):
+        due = asked is not None and time.time() >= asked.at
+        if self._folder is None or (time.monotonic() < self._next and not over and not due):
             return
         self._next = time.monotonic() + _SECONDS
         path = self._folder / REQUEST
@@ -64,30 +79,39 @@ class Profiler:
             elif over:
                 self._finish(step)
             return
-        try:
-            found = path.stat()
-        except OSError:
-            return
-        if self._seen != (found.st_ino, found.st_mtime_ns):
-            self._seen = found.st_ino, found.st_mtime_ns
-            self._begin(path, step)
+        self._look(path)
+        if self._asked is not None and time.time() >= self._asked.at:
+            asked, self._asked = self._asked, None
+            self._begin(path.parent / "profiles" / asked.name, asked.steps, step)
 
     def close(self, step: int) -> None:
         """The last step is done: what was recorded until now counts."""
         if self._recording is not None:
             self._finish(step)
 
-    def _begin(self, path: Path, step: int) -> None:
+    def _look(self, path: Path) -> None:
+        """Whether somebody asks this rank, still or anew."""
         try:
-            name, steps, ranks = _read(path)
+            found = path.stat()
+        except OSError:
+            self._asked = None
+            return
+        if self._seen == (found.st_ino, found.st_mtime_ns):
+            return
+        self._seen, self._asked = (found.st_ino, found.st_mtime_ns), None
+        try:
+            asked = _read(path)
         except (OSError, ValueError) as error:
             self._console.every(f"note: {path} is no request for a profile: {error}")
             return
-        if ranks is not None and self._rank not in ranks:
+        folder = path.parent / "profiles" / asked.name
+        if asked.ranks is not None and self._rank not in asked.ranks:
             return
-        folder = path.parent / "profiles" / name
         if any((folder / f"{word}-{self._rank}.json").exists() for word in ("done", "failed")):
             return  # answered by an attempt before this one
+        self._asked = asked
+
+    def _begin(self, folder: Path, steps: int, step: int) -> None:
         try:
             place = folder / f"rank-{self._rank}"
             place.mkdir(parents=True, exist_ok=True)
@@ -97,7 +121,7 @@ class Profiler:
             self._answer(folder, "failed", {"why": _why(error)})
             return
         self._recording = _Recording(folder, self._rank, step, steps, context, time.monotonic())
-        self._console.first(f"profile {name}: recording {steps} steps")
+        self._console.first(f"profile {folder.name}: recording {steps} steps")
 
     def _drop(self, recording: _Recording) -> None:
         """Whoever asked has given up: nothing stays behind."""
@@ -116,6 +140,8 @@ class Profiler:
         try:
             self._engine.numbers()  # until the devices have done what is to be recorded
             recording.context.__exit__(None, None, None)
+        except (PeerError, DeviceError):
+            raise  # it is the run that fails
         except Exception as error:  # as above
             self._answer(recording.folder, "failed", {"why": _why(error)})
             return
@@ -147,10 +173,10 @@ class Profiler:
             self._console.every(f"note: rank {self._rank} recorded no profile: {content['why']}")
 
 
-def _read(path: Path) -> tuple[str, int, list[object] | None]:
-    """The request's id, steps, and ranks, None for all. Raises ValueError and OSError."""
+def _read(path: Path) -> _Request:
+    """Raises ValueError and OSError."""
     request = as_object(json.loads(path.read_text()))
-    name, steps, ranks = request.get("id"), request.get("steps"), request.get("ranks")
+    name, steps, ranks, at = (request.get(key) for key in ("id", "steps", "ranks", "at"))
     # The id becomes a folder's name.
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise ValueError(f"id {name!r} is not a plain name")
@@ -158,7 +184,8 @@ def _read(path: Path) -> tuple[str, int, list[object] | None]:
         raise ValueError(f"steps {steps!r} is not a number from 1 to {MOST_STEPS}")
     if ranks is not None and not isinstance(ranks, list):
         raise ValueError(f"ranks {ranks!r} is not a list")
-    return name, steps, cast("list[object] | None", ranks)
+    begin = float(at) if isinstance(at, int | float) and at - time.time() <= _MOST_AHEAD else 0.0
+    return _Request(name, steps, cast("list[object] | None", ranks), begin)
 
 
 def _why(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from types import TracebackType
 from trainer.config import Config
 from trainer.console import Console
 from trainer.environment import Run, World
+from trainer.errors import Exit
 from trainer.heartbeat import Heartbeat
 from trainer.watchdog import Watchdog
 
@@ -44,6 +45,10 @@ class Pulse:
         self._watchdog.allow(self._patience, f"saving step {step}")
         yield
         self._watchdog.beat(step)
+
+    def leave(self, status: Exit) -> None:
+        """All is done; status: the run's."""
+        self._watchdog.leave(status)
 
     def end(self, step: int) -> None:
         self._heartbeat.beat(step, final=True)

@@ -19,7 +19,7 @@ from trainer.environment import World
 from trainer.errors import PeerError
 from trainer.meeting import Door, Meeting, free_port, knock
 from trainer.team import Team
-from trainer.wire import Closed, Foreign, Inbox, packed, send, send_bytes
+from trainer.wire import Closed, Foreign, Inbox, Unreachable, packed, send, send_bytes
 
 GRACE = 5.0  # seconds more than rank 0's limit, so that its word of who is missing arrives first
 
@@ -188,16 +188,16 @@ class TcpTeam:
                     rank, inbox = key.data
                     try:
                         inbox.pull()
-                    except Closed:
-                        self._fail(rank, "it has left")
+                    except Closed as error:
+                        self._fail(rank, _left(error))
                     self._take(rank, inbox, values, selector)
         result = [values[rank] for rank in range(self.world.size)]
         answer = packed({"all": result})
         for rank, inbox in inboxes.items():
             try:
                 send_bytes(inbox.connection, answer, deadline + GRACE)
-            except (Closed, TimeoutError):
-                self._fail(rank, "it has left")
+            except (Closed, TimeoutError) as error:
+                self._fail(rank, _left(error))
         return result
 
     def _take(self, rank: int, inbox: Inbox, values: dict[int, Any], selector: selectors.BaseSelector) -> None:
@@ -219,7 +219,7 @@ class TcpTeam:
                 send(inbox.connection, {"mine": value}, deadline)
             answer = inbox.receive(deadline)
         except Closed as error:
-            raise self._lost(0, "it has left") from error
+            raise self._lost(0, _left(error)) from error
         except Foreign as error:
             raise self._lost(0, str(error)) from error
         except TimeoutError as error:
@@ -251,13 +251,17 @@ def _news(rank: int, inbox: Inbox) -> tuple[int, str] | None:
         complete, value = inbox.take()
     except TimeoutError:
         return None
-    except (Closed, Foreign):
-        return rank, "it has left"
+    except (Closed, Foreign) as error:
+        return rank, _left(error)
     if not complete:
         return None
     if "lost" in value:
         return int(value["lost"]), str(value["why"])
     return rank, f"it ended with {value['bye']}" if value["bye"] else ""
+
+
+def _left(error: Exception) -> str:
+    return "it cannot be reached any more" if isinstance(error, Unreachable) else "it has left"
 
 
 def _names(ranks: list[int]) -> str:

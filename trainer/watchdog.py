@@ -19,6 +19,8 @@ from trainer.errors import Exit
 START_SECONDS = 3600.0
 """More than the limit, until the first step is done: a large model is compiled and its checkpoint fetched."""
 SECOND_TIMER = 30.0
+LEAVING_SECONDS = 600.0
+"""For the last notes and the libraries' own ends, when all is done."""
 _REARM = 1.0
 
 
@@ -34,6 +36,7 @@ class Watchdog:
         self._armed = 0.0
         self._armed_until = 0.0
         self._doing = "starting"
+        self._status = Exit.FAILURE
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -62,6 +65,12 @@ class Watchdog:
             self._doing = doing
             self._set(self._limit + seconds)
 
+    def leave(self, status: Exit, seconds: float = LEAVING_SECONDS) -> None:
+        """The run is over: leaving may take that long; who stands still for longer ends with this status."""
+        if self._limit:
+            self._doing, self._status = "leaving", status
+            self._set(seconds)
+
     def _set(self, seconds: float) -> None:
         now = time.monotonic()
         self._deadline = now + seconds
@@ -86,9 +95,14 @@ class Watchdog:
             except OSError as error:
                 sys.stderr.write(f"note: the stacks cannot be written to {self._stacks}: {error.strerror}\n")
         faulthandler.dump_traceback(sys.__stderr__ or 2, all_threads=True)
-        sys.stderr.write(
+        sys.stderr.write(self._words())
+        sys.stderr.flush()
+        os._exit(self._status)
+
+    def _words(self) -> str:
+        if self._status != Exit.FAILURE:
+            return "note: the run is over, but this rank cannot leave; the stacks of all threads stand above\n"
+        return (
             f"error[hang]: no progress in {self._limit:g} s beyond what is allowed for ({self._doing}); the stacks of "
             "all threads stand above; dist.watchdog sets the limit\n"
         )
-        sys.stderr.flush()
-        os._exit(Exit.FAILURE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import struct
@@ -10,11 +11,16 @@ from typing import Any, cast
 
 _HEAD = struct.Struct("!I")
 LONGEST = 256 << 20  # bytes of a value; a stranger's first bytes read as a length are above it (`GET ` is 1.2 GB)
+_NO_WAY = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
 _KEEPALIVE = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 4))
 
 
 class Closed(Exception):
     """The other end has closed the connection, or it broke."""
+
+
+class Unreachable(Closed):
+    """The other end, or the way to it, is gone without a word."""
 
 
 class Foreign(Exception):
@@ -49,10 +55,8 @@ def send_bytes(connection: socket.socket, data: bytes, deadline: float) -> None:
     try:
         connection.settimeout(_left(deadline))
         connection.sendall(data)
-    except TimeoutError:
-        raise
     except OSError as error:
-        raise Closed(str(error.strerror or error)) from error
+        raise _meant(error) from error
 
 
 class Inbox:
@@ -66,10 +70,8 @@ class Inbox:
         """Read what is there; waits when nothing is, up to the socket's own limit. Raises Closed."""
         try:
             data = self.connection.recv(1 << 20)
-        except TimeoutError:
-            raise
         except OSError as error:
-            raise Closed(str(error.strerror or error)) from error
+            raise _meant(error) from error
         if not data:
             raise Closed("the connection was closed")
         self._data += data
@@ -103,6 +105,14 @@ class Inbox:
 def as_object(value: Any) -> dict[str, Any]:
     """value as a JSON object; an empty one when it is something else."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _meant(error: OSError) -> Exception:
+    """Our own limit, a way that is gone, or an end. (The kernel, giving a host up, is a TimeoutError in Python too.)"""
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return TimeoutError()
+    kind = Unreachable if error.errno in _NO_WAY else Closed
+    return kind(str(error.strerror or error))
 
 
 def _left(deadline: float) -> float:

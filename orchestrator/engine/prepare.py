@@ -32,6 +32,7 @@ from orchestrator.providers.registry import Planners
 from orchestrator.render.scripts import RunInputs, render_run
 from orchestrator.slices import Candidate, HostFacts
 from orchestrator.spec.task import Task
+from orchestrator.spec.trainer import path_notes
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
 from orchestrator.values import Secret, Text, text
@@ -264,6 +265,8 @@ def _notes(task: Task) -> tuple[str, ...]:
         notes.append("no bucket is given: after a loss of hosts the program starts from its beginning")
     if task.limits.max_cost is not None and any(one.price_per_hour is None for one in candidates(task)):
         notes.append("limits.max_cost: a price is not known, so this limit cannot be held; set max_hours as well")
+    if task.train is not None and not task.choices[0].infra.owned:
+        notes += path_notes(task.train.args, [mount.target for mount in task.file_mounts])
     notes += ec2_notes(task)
     notes += bucket_notes(task, told())
     unserved = _unserved(task)

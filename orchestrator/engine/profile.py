@@ -28,6 +28,7 @@ from orchestrator.store.records import ClusterRecord, JobRecord
 MERGED = "all-ranks.trace.json.gz"
 MOST_STEPS = 1000  # as trainer/profiling.py has it
 _PAUSE = 1.0  # seconds between two looks
+_UNTIL_ALL_KNOW, _HOSTS_A_SECOND = 1.5, 50  # how long it takes until every rank has seen the request
 _CLEARED = 10.0  # seconds that a host gets to forget a profile that is given up
 _LOOKS = 5  # looks in a row that a host may not answer
 
@@ -98,7 +99,9 @@ def record_on(fleet: Fleet, folder: str, name: str, wanted: Wanted, progress: Ca
 
 def _recorded(fleet: Fleet, folder: str, name: str, wanted: Wanted, progress: Callable[[int, int], None]) -> Profile:
     """Asked for, waited for, brought home and made one; the hosts still have theirs."""
-    words = (str(wanted.steps), *(["0"] if wanted.first_only else []))
+    # At one moment, or quick steps of different ranks would not be the same ones.
+    at = time.time() + _UNTIL_ALL_KNOW + len(fleet.hosts) / _HOSTS_A_SECOND
+    words = (str(wanted.steps), f"{at:.3f}", *(["0"] if wanted.first_only else []))
     _check(fleet.run(shell_command("profile-ask.sh", folder, name, *words)), "ask for a profile")
     hosts = _wait(fleet, folder, name, wanted, progress)
     place = wanted.into / f"{wanted.cluster}-{name}"

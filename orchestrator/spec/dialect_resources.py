@@ -39,9 +39,7 @@ ACCELERATOR_ARGS = Section(
         Field("secure_boot", Flag(), "verify the boot of the hosts", ours=True),
         Field("api", Text("text", ("tpu", "compute")), "force the Cloud TPU API or Compute Engine", ours=True),
         Field("placement_group", Text("a name"), "EC2: one of yours; else one is made for several hosts", ours=True),
-        Field(
-            "framework", Text("text", ("torch", "jax")), "Trainium: what `run` trains with; decides image", ours=True
-        ),
+        Field("framework", Text("text", ("torch", "jax")), "EC2: what `run` trains with; decides image", ours=True),
         Refused(
             "tpu_name",
             "orch names what it creates after the cluster, so that it can find it again",

@@ -38,12 +38,17 @@ RESERVED = frozenset(
 # What the templates take from the user where they cannot know better (docs/environment.md).
 SETTABLE = frozenset(
     {
+        "ORCH_DATA_CACHE",
         "ORCH_PYTHON",
         "ORCH_RANKS_PER_HOST",
         "ORCH_LOCAL_RANKS_PER_MACHINE",
         "ORCH_EFA_CHECK",
         "ORCH_NEURON_CHECK",
         "ORCH_SCRATCH",
+        "ORCH_DEV_DIR",
+        "ORCH_SYS_DIR",
+        "ORCH_VENVS_DIR",
+        "ORCH_LIBTPU_LOCKFILE",
     }
 )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path as FilePath
@@ -23,6 +23,10 @@ MODEL = "model"
 _PLACE = "checkpoint.uri"  # orch makes it from the task's bucket and the run's id
 _LIST = "python -m trainer --help   lists the settings"
 _FLAGS = ("true", "1", "yes", "false", "0", "no")
+# What others call it, as in trainer/options.py.
+_ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {"gpu": "cuda", "trainium": "neuron", "pytorch": "torch", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ class Key:
         if self.auto and text == "auto":
             return "", ""
         if self.kind == "choice":
-            near = did_you_mean(text, self.choices)
+            other = _ELSEWHERE.get(text.lower(), "")
+            near = other if other in self.choices else did_you_mean(text, self.choices)
             meant = f"{self.name}={near}" if near else ""
             return ("", "") if text in self.choices else (f"not one of {', '.join(self.choices)}", meant)
         if self.kind == "bool":
@@ -90,6 +95,15 @@ def check(args: tuple[tuple[str, str], ...], written: Value) -> Iterator[Issue]:
             yield issue
     if not wrong:
         yield from _check_shape(known, dict(args), written)
+
+
+def path_notes(args: tuple[tuple[str, str], ...], mounts: Iterable[str]) -> Iterator[str]:
+    """What is said of data on rented hosts that nothing brings there. mounts: folders that the task puts on them."""
+    for name, text in args:
+        key = settings().aliases.get(name, name)
+        inside = any(text == mount or text.startswith((f"{mount}/", f"{mount}:")) for mount in mounts)
+        if key == "data.source" and text.startswith(("/", "~", "file://")) and not inside:
+            yield f"data={text} is looked for on the rented hosts, and nothing here brings it there: data=s3:// or gs://"
 
 
 def _key(row: Mapping[str, Any]) -> Key:

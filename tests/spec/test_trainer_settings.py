@@ -79,6 +79,8 @@ def test_what_is_refused_here_is_what_the_trainer_refuses(pairs: list[tuple[str,
         ("optimizer.lr", "1e-3", "did you mean optim.lr?"),
         ("step", "3", "did you mean steps?"),
         ("dtype", "bf61", "did you mean dtype=bf16?"),
+        ("dtype", "float32", "did you mean dtype=fp32?"),
+        ("device", "gpu", "did you mean device=cuda?"),
     ],
 )
 def test_a_near_name_is_offered(name: str, value: str, hint: str) -> None:
@@ -90,3 +92,11 @@ def test_where_checkpoints_go_is_the_buckets_to_say() -> None:
     for value in ("gs://b/c", ""):
         (issue,) = trainer.check((("checkpoint.uri", value),), {})
         assert "not a setting here" in issue.what and "--bucket" in issue.next_step
+
+
+def test_data_that_nothing_brings_to_rented_hosts_is_named() -> None:
+    for name, text in (("data", "/data/books:*.txt"), ("data.source", "~/books"), ("data", "file:///data")):
+        (note,) = trainer.path_notes(((name, text),), ["~/other"])
+        assert text in note and "rented hosts" in note
+    for text in ("gs://b/books", "hf://owner/name", "python-stdlib", "books", "~/data", "~/data/a", "~/data:*.txt"):
+        assert not list(trainer.path_notes((("data", text),), ["~/data"]))

@@ -5,7 +5,8 @@
 It is a whole engine: its state is divided over the processes, its losses are real and have the same bits on any number
 of processes, because they are computed from counts that are added up as integers. The variables TOY_* make trouble:
 TOY_SECONDS a step, TOY_PROGRAM another program, TOY_HANG=RANK:STEP stands still there for ever,
-TOY_LEAVES_SLOWLY=RANK:SECONDS waits when all is saved, TOY_LEAVES=broken, TOY_PROFILE=broken,
+TOY_STARTS_SLOWLY=RANK:SECONDS waits when it is made, and when it is given a state, TOY_BREAKS=STEP has no number for a
+loss from there on, TOY_LEAVES_SLOWLY=RANK:SECONDS,... waits when all is saved, TOY_LEAVES=broken, TOY_PROFILE=broken,
 TOY_NOTES, TOY_READ_EVERY.
 """
 
@@ -49,6 +50,10 @@ class ToyEngine:
         self._seconds = float(os.environ.get("TOY_SECONDS", "0"))
         rank, _, step = os.environ.get("TOY_HANG", "").partition(":")
         self._hang = int(step) if rank == str(world.rank) else -1
+        self._breaks = int(os.environ.get("TOY_BREAKS", sys.maxsize))
+        slow, _, seconds = os.environ.get("TOY_STARTS_SLOWLY", "").partition(":")
+        self._start = float(seconds) if slow == str(world.rank) else 0.0
+        time.sleep(self._start)
         self._size = config.model.tokens
         self._state: dict[str, FloatArray] = {name: np.zeros(self._size, np.float32) for name in NAMES}
         self._numbers = Numbers(0.0, 0.0, 0)
@@ -76,6 +81,7 @@ class ToyEngine:
         moment = 0.9 * moment + gradient
         self._state[NAMES[0]] = (weights - 1000 * rate * moment).astype(np.float32)
         self._state[NAMES[1]] = moment.astype(np.float32)
+        loss = loss if step < self._breaks else float("nan")
         self._numbers = Numbers(loss, float(np.linalg.norm(gradient)), sum(wish for _, wish in told))
 
     def stand_still(self) -> None:
@@ -99,6 +105,7 @@ class ToyEngine:
         return [Piece(name, (self._size,), Box.whole((self._size,))) for name in NAMES]
 
     def load(self, values: Iterable[tuple[Piece, FloatArray]]) -> None:
+        time.sleep(self._start)
         for piece, array in values:
             self._state[piece.name][piece.box.slices()] = array
 
@@ -109,9 +116,10 @@ class ToyEngine:
         return {"compilations": 0.0}
 
     def diagnostics(self) -> Mapping[str, Any]:
-        rank, _, seconds = os.environ.get("TOY_LEAVES_SLOWLY", "").partition(":")
-        if rank == str(self._world.rank):
-            time.sleep(float(seconds))
+        for word in os.environ.get("TOY_LEAVES_SLOWLY", "").split(","):
+            rank, _, seconds = word.partition(":")
+            if rank == str(self._world.rank):
+                time.sleep(float(seconds))
         if os.environ.get("TOY_LEAVES") == "broken":
             raise RuntimeError("no counters here")
         return {"toy": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shlex
@@ -16,20 +17,21 @@ import pytest
 from support.sshd import Farm, sshd_farm
 from trainer_ranks import REPOSITORY, SMALL, Launcher, free_port
 
+from orchestrator.engine.profile import Wanted, record_on
 from orchestrator.hosts import HostJob, JobPhase
 from orchestrator.remote import dumps, jobs
 from orchestrator.remote.fleet import Fleet
 
 SPY = Path(sys.executable).parent / "py-spy"
 
-# The trainer, with a mistake of its user's: rank 1 takes a lock twice before its fourth step.
+# The trainer, with a mistake of its user's: from some step on rank 1 takes a lock twice.
 DEADLOCK = """
 import os, sys, threading
 from trainer.__main__ import leave, main
 from trainer.data.batches import Batches
 take, lock = Batches.take, threading.Lock()
 def take_with_a_lock(self, step):
-    if step == 3 and os.environ["ORCH_RANK"] == "1":
+    if os.environ["RANK"] == "1" and os.path.exists(os.environ["ORCH_JOB_DIR"] + "/hang"):
         lock.acquire()
         takes_it_again()
     return take(self, step)
@@ -54,21 +56,46 @@ def until(condition: Callable[[], bool], seconds: float) -> None:
 
 
 def run_text(python: str, program: str, corpus: Path) -> bytes:
-    words = [python, "-c", program, *SMALL, f"data={corpus}", "steps=200", "compile=false"]
-    return f"#!/bin/sh\nexec {shlex.join(words)}\n".encode()
+    """Two ranks on each host, by what starts one for each device."""
+    words = [python, "-c", program, *SMALL, f"data={corpus}", "steps=1000000", "compile=false"]
+    ranks = (REPOSITORY / "templates/run/ranks.sh.j2").read_text()
+    return f"#!/bin/bash\nset -e -- {shlex.join(words)}\nORCH_RANKS_PER_HOST=2\n{ranks}".encode()
 
 
+def profiled(fleet: Fleet, farm: Farm, folder: Path) -> None:
+    """All ranks of all hosts, told apart, and on one clock: what one waits for in another can be seen."""
+    for host in farm.hosts:
+        trainer = host.home / ".orch/trainer/trainer"
+        trainer.mkdir(parents=True)
+        (trainer / "profiling.py").touch()  # one that knows profiles
+    found = record_on(fleet, "hang", "p", Wanted("c", 4, False, folder, 60.0), lambda _done, _total: None)
+    assert (found.ranks, found.failed) == ((0, 1, 2, 3), ())
+    assert found.merged is not None and found.merged.one_clock
+    events = json.loads(gzip.decompress(found.merged.file.read_bytes()))["traceEvents"]
+    owners = {event["pid"]: event["args"]["name"][:6] for event in events if event["name"] == "process_name"}
+    assert set(owners.values()) == {f"rank {rank}" for rank in range(4)}
+    spans: dict[str, list[float]] = {}
+    for event in events:
+        if event["name"] == "c10d::allreduce_" and event["ph"] == "X":
+            spans.setdefault(owners[event["pid"]], []).extend((event["ts"], event["ts"] + event["dur"]))
+    assert len(spans) == 4
+    assert max(map(min, spans.values())) < min(map(max, spans.values())), f"not the same steps: {spans}"
+
+
+@pytest.mark.promise("P35")
 @pytest.mark.slow
 def test_a_deadlock_of_one_rank_is_seen_on_all_and_both_stacks_name_it(
     farm: Farm, corpus: Path, tmp_path: Path
 ) -> None:
+    """Two ranks on each of two hosts, which are profiled before."""
     python = tmp_path / "bin" / "python"  # the same interpreter by a path with no py-spy beside it
     python.parent.mkdir()
     python.symlink_to(Path(sys.executable).resolve())
-    port = free_port()
     names = {
         "ORCH_NUM_HOSTS": "2",
-        "ORCH_COORDINATOR": f"127.0.0.1:{port}",
+        "ORCH_RUN_ID": "hang",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
         "ORCH_LOCAL_RANKS_PER_MACHINE": "2",
         "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *(path for path in sys.path if path.endswith("-packages"))]),
     }
@@ -88,21 +115,23 @@ def test_a_deadlock_of_one_rank_is_seen_on_all_and_both_stacks_name_it(
         assert started.ok, started.failed
         until(lambda: any(state.doing == "starting" and state.step is None for state in states()), 60)
         until(lambda: all(state.doing == "training" for state in states()), 90)
-        time.sleep(3)
+        profiled(fleet, farm, tmp_path / "into")
+        (farm.hosts[0].home / ".orch/jobs/hang/hang").touch()
+        time.sleep(2)
         steps = [state.step for state in states()]
         first = [state.beat_age for state in states()]
-        time.sleep(1.5)
+        time.sleep(1.2)
         later = states()
         # It runs, but no rank moves, and no beat thread hides it.
         assert [(state.phase, state.step) for state in later] == [(JobPhase.RUNNING, step) for step in steps]
-        assert all(step is not None and step <= 4 for step in steps)
         assert all(now.beat_age and was and now.beat_age - was > 1 for now, was in zip(later, first, strict=True))
 
         told, failed = dumps.collect(fleet, "hang")
         assert failed == ()
-        assert b"in takes_it_again" in told[1], told[1].decode()
-        assert b"in step" in told[0], told[0].decode()  # of trainer/torch_engine/engine.py: it waits for rank 1
-        assert "takes_it_again" in (farm.hosts[1].home / ".orch/jobs/hang/stacks-1.txt").read_text()
+        assert b"in takes_it_again" in told[0], told[0].decode()
+        waiting = [told[host].count(b'torch_engine/engine.py"') for host in (0, 1)]  # for rank 1
+        assert waiting == [1, 2], told[1].decode()
+        assert "takes_it_again" in (farm.hosts[0].home / ".orch/jobs/hang/stacks-1.txt").read_text()
 
         for host in farm.hosts if SPY.exists() else ():  # the same again, by py-spy in the environment that setup makes
             link = host.home / ".orch" / "venv" / "bin" / "py-spy"
@@ -111,10 +140,10 @@ def test_a_deadlock_of_one_rank_is_seen_on_all_and_both_stacks_name_it(
         if SPY.exists():
             told, failed = dumps.collect(fleet, "hang")
             assert failed == ()
-            assert b"takes_it_again (" in told[1], told[1].decode()
-            assert b"step (trainer/torch_engine/engine.py" in told[0], told[0].decode()
+            assert b"takes_it_again (" in told[0], told[0].decode()
+            assert b"step (trainer/torch_engine/engine.py" in told[1], told[1].decode()
         assert [state.phase for state in states()] == [JobPhase.RUNNING] * 2
-        assert jobs.kill(fleet, "hang", grace=2).ok
+        assert jobs.kill(fleet, "hang", grace=0.5).ok
 
 
 def test_the_offer_does_not_disturb_a_run(launch: Launcher, tmp_path: Path) -> None:

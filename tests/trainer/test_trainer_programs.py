@@ -12,7 +12,7 @@ from trainer_ranks import REPOSITORY, SMALL
 
 from trainer.config import CheckpointConfig, Config
 from trainer.environment import Run, World
-from trainer.programs import Programs, open_programs
+from trainer.programs import MOST_BYTES, Programs, open_programs
 from trainer.tcp_team import Alone
 
 JAX = Config(engine="jax", device="cpu")
@@ -45,8 +45,39 @@ def test_a_name_that_leaves_the_folder_is_not_fetched(tmp_path: Path) -> None:
     (kind,) = (tmp_path / "run/compile-cache").iterdir()
     (kind / "below").mkdir()
     (kind / "below/x").write_bytes(b"x")
+    (kind / "no name").write_bytes(b"x")
     opened(tmp_path / "run", tmp_path / "host2", told)
     assert list((tmp_path / "host2").iterdir()) == []
+    assert told == []
+
+
+def test_a_full_folder_takes_and_gives_no_more(tmp_path: Path) -> None:
+    told: list[str] = []
+    opened(tmp_path / "run", tmp_path / "host", told)
+    (kind,) = (tmp_path / "run/compile-cache").iterdir()
+    with (kind / "all").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    programs = opened(tmp_path / "run", tmp_path / "host", told)
+    assert list((tmp_path / "host").iterdir()) == []
+    _compiles(programs, tmp_path / "host")
+    assert [path.name for path in kind.iterdir()] == ["all"]
+    assert told == []
+
+
+def test_of_many_ranks_the_first_one_keeps_what_was_compiled(tmp_path: Path) -> None:
+    run = Run(run_id="r", checkpoint_uri=f"file://{tmp_path}/run/checkpoints")
+    environ = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "host")}
+    _compiles(open_programs(JAX, run, Alone(World(rank=1, size=2)), print, environ), tmp_path / "host")
+    assert not list((tmp_path / "run").rglob("step"))
+    _compiles(open_programs(JAX, run, Alone(World(rank=0, size=2)), print, environ), tmp_path / "host")
+    assert list((tmp_path / "run").rglob("step"))
+
+
+def _compiles(programs: Programs, host: Path) -> None:
+    (host / "step").write_bytes(b"program")
+    programs.offer()
+    programs.offer()
+    programs.close()
 
 
 def test_a_bucket_that_cannot_be_used_is_a_note(tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 from trainer_ranks import REPOSITORY, SMALL, Launcher, free_port
 
+from trainer.config import OptimConfig
+from trainer.schedule import learning_rate
+
 TOLERANCE = 2e-5
 
 
@@ -27,6 +30,7 @@ def test_the_loss_falls_and_is_bitwise_the_same_twice(launch: Launcher) -> None:
     assert all(float.fromhex(r["loss_hex"]) == r["loss"] for r in first.metrics())
 
 
+@pytest.mark.promise("P32")
 def test_four_ranks_twice_and_resumed_are_bitwise_the_same(launch: Launcher, tmp_path: Path) -> None:
     straight = launch(4, "steps=14").ok()
     place = f"checkpoint.uri={tmp_path}/run/checkpoints"
@@ -39,6 +43,7 @@ def test_four_ranks_twice_and_resumed_are_bitwise_the_same(launch: Launcher, tmp
     assert again.losses() == {step: loss for step, loss in straight.losses().items() if step > 5}
 
 
+@pytest.mark.promise("P34")
 def test_sigterm_to_one_rank_saves_and_all_exit_75_and_the_curve_goes_on(launch: Launcher, tmp_path: Path) -> None:
     straight = launch(2, "steps=60").ok()
     place = f"checkpoint.uri={tmp_path}/run/checkpoints"
@@ -58,6 +63,7 @@ def test_sigterm_to_one_rank_saves_and_all_exit_75_and_the_curve_goes_on(launch:
     assert [r["loss"] for r in fewer.metrics()] == pytest.approx([r["loss"] for r in resumed.metrics()], abs=2e-4)
 
 
+@pytest.mark.promise("P34")
 def test_sigterm_without_a_place_to_save_is_told_from_a_saved_stop(launch: Launcher) -> None:
     ranks = launch.toy(1, "steps=100000", environment={"TOY_SECONDS": "0.01"})
     ranks.wait_for("step 3/")
@@ -79,6 +85,7 @@ def test_changed_corpus_is_refused_unless_allowed(launch: Launcher, tmp_path: Pa
     assert min(allowed.losses()) == 5
 
 
+@pytest.mark.promise("P32")
 @pytest.mark.parametrize("word", ["model.dim=64", "batch=16"])
 def test_another_model_or_order_is_not_resumed_silently(launch: Launcher, tmp_path: Path, word: str) -> None:
     place = f"checkpoint.uri={tmp_path}/checkpoints"
@@ -132,6 +139,7 @@ def test_a_bucket_that_fails_midway_ends_the_run_with_status_10(launch: Launcher
     assert "was not written" in ranks.text()
 
 
+@pytest.mark.promise("P37")
 def test_metrics_reach_the_bucket_with_the_same_lines(launch: Launcher, tmp_path: Path) -> None:
     run = tmp_path / "run"
     environment = {
@@ -150,6 +158,9 @@ def test_metrics_reach_the_bucket_with_the_same_lines(launch: Launcher, tmp_path
     assert (record["run_id"], record["attempt"], record["rank"]) == ("run-7", 3, 0)
     assert record["mfu"] is None
     assert record["tokens_per_s"] > 0
+    rates = [learning_rate(OptimConfig(warmup=3), 9, step) for step in range(9)]
+    assert [line["lr"] for line in ranks.metrics()] == rates
+    assert 0 < record["data_s"] < record["step_s"] and 0 < record["compute_s"] < record["step_s"]
     assert json.loads((tmp_path / "beat").read_text())["step"] == 9
     about = json.loads((run / "environment-0003.json").read_text())
     assert [rank["rank"] for rank in about["ranks"]] == [0, 1]
@@ -166,6 +177,7 @@ def test_a_loss_that_is_not_a_number_stops_before_it_is_saved(launch: Launcher, 
     assert last.exists() or found[1] == "1", "the upload under way is finished first"
 
 
+@pytest.mark.promise("P34")
 def test_a_saved_stop_is_75_also_when_the_numbers_cannot_be_kept(launch: Launcher, tmp_path: Path) -> None:
     words = ("steps=100000", f"checkpoint.uri={tmp_path}/c", "metrics.file=/dev/full")
     ranks = launch.toy(1, *words, environment={"TOY_SECONDS": "0.01"})
@@ -176,6 +188,7 @@ def test_a_saved_stop_is_75_also_when_the_numbers_cannot_be_kept(launch: Launche
     assert launch.toy(1, "steps=2", "metrics.file=/dev/full").wait() == [10], "a run that is over has lost them"
 
 
+@pytest.mark.promise("P34")
 def test_an_engine_that_fails_when_all_is_done_fails_no_run(launch: Launcher, tmp_path: Path) -> None:
     ranks = launch.toy(2, "steps=2", f"checkpoint.uri={tmp_path}/c/checkpoints", environment={"TOY_LEAVES": "broken"})
     ranks.ok()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import socket
 import threading
@@ -20,7 +21,7 @@ from trainer.meeting import TORCHRUN_PORTS
 from trainer.peers import PeerWatch
 from trainer.tcp_team import TcpTeam, join
 from trainer.team import Team
-from trainer.wire import Foreign, Inbox
+from trainer.wire import Closed, Foreign, Inbox, Unreachable, prepare, send
 
 QUICK = DistConfig(join_timeout=5, timeout=5)
 
@@ -142,6 +143,7 @@ def test_strangers_disturb_nobody(strangers: Callable[[int], None]) -> None:
     assert time.monotonic() - begun < 4
 
 
+@pytest.mark.promise("P36")
 def test_a_rank_of_another_attempt_waits_for_its_own_and_says_whom_it_met() -> None:
     port = free_port()
     told: list[str] = []
@@ -157,6 +159,7 @@ def test_a_rank_of_another_attempt_waits_for_its_own_and_says_whom_it_met() -> N
     assert "here is run x attempt 1, not run x attempt 2" in told[0]
 
 
+@pytest.mark.promise("P35")
 def test_who_did_not_come_is_named_on_every_rank_that_did() -> None:
     port = free_port()
     quick = DistConfig(join_timeout=1)
@@ -171,16 +174,18 @@ def test_who_did_not_come_is_named_on_every_rank_that_did() -> None:
         assert "ranks 1, 2 did not come" in str(error)
 
 
+@pytest.mark.promise("P36")
 def test_ranks_that_count_differently_do_not_meet() -> None:
     port = free_port()
-    quick = DistConfig(join_timeout=1)
     with ThreadPoolExecutor(2) as pool:
-        three = pool.submit(join, world(1, 3, port), quick, "run x attempt 1")
-        two = pool.submit(join, world(0, 2, port), quick, "run x attempt 1")
+        three = pool.submit(join, world(1, 3, port), DistConfig(join_timeout=1), "run x attempt 1")
+        # It gives up first, and its port then refuses without a word.
+        two = pool.submit(join, world(0, 2, port), DistConfig(join_timeout=0.6), "run x attempt 1")
         assert "here are 2 ranks, not 3" in str(three.exception())
         assert "rank 1 did not come" in str(two.exception())
 
 
+@pytest.mark.promise("P35")
 @pytest.mark.parametrize("gone", [0, 1, 2])
 def test_a_rank_that_leaves_is_named_at_once_on_every_other(gone: int) -> None:
     def work(team: Team) -> Any:
@@ -200,6 +205,7 @@ def test_a_rank_that_leaves_is_named_at_once_on_every_other(gone: int) -> None:
     ]
 
 
+@pytest.mark.promise("P35")
 def test_a_rank_that_does_not_answer_is_named_after_the_limit() -> None:
     def work(team: Team) -> Any:
         if team.world.rank == 2:
@@ -224,6 +230,7 @@ def test_under_torchrun_a_taken_master_port_is_no_hindrance() -> None:
         assert everywhere(2, lambda team: team.gather(1), port, launcher="torchrun") == [[1, 1]] * 2
 
 
+@pytest.mark.promise("P35")
 def test_a_rank_that_fails_tells_the_others_why() -> None:
     def work(team: Team) -> Any:
         watch = PeerWatch(team, 5)
@@ -256,6 +263,7 @@ def test_a_watched_team_that_ends_well_is_left_in_peace() -> None:
     assert everywhere(3, work) == ["fine"] * 3
 
 
+@pytest.mark.promise("P36")
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
@@ -263,6 +271,7 @@ def test_a_watched_team_that_ends_well_is_left_in_peace() -> None:
         ({"fingerprint": "b"}, DataError, "rank 1 reads another corpus than rank 0 (fingerprint b instead of a)"),
         ({"python": "3.9.1"}, ConfigError, "rank 1 has python=3.9.1, rank 0 has python="),
         ({"program": "other"}, ConfigError, "rank 1 would run another step (other) than rank 0 (this)"),
+        ({"threads": 3}, type(None), "None"),  # a host's own affair
         ({}, type(None), "None"),
     ],
 )
@@ -281,7 +290,9 @@ def test_ranks_that_mean_another_run_are_told_which_value_differs(
     def work(team: Team) -> Any:
         mine = change if team.world.rank == 1 else {}
         odd.python = mine.get("python", real)
-        config = dataclasses.replace(Config(engine="torch"), **{n: v for n, v in mine.items() if n == "steps"})
+        config = dataclasses.replace(
+            Config(engine="torch"), **{n: v for n, v in mine.items() if n in ("steps", "threads")}
+        )
         agree_on_run(team, config, DataState(0, 0, 8, 32, "x", 1000, 256, mine.get("fingerprint", "a")))
         return agree_on_program(team, mine.get("program", "this"))
 
@@ -297,3 +308,30 @@ def test_json_that_is_too_deep_is_no_value_of_ours() -> None:
         one.sendall(len(text).to_bytes(4, "big") + text)
         with pytest.raises(Foreign):
             Inbox(other).receive(time.monotonic() + 5)
+
+
+@pytest.mark.promise("P35")
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux gives a connection up on demand")
+def test_a_connection_that_the_kernel_gives_up_is_no_limit_of_ours() -> None:
+    """To Python both are a TimeoutError; after ours a rank that lives is waited for, after the other nobody answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        one = socket.create_connection(listener.getsockname())
+        other, _ = listener.accept()
+        with one, other:
+            inbox = Inbox(prepare(one))
+            idle, pause, count = (
+                one.getsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_KEEP{word}"))
+                for word in ("IDLE", "INTVL", "CNT")
+            )
+            assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) and idle + pause * count <= 20
+            with pytest.raises(TimeoutError):
+                inbox.receive(time.monotonic() + 0.05)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 100)
+            one.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    one.send(bytes(1 << 20))  # nobody takes it
+            with pytest.raises(Unreachable):
+                inbox.receive(time.monotonic() + 20)
+            with pytest.raises(Closed):
+                send(one, "more", time.monotonic() + 5)

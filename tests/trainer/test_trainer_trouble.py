@@ -23,6 +23,7 @@ def started(launch: Launcher, size: int, *words: str, **more: str) -> Ranks:
     return ranks
 
 
+@pytest.mark.promise("P35")
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_killed_rank_ends_the_others_within_seconds_and_is_named(launch: Launcher, victim: int) -> None:
     ranks = started(launch, 4)
@@ -36,6 +37,7 @@ def test_a_killed_rank_ends_the_others_within_seconds_and_is_named(launch: Launc
         assert "Traceback" not in ranks.text(rank)
 
 
+@pytest.mark.promise("P35")
 def test_a_rank_stuck_in_its_own_code_ends_when_another_is_killed(launch: Launcher) -> None:
     # Its main thread never comes back to where it could notice.
     ranks = launch.toy(4, "steps=1000000", environment={**SLOWLY, "TOY_HANG": "1:3"})
@@ -45,6 +47,7 @@ def test_a_rank_stuck_in_its_own_code_ends_when_another_is_killed(launch: Launch
     assert "error[peer]: rank 1 lost rank 2: it has left" in ranks.text(1)
 
 
+@pytest.mark.promise("P35")
 @pytest.mark.slow
 def test_a_killed_process_of_jax_ends_the_other_with_1_long_before_jax_would_abort(
     tmp_path: Path, corpus: Path
@@ -80,6 +83,7 @@ def test_a_killed_process_of_jax_ends_the_other_with_1_long_before_jax_would_abo
             process.wait()
 
 
+@pytest.mark.promise("P35")
 def test_a_frozen_rank_is_given_up_after_the_time_limit_and_named(launch: Launcher) -> None:
     ranks = started(launch, 4, "dist.timeout=1")
     ranks.signal(1, signal.SIGSTOP)
@@ -89,10 +93,39 @@ def test_a_frozen_rank_is_given_up_after_the_time_limit_and_named(launch: Launch
         assert f"rank {rank} lost rank 1: rank 1 did not answer (limit 1 s)" in ranks.text(rank)
 
 
+@pytest.mark.promise("P35")
+def test_a_rank_that_starts_late_is_waited_for_longer_than_within_a_step(launch: Launcher, tmp_path: Path) -> None:
+    place = f"checkpoint.uri={tmp_path}/c"
+    launch.toy(1, "steps=1", place).ok()
+    slow = {"TOY_STARTS_SLOWLY": "1:1.2"}  # its engine, and what it restores
+    ranks = launch.toy(2, "steps=2", place, "dist.timeout=1", environment=slow).ok()
+    assert list(ranks.losses()) == [2]
+
+
+@pytest.mark.promise("P35")
+@pytest.mark.slow
+def test_what_is_every_ranks_own_fault_is_said_by_each_also_by_one_that_still_writes(launch: Launcher) -> None:
+    ranks = started(launch, 2, TOY_BREAKS="40")
+    lines = ranks.folder / "metrics.jsonl"
+    lines.rename(ranks.folder / "before.jsonl")
+    os.mkfifo(lines)  # whoever opens it to write waits for a reader
+    ranks.processes[1].join(20)
+    time.sleep(2)  # more than the others are given when a rank has left
+    assert ranks.processes[0].is_alive(), ranks.text()
+    reader = os.open(lines, os.O_RDONLY | os.O_NONBLOCK)
+    assert ranks.wait(timeout=15) == [1, 1]
+    os.close(reader)
+    for rank in (0, 1):
+        assert "error[failure]: loss nan" in ranks.text(rank)
+        assert "lost rank" not in ranks.text(rank)
+
+
+@pytest.mark.promise("P34")
 def test_sigterm_to_one_rank_saves_and_all_exit_75_also_when_one_is_killed_while_leaving(
     launch: Launcher, tmp_path: Path
 ) -> None:
-    ranks = started(launch, 4, f"checkpoint.uri={tmp_path}/c", TOY_LEAVES_SLOWLY="2:20")
+    # Rank 1 takes longer than a rank is given when another is lost before all is saved.
+    ranks = started(launch, 4, f"checkpoint.uri={tmp_path}/c", TOY_LEAVES_SLOWLY="1:2,2:20")
     ranks.signal(1, signal.SIGTERM)
     ranks.wait_for("checkpoint saved")
     ranks.signal(2, signal.SIGKILL)
@@ -100,6 +133,7 @@ def test_sigterm_to_one_rank_saves_and_all_exit_75_also_when_one_is_killed_while
     assert "note: while leaving: rank 0 lost rank 2" in ranks.text(0)
 
 
+@pytest.mark.promise("P34")
 def test_a_second_sigterm_ends_at_once_and_after_the_save_it_is_still_75(launch: Launcher, tmp_path: Path) -> None:
     slow = launch.toy(1, "steps=100", f"checkpoint.uri={tmp_path}/c", environment={"TOY_SECONDS": "5"})
     slow.wait_for("toy engine")
@@ -115,6 +149,7 @@ def test_a_second_sigterm_ends_at_once_and_after_the_save_it_is_still_75(launch:
     assert saved.wait(timeout=10) == [75]
 
 
+@pytest.mark.promise("P34")
 def test_numbers_that_are_read_seldom_still_stop_all_ranks_at_one_step(launch: Launcher, tmp_path: Path) -> None:
     seldom = {"TOY_READ_EVERY": "1000", "TOY_SECONDS": "0.1"}
     ranks = launch.toy(
@@ -134,6 +169,7 @@ def test_numbers_that_are_read_seldom_still_stop_all_ranks_at_one_step(launch: L
     assert time.monotonic() - begun < 5
 
 
+@pytest.mark.promise("P35")
 def test_missing_rank_is_an_error_that_names_the_coordinator(launch: Launcher) -> None:
     ranks = launch.toy(1, "dist.join_timeout=1", environment={"ORCH_NUM_HOSTS": "2"})
     assert ranks.wait() == [1]
@@ -142,6 +178,7 @@ def test_missing_rank_is_an_error_that_names_the_coordinator(launch: Launcher) -
     assert "Traceback" not in ranks.text()
 
 
+@pytest.mark.promise("P36")
 @pytest.mark.parametrize(
     ("odd", "status", "words"),
     [
@@ -165,6 +202,7 @@ def test_a_rank_that_means_another_run_stops_all_at_the_start(
     assert words in two.text()
 
 
+@pytest.mark.promise("P35")
 def test_a_hang_ends_with_the_stacks_of_all_threads(launch: Launcher, tmp_path: Path) -> None:
     job = tmp_path / "job"
     job.mkdir()
@@ -175,16 +213,21 @@ def test_a_hang_ends_with_the_stacks_of_all_threads(launch: Launcher, tmp_path: 
     assert "in stand_still" in (job / "stacks-1.txt").read_text()
 
 
+@pytest.mark.promise("P35")
 def test_what_is_allowed_for_is_no_hang_and_what_comes_after_is() -> None:
     code = (
-        "import time\nfrom trainer.watchdog import Watchdog\n"
-        "with Watchdog(0.3) as dog:\n"
+        "import time\n"
+        "from trainer.config import CheckpointConfig, Config, DistConfig\n"
+        "from trainer.console import Console\n"
+        "from trainer.environment import Run, World\n"
+        "from trainer.pulse import Pulse\n"
+        "config = Config(dist=DistConfig(watchdog=0.3), checkpoint=CheckpointConfig(timeout=2))\n"
+        "with Pulse(config, Run(), World(), Console(World())) as pulse:\n"
         "    time.sleep(0.6)\n"  # the start has its own time
-        "    dog.beat(1)\n"
-        "    dog.allow(2, 'saving')\n"
-        "    time.sleep(0.6)\n"
+        "    pulse.beat(1)\n"
+        "    with pulse.saving(2, to_the_end=False):\n"
+        "        time.sleep(0.6)\n"
         "    print('alive', flush=True)\n"
-        "    dog.beat(2)\n"
         "    time.sleep(20)\n"
     )
     done = run_python(code)
@@ -192,6 +235,21 @@ def test_what_is_allowed_for_is_no_hang_and_what_comes_after_is() -> None:
     assert "(step 3)" in done.stderr
 
 
+@pytest.mark.promise("P34")
+def test_who_cannot_leave_when_all_is_done_ends_with_the_status_of_the_run() -> None:
+    code = (
+        "import time\nfrom trainer.errors import Exit\nfrom trainer.watchdog import Watchdog\n"
+        "with Watchdog(60) as dog:\n"
+        "    dog.beat(1)\n"
+        "    dog.leave(Exit.STOPPED, 0.2)\n"
+        "    time.sleep(20)\n"
+    )
+    done = run_python(code)
+    assert done.returncode == 75
+    assert "cannot leave" in done.stderr
+
+
+@pytest.mark.promise("P35")
 def test_a_thread_that_never_gives_the_interpreter_back_ends_as_well() -> None:
     code = (
         "import ctypes\nfrom trainer.watchdog import Watchdog\n"
@@ -238,6 +296,7 @@ def wait_for(path: Path, seconds: float = 15) -> dict[str, object]:
     return content
 
 
+@pytest.mark.promise("P41")
 def test_a_profile_is_recorded_on_demand_by_every_rank_while_the_run_goes_on(launch: Launcher, tmp_path: Path) -> None:
     ranks = started(launch, 2, ORCH_JOB_DIR=str(tmp_path))
     for name, steps in (("first", 5), ("second", 3)):
@@ -261,6 +320,7 @@ def test_a_profile_is_recorded_on_demand_by_every_rank_while_the_run_goes_on(lau
     assert ranks.wait() == [143, 143]
 
 
+@pytest.mark.promise("P41")
 def test_a_profiler_that_fails_is_an_answer_and_the_run_goes_on(launch: Launcher, tmp_path: Path) -> None:
     ask(tmp_path, "p", 3)
     ranks = launch.toy(1, "steps=30", environment={"ORCH_JOB_DIR": str(tmp_path), "TOY_PROFILE": "broken"}).ok()
@@ -280,6 +340,7 @@ def test_notes_are_said_once_with_the_ranks_that_have_them(launch: Launcher) -> 
     assert notes == ["note: a toy", "note: rank 0: place 0", "note: rank 1: place 1"]
 
 
+@pytest.mark.promise("P32")
 def test_any_number_of_ranks_at_any_time_gives_the_same_bits(launch: Launcher, tmp_path: Path) -> None:
     """Elastic: 2 ranks, then 4, then 1, the first ones cut off by SIGTERM; one curve, as if undisturbed."""
     words = ("steps=150", "checkpoint.every=1000")
@@ -293,6 +354,7 @@ def test_any_number_of_ranks_at_any_time_gives_the_same_bits(launch: Launcher, t
             assert ranks.wait() == [75] * size, ranks.text()
         else:
             ranks.ok()
+        assert all(line["compute_s"] >= 0.005 for line in ranks.metrics())
         told = ranks.losses()
         assert min(told) == len(merged) + 1
         merged |= told

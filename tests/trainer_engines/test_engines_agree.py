@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 XLA_PYTHON = ROOT / ".venv-xla" / "bin" / "python"
 
 
+@pytest.mark.promise("P31")
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_losses_of_200_steps_are_those_of_one_torch_process() -> None:
@@ -21,6 +22,7 @@ def test_the_losses_of_200_steps_are_those_of_one_torch_process() -> None:
     assert len(table) == 1 + len(runs) - (not XLA_PYTHON.exists()), table
 
 
+@pytest.mark.promise("P32")
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_run_killed_on_four_fsdp_hosts_goes_on_with_jax_on_two_and_then_on_one() -> None:

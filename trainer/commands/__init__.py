@@ -45,8 +45,12 @@ def split(words: Sequence[str]) -> tuple[str, Sequence[str]]:
         return "train", words
     name = words[0]
     if name not in COMMANDS:
+        from trainer.options import ALIASES, keys
+
         near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+        if name in (*ALIASES, "model", *(key.name for key in keys())):
+            hint = f"write {name}=VALUE"
         raise ConfigError(f"{name!r} is neither a command nor key=value; {hint}")
     return name, words[1:]
 

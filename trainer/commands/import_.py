@@ -18,12 +18,13 @@ HELP = """\
 FOLDER  config.json and model.safetensors (or several with an index) in fp32, bf16 or fp16.
 PLACE   file://, s3:// or gs:// folder, or a path, without checkpoints: step-00000000 is written there, weights alone.
 
-A run begins from it with ORCH_RESUME_FROM=PLACE/step-00000000 and the model.* words that are printed; its optimizer
+A run begins from it with checkpoint.start=PLACE/step-00000000 and the model.* words that are printed; its optimizer
 starts at zero, its data at the first row.
 
 Examples:
   python -m trainer import ./llama-1b s3://bucket/llama-1b
-  ORCH_RESUME_FROM=s3://bucket/llama-1b/step-00000000 python -m trainer model.dim=2048 ... data=s3://bucket/tokens
+  python -m trainer checkpoint.start=s3://bucket/llama-1b/step-00000000 model.dim=2048 ... data=s3://bucket/tokens
+  orch train H100:8 --bucket s3://bucket checkpoint.start=s3://bucket/llama-1b/step-00000000 model.dim=2048 ...
 """
 
 

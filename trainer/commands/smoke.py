@@ -73,7 +73,7 @@ def _smoke(words: Sequence[str], world: World, run_: Run, own: Path) -> int:
     config = parse(settings)
     place = _place(config, world, run_, own)
     bench = Bench(settings, own, place, world)
-    table = Table(lambda line: _say(world, line))
+    table = Table(lambda line: _say(world, line), _begin if world.size == 1 and sys.stdout.isatty() else lambda _: None)
     table.stage("devices", lambda: stages.devices(config), str)
     table.stage("data", lambda: stages.data(config), str)
     try:
@@ -125,7 +125,13 @@ def _place(config: Config, world: World, run_: Run, own: Path) -> str:
     return told[0][1] if len({host for host, _ in told}) == 1 else ""
 
 
+def _begin(stage: str) -> None:
+    sys.stdout.write(f"\r\x1b[K… {stage}: under way\r")
+    sys.stdout.flush()
+
+
 def _say(world: World, line: str) -> None:
     if world.is_first or line.startswith(("✗", "failed")):
-        sys.stdout.write(f"{line}\n" if world.size == 1 else f"rank {world.rank}: {line}\n")
+        clear = "\x1b[K" if sys.stdout.isatty() else ""
+        sys.stdout.write(f"{clear}{line}\n" if world.size == 1 else f"rank {world.rank}: {line}\n")
         sys.stdout.flush()

@@ -34,8 +34,9 @@ _SAME = 1e-6  # between the losses of a run and of its resumption, where the dev
 _NOT_OURS = ("ORCH_HEARTBEAT_FILE", "ORCH_JOB_DIR", "ORCH_CHECKPOINT_URI", "ORCH_RESUME_FROM")
 
 
-# What a smoke test needs whatever the real run has: both checkpoints stay, and nobody's dashboards are written to.
-_OURS = ("checkpoint.keep=2", "metrics.tensorboard=", "metrics.wandb=", "metrics.mlflow=")
+# What a smoke test needs whatever the real run has: both checkpoints stay, its small model begins anew, and nobody's
+# dashboards are written to.
+_OURS = ("checkpoint.keep=2", "checkpoint.start=", "metrics.tensorboard=", "metrics.wandb=", "metrics.mlflow=")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,13 @@ class StageError(TrainerError):
 
 @dataclass(slots=True)
 class Table:
-    """status: of the first failure, 0 before one. After it, nothing more is tried."""
+    """status: of the first failure, 0 before one. After it, nothing more is tried.
+
+    write: a line that stays. begin: told the stage that is under way, for a terminal; the next line takes its place.
+    """
 
     write: Callable[[str], None]
+    begin: Callable[[str], None] = lambda _: None
     status: int = 0
     begun: float = field(default_factory=time.perf_counter)
 
@@ -34,6 +38,7 @@ class Table:
         if self.status:
             self._line("-", name, None, "not tried")
             return None
+        self.begin(name)
         begun = time.perf_counter()
         try:
             result = action()
