@@ -61,8 +61,8 @@ def show(ready: Ready, manner: Show) -> int:
     text = render(plan_of(ready), manner.form, verbose=manner.verbose, command=real_command(), advice=ready.advice)
     sys.stdout.write(text)
     sys.stdout.flush()
-    if ready.refused is not None:
-        say("this plan would be refused:", *ready.refused.lines())
+    if (refusal := ready.refusal()) is not None:
+        say("this plan would be refused:", *refusal.lines())
     return 0
 
 

@@ -24,6 +24,7 @@ from orchestrator.engine.ec2_notes import ec2_notes
 from orchestrator.engine.identity import INSTALLATION, RUN_ID, UID
 from orchestrator.engine.known import known, open_reader
 from orchestrator.engine.ready import Ready
+from orchestrator.engine.suits import surplus
 from orchestrator.errors import ConflictError, NotFoundError, UserError
 from orchestrator.plan.desired import After, Cancel, Down, JobWanted, Run, Start, Stop
 from orchestrator.plan.facts import Facts
@@ -249,7 +250,8 @@ def _run(
 
         now = replace(now, attempt=first_attempt)
     refused = doomed(task, facts)
-    notes = (*_notes(task), *_of_trainer(task, facts))
+    more = surplus(name, now, options)
+    notes = (*([more] if more else []), *_notes(task), *_of_trainer(task, facts))
     return Ready(name, verb, summary, desired, now, _facts(), job, notes, refused=refused)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.engine.suits import mismatch
 from orchestrator.errors import OrchError
 from orchestrator.hosts import HostOutcome
-from orchestrator.plan.desired import Desired
+from orchestrator.plan.desired import Desired, Run
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Ended, Observed
 from orchestrator.plan.steps import Done, GiveUp
@@ -22,7 +23,7 @@ class Ready:
     job: what the store opens before the first step; None for verbs that run nothing. notes: lines to say first
     (a normalised name, a bucket in another region, an assumption of the preview). of: uid of the cluster whose job is
     gone on with: when that one is gone or stopped, nothing is made or started; "" for a command that may make one.
-    refused: why it may be previewed and not done. advice: what the training needs on each kind of machine, as
+    refused: why the task itself cannot work; see `refusal`. advice: what the training needs on each kind of machine, as
     trainer/shape/advice.py has it in JSON; () for other tasks.
     """
 
@@ -40,8 +41,16 @@ class Ready:
 
     def check(self) -> None:
         """Raises OrchError when it must not be done."""
-        if self.refused is not None:
-            raise self.refused
+        if (refusal := self.refusal()) is not None:
+            raise refusal
+
+    def refusal(self) -> OrchError | None:
+        """Why it may be previewed and not done."""
+        desired, now = self.desired, self.known
+        begins = isinstance(desired, Run) and desired.create and not now.started
+        if self.refused is None and begins:
+            return mismatch(self.cluster, now, desired.candidates)
+        return self.refused
 
 
 @dataclass(frozen=True, slots=True)

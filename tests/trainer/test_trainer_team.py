@@ -220,8 +220,17 @@ def test_a_rank_that_does_not_answer_is_named_after_the_limit() -> None:
     assert "rank 1 lost rank 2: rank 2 did not answer (limit 0.5 s)" in str(answers[1])
 
 
+def two_free_ports() -> int:
+    """The first of two in a row."""
+    while True:
+        port = free_port()
+        with socket.socket() as next_one, contextlib.suppress(OSError):
+            next_one.bind(("127.0.0.1", port + 1))
+            return port
+
+
 def test_under_torchrun_a_taken_master_port_is_no_hindrance() -> None:
-    port = free_port()
+    port = two_free_ports()
     with socket.socket() as agent, socket.socket() as other:
         agent.bind(("127.0.0.1", port))
         agent.listen()
