@@ -6,18 +6,24 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from trainer.environment import read_run, read_world
 from trainer.errors import Exit
 from trainer.options import parse
-from trainer.smoking.checking import check
 
 SUMMARY = "compute two steps on the chosen device, and compare with a computation without any framework"
 
 
 def run(words: Sequence[str]) -> int:
     """Takes the settings of a run, and --json. Raises DeviceError when the device computes wrongly."""
+    # The model is tiny: more threads only wait for each other, and long where hosts share a computer. The libraries of
+    # numpy and torch read this when they are loaded.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from trainer.smoking.checking import check
+
     config = parse([word for word in words if word != "--json"])
+    config = replace(config, threads=config.threads or 1)
     world = read_world(os.environ)
     checked = check(config, read_run(os.environ), world)
     if "--json" in words:
