@@ -47,8 +47,7 @@ class Ready:
     def refusal(self) -> OrchError | None:
         """Why it may be previewed and not done."""
         desired, now = self.desired, self.known
-        begins = isinstance(desired, Run) and desired.create and not now.started
-        if self.refused is None and begins:
+        if self.refused is None and isinstance(desired, Run) and desired.create and not now.started:
             return mismatch(self.cluster, now, desired.candidates)
         return self.refused
 
