@@ -9,7 +9,8 @@ import pytest
 from support.simulated import SimHome, sim_launch, sim_task, use_home
 
 from orchestrator.engine import prepare
-from orchestrator.engine.known import open_reader
+from orchestrator.engine.known import known, open_reader
+from orchestrator.engine.suits import surplus
 from orchestrator.errors import ConflictError
 from orchestrator.exits import Exit
 from orchestrator.simulator.access import InMemory
@@ -54,6 +55,10 @@ def test_other_machines_are_refused_unless_one_of_the_choices_is_right(home: Sim
 
 
 def test_fewer_hosts_run_on_all_and_that_is_said(home: SimHome) -> None:
+    with open_reader() as reader:
+        now = known(reader, "c")
+    assert surplus("c", now, [home.candidate(1)]) == "'c' has 2 hosts; 1 asked for: the program runs on all of them"
+    assert surplus("c", now, [home.candidate(1), home.candidate(2)]) == ""
     assert home.drive(sim_launch(sim_task(run="echo 2"), home.candidate(1))).status == Exit.OK
     assert jobs() == 2
 
