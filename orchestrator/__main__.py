@@ -1,7 +1,8 @@
-"""`orch` and `python -m orchestrator`: one call, one exit status, never a trace by default."""
+"""`orch` and `python -m orchestrator`: one call, one exit status, no traceback by default."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -11,39 +12,41 @@ if TYPE_CHECKING:
     from orchestrator.cli.command import Session
 
 COMPLETE = "_ORCH_COMPLETE"  # set by the shell when it asks for completion
+GC_THRESHOLD = 50_000  # allocations between collections: at Python's 700, imports alone cause hundreds of them
 SIGPIPE_STATUS = 141  # what a shell shows for a program that wrote to a closed pipe
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit status to leave with. argv: without the program's name."""
-    words = tuple(sys.argv[1:] if argv is None else argv)
+    """Run one command line, without the name of the program, and return its exit status."""
+    gc.set_threshold(GC_THRESHOLD)
+    arguments = tuple(sys.argv[1:] if argv is None else argv)
     debug = os.environ.get("ORCH_DEBUG", "") not in {"", "0"}
     try:
-        return _explained(words, debug)
+        return _run_and_report(arguments, debug)
     except KeyboardInterrupt:  # so early that not even the command line was loaded
         return 130
 
 
-def _explained(words: tuple[str, ...], debug: bool) -> int:
+def _run_and_report(arguments: tuple[str, ...], debug: bool) -> int:
     from orchestrator.cli.command import Session
-    from orchestrator.cli.terminal import ReaderLeft
+    from orchestrator.cli.drawing.terminal import OutputClosed
 
-    session = Session(words, debug)
+    session = Session(arguments, debug)
     try:
         status = _run(session)
         sys.stdout.flush()
-    except (Exception, KeyboardInterrupt) as error:  # the last border: everything else has become words by now
-        if isinstance(error, ReaderLeft) or (isinstance(error, BrokenPipeError) and _stdout_is_closed()):
+    except (Exception, KeyboardInterrupt) as error:  # the last border: everything else has been translated by now
+        if isinstance(error, OutputClosed) or (isinstance(error, BrokenPipeError) and _stdout_is_closed()):
             _stop_writing()
             return SIGPIPE_STATUS
-        from orchestrator.cli.failures import explain
+        from orchestrator.cli.failures import report_error
 
-        return explain(error, debug=session.debug)
+        return report_error(error, session)
     return status
 
 
 def _run(session: Session) -> int:
-    """Not click's own main(): that one turns a closed pipe into exit 1, and Ctrl-C into words of its own."""
+    """Run the command; click's own main() would turn a closed pipe into exit 1 and print its own text for Ctrl-C."""
     import click
 
     from orchestrator.cli.app import app
@@ -54,7 +57,7 @@ def _run(session: Session) -> int:
 
         return shell_complete(app, {}, "orch", COMPLETE, instruction)
     try:
-        with app.make_context("orch", list(session.words), obj=session) as context:
+        with app.make_context("orch", list(session.arguments), obj=session) as context:
             app.invoke(context)
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
@@ -62,7 +65,7 @@ def _run(session: Session) -> int:
 
 
 def _stdout_is_closed() -> bool:
-    """Whether the reader of stdout is gone: a broken pipe elsewhere is a failure like any other."""
+    """Return whether stdout was closed by its reader: a broken pipe elsewhere is a failure like any other."""
     import select
 
     poll = select.poll()
@@ -74,7 +77,7 @@ def _stdout_is_closed() -> bool:
 
 
 def _stop_writing() -> None:
-    """Keep the interpreter from complaining about the closed pipe when it ends."""
+    """Prevent a complaint of the interpreter about the closed pipe at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""Time as the engine sees it: the real one, or a simulated one that a test or a rehearsal moves."""
+"""The clock of the engine: the real one, or a simulated one that a test or a rehearsal advances."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """now: seconds since the epoch. sleep: let so many seconds pass; a simulated clock jumps instead."""
+    """A source of time."""
 
-    def now(self) -> float: ...
+    def now(self) -> float:
+        """Return seconds since the epoch."""
+        ...
 
-    def sleep(self, seconds: float) -> None: ...
+    def sleep(self, seconds: float) -> None:
+        """Wait that long; a simulated clock advances instead."""
+        ...
 
 
 class RealClock:
+    """The clock of this computer."""
+
     def now(self) -> float:
+        """Return seconds since the epoch."""
         return time.time()
 
     def sleep(self, seconds: float) -> None:
+        """Wait that long."""
         time.sleep(seconds)

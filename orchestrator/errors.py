@@ -1,7 +1,7 @@
-"""Every error a person can meet: what failed, why, and what to type next, with a stable exit status.
+"""Every error that a user can see: what failed, why, and what to do next, with a stable exit status.
 
-Each border (a cloud, SSH, the store, a task file) translates what its library raises into one of these,
-once. The command line prints them in at most five lines and never shows a trace by default.
+Each border (a cloud, SSH, the store, a task file) translates the exceptions of its library into one of these, once. The
+command line prints them in at most five lines, without a traceback by default.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from orchestrator.exits import Exit
 
 
 class OrchError(Exception):
-    """A failure that is explained to the user.
+    """A failure with an explanation for the user.
 
-    what: the thing that failed, one line. why: the cause, one line, may be empty.
-    next_step: what to do now, ideally a command to type. code: stable short name for documentation.
+    Attributes:
+        what: What failed, one line.
+        why: The cause, one line; may be empty.
+        next_step: What to do now, ideally a command.
+        code: Stable short name for documentation.
+        exit_status: Exit status of the command.
     """
 
     code = "failure"
@@ -26,7 +30,7 @@ class OrchError(Exception):
         self.next_step = next_step
 
     def lines(self) -> list[str]:
-        """The message as it is printed: one to three parts, at most five lines in all."""
+        """Return the printed message: one to three parts, at most five lines."""
         parts = [f"error[{self.code}]: {self.what}"]
         if self.why:
             parts += [f"  why:  {line}" if i == 0 else f"        {line}" for i, line in _first(self.why, 2)]
@@ -47,6 +51,8 @@ class UserError(OrchError):
 
 
 class NotFoundError(OrchError):
+    """There is no such cluster, run, job, file or bucket."""
+
     code = "not-found"
     exit_status = Exit.NOT_FOUND
 
@@ -59,27 +65,27 @@ class AccessError(OrchError):
 
 
 class CapacityError(OrchError):
-    """The provider has no machine of this kind to give now; another zone or time may have one."""
+    """The provider has no machine of this kind now; another zone or time may have one."""
 
     code = "capacity"
     exit_status = Exit.CAPACITY
 
 
 class QuotaError(CapacityError):
-    """The account may not have so many; trying again does not help, asking the provider does."""
+    """The account's quota is too small; a retry does not help, a quota request does."""
 
     code = "quota"
 
 
 class ConflictError(OrchError):
-    """Somebody else is at work on the same thing."""
+    """Another command or another owner holds the cluster."""
 
     code = "conflict"
     exit_status = Exit.CONFLICT
 
 
 class CloudError(OrchError):
-    """The provider failed in a way that is neither capacity nor permission."""
+    """The provider failed for a reason other than capacity or permission."""
 
     code = "cloud"
 
@@ -106,6 +112,8 @@ class IdentityMismatch(HostError):
 
 
 class StorageError(OrchError):
+    """The bucket refused, is full, or holds no complete checkpoint."""
+
     code = "storage"
     exit_status = Exit.STORAGE
 
@@ -118,7 +126,7 @@ class DeadlineError(OrchError):
 
 
 class ProgramFailed(OrchError):
-    """The user's program ended with a failure; its own status becomes ours."""
+    """The user's program failed; its status becomes the exit status of the command."""
 
     code = "program-failed"
 

@@ -10,6 +10,8 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
+    """Exit statuses of orch itself."""
+
     OK = 0
     FAILURE = 1  # a fault of orch itself, or one that fits no other line
     USAGE = 2  # the command line or the task file is wrong; nothing was done
@@ -21,6 +23,6 @@ class Exit(IntEnum):
     HOST_LOST = 8  # a host vanished or cannot be reached
     IDENTITY = 9  # a host presented another key than the pinned one
     STORAGE = 10  # the bucket refused, is full, or holds no complete checkpoint
-    PREEMPTED = 75  # the program saved a checkpoint and asks to be run again (EX_TEMPFAIL)
+    PREEMPTED = 75  # the program saved a checkpoint and requests a restart (EX_TEMPFAIL)
     TIMEOUT = 124
     INTERRUPTED = 130

@@ -1,4 +1,4 @@
-"""A host as the rest of the program sees it: where it is, which key it must show, how a command on it ended.
+"""Values about one host: its address, its pinned key, and the result of a command on it.
 
 Pure values, shared by the planner, the providers and the SSH layer.
 """
@@ -13,15 +13,17 @@ from enum import StrEnum
 from pathlib import Path
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostAddress:
-    """How to reach one host over SSH.
+    """The SSH address of one host. A proxy command and a jump host exclude each other (ValueError).
 
-    alias: the name its key is pinned under (lower case, unique for the resource's life, never an address:
-    addresses are reused by other machines). host_key: "ssh-ed25519 AAAA…", or None for a user's own host,
-    whose key is accepted once and kept in `known_hosts`. internal_ip: how its peers reach it.
-    proxy: the words of a command whose input and output are the connection, as ssh's ProxyCommand; %h, %p and %r in
-    them are host, port and user, %% is a percent sign; () for none. Raises ValueError with both proxy and jump.
+    Attributes:
+        alias: The name under which its key is pinned: lower case, unique for the life of the slice, never an IP
+            address, because addresses are reused by other machines.
+        internal_ip: Address for its peers.
+        host_key: "ssh-ed25519 AAAA…"; None for a user's own host, whose key is accepted once and kept in `known_hosts`.
+        proxy: Words of a command whose input and output are the connection, as ssh's ProxyCommand; %h, %p and %r stand
+            for host, port and user, %% for a percent sign; () for none.
     """
 
     rank: int
@@ -42,12 +44,12 @@ class HostAddress:
 
     @property
     def label(self) -> str:
-        """`head` or `worker3`: the name in log prefixes and tables."""
+        """The name in log prefixes and tables: `head` or `worker3`."""
         return "head" if self.rank == 0 else f"worker{self.rank}"
 
 
 class Failure(StrEnum):
-    """Why a command has no exit status of its own. The words are stable: they stand in `-o json`."""
+    """Why a command has no exit status. The values are stable and appear in `-o json`."""
 
     REFUSED = "refused"  # the port answered with a reset: no sshd there
     UNREACHABLE = "unreachable"  # nothing answered within the deadline
@@ -56,31 +58,39 @@ class Failure(StrEnum):
     LOST = "lost"  # the connection broke midway
     FROZEN = "frozen"  # connected, but no answer to keepalives within the deadline
     TIMEOUT = "timeout"  # the command ran longer than its own limit
-    STOPPED = "stopped"  # ended by us because another host failed
+    STOPPED = "stopped"  # stopped by orch because another host failed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostOutcome:
-    """How a command ended on one host. Exactly one of exit_code, signal and failure is set."""
+    """The result of a command on one host. Exactly one of exit_code, signal and failure is set.
+
+    Attributes:
+        signal: Without the SIG prefix, as SSH reports it: "SEGV".
+        last_line: Last line of its output (stderr if any), for the table.
+        detail: The library's message for a failure.
+        log: Path or bucket address of the complete log, when one is kept.
+    """
 
     rank: int
     host: str
     exit_code: int | None = None
-    signal: str | None = None  # without the SIG prefix, as SSH reports it: "SEGV"
+    signal: str | None = None
     failure: Failure | None = None
     seconds: float = 0.0
     attempts: int = 1
-    last_line: str = ""  # last line of its output (stderr if any), for the table
-    detail: str = ""  # the library's words for a failure
-    log: str = ""  # path or bucket address of the whole log, when one is kept
+    last_line: str = ""
+    detail: str = ""
+    log: str = ""
 
     @property
     def ok(self) -> bool:
+        """Whether the command returned 0."""
         return self.exit_code == 0
 
     @property
     def status(self) -> int | None:
-        """The exit status a shell would show; None when the host was lost before it had one."""
+        """The exit status that a shell would show; None when the host was lost before."""
         if self.exit_code is not None:
             return self.exit_code
         if self.signal is not None:
@@ -90,28 +100,31 @@ class HostOutcome:
 
     @property
     def verdict(self) -> str:
-        """`exit 3`, `signal SEGV` or the failure's word."""
+        """The result for people: `exit 3`, `signal SEGV`, or the failure's value."""
         if self.exit_code is not None:
             return f"exit {self.exit_code}"
         return f"signal {self.signal}" if self.signal else str(self.failure or "unknown")
 
 
 class JobPhase(StrEnum):
-    """State of a detached job on one host, a function of its folder alone."""
+    """State of a detached job on one host; it follows from the job's folder alone."""
 
     ABSENT = "absent"  # no folder: never started here
     RUNNING = "running"  # its lock is held
     FINISHED = "finished"  # it left an exit status
-    LOST = "lost"  # neither lock nor status: killed hard, or the host rebooted
+    LOST = "lost"  # neither lock nor status: killed with KILL, or the host rebooted
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostJob:
-    """What one host says of one job. exit_code: a shell's view, 128 + n for signal n; None unless FINISHED.
+    """The state of one job on one host.
 
-    The last three come from the program's heartbeat files and are None when it writes none (docs/limits.md). The
-    slowest process of the host counts. step: the smallest. beat_age: seconds since the oldest of their last heartbeats,
-    by the host's own clock. doing: what that process said it does: "starting", "training" ...
+    Attributes:
+        exit_code: As a shell shows it, 128 + n for signal n; None unless FINISHED.
+        step: The smallest step of its processes. This and the next two come from the program's heartbeat files, and are
+            None where it writes none (docs/limits.md).
+        beat_age: Seconds since the oldest of their last heartbeats, by the host's own clock.
+        doing: What the slowest process reported: "starting", "training" ...
     """
 
     rank: int
@@ -125,7 +138,7 @@ class HostJob:
 
 
 def ssh_argv(address: HostAddress, *command: str, interactive: bool = False) -> list[str]:
-    """The plain OpenSSH command that reaches this host with the same trust as ours; safe to paste after quoting."""
+    """Return the OpenSSH command that reaches this host with the same pinned key; quote it before pasting."""
     argv = ["ssh", "-p", str(address.port), "-o", "IdentitiesOnly=yes", "-o", f"HostKeyAlias={address.alias}"]
     argv += ["-o", f'IdentityFile="{_no_tokens(address.identity_file)}"']
     argv += ["-o", f'UserKnownHostsFile="{_no_tokens(address.known_hosts)}"']
@@ -148,12 +161,16 @@ def ssh_argv(address: HostAddress, *command: str, interactive: bool = False) -> 
 
 
 def _no_tokens(path: Path) -> str:
-    """A path as ssh takes it literally: % begins a token there (ssh_config(5), TOKENS)."""
+    """Return a path with % escaped, which begins a token for ssh (ssh_config(5), TOKENS)."""
     return str(path).replace("%", "%%")
 
 
 def proxy_argv(address: HostAddress) -> list[str]:
-    """The words of its proxy command with their tokens filled in. Raises ValueError for a token that is not known."""
+    """Return the proxy command with its tokens filled in.
+
+    Raises:
+        ValueError: A token is not known.
+    """
     known = {"%h": address.host, "%p": str(address.port), "%r": address.user, "%%": "%"}
 
     def value(token: re.Match[str]) -> str:
@@ -165,6 +182,6 @@ def proxy_argv(address: HostAddress) -> list[str]:
 
 
 def _through(jump: HostAddress) -> str:
-    """A proxy command that goes through `jump`. Its own words are doubled in %: the outer ssh reads them first."""
+    """Return a proxy command through `jump`. Its % are doubled, because the outer ssh expands them first."""
     *words, target = (word.replace("%", "%%") for word in ssh_argv(jump))
     return shlex.join([*words, "-W", "%h:%p", target])

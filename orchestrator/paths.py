@@ -1,4 +1,4 @@
-"""Where orch keeps what it owns on this computer. ORCH_HOME moves all of it (tests, several identities)."""
+"""Where orch keeps its files on this computer. ORCH_HOME moves all of them (tests, several identities)."""
 
 from __future__ import annotations
 
@@ -9,25 +9,30 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """state: store, keys, logs, local hosts."""
+    """The folders of one installation.
+
+    Attributes:
+        state: Store, keys, logs, local hosts.
+    """
 
     state: Path
 
     @property
     def database(self) -> Path:
+        """The SQLite store."""
         return self.state / "orch.db"
 
     def keys(self, slice_name: str) -> Path:
-        """Folder with the SSH material of one slice."""
+        """Return the folder with the SSH keys of one slice."""
         return self.state / "keys" / slice_name
 
     def logs(self, cluster_uid: str, job: int) -> Path:
-        """Copies of a job's logs. By uid: a later cluster of the same name has jobs of the same numbers."""
+        """Return the folder with copies of a job's logs; by uid, because cluster names and job numbers are reused."""
         return self.state / "logs" / cluster_uid / str(job)
 
 
-def paths() -> Paths:
-    """From the environment, each time: tests and child processes may move it."""
+def load_paths() -> Paths:
+    """Return the paths from the environment; read every time, because tests and child processes may change it."""
     home = os.environ.get("ORCH_HOME")
     if home:
         root = Path(home).expanduser().absolute()

@@ -1,8 +1,7 @@
-"""A slice as the rest of the program sees it: what may be asked for, what was asked, and what is there now.
+"""Values about slices: candidates, requests, specifications and observed states.
 
-A slice is the smallest thing that is created and ended as a whole: a TPU slice, a group of EC2 instances, N
-local hosts. It has one or more hosts in rank order. Pure values, shared by the planner, the engine and the
-providers.
+A slice is the machines that one create request makes together: a TPU slice, a group of EC2 instances, N local hosts. It
+has one or more hosts in rank order. Pure values, shared by the planner, the engine and the providers.
 """
 
 from __future__ import annotations
@@ -19,18 +18,24 @@ from orchestrator.values import Text, Unknown
 
 @dataclass(frozen=True, slots=True)
 class OnDemand:
+    """Machines at list price, kept until they are ended."""
+
     def __str__(self) -> str:
         return "on demand"
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
+    """Machines that the provider may preempt."""
+
     def __str__(self) -> str:
         return "spot"
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
+    """Machines of a reservation that the account holds."""
+
     name: str
 
     def __str__(self) -> str:
@@ -39,7 +44,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class FlexStart:
-    """Machines for a time that is said beforehand, when they are free; ended by the provider after `hours`."""
+    """Machines for a fixed time once they are available; the provider ends them after `hours`."""
 
     hours: float
 
@@ -49,6 +54,8 @@ class FlexStart:
 
 @dataclass(frozen=True, slots=True)
 class CapacityBlock:
+    """Machines of an EC2 Capacity Block: bought beforehand for a fixed time."""
+
     reservation_id: str
 
     def __str__(self) -> str:
@@ -66,13 +73,15 @@ class Owned:
 Market: TypeAlias = OnDemand | Spot | Reservation | FlexStart | CapacityBlock | Owned
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One way to get the machines, complete enough to write the request; tried in list order.
+    """One concrete way to get a slice, complete enough to build the request; candidates are tried in order.
 
-    hosts: all hosts of the cluster (num_nodes x hosts per slice). chips_per_host: accelerator chips each host
-    drives, 0 for plain CPU hosts. price_per_hour: US dollars for the whole candidate; None = not known, which is
-    never shown as 0. details: what only this provider understands (instance type, runtime version, addresses).
+    Attributes:
+        hosts: All hosts of the cluster (num_nodes x hosts per slice).
+        chips_per_host: Accelerator chips of each host; 0 for CPU hosts.
+        price_per_hour: US dollars for the complete candidate; None when not known, which is never shown as 0.
+        details: Values for this provider only (instance type, runtime version, addresses).
     """
 
     provider: str
@@ -88,28 +97,34 @@ class Candidate:
     details: tuple[tuple[str, str], ...] = ()
 
     def detail(self, key: str, default: str = "") -> str:
+        """Return a value of `details`."""
         return dict(self.details).get(key, default)
 
     @property
     def adopted(self) -> str:
-        """What the provider calls machines that were there before orch managed them; "" for those that orch makes."""
+        """The provider's name of adopted machines; "" for those that orch creates."""
         return self.detail("adopted")
 
     @property
     def where(self) -> str:
+        """The place: provider/region/zone."""
         return "/".join(part for part in (self.provider, self.region, self.zone) if part)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request to a provider, whole: what is previewed is what is sent.
+    """One request to a provider, complete: the previewed value is the one that is sent.
 
-    service: "local", "tpu.v2", "ec2". method and target: "POST" and a path, or an operation and its subject.
-    body: JSON values with Text where a part is unknown or secret. command: the same thing as a command line that a
-    person can paste (empty when there is none). before: requests that are sent first, in this order, each after a look
-    whether it has been done already. after: those that are sent when this one has taken effect.
-    why: of several ways to ask for the same, why this one; "" where there is only one. gives: what its answer makes
-    known to those that follow, each with the JMESPath of it in the answer.
+    Attributes:
+        service: "local", "tpu.v2", "ec2".
+        method: "POST", or an operation.
+        target: A path, or the subject of the operation.
+        body: JSON values, with Text where a part is unknown or secret.
+        command: The same request as a command line to paste; () when there is none.
+        before: Requests that are sent first, in this order, each unless it was done already.
+        after: Requests that are sent once this one took effect.
+        why: Why this request and not an equivalent one; "" where there is no choice.
+        gives: Unknowns that its answer makes known to later requests, each with its JMESPath in the answer.
     """
 
     service: str
@@ -124,14 +139,14 @@ class Request:
 
     @property
     def in_order(self) -> tuple[Request, ...]:
-        """All of them, in the order in which they are sent."""
+        """This request with those before and after it, in the order in which they are sent."""
         earlier = tuple(one for request in self.before for one in request.in_order)
         return (*earlier, self, *(one for request in self.after for one in request.in_order))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SliceSpec:
-    """What to create. `name` is deterministic; `token` makes a repeated create harmless."""
+    """A slice to create. `name` is deterministic; `token` makes a repeated create harmless."""
 
     cluster: str
     name: str
@@ -140,13 +155,16 @@ class SliceSpec:
     labels: tuple[tuple[str, Text], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SliceKeys:
-    """SSH material of one slice, made by us before the create.
+    """SSH keys of one slice, made before the create.
 
-    user_public: the line for authorized_keys. identity_file: path of its private half on this computer.
-    host_private / host_public: one OpenSSH private key and one public line per rank; both empty when the hosts
-    bring their own keys. known_hosts: the file with our pinned lines.
+    Attributes:
+        user_public: The line for authorized_keys.
+        identity_file: Path of its private key on this computer.
+        known_hosts: File with the pinned host keys.
+        host_private: One OpenSSH private key per rank; () when the hosts bring their own keys.
+        host_public: One public line per rank, likewise.
     """
 
     user_public: str
@@ -157,7 +175,7 @@ class SliceKeys:
 
 
 class SliceState(StrEnum):
-    """What the provider says of a slice. ABSENT is a positive statement, never an empty or failed listing."""
+    """State of a slice by the provider. ABSENT is a positive statement, never an empty or failed listing."""
 
     ABSENT = "absent"
     CREATING = "creating"
@@ -165,18 +183,21 @@ class SliceState(StrEnum):
     STOPPING = "stopping"
     STOPPED = "stopped"
     STARTING = "starting"
-    PREEMPTED = "preempted"  # taken back whole or in part: the slice is of no more use and must be ended
+    PREEMPTED = "preempted"  # taken back completely or in part: the slice is unusable and must be ended
     FAILED = "failed"  # the provider gave up on it; must be ended
     ENDING = "ending"
-    UNCLEAR = "unclear"  # the provider could not be asked, or answered in part
+    UNCLEAR = "unclear"  # the provider could not be queried, or answered in part
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SliceView:
-    """One look at a slice. hosts: in rank order, only when READY. reason: the provider's words, one line.
+    """One observation of a slice.
 
-    until: epoch seconds until which the provider lets a request wait for machines; None where it does not queue.
-    ends: epoch seconds at which the provider begins to take the machines; None where it does not say.
+    Attributes:
+        hosts: In rank order, only when READY.
+        reason: The provider's message, one line.
+        until: Epoch seconds until which the provider lets a request wait for machines; None where it does not queue.
+        ends: Epoch seconds at which the provider begins to take the machines back; None where no end is announced.
     """
 
     state: SliceState
@@ -186,26 +207,35 @@ class SliceView:
     ends: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedSlice:
-    """A slice that carries our labels, found by listing the provider. intent: the label that names its record."""
+    """A slice with our labels, found by listing the provider.
+
+    Attributes:
+        created: Seconds since the epoch.
+        intent: The label that names its record.
+        adopted: It existed before orch managed it.
+    """
 
     name: str
     cluster: str
     installation: str
     state: SliceState
-    created: float  # seconds since the epoch
+    created: float
     where: str = ""
     intent: str = ""
-    adopted: bool = False  # it was there before orch managed it
+    adopted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Stranger:
-    """Machines that may be adopted, as they are now. candidate: what orch would have asked for to get the same.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmanagedSlice:
+    """Unmanaged machines that may be adopted, as observed now.
 
-    installation, cluster, intent: labels of an orch on them, "" where there are none. problem: why they cannot be
-    adopted, unless they are ours already. notes: what to know first.
+    Attributes:
+        candidate: The candidate that describes the same machines.
+        installation: Label of an orch on them, "" where there is none; so are `cluster` and `intent`.
+        problem: Why they cannot be adopted, unless they are managed by us already.
+        notes: Remarks for the user before the adoption.
     """
 
     candidate: Candidate
@@ -217,14 +247,18 @@ class Stranger:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """What a provider knows of its hosts beyond their addresses.
+    """A provider's knowledge of its hosts, other than their addresses.
 
-    env: added to the environment of setup and run on every host. python: the interpreter a bundled program runs
-    with, or "" when setup has to make one. scratch: a folder on fast local disk, or "". end_command: bash that ends the
-    whole slice from one of its hosts; "" where a limit can only end the jobs. backend: what programs
-    use there, "" for what drives the accelerator that was asked for.
+    Attributes:
+        env: Added to the environment of setup and run on every host.
+        python: The interpreter of a bundled program; "" when setup has to install one.
+        scratch: A folder on fast local disk, or "".
+        end_command: Bash that ends the complete slice from one of its hosts; "" where a limit can only end the jobs.
+        backend: The backend of programs there; "" for that of the requested accelerator.
+        has_accelerator: Whether they have the machine's accelerator.
+        shares_files: Whether they see the files of this computer.
     """
 
     env: tuple[tuple[str, str], ...] = ()
@@ -232,3 +266,5 @@ class HostFacts:
     scratch: str = ""
     end_command: str = ""
     backend: str = ""
+    has_accelerator: bool = True
+    shares_files: bool = False

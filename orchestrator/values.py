@@ -1,8 +1,8 @@
-"""Text that may hold parts known only later, and parts that must never be shown.
+"""Text with parts that are known only later, and parts that must never be shown.
 
-A preview and the real thing are made from the same value: `Text.preview()` shows an unknown as
-`(known after create)` and a secret as `****`; `Text.reveal()` gives the real string and refuses while
-anything is unknown. So an unknown can never reach a host, and a secret can never reach a log.
+A preview and the real run use the same value: `Text.preview()` shows an unknown as `(known after create)` and a secret
+as `****`; `Text.reveal()` returns the real string and refuses while a part is unknown. So an unknown can never reach a
+host, and a secret can never reach a log.
 """
 
 from __future__ import annotations
@@ -17,9 +17,17 @@ MASK = "****"
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A value that exists only after something was done; `what` says it to a person."""
+    """A value that becomes known only during the run.
 
-    what: str = "known after create"
+    Attributes:
+        what: Description for people.
+        after_create: It is known only once the machines exist.
+        host: Rank of the host whose address it is, if it is one.
+    """
+
+    what: str
+    after_create: bool = False
+    host: int | None = None
 
     def __str__(self) -> str:
         return f"({self.what})"
@@ -27,7 +35,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A value that travels by file or standard input only. Its repr does not show it."""
+    """A value that is sent by file or standard input only. Its repr does not show it."""
 
     name: str
     value: str
@@ -50,7 +58,7 @@ class Text:
 
     @classmethod
     def of(cls, *parts: Part | Text) -> Text:
-        """Join parts into one Text; neighbouring plain strings are merged so that equal texts are equal."""
+        """Join parts into one Text; consecutive plain strings are merged so that equal texts compare equal."""
         flat: list[Part] = []
         for part in parts:
             for piece in part.parts if isinstance(part, Text) else (part,):
@@ -62,6 +70,7 @@ class Text:
 
     @classmethod
     def join(cls, separator: str, items: list[Text]) -> Text:
+        """Join texts with a separator."""
         parts: list[Part | Text] = []
         for index, item in enumerate(items):
             if index:
@@ -71,22 +80,28 @@ class Text:
 
     @property
     def is_known(self) -> bool:
+        """Whether no part is unknown."""
         return not any(isinstance(part, Unknown) for part in self.parts)
 
     @property
     def is_secret(self) -> bool:
+        """Whether a part is secret."""
         return any(isinstance(part, Secret) for part in self.parts)
 
     def preview(self) -> str:
-        """For people: secrets masked, unknowns named."""
+        """Return the text for people: secrets masked, unknowns named."""
         return "".join(str(part) for part in self.parts)
 
     def preview_quoted(self) -> str:
-        """The preview as one shell word."""
+        """Return the preview as one shell word."""
         return shlex.quote(self.preview())
 
     def reveal(self) -> str:
-        """The real string. Raises ValueError while a part is unknown: nothing unknown may be sent."""
+        """Return the real string.
+
+        Raises:
+            ValueError: A part is still unknown: nothing unknown may be sent.
+        """
         return self._render(_refuse)
 
     def _render(self, on_unknown: Callable[[Unknown], str]) -> str:
@@ -99,11 +114,11 @@ class Text:
         return "".join(out)
 
     def fill(self, known: Mapping[Unknown, str]) -> Text:
-        """The same text with these unknowns replaced."""
+        """Return the text with these unknowns replaced."""
         return Text.of(*(known.get(part, part) if isinstance(part, Unknown) else part for part in self.parts))
 
     def matches(self, real: Text) -> bool:
-        """True when `real` is what this became: known parts equal, each unknown filled with something."""
+        """Return whether `real` is this text with each unknown replaced and every other part equal."""
         import re
 
         pattern = "".join(
@@ -119,8 +134,8 @@ class Text:
 _Value = TypeVar("_Value")
 
 
-def fill(value: _Value, known: Mapping[Unknown, str]) -> _Value:
-    """A frozen dataclass, however deep, with these unknowns replaced in every Text of it."""
+def fill_unknowns(value: _Value, known: Mapping[Unknown, str]) -> _Value:
+    """Return a frozen dataclass with these unknowns replaced in every Text in it, at any depth."""
     return cast(_Value, _fill(value, known))
 
 
@@ -139,6 +154,6 @@ def _refuse(unknown: Unknown) -> str:
     raise ValueError(f"still unknown: {unknown.what}")
 
 
-def text(value: str | Text | Unknown | Secret) -> Text:
-    """Any one value as a Text."""
+def to_text(value: str | Text | Unknown | Secret) -> Text:
+    """Return any one value as a Text."""
     return value if isinstance(value, Text) else Text.of(value)

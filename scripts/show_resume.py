@@ -1,4 +1,4 @@
-"""Show that a resumed run went on exactly: compare what two attempts say of the steps that both of them made.
+"""Show that a resumed run continued exactly: compare what two attempts say of the steps that both of them made.
 
 Usage: show_resume.py FOLDER_OF_A_RUN. Exits with 1 when step, data position or loss differ, or the loss did not fall.
 """

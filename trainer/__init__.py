@@ -1,4 +1,4 @@
 """The training program that runs on every host: `python -m trainer key=value ...`.
 
-It knows its hosts only through environment variables, and imports nothing of the orchestrator.
+It knows its hosts only through environment variables and imports nothing of the orchestrator.
 """

@@ -1,4 +1,7 @@
-"""Before the first step: do all ranks mean the same run? Ranks that differ would wait for each other for ever."""
+"""Checks before the first step that all ranks are set up for the same run.
+
+Ranks that differ would wait for each other forever.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer.config import Config
 from trainer.errors import ConfigError, DataError
-from trainer.options import flat
+from trainer.options import flatten_config
 from trainer.team import Team
 
 if TYPE_CHECKING:
@@ -25,28 +28,44 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
 
 
 def agree_on_run(team: Team, config: Config, data: DataState) -> None:
-    """The same data, settings and versions. Raises DataError or ConfigError on every rank.
+    """Check that all ranks have the same data, settings and versions.
 
-    config: as this rank has it, `auto` filled in. Places on a host (_PLACES) may differ: what is read there is what
-    counts.
+    Args:
+        team: All ranks of the run.
+        config: As this rank has it, with `auto` resolved. Locations on a host (_PLACES) may differ: the content counts.
+        data: What this rank's corpus is.
+
+    Raises:
+        DataError: A rank reads another corpus; raised on every rank.
+        ConfigError: A rank has other settings or versions; raised on every rank.
     """
-    settings = {name: value for name, value in flat(config).items() if name not in _PLACES}
+    settings = {name: value for name, value in flatten_config(config).items() if name not in _PLACES}
     about_data = {name: getattr(data, name) for name in _DATA}
     first, *others = team.gather({"data": about_data, "config": settings, "versions": versions(config.engine)})
     for rank, other in enumerate(others, start=1):
         changed = [name for name, value in first["data"].items() if other["data"].get(name) != value]
         if changed:
-            told = "; ".join(f"{name} {other['data'].get(name)} instead of {first['data'][name]}" for name in changed)
+            differences = "; ".join(
+                f"{name} {other['data'].get(name)} instead of {first['data'][name]}" for name in changed
+            )
             raise DataError(
-                f"rank {rank} reads another corpus than rank 0 ({told}): give all hosts the same files or the same "
-                "Python"
+                f"rank {rank} reads another corpus than rank 0 ({differences}): give all hosts the same files or the "
+                "same Python"
             )
         _compare(rank, other["config"], first["config"])
         _compare(rank, other["versions"], first["versions"], "install the same on all hosts")
 
 
 def agree_on_program(team: Team, program: str) -> None:
-    """The same step. program: the engine's digest. Raises ConfigError on every rank."""
+    """Check that all ranks would compute the same step.
+
+    Args:
+        team: All ranks of the run.
+        program: The engine's digest of its step.
+
+    Raises:
+        ConfigError: A rank has another digest; raised on every rank.
+    """
     first, *others = team.gather(program)
     for rank, other in enumerate(others, start=1):
         if other != first:
@@ -57,7 +76,7 @@ def agree_on_program(team: Team, program: str) -> None:
 
 
 def versions(engine: str) -> dict[str, str]:
-    """Of Python and of what computes; the libraries are not imported for it."""
+    """Return the versions of Python and of the numerical libraries, without importing the libraries."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES["jax" if engine == "jax" else "torch"]:
         try:
@@ -76,7 +95,11 @@ def _compare(rank: int, other: Mapping[str, Any], first: Mapping[str, Any], advi
 
 
 def agree_on_notes(team: Team, notes: Sequence[str], report: Callable[[str], None]) -> None:
-    """Say each note once, with the ranks that have it unless all do. Raises PeerError."""
+    """Report each note once, with the ranks that have it unless all do.
+
+    Raises:
+        PeerError: Another rank was lost.
+    """
     owners: dict[str, list[int]] = {}
     for rank, theirs in enumerate(team.gather(list(notes))):
         for note in theirs:

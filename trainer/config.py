@@ -1,6 +1,6 @@
-"""What a run does, as frozen values: every key of the command line is a field of one of these classes.
+"""The settings of a run as frozen values: every key of the command line is a field of one of these classes.
 
-trainer/options.py reads the command line into a Config; trainer/help.py prints the same table.
+trainer/options.py parses the command line into a Config; trainer/help.py prints the same table.
 """
 
 from __future__ import annotations
@@ -22,9 +22,16 @@ BYTE_VOCAB = 256
 AUTO = 0  # value of an integer key that was given as `auto`
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Doc:
-    """A key's help text and allowed range, both ends allowed. auto: an integer key that also takes `auto`."""
+    """Help text and allowed range of a key.
+
+    Attributes:
+        text: One line for people.
+        least: Smallest allowed value; None for no limit.
+        most: Largest allowed value; None for no limit.
+        auto: The key is an integer and also takes `auto`.
+    """
 
     text: str
     least: float | None = None
@@ -32,20 +39,22 @@ class Doc:
     auto: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    dim: Annotated[int, Doc("width of the model", least=2)] = 128
-    layers: Annotated[int, Doc("number of blocks", least=1)] = 4
-    heads: Annotated[int, Doc("attention heads", least=1)] = 4
-    kv_heads: Annotated[int, Doc("key and value heads; divides heads", least=1)] = 2
-    head: Annotated[int, Doc("width of a head; auto: dim / heads", least=2, auto=True)] = AUTO
+    """Size and shape of the model."""
+
+    dim: Annotated[int, Doc(text="width of the model", least=2)] = 128
+    layers: Annotated[int, Doc(text="number of blocks", least=1)] = 4
+    heads: Annotated[int, Doc(text="attention heads", least=1)] = 4
+    kv_heads: Annotated[int, Doc(text="key and value heads; divides heads", least=1)] = 2
+    head: Annotated[int, Doc(text="width of a head; auto: dim / heads", least=2, auto=True)] = AUTO
     ffn: Annotated[
-        int, Doc("width of the feed-forward layer; auto: 8/3 of dim, rounded up to 8", least=1, auto=True)
+        int, Doc(text="width of the feed-forward layer; auto: 8/3 of dim, rounded up to 8", least=1, auto=True)
     ] = AUTO
-    vocab: Annotated[int, Doc("tokens that the model knows; auto: as the data has", least=2, auto=True)] = AUTO
-    tied: Annotated[bool, Doc("the output layer is the embedding")] = True
-    rope_theta: Annotated[float, Doc("base of the rotary position angles", least=1)] = 10_000.0
-    norm_eps: Annotated[float, Doc("added to the mean square in RMS norms", least=0)] = 1e-5
+    vocab: Annotated[int, Doc(text="size of the vocabulary; auto: as the data needs", least=2, auto=True)] = AUTO
+    tied: Annotated[bool, Doc(text="the output layer is the embedding")] = True
+    rope_theta: Annotated[float, Doc(text="base of the rotary position angles", least=1)] = 10_000.0
+    norm_eps: Annotated[float, Doc(text="added to the mean square in RMS norms", least=0)] = 1e-5
 
     @property
     def hidden(self) -> int:
@@ -57,95 +66,111 @@ class ModelConfig:
 
     @property
     def tokens(self) -> int:
-        """Size of the vocabulary; bytes as long as no data has said otherwise."""
+        """Size of the vocabulary; 256 bytes until the data sets another."""
         return self.vocab or BYTE_VOCAB
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptimConfig:
-    kind: Annotated[OptimName, Doc("optimizer")] = "adamw"
-    lr: Annotated[float, Doc("highest learning rate", least=0)] = 3e-3
-    schedule: Annotated[ScheduleName, Doc("course of the rate after the warm-up; wsd: level, then down")] = "cosine"
-    warmup: Annotated[int, Doc("steps of linear warm-up", least=0)] = 20
-    decay: Annotated[float, Doc("wsd: share of all steps in which the rate goes down", least=0, most=1)] = 0.2
-    floor: Annotated[float, Doc("last learning rate as a share of the highest", least=0, most=1)] = 0.1
-    beta1: Annotated[float, Doc("AdamW beta 1", least=0, most=0.999999)] = 0.9
-    beta2: Annotated[float, Doc("AdamW beta 2; Adafactor: of the second moments", least=0, most=0.999999)] = 0.95
-    eps: Annotated[float, Doc("AdamW epsilon", least=0)] = 1e-8
-    weight_decay: Annotated[float, Doc("weight decay of the matrices", least=0)] = 0.1
-    ema: Annotated[float, Doc("keep averaged weights with this decay; 0: none", least=0, most=0.999999)] = 0.0
+    """Optimizer and learning rate."""
+
+    kind: Annotated[OptimName, Doc(text="optimizer")] = "adamw"
+    lr: Annotated[float, Doc(text="peak learning rate", least=0)] = 3e-3
+    schedule: Annotated[ScheduleName, Doc(text="learning rate after the warm-up; wsd: level, then linear decay")] = (
+        "cosine"
+    )
+    warmup: Annotated[int, Doc(text="steps of linear warm-up", least=0)] = 20
+    decay: Annotated[float, Doc(text="wsd: share of all steps in which the rate decays", least=0, most=1)] = 0.2
+    floor: Annotated[float, Doc(text="last learning rate as a share of the peak", least=0, most=1)] = 0.1
+    beta1: Annotated[float, Doc(text="AdamW beta 1", least=0, most=0.999999)] = 0.9
+    beta2: Annotated[float, Doc(text="AdamW beta 2; Adafactor: of the second moments", least=0, most=0.999999)] = 0.95
+    eps: Annotated[float, Doc(text="AdamW epsilon", least=0)] = 1e-8
+    weight_decay: Annotated[float, Doc(text="weight decay of the matrices", least=0)] = 0.1
+    ema: Annotated[float, Doc(text="keep averaged weights with this decay; 0: none", least=0, most=0.999999)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class MeshConfig:
-    """How the devices of all hosts are laid out; see trainer/shape/mesh.py."""
+    """Layout of all hosts' devices; see trainer/shape/mesh.py."""
 
-    data: Annotated[int, Doc("copies of the model that share the rows", least=1, auto=True)] = AUTO
-    fsdp: Annotated[int, Doc("devices among which a copy's weights are divided", least=1, auto=True)] = AUTO
-    tensor: Annotated[int, Doc("devices that work on one row together", least=1)] = 1
+    data: Annotated[int, Doc(text="model replicas, each with a share of the rows", least=1, auto=True)] = AUTO
+    fsdp: Annotated[int, Doc(text="devices over which a replica's weights are sharded", least=1, auto=True)] = AUTO
+    tensor: Annotated[int, Doc(text="devices that compute one row together (tensor parallelism)", least=1)] = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
-    uri: Annotated[str, Doc("file://, s3:// or gs:// folder, or a path; default: $ORCH_CHECKPOINT_URI")] = ""
-    start: Annotated[str, Doc("where a new run begins: a step's folder of another run, or of an import")] = ""
-    every: Annotated[int, Doc("steps between checkpoints; 0: only at the end", least=0)] = 50
-    keep: Annotated[int, Doc("newest complete checkpoints that are kept", least=1)] = 3
-    keep_every: Annotated[int, Doc("also keep each checkpoint at a multiple of this; 0: none", least=0)] = 0
-    timeout: Annotated[float, Doc("seconds that ranks wait for each other when they start and save", least=1)] = 1800.0
+    """Where, how often and how many checkpoints are kept."""
+
+    uri: Annotated[str, Doc(text="file://, s3:// or gs:// folder, or a path; default: $ORCH_CHECKPOINT_URI")] = ""
+    start: Annotated[str, Doc(text="where a new run begins: a step's folder of another run, or of an import")] = ""
+    every: Annotated[int, Doc(text="steps between checkpoints; 0: only at the end", least=0)] = 50
+    keep: Annotated[int, Doc(text="newest complete checkpoints that are kept", least=1)] = 3
+    keep_every: Annotated[int, Doc(text="also keep each checkpoint at a multiple of this; 0: none", least=0)] = 0
+    timeout: Annotated[float, Doc(text="seconds that ranks wait for each other when they start and save", least=1)] = (
+        1800.0
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
-    source: Annotated[str, Doc("python-stdlib, a path, a bucket folder, or hf://NAME; :GLOB may follow")] = (
+    """What is trained on."""
+
+    source: Annotated[str, Doc(text="python-stdlib, a path, a bucket folder, or hf://NAME; :GLOB may follow")] = (
         "python-stdlib"
     )
-    tokenizer: Annotated[str, Doc("bytes, or a tokenizer.json; for text that `prepare` turned into tokens: auto")] = (
-        "auto"
-    )
-    column: Annotated[str, Doc("hf://: the column that holds the text")] = "text"
-    ahead: Annotated[int, Doc("steps whose rows are read in advance", least=0)] = 2
-    allow_change: Annotated[bool, Doc("go on although the corpus or the data order is not the checkpoint's")] = False
+    tokenizer: Annotated[str, Doc(text="bytes, or a tokenizer.json; for text that `prepare` tokenized: auto")] = "auto"
+    column: Annotated[str, Doc(text="hf://: the column that holds the text")] = "text"
+    ahead: Annotated[int, Doc(text="steps whose rows are read in advance", least=0)] = 2
+    allow_change: Annotated[
+        bool, Doc(text="continue although the corpus or the data order differs from the checkpoint's")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
 class DistConfig:
-    join_timeout: Annotated[float, Doc("seconds until all ranks must have met", least=1)] = 120.0
-    timeout: Annotated[float, Doc("seconds that a rank waits for the others within a step", least=1)] = 300.0
+    """How long ranks wait for each other."""
+
+    join_timeout: Annotated[float, Doc(text="seconds until all ranks must have met", least=1)] = 120.0
+    timeout: Annotated[float, Doc(text="seconds that a rank waits for the others within a step", least=1)] = 300.0
     watchdog: Annotated[
-        float, Doc("seconds without a step after which the stacks are written and the run ends; 0: never", least=0)
+        float, Doc(text="seconds without a step after which the stacks are written and the run ends; 0: never", least=0)
     ] = 1800.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsConfig:
-    file: Annotated[str, Doc("local file to which rank 0 appends; empty: none")] = "metrics.jsonl"
-    tensorboard: Annotated[str, Doc("folder for TensorBoard's event files; empty: none")] = ""
-    wandb: Annotated[str, Doc("project in Weights & Biases; empty: none")] = ""
-    mlflow: Annotated[str, Doc("experiment in MLflow; empty: none")] = ""
+    """Where numbers are written."""
+
+    file: Annotated[str, Doc(text="local file to which rank 0 appends; empty: none")] = "metrics.jsonl"
+    tensorboard: Annotated[str, Doc(text="folder for TensorBoard's event files; empty: none")] = ""
+    wandb: Annotated[str, Doc(text="project in Weights & Biases; empty: none")] = ""
+    mlflow: Annotated[str, Doc(text="experiment in MLflow; empty: none")] = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    steps: Annotated[int, Doc("optimizer steps in all", least=1)] = 200
-    batch: Annotated[int, Doc("rows of one optimizer step over all ranks", least=1)] = 32
-    seq_len: Annotated[int, Doc("tokens that are predicted in a row", least=1)] = 128
-    accumulate: Annotated[int, Doc("micro-batches of one optimizer step", least=1)] = 1
-    grad_clip: Annotated[float, Doc("largest gradient norm; 0: no limit", least=0)] = 1.0
-    dtype: Annotated[DTypeName, Doc("arithmetic of the matrix products; weights stay fp32")] = "fp32"
-    engine: Annotated[EngineName, Doc("what computes the steps; auto: jax on TPUs and on Trainium's JAX images")] = (
+    """All settings of a run."""
+
+    steps: Annotated[int, Doc(text="optimizer steps in all", least=1)] = 200
+    batch: Annotated[int, Doc(text="rows of one optimizer step over all ranks", least=1)] = 32
+    seq_len: Annotated[int, Doc(text="predicted tokens of a row", least=1)] = 128
+    accumulate: Annotated[int, Doc(text="micro-batches of one optimizer step", least=1)] = 1
+    grad_clip: Annotated[float, Doc(text="largest gradient norm; 0: no limit", least=0)] = 1.0
+    dtype: Annotated[DTypeName, Doc(text="arithmetic of the matrix products; weights stay fp32")] = "fp32"
+    engine: Annotated[EngineName, Doc(text="framework; auto: jax on TPUs and on Trainium's JAX images")] = "auto"
+    device: Annotated[DeviceName, Doc(text="where to train")] = "auto"
+    seed: Annotated[int, Doc(text="seed of the weights and of the data order", least=0, most=2**63 - 1)] = 0
+    threads: Annotated[
+        int, Doc(text="processor threads of a rank; auto: cores / ranks on the machine", least=1, auto=True)
+    ] = AUTO
+    remat: Annotated[bool, Doc(text="recompute each block in the backward pass, to save memory")] = False
+    compile: Annotated[bool, Doc(text="compile the model (torch; JAX and XLA always do)")] = False
+    deterministic: Annotated[bool, Doc(text="use only deterministic operations where the device has them")] = True
+    log_every: Annotated[int, Doc(text="steps between two lines", least=1)] = 10
+    resume: Annotated[Literal["auto", "never", "required"], Doc(text="start from the newest complete checkpoint")] = (
         "auto"
     )
-    device: Annotated[DeviceName, Doc("where to train")] = "auto"
-    seed: Annotated[int, Doc("seed of the weights and of the data order", least=0, most=2**63 - 1)] = 0
-    threads: Annotated[
-        int, Doc("processor threads of a rank; auto: cores / ranks on the machine", least=1, auto=True)
-    ] = AUTO
-    remat: Annotated[bool, Doc("compute each block again in the backward pass, to save memory")] = False
-    compile: Annotated[bool, Doc("compile the model (torch; JAX and XLA always do)")] = False
-    deterministic: Annotated[bool, Doc("use only deterministic operations where the device has them")] = True
-    log_every: Annotated[int, Doc("steps between two lines", least=1)] = 10
-    resume: Annotated[Literal["auto", "never", "required"], Doc("start from the newest complete checkpoint")] = "auto"
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     optim: OptimConfig = dataclasses.field(default_factory=OptimConfig)
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
@@ -155,7 +180,11 @@ class Config:
     metrics: MetricsConfig = dataclasses.field(default_factory=MetricsConfig)
 
     def rows_per_micro_batch(self, shards: int) -> int:
-        """Rows that one of `shards` equal shares takes through the model at once. Raises ConfigError."""
+        """Return the rows that one of `shards` equal shares passes through the model together.
+
+        Raises:
+            ConfigError: The batch does not divide; the message names the nearest ones that do.
+        """
         share = shards * self.accumulate
         if self.batch % share:
             below, above = self.batch // share * share, -(-self.batch // share) * share

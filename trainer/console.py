@@ -1,4 +1,4 @@
-"""Lines for people, on standard output, each written at once so that ranks do not mix within a line."""
+"""Lines for people on standard output; each line is one write, so that ranks do not mix within a line."""
 
 from __future__ import annotations
 
@@ -10,32 +10,35 @@ from trainer.environment import World
 
 
 class Console:
+    """Standard output of one rank."""
+
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def first(self, line: str) -> None:
-        """Rank 0 only: what is the same everywhere."""
+    def print_on_first(self, line: str) -> None:
+        """Print a line on rank 0 only: for what is the same on every rank."""
         if self._world.is_first:
-            self.every(line)
+            self.print_on_every(line)
 
-    def every(self, line: str) -> None:
+    def print_on_every(self, line: str) -> None:
+        """Print a line on this rank."""
         try:
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
         except BrokenPipeError:
-            _go_on_unheard()
+            _discard_standard_output()
         except OSError as error:
-            if error.errno != errno.EIO:  # of a terminal that is gone
+            if error.errno != errno.EIO:  # of a closed terminal
                 raise
-            _go_on_unheard()
+            _discard_standard_output()
 
 
-def _go_on_unheard() -> None:
-    # `python -m trainer ... | head`: nobody reads on, which is no reason to end a run.
+def _discard_standard_output() -> None:
+    # `python -m trainer ... | head`: a closed standard output must not end a run.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     try:
-        sys.stderr.write("note: standard output was closed; the run goes on without it\n")
+        sys.stderr.write("note: standard output was closed; the run continues without it\n")
         sys.stderr.flush()
     except OSError:
         os.dup2(nowhere, 2)

@@ -1,4 +1,4 @@
-"""What the loop needs of an engine: a model with its optimizer on this process's devices, ready to step.
+"""The interface between the loop and an engine: a model with its optimizer on this process's devices, ready to step.
 
 Two families implement it: trainer/torch_engine (cpu, cuda, tpu, neuron; xla) and trainer/jax_engine. The loop and the
 checkpoints see numpy arrays only.
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.config import EngineName
-from trainer.shape.box import Piece
+from trainer.shape.box import TensorRegion
 from trainer.shape.mesh import Mesh, RowShare
 
 FloatArray: TypeAlias = npt.NDArray[np.float32]
@@ -26,9 +26,12 @@ TokenArray: TypeAlias = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What a step amounted to, the same on every process.
+    """The results of a step, the same on every process.
 
-    loss: mean nats a token over all rows. grad_norm: global, before clipping. stops: processes that want to stop.
+    Attributes:
+        loss: Mean nats a token over all rows.
+        grad_norm: Global norm, before clipping.
+        stops: Number of processes with a stop request.
     """
 
     loss: float
@@ -37,11 +40,14 @@ class Numbers:
 
 
 class Engine(Protocol):
-    """Every method may raise PeerError (another process is lost) and DeviceError (out of memory, a dead device)."""
+    """A model with its optimizer on the devices of this process.
+
+    Every method may raise PeerError (another process is lost) and DeviceError (out of memory, a failed device).
+    """
 
     @property
     def name(self) -> EngineName:
-        """torch or jax."""
+        """The framework: torch or jax."""
         ...
 
     @property
@@ -49,37 +55,42 @@ class Engine(Protocol):
 
     @property
     def share(self) -> RowShare:
-        """Which rows of each step this process feeds."""
+        """The rows of each step that this process feeds."""
         ...
 
     @property
     def read_every(self) -> int:
-        """Steps between two calls of `numbers` at most: 1 where a look is cheap."""
+        """Largest number of steps between two reads of the numbers; 1 where a read is cheap."""
         ...
 
     @property
     def peak_flops(self) -> float | None:
-        """Published peak of all devices of the mesh together at the run's dtype; None when one is not known."""
+        """Published peak of all devices of the mesh together at the run's dtype; None when one is unknown."""
         ...
 
     def headline(self) -> str:
-        """For people, one line: devices, backend, mesh, threads."""
+        """Return one line for people: devices, backend, mesh, threads."""
         ...
 
     def notes(self) -> Sequence[str]:
-        """What the user should know: fallbacks taken, idle devices. One line each, said once."""
+        """Return what the user should know (fallbacks taken, idle devices), one line each; printed once."""
         ...
 
     def program(self) -> str:
-        """A digest of what a step does (model, mesh, dtype, versions, traced program where there is one): must be the
-        same on every process, or they would wait for each other for ever."""
+        """Return a digest of a step: model, mesh, dtype, versions, and the traced program where there is one.
+
+        It must be the same on every process, or they would wait for each other forever.
+        """
         ...
 
     def step(self, rows: TokenArray, rate: float, stop: bool, step: int) -> None:
-        """Begin one optimizer step; devices may still be at work on return.
+        """Begin one optimizer step; devices may still be computing on return.
 
-        rows: this process's, shape (share of batch, seq_len + 1). rate: learning rate. stop: this process wants to
-        stop. step: steps done before this one, from 0 (bias correction, decay of moments).
+        Args:
+            rows: This process's rows, shape (share of batch, seq_len + 1).
+            rate: The learning rate.
+            stop: Whether this process requests a stop.
+            step: Steps done before this one, from 0 (bias correction, decay of moments).
         """
         ...
 
@@ -87,42 +98,45 @@ class Engine(Protocol):
         """Of the newest step; waits for it."""
         ...
 
-    def written(self) -> Sequence[Piece]:
-        """The regions of the training state that this process writes into a checkpoint.
+    def written(self) -> Sequence[TensorRegion]:
+        """Return the regions of the training state that this process writes into a checkpoint.
 
         All processes together cover every tensor exactly once. Fixed for the life of the engine.
         """
         ...
 
-    def copy_out(self, into: Mapping[Piece, FloatArray]) -> None:
-        """Copy the present values of `written()`; arrays have the shape of their piece's box."""
+    def copy_out(self, into: Mapping[TensorRegion, FloatArray]) -> None:
+        """Copy the current values of the regions that this process writes; each array has the shape of its region."""
         ...
 
-    def needed(self) -> Sequence[Piece]:
-        """The regions that this process must be given to go on from a checkpoint."""
+    def needed(self) -> Sequence[TensorRegion]:
+        """Return the regions that this process needs to resume from a checkpoint."""
         ...
 
-    def load(self, values: Iterable[tuple[Piece, FloatArray]]) -> None:
-        """Replace the state; each of `needed()` comes exactly once, in any order. Arrays may be reused by the caller
-        after the next is drawn."""
+    def load(self, values: Iterable[tuple[TensorRegion, FloatArray]]) -> None:
+        """Replace the state with the given values.
+
+        Each region that this process needs comes exactly once, in any order. The caller may reuse an array when
+        the next one is drawn.
+        """
         ...
 
     def memory(self) -> int | None:
-        """Most bytes in use at once on one device of this process so far; None when the device does not say."""
+        """Return the peak bytes in use on one device of this process so far; None when unknown."""
         ...
 
     def counters(self) -> Mapping[str, float]:
-        """Such as compilations so far: for metrics and diagnostics. Cheap."""
+        """Return counters for metrics and diagnostics, such as compilations so far; cheap."""
         ...
 
     def diagnostics(self) -> Mapping[str, Any]:
-        """JSON-able: devices, capability flags, metrics snapshot of the library (torch_xla report, NVML, ...)."""
+        """Return JSON-able facts: devices, capabilities, the library's own metrics (torch_xla report, NVML, ...)."""
         ...
 
     def profile(self, folder: Path) -> AbstractContextManager[object]:
-        """Record what happens while it is entered; writes the library's trace files into the folder."""
+        """Record what happens while it is entered, and write the library's trace files into the folder."""
         ...
 
     def close(self) -> None:
-        """Let go of the devices and of the other processes, after the last step and the last checkpoint."""
+        """Release the devices and leave the other processes, after the last step and the last checkpoint."""
         ...

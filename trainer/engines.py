@@ -1,4 +1,4 @@
-"""From `engine=` and `device=` to an engine that is ready."""
+"""Opens the engine that `engine=` and `device=` name."""
 
 from __future__ import annotations
 
@@ -17,20 +17,28 @@ _TILE = 128
 Opener: TypeAlias = Callable[[Config, World, Team], Engine]
 
 
-def settle(config: Config) -> Config:
-    """Fill in `auto` for the engine and the device, from what this machine shows. Raises DeviceError.
+def choose_engine_and_device(config: Config) -> Config:
+    """Resolve `auto` for the engine and the device, from what this machine shows.
 
-    No device is touched, and no library is loaded.
+    No device is touched and no library is loaded.
+
+    Raises:
+        DeviceError: Nothing that is installed can use the device.
+        ConfigError: The engine and the device exclude each other.
     """
-    from trainer.accelerators.discovery import discover
+    from trainer.accelerators.discovery import discover_devices
     from trainer.accelerators.registry import choose_engine
 
-    engine, device = choose_engine(config, discover() if config.device == "auto" else ())
+    engine, device = choose_engine(config, discover_devices() if config.device == "auto" else ())
     return replace(config, engine=engine, device=device)
 
 
-def with_vocabulary(config: Config, tokens: int) -> Config:
-    """The model knows at least the corpus's tokens; `auto`: rounded up to whole tiles. Raises ConfigError."""
+def set_vocabulary_size(config: Config, tokens: int) -> Config:
+    """Resolve `model.vocab`: at least the corpus's tokens, with `auto` rounded up to whole tiles.
+
+    Raises:
+        ConfigError: The given vocabulary is smaller than the corpus's.
+    """
     if not config.model.vocab:
         # A whole number of tiles for matrix units, and divisible by any tensor axis; bytes stay bytes.
         padded = -(-tokens // _TILE) * _TILE if tokens > BYTE_VOCAB else tokens
@@ -44,18 +52,28 @@ def with_vocabulary(config: Config, tokens: int) -> Config:
 
 
 def open_engine(config: Config, world: World, team: Team) -> Engine:
-    """Weights have their first values. Raises DeviceError, ConfigError, PeerError.
+    """Open the engine, with the weights at their first values.
 
-    config: settled, with its vocabulary. Libraries are imported here, and only those of the chosen engine.
+    Libraries are imported here, and only those of the chosen engine.
+
+    Args:
+        config: With engine, device and vocabulary resolved.
+        world: Which rank this process is.
+        team: All ranks of the run.
+
+    Raises:
+        DeviceError: The device is missing or does not open.
+        ConfigError: The settings do not fit the devices.
+        PeerError: Another rank was lost.
     """
     if config.engine == "jax":
-        from trainer.jax_engine.engine import open_jax
+        from trainer.jax_engine.engine import open_jax_engine
 
-        return open_jax(config, world, team)
+        return open_jax_engine(config, world, team)
     if config.device == "xla":
-        from trainer.xla_engine.engine import open_xla
+        from trainer.xla_engine.engine import open_xla_engine
 
-        return open_xla(config, world, team)
-    from trainer.torch_engine.engine import open_torch
+        return open_xla_engine(config, world, team)
+    from trainer.torch_engine.engine import open_torch_engine
 
-    return open_torch(config, world, team)
+    return open_torch_engine(config, world, team)

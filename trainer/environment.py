@@ -1,4 +1,4 @@
-"""What the launcher tells a rank through environment variables, read once and checked."""
+"""Environment variables that the launcher sets for a rank, read once and checked."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from trainer.errors import ConfigError
 Launcher: TypeAlias = Literal["alone", "orch", "torchrun"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Which of the ranks this process is. coordinator: where the ranks meet, "" when alone.
+    """Which of the ranks this process is.
 
-    local_rank, local_size: among the ranks that share this machine's devices. sharers: ranks that share
-    its processor cores (more than local_size when several local hosts are one machine).
+    Attributes:
+        rank: From 0.
+        size: Ranks in all.
+        local_rank: Index among the ranks that share this machine's devices.
+        local_size: Number of those ranks.
+        sharers: Ranks that share this machine's processor cores; more than local_size when several local hosts are one
+            machine.
+        coordinator: Address at which the ranks meet; "" for a single rank.
+        launcher: Who started the ranks.
     """
 
     rank: int = 0
@@ -33,17 +40,23 @@ class World:
     def is_first(self) -> bool:
         return self.rank == 0
 
-    def threads(self, wanted: int) -> int:
-        """Processor threads of this rank: `wanted`, or the cores we may use over the ranks that share them."""
-        return wanted or max(1, usable_cores() // self.sharers)
+    def threads(self, count: int) -> int:
+        """Return this rank's processor threads: the given number, or for 0 its share of the usable cores."""
+        return count or max(1, usable_cores() // self.sharers)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Which run, and which attempt at it. checkpoint_uri, resume_from: "" when not set.
+    """Which run and attempt this is.
 
-    job: the job's folder on this host, where a watcher finds stacks and profiles; None without a launcher. meeting:
-    what tells this start from others at the same address.
+    Attributes:
+        run_id: The same over all attempts.
+        attempt: From 1.
+        checkpoint_uri: Where checkpoints are kept; "" for nowhere.
+        resume_from: A step's folder, "latest" or "".
+        heartbeat_file: Where this host's heartbeat is written.
+        job: The job's folder on this host, for stacks and profiles; None without a launcher.
+        launch_id: Distinguishes this start from others at the same address.
     """
 
     run_id: str = "local"
@@ -52,15 +65,19 @@ class Run:
     resume_from: str = ""
     heartbeat_file: Path | None = None
     job: Path | None = None
-    meeting: str = ""
+    launch_id: str = ""
 
     @property
     def identity(self) -> str:
-        return f"run {self.run_id} attempt {self.attempt}{self.meeting and f' {self.meeting}'}"
+        return f"run {self.run_id} attempt {self.attempt}{self.launch_id and f' {self.launch_id}'}"
 
 
 def read_run(environ: Mapping[str, str]) -> Run:
-    """Raises ConfigError for a variable with a wrong value."""
+    """Read which run and attempt this is.
+
+    Raises:
+        ConfigError: A variable has a wrong value.
+    """
     heartbeat, job = environ.get("ORCH_HEARTBEAT_FILE", ""), environ.get("ORCH_JOB_DIR", "")
     return Run(
         run_id=environ.get("ORCH_RUN_ID", "") or "local",
@@ -69,12 +86,18 @@ def read_run(environ: Mapping[str, str]) -> Run:
         resume_from=environ.get("ORCH_RESUME_FROM", ""),
         heartbeat_file=Path(heartbeat) if heartbeat else None,
         job=Path(job) if job else None,
-        meeting=_torchrun_start(environ),
+        launch_id=_torchrun_start(environ),
     )
 
 
 def read_world(environ: Mapping[str, str]) -> World:
-    """Raises ConfigError. torchrun's variables win over ours: it is started by us, once per host."""
+    """Read which rank this process is.
+
+    torchrun's variables take precedence over ours: orch starts torchrun once on each host.
+
+    Raises:
+        ConfigError: A variable is missing or has a wrong value.
+    """
     if environ.get("RANK") and environ.get("WORLD_SIZE"):
         return _from_torchrun(environ)
     for given, missing in (("RANK", "WORLD_SIZE"), ("WORLD_SIZE", "RANK")):
@@ -119,7 +142,11 @@ def _from_torchrun(environ: Mapping[str, str]) -> World:
 
 
 def split_address(name: str, address: str) -> tuple[str, int]:
-    """Host and port of `10.0.0.1:29500`, `host:29500` or `[::1]:29500`. Raises ConfigError naming `name`."""
+    """Split `10.0.0.1:29500`, `host:29500` or `[::1]:29500` into host and port.
+
+    Raises:
+        ConfigError: It has another form; the message begins with `name`.
+    """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
@@ -128,7 +155,7 @@ def split_address(name: str, address: str) -> tuple[str, int]:
 
 
 def usable_cores() -> int:
-    """Cores this process may run on."""
+    """Return the number of cores that this process may run on."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux

@@ -1,4 +1,4 @@
-"""A small file that says how far this rank is, for whoever watches whether it still moves."""
+"""A small file that records how far this rank is, so that an observer can detect a hang."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import json
 import time
 from pathlib import Path
 
-from trainer.checkpoint.layout import timestamp
+from trainer.checkpoint.layout import utc_timestamp
 from trainer.console import Console
 from trainer.environment import World
 
-_SECONDS = 1.0
+_SECONDS_BETWEEN_WRITES = 1.0
 
 
 class Heartbeat:
     """Writes {"step", "rank", "time", "phase"} to $ORCH_HEARTBEAT_FILE, at most once a second, by atomic rename.
 
-    Further ranks of the same host add `.1`, `.2` ... to the name. No thread beats: a main loop that stands still must
-    look like one. phase: one word in small letters; a new one is written at once.
+    Further ranks of the same host add `.1`, `.2` ... to the name. No background thread writes it: a main loop that
+    hangs must look like one. The phase is one lower-case word; a new phase is written immediately.
     """
 
     def __init__(self, path: Path | None, world: World, console: Console) -> None:
@@ -30,17 +30,23 @@ class Heartbeat:
         self._phase = ""
 
     def beat(self, step: int | None, phase: str = "training", *, final: bool = False) -> None:
-        """step: how many are done, None while that is not known. phase: what begins now, or goes on."""
+        """Write the heartbeat unless the last one is recent.
+
+        Args:
+            step: Steps that are done; None while unknown.
+            phase: What begins now or continues.
+            final: Write even if the last one is recent.
+        """
         if self._path is None or (time.monotonic() < self._next and not final and phase == self._phase):
             return
         self._phase = phase
-        self._next = time.monotonic() + _SECONDS
+        self._next = time.monotonic() + _SECONDS_BETWEEN_WRITES
         temporary = self._path.with_name(f".{self._path.name}.tmp")
         try:
-            beat = {"step": step, "rank": self._rank, "time": timestamp(), "phase": phase}
+            beat = {"step": step, "rank": self._rank, "time": utc_timestamp(), "phase": phase}
             temporary.write_text(json.dumps(beat) + "\n")
             temporary.replace(self._path)
         except OSError as error:
-            # The run is worth more than its pulse: say it once and go on.
-            self._console.every(f"note: no heartbeat from rank {self._rank}: {error}")
+            # A missing heartbeat must not end the run: report it once.
+            self._console.print_on_every(f"note: no heartbeat from rank {self._rank}: {error}")
             self._path = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainer.commands import COMMANDS, load, summary
-from trainer.options import ALIASES, keys
+from trainer.commands import COMMANDS, load_command, read_summary
+from trainer.options import ALIASES, list_keys
 from trainer.presets import PRESETS
 
 _EXAMPLES = """\
@@ -22,19 +22,19 @@ Examples:
 
 _AFTER = """\
 Exit status: 0 done, 1 failure, 2 configuration, 3 data, 4 device, 10 storage,
-75 stopped by SIGTERM or a closed terminal with a checkpoint saved (run it again to go on),
+75 stopped by SIGTERM or a closed terminal with a checkpoint saved (run it again to resume),
 130 stopped from the keyboard, 143 stopped with nothing saved.
 Environment: ORCH_RANK, ORCH_NUM_HOSTS, ORCH_COORDINATOR (or torchrun's RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
 ORCH_RUN_ID, ORCH_ATTEMPT, ORCH_CHECKPOINT_URI, ORCH_RESUME_FROM, ORCH_HEARTBEAT_FILE,
-ORCH_LOCAL_RANKS_PER_MACHINE, ORCH_JOB_DIR (stacks and profiles). TRAINER_DEBUG=1 shows the trace of an error.
+ORCH_LOCAL_RANKS_PER_MACHINE, ORCH_JOB_DIR (stacks and profiles). TRAINER_DEBUG=1 shows the traceback of an error.
 Ranks meet at ORCH_COORDINATOR, under torchrun at the first free one of the 16 ports above MASTER_PORT; engines then use
 further free ports: hosts must reach each other on all of them.
 """
 
 
-def text() -> str:
-    """The whole help text, ending with a newline."""
-    table = keys()
+def format_help() -> str:
+    """Return the complete help text, ending with a newline."""
+    table = list_keys()
     width = max(len(f"{key.name}={key.default_text}") for key in table)
     short = "; ".join(f"{name}= is {key}=" for name, key in ALIASES.items())
     lines = [_EXAMPLES, f"Keys (key=default; {short}):", f"  {'model=NAME':<{width}}  preset: {', '.join(PRESETS)}"]
@@ -44,9 +44,9 @@ def text() -> str:
     return "\n".join([*lines, "", *_commands(), "", _AFTER])
 
 
-def text_of(name: str) -> str:
-    """The help of one command, ending with a newline."""
-    command = load(name)
+def format_command_help(name: str) -> str:
+    """Return the help of one command, ending with a newline."""
+    command = load_command(name)
     more: str = getattr(command, "HELP", "")  # optional
     return f"python -m trainer {name}: {command.SUMMARY}\n" + (f"\n{more.strip()}\n" if more else "")
 
@@ -55,4 +55,4 @@ def _commands() -> Iterator[str]:
     width = max(map(len, COMMANDS))
     yield "Commands (python -m trainer COMMAND --help):"
     for name in COMMANDS:
-        yield f"  {name:<{width}}  {summary(name)}"
+        yield f"  {name:<{width}}  {read_summary(name)}"

@@ -1,4 +1,4 @@
-"""The command line: `parse(["steps=200", "model.dim=128"])` gives a checked Config."""
+"""The parser of the command line: `parse_config(["steps=200", "model.dim=128"])` returns a checked Config."""
 
 from __future__ import annotations
 
@@ -14,52 +14,67 @@ from trainer.config import AUTO, Config, Doc, ModelConfig, Scalar
 from trainer.errors import ConfigError
 from trainer.presets import PRESETS
 
-_LIMIT = 1 << 63  # what numpy, torch and checkpoints have room for
+_LIMIT = 1 << 63  # the integers of numpy, torch and checkpoints
 
 ALIASES: Mapping[str, str] = MappingProxyType({"data": "data.source", "tokenizer": "data.tokenizer"})
-# What others call it: no spelling leads from `gpu` to `cuda`.
-_ELSEWHERE: Mapping[str, str] = MappingProxyType(
+# Common names elsewhere: `gpu` is too different from `cuda` for a spelling check.
+_COMMON_SYNONYMS: Mapping[str, str] = MappingProxyType(
     {"gpu": "cuda", "trainium": "neuron", "pytorch": "torch", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 )
 
 
-def parse(words: Sequence[str]) -> Config:
-    """Read `key=value` words; a later one wins. Raises ConfigError for the first word that is wrong."""
-    table = {key.name: key for key in keys()}
+def parse_config(words: Sequence[str]) -> Config:
+    """Parse `key=value` words; a later one wins.
+
+    Raises:
+        ConfigError: The first word that is wrong, with what is allowed.
+    """
+    table = {key.name: key for key in list_keys()}
     given: dict[str, str] = {}
     preset: Mapping[str, str] = {}
     for word in words:
         name, separator, text = word.partition("=")
         if not separator:
-            raise ConfigError(_no_pair(word, [*table, *ALIASES, "model"]))
+            raise ConfigError(_describe_malformed_word(word, [*table, *ALIASES, "model"]))
         name = ALIASES.get(name, name)
         if name == "model":
             preset = _preset(text)
         elif name in table:
             given[name] = text
         else:
-            raise ConfigError(_unknown(name, [*table, *ALIASES, "model"]))
+            raise ConfigError(_describe_unknown_key(name, [*table, *ALIASES, "model"]))
     texts = {**preset, **given}
-    values = {name: table[name].read(text) for name, text in texts.items()}
+    values = {name: table[name].parse_value(text) for name, text in texts.items()}
     config: Config = _build(Config, "", values)
     _check_shapes(config.model)
     return config
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One key of the command line. kind: bool, int, float, str, or the tuple of allowed words."""
+    """One key of the command line.
+
+    Attributes:
+        name: Dotted, such as "model.dim".
+        kind: bool, int, float, str, or the tuple of allowed words.
+        default: The value if the key is not given.
+        doc: Help text and allowed range.
+    """
 
     name: str
     kind: type | tuple[str, ...]
     default: Scalar
     doc: Doc
 
-    def read(self, text: str) -> Scalar:
-        """The typed value. Raises ConfigError with the key's name and what is allowed."""
+    def parse_value(self, text: str) -> Scalar:
+        """Return the typed value.
+
+        Raises:
+            ConfigError: The text is not allowed; the message names the key and what is allowed.
+        """
         if isinstance(self.kind, tuple):
             if text not in self.kind:
-                near = _near(text, self.kind)
+                near = _find_closest(text, self.kind)
                 hint = f"; did you mean {near}?" if near else ""
                 raise ConfigError(f"{self.name}={text}: not one of {', '.join(self.kind)}{hint}")
             return text
@@ -72,9 +87,9 @@ class Key:
             return words[text.lower()]
         if self.kind is str:
             return text
-        return self._number(text)
+        return self._parse_number(text)
 
-    def _number(self, text: str) -> Scalar:
+    def _parse_number(self, text: str) -> Scalar:
         what = "a whole number" if self.kind is int else "a number"
         try:
             value: int | float = int(text) if self.kind is int else float(text)
@@ -91,6 +106,7 @@ class Key:
         return value
 
     def value_in(self, config: Config) -> Scalar:
+        """Return this key's value in a configuration."""
         value: Any = config
         for part in self.name.split("."):
             value = getattr(value, part)
@@ -98,19 +114,20 @@ class Key:
 
     @property
     def default_text(self) -> str:
+        """The default as one would type it."""
         if self.doc.auto and self.default == AUTO:
             return "auto"
         return str(self.default).lower() if isinstance(self.default, bool) else f"{self.default}"
 
 
-def keys() -> list[Key]:
-    """Every key, in the order of the classes."""
+def list_keys() -> list[Key]:
+    """Return every key, in the order of the classes."""
     return list(_walk(Config, ""))
 
 
-def flat(config: Config) -> dict[str, Scalar]:
-    """All values by dotted key: what a checkpoint records."""
-    return {key.name: key.value_in(config) for key in keys()}
+def flatten_config(config: Config) -> dict[str, Scalar]:
+    """Return all values by dotted key: what a checkpoint records."""
+    return {key.name: key.value_in(config) for key in list_keys()}
 
 
 def _walk(cls: Any, prefix: str) -> Iterator[Key]:
@@ -123,7 +140,9 @@ def _walk(cls: Any, prefix: str) -> Iterator[Key]:
         kind, doc = get_args(hint)
         words: tuple[str, ...] = get_args(kind)
         default = cast("Scalar", field.default)
-        yield Key(f"{prefix}{field.name}", words if get_origin(kind) is Literal else kind, default, doc)
+        yield Key(
+            name=f"{prefix}{field.name}", kind=words if get_origin(kind) is Literal else kind, default=default, doc=doc
+        )
 
 
 def _build(cls: Any, prefix: str, values: Mapping[str, Scalar]) -> Any:
@@ -140,31 +159,31 @@ def _build(cls: Any, prefix: str, values: Mapping[str, Scalar]) -> Any:
 
 def _preset(name: str) -> Mapping[str, str]:
     if name not in PRESETS:
-        near = _near(name, list(PRESETS))
+        near = _find_closest(name, list(PRESETS))
         hint = f"did you mean {near}? " if near else ""
         raise ConfigError(f"model={name}: no such preset; {hint}there are {', '.join(PRESETS)}")
     return PRESETS[name]
 
 
-def _near(word: str, known: Sequence[str]) -> str:
-    """The known word that was probably meant, or "". `300` and `300M` mean 300m."""
+def _find_closest(word: str, known: Sequence[str]) -> str:
+    """Return the known word that was probably meant, or ""; `300` and `300M` mean 300m."""
     low = word.lower()
-    if _ELSEWHERE.get(low) in known:
-        return _ELSEWHERE[low]
+    if _COMMON_SYNONYMS.get(low) in known:
+        return _COMMON_SYNONYMS[low]
     for candidate in known:
         if candidate in (low, f"{low}m", f"{low}b"):
             return candidate
     return next(iter(difflib.get_close_matches(low, known, n=1, cutoff=0.6)), "")
 
 
-def _no_pair(word: str, known: Sequence[str]) -> str:
+def _describe_malformed_word(word: str, known: Sequence[str]) -> str:
     name = word.lstrip("-")
     hint = f"write {name}=VALUE" if name in known else "`python -m trainer --help` lists the keys"
     return f"not a key=value word: {word!r}; {hint}"
 
 
-def _unknown(name: str, known: Sequence[str]) -> str:
-    # The last part alone finds `lr` -> `optim.lr`.
+def _describe_unknown_key(name: str, known: Sequence[str]) -> str:
+    # The last part alone is enough: `lr` -> `optim.lr`.
     tails = [key for key in known if key.rsplit(".", 1)[-1] == name]
     near = tails or difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else "`python -m trainer --help` lists the keys"

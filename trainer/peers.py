@@ -1,8 +1,7 @@
-"""Notices within two seconds that another rank is gone, whatever this rank's main thread is waiting in; within twenty,
-where its host or the network vanished without a word.
+"""Detects a lost rank: within two seconds if its process ended, within twenty if its host or network vanished silently.
 
-An engine that waits for a dead peer may take minutes to say so, or abort. Here a thread holds a channel of its own to
-rank 0; when a rank ends without a goodbye, this process ends as well, unless the main thread gets there first.
+An engine that waits for a lost peer may take minutes to report it, or abort. Here a thread holds its own channel to
+rank 0; when a rank ends without a goodbye, this process ends as well, unless the main thread ends first.
 """
 
 from __future__ import annotations
@@ -18,48 +17,55 @@ from trainer.errors import Exit, PeerError, TrainerError
 from trainer.tcp_team import TcpTeam
 from trainer.team import Team
 
-PATIENCE = 1.5  # seconds in which the main thread may end in its own words
+GRACE_SECONDS = 1.5  # seconds in which the main thread may end with its own error
 
 
 class PeerWatch:
-    """Enter it once all ranks have met; every rank must."""
+    """Ends this process when another rank is lost; every rank must enter it once all have met."""
 
     def __init__(self, team: Team, timeout: float) -> None:
-        """timeout: seconds until all ranks must have entered it."""
+        """Open the channel.
+
+        Args:
+            team: All ranks of the run.
+            timeout: Seconds until all ranks must have opened it.
+        """
         self._channel = team.channel(timeout) if isinstance(team, TcpTeam) else None
         self._rank = team.world.rank
-        self._over = threading.Event()
+        self._finished = threading.Event()
         self._noticed = threading.Event()
-        self._news = ""
+        self._loss_message = ""
         self._said_goodbye = False
         self._thread = threading.Thread(target=self._listen, name="peers", daemon=True)
 
-    def over(self) -> None:
-        """All that matters is done: from now on a rank may be gone."""
-        self._over.set()
+    def finish(self) -> None:
+        """Record that everything that matters is done: from now on a rank may leave."""
+        self._finished.set()
 
     @contextmanager
-    def in_own_words(self) -> Generator[None]:
-        """What fails within is this rank's own fault: the others are told at once, and however long this rank takes to
-        write down what is left, it is not ended because they leave."""
+    def reporting_own_failure(self) -> Generator[None]:
+        """Report an exception within as this rank's own failure, immediately, to all other ranks.
+
+        However long this rank takes to write its last files, it is not ended because the others leave.
+        """
         try:
             yield
         except PeerError:
             raise
         except BaseException as error:
-            self._over.set()
+            self._finished.set()
             self._say_goodbye(error)
             raise
 
-    def explained(self, error: PeerError) -> PeerError:
-        """The same, with who is lost and why, where that is known by now."""
+    def explain_loss(self, error: PeerError) -> PeerError:
+        """Return the error with which rank is lost and why, where that is known by now."""
         if self._channel is None:
             return error
         self._noticed.wait(0.5)
-        if str(error).startswith(_lost_words(self._rank)):
+        if str(error).startswith(_loss_prefix(self._rank)):
             head, _, left = str(error).rpartition(": it has left")
-            return PeerError(self._news) if not left and self._news.startswith(f"{head}: ") else error
-        return PeerError(f"{self._news}; {error}") if self._news else error
+            return PeerError(self._loss_message) if not left and self._loss_message.startswith(f"{head}: ") else error
+        return PeerError(f"{self._loss_message}; {error}") if self._loss_message else error
 
     def __enter__(self) -> PeerWatch:
         if self._channel is not None:
@@ -69,42 +75,42 @@ class PeerWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._finished.set()
         self._say_goodbye(error)
 
     def _say_goodbye(self, error: BaseException | None) -> None:
         if self._channel is not None and not self._said_goodbye:
             self._said_goodbye = True
-            self._channel.say_goodbye(_in_short(error))
+            self._channel.say_goodbye(_summarize_error(error))
 
     def _listen(self) -> None:
         channel = self._channel
         if channel is None:
             return
         try:
-            channel.listen(self._lost, self._over.is_set)
+            channel.listen(self._lost, self._finished.is_set)
         except PeerError as error:
-            self._end(str(error))
+            self._exit_process(str(error))
 
     def _lost(self, rank: int, why: str) -> None:
-        self._end(f"{_lost_words(self._rank)}{rank}: {why}")
+        self._exit_process(f"{_loss_prefix(self._rank)}{rank}: {why}")
 
-    def _end(self, message: str) -> None:
-        self._news = message
+    def _exit_process(self, message: str) -> None:
+        self._loss_message = message
         self._noticed.set()
-        if self._over.wait(PATIENCE):
+        if self._finished.wait(GRACE_SECONDS):
             return
         sys.stdout.flush()
         sys.stderr.write(f"error[{PeerError.code}]: {message}\n")
         sys.stderr.flush()
-        os._exit(Exit.FAILURE)  # the main thread may stand in native code, where no exception reaches it
+        os._exit(Exit.FAILURE)  # the main thread may be in native code, which no exception reaches
 
 
-def _lost_words(rank: int) -> str:
+def _loss_prefix(rank: int) -> str:
     return f"rank {rank} lost rank "
 
 
-def _in_short(error: BaseException | None) -> str:
+def _summarize_error(error: BaseException | None) -> str:
     if error is None:
         return ""
     if isinstance(error, TrainerError):

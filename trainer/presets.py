@@ -1,7 +1,6 @@
-"""Named sizes: what `model=NAME` sets. A key that is given as well wins, wherever it stands.
+"""Named model sizes: what `model=NAME` sets; a key that is given as well wins, in any position.
 
-From 300m on a head is 128 wide and the feed-forward layer a multiple of it, which is what the matrix units of TPUs are
-filled by.
+From 300m on a head is 128 wide and the feed-forward layer a multiple of it, which fills the matrix units of TPUs.
 """
 
 from __future__ import annotations

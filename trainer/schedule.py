@@ -8,11 +8,11 @@ from trainer.config import OptimConfig
 
 
 def learning_rate(optim: OptimConfig, steps: int, step: int) -> float:
-    """Rate for the step with this index (the first is 0) of `steps` in all.
+    """Return the rate for the step with this index (the first is 0) of `steps` in all.
 
     cosine: half a cosine from the peak to the floor. wsd: level at the peak, then a straight line to the floor over the
-    last `optim.decay` of all steps. constant: level. Steps past the end keep the last rate, so a longer run that
-    starts from a finished one is well defined.
+    last `optim.decay` of all steps. constant: level. Steps past the end keep the last rate, so a longer run that starts
+    from a finished one is well defined.
     """
     if step < optim.warmup:
         return optim.lr * (step + 1) / optim.warmup

@@ -1,5 +1,8 @@
-"""SIGTERM as a wish: the first is granted at the end of a step, the second at once. SIGHUP is one too, however often it
-comes: a terminal that is closed may send it several times."""
+"""SIGTERM and SIGHUP as stop requests.
+
+The first SIGTERM stops the run at the end of a step, the second immediately. SIGHUP is a stop request too, however
+often it comes: a closing terminal may send it several times.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +13,30 @@ from types import FrameType, TracebackType
 
 from trainer.errors import Exit
 
-_WISHES = (signal.SIGTERM, signal.SIGHUP)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
-class StopWish:
-    """While it is entered, SIGTERM and SIGHUP set `wanted`. Before and after, they end the process as usual.
+class StopRequest:
+    """While it is entered, SIGTERM and SIGHUP set `requested`; before and after, they end the process as usual.
 
-    In a thread that is not the main one, where signals cannot be had, it stays unset.
+    In a thread that is not the main one, which cannot handle signals, it stays unset.
     """
 
     def __init__(self) -> None:
-        self.wanted = False
-        self._told = False  # by SIGTERM
+        self.requested = False
+        self._terminated_before = False  # by SIGTERM
         self._status = Exit.TERMINATED
 
-    def granted(self, status: Exit) -> None:
-        """What a further SIGTERM ends the process with, now that all is saved."""
+    def set_exit_status(self, status: Exit) -> None:
+        """Set the status with which a further SIGTERM ends the process, after everything is saved."""
         self._status = status
 
-    def __enter__(self) -> StopWish:
+    def __enter__(self) -> StopRequest:
         self._main = threading.current_thread() is threading.main_thread()
         if self._main:
-            # nohup ignores SIGHUP, and that stays.
-            wishes = [one for one in _WISHES if signal.getsignal(one) is not signal.SIG_IGN]
-            self._before = {one: signal.signal(one, self._received) for one in wishes}
+            # Under nohup, SIGHUP stays ignored.
+            handled = [one for one in _STOP_SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+            self._before = {one: signal.signal(one, self._received) for one in handled}
         return self
 
     def __exit__(
@@ -45,7 +48,7 @@ class StopWish:
 
     def _received(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTERM:
-            if self._told:
+            if self._terminated_before:
                 os._exit(self._status)
-            self._told = True
-        self.wanted = True
+            self._terminated_before = True
+        self.requested = True

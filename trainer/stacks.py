@@ -1,7 +1,7 @@
-"""An offer to whoever watches: send this process SIGQUIT, and it writes where each of its threads stands.
+"""Stack dumps on request: after SIGQUIT this process writes the stacks of all its threads.
 
-The dump is made by faulthandler in C, so it works while the main thread waits in a collective, or holds the lock of
-the interpreter. It is offered by a file, because the same signal ends a process that has no handler for it.
+faulthandler writes the dump in C, so it works while the main thread waits in a collective or holds the interpreter's
+lock. A file announces the handler, because the same signal ends a process that has none.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def offer_stacks(environ: Mapping[str, str], rank: int) -> None:
-    """In a job's folder, $ORCH_JOB_DIR: stacks-RANK.txt gets the dumps, stacks-RANK.pid says that one may ask.
+def enable_stack_dumps(environ: Mapping[str, str], rank: int) -> None:
+    """Write stacks on SIGQUIT to stacks-RANK.txt in $ORCH_JOB_DIR, and announce that in stacks-RANK.pid.
 
-    Without that folder nothing changes, and Ctrl-\\ ends the program as ever. A fatal error's stacks go to the log.
+    Without that folder nothing changes, and the quit key ends the program as usual. The stacks of a fatal error go to
+    the log.
     """
     faulthandler.enable()
     folder = environ.get("ORCH_JOB_DIR", "")
@@ -25,7 +26,7 @@ def offer_stacks(environ: Mapping[str, str], rank: int) -> None:
     if not folder or number is None:
         return
     try:
-        # Left open: faulthandler writes to it whenever it is asked.
+        # Stays open: faulthandler writes to it at each signal.
         dumps = (Path(folder) / f"stacks-{rank}.txt").open("a")
         faulthandler.register(number, file=dumps, all_threads=True)
         marker = Path(folder) / f".stacks-{rank}.pid"

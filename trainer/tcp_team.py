@@ -1,7 +1,7 @@
-"""The team over TCP: a star around rank 0, one connection of each rank for each channel.
+"""The team over TCP: a star around rank 0, with one connection from each rank for each channel.
 
-Whoever is lost is named on every rank: rank 0 notices it by its connection's end or by the time limit, and tells the
-others.
+Every rank learns which rank is lost: rank 0 detects it by the end of its connection or by the time limit, and sends it
+to the others.
 """
 
 from __future__ import annotations
@@ -17,43 +17,49 @@ from typing import Any
 from trainer.config import DistConfig
 from trainer.environment import World
 from trainer.errors import PeerError
-from trainer.meeting import Door, Meeting, free_port, knock
+from trainer.rendezvous import Rendezvous, RendezvousServer, connect_to_first_rank, find_free_port
 from trainer.team import Team
-from trainer.wire import Closed, Foreign, Inbox, Unreachable, packed, send, send_bytes
+from trainer.wire import ConnectionClosed, Inbox, InvalidMessage, PeerUnreachable, encode_value, send_bytes, send_value
 
-GRACE = 5.0  # seconds more than rank 0's limit, so that its word of who is missing arrives first
+GRACE = 5.0  # seconds beyond rank 0's limit, so that its message of who is missing arrives first
 
 
-def join(world: World, config: DistConfig, identity: str = "") -> Team:
-    """Meet the other ranks. identity: the run and the attempt, the same on all ranks.
+def join_team(world: World, config: DistConfig, identity: str = "") -> Team:
+    """Meet the other ranks.
 
-    Raises PeerError, naming the coordinator and who is missing, when they do not come within config.join_timeout.
+    Args:
+        world: Which rank this process is.
+        config: Time limits.
+        identity: The run and the attempt, the same on all ranks.
+
+    Raises:
+        PeerError: Some ranks did not arrive within config.join_timeout; it names the coordinator and the missing ranks.
     """
     if world.size == 1:
-        return Alone(world)
+        return SingleProcessTeam(world)
     deadline = time.monotonic() + config.join_timeout
-    meeting = Meeting(world, identity)
+    rendezvous = Rendezvous(world, identity)
     try:
         if world.is_first:
-            door = Door(meeting, deadline)
-            team = TcpTeam(meeting, config.timeout, door=door)
+            server = RendezvousServer(rendezvous, deadline)
+            team = TcpTeam(rendezvous, config.timeout, server=server)
         else:
-            inbox, token = knock(meeting, 0, "", deadline)
-            team = TcpTeam(meeting, config.timeout, token=token, inboxes={0: inbox})
+            inbox, token = connect_to_first_rank(rendezvous, 0, "", deadline)
+            team = TcpTeam(rendezvous, config.timeout, token=token, inboxes={0: inbox})
     except OSError as error:  # TimeoutError too
-        raise _not_met(world, config, str(error.strerror or error)) from error
+        raise _rendezvous_error(world, config, str(error.strerror or error)) from error
     try:
         team.gather(None, limit=max(0.1, deadline - time.monotonic()))
     except PeerError as error:
         team.close()
-        raise _not_met(world, config, str(error)) from error
-    if team.door is not None:
-        team.door.nobody_new()
+        raise _rendezvous_error(world, config, str(error)) from error
+    if team.server is not None:
+        team.server.reject_second_ranks()
     return team
 
 
-class Alone:
-    """A team of one: nothing to open. Values go through JSON all the same, so that they come back alike."""
+class SingleProcessTeam:
+    """A team of one rank, without connections; values still pass through JSON, so that they come back alike."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -64,30 +70,41 @@ class Alone:
     def side_channel(self, timeout: float) -> Team:
         return self
 
-    def meeting_place(self) -> str:
-        return f"127.0.0.1:{free_port('127.0.0.1')}"
+    def rendezvous_address(self) -> str:
+        return f"127.0.0.1:{find_free_port('127.0.0.1')}"
 
     def close(self) -> None:
         return None
 
 
 class TcpTeam:
-    """door: rank 0's. inboxes: by rank; rank 0 has one for each other rank, the others one for rank 0."""
+    """One channel of a team of several processes."""
 
     def __init__(
         self,
-        meeting: Meeting,
+        rendezvous: Rendezvous,
         timeout: float,
         *,
-        door: Door | None = None,
+        server: RendezvousServer | None = None,
         token: str = "",
         inboxes: Mapping[int, Inbox] | None = None,
         channel: int = 0,
         numbers: Iterable[int] | None = None,
     ) -> None:
-        self.world = meeting.world
-        self.door = door
-        self._meeting = meeting
+        """Use the given connections.
+
+        Args:
+            rendezvous: Where the ranks meet.
+            timeout: Seconds for each call.
+            server: Rank 0's.
+            token: Admits this rank to further channels.
+            inboxes: By rank; rank 0 has one for each other rank, the others one for rank 0.
+            channel: Number of the channel.
+            numbers: Numbers of further channels.
+        """
+        self.world = rendezvous.world
+        self.server = server
+        self._rendezvous = rendezvous
         self._timeout = timeout
         self._token = token
         self._inboxes = dict(inboxes or {})
@@ -95,7 +112,12 @@ class TcpTeam:
         self._numbers = iter(itertools.count(1) if numbers is None else numbers)
 
     def gather(self, value: Any, *, limit: float | None = None) -> list[Any]:
-        """limit: seconds, instead of the channel's own."""
+        """Return every rank's value, in rank order.
+
+        Args:
+            value: JSON-able and small.
+            limit: Seconds, instead of the channel's own timeout.
+        """
         seconds = self._timeout if limit is None else limit
         if self.world.is_first:
             return self._collect(value, seconds)
@@ -105,105 +127,114 @@ class TcpTeam:
         return self.channel(timeout)
 
     def channel(self, timeout: float) -> TcpTeam:
-        """Rank 0 need not be here yet: its door answers, and it looks who came when it first uses the channel."""
+        """Open a further channel.
+
+        Rank 0 need not be here yet: its server admits ranks, and rank 0 collects them when it first uses the channel.
+        """
         number = next(self._numbers)
         inboxes: dict[int, Inbox] = {}
         if not self.world.is_first:
             try:
-                inbox, _ = knock(self._meeting, number, self._token, time.monotonic() + min(timeout, self._timeout))
+                inbox, _ = connect_to_first_rank(
+                    self._rendezvous, number, self._token, time.monotonic() + min(timeout, self._timeout)
+                )
             except OSError as error:
                 raise self._lost(0, str(error)) from error
             inboxes[0] = inbox
         return TcpTeam(
-            self._meeting,
+            self._rendezvous,
             timeout,
-            door=self.door,
+            server=self.server,
             token=self._token,
             inboxes=inboxes,
             channel=number,
             numbers=self._numbers,
         )
 
-    def meeting_place(self) -> str:
-        host = self._meeting.host
-        port = self.gather(free_port(host) if self.world.is_first else None)[0]
+    def rendezvous_address(self) -> str:
+        host = self._rendezvous.host
+        port = self.gather(find_free_port(host) if self.world.is_first else None)[0]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def close(self) -> None:
         for inbox in self._inboxes.values():
             with contextlib.suppress(OSError):
                 inbox.connection.close()
-        if self.door is not None and self._channel == 0:
-            self.door.close()
+        if self.server is not None and self._channel == 0:
+            self.server.close()
 
     def listen(self, lost: Callable[[int, str], None], over: Callable[[], bool]) -> None:
-        """Until a rank is gone: then `lost(rank, why)`. Until all have said goodbye, or `over()`: then return.
+        """Wait until a rank is lost, then call `lost(rank, why)`; return when all have left or `over()` is true.
 
-        For a channel used by nothing else, in a thread of its own. Looks at `over` twice a second.
+        For a channel used by nothing else, in its own thread. Checks `over` twice a second.
         """
-        inboxes = self._complete(time.monotonic() + self._timeout)
+        inboxes = self._wait_for_inboxes(time.monotonic() + self._timeout)
         with selectors.DefaultSelector() as selector:
             for rank, inbox in inboxes.items():
                 selector.register(inbox.connection, selectors.EVENT_READ, (rank, inbox))
             while selector.get_map() and not over():
                 for key, _ in selector.select(0.5):
                     rank, inbox = key.data
-                    gone = _news(rank, inbox)
-                    if gone is None:
+                    departure = _read_departure(rank, inbox)
+                    if departure is None:
                         continue
                     selector.unregister(inbox.connection)
-                    if gone != (rank, ""):
-                        self._tell(inboxes, {"lost": gone[0], "why": gone[1]}, except_rank=rank)
-                        lost(*gone)
+                    if departure != (rank, ""):
+                        self._send_to_all(inboxes, {"lost": departure[0], "why": departure[1]}, except_rank=rank)
+                        lost(*departure)
                         return
 
     def say_goodbye(self, why: str = "") -> None:
-        """On a channel that others `listen` on: this rank leaves; why: in one line, when it is not the run's end."""
-        self._tell(self._inboxes, {"bye": why}, except_rank=-1)
+        """Report on a `listen` channel that this rank leaves.
 
-    def _complete(self, deadline: float) -> Mapping[int, Inbox]:
-        if self.door is not None and not self._inboxes:
-            came = self.door.wait_for_all(self._channel, deadline)
+        Args:
+            why: One line, unless the run is done.
+        """
+        self._send_to_all(self._inboxes, {"bye": why}, except_rank=-1)
+
+    def _wait_for_inboxes(self, deadline: float) -> Mapping[int, Inbox]:
+        if self.server is not None and not self._inboxes:
+            came = self.server.wait_for_all(self._channel, deadline)
             missing = [rank for rank in range(1, self.world.size) if rank not in came]
             self._inboxes = came
             if missing:
-                self._fail(missing[0], f"{_names(missing)} did not come")
+                self._fail(missing[0], f"{_format_ranks(missing)} did not come")
         return self._inboxes
 
     def _collect(self, value: Any, seconds: float) -> list[Any]:
         deadline = time.monotonic() + seconds
-        inboxes = self._complete(deadline)
+        inboxes = self._wait_for_inboxes(deadline)
         values: dict[int, Any] = {0: json.loads(json.dumps(value))}
         with selectors.DefaultSelector() as selector:
             for rank, inbox in inboxes.items():
                 selector.register(inbox.connection, selectors.EVENT_READ, (rank, inbox))
-                # What a quick rank has sent may have come together with what was taken before.
+                # A fast rank's next value may have arrived together with an earlier one.
                 self._take(rank, inbox, values, selector)
             while len(values) < self.world.size:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     missing = [rank for rank in inboxes if rank not in values]
-                    self._fail(missing[0], f"{_names(missing)} did not answer (limit {seconds:g} s)")
+                    self._fail(missing[0], f"{_format_ranks(missing)} did not answer (limit {seconds:g} s)")
                 for key, _ in selector.select(left):
                     rank, inbox = key.data
                     try:
                         inbox.pull()
-                    except Closed as error:
-                        self._fail(rank, _left(error))
+                    except ConnectionClosed as error:
+                        self._fail(rank, _describe_departure(error))
                     self._take(rank, inbox, values, selector)
         result = [values[rank] for rank in range(self.world.size)]
-        answer = packed({"all": result})
+        answer = encode_value({"all": result})
         for rank, inbox in inboxes.items():
             try:
                 send_bytes(inbox.connection, answer, deadline + GRACE)
-            except (Closed, TimeoutError) as error:
-                self._fail(rank, _left(error))
+            except (ConnectionClosed, TimeoutError) as error:
+                self._fail(rank, _describe_departure(error))
         return result
 
     def _take(self, rank: int, inbox: Inbox, values: dict[int, Any], selector: selectors.BaseSelector) -> None:
         try:
             complete, value = inbox.take()
-        except Foreign as error:
+        except InvalidMessage as error:
             self._fail(rank, str(error))
         else:
             if complete:
@@ -214,13 +245,13 @@ class TcpTeam:
         inbox = self._inboxes[0]
         deadline = time.monotonic() + seconds + GRACE
         try:
-            # An answer may be there before this is sent: that a rank is lost. It is read below in any case.
-            with contextlib.suppress(Closed):
-                send(inbox.connection, {"mine": value}, deadline)
+            # Rank 0 may already have sent that a rank is lost and closed: its message is read below.
+            with contextlib.suppress(ConnectionClosed):
+                send_value(inbox.connection, {"mine": value}, deadline)
             answer = inbox.receive(deadline)
-        except Closed as error:
-            raise self._lost(0, _left(error)) from error
-        except Foreign as error:
+        except ConnectionClosed as error:
+            raise self._lost(0, _describe_departure(error)) from error
+        except InvalidMessage as error:
             raise self._lost(0, str(error)) from error
         except TimeoutError as error:
             raise self._lost(0, f"it did not answer (limit {seconds:g} s)") from error
@@ -230,29 +261,29 @@ class TcpTeam:
         return values
 
     def _fail(self, rank: int, why: str) -> None:
-        self._tell(self._inboxes, {"lost": rank, "why": why}, except_rank=rank)
+        self._send_to_all(self._inboxes, {"lost": rank, "why": why}, except_rank=rank)
         raise self._lost(rank, why)
 
-    def _tell(self, inboxes: Mapping[int, Inbox], value: Any, *, except_rank: int) -> None:
+    def _send_to_all(self, inboxes: Mapping[int, Inbox], value: Any, *, except_rank: int) -> None:
         for rank, inbox in inboxes.items():
             if rank != except_rank:
-                with contextlib.suppress(Closed, TimeoutError):
-                    send(inbox.connection, value, time.monotonic() + 1.0)
+                with contextlib.suppress(ConnectionClosed, TimeoutError):
+                    send_value(inbox.connection, value, time.monotonic() + 1.0)
 
     def _lost(self, rank: int, why: str) -> PeerError:
         return PeerError(f"rank {self.world.rank} lost rank {rank}: {why}")
 
 
-def _news(rank: int, inbox: Inbox) -> tuple[int, str] | None:
-    """(lost rank, why); (rank, "") when it said goodbye; None when nothing complete has come."""
+def _read_departure(rank: int, inbox: Inbox) -> tuple[int, str] | None:
+    """Return (lost rank, why), (rank, "") after a goodbye, or None when no complete message has come."""
     try:
         inbox.connection.settimeout(1.0)
         inbox.pull()
         complete, value = inbox.take()
     except TimeoutError:
         return None
-    except (Closed, Foreign) as error:
-        return rank, _left(error)
+    except (ConnectionClosed, InvalidMessage) as error:
+        return rank, _describe_departure(error)
     if not complete:
         return None
     if "lost" in value:
@@ -260,17 +291,17 @@ def _news(rank: int, inbox: Inbox) -> tuple[int, str] | None:
     return rank, f"it ended with {value['bye']}" if value["bye"] else ""
 
 
-def _left(error: Exception) -> str:
-    return "it cannot be reached any more" if isinstance(error, Unreachable) else "it has left"
+def _describe_departure(error: Exception) -> str:
+    return "it cannot be reached any more" if isinstance(error, PeerUnreachable) else "it has left"
 
 
-def _names(ranks: list[int]) -> str:
+def _format_ranks(ranks: list[int]) -> str:
     shown = ", ".join(map(str, ranks[:8]))
     more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
 
 
-def _not_met(world: World, config: DistConfig, why: str) -> PeerError:
+def _rendezvous_error(world: World, config: DistConfig, why: str) -> PeerError:
     return PeerError(
         f"rank {world.rank} of {world.size} could not meet the others at {world.coordinator} "
         f"within {config.join_timeout:g} s: {why}"

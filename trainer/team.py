@@ -1,7 +1,7 @@
-"""The processes of a run as one team: how they meet and agree, without any framework.
+"""The interface to all processes of a run: how they exchange small values, without any framework.
 
 Small values travel as JSON over TCP through rank 0, which listens at the coordinator's address. Engines make their own
-groups for gradients; `meeting_place` gives them an address for it.
+groups for gradients; `rendezvous_address` gives them an address for it.
 """
 
 from __future__ import annotations
@@ -12,21 +12,32 @@ from trainer.environment import World
 
 
 class Team(Protocol):
-    """Calls must come in the same order on every rank; each side channel has an order of its own."""
+    """The ranks of a run; calls must come in the same order on every rank, separately for each side channel."""
 
     @property
     def world(self) -> World: ...
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's value, in rank order. value: JSON-able and small. Raises PeerError."""
+        """Return every rank's value, in rank order.
+
+        Args:
+            value: JSON-able and small.
+
+        Raises:
+            PeerError: Another rank was lost.
+        """
         ...
 
     def side_channel(self, timeout: float) -> Team:
-        """The same ranks with an order of their own, for one background thread. timeout: seconds for each call."""
+        """Return the same ranks with a separate order of calls, for one background thread.
+
+        Args:
+            timeout: Seconds for each call.
+        """
         ...
 
-    def meeting_place(self) -> str:
-        """host:port, free on rank 0's machine and reachable by all: where an engine's processes may meet."""
+    def rendezvous_address(self) -> str:
+        """Return host:port, free on rank 0's machine and reachable by all: where an engine's processes may meet."""
         ...
 
     def close(self) -> None: ...

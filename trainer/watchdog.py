@@ -1,7 +1,7 @@
-"""Ends a run that stands still: the stacks of all threads, then a failure, so that whoever launched it can act.
+"""Ends a run that hangs: it writes the stacks of all threads and fails, so that the launcher can act.
 
-Two timers. The first is a thread that explains itself; the second is faulthandler's, in C, half a minute later, for a
-main thread that holds the interpreter's lock.
+There are two timers. The first is a thread that explains the failure; the second is faulthandler's, in C, half a minute
+later, for a main thread that holds the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -25,24 +25,30 @@ _REARM = 1.0
 
 
 class Watchdog:
-    """limit: seconds without a `beat`; 0: it does nothing. stacks: a file that gets the stacks as well. second_timer:
-    seconds after the first one."""
+    """Ends the process when the main loop makes no progress."""
 
     def __init__(self, limit: float, stacks: Path | None = None, *, second_timer: float = SECOND_TIMER) -> None:
+        """Set the limit.
+
+        Args:
+            limit: Seconds without a `beat`; 0: it does nothing.
+            stacks: A file that also gets the stacks.
+            second_timer: Seconds from the first timer to the second.
+        """
         self._limit = limit
         self._second_timer = second_timer
         self._stacks = stacks
         self._deadline = 0.0
         self._armed = 0.0
         self._armed_until = 0.0
-        self._doing = "starting"
+        self._activity = "starting"
         self._status = Exit.FAILURE
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def __enter__(self) -> Watchdog:
         if self._limit:
-            self.allow(START_SECONDS, "starting")
+            self.extend(START_SECONDS, "starting")
             self._thread.start()
         return self
 
@@ -54,28 +60,28 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
 
     def beat(self, step: int) -> None:
-        """A step is done. Cheap."""
+        """Record that a step is done; cheap."""
         if self._limit:
-            self._doing = f"step {step + 1}"
+            self._activity = f"step {step + 1}"
             self._set(self._limit)
 
-    def allow(self, seconds: float, doing: str) -> None:
-        """What begins now may take that much longer than the limit; the next beat ends it."""
+    def extend(self, seconds: float, doing: str) -> None:
+        """Allow that many seconds beyond the limit for what begins now; the next beat ends it."""
         if self._limit:
-            self._doing = doing
+            self._activity = doing
             self._set(self._limit + seconds)
 
-    def leave(self, status: Exit, seconds: float = LEAVING_SECONDS) -> None:
-        """The run is over: leaving may take that long; who stands still for longer ends with this status."""
+    def expect_exit(self, status: Exit, seconds: float = LEAVING_SECONDS) -> None:
+        """Allow that many seconds for leaving after the run is done; a hang from here on ends with this status."""
         if self._limit:
-            self._doing, self._status = "leaving", status
+            self._activity, self._status = "leaving", status
             self._set(seconds)
 
     def _set(self, seconds: float) -> None:
         now = time.monotonic()
         self._deadline = now + seconds
         sooner = self._deadline < self._armed_until - _REARM
-        later = now >= self._armed + _REARM  # not at each quick step: each arming starts a thread
+        later = now >= self._armed + _REARM  # not at each fast step: each arming starts a thread
         if sooner or later or self._deadline > self._armed_until + _REARM:
             self._armed, self._armed_until = now, self._deadline
             faulthandler.dump_traceback_later(seconds + self._second_timer, exit=True)
@@ -83,9 +89,9 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._ended.wait(max(0.05, min(1.0, self._deadline - time.monotonic()))):
             if time.monotonic() >= self._deadline:
-                self._bark()
+                self._dump_and_exit()
 
-    def _bark(self) -> None:
+    def _dump_and_exit(self) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         if self._stacks is not None:
@@ -95,14 +101,14 @@ class Watchdog:
             except OSError as error:
                 sys.stderr.write(f"note: the stacks cannot be written to {self._stacks}: {error.strerror}\n")
         faulthandler.dump_traceback(sys.__stderr__ or 2, all_threads=True)
-        sys.stderr.write(self._words())
+        sys.stderr.write(self._message())
         sys.stderr.flush()
         os._exit(self._status)
 
-    def _words(self) -> str:
+    def _message(self) -> str:
         if self._status != Exit.FAILURE:
-            return "note: the run is over, but this rank cannot leave; the stacks of all threads stand above\n"
+            return "note: the run is over, but this rank cannot leave; the stacks of all threads are above\n"
         return (
-            f"error[hang]: no progress in {self._limit:g} s beyond what is allowed for ({self._doing}); the stacks of "
-            "all threads stand above; dist.watchdog sets the limit\n"
+            f"error[hang]: no progress in {self._limit:g} s beyond what is allowed for ({self._activity}); the stacks "
+            "of all threads are above; dist.watchdog sets the limit\n"
         )

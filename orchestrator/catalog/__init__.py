@@ -1,1 +1,1 @@
-"""Facts about accelerators as dated data files, and the look-ups over them. No I/O beyond reading those files."""
+"""Facts about accelerators: dated data files and lookups in them. No I/O but reading those files."""

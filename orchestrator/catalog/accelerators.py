@@ -1,4 +1,4 @@
-"""From a name, in any of its usual spellings, to what it is: `resolve("tpu-v5e-16")`."""
+"""Find the machine that a name means, in any usual spelling: `resolve("tpu-v5e-16")`."""
 
 from __future__ import annotations
 
@@ -19,24 +19,28 @@ LARGEST_LOCAL = 1024  # loopback hosts; more is a typing error
 
 
 def resolve(name: str) -> Accelerator:
-    """What `name` means: a TPU slice, an EC2 instance type, NAME:COUNT, `cpu`, or `local:...`.
+    """Return the machine that a name means: a TPU slice, an EC2 type, NAME:COUNT, `cpu`, or `local:...`.
 
-    Raises UserError with the nearest names, or the nearest sizes, when there is no such thing.
+    Raises:
+        UserError: The name is unknown; the message has the nearest names or sizes.
     """
-    asked = name.strip()
-    if asked.lower() == "cpu":
-        return _cpu(asked)
-    if asked.lower().startswith("local:"):
-        return resolve_local(asked[len("local:") :])
-    return resolve_rented(asked)
+    requested = name.strip()
+    if requested.lower() == "cpu":
+        return _cpu(requested)
+    if requested.lower().startswith("local:"):
+        return resolve_local(requested[len("local:") :])
+    return resolve_rented(requested)
 
 
 def resolve_rented(name: str) -> TpuSlice | Ec2Instance:
-    """As `resolve`, for what a cloud rents out. `tpu-v5e-16:1` is accepted as the dialect does, and `v4:2x2x4`."""
-    asked, _, count = name.strip().partition(":")
+    """Resolve a name of something that a cloud rents out.
+
+    `tpu-v5e-16:1` is accepted, as the SkyPilot dialect does, and `v4:2x2x4`.
+    """
+    requested, _, count = name.strip().partition(":")
     if tpu.is_topology(count):
-        return _shaped(asked, count)
-    found_slice = tpu.find_slice(asked)
+        return _shaped(requested, count)
+    found_slice = tpu.find_slice(requested)
     if found_slice is not None:
         if count.strip() not in ("", "1"):
             raise UserError(
@@ -52,11 +56,11 @@ def resolve_rented(name: str) -> TpuSlice | Ec2Instance:
 
 
 def resolve_instance(name: str) -> TpuSlice | Ec2Instance:
-    """As `resolve_rented`, for an EC2 instance type that may be newer than the table."""
+    """Resolve an EC2 instance type, which may be newer than the table."""
     try:
         return resolve_rented(name)
     except UserError:
-        if (instance := ec2.unlisted(name)) is not None:
+        if (instance := ec2.make_unlisted_type(name)) is not None:
             return instance
         raise
 
@@ -64,19 +68,22 @@ def resolve_instance(name: str) -> TpuSlice | Ec2Instance:
 def _shaped(name: str, topology: str) -> TpuSlice:
     sized = tpu.find_slice(name)
     if sized is not None:
-        return tpu.in_shape(sized, topology)
+        return tpu.reshape_slice(sized, topology)
     return tpu.find_by_topology(name, topology)
 
 
 def resolve_own(name: str) -> TpuSlice | OwnDevices | CpuMachine | Ec2Instance:
-    """What a machine of the user's own holds: NAME:COUNT with any count, a TPU slice, an instance type, `cpu`."""
+    """Resolve the devices of one of the user's own machines.
+
+    NAME:COUNT with any count, a TPU slice, an instance type, or `cpu`.
+    """
     if name.strip().lower() == "cpu":
         return _cpu(name.strip())
     return ec2.find_devices(name) or resolve_rented(name)
 
 
 def resolve_local(shape: str) -> LocalHosts:
-    """The part after `local:`: a number of plain hosts, or the name of something whose shape they take."""
+    """Resolve the part after `local:`: a number of hosts, or a machine whose shape they take."""
     text = shape.strip()
     if text.isascii() and text.isdigit():
         return _plain_hosts(text)
@@ -97,10 +104,10 @@ def resolve_local(shape: str) -> LocalHosts:
 
 
 def nearest_names(name: str) -> tuple[str, ...]:
-    """Up to three known names that look like `name`, best first."""
+    """Return up to three known names that resemble `name`, best first."""
     from difflib import get_close_matches
 
-    spelled = {known.lower(): known for known in (*tpu.common_names(), *ec2.common_names(), "cpu", "local:4")}
+    spelled = {known.lower(): known for known in (*tpu.list_common_names(), *ec2.list_common_names(), "cpu", "local:4")}
     word = name.strip().lower()
     close = get_close_matches(word.removeprefix("tpu-"), spelled, n=6, cutoff=0.6)
     found = [spelled[item] for item in close] or [
@@ -131,7 +138,7 @@ def _plain_hosts(count: str) -> LocalHosts:
     )
 
 
-def _cpu(asked: str) -> CpuMachine:
+def _cpu(requested: str) -> CpuMachine:
     return CpuMachine(
         name="cpu",
         hosts=1,
@@ -140,7 +147,7 @@ def _cpu(asked: str) -> CpuMachine:
         hbm_gib_per_chip=0,
         peak_bf16_tflops_per_chip=0,
         backends=("cpu", "xla", "jax"),
-        normalised_from=None if asked == "cpu" else asked,
+        normalised_from=None if requested == "cpu" else requested,
     )
 
 

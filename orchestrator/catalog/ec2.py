@@ -7,37 +7,41 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from orchestrator.catalog.machines import Ec2Instance, OwnDevices
-from orchestrator.catalog.tables import Row, rows
+from orchestrator.catalog.tables import Row, read_rows
 from orchestrator.errors import UserError
 
 
 def find_instance(name: str) -> Ec2Instance | None:
-    """The instance type called `name`, or the one meant by NAME:COUNT; None when it is neither.
+    """Return the instance type called `name`, or the one that NAME:COUNT means; None for another name.
 
-    Raises UserError when the chip exists and no instance type has that many.
+    Raises:
+        UserError: The chip exists, and no instance type has that many.
     """
-    asked = name.strip()
-    instance = instances().get(asked.lower())
+    requested = name.strip()
+    instance = load_instances().get(requested.lower())
     if instance is not None:
-        return instance if asked == instance.name else replace(instance, normalised_from=asked)
-    split = _split(asked)
+        return instance if requested == instance.name else replace(instance, normalised_from=requested)
+    split = _split(requested)
     if split is None:
         return None
     chip, count = split
     meant = _aliases().get((chip.name, count))
     if meant is None:
-        raise _no_such_count(chip, count, asked)
-    return replace(instances()[meant], normalised_from=asked)
+        raise _no_such_count(chip, count, requested)
+    return replace(load_instances()[meant], normalised_from=requested)
 
 
-def unlisted(name: str) -> Ec2Instance | None:
-    """A type that this table does not have, by its name alone: new ones come often. None for what is no such name."""
-    asked = name.strip().lower()
-    if not _ACCELERATED.fullmatch(asked):
+def make_unlisted_type(name: str) -> Ec2Instance | None:
+    """Return a type that the table does not have, known by its name alone, because new ones come often.
+
+    None for a word that is not the name of a type.
+    """
+    requested = name.strip().lower()
+    if not _ACCELERATED.fullmatch(requested):
         return None
-    neuron = asked.startswith(("trn", "inf"))
+    neuron = requested.startswith(("trn", "inf"))
     return Ec2Instance(
-        name=asked,
+        name=requested,
         hosts=1,
         chips_per_host=0,
         cores_per_chip=0,
@@ -62,7 +66,7 @@ def unlisted(name: str) -> Ec2Instance | None:
 
 
 def find_devices(name: str) -> OwnDevices | None:
-    """NAME:COUNT as devices in a machine of the user's own; None when the chip is not known."""
+    """Return NAME:COUNT as devices in one of the user's own machines; None when the chip is not known."""
     split = _split(name.strip())
     if split is None:
         return None
@@ -85,7 +89,7 @@ def find_devices(name: str) -> OwnDevices | None:
 _ACCELERATED = re.compile(r"(?:p|g|gr|trn|inf)\d[a-z0-9-]*\.(?:\d*xlarge|large|metal(?:-\d+xl)?)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
     name: str
     vendor: str
@@ -97,48 +101,49 @@ class Chip:
 
 
 @cache
-def chips() -> dict[str, Chip]:
-    """By lower-case name."""
-    return {row.text("name").lower(): _chip(row) for row in rows("chips", "chip")}
+def load_chips() -> dict[str, Chip]:
+    """Return the chips by lower-case name."""
+    return {row.text("name").lower(): _chip(row) for row in read_rows("chips", "chip")}
 
 
 @cache
-def instances() -> dict[str, Ec2Instance]:
-    return {row.text("name"): _instance(row) for row in rows("ec2", "instance")}
+def load_instances() -> dict[str, Ec2Instance]:
+    """Return the instance types of the table by name."""
+    return {row.text("name"): _instance(row) for row in read_rows("ec2", "instance")}
 
 
-def common_names() -> tuple[str, ...]:
-    """Names for suggestions: NAME:COUNT, the type behind it, and every other type."""
-    return (*(f"{chip}:{count}" for chip, count in _aliases()), *instances())
+def list_common_names() -> tuple[str, ...]:
+    """Return names for suggestions: NAME:COUNT, the type behind it, and every other type."""
+    return (*(f"{chip}:{count}" for chip, count in _aliases()), *load_instances())
 
 
 @cache
 def _aliases() -> dict[tuple[str, int], str]:
-    split = [(row.text("name").rpartition(":"), row.text("instance")) for row in rows("ec2", "alias")]
+    split = [(row.text("name").rpartition(":"), row.text("instance")) for row in read_rows("ec2", "alias")]
     return {(name, int(count)): instance for (name, _, count), instance in split}
 
 
 def _split(name: str) -> tuple[Chip, int] | None:
-    """`H100:8` as chip and count; a name alone means one."""
+    """Split `H100:8` into chip and count; a name alone means one."""
     chip_name, _, count = name.partition(":")
-    chip = chips().get(chip_name.strip().lower())
+    chip = load_chips().get(chip_name.strip().lower())
     count = count.strip() or "1"
     if chip is None or not count.isascii() or not count.isdigit() or not 0 < int(count[:7]) < 1_000_000:
         return None
     return chip, int(count[:7])
 
 
-def _no_such_count(chip: Chip, count: int, asked: str) -> UserError:
+def _no_such_count(chip: Chip, count: int, requested: str) -> UserError:
     offered = sorted(n for name, n in _aliases() if name == chip.name)
     if not offered:
         why = "orch knows the chip, but no type that has it"
-        return UserError(f"`{asked}` names no EC2 instance type", why, "name the type itself instead of the chip")
+        return UserError(f"`{requested}` names no EC2 instance type", why, "name the type itself instead of the chip")
     names = " or ".join(f"{chip.name}:{n}" for n in offered)
     largest = offered[-1]
     several = count > largest and count % largest == 0
     return UserError(
         f"no EC2 instance type has {count} {chip.name}",
-        f"`{asked}`: one instance has {' or '.join(str(n) for n in offered)}",
+        f"`{requested}`: one instance has {' or '.join(str(n) for n in offered)}",
         f"use {chip.name}:{largest} with num_nodes: {count // largest}" if several else f"use {names}",
     )
 
@@ -156,7 +161,7 @@ def _chip(row: Row) -> Chip:
 
 
 def _instance(row: Row) -> Ec2Instance:
-    chip = chips()[row.text("chip").lower()]
+    chip = load_chips()[row.text("chip").lower()]
     return Ec2Instance(
         name=row.text("name"),
         hosts=1,

@@ -1,4 +1,4 @@
-"""What can be asked for: a TPU slice, an EC2 instance, the user's own devices, plain CPUs, local stand-ins.
+"""Machines that a task can request: a TPU slice, an EC2 instance, own devices, plain CPUs, local hosts.
 
 All share the fields of `Machine`, so that most code needs no case distinction; the rest matches on the class.
 """
@@ -13,10 +13,14 @@ from typing import TypeAlias
 class Machine:
     """One unit that is created and ended as a whole.
 
-    hosts: machines to log in to. chips_per_host: accelerator chips each of them drives, 0 for plain CPUs.
-    cores_per_chip: physical cores of one chip. hbm_gib_per_chip and peak_bf16_tflops_per_chip: 0 when there is no
-    accelerator. backends: what drives it, the usual one first. normalised_from: the name that was asked for, when it
-    was another spelling, None otherwise; two spellings of one thing are equal.
+    Attributes:
+        hosts: Machines to log in to.
+        chips_per_host: Accelerator chips that each host drives; 0 for plain CPUs.
+        cores_per_chip: Physical cores of one chip.
+        hbm_gib_per_chip: Memory of one chip; 0 without an accelerator.
+        peak_bf16_tflops_per_chip: Peak of one chip; 0 without an accelerator.
+        backends: What drives it, the usual one first.
+        normalised_from: The requested name when it was another spelling, else None; it takes no part in comparison.
     """
 
     name: str
@@ -38,17 +42,20 @@ class Machine:
 
     @property
     def backend(self) -> str:
-        """What usually drives it: "jax", "cuda", "neuron" or "cpu"."""
+        """Return what usually drives it: "jax", "cuda", "neuron" or "cpu"."""
         return self.backends[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TpuSlice(Machine):
-    """A slice of one TPU generation. `name` is Google's accelerator type, e.g. v5litepod-16.
+    """A slice of one TPU generation; `name` is Google's accelerator type, such as v5litepod-16.
 
-    size: the number in the name; it counts cores or chips, by generation. topology: chips along each side, "4x4" or
-    "2x2x4", "" where none is published. runtime_version, machine_type: "" where there is none. in_tpu_api: False for
-    TPU7x, which only Compute Engine and GKE know (Cloud TPU documentation, 2026).
+    Attributes:
+        size: The number in the name; it counts cores or chips, by generation.
+        topology: Chips along each side, "4x4" or "2x2x4"; "" where none is published.
+        runtime_version: Of the Cloud TPU API; "" where there is none.
+        machine_type: Of Compute Engine; "" where there is none.
+        in_tpu_api: False for TPU7x, which only Compute Engine and GKE know (Cloud TPU documentation, 2026).
     """
 
     generation: str
@@ -62,12 +69,17 @@ class TpuSlice(Machine):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ec2Instance(Machine):
-    """An EC2 instance type, e.g. p5.48xlarge. See data/ec2.toml.
+    """An EC2 instance type, such as p5.48xlarge; see data/ec2.toml.
 
-    chip: its accelerator, e.g. H100. logical_cores_per_chip: what a program sees by default. network_gbps: total.
-    efa_max: EFA interfaces it takes; efa_on_card0: whether network card 0 carries one. on_demand: whether an
-    on-demand price exists. regions: where it is offered, () when not recorded. listed: False for a type that is not in
-    the table, of which only the name is known.
+    Attributes:
+        chip: Its accelerator, such as H100.
+        logical_cores_per_chip: What a program sees by default.
+        network_gbps: Total of all cards.
+        efa_max: EFA interfaces that it takes.
+        efa_on_card0: Whether network card 0 carries an EFA interface.
+        on_demand: Whether an on-demand price exists.
+        regions: Where it is offered; () when not recorded.
+        listed: False for a type that is not in the table, of which only the name is known.
     """
 
     chip: str
@@ -88,7 +100,7 @@ class Ec2Instance(Machine):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnDevices(Machine):
-    """Accelerators in one machine of the user's own, e.g. H100:4: any count is possible."""
+    """Accelerators in one of the user's own machines, such as H100:4; any count is possible."""
 
     chip: str
 
@@ -100,9 +112,10 @@ class CpuMachine(Machine):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalHosts(Machine):
-    """Hosts on this computer: `local:4`, or the shape of something real, `local:v5litepod-16`.
+    """Hosts on this computer: `local:4`, or the shape of a real machine, `local:v5litepod-16`.
 
-    stands_for: the real thing whose shape it has; chips_per_host are then pretended. Runs on the CPU.
+    Attributes:
+        stands_for: The real machine whose shape it has; its chips are then simulated by the CPU.
     """
 
     stands_for: TpuSlice | Ec2Instance | None = None

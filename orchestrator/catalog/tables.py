@@ -1,4 +1,4 @@
-"""The data files as typed rows. Every row carries `source` and `as_of`; a row that lacks a field is our bug."""
+"""The data files as typed rows. Every row has `source` and `as_of`; a missing field is a programming error."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Row:
 
 
 @cache
-def rows(file: str, table: str) -> tuple[Row, ...]:
-    """All `[[table]]` rows of catalog/data/<file>.toml, in file order."""
+def read_rows(file: str, table: str) -> tuple[Row, ...]:
+    """Return all `[[table]]` rows of catalog/data/FILE.toml, in file order."""
     parsed = tomllib.loads(Path(__file__).with_name("data").joinpath(f"{file}.toml").read_text(encoding="utf-8"))
     return tuple(Row(f"{file}.{table}", cells) for cells in cast("list[dict[str, object]]", parsed[table]))

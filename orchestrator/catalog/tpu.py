@@ -11,7 +11,7 @@ from functools import cache
 from math import prod
 
 from orchestrator.catalog.machines import TpuSlice
-from orchestrator.catalog.tables import Row, rows
+from orchestrator.catalog.tables import Row, read_rows
 from orchestrator.errors import UserError
 
 CHIPS_PER_HOST = 4
@@ -24,53 +24,57 @@ _TOPOLOGY = re.compile(r"[0-9]{1,4}(?:x[0-9]{1,4}){1,2}")
 
 
 def find_slice(name: str) -> TpuSlice | None:
-    """The slice called `name` in any spelling, None when the name is not that of a TPU.
+    """Return the slice called `name` in any spelling; None when the name is not that of a TPU.
 
-    Raises UserError with the nearest sizes when the generation exists and the size does not.
+    Raises:
+        UserError: The generation exists and the size does not; the message has the nearest sizes.
     """
     match = _NAME.fullmatch(name.strip().lower())
-    generation = by_alias().get(match.group(1)) if match else None
+    generation = generations_by_alias().get(match.group(1)) if match else None
     if match is None or generation is None:
         return None
     size = int(match.group(2))
     if not generation.has(size):
         raise _no_such_size(generation, size, name)
-    return _slice(generation, size, asked=name.strip())
+    return _slice(generation, size, requested=name.strip())
 
 
 def find_generation(name: str) -> Generation | None:
-    """The generation that `name` means without a size: `v4`, `tpu-v5e`; None for any other word."""
+    """Return the generation that `name` means without a size, such as `v4` or `tpu-v5e`; None otherwise."""
     match = _GENERATION.fullmatch(name.strip().lower())
-    return by_alias().get(match.group(1)) if match else None
+    return generations_by_alias().get(match.group(1)) if match else None
 
 
 def is_topology(word: str) -> bool:
-    """Whether `word` has the form of a topology: 4x4, 2x2x4."""
+    """Return whether `word` has the form of a topology: 4x4, 2x2x4."""
     return _TOPOLOGY.fullmatch(word.strip().lower()) is not None
 
 
 def find_by_topology(generation: str, topology: str) -> TpuSlice:
-    """The slice of `generation`, in any spelling, whose chips stand in this shape: ("v4", "2x2x4") is v4-32.
+    """Return the slice of a generation whose chips have this shape: ("v4", "2x2x4") is v4-32.
 
-    Raises UserError: no such generation, or the nearest shapes when this one is not made. From 64 chips on the sides
-    of a 3D shape are multiples of 4, shortest first; other shapes are those of the sizes (Cloud TPU documentation,
-    "TPU configurations" of v4, v5e, v5p and v6e, 2025).
+    From 64 chips on, the sides of a 3D shape are multiples of 4, shortest first; other shapes are those of the sizes
+    (Cloud TPU documentation, "TPU configurations" of v4, v5e, v5p and v6e, 2025).
+
+    Raises:
+        UserError: The generation is unknown, or the shape does not exist; the message has the nearest shapes.
     """
     found, shape = find_generation(generation), topology.strip().lower()
     if found is None:
-        known = ", ".join(row.name for row in generations())
+        known = ", ".join(row.name for row in list_generations())
         raise UserError(f"there is no TPU generation `{generation.strip()}`", "", f"one of {known}")
     size = _size_of(found, shape)
     if size is None:
         raise _no_such_topology(found, topology.strip())
-    slice_ = _slice(found, size, asked=f"{generation.strip()}:{topology.strip()}")
+    slice_ = _slice(found, size, requested=f"{generation.strip()}:{topology.strip()}")
     return replace(slice_, topology=shape)
 
 
-def in_shape(slice_: TpuSlice, topology: str) -> TpuSlice:
-    """The same size in another shape, such as v4-512 in 4x4x16 instead of 4x8x8.
+def reshape_slice(slice_: TpuSlice, topology: str) -> TpuSlice:
+    """Return the slice in another shape of the same size, such as v4-512 in 4x4x16 instead of 4x8x8.
 
-    Raises UserError when the shape is not made, or is that of another size.
+    Raises:
+        UserError: The shape does not exist, or has another size.
     """
     shaped = find_by_topology(slice_.generation, topology)
     if shaped.size != slice_.size:
@@ -82,9 +86,9 @@ def in_shape(slice_: TpuSlice, topology: str) -> TpuSlice:
     return replace(slice_, topology=shaped.topology)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One row of data/tpu.toml; the meaning of the fields is described there."""
+    """One row of data/tpu.toml; the fields are described there."""
 
     name: str
     prefix: str
@@ -101,6 +105,11 @@ class Generation:
     peak_bf16_tflops: float
     runtime_version: str
     machine_type: str
+    devices_per_chip: int
+    api_type: str
+    quota_metric: str
+    compute_image: str
+    compute_disk: str
     zones: tuple[str, ...]
 
     def chips(self, size: int) -> int:
@@ -116,11 +125,11 @@ class Generation:
         return max(_sides(self.chips(size), self.topology)) <= self.longest_side
 
     def size_of(self, chips: int) -> int:
-        """The number in the name of a slice with so many chips."""
+        """Return the number in the name of a slice with so many chips."""
         return chips * self.cores_per_chip if self.counts == "cores" else chips
 
     def nearest(self, size: int) -> tuple[int, ...]:
-        """The valid sizes just below and just above."""
+        """Return the valid sizes just below and just above."""
         every = [*self.sizes]
         if self.then_multiples_of:
             start, step = self.sizes[-1] + self.then_multiples_of, self.then_multiples_of
@@ -130,32 +139,42 @@ class Generation:
         return tuple(below + above)
 
 
-def topology(chips: int, kind: str) -> str:
-    """Chips along each side of the default shape, shortest first: 16 chips are "4x4" in 2d and "2x2x4" in 3d."""
+def default_topology(chips: int, kind: str) -> str:
+    """Return the chips along each side of the default shape: 16 chips are "4x4" in 2d, "2x2x4" in 3d."""
     return "x".join(str(side) for side in _sides(chips, kind)) if kind else ""
 
 
 @cache
-def generations() -> tuple[Generation, ...]:
-    return tuple(_generation(row) for row in rows("tpu", "generation"))
+def list_generations() -> tuple[Generation, ...]:
+    """Return the TPU generations in the order of the table."""
+    return tuple(_generation(row) for row in read_rows("tpu", "generation"))
+
+
+def get_generation(name: str) -> Generation:
+    """Return the generation of this name, as TpuSlice.generation holds it.
+
+    Raises:
+        KeyError: No generation has this name.
+    """
+    return {generation.name: generation for generation in list_generations()}[name]
 
 
 @cache
-def by_alias() -> dict[str, Generation]:
-    return {alias: generation for generation in generations() for alias in generation.aliases}
+def generations_by_alias() -> dict[str, Generation]:
+    return {alias: generation for generation in list_generations() for alias in generation.aliases}
 
 
 @cache
-def wrong_runtimes() -> dict[str, str]:
-    """Runtime versions often written that do not exist, and the right word."""
-    return {row.text("seen"): row.text("right") for row in rows("tpu", "wrong_runtime")}
+def load_wrong_runtimes() -> dict[str, str]:
+    """Return runtime versions that are often written and do not exist, with the right one."""
+    return {row.text("seen"): row.text("right") for row in read_rows("tpu", "wrong_runtime")}
 
 
-def common_names() -> tuple[str, ...]:
-    """Names for suggestions: each generation's listed sizes, in each spelling."""
+def list_common_names() -> tuple[str, ...]:
+    """Return names for suggestions: each generation's listed sizes, in each spelling."""
     return tuple(
         f"{alias}-{size}"
-        for generation in generations()
+        for generation in list_generations()
         for alias in (generation.prefix, *generation.aliases)
         for size in generation.sizes
     )
@@ -178,11 +197,16 @@ def _generation(row: Row) -> Generation:
         peak_bf16_tflops=row.number("peak_bf16_tflops"),
         runtime_version=row.text("runtime_version"),
         machine_type=row.text("machine_type"),
+        devices_per_chip=row.whole("devices_per_chip"),
+        api_type=row.text("api_type"),
+        quota_metric=row.text("quota_metric"),
+        compute_image=row.text("compute_image"),
+        compute_disk=row.text("compute_disk"),
         zones=row.texts("zones"),
     )
 
 
-def _slice(generation: Generation, size: int, asked: str) -> TpuSlice:
+def _slice(generation: Generation, size: int, requested: str) -> TpuSlice:
     name = f"{generation.prefix}-{size}"
     chips = generation.chips(size)
     per_host = chips if size in generation.single_host else CHIPS_PER_HOST
@@ -194,59 +218,61 @@ def _slice(generation: Generation, size: int, asked: str) -> TpuSlice:
         hbm_gib_per_chip=generation.hbm_gib,
         peak_bf16_tflops_per_chip=generation.peak_bf16_tflops,
         backends=("jax", "xla"),
-        normalised_from=None if asked == name else asked,
+        normalised_from=None if requested == name else requested,
         generation=generation.name,
         size=size,
-        topology=topology(chips, generation.topology),
+        topology=default_topology(chips, generation.topology),
         runtime_version=generation.runtime_version,
         machine_type=generation.machine_type.format(chips=per_host),
         zones=generation.zones,
-        in_tpu_api=generation.name != "tpu7x",
+        in_tpu_api=bool(generation.api_type),
     )
 
 
-def _no_such_size(generation: Generation, size: int, asked: str) -> UserError:
+def _no_such_size(generation: Generation, size: int, requested: str) -> UserError:
     nearest = " or ".join(f"{generation.prefix}-{n}" for n in generation.nearest(size))
     unit = f"cores, {generation.cores_per_chip} per chip" if generation.counts == "cores" else "chips"
     return UserError(
-        f"there is no TPU slice `{asked.strip()}`",
+        f"there is no TPU slice `{requested.strip()}`",
         f"the number counts {unit}; {generation.name} does not come in {size}",
         f"use {nearest}",
     )
 
 
 def _size_of(generation: Generation, shape: str) -> int | None:
-    """The size whose chips stand in this shape; None when the shape is not made."""
+    """Return the size whose chips have this shape; None when the shape does not exist."""
     if not generation.topology or not is_topology(shape):
         return None
     sides = [int(side) for side in shape.split("x")]
     size = generation.size_of(prod(sides))
     if not generation.has(size):
         return None
-    if shape == topology(prod(sides), generation.topology):
+    if shape == default_topology(prod(sides), generation.topology):
         return size
     made_of_cubes = len(sides) == 3 and prod(sides) >= 64 and all(side % 4 == 0 for side in sides)
     fits = sides == sorted(sides) and sides[-1] <= generation.longest_side
     return size if made_of_cubes and fits else None
 
 
-def _no_such_topology(generation: Generation, asked: str) -> UserError:
+def _no_such_topology(generation: Generation, requested: str) -> UserError:
     if not generation.topology:
         why = f"no shapes are published for {generation.name}"
-        return UserError(f"`{asked}` is not a shape of {generation.name}", why, f"use {generation.prefix}-8")
-    chips = prod(int(side) for side in asked.split("x")) if is_topology(asked.lower()) else 0
+        return UserError(f"`{requested}` is not a shape of {generation.name}", why, f"use {generation.prefix}-8")
+    chips = prod(int(side) for side in requested.split("x")) if is_topology(requested.lower()) else 0
     size = generation.size_of(chips)
     near = (size,) if generation.has(size) else generation.nearest(size)
-    words = [f"{topology(generation.chips(one), generation.topology)} ({generation.prefix}-{one})" for one in near]
-    what = f"there is no slice of {generation.name} with the topology `{asked}`"
-    listed = ", ".join(topology(generation.chips(one), generation.topology) for one in generation.sizes)
+    words = [
+        f"{default_topology(generation.chips(one), generation.topology)} ({generation.prefix}-{one})" for one in near
+    ]
+    what = f"there is no slice of {generation.name} with the topology `{requested}`"
+    listed = ", ".join(default_topology(generation.chips(one), generation.topology) for one in generation.sizes)
     if generation.topology == "3d":
         listed += ", and with more chips sides that are multiples of 4, shortest first"
     return UserError(what, f"its shapes: {listed}", f"use {' or '.join(words)}")
 
 
 def _sides(chips: int, kind: str) -> tuple[int, ...]:
-    """The most even split. 3D shapes from 64 chips on are made of cubes of 4x4x4 (Cloud TPU documentation, v4)."""
+    """Return the most even split. 3D shapes from 64 chips on consist of 4x4x4 cubes (Cloud TPU docs, v4)."""
     if kind == "2d":
         short = max(side for side in range(1, chips + 1) if side * side <= chips and chips % side == 0)
         return (short, chips // short)

@@ -1,4 +1,5 @@
-"""The command line: reads arguments, calls the engine, draws what it says. No decisions and no cloud library here.
+"""The command line: parses arguments, calls the engine and draws the results.
 
-Each verb is a module of its own, loaded only when it is called; app.py has the table of them.
+It takes no decisions and imports no cloud library. Each command is a separate module that loads only when it is
+called; app.py has the table of commands.
 """

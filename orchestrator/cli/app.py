@@ -1,4 +1,4 @@
-"""The table of verbs: `orch --help` and completion need nothing else."""
+"""The table of commands, which is all that `orch --help` and completion need."""
 
 from __future__ import annotations
 
@@ -6,72 +6,152 @@ import click
 
 from orchestrator import __version__
 from orchestrator.cli.command import debug_option
-from orchestrator.cli.lazy import LazyGroup, Section, Verb
-
-_HERE = "orchestrator.cli"
+from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 
 SECTIONS = (
     Section(
         "Run something",
         (
-            Verb("launch", f"{_HERE}.launch:launch", "Provision hosts for a task file, set them up, run it."),
-            Verb("train", f"{_HERE}.train:train", "Train the bundled model on new or living hosts."),
-            Verb("exec", f"{_HERE}.execute:execute", "Run one command on the hosts of a cluster."),
-            Verb("resume", f"{_HERE}.resume:resume", "Go on with a run, from its last checkpoint in the bucket."),
-            Verb("watch", f"{_HERE}.watch:watch", "Follow a job to its end, and replace hosts that it loses."),
+            LazyCommand(
+                "launch",
+                "orchestrator.cli.commands.run.launch:launch",
+                "Provision hosts for a task file, set them up, run it.",
+            ),
+            LazyCommand(
+                "train",
+                "orchestrator.cli.commands.run.train:train",
+                "Train the bundled model on new or existing hosts.",
+            ),
+            LazyCommand(
+                "exec", "orchestrator.cli.commands.run.execute:execute", "Run one command on the hosts of a cluster."
+            ),
+            LazyCommand(
+                "resume",
+                "orchestrator.cli.commands.run.resume:resume",
+                "Resume a run from its last checkpoint in the bucket.",
+            ),
+            LazyCommand(
+                "watch",
+                "orchestrator.cli.commands.run.watch:watch",
+                "Follow a job to its end, and replace lost hosts.",
+            ),
         ),
     ),
     Section(
         "See before you pay",
         (
-            Verb("plan", f"{_HERE}.launch:plan", "Show all that a launch would do; nothing is done."),
-            Verb(
-                "check", f"{_HERE}.check:check", "Credentials, permissions, quota: what is missing, and what mends it."
+            LazyCommand(
+                "plan",
+                "orchestrator.cli.commands.run.launch:plan",
+                "Show everything a launch would do; nothing is done.",
             ),
-            Verb("rehearse", f"{_HERE}.rehearse:rehearse", "Play a task on simulated machines, with faults."),
-            Verb("simulate", f"{_HERE}.simulate:simulate", "Run commands in a pretend cloud on this computer."),
-            Verb("accelerators", f"{_HERE}.accelerators:accelerators", "Shapes, hosts and list prices."),
-            Verb("blocks", f"{_HERE}.blocks:blocks", "Find and buy Capacity Blocks of EC2."),
+            LazyCommand(
+                "check",
+                "orchestrator.cli.commands.before.check:check",
+                "Check credentials, permissions and quota, with a fix for each problem.",
+            ),
+            LazyCommand(
+                "rehearse",
+                "orchestrator.cli.commands.before.rehearse:rehearse",
+                "Run a task on simulated machines, with faults.",
+            ),
+            LazyCommand(
+                "simulate",
+                "orchestrator.cli.commands.before.simulate:simulate",
+                "Run commands in a simulated cloud on this computer.",
+            ),
+            LazyCommand(
+                "accelerators",
+                "orchestrator.cli.commands.before.accelerators:accelerators",
+                "Shapes, hosts and list prices.",
+            ),
+            LazyCommand(
+                "blocks", "orchestrator.cli.commands.before.blocks:blocks", "Find and buy Capacity Blocks of EC2."
+            ),
         ),
     ),
     Section(
         "Watch",
         (
-            Verb("status", f"{_HERE}.status:status", "What is there, what it does, what it costs."),
-            Verb("queue", f"{_HERE}.queue:queue", "Jobs in the order in which they run; pipelines."),
-            Verb("logs", f"{_HERE}.logs:logs", "Output of a job, from every host or some."),
-            Verb("events", f"{_HERE}.events:events", "What orch did, in order."),
-            Verb("profile", f"{_HERE}.profile:profile", "Record steps of a running training on all hosts, as traces."),
+            LazyCommand(
+                "status", "orchestrator.cli.commands.watch.status:status", "Clusters, what they run and what they cost."
+            ),
+            LazyCommand(
+                "queue",
+                "orchestrator.cli.commands.watch.queue:queue",
+                "Jobs in the order in which they run; pipelines.",
+            ),
+            LazyCommand(
+                "runs", "orchestrator.cli.commands.watch.runs:runs", "Every run: owner, duration, cost, result."
+            ),
+            LazyCommand(
+                "logs", "orchestrator.cli.commands.watch.logs:logs", "Output of a job, from every host or some."
+            ),
+            LazyCommand("events", "orchestrator.cli.commands.watch.events:events", "What orch did, in order."),
+            LazyCommand(
+                "profile",
+                "orchestrator.cli.commands.watch.profile:profile",
+                "Record steps of a running training on all hosts, as traces.",
+            ),
         ),
     ),
     Section(
         "Get to the hosts",
         (
-            Verb("ssh", f"{_HERE}.ssh:ssh", "A shell on one host."),
-            Verb("cp", f"{_HERE}.cp:cp", "Copy files to and from hosts."),
-            Verb("adopt", f"{_HERE}.adopt:adopt", "Manage a TPU VM that is there already."),
+            LazyCommand("ssh", "orchestrator.cli.commands.hosts.ssh:ssh", "A shell on one host."),
+            LazyCommand("cp", "orchestrator.cli.commands.hosts.cp:cp", "Copy files to and from hosts."),
+            LazyCommand("adopt", "orchestrator.cli.commands.hosts.adopt:adopt", "Manage a TPU VM that exists already."),
         ),
     ),
     Section(
         "Stop",
         (
-            Verb("cancel", f"{_HERE}.lifecycle:cancel", "End a job; the hosts stay."),
-            Verb("stop", f"{_HERE}.lifecycle:stop", "Stop the hosts, keep their disks."),
-            Verb("start", f"{_HERE}.lifecycle:start", "Start stopped hosts again."),
-            Verb("down", f"{_HERE}.lifecycle:down", "End the hosts for good; nothing is billed any more."),
-            Verb("release", f"{_HERE}.adopt:release", "Give an adopted TPU VM back as it is."),
-            Verb("reap", f"{_HERE}.reap:reap", "End machines that nobody wants any more."),
+            LazyCommand("cancel", "orchestrator.cli.commands.stop.lifecycle:cancel", "End a job; the hosts stay."),
+            LazyCommand("stop", "orchestrator.cli.commands.stop.lifecycle:stop", "Stop the hosts, keep their disks."),
+            LazyCommand("start", "orchestrator.cli.commands.stop.lifecycle:start", "Start stopped hosts again."),
+            LazyCommand(
+                "down",
+                "orchestrator.cli.commands.stop.lifecycle:down",
+                "Delete the hosts and their disks; billing ends.",
+            ),
+            LazyCommand(
+                "release",
+                "orchestrator.cli.commands.hosts.adopt:release",
+                "Stop managing an adopted TPU VM; it keeps running.",
+            ),
+            LazyCommand("reap", "orchestrator.cli.commands.stop.reap:reap", "Find and end orphaned machines."),
         ),
     ),
     Section(
         "Buckets and settings",
         (
-            Verb("storage", f"{_HERE}.storage:storage", "List, copy, sync and remove in buckets."),
-            Verb("pull", f"{_HERE}.pull:pull", "Bring a run's checkpoint home, verified."),
-            Verb("config", f"{_HERE}.config:config", "Settings, and where each value comes from."),
-            Verb("completion", f"{_HERE}.completion:completion", "Completion script for your shell."),
-            Verb("serve", f"{_HERE}.serve:serve", "Drive jobs without a terminal."),
-            Verb("local", f"{_HERE}.local:local", "Play with hosts on this computer: take one away."),
+            LazyCommand(
+                "storage",
+                "orchestrator.cli.commands.settings.storage:storage",
+                "List, copy, sync and delete in buckets.",
+            ),
+            LazyCommand(
+                "pull", "orchestrator.cli.commands.settings.pull:pull", "Download and verify a run's checkpoint."
+            ),
+            LazyCommand(
+                "config",
+                "orchestrator.cli.commands.settings.config:config",
+                "Settings, and where each value comes from.",
+            ),
+            LazyCommand(
+                "schema", "orchestrator.cli.commands.settings.schema:schema", "JSON Schemas of what -o json prints."
+            ),
+            LazyCommand(
+                "completion",
+                "orchestrator.cli.commands.settings.completion:completion",
+                "Completion script for your shell.",
+            ),
+            LazyCommand("serve", "orchestrator.cli.commands.settings.serve:serve", "Drive jobs without a terminal."),
+            LazyCommand(
+                "local",
+                "orchestrator.cli.commands.settings.local:local",
+                "Try failures of hosts on this computer.",
+            ),
         ),
     ),
 )
@@ -80,7 +160,7 @@ EXAMPLES = (
     ("orch train local:4 --bucket file:///tmp/runs model=tiny steps=100", "train on 4 hosts of this computer"),
     ("orch launch task.yaml --dry-run", "everything a launch would do, without doing it"),
     ("orch logs mine -f", "follow the output of the last job on 'mine'"),
-    ("orch resume mine", "go on from the last checkpoint, on new hosts if the old ones are gone"),
+    ("orch resume mine", "resume from the last checkpoint, on new hosts if the old ones are lost"),
 )
 
 

@@ -1,9 +1,10 @@
-"""How every command looks: help that begins with examples, and `--debug` wherever one thinks of it."""
+"""The common form of all commands: help that begins with examples, and `--debug` on each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -11,14 +12,39 @@ import click
 
 @dataclass(slots=True)
 class Session:
-    """One run of the command line. words: its arguments. debug: a trace is wanted when something fails."""
+    """One run of the command line.
 
-    words: tuple[str, ...] = ()
+    Attributes:
+        arguments: The arguments.
+        debug: Show a traceback when something fails.
+    """
+
+    arguments: tuple[str, ...] = ()
     debug: bool = False
+
+    @property
+    def as_json(self) -> bool:
+        """Whether the command line has `-o json`; read from the words, since errors of usage come before parsing."""
+        words = self.arguments[: self.arguments.index("--")] if "--" in self.arguments else self.arguments
+        pairs = pairwise(words)
+        return any(word in {"-ojson", "--output=json"} for word in words) or any(
+            option in {"-o", "--output"} and value == "json" for option, value in pairs
+        )
+
+
+def current_session() -> Session:
+    """Return the session of the running command; an empty one when a test calls a function."""
+    context = click.get_current_context(silent=True)
+    session = context.find_object(Session) if context is not None else None
+    return session if session is not None else Session()
 
 
 class OrchCommand(click.Command):
-    """A command with `examples`: pairs of a command line and what it does ("" for nothing to say)."""
+    """A command whose help begins with examples.
+
+    Attributes:
+        examples: Pairs of a command line and what it does ("" when it explains itself).
+    """
 
     def __init__(self, *args: Any, examples: Sequence[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -31,7 +57,7 @@ class OrchCommand(click.Command):
 
 
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[tuple[str, str]]) -> None:
-    """The examples, unwrapped, so that each can be copied as it stands."""
+    """Write the examples unwrapped, so that each can be copied as it is."""
     formatter.write("Examples:\n")
     for line, meaning in examples:
         if meaning:
@@ -41,13 +67,14 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[tuple[str,
 
 
 def debug_option() -> click.Option:
+    """Return the `--debug` option that every command has."""
     return click.Option(
         ["--debug"],
         is_flag=True,
         expose_value=False,
         is_eager=True,
         callback=_note_debug,
-        help="Show the trace when something fails (also: ORCH_DEBUG=1).",
+        help="Show a traceback when something fails (also: ORCH_DEBUG=1).",
     )
 
 

@@ -1,4 +1,4 @@
-"""How a failure leaves the program: lines on stderr, an exit status, and a log file when the fault is ours."""
+"""Report an error: lines on stderr, an exit status, and a crash log when the fault is in orch itself."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ from pathlib import Path
 
 import click
 
-from orchestrator.cli.terminal import say
+from orchestrator.cli.command import Session
+from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.errors import OrchError, UserError
 from orchestrator.exits import Exit
 
 
-def explain(error: BaseException, *, debug: bool) -> int:
-    """Print what a person needs to know about `error` to stderr; the exit status to leave with."""
+def report_error(error: BaseException, session: Session) -> int:
+    """Print `error` to stderr and, where the command line has `-o json`, to stdout as JSON; return the exit status."""
+    status = print_error(error, debug=session.debug)
+    if session.as_json:
+        _write_json(error, status)
+    return status
+
+
+def print_error(error: BaseException, *, debug: bool) -> int:
+    """Print `error` to stderr with its cause and next step, and return the exit status to leave with."""
     if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
         _print(["interrupted"])
         return Exit.INTERRUPTED
@@ -24,17 +33,46 @@ def explain(error: BaseException, *, debug: bool) -> int:
         _print([error.format_message()])
         return Exit.USAGE
     if isinstance(error, click.ClickException):
-        error = from_click(error)
+        error = translate_click_error(error)
     if not isinstance(error, OrchError):
         return _our_fault(error, debug=debug)
     if debug:
-        _print(_trace(error))
+        _print(_traceback(error))
     _print(_detached(error) if error.exit_status == Exit.INTERRUPTED else error.lines())
     return error.exit_status
 
 
-def from_click(error: click.ClickException) -> OrchError:
-    """click's complaint about the arguments in our words."""
+def error_as_json(error: BaseException, status: int) -> dict[str, object]:
+    """Return the error as in data/error.schema.json."""
+    code, what, why, next_step = "fault", "a bug in orch stopped this command", _first_line(error), ""
+    if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
+        code, what, why = "interrupted", "interrupted", ""
+    elif isinstance(error, click.ClickException):
+        error = translate_click_error(error)
+    if isinstance(error, OrchError):
+        code, what, why, next_step = error.code, error.what, error.why, error.next_step
+    details: dict[str, object] = {"code": code, "what": what, "why": why or None, "next": next_step or None}
+    problems = getattr(error, "problems", ())  # of a FileError, whose module only some commands need
+    if problems:
+        details["problems"] = [
+            {"place": one.place, "what": one.what, "why": one.why or None, "next": one.next_step or None}
+            for one in problems
+        ]
+    return {"version": 1, "kind": "error", "status": int(status), "error": details}
+
+
+def _write_json(error: BaseException, status: int) -> None:
+    import json
+
+    try:
+        write_stdout(json.dumps(error_as_json(error, status), indent=2))
+        sys.stdout.flush()
+    except OSError:  # stdout is closed; stderr and the exit status still report the error
+        return
+
+
+def translate_click_error(error: click.ClickException) -> OrchError:
+    """Return click's complaint about the arguments as a UserError."""
     message = error.format_message()
     next_step = ""
     if isinstance(error, click.UsageError) and error.ctx is not None:
@@ -43,33 +81,40 @@ def from_click(error: click.ClickException) -> OrchError:
 
 
 def _detached(error: OrchError) -> list[str]:
-    """The user left on purpose: no error, and how to come back."""
+    """Return the lines for a user who left on purpose: no error, but how to come back."""
     return [error.what, *(f"  {line}" for line in error.next_step.splitlines())]
 
 
 def _our_fault(error: BaseException, *, debug: bool) -> int:
-    trace = _trace(error)
+    trace = _traceback(error)
     if debug:
         _print(trace)
-    words = str(error).strip().splitlines()
-    why = f"{type(error).__name__}: {words[0]}" if words else type(error).__name__
-    log = _keep(trace)
-    lines = ["error[fault]: a fault in orch itself stopped this command", f"  why:  {why}"]
+    why = _first_line(error)
+    log = _write_crash_log(trace)
+    lines = ["error[fault]: a bug in orch stopped this command", f"  why:  {why}"]
     if log is not None:
         lines.append(f"  log:  {log}")
     elif not debug:
-        lines += trace  # there is no file to point to: better here than lost
-    _print([*lines, "  next: orch status   (what is there; a repeated command goes on where this one ended)"])
+        lines += trace  # no file could be written: better here than lost
+    _print([*lines, "  next: orch status   (shows the recorded state; the same command again resumes from there)"])
     return Exit.FAILURE
 
 
-def _keep(trace: list[str]) -> Path | None:
-    """The trace in a file of its own. Neither arguments nor variables are written: they may hold secrets."""
+def _first_line(error: BaseException) -> str:
+    message = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {message[0]}" if message else type(error).__name__
+
+
+def _write_crash_log(trace: list[str]) -> Path | None:
+    """Write the traceback to its own file and return its path; None when that is impossible.
+
+    Neither arguments nor variables are written, since they may hold secrets.
+    """
     from orchestrator import __version__
-    from orchestrator.paths import paths
+    from orchestrator.paths import load_paths
 
     try:
-        folder = paths().state / "crash"
+        folder = load_paths().state / "crash"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
         head = [f"orch {__version__}", f"python {sys.version.split()[0]} on {sys.platform}"]
@@ -79,12 +124,12 @@ def _keep(trace: list[str]) -> Path | None:
     return path
 
 
-def _trace(error: BaseException) -> list[str]:
+def _traceback(error: BaseException) -> list[str]:
     return "".join(traceback.format_exception(error)).rstrip().splitlines()
 
 
 def _print(lines: list[str]) -> None:
     try:
-        say(*lines)
-    except OSError:  # nobody reads stderr any more; the exit status still tells
+        write_stderr(*lines)
+    except OSError:  # stderr is closed; the exit status still reports the error
         return

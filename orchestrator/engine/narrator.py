@@ -1,4 +1,4 @@
-"""What the engine tells while it works. The command line draws it; tests collect it; nothing is printed here."""
+"""The protocol by which the engine reports its progress. It prints nothing itself."""
 
 from __future__ import annotations
 
@@ -10,32 +10,35 @@ from orchestrator.plan.steps import Wait
 
 
 class Narrator(Protocol):
-    """Calls may come from several threads; each must return at once."""
+    """Receives progress while a command works: the command line draws it, tests collect it.
+
+    Calls may come from several threads; each must return immediately.
+    """
 
     def starting(self, action: Action) -> None:
-        """An action begins."""
+        """Report that an action begins."""
         ...
 
     def finished(self, action: Action, seconds: float) -> None:
-        """An action ended well."""
+        """Report that an action succeeded, and how many seconds it took."""
         ...
 
     def failed(self, action: Action, outcomes: tuple[HostOutcome, ...]) -> None:
-        """An action failed on these hosts (may be empty when it was not about hosts)."""
+        """Report that an action failed on these hosts; empty when it was not about hosts."""
         ...
 
     def waiting(self, wait: Wait, seconds: float) -> None:
-        """Still waiting; called about once a second with the time waited so far."""
+        """Report a wait that lasts, about once a second, with the seconds waited so far."""
         ...
 
     def progress(self, what: str, done: int, total: int) -> None:
-        """Bytes or items of one long step, as they go."""
+        """Report the bytes or items done of one long step."""
         ...
 
     def output(self, host: HostAddress, block: bytes) -> None:
-        """Raw output of the user's setup or program on one host, in order for that host."""
+        """Report raw output of the user's setup or program on one host, in order for that host."""
         ...
 
     def note(self, words: str) -> None:
-        """One line worth saying, e.g. how to come back after a detach."""
+        """Report one line for the user, such as how to resume after a detach."""
         ...

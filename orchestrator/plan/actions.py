@@ -1,4 +1,4 @@
-"""Everything that can be done, each as a frozen value that describes the whole deed.
+"""Every action that orch can take, each as a frozen value that describes it completely.
 
 The preview prints these values and the engine executes these values: there is no other list.
 """
@@ -16,16 +16,19 @@ from orchestrator.values import Text
 
 @dataclass(frozen=True, slots=True)
 class CreateSlice:
-    """Write the intent, then send the create. Sent again after a crash, it finishes the same slice."""
+    """Record the intent, then send the create request.
+
+    Sent again after a crash, it finishes the same slice.
+    """
 
     spec: SliceSpec
     generation: int
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndSlice:
-    """End the slice for good. `cause` counts against a budget when the slice is replaced."""
+    """End the slice permanently. `cause` counts against a budget when the slice is replaced."""
 
     name: str
     cause: EndCause
@@ -35,28 +38,37 @@ class EndSlice:
 
 @dataclass(frozen=True, slots=True)
 class StopSlice:
+    """Stop the machines of a slice; they can be started again."""
+
     name: str
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class StartSlice:
+    """Start the machines of a stopped slice."""
+
     name: str
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetSlice:
-    """The provider says that the slice is gone: close its record. The record always goes last."""
+    """Close the record of a slice that the provider reports as absent. The record always closes last."""
 
     name: str
     cause: EndCause
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncTree:
-    """Bring a folder or file to hosts. label: what it is to the user ("workdir", "/data", "trainer")."""
+    """Copy a local folder or file to hosts.
+
+    Attributes:
+        label: Its name for the user: "workdir", "/data", "trainer".
+        digest: Fingerprint of the content; a host that holds it is skipped.
+    """
 
     label: str
     source: str
@@ -67,9 +79,9 @@ class SyncTree:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FetchMount:
-    """Have hosts copy a bucket path to their own disk (file mount in COPY mode), by a rendered script."""
+    """Run a rendered script that copies a bucket path to the hosts' own disk (file mount in COPY mode)."""
 
     label: str
     source: str
@@ -79,9 +91,13 @@ class FetchMount:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSetup:
-    """Run the setup script to its end on hosts. Every host must pass. job: its folder name on the hosts."""
+    """Run the setup script to its end on hosts; every host must pass.
+
+    Attributes:
+        job: Name of its folder on the hosts.
+    """
 
     job: str
     digest: str
@@ -90,7 +106,7 @@ class RunSetup:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartJob:
     """Start the program, detached, on hosts. Started twice under one name, it runs once."""
 
@@ -101,9 +117,9 @@ class StartJob:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopJob:
-    """TERM, wait `grace` seconds, KILL, verify, on hosts."""
+    """Stop a job on hosts: TERM, wait `grace` seconds, KILL, verify."""
 
     job: str
     why: str
@@ -113,7 +129,7 @@ class StopJob:
 
 @dataclass(frozen=True, slots=True)
 class ArmTimer:
-    """Install and start the dead-man timer on hosts, so that the limits hold without us."""
+    """Install and start the dead-man timer on hosts, so that the limits hold without orch."""
 
     digest: str
     script: Text
@@ -122,40 +138,51 @@ class ArmTimer:
 
 @dataclass(frozen=True, slots=True)
 class CollectStacks:
-    """Have every process of the program say where it stands, before it is ended."""
+    """Collect the stack traces of every process of the program before it is stopped."""
 
     job: str
     why: str
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndAttempt:
-    """Record why this attempt is being ended, before its program is stopped: the verdict must outlive a crash."""
+    """Record why this attempt is being ended.
+
+    It is recorded before the program is stopped, so that the verdict survives a crash.
+
+    Attributes:
+        step: Last training step that is known.
+        rank: Rank of the host that is to blame.
+    """
 
     attempt: int
     cause: EndCause
     why: str
     step: int | None = None
-    rank: int | None = None  # of the host that is to blame
+    rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NextAttempt:
-    """Open the next attempt of the run; `cause` counts against a budget."""
+    """Open the next attempt of the run; `cause` counts against a budget.
+
+    Attributes:
+        generation: The slice whose loss is charged, when it was a loss.
+    """
 
     attempt: int
     cause: EndCause
     why: str
-    generation: int | None = None  # the slice whose loss is charged, when it was a loss
+    generation: int | None = None
     exit_code: int | None = None
     rank: int | None = None
     step: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Conclude:
-    """Record how the whole thing ended, before anything is taken down. Words as in an OrchError."""
+    """Record the result of the job before anything is taken down. The texts are those of an OrchError."""
 
     status: int
     code: str

@@ -1,4 +1,4 @@
-"""Why something ended. Two budgets are kept apart by this word: losses (many) and failures of the program (few)."""
+"""Why an attempt or a slice ended. The cause selects the budget: losses (many) or failures of the program (few)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from enum import StrEnum
 
 
 class EndCause(StrEnum):
-    ASKED = "asked"  # the user wanted it; counts against nothing
-    PREEMPTED = "preempted"  # the provider took it, or the program saved and asked to be run again
-    HOST_DIED = "host-died"  # one host is gone while others answer, or it restarted under the program
-    UNREACHABLE = "unreachable"  # no host answers, and the provider calls them ready
-    HUNG = "hung"  # the program runs and does not move
+    """Cause of an end. The values are stored and printed; only the names may change."""
+
+    REQUESTED = "asked"  # requested by the user; counts against nothing
+    PREEMPTED = "preempted"  # taken by the provider, or the program saved and requested a restart (exit 75)
+    HOST_DIED = "host-died"  # one host is lost while others answer, or it restarted under the program
+    UNREACHABLE = "unreachable"  # no host answers, and the provider reports them as ready
+    HUNG = "hung"  # the program runs without progress
     REFUSED = "refused"  # the provider had no machine to give; the next candidate is tried
     BROKEN = "broken"  # the slice never became usable; the next candidate is tried
     PROGRAM = "program"  # the user's program failed
     LIMIT = "limit"  # a limit of time or money was reached; counts against nothing
-    EXPIRED = "expired"  # the provider takes the machines back at the time it had said; counts against nothing
+    EXPIRED = "expired"  # the provider took the machines back at the announced time; counts against nothing
 
 
 SLICE_LOSSES = frozenset({EndCause.PREEMPTED, EndCause.HOST_DIED, EndCause.UNREACHABLE})

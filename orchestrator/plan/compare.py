@@ -1,4 +1,4 @@
-"""Does a real run do what its preview said? Action by action, field by field, unknowns filled with something."""
+"""Compare a real run with its preview: action by action, field by field, with every unknown filled in."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 MOST_RANKS = 64  # of a larger slice, the environment of the first and the last host is compared
 
 
-def mismatches(planned: Sequence[Action], real: Sequence[Action]) -> list[str]:
-    """Every difference in words, [] when the run did as planned. No secret is shown."""
+def find_mismatches(planned: Sequence[Action], real: Sequence[Action]) -> list[str]:
+    """Return every difference as a message; [] when the run did as planned. No secret is shown."""
     found: list[str] = []
     for number, (before, after) in enumerate(zip_longest(planned, real), start=1):
         if before is None or after is None:
@@ -95,13 +95,13 @@ def _sequence(at: str, before: Sequence[object], after: Sequence[object]) -> lis
 
 
 def _environments(at: str, before: HostEnvironment, after: HostEnvironment) -> list[str]:
-    """What the hosts really get, rank by rank, in the order of export."""
+    """Compare what each host gets, rank by rank, in the order of export."""
     hosts = len(before.internal_ips)
     if hosts != len(after.internal_ips):
-        return []  # said already
+        return []  # reported already
     found: list[str] = []
     for rank in range(hosts) if hosts <= MOST_RANKS else (0, hosts - 1):
-        found += _sequence(f"{at} of rank {rank}", before.of(rank), after.of(rank))
+        found += _sequence(f"{at} of rank {rank}", before.for_rank(rank), after.for_rank(rank))
     return found
 
 
@@ -110,6 +110,6 @@ def _became(at: str, before: object, after: object) -> str:
 
 
 def _shown(value: object) -> str:
-    """For a message: texts by their preview (a Text's repr masks secrets), and not without end."""
+    """Return a value for a message, shortened. The repr of a Text masks secrets."""
     shown = repr(value)
     return shown if len(shown) <= 200 else f"{shown[:120]}… ({len(shown):,} characters)"

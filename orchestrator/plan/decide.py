@@ -1,32 +1,31 @@
-"""decide(): the one place that chooses what happens next. Pure: no I/O, no clock, no randomness.
+"""Choose the next step: the one entry to all decisions. Pure: no I/O, no clock, no randomness.
 
-The order of the questions is the order of the file: is it over already, or its time up; is there a slice; do its hosts
-answer; do they hold the files; did setup pass; is the program running, and how did it end. The state table is in
-docs/design.md.
+The checks run in this order: a recorded result, limits, `down` and `cancel` requests, the end of the machines' time,
+the slice, its hosts (SSH, files, setup), the program. docs/state-table.md lists every state with its answer.
 """
 
 from __future__ import annotations
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
-from orchestrator.plan import decide_adopt, decide_ends, decide_hosts, decide_job, decide_slice, limits
+from orchestrator.plan import decide_adopt, decide_expiry, decide_hosts, decide_job, decide_slice, limits
 from orchestrator.plan.actions import Conclude, EndAttempt, StopJob, StopSlice
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.desired import Adopt, After, Cancel, Desired, Down, Run, Start, Stop
-from orchestrator.plan.evidence import furthest
+from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop, TeardownPolicy
+from orchestrator.plan.evidence import find_furthest_step
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.limits import LIMIT
+from orchestrator.plan.limits import LIMIT_CODE
 from orchestrator.plan.observed import Contact, IntentState, Observed
-from orchestrator.plan.ranks import host_words
+from orchestrator.plan.ranks import format_hosts
 from orchestrator.plan.steps import Done, GiveUp, Step, Wait, WaitFor
 from orchestrator.slices import SliceState
 
 
 def decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
-    """The next step towards `desired`. Called again after every step with a fresh look at the world."""
+    """Return the next step towards `desired`. It is called after every step, with a new observation."""
     match desired:
         case Run():
-            return decide_adopt.spared(desired, observed, _run(desired, observed, facts))
+            return decide_adopt.keep_adopted_machines(desired, observed, _run(desired, observed, facts))
         case Down():
             return _down(desired, observed, facts)
         case Stop():
@@ -36,115 +35,125 @@ def decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
         case Cancel():
             return _cancel(desired, observed)
         case Adopt():
-            return decide_adopt.adopt(desired, observed, facts)
+            return decide_adopt.decide_adoption(desired, observed, facts)
 
 
 def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
     if observed.outcome is not None:
         return _wind_up(desired, observed, facts)
-    if (limit := _limit(desired, observed)) is not None and not decide_job.ended_well(desired, observed):
+    if (limit := _limit(desired, observed)) is not None and not decide_job.job_succeeded(desired, observed):
         return _at_limit(desired, observed, limit)
-    if observed.wanted_down:
+    if observed.down_requested:
         return GiveUp(
-            "conflict",
-            Exit.CONFLICT,
-            f"cluster '{desired.cluster}' was to be taken down, and the command that began it did not end it",
+            code="conflict",
+            status=Exit.CONFLICT,
+            what=f"cluster '{desired.cluster}' is being taken down, and the command that began it did not finish",
             next_step=f"orch down {desired.cluster}",
         )
-    if observed.cancelled and not decide_job.ended_well(desired, observed):
+    if observed.cancel_requested and not decide_job.job_succeeded(desired, observed):
         return _cancelled(desired, observed)
-    if (why := decide_ends.over(desired, observed)) is not None and not decide_job.ended_well(desired, observed):
-        return decide_ends.at_end(desired, observed, facts, why)
+    if (why := decide_expiry.find_expiry(desired, observed)) is not None and not decide_job.job_succeeded(
+        desired, observed
+    ):
+        return decide_expiry.handle_expiry(desired, observed, facts, why)
     return (
-        decide_slice.have_slice(desired, observed, facts)
-        or decide_hosts.have_hosts(desired, observed, facts)
-        or decide_job.have_result(desired, observed)
+        decide_slice.decide_slice_step(desired, observed, facts)
+        or decide_hosts.decide_hosts_step(desired, observed, facts)
+        or decide_job.decide_job_step(desired, observed)
     )
 
 
 def _limit(desired: Run, observed: Observed) -> str | None:
-    """The limit that ends this run, in words. Once it was the verdict on an attempt, it stays so."""
-    verdict = observed.condemned
+    """Return the message of the limit that ends this run. A limit that ended an attempt still counts after a raise."""
+    verdict = observed.pending_end
     if verdict is not None and verdict.cause is EndCause.LIMIT:
         return verdict.why
-    return limits.reached(desired, observed) or limits.timer_was_first(desired, observed)
+    return limits.find_reached_limit(desired, observed) or limits.find_timer_end(desired, observed)
 
 
 def _cancelled(desired: Run, observed: Observed) -> Step:
-    """Somebody asked for the end of this job: its program is stopped wherever it can be reached."""
+    """Stop the program of a cancelled job wherever it can be reached, then record the result."""
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
-    job, trouble = desired.job, observed.trouble
-    if job is not None and running and (trouble is None or trouble.step != "StopJob"):
-        return StopJob(job.folder(observed.attempt), "cancel was asked", job.stop_grace, running)
+    job, trouble = desired.job, observed.failure
+    if job is not None and running and (trouble is None or trouble.action != "StopJob"):
+        return StopJob(
+            job=job.folder(observed.attempt), why="cancel was requested", grace=job.stop_grace, ranks=running
+        )
     intent, why = observed.current, ""
     if observed.started and intent is not None and intent.state is IntentState.ACCEPTED:
-        if observed.slice_state is SliceState.UNCLEAR:  # it may run all the same
+        if observed.slice_state is SliceState.UNCLEAR:  # it may still run
             since = observed.unclear_since if observed.unclear_since is not None else observed.now
-            return decide_slice.wait_slice(desired.cluster, observed, since + desired.budgets.unclear_deadline)
-        silent = [host.rank for host in decide_hosts.chosen(desired, observed) if host.contact is not Contact.OK]
+            return decide_slice.wait_for_slice(desired.cluster, observed, since + desired.budgets.unclear_deadline)
+        silent = [host.rank for host in decide_hosts.select_hosts(desired, observed) if host.contact is not Contact.OK]
         since = observed.contact_since if observed.contact_since is not None else observed.now
         until = since + desired.budgets.lost_deadline
         if silent and observed.now < until:
-            return Wait(WaitFor.CONTACT, f"waiting for SSH on {host_words(silent)}", until)
+            return Wait(on=WaitFor.CONTACT, reason=f"waiting for SSH on {format_hosts(silent)}", until=until)
         left = tuple(sorted({*silent, *running}))
-        why = f"it may still run on {host_words(left)}, where it could not be stopped" if left else ""
+        why = f"it may still run on {format_hosts(left)}, where it could not be stopped" if left else ""
     back = f"orch resume {desired.cluster}" if desired.checkpoint_uri is not None else ""
-    return Conclude(Exit.INTERRUPTED, "cancelled", f"job {desired.job_id} was cancelled", why, back)
+    return Conclude(
+        status=Exit.INTERRUPTED, code="cancelled", what=f"job {desired.job_id} was cancelled", why=why, next_step=back
+    )
 
 
 def _at_limit(desired: Run, observed: Observed, limit: str) -> Step:
-    """The program may save what it has, then all ends: that is what limits are for."""
+    """Stop the program, which may save first, then record that the limit ended the run."""
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
-    job, trouble = desired.job, observed.trouble
+    job, trouble = desired.job, observed.failure
     if job is not None and running:
-        if observed.condemned is None:  # on record first: what the program does when it is stopped is no success
-            return EndAttempt(observed.attempt, EndCause.LIMIT, limit, furthest(observed.hosts))
-        if trouble is None or trouble.step != "StopJob":
-            return StopJob(job.folder(observed.attempt), limit, job.limit_grace, running)
-    back = f"orch resume {desired.cluster}   goes on from the newest checkpoint; the limit counts anew"
+        if observed.pending_end is None:  # recorded first: an exit 0 after our stop is no success
+            return EndAttempt(
+                attempt=observed.attempt, cause=EndCause.LIMIT, why=limit, step=find_furthest_step(observed.hosts)
+            )
+        if trouble is None or trouble.action != "StopJob":
+            return StopJob(job=job.folder(observed.attempt), why=limit, grace=job.limit_grace, ranks=running)
+    back = f"orch resume {desired.cluster}   resumes from the newest checkpoint; the limit starts again"
     more = "raise `limits` in the task, then launch again"
     return Conclude(
-        Exit.TIMEOUT,
-        LIMIT,
-        f"'{desired.cluster}': {limit}",
-        "its machines are ended",
-        back if desired.checkpoint_uri is not None else more,
+        status=Exit.TIMEOUT,
+        code=LIMIT_CODE,
+        what=f"'{desired.cluster}': {limit}",
+        why="its machines are ended",
+        next_step=back if desired.checkpoint_uri is not None else more,
     )
 
 
 def _wind_up(desired: Run, observed: Observed, facts: Facts) -> Step:
-    """The result is recorded; take the machines down when that was asked, then say the result."""
+    """Take the machines down where that was requested, then return the recorded result."""
     outcome = observed.outcome
-    assert outcome is not None  # noqa: S101  # the caller has just looked
-    limit = outcome.what if outcome.code == LIMIT else limits.reached(desired, observed)
-    if desired.after is After.DOWN or limit is not None:
-        why = limit or "the job is over and --down was asked"
-        step = decide_slice.end_all(observed, facts, desired.budgets, why)
+    assert outcome is not None  # noqa: S101  # the caller checks it
+    limit = outcome.what if outcome.code == LIMIT_CODE else limits.find_reached_limit(desired, observed)
+    if desired.teardown is TeardownPolicy.DOWN or limit is not None:
+        why = limit or "the job is over and --down was given"
+        step = decide_slice.decide_end_step(observed, facts, desired.budgets, why)
         if step is not None:
             return step
     if outcome.status == Exit.OK:
         return Done(outcome.what)
-    return GiveUp(outcome.code, outcome.status, outcome.what, outcome.why, outcome.next_step)
+    return GiveUp(
+        code=outcome.code, status=outcome.status, what=outcome.what, why=outcome.why, next_step=outcome.next_step
+    )
 
 
 def _down(desired: Down, observed: Observed, facts: Facts) -> Step:
-    step = decide_slice.end_all(observed, facts, desired.budgets, "down was asked")
-    return step or Done(f"cluster '{desired.cluster}' is gone")
+    step = decide_slice.decide_end_step(observed, facts, desired.budgets, "down was requested")
+    return step or Done(f"cluster '{desired.cluster}' is deleted")
 
 
 def _stop(desired: Stop, observed: Observed, facts: Facts) -> Step:
     intent = observed.current
     if intent is None or intent.state is not IntentState.ACCEPTED:
         return _nothing_here(desired.cluster)
-    if (trouble := decide_slice.last_trouble(observed)) is not None:
+    if (trouble := decide_slice.give_up_on_failure(observed)) is not None:
         return trouble
     match observed.slice_state:
         case SliceState.STOPPED:
             return Done(f"cluster '{desired.cluster}' is stopped")
         case SliceState.STOPPING | SliceState.UNCLEAR | SliceState.CREATING | SliceState.STARTING:
-            until = decide_slice.patience(observed, intent, desired.budgets.end_deadline)
-            return decide_slice.wait_slice(desired.cluster, observed, until)
-        case SliceState.READY if (wait := decide_slice.just_asked(observed, intent)) is not None:
+            until = decide_slice.slice_deadline(observed, intent, desired.budgets.end_deadline)
+            return decide_slice.wait_for_slice(desired.cluster, observed, until)
+        case SliceState.READY if (wait := decide_slice.wait_after_request(observed, intent)) is not None:
             return wait
         case SliceState.READY:
             return StopSlice(
@@ -158,63 +167,66 @@ def _start(desired: Start, observed: Observed, facts: Facts) -> Step:
     intent = observed.current
     if intent is None or intent.state is not IntentState.ACCEPTED:
         return _nothing_here(desired.cluster)
-    if (trouble := decide_slice.last_trouble(observed)) is not None:
+    if (trouble := decide_slice.give_up_on_failure(observed)) is not None:
         return trouble
     match observed.slice_state:
         case SliceState.READY:
             return Done(f"cluster '{desired.cluster}' is up")
         case SliceState.STARTING | SliceState.CREATING | SliceState.STOPPING | SliceState.UNCLEAR:
-            until = decide_slice.patience(observed, intent, desired.budgets.boot_deadline)
-            return decide_slice.wait_slice(desired.cluster, observed, until)
+            until = decide_slice.slice_deadline(observed, intent, desired.budgets.boot_deadline)
+            return decide_slice.wait_for_slice(desired.cluster, observed, until)
         case SliceState.STOPPED:
-            return decide_slice.start(desired.cluster, observed, facts, desired.budgets, intent)
+            return decide_slice.start_slice(desired.cluster, observed, facts, desired.budgets, intent)
         case _:
             return _unfit(desired.cluster, observed)
 
 
 def _cancel(desired: Cancel, observed: Observed) -> Step:
-    if observed.trouble is not None:
-        trouble = observed.trouble
-        status = Exit.HOST_LOST if trouble.lost else Exit.FAILURE
-        return GiveUp(trouble.code, status, trouble.what, trouble.why, trouble.next_step)
+    if observed.failure is not None:
+        trouble = observed.failure
+        status = Exit.HOST_LOST if trouble.connection_lost else Exit.FAILURE
+        return GiveUp(code=trouble.code, status=status, what=trouble.what, why=trouble.why, next_step=trouble.next_step)
     if observed.current is not None and observed.slice_state is SliceState.UNCLEAR:
         since = observed.unclear_since if observed.unclear_since is not None else observed.now
-        return decide_slice.wait_slice(desired.cluster, observed, since + desired.budgets.unclear_deadline)
+        return decide_slice.wait_for_slice(desired.cluster, observed, since + desired.budgets.unclear_deadline)
     if observed.current is None or observed.slice_state is not SliceState.READY:
         return Done("nothing is running: the cluster has no hosts now")
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
     if running:
-        return StopJob(desired.folder, "cancel was asked", desired.grace, running)
+        return StopJob(job=desired.folder, why="cancel was requested", grace=desired.grace, ranks=running)
     silent = [host.rank for host in observed.hosts if host.contact is not Contact.OK]
     if silent:
         return _unanswered(desired, observed, silent)
-    return Done(f"nothing of job {desired.folder.partition('-')[0]} runs on '{desired.cluster}' any more")
+    return Done(f"job {desired.folder.partition('-')[0]} does not run on '{desired.cluster}'")
 
 
 def _unanswered(desired: Cancel, observed: Observed, silent: list[int]) -> Step:
-    """Whether the job runs on these hosts cannot be known: not a reason to call it stopped."""
+    """Wait for hosts that do not answer: an unknown state is never reported as stopped."""
     since = observed.contact_since if observed.contact_since is not None else observed.now
     until = since + desired.budgets.lost_deadline
     if observed.now < until:
-        return Wait(WaitFor.CONTACT, f"waiting for SSH on {host_words(silent)}", until)
+        return Wait(on=WaitFor.CONTACT, reason=f"waiting for SSH on {format_hosts(silent)}", until=until)
     return GiveUp(
-        "host-lost",
-        Exit.HOST_LOST,
-        f"{host_words(silent)} of '{desired.cluster}' did not answer, so the job may still run there",
-        f"no answer for {desired.budgets.lost_deadline:.0f} s",
-        f"orch status {desired.cluster}   then again: orch cancel {desired.cluster}   or: orch down {desired.cluster}",
+        code="host-lost",
+        status=Exit.HOST_LOST,
+        what=f"{format_hosts(silent)} of '{desired.cluster}' did not answer, so the job may still run there",
+        why=f"no answer for {desired.budgets.lost_deadline:.0f} s",
+        next_step=f"orch status {desired.cluster}   then: orch cancel {desired.cluster}   "
+        f"or: orch down {desired.cluster}",
     )
 
 
 def _nothing_here(cluster: str) -> GiveUp:
-    return GiveUp("not-found", Exit.NOT_FOUND, f"cluster '{cluster}' has no machines", next_step="orch status")
+    return GiveUp(
+        code="not-found", status=Exit.NOT_FOUND, what=f"cluster '{cluster}' has no machines", next_step="orch status"
+    )
 
 
 def _unfit(cluster: str, observed: Observed) -> GiveUp:
     return GiveUp(
-        "cloud",
-        Exit.FAILURE,
-        f"cluster '{cluster}' is {observed.slice_state}",
-        observed.slice_reason,
-        f"orch down {cluster}   (then launch it again)",
+        code="cloud",
+        status=Exit.FAILURE,
+        what=f"cluster '{cluster}' is {observed.slice_state}",
+        why=observed.slice_reason,
+        next_step=f"orch down {cluster}   (then launch it again)",
     )

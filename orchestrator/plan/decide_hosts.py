@@ -1,4 +1,4 @@
-"""Decisions about the hosts of a READY slice: do they answer, do they hold the files, did setup pass."""
+"""Decide about the hosts of a READY slice: SSH contact, files, setup."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from orchestrator.hosts import JobPhase
 from orchestrator.plan import recovery
 from orchestrator.plan.actions import Action, ArmTimer, Conclude, EndAttempt, FetchMount, RunSetup, StopJob, SyncTree
 from orchestrator.plan.causes import SLICE_LOSSES, EndCause
-from orchestrator.plan.decide_slice import end_for, verdict_status
+from orchestrator.plan.decide_slice import end_slice, end_status
 from orchestrator.plan.desired import Run
 from orchestrator.plan.environment import HostEnvironment, rendezvous_port
-from orchestrator.plan.evidence import furthest, silence
+from orchestrator.plan.evidence import classify_silence, find_furthest_step
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Contact, HostView, Observed
-from orchestrator.plan.ranks import host_words, rank_ranges
+from orchestrator.plan.ranks import format_hosts, format_ranks
 from orchestrator.plan.steps import GiveUp, Step, Wait, WaitFor
 from orchestrator.slices import Owned
 from orchestrator.values import Text
 
 STEP_TRIES = 3
-TIMER = "timer"  # label of the dead-man timer's mark
+TIMER_LABEL = "timer"  # label of the dead-man timer's mark
 
 
-def have_hosts(desired: Run, observed: Observed, facts: Facts) -> Step | None:
-    """The next step towards hosts that answer, hold every file and passed setup; None when they do."""
-    hosts = chosen(desired, observed)
+def decide_hosts_step(desired: Run, observed: Observed, facts: Facts) -> Step | None:
+    """Return the next step until every host answers, holds every file and passed setup; None when they do."""
+    hosts = select_hosts(desired, observed)
     return (
         _complete(desired, observed)
         or _identity(desired, hosts)
@@ -34,16 +34,17 @@ def have_hosts(desired: Run, observed: Observed, facts: Facts) -> Step | None:
     )
 
 
-def chosen(desired: Run, observed: Observed) -> tuple[HostView, ...]:
-    """The hosts this job is about."""
+def select_hosts(desired: Run, observed: Observed) -> tuple[HostView, ...]:
+    """Return the hosts that this job runs on."""
     if desired.ranks is None:
         return observed.hosts
     return tuple(host for host in observed.hosts if host.rank in desired.ranks)
 
 
-def environment(desired: Run, observed: Observed, *, setup: bool) -> HostEnvironment:
+def host_environment(desired: Run, observed: Observed, *, setup: bool) -> HostEnvironment:
+    """Return the environment of the setup script or of the program on every host."""
     intent = observed.current
-    assert intent is not None  # noqa: S101  # only asked for hosts, and hosts belong to a slice
+    assert intent is not None  # noqa: S101  # called for hosts, and hosts belong to a slice
     common: list[tuple[str, Text]] = list(desired.env)
     if not setup:
         common.append(("ORCH_RUN_ID", desired.run_id))
@@ -66,25 +67,25 @@ def environment(desired: Run, observed: Observed, *, setup: bool) -> HostEnviron
 
 
 def _complete(desired: Run, observed: Observed) -> Step | None:
-    """Nothing is ever judged by a part of the hosts: no host at all would pass for success."""
+    """Refuse to decide by an incomplete list of hosts: an empty one would pass for success."""
     intent = observed.current
     assert intent is not None  # noqa: S101  # the slice is READY
     expected, shown = intent.candidate.hosts, len(observed.hosts)
     if shown < expected:
         return GiveUp(
-            "cloud",
-            Exit.FAILURE,
-            f"the provider shows {shown} of the {expected} hosts of '{desired.cluster}', and calls it ready",
+            code="cloud",
+            status=Exit.FAILURE,
+            what=f"the provider lists {shown} of the {expected} hosts of '{desired.cluster}', and reports it as ready",
             next_step=f"the same command again   or: orch down {desired.cluster}",
         )
     missing = [rank for rank in desired.ranks or () if not 0 <= rank < expected]
     if not missing:
         return None
     return Conclude(
-        Exit.USAGE,
-        "usage",
-        f"'{desired.cluster}' has no {host_words(missing)}",
-        f"its hosts are {rank_ranges(range(expected))}",
+        status=Exit.USAGE,
+        code="usage",
+        what=f"'{desired.cluster}' has no {format_hosts(missing)}",
+        why=f"its hosts are {format_ranks(range(expected))}",
     )
 
 
@@ -93,11 +94,11 @@ def _identity(desired: Run, hosts: tuple[HostView, ...]) -> Action | None:
     if not wrong:
         return None
     return Conclude(
-        Exit.IDENTITY,
-        "identity-mismatch",
-        f"{host_words(wrong)} of '{desired.cluster}' presented another key than the pinned one",
-        "another machine may have taken its address; nothing was sent to it",
-        f"orch down {desired.cluster}   (then launch again)",
+        status=Exit.IDENTITY,
+        code="identity-mismatch",
+        what=f"{format_hosts(wrong)} of '{desired.cluster}' presented another key than the pinned one",
+        why="another machine may have taken its address; nothing was sent to it",
+        next_step=f"orch down {desired.cluster}   (then launch again)",
     )
 
 
@@ -106,119 +107,141 @@ def _contact(desired: Run, observed: Observed, facts: Facts, hosts: tuple[HostVi
     if not silent:
         return None
     since = observed.contact_since if observed.contact_since is not None else observed.now
-    cause, budgets = silence(hosts), desired.budgets
+    cause, budgets = classify_silence(hosts), desired.budgets
     patience = budgets.contact_deadline
     if observed.started:
         patience = budgets.lost_deadline if cause is EndCause.HOST_DIED else budgets.silence_deadline
     if observed.now < since + patience:
-        return Wait(WaitFor.CONTACT, f"waiting for SSH on {host_words(silent)}", since + patience)
+        return Wait(on=WaitFor.CONTACT, reason=f"waiting for SSH on {format_hosts(silent)}", until=since + patience)
     others = " while others did" if cause is EndCause.HOST_DIED else ""
-    why = f"{host_words(silent)} did not answer SSH for {patience:.0f} s{others}"
+    why = f"{format_hosts(silent)} did not answer SSH for {patience:.0f} s{others}"
     intent = observed.current
     rented = intent is not None and not isinstance(intent.candidate.market, Owned)
     if cause is EndCause.UNREACHABLE and not observed.started and desired.create and intent is not None and rented:
-        # Nobody ever came in: more of the same would be paid for, and not be reached either.
-        return end_for(facts, intent, EndCause.BROKEN, f"{why}: no way in, or a network without one")
-    return lost(desired, observed, facts, cause, why)
+        # SSH never worked: another slice of the same kind would cost money, and not be reachable either.
+        return end_slice(facts, intent, EndCause.BROKEN, f"{why}: no SSH access, or a network without a route")
+    return handle_loss(desired, observed, facts, cause, why)
 
 
-def lost(desired: Run, observed: Observed, facts: Facts, cause: EndCause, why: str) -> Step:
-    """Some host is of no use any more: replace the slice as a whole, or say so and leave it alone."""
+def handle_loss(desired: Run, observed: Observed, facts: Facts, cause: EndCause, why: str) -> Step:
+    """Replace a slice that lost a host, or record the loss where it may not be replaced."""
     intent = observed.current
     assert intent is not None  # noqa: S101  # there are hosts, so there is a slice
-    verdict = observed.condemned
+    verdict = observed.pending_end
     charged, by_loss = (verdict.cause, False) if verdict is not None else (cause, True)
-    if desired.create and recovery.room_for(charged, observed, desired.budgets, by_loss=by_loss):
+    if desired.create and recovery.may_restart(charged, observed, desired.budgets, by_loss=by_loss):
         if not isinstance(intent.candidate.market, Owned):
-            return end_for(facts, intent, cause, why)
+            return end_slice(facts, intent, cause, why)
         if (step := _own_lost(desired, observed, cause, why)) is not None:
             return step
     if verdict is not None:
         return Conclude(
-            verdict_status(verdict.cause),
-            "host-lost" if verdict.cause in SLICE_LOSSES else "program-failed",
-            verdict.why,
-            why,
-            f"orch status {desired.cluster}   then: orch resume {desired.cluster}   or: orch down {desired.cluster}",
+            status=end_status(verdict.cause),
+            code="host-lost" if verdict.cause in SLICE_LOSSES else "program-failed",
+            what=verdict.why,
+            why=why,
+            next_step=f"orch status {desired.cluster}   then: orch resume {desired.cluster}   "
+            f"or: orch down {desired.cluster}",
         )
     return Conclude(
-        Exit.HOST_LOST,
-        "host-lost",
-        f"hosts of '{desired.cluster}' were lost",
-        why,
-        f"orch status {desired.cluster}   then: orch resume {desired.cluster}   or: orch down {desired.cluster}",
+        status=Exit.HOST_LOST,
+        code="host-lost",
+        what=f"hosts of '{desired.cluster}' were lost",
+        why=why,
+        next_step=f"orch status {desired.cluster}   then: orch resume {desired.cluster}   "
+        f"or: orch down {desired.cluster}",
     )
 
 
 def _own_lost(desired: Run, observed: Observed, cause: EndCause, why: str) -> Step | None:
-    """The user's own machines: nothing ends them, and what still runs there must not meet the next attempt.
+    """Return the next step after a loss among the user's own machines; None when nothing is left to do.
 
-    The verdict goes on record, the program is stopped where a host answers, and hosts that do not answer get the time
-    of a boot: when they are back, the next attempt begins on them. None when there is no more to do here.
+    Nothing ends these machines, and what still runs there must not meet the next attempt. So the verdict is recorded,
+    the program is stopped where a host answers, and hosts that do not answer get the time of a boot: when they are
+    back, the next attempt starts on them.
     """
-    job, trouble = desired.job, observed.trouble
+    job, trouble = desired.job, observed.failure
     if job is None or not observed.started:
         return None
-    if observed.condemned is None:
-        return EndAttempt(observed.attempt, cause, why, furthest(observed.hosts))
+    if observed.pending_end is None:
+        return EndAttempt(attempt=observed.attempt, cause=cause, why=why, step=find_furthest_step(observed.hosts))
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
-    if running and trouble is not None and trouble.step == "StopJob" and trouble.times >= STEP_TRIES:
+    if running and trouble is not None and trouble.action == "StopJob" and trouble.times >= STEP_TRIES:
         return Conclude(
-            Exit.HOST_LOST,
-            "host-lost",
-            f"the program still runs on {host_words(running)} of '{desired.cluster}', and could not be stopped",
-            f"{why}; {trouble.what}",
-            f"orch ssh {desired.cluster} {running[0]}   end it by hand, then: orch resume {desired.cluster}",
+            status=Exit.HOST_LOST,
+            code="host-lost",
+            what=f"the program still runs on {format_hosts(running)} of '{desired.cluster}', and could not be stopped",
+            why=f"{why}; {trouble.what}",
+            next_step=f"orch ssh {desired.cluster} {running[0]}   stop it there, then: orch resume {desired.cluster}",
         )
     if running:
-        return StopJob(job.folder(observed.attempt), why, job.stop_grace, running)
+        return StopJob(job=job.folder(observed.attempt), why=why, grace=job.stop_grace, ranks=running)
     since = observed.contact_since
     if since is None or observed.now >= since + desired.budgets.boot_deadline:
         return None
-    return Wait(WaitFor.CONTACT, f"{why}; waiting for it to be back", since + desired.budgets.boot_deadline)
+    return Wait(
+        on=WaitFor.CONTACT, reason=f"{why}; waiting for it to come back", until=since + desired.budgets.boot_deadline
+    )
 
 
 def _trouble(desired: Run, observed: Observed, facts: Facts) -> Step | None:
-    trouble = observed.trouble
+    trouble = observed.failure
     if trouble is None:
         return None
-    if trouble.step == "CollectStacks":
-        return None  # a courtesy: what cannot be had is not waited for
-    if trouble.lost:
+    if trouble.action == "CollectStacks":
+        return None  # optional: unavailable stacks are not waited for
+    if trouble.connection_lost:
         if trouble.times < STEP_TRIES:
             return None
-        return lost(desired, observed, facts, EndCause.UNREACHABLE, trouble.what)
-    if trouble.step == "StopJob" and not any(host.job is JobPhase.RUNNING for host in observed.hosts):
-        return None  # it ended all the same
-    if trouble.step == "StopJob" and observed.condemned is not None:
-        # Something of the program cannot be ended, such as a process that hangs in a driver: the machine goes.
-        return lost(desired, observed, facts, EndCause.HOST_DIED, trouble.what)
-    if trouble.step == "StopJob" and any(host.job in (JobPhase.FINISHED, JobPhase.LOST) for host in observed.hosts):
-        return None  # why the others were to be stopped is known, and judged first
-    return Conclude(trouble.status, trouble.code, trouble.what, trouble.why, trouble.next_step)
+        return handle_loss(desired, observed, facts, EndCause.UNREACHABLE, trouble.what)
+    if trouble.action == "StopJob" and not any(host.job is JobPhase.RUNNING for host in observed.hosts):
+        return None  # it ended meanwhile
+    if trouble.action == "StopJob" and observed.pending_end is not None:
+        # A process that cannot be killed, for example one that hangs in a driver, costs its machine.
+        return handle_loss(desired, observed, facts, EndCause.HOST_DIED, trouble.what)
+    if trouble.action == "StopJob" and any(host.job in (JobPhase.FINISHED, JobPhase.LOST) for host in observed.hosts):
+        return None  # the failure that caused the stop is decided first
+    return Conclude(
+        status=trouble.status, code=trouble.code, what=trouble.what, why=trouble.why, next_step=trouble.next_step
+    )
 
 
 def _prepare(desired: Run, observed: Observed, hosts: tuple[HostView, ...]) -> Action | None:
-    """Files and setup, only while no program of this job runs on them."""
+    """Return the next copy or setup; none while a program of this job runs on the hosts."""
     if any(host.job is not JobPhase.ABSENT for host in hosts):
         return None
     if desired.timer is not None:
-        ranks = tuple(host.rank for host in hosts if not host.has(TIMER, desired.timer.digest))
+        ranks = tuple(host.rank for host in hosts if not host.has(TIMER_LABEL, desired.timer.digest))
         if ranks:
             return ArmTimer(desired.timer.digest, desired.timer.script, ranks)
     for tree in desired.trees:
         ranks = tuple(host.rank for host in hosts if not host.has(tree.label, tree.digest))
         if ranks:
-            return SyncTree(tree.label, tree.source, tree.destination, tree.digest, tree.files, tree.total_bytes, ranks)
+            return SyncTree(
+                label=tree.label,
+                source=tree.source,
+                destination=tree.destination,
+                digest=tree.digest,
+                files=tree.files,
+                total_bytes=tree.total_bytes,
+                ranks=ranks,
+            )
     for mount in desired.mounts:
         ranks = tuple(host.rank for host in hosts if not host.has(mount.label, mount.digest))
         if ranks:
-            return FetchMount(mount.label, mount.source, mount.destination, mount.digest, mount.script, ranks)
+            return FetchMount(
+                label=mount.label,
+                source=mount.source,
+                destination=mount.destination,
+                digest=mount.digest,
+                script=mount.script,
+                ranks=ranks,
+            )
     if desired.setup is None:
         return None
     ranks = tuple(host.rank for host in hosts if host.setup != desired.setup.digest)
     if not ranks:
         return None
     folder = f"setup-{desired.job_id}-a{observed.attempt}-{desired.setup.digest[:8]}"
-    env = environment(desired, observed, setup=True)
-    return RunSetup(folder, desired.setup.digest, desired.setup.script, env, ranks)
+    env = host_environment(desired, observed, setup=True)
+    return RunSetup(job=folder, digest=desired.setup.digest, script=desired.setup.script, environment=env, ranks=ranks)

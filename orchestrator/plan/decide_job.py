@@ -1,4 +1,4 @@
-"""Decisions about the program: start it, wait, stop the rest after a failure, judge the end."""
+"""Decide about the program: start it, wait, stop the rest after a failure, classify its end."""
 
 from __future__ import annotations
 
@@ -7,47 +7,50 @@ from orchestrator.hosts import JobPhase
 from orchestrator.plan import recovery
 from orchestrator.plan.actions import Action, CollectStacks, Conclude, EndAttempt, NextAttempt, StartJob, StopJob
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.decide_hosts import chosen, environment
-from orchestrator.plan.decide_slice import next_attempt_or_end, verdict_status
-from orchestrator.plan.desired import JobWanted, Run
-from orchestrator.plan.evidence import furthest, hang
-from orchestrator.plan.limits import moment
-from orchestrator.plan.observed import Ended, HostView, Observed
+from orchestrator.plan.decide_hosts import host_environment, select_hosts
+from orchestrator.plan.decide_slice import end_status, next_attempt_or_end
+from orchestrator.plan.desired import JobSpec, Run
+from orchestrator.plan.evidence import detect_hang, find_furthest_step
+from orchestrator.plan.limits import format_time
+from orchestrator.plan.observed import EndedAttempt, HostView, Observed
+from orchestrator.plan.ranks import count_hosts
 from orchestrator.plan.steps import Step, Wait, WaitFor
 
 STOPPED_BY_US = frozenset({143, 137})  # 128 + TERM, 128 + KILL: what the others show after StopJob
 HIGHEST_SIGNAL = 64  # on Linux (signal(7)); a higher status, such as 255, is the program's own
 
 
-def have_result(desired: Run, observed: Observed) -> Step:
-    """The next step towards a recorded result."""
+def decide_job_step(desired: Run, observed: Observed) -> Step:
+    """Return the next step towards a recorded result."""
     job = desired.job
     if job is None:
-        return Conclude(Exit.OK, "ok", f"cluster '{desired.cluster}' is up and set up")
-    hosts = chosen(desired, observed)
+        return Conclude(status=Exit.OK, code="ok", what=f"cluster '{desired.cluster}' is up and set up")
+    hosts = select_hosts(desired, observed)
     folder = job.folder(observed.attempt)
     bad = [host for host in hosts if _failed(host)]
     absent = tuple(host.rank for host in hosts if host.job is JobPhase.ABSENT)
     running = tuple(host.rank for host in hosts if host.job is JobPhase.RUNNING)
-    if observed.condemned is not None:
-        return _execute(desired, observed, job, observed.condemned, running)
+    if observed.pending_end is not None:
+        return _execute(desired, observed, job, observed.pending_end, running)
     if bad:
         return _after_failure(desired, observed, job, bad, running)
     if absent:
         until = recovery.pause_until(desired, observed)
         if observed.now < until:
-            return Wait(WaitFor.PAUSE, f"a short pause before attempt {observed.attempt}", until)
-        env = environment(desired, observed, setup=False)
-        return StartJob(folder, observed.attempt, job.script, env, absent)
+            return Wait(on=WaitFor.PAUSE, reason=f"a short pause before attempt {observed.attempt}", until=until)
+        env = host_environment(desired, observed, setup=False)
+        return StartJob(job=folder, attempt=observed.attempt, script=job.script, environment=env, ranks=absent)
     if running:
         return _watch(desired, observed, job, hosts, running)
-    return Conclude(Exit.OK, "ok", f"job {job.id} on '{desired.cluster}' ended well on {len(hosts)} host(s)")
+    return Conclude(
+        status=Exit.OK, code="ok", what=f"job {job.id} on '{desired.cluster}' succeeded on {count_hosts(len(hosts))}"
+    )
 
 
-def ended_well(desired: Run, observed: Observed) -> bool:
-    """The program returned 0 on every host, and nobody had stopped it."""
-    intent, hosts = observed.current, chosen(desired, observed)
-    if desired.job is None or intent is None or observed.condemned is not None or not hosts:
+def job_succeeded(desired: Run, observed: Observed) -> bool:
+    """Return whether the program returned 0 on every host without having been stopped."""
+    intent, hosts = observed.current, select_hosts(desired, observed)
+    if desired.job is None or intent is None or observed.pending_end is not None or not hosts:
         return False
     if len(observed.hosts) < intent.candidate.hosts:
         return False
@@ -55,29 +58,29 @@ def ended_well(desired: Run, observed: Observed) -> bool:
 
 
 def _watch(
-    desired: Run, observed: Observed, job: JobWanted, hosts: tuple[HostView, ...], running: tuple[int, ...]
+    desired: Run, observed: Observed, job: JobSpec, hosts: tuple[HostView, ...], running: tuple[int, ...]
 ) -> Step:
-    """It runs; does it move?"""
-    found = hang(hosts, desired.budgets.hang_deadline)
+    """Wait for a running program, or end the attempt when it makes no progress."""
+    found = detect_hang(hosts, desired.budgets.hang_deadline)
     if found is None:
-        words, until = f"job {job.id} runs on {len(running)} of {len(hosts)} host(s)", None
+        state, until = f"job {job.id} runs on {len(running)} of {count_hosts(len(hosts))}", None
         if observed.slice_ends is not None:
             until = observed.slice_ends - desired.budgets.save_before
-            last, taken = moment(until, observed.now), moment(observed.slice_ends, observed.now)
-            words += f"; at {last} it is told to save and stop, its machines are taken from {taken} on"
-        return Wait(WaitFor.JOB, words, until)
-    tried = observed.trouble is not None and observed.trouble.step == "CollectStacks"
-    if not observed.stacks and not tried:
+            last, taken = format_time(until, observed.now), format_time(observed.slice_ends, observed.now)
+            state += f"; at {last} it is asked to save and stop, its machines are taken from {taken} on"
+        return Wait(on=WaitFor.JOB, reason=state, until=until)
+    tried = observed.failure is not None and observed.failure.action == "CollectStacks"
+    if not observed.stacks_collected and not tried:
         return CollectStacks(job.folder(observed.attempt), found.why, running)
-    cause = EndCause.PROGRAM if recovery.hung_again(observed, found.step) else EndCause.HUNG
-    return EndAttempt(observed.attempt, cause, found.why, found.step, found.rank)
+    cause = EndCause.PROGRAM if recovery.hung_without_progress(observed, found.step) else EndCause.HUNG
+    return EndAttempt(attempt=observed.attempt, cause=cause, why=found.why, step=found.step, rank=found.rank)
 
 
-def _execute(desired: Run, observed: Observed, job: JobWanted, verdict: Ended, running: tuple[int, ...]) -> Step:
-    """The verdict on this attempt is on record; its program is stopped, then the next one is opened, or all ends."""
+def _execute(desired: Run, observed: Observed, job: JobSpec, verdict: EndedAttempt, running: tuple[int, ...]) -> Step:
+    """Stop the program of an attempt whose verdict is recorded, then open the next attempt or record the end."""
     if running:
-        return StopJob(job.folder(observed.attempt), verdict.why, job.stop_grace, running)
-    status = verdict_status(verdict.cause)
+        return StopJob(job=job.folder(observed.attempt), why=verdict.why, grace=job.stop_grace, ranks=running)
+    status = end_status(verdict.cause)
     return next_attempt_or_end(
         desired, observed, verdict.cause, verdict.why, None, status, rank=verdict.rank, step=verdict.step
     )
@@ -88,48 +91,58 @@ def _failed(host: HostView) -> bool:
 
 
 def _after_failure(
-    desired: Run, observed: Observed, job: JobWanted, bad: list[HostView], running: tuple[int, ...]
+    desired: Run, observed: Observed, job: JobSpec, bad: list[HostView], running: tuple[int, ...]
 ) -> Step:
     culprit = _culprit(desired, observed, bad)
-    words = _words(job, culprit)
-    if running and observed.trouble is not None and observed.trouble.step == "StopJob" and not observed.trouble.lost:
-        verdict = _judge(desired, observed, culprit, words)
+    failure = _describe_failure(job, culprit)
+    if (
+        running
+        and observed.failure is not None
+        and observed.failure.action == "StopJob"
+        and not observed.failure.connection_lost
+    ):
+        verdict = _judge(desired, observed, culprit, failure)
         if not isinstance(verdict, NextAttempt):
             return verdict
-        # What cannot be stopped keeps its machine: the verdict goes on record, and then the machine goes.
-        return EndAttempt(observed.attempt, verdict.cause, verdict.why, verdict.step, verdict.rank)
+        # A program that cannot be stopped costs its machine: the verdict is recorded, then the slice is ended.
+        return EndAttempt(
+            attempt=observed.attempt, cause=verdict.cause, why=verdict.why, step=verdict.step, rank=verdict.rank
+        )
     if running:
         since = observed.failed_since if observed.failed_since is not None else observed.now
         until = since + job.failure_grace
         if observed.now < until:
-            return Wait(WaitFor.GRACE, f"{words}; the others have {job.failure_grace:.0f} s to end", until)
-        return StopJob(job.folder(observed.attempt), words, job.stop_grace, running)
+            return Wait(
+                on=WaitFor.GRACE, reason=f"{failure}; the others have {job.failure_grace:.0f} s to end", until=until
+            )
+        return StopJob(job=job.folder(observed.attempt), why=failure, grace=job.stop_grace, ranks=running)
     only_saved = all(host.job is JobPhase.FINISHED and host.exit_code == Exit.PREEMPTED for host in bad)
     if only_saved and Exit.PREEMPTED not in desired.budgets.fail_on:
-        words = f"job {job.id} saved a checkpoint and asks to be run again (exit {int(Exit.PREEMPTED)})"
-    return _judge(desired, observed, culprit, words)
+        failure = f"job {job.id} saved a checkpoint and requested a restart (exit {int(Exit.PREEMPTED)})"
+    return _judge(desired, observed, culprit, failure)
 
 
-def _judge(desired: Run, observed: Observed, culprit: HostView, words: str) -> Action:
-    code, step = culprit.exit_code, furthest(observed.hosts)
+def _judge(desired: Run, observed: Observed, culprit: HostView, failure: str) -> Action:
+    code, step = culprit.exit_code, find_furthest_step(observed.hosts)
     if culprit.job is JobPhase.LOST:
         cause, last = EndCause.HOST_DIED, culprit.last_line
         return next_attempt_or_end(
-            desired, observed, cause, words, None, Exit.HOST_LOST, last, rank=culprit.rank, step=step
+            desired, observed, cause, failure, None, Exit.HOST_LOST, last, rank=culprit.rank, step=step
         )
     assert code is not None  # noqa: S101  # a finished job has a status
     cause = EndCause.PROGRAM
     if code == Exit.PREEMPTED or code in desired.budgets.restart_on:
         cause = EndCause.PREEMPTED
     return next_attempt_or_end(
-        desired, observed, cause, words, None, code, culprit.last_line, exit_code=code, rank=culprit.rank, step=step
+        desired, observed, cause, failure, None, code, culprit.last_line, exit_code=code, rank=culprit.rank, step=step
     )
 
 
 def _culprit(desired: Run, observed: Observed, bad: list[HostView]) -> HostView:
-    """The host to blame: lost before failed, seen first before seen later, its own failure before ours.
+    """Return the host to blame.
 
-    Before all of them one whose status forbids another try: which host was seen first is partly chance.
+    The order is: a host whose status forbids a restart (which host failed first is partly chance), a lost host, the
+    host that was seen to fail first, a host that failed by itself, a host that orch stopped.
     """
     final = [host for host in bad if host.exit_code in set(desired.budgets.fail_on) - STOPPED_BY_US]
     if final:
@@ -142,10 +155,10 @@ def _culprit(desired: Run, observed: Observed, bad: list[HostView]) -> HostView:
     return (first or own or bad)[0]
 
 
-def _words(job: JobWanted, host: HostView) -> str:
+def _describe_failure(job: JobSpec, host: HostView) -> str:
     name = "head" if host.rank == 0 else f"worker{host.rank}"
     if host.job is JobPhase.LOST:
-        return f"job {job.id} vanished on {name} (rank {host.rank}): killed hard, or the host restarted"
+        return f"job {job.id} vanished on {name} (rank {host.rank}): killed with KILL, or the host restarted"
     code = host.exit_code or 0
     how = f"signal {code - 128}" if 128 < code <= 128 + HIGHEST_SIGNAL else f"exit {code}"
     return f"job {job.id} failed on {name} (rank {host.rank}): {how}"

@@ -1,4 +1,4 @@
-"""What the user asked for, ready to be decided on: everything rendered, nothing looked up any more."""
+"""What the user requested, with everything rendered: decisions look nothing up."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from orchestrator.values import Text
 
 
 class Strategy(StrEnum):
-    """Where a lost slice's replacement is looked for first. The words of the public dialect (job_recovery)."""
+    """Where a replacement for a lost slice is requested first; the values of the public dialect (job_recovery)."""
 
     FAILOVER = "FAILOVER"  # where it was, then the same region, then the rest
-    EAGER_NEXT_REGION = "EAGER_NEXT_REGION"  # anywhere else first: what was just taken there will be taken again
+    EAGER_NEXT_REGION = (
+        "EAGER_NEXT_REGION"  # anywhere else first: a place that was just preempted is likely to be preempted again
+    )
 
 
-class After(StrEnum):
-    """What becomes of the machines when the program has ended, well or badly."""
+class TeardownPolicy(StrEnum):
+    """What happens to the machines when the program has ended, with any result."""
 
     KEEP = "keep"
     DOWN = "down"
@@ -26,23 +28,31 @@ class After(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What ends the machines whatever the program does. None: no limit. dollars: for the whole cluster."""
+    """Limits that end the machines whatever the program does; None for no limit.
+
+    Attributes:
+        dollars: For all slices of the cluster together.
+    """
 
     hours: float | None = None
     dollars: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TimerWanted:
-    """The dead-man timer that every host gets. script: installs and starts it; safe to run again."""
+class TimerSpec:
+    """The dead-man timer of every host.
+
+    Attributes:
+        script: Installs and starts the timer; safe to run again.
+    """
 
     digest: str
     script: Text
 
 
-@dataclass(frozen=True, slots=True)
-class TreeWanted:
-    """A local folder or file that has to be on every host. See actions.SyncTree."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeSpec:
+    """A local folder or file that every host needs; see actions.SyncTree."""
 
     label: str
     source: str
@@ -52,9 +62,9 @@ class TreeWanted:
     total_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class MountWanted:
-    """A bucket path that every host copies for itself. See actions.FetchMount."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountSpec:
+    """A bucket path that every host copies to its disk; see actions.FetchMount."""
 
     label: str
     source: str
@@ -64,35 +74,50 @@ class MountWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class SetupWanted:
-    """digest: of all that decides whether setup must run again."""
+class SetupSpec:
+    """The setup script of every host.
+
+    Attributes:
+        digest: Fingerprint of everything whose change makes setup run again.
+    """
 
     digest: str
     script: Text
 
 
-@dataclass(frozen=True, slots=True)
-class JobWanted:
-    """The program. id: its number on this cluster, the same over every attempt."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """The program of a job.
+
+    Attributes:
+        id: Number of the job on its cluster, the same for every attempt.
+        stop_grace: Seconds between TERM and KILL.
+        failure_grace: Seconds that the other hosts may continue after the first one failed.
+        limit_grace: Seconds to save a checkpoint when a limit is reached.
+    """
 
     id: int
     script: Text
-    stop_grace: float = 10.0  # seconds between TERM and KILL
-    failure_grace: float = 5.0  # seconds the others may go on after the first host failed
-    limit_grace: float = 60.0  # seconds to save a checkpoint when a limit is reached
+    stop_grace: float = 10.0
+    failure_grace: float = 5.0
+    limit_grace: float = 60.0
 
     def folder(self, attempt: int) -> str:
-        """Name of the job's folder on the hosts."""
+        """Return the name of the job's folder on the hosts."""
         return f"{self.id}-a{attempt}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """Two budgets, never mixed, and the deadlines of the waits (seconds).
+    """The two restart budgets, which are never mixed, and the deadlines of the waits (seconds).
 
-    preemptions: for all that is not the program's fault, see causes.LOSSES. restart_on, fail_on: exit statuses that
-    count as a preemption beside 75, and those that are never worth a restart. capacity_wait: how long a lost slice's
-    replacement is looked for; capacity_wait_first: the same for the first slice.
+    Attributes:
+        preemptions: Restarts after losses that are not the program's fault; see causes.LOSSES.
+        failures: Restarts after failures of the program.
+        restart_on: Exit statuses that count as a preemption, in addition to 75.
+        fail_on: Exit statuses that are never restarted.
+        capacity_wait: How long a replacement for a lost slice is requested.
+        capacity_wait_first: The same for the first slice.
     """
 
     preemptions: int = 0
@@ -104,23 +129,27 @@ class Budgets:
     capacity_wait_first: float = 0.0
     backoff_base: float = 5.0  # pause before the second short attempt in a row; doubles with each further one
     backoff_cap: float = 300.0
-    hang_deadline: float = 0.0  # a heartbeat older than this is a hang; 0 = not watched
+    hang_deadline: float = 0.0  # a heartbeat older than this is a hang; 0 disables the check
     boot_deadline: float = 1800.0  # accepted until ready
     contact_deadline: float = 300.0  # ready until every host answers SSH
-    end_deadline: float = 900.0  # end asked until the provider says gone
-    lost_deadline: float = 30.0  # a host of a running program does not answer while others do, until it counts as lost
-    silence_deadline: float = 90.0  # none of them answers: it may be our own network
-    unclear_deadline: float = 300.0  # the provider cannot be asked, until we give up
-    resend_after: float = 15.0  # an end that shows no effect is sent again
-    save_before: float = 600.0  # before the provider takes the machines back, the program is told to save and stop
+    end_deadline: float = 900.0  # end requested until the provider reports it absent
+    lost_deadline: float = 30.0  # a host of a running program is silent while others answer, until it counts as lost
+    silence_deadline: float = 90.0  # no host answers: it may be our own network
+    unclear_deadline: float = 300.0  # the provider cannot be queried, until we give up
+    resend_after: float = 15.0  # an end without effect is sent again
+    save_before: float = 600.0  # before the provider takes the machines back, the program is asked to save and stop
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Have the cluster, have it set up, have the program run to its end.
+    """Create the cluster where it does not exist, set it up, and run the program to its end.
 
-    uid: made once with the cluster's record, part of every token. run_id: the same over every attempt and resume.
-    create False: the cluster must exist (exec). env: the user's envs and secrets and what the accelerator needs.
+    Attributes:
+        uid: Made once with the cluster's record; part of every token.
+        run_id: The same for every attempt and resume.
+        create: False for commands that need an existing cluster (exec).
+        env: The user's envs and secrets, and what the accelerator needs.
+        ranks: The hosts of an exec; None for all.
     """
 
     cluster: str
@@ -128,10 +157,10 @@ class Run:
     run_id: Text
     installation: Text
     candidates: tuple[Candidate, ...]
-    trees: tuple[TreeWanted, ...] = ()
-    mounts: tuple[MountWanted, ...] = ()
-    setup: SetupWanted | None = None
-    job: JobWanted | None = None
+    trees: tuple[TreeSpec, ...] = ()
+    mounts: tuple[MountSpec, ...] = ()
+    setup: SetupSpec | None = None
+    job: JobSpec | None = None
     job_id: int = 1
     accelerator: str = "cpu"
     num_slices: int = 1
@@ -139,35 +168,45 @@ class Run:
     resume_from: Text | None = None
     checkpoint_uri: Text | None = None
     create: bool = True
-    after: After = After.KEEP
+    teardown: TeardownPolicy = TeardownPolicy.KEEP
     budgets: Budgets = Budgets()
-    ranks: tuple[int, ...] | None = None  # exec on some hosts only; None = all
+    ranks: tuple[int, ...] | None = None
     labels: tuple[tuple[str, str], ...] = ()
     limits: Limits = Limits()
-    timer: TimerWanted | None = None
+    timer: TimerSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Down:
+    """End every machine of the cluster and close its record."""
+
     cluster: str
     budgets: Budgets = Budgets()
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
+    """Stop the machines of the cluster; their disks stay."""
+
     cluster: str
     budgets: Budgets = Budgets()
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
+    """Start the stopped machines of the cluster."""
+
     cluster: str
     budgets: Budgets = Budgets()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """Stop a job on every host. folder: see JobWanted.folder."""
+    """Stop a job on every host.
+
+    Attributes:
+        folder: See JobSpec.folder.
+    """
 
     cluster: str
     folder: str
@@ -175,11 +214,12 @@ class Cancel:
     budgets: Budgets = Budgets()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Adopt:
-    """Have machines that somebody else made on record, with our key on them. candidate: says which (`adopted`).
+    """Record machines that orch did not create, and install our SSH key on them.
 
-    uid, installation: as in Run.
+    Attributes:
+        candidate: Names the machines (`adopted`).
     """
 
     cluster: str

@@ -1,4 +1,4 @@
-"""The environment each host gets: computed from the rank, never stored once per host.
+"""Compute the environment of each host from its rank; it is never stored per host.
 
 Names: docs/environment.md. The SKYPILOT_* names are those of the public task dialect (SkyPilot documentation,
 "Environment variables", read November 2026), as aliases of ours.
@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.values import Text, Unknown, text
+from orchestrator.catalog.tpu import find_slice
+from orchestrator.values import Text, Unknown, to_text
 
 COORDINATOR_PORT = 29500
 PORTS_PER_HOST = 100  # each attempt takes the next port, so that a dying attempt cannot answer the new one
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostEnvironment:
-    """What all hosts share, and what the shape of the slice adds per rank.
+    """The variables that all hosts share, and the shape of the slice, from which those of a rank follow.
 
-    common: the user's `envs` and `secrets` and what the accelerator needs, in order; a later name wins.
-    internal_ips: one Text per rank, in rank order; unknown before create.
+    Attributes:
+        common: The user's `envs` and `secrets` and what the accelerator needs, in order; a later name wins.
+        internal_ips: One Text per rank, in rank order; unknown before create.
     """
 
     common: tuple[tuple[str, Text], ...]
@@ -31,8 +33,8 @@ class HostEnvironment:
     for_setup: bool = False
     num_slices: int = 1
 
-    def of(self, rank: int) -> tuple[tuple[str, Text], ...]:
-        """Environment of one host, in the order in which it is exported; each name once."""
+    def for_rank(self, rank: int) -> tuple[tuple[str, Text], ...]:
+        """Return the environment of one host in the order of export, each name once."""
         merged: dict[str, Text] = {}
         for name, value in (*self._shape(rank), *self.common):
             merged.pop(name, None)
@@ -40,23 +42,24 @@ class HostEnvironment:
         return tuple(merged.items())
 
     def varying(self) -> tuple[str, ...]:
-        """Names whose value differs from host to host."""
+        """Return the names whose value differs between hosts."""
         return ("ORCH_RANK", "ORCH_SLICE_ID", *self._dialect_rank_names())
 
     def per_rank(self, rank: int) -> tuple[tuple[str, str], ...]:
-        """Only what differs from host to host, without the cost of the whole: for previews of large slices."""
+        """Return only the variables that differ between hosts: cheap enough for previews of large slices."""
         fixed = {name for name, _ in self.common}
         values = {"ORCH_SLICE_ID": str(rank // self.hosts_per_slice)}
         return tuple((name, values.get(name, str(rank))) for name in self.varying() if name not in fixed)
 
     @property
     def hosts_per_slice(self) -> int:
+        """Hosts of each slice of a multislice cluster."""
         return max(1, len(self.internal_ips) // self.num_slices)
 
     def _shape(self, rank: int) -> list[tuple[str, Text]]:
         hosts = len(self.internal_ips)
         ips = self._addresses()
-        head = self.internal_ips[0] if self.internal_ips else text("")
+        head = self.internal_ips[0] if self.internal_ips else to_text("")
         pairs: list[tuple[str, Text | str]] = [
             ("ORCH_RANK", str(rank)),
             ("ORCH_NUM_HOSTS", str(hosts)),
@@ -75,11 +78,12 @@ class HostEnvironment:
             ("SKYPILOT_NUM_NODES", str(hosts)),
             ("SKYPILOT_TASK_ID", self.task_id),
         ]
-        return [(name, text(value)) for name, value in pairs]
+        return [(name, to_text(value)) for name, value in pairs]
 
     def _addresses(self) -> Text:
         if self.internal_ips and not any(ip.is_known for ip in self.internal_ips):
-            return text(Unknown(f"{len(self.internal_ips):,} addresses in rank order, known after create"))
+            what = f"{len(self.internal_ips):,} addresses in rank order, known after create"
+            return to_text(Unknown(what, after_create=True))
         return Text.join("\n", list(self.internal_ips))
 
     def _dialect_rank_names(self) -> tuple[str, ...]:
@@ -87,10 +91,12 @@ class HostEnvironment:
 
     def _gpus(self) -> int:
         # The dialect counts only GPUs here: 0 on TPU, Trainium and CPU hosts.
-        other = ("tpu", "v2-", "v3-", "v4-", "v5", "v6e", "trn", "trainium", "cpu")
-        return 0 if self.accelerator.lower().startswith(other) else self.chips_per_host
+        other = find_slice(self.accelerator) is not None or self.accelerator.lower().startswith(
+            ("trn", "trainium", "cpu")
+        )
+        return 0 if other else self.chips_per_host
 
 
 def rendezvous_port(job_id: int, attempt: int) -> int:
-    """Another one for each attempt, and for jobs that run beside each other."""
+    """Return the rendezvous port: another one for each attempt, and for jobs that run at the same time."""
     return COORDINATOR_PORT + (job_id + attempt - 2) % PORTS_PER_HOST

@@ -1,4 +1,4 @@
-"""Limits of time and money, as seen from here. The dead-man timer on the hosts holds the same ones without us."""
+"""Limits of time and money. The dead-man timer on the hosts enforces the same ones without orch."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from orchestrator.plan.observed import Observed
 from orchestrator.slices import SliceState
 
 HOUR = 3600.0
-LIMIT = "limit"  # code of an outcome that ends the machines whatever the user asked for their time after
-TIMER_EARLY = 120.0  # seconds by which the timer on the hosts may be first: it counts by their clocks
-_GONE_OR_GOING = frozenset(
+LIMIT_CODE = "limit"  # code of an outcome that ends the machines, whatever the teardown policy
+TIMER_EARLY = 120.0  # seconds by which the timer on the hosts may be earlier: it uses their clocks
+_ENDED_OR_STOPPING = frozenset(
     {SliceState.ABSENT, SliceState.PREEMPTED, SliceState.FAILED, SliceState.STOPPING, SliceState.STOPPED}
 )
 
 
 def hours_up(observed: Observed) -> float:
-    """Since the first machine of the cluster was there."""
-    born = [intent.born for intent in observed.intents if intent.born is not None]
+    """Return the hours since the first machine of the cluster existed."""
+    born = [intent.billed_from for intent in observed.intents if intent.billed_from is not None]
     return max(0.0, observed.now - min(born)) / HOUR if born else 0.0
 
 
 def dollars_spent(observed: Observed) -> float | None:
-    """What all slices of the cluster have cost by list price; None when a price is not known."""
+    """Return the cost of all slices of the cluster by list price; None when a price is not known."""
     total = 0.0
     for intent in observed.intents:
-        if intent.born is None:
+        if intent.billed_from is None:
             continue
         price = intent.candidate.price_per_hour
         if price is None:
             return None
-        until = intent.gone if intent.gone is not None else observed.now
-        total += price * max(0.0, until - intent.born) / HOUR
+        until = intent.billed_until if intent.billed_until is not None else observed.now
+        total += price * max(0.0, until - intent.billed_from) / HOUR
     return total
 
 
-def reached(desired: Run, observed: Observed) -> str | None:
-    """The limit that is reached, in words; None when there is still room."""
+def find_reached_limit(desired: Run, observed: Observed) -> str | None:
+    """Return a message about the limit that is reached; None when none is."""
     limits = desired.limits
     if limits.hours is not None and hours_up(observed) >= limits.hours:
         return f"limit of {limits.hours:g} hours reached"
@@ -48,22 +48,22 @@ def reached(desired: Run, observed: Observed) -> str | None:
     return None
 
 
-def timer_was_first(desired: Run, observed: Observed) -> str | None:
-    """Machines that went away just before the limit of hours: their own timer ended them. No loss, in words.
+def find_timer_end(desired: Run, observed: Observed) -> str | None:
+    """Return a message when the hosts' own timer ended the machines just before the limit of hours; else None.
 
-    New machines would not be of use any more either.
+    This is no loss: new machines would reach the limit at the same time.
     """
     hours = desired.limits.hours
-    if hours is None or (observed.current is not None and observed.slice_state not in _GONE_OR_GOING):
+    if hours is None or (observed.current is not None and observed.slice_state not in _ENDED_OR_STOPPING):
         return None
     left = hours * HOUR - hours_up(observed) * HOUR
     if left > min(TIMER_EARLY, hours * HOUR / 10):
         return None
-    return f"limit of {hours:g} hours reached, but for {max(0.0, left):.0f} s: its machines are gone already"
+    return f"limit of {hours:g} hours reached: the hosts' own timer ended the machines {max(0.0, left):.0f} s early"
 
 
-def next_look(desired: Run, observed: Observed) -> float | None:
-    """When a limit will be reached if all stays as it is (epoch seconds)."""
+def next_limit_at(desired: Run, observed: Observed) -> float | None:
+    """Return when a limit will be reached if nothing changes (epoch seconds); None without a limit."""
     ends: list[float] = []
     limits = desired.limits
     if limits.hours is not None:
@@ -75,8 +75,8 @@ def next_look(desired: Run, observed: Observed) -> float | None:
     return min(ends) if ends else None
 
 
-def moment(at: float, now: float) -> str:
-    """Epoch seconds as `11:30 UTC`, with the date where it is another day."""
+def format_time(at: float, now: float) -> str:
+    """Return epoch seconds as `11:30 UTC`, with the date where it is not today."""
     when, today = time.gmtime(at), time.gmtime(now)
     same_day = (when.tm_year, when.tm_yday) == (today.tm_year, today.tm_yday)
     return time.strftime("%H:%M UTC" if same_day else "%Y-%m-%d %H:%M UTC", when)

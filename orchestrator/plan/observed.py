@@ -1,6 +1,6 @@
-"""What is so now: our durable intents, what the provider says, what each host says.
+"""The observed state: our durable intents, the provider's view of the slice, each host's report.
 
-In a preview the same values describe an imagined world; what only the real world knows is Unknown there.
+In a preview the same values describe the assumed state; what is not known yet is Unknown there.
 """
 
 from __future__ import annotations
@@ -16,23 +16,30 @@ from orchestrator.values import Text
 
 
 class IntentState(StrEnum):
-    """Life of an intent. A create is safe to repeat in PLANNED; GONE and REFUSED are final."""
+    """State of an intent; the values are stored.
 
-    PLANNED = "planned"  # written down; the create may or may not have left
-    ACCEPTED = "accepted"  # the provider took the create
-    ENDING = "ending"  # we want it gone
-    GONE = "gone"  # the provider said that it is gone
-    REFUSED = "refused"  # the provider said no: nothing was made
+    A create is safe to repeat in PLANNED; DELETED and REFUSED are final.
+    """
+
+    PLANNED = "planned"  # recorded; the create may or may not have been sent
+    ACCEPTED = "accepted"  # the provider accepted the create
+    ENDING = "ending"  # its end is requested
+    DELETED = "gone"  # the provider reports it as absent
+    REFUSED = "refused"  # the provider refused it: nothing was created
 
 
-FINAL = frozenset({IntentState.GONE, IntentState.REFUSED})
+FINAL_STATES = frozenset({IntentState.DELETED, IntentState.REFUSED})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """Our durable record of one slice we wanted. since: when it entered its state (epoch seconds).
+    """Our durable record of one requested slice; all times are epoch seconds.
 
-    born, gone: from when and until when it was paid for, as far as we know; None = not yet.
+    Attributes:
+        since: When it entered its state.
+        last_sent: When its request was last sent.
+        billed_from: When billing began, as far as known; None before.
+        billed_until: When billing ended; None before.
     """
 
     generation: int
@@ -42,23 +49,30 @@ class Intent:
     since: float
     cause: EndCause | None = None
     why: str = ""
-    touched: float = 0.0  # when its request was last sent
-    born: float | None = None
-    gone: float | None = None
+    last_sent: float = 0.0
+    billed_from: float | None = None
+    billed_until: float | None = None
 
 
 class Contact(StrEnum):
+    """SSH contact with one host."""
+
     UNTRIED = "untried"
     OK = "ok"
     DOWN = "down"  # refused, unreachable, lost or frozen
     IDENTITY = "identity-mismatch"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostView:
-    """What one host says. trees: label -> digest it holds; setup: digest of the last setup that passed.
+    """The state of one host.
 
-    step: how far the program says it is, if it says so. beat_age: seconds since it last said so, by the host's clock.
+    Attributes:
+        trees: Pairs of label and digest that it holds.
+        setup: Digest of the last setup that passed.
+        last_line: Of the job's output.
+        step: Training step that the program reported, if it reports steps.
+        beat_age: Seconds since its last heartbeat, by the host's clock.
     """
 
     rank: int
@@ -68,24 +82,30 @@ class HostView:
     setup: str = ""
     job: JobPhase = JobPhase.ABSENT
     exit_code: int | None = None
-    last_line: str = ""  # of the job's output
+    last_line: str = ""
     step: int | None = None
     beat_age: float | None = None
 
     def has(self, label: str, digest: str) -> bool:
+        """Return whether the host holds this version of a tree."""
         return (label, digest) in self.trees
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """How the last action failed, when it did. step: the action's name in words.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionFailure:
+    """The failure of the last action.
 
-    lost: every failing host failed by its connection, not by the command: the slice is looked at again before anything
-    else. times: how often this step failed in a row. final: trying again cannot help. code, status: of the OrchError.
+    Attributes:
+        action: Name of the action's type.
+        connection_lost: Every failing host failed by its connection, not by the command, so that the slice is
+            observed again first.
+        what: These texts, `code` and `status` are those of the OrchError.
+        times: How often this action failed in a row.
+        final: A retry cannot help.
     """
 
-    step: str
-    lost: bool
+    action: str
+    connection_lost: bool
     what: str
     why: str
     code: str
@@ -95,12 +115,16 @@ class Trouble:
     final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """One attempt that is over, for the budgets and the history.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedAttempt:
+    """One attempt that has ended, for the budgets and the history.
 
-    generation: the slice whose loss ended it. at: when it was seen to be over (epoch seconds). exit_code, rank: of the
-    host that is to blame, where a program ended. evidence: what else was seen, as JSON, such as {"step": 120}.
+    Attributes:
+        generation: The slice whose loss ended it, if a loss did.
+        at: When its end was observed (epoch seconds).
+        exit_code: Of the host that is to blame, where a program ended.
+        rank: Of that host.
+        evidence: Further observations as JSON, such as {"step": 120}.
     """
 
     attempt: int
@@ -114,19 +138,19 @@ class Ended:
 
     @property
     def step(self) -> int | None:
-        """The last step that was known of it."""
+        """The last known training step."""
         step = json.loads(self.evidence).get("step") if self.evidence else None
         return step if isinstance(step, int) else None
 
 
-def noted(step: int | None) -> str:
-    """Ended.evidence for what is known."""
+def encode_evidence(step: int | None) -> str:
+    """Return EndedAttempt.evidence for the last known step."""
     return "" if step is None else json.dumps({"step": step})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How the whole job ended; set once, by Conclude."""
+    """The result of a job; recorded once, by Conclude."""
 
     status: int
     code: str
@@ -135,45 +159,58 @@ class Outcome:
     next_step: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """One look at everything. now: epoch seconds. attempt: the current one of the job, from 1.
+    """One observation of everything; all times are epoch seconds.
 
-    started: the program of this attempt was started at some time (durable). opened_at: the newest generation that
-    existed when this job was opened. first_failed: the rank whose program failed first, when that was seen. well_at:
-    the last look of this command at which an ACCEPTED slice was READY, or when the command began.
+    Attributes:
+        now: Time of the observation.
+        slice_until: Until when the provider lets the request wait for machines.
+        slice_ends: When the provider begins to take the machines back.
+        unclear_since: Since when the provider could not be queried.
+        contact_since: Since when a host has not answered.
+        failed_since: Since when the program of a host has failed.
+        attempt: The current attempt of the job, from 1.
+        started: The program of this attempt was started at some time (durable).
+        generation_at_open: The newest generation that existed when this job was opened.
+        first_failed: The rank whose program failed first, where that was observed.
+        healthy_at: When this command last observed an ACCEPTED slice as READY, or when the command began.
+        running_job: Folder of the job that the hosts' `job` refers to.
+        cancel_requested: The end of this job was requested.
+        down_requested: `down` was requested meanwhile.
+        stacks_collected: The stack traces of this attempt's program were collected.
     """
 
     now: float
     intents: tuple[Intent, ...] = ()
     slice_state: SliceState = SliceState.UNCLEAR
     slice_reason: str = ""
-    slice_until: float | None = None  # until when the provider lets the request wait for machines
-    slice_ends: float | None = None  # when the provider begins to take the machines back
+    slice_until: float | None = None
+    slice_ends: float | None = None
     hosts: tuple[HostView, ...] = ()
-    unclear_since: float | None = None  # since when the provider could not be asked
-    contact_since: float | None = None  # since when some host has not answered
-    failed_since: float | None = None  # since when some host's program has failed
+    unclear_since: float | None = None
+    contact_since: float | None = None
+    failed_since: float | None = None
     attempt: int = 1
-    ended: tuple[Ended, ...] = ()
+    ended: tuple[EndedAttempt, ...] = ()
     started: bool = False
-    opened_at: int = 0
+    generation_at_open: int = 0
     first_failed: int | None = None
-    well_at: float | None = None
-    running_job: str = ""  # folder of the job that the hosts' `job` speaks of
+    healthy_at: float | None = None
+    running_job: str = ""
     outcome: Outcome | None = None
-    trouble: Trouble | None = None
-    cancelled: bool = False  # somebody asked for the end of this job
-    wanted_down: bool = False  # somebody asked for `down` meanwhile
-    stacks: bool = False  # the stacks of this attempt's program were collected
+    failure: ActionFailure | None = None
+    cancel_requested: bool = False
+    down_requested: bool = False
+    stacks_collected: bool = False
 
     @property
-    def condemned(self) -> Ended | None:
-        """Why the present attempt is being ended, once that is on record."""
+    def pending_end(self) -> EndedAttempt | None:
+        """The recorded verdict on the current attempt, if it is being ended."""
         return next((ended for ended in self.ended if ended.attempt == self.attempt), None)
 
     @property
     def current(self) -> Intent | None:
-        """The one intent that is not final, if any."""
-        live = [intent for intent in self.intents if intent.state not in FINAL]
+        """The one intent that is not final, if there is one."""
+        live = [intent for intent in self.intents if intent.state not in FINAL_STATES]
         return live[-1] if live else None

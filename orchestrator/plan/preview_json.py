@@ -1,4 +1,4 @@
-"""The plan for programs: versioned JSON, described by data/plan.schema.json.
+"""Render a plan as versioned JSON for programs, described by data/plan.schema.json.
 
 A value known only later is {"unknown": "what it is"}, a secret is {"secret": "its name"}, and a text with such parts
 among plain ones is {"parts": [...]}. Host ranks are ranges ("0-3,7") with a count.
@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeAlias, cast
 
-from orchestrator.plan import preview_words as words
+from orchestrator.errors import OrchError
+from orchestrator.plan import preview_format as fmt
 from orchestrator.plan.actions import Action
 from orchestrator.plan.desired import Desired, Run
+from orchestrator.plan.dry_run import Plan
 from orchestrator.plan.environment import HostEnvironment
-from orchestrator.plan.imagined import Plan
-from orchestrator.plan.ranks import rank_ranges
+from orchestrator.plan.ranks import format_ranks
 from orchestrator.plan.steps import Done, GiveUp, Wait
 from orchestrator.slices import Candidate, CapacityBlock, FlexStart, Market, OnDemand, Owned, Reservation, Spot
 from orchestrator.values import Part, Secret, Text, Unknown
@@ -28,23 +29,37 @@ MOST_HOSTS_LISTED = 64  # larger slices show the first and the last host only
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
-def render(plan: Plan, *, command: str = "", advice: Sequence[Mapping[str, Any]] = ()) -> str:
-    """The preview as one JSON document, ASCII only. advice: only where there is some."""
+def render_json(
+    plan: Plan,
+    *,
+    command: str = "",
+    advice: Sequence[Mapping[str, Any]] = (),
+    refusal: OrchError | None = None,
+) -> str:
+    """Return the preview as one JSON document, ASCII only. `advice` and `refusal` appear only where there are some."""
     document: dict[str, Json] = {
         "version": VERSION,
         "kind": "plan",
-        "wanted": _wanted(plan.desired),
+        "wanted": _request_json(plan.desired),
         "command": command,
         "steps": [_step(step, plan.now) for step in plan.steps],
         "ending": _ending(plan.ending),
     }
     if advice:
         document["advice"] = [dict(one) for one in advice]
+    if refusal is not None:
+        document["refusal"] = {
+            "status": int(refusal.exit_status),
+            "code": refusal.code,
+            "what": refusal.what,
+            "why": refusal.why,
+            "next_step": refusal.next_step,
+        }
     return json.dumps(document, indent=2) + "\n"
 
 
-def _wanted(desired: Desired) -> dict[str, Json]:
-    head: dict[str, Json] = {"verb": words.verb(desired), "cluster": desired.cluster}
+def _request_json(desired: Desired) -> dict[str, Json]:
+    head: dict[str, Json] = {"verb": fmt.name_verb(desired), "cluster": desired.cluster}
     if not isinstance(desired, Run):
         return head
     budgets = desired.budgets
@@ -59,7 +74,7 @@ def _wanted(desired: Desired) -> dict[str, Json]:
         "hang_seconds": budgets.hang_deadline or None,
     }
     head["limits"] = {"hours": desired.limits.hours, "dollars": desired.limits.dollars}
-    head["afterwards"] = desired.after.value
+    head["afterwards"] = desired.teardown.value
     return head
 
 
@@ -72,16 +87,16 @@ def _step(step: Action | Wait, now: float) -> dict[str, Json]:
         value: object = getattr(step, field.name)
         if field.name == "ranks":
             ranks = cast(tuple[int, ...], value)
-            shown["hosts"] = {"ranks": rank_ranges(ranks), "count": len(ranks)}
+            shown["hosts"] = {"ranks": format_ranks(ranks), "count": len(ranks)}
         elif isinstance(value, HostEnvironment):
-            shown[field.name] = _environment(value, words.ranks_of(step))
+            shown[field.name] = _environment(value, fmt.list_action_ranks(step))
         else:
             shown[field.name] = _value(value)
     return shown
 
 
 def _kind(action: Action) -> str:
-    """CreateSlice -> create_slice."""
+    """Return the name of an action in JSON: CreateSlice -> create_slice."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(action).__name__).lower()
 
 
@@ -99,11 +114,13 @@ def _ending(ending: Done | GiveUp) -> dict[str, Json]:
 
 
 def _environment(environment: HostEnvironment, ranks: tuple[int, ...]) -> dict[str, Json]:
-    """What all these hosts share, once, and what differs: host by host, or the two ends of a large slice."""
+    """Return the shared variables once, and those that differ per host, or for both ends of a large slice."""
     if not ranks:
         return {"common": {}, "per_host": {}}
     varying = dict(environment.per_rank(ranks[0]))
-    common: dict[str, Json] = {name: _text(value) for name, value in environment.of(ranks[0]) if name not in varying}
+    common: dict[str, Json] = {
+        name: _text(value) for name, value in environment.for_rank(ranks[0]) if name not in varying
+    }
     listed = len(environment.internal_ips) <= MOST_HOSTS_LISTED
     shown = ranks if listed else tuple(sorted({ranks[0], ranks[-1]}))
     per_host: dict[str, Json] = {str(rank): dict(environment.per_rank(rank)) for rank in shown}
@@ -140,7 +157,7 @@ def _market(market: Market) -> dict[str, Json]:
 
 
 def _value(value: object) -> Json:
-    """Any value an action or a request's body holds."""
+    """Convert any value of an action or of a request's body."""
     if isinstance(value, Text):
         return _text(value)
     if isinstance(value, Candidate):
@@ -158,7 +175,7 @@ def _value(value: object) -> Json:
 
 
 def _fields(value: object) -> dict[str, Json]:
-    """A dataclass by its fields. Labels are pairs of names and texts, and become an object."""
+    """Convert a dataclass by its fields. Labels are pairs of names and texts, and become an object."""
     shown: dict[str, Json] = {}
     for field in fields(value):  # type: ignore[arg-type]  # every other value in an action is a dataclass
         item: object = getattr(value, field.name)

@@ -1,8 +1,8 @@
-"""The plan as a bash script: to read, and to paste from, without orch.
+"""Render a plan as a bash script, to read and to paste from, that works without orch.
 
-Requests stand as their own command line, or as comments where they have none. Scripts are here-documents. What is
-known only later is a variable that stops the script, by name, until it is set; a secret is one too. Copies and jobs
-use plain tar and setsid in place of the synchronisation and the job runner that orch brings.
+A request is its own command line, or a comment where it has none. Scripts are here-documents. A value that is known
+later is a variable that stops the script, by name, until it is set; so is a secret. Copies and jobs use plain
+tar and setsid in place of the synchronisation and the job runner of orch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from math import ceil
 from typing import cast
 
 from orchestrator.hosts import HostAddress, ssh_argv
-from orchestrator.plan import preview_words as words
+from orchestrator.plan import preview_format as fmt
 from orchestrator.plan.actions import (
     Action,
     ArmTimer,
@@ -35,11 +35,11 @@ from orchestrator.plan.actions import (
     StopSlice,
     SyncTree,
 )
+from orchestrator.plan.bash_quoting import Variables, bash_word, heredoc_lines, is_variable_name, quote_literal
 from orchestrator.plan.desired import Run
+from orchestrator.plan.dry_run import Plan
 from orchestrator.plan.environment import HostEnvironment
-from orchestrator.plan.imagined import Plan
-from orchestrator.plan.ranks import host_words, spans
-from orchestrator.plan.sh_words import Variables, bash_word, document, is_name, literal
+from orchestrator.plan.ranks import find_rank_spans, format_hosts
 from orchestrator.plan.steps import Done, Wait, WaitFor
 from orchestrator.slices import Request
 from orchestrator.values import Text
@@ -47,15 +47,15 @@ from orchestrator.values import Text
 SSH = "ssh -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 
 
-def render(plan: Plan, *, command: str = "", hosts: Sequence[HostAddress] = ()) -> str:
-    """The script. hosts: addresses that are known already; the others are asked for as HOST_<rank>_SSH=user@address."""
-    script = _Script(plan, command, tuple(hosts))
+def render_sh(plan: Plan, *, command: str = "", hosts: Sequence[HostAddress] = ()) -> str:
+    """Return the script. Addresses missing in `hosts` are variables: HOST_<rank>_SSH=user@address."""
+    script = _Script(plan=plan, command=command, hosts=tuple(hosts))
     return "\n".join(script.lines()) + "\n"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Script:
-    """Writes one script. The only state is which variables were asked for already."""
+    """Writes one script. Its only state is the set of variables with a guard."""
 
     plan: Plan
     command: str
@@ -73,7 +73,7 @@ class _Script:
         if early := list(self.variables.early_guards()):
             yield "\n# What has to be known before anything is asked for."
             yield from early
-        if words.all_ranks(self.plan):
+        if fmt.list_ranks(self.plan):
             yield ""
             yield from self._functions()
         yield from body
@@ -84,16 +84,16 @@ class _Script:
 
     def _head(self) -> Iterator[str]:
         desired = self.plan.desired
-        yield from _comment("What orch would do: ", f"{words.verb(desired)} cluster '{desired.cluster}'")
+        yield from _comment("What orch would do: ", f"{fmt.name_verb(desired)} cluster '{desired.cluster}'")
         yield from _comment("By orch itself: ", self.command or "the same command without --dry-run")
         for action in self.plan.actions:
             if isinstance(action, CreateSlice):
-                yield from _comment("Machines: ", words.shape(action.spec.candidate))
-                yield from _comment("Price: ", words.price(action.spec.candidate))
+                yield from _comment("Machines: ", fmt.describe_machines(action.spec.candidate))
+                yield from _comment("Price: ", fmt.format_price(action.spec.candidate))
         if isinstance(desired, Run):
-            if limits := words.limits(desired):
+            if limits := fmt.describe_limits(desired):
                 yield from _comment("Limits: ", limits)
-            yield from _comment("Afterwards: ", words.afterwards(desired))
+            yield from _comment("Afterwards: ", fmt.describe_teardown(desired))
 
     def _functions(self) -> Iterator[str]:
         yield "on_host() { # on_host RANK WORD...: run a command there; standard input goes with it"
@@ -101,7 +101,7 @@ class _Script:
         yield "  shift"
         yield '  case "$rank" in'
         for address in self.hosts:
-            yield f'    {address.rank}) {" ".join(literal(word) for word in ssh_argv(address))} "$@" ;;'
+            yield f'    {address.rank}) {" ".join(quote_literal(word) for word in ssh_argv(address))} "$@" ;;'
         yield f'    *) {SSH} "${{!target:?user@address of host $rank, known after create}}" "$@" ;;'
         yield "  esac"
         yield "}"
@@ -117,23 +117,23 @@ class _Script:
             yield from self._action(number, step)
 
     def _wait(self, wait: Wait) -> Iterator[str]:
-        limit = f" (at most {words.duration(wait.until - self.plan.now)})" if wait.until is not None else ""
+        limit = f" (at most {fmt.format_duration(wait.until - self.plan.now)})" if wait.until is not None else ""
         yield from _comment("Wait: ", wait.reason + limit)
         if wait.on is WaitFor.PAUSE and wait.until is not None:
             yield f"sleep {max(0, ceil(wait.until - self.plan.now))}"
         if wait.on is WaitFor.CONTACT:
             yield from self._ask_for_hosts()
             until = 'until on_host "$rank" true; do sleep 2; done'
-            yield from _for_each(words.all_ranks(self.plan), until)
+            yield from _for_each(fmt.list_ranks(self.plan), until)
         started = [action for action in self.plan.actions if isinstance(action, StartJob)]
         if wait.on is WaitFor.JOB and started:
-            follow = literal(f'cd -- {_folder(started[-1].job)} && tail --pid="$(cat pid)" -n +1 -f log')
+            follow = quote_literal(f'cd -- {_folder(started[-1].job)} && tail --pid="$(cat pid)" -n +1 -f log')
             yield from _for_each(started[-1].ranks, f'on_host "$rank" {follow}')
 
     def _ask_for_hosts(self) -> Iterator[str]:
-        """Name what the next steps need of the hosts, as far as it fits on a page."""
+        """Yield guards for the host addresses of the next steps, for up to 64 hosts."""
         known = {address.rank for address in self.hosts}
-        unknown = [rank for rank in words.all_ranks(self.plan) if rank not in known]
+        unknown = [rank for rank in fmt.list_ranks(self.plan) if rank not in known]
         if not unknown or len(unknown) > 64:
             return
         for rank in unknown:
@@ -143,7 +143,9 @@ class _Script:
         head = f"{number}. "
         match action:
             case CreateSlice():
-                yield from _comment(head, f"{words.making(action.spec)} ({words.shape(action.spec.candidate)})")
+                yield from _comment(
+                    head, f"{fmt.describe_create(action.spec)} ({fmt.describe_machines(action.spec.candidate)})"
+                )
                 yield from self._request(action.request)
             case EndSlice():
                 yield from _comment(head, f"end '{action.name}': {action.why}")
@@ -166,10 +168,10 @@ class _Script:
                 yield from self._host_action(number, action)
 
     def _host_action(self, number: int, action: HostAction) -> Iterator[str]:
-        head, where = f"{number}. ", host_words(action.ranks)
+        head, where = f"{number}. ", format_hosts(action.ranks)
         match action:
             case SyncTree():
-                amount = f"{action.files:,} files, {words.size(action.total_bytes)}"
+                amount = f"{action.files:,} files, {fmt.format_size(action.total_bytes)}"
                 yield from _comment(
                     head, f"send {action.label} to {where} ({amount}; orch leaves out what git ignores)"
                 )
@@ -183,10 +185,10 @@ class _Script:
                 yield from self._program(number, action, "bash -s")
             case StartJob():
                 yield from _comment(head, f"start job {action.job} (attempt {action.attempt}) on {where}")
-                yield from self._program(number, action, literal(_start(action.job)))
+                yield from self._program(number, action, quote_literal(_start(action.job)))
             case StopJob():
                 yield from _comment(head, f"stop job {action.job} on {where}: {action.why}")
-                stop = literal(_stop(action.job, action.grace))
+                stop = quote_literal(_stop(action.job, action.grace))
                 yield from _for_each(action.ranks, f'on_host "$rank" {stop}')
             case ArmTimer():
                 yield from _comment(head, f"set the timer that ends {where} without orch, too")
@@ -201,26 +203,26 @@ class _Script:
             yield from self._one_request(one, waits=id(one) in later)
 
     def _one_request(self, request: Request, *, waits: bool) -> Iterator[str]:
-        """waits: what it tells is there only when an earlier request has taken effect."""
+        """Yield one request. waits: its answer is complete only after an earlier request took effect."""
         yield from _comment("request: ", f"{request.service}: {request.method} {request.target}")
         if request.why:
             yield from _comment("because: ", request.why)
         if not request.command:
             if request.body:
                 yield from _comment("", json.dumps(_plain(request.body), indent=2))
-            yield from _comment("", "it has no command line of its own: orch sends it")
+            yield from _comment("", "it has no command line; orch sends it")
             return
         command = " ".join(bash_word(word, self.variables) for word in request.command)
         yield from self.variables.guards()
         for known, path in request.gives:
-            name = self.variables.told(known)
-            told = f"{name}=$({command} --query {literal(path)} --output text)"
-            yield f'until {told} && [ "${{{name}:-None}}" != None ]; do sleep 5; done' if waits else told
+            name = self.variables.name_of_answer(known)
+            assign = f"{name}=$({command} --query {quote_literal(path)} --output text)"
+            yield f'until {assign} && [ "${{{name}:-None}}" != None ]; do sleep 5; done' if waits else assign
         if not request.gives:
             yield command
 
     def _program(self, number: int, action: RunSetup | StartJob, remote: str) -> Iterator[str]:
-        """Two functions that print the environment and the script, and the loop that pipes both to the hosts."""
+        """Yield functions that print the environment and the script, and the loop that pipes both to the hosts."""
         yield from self._environment(number, action.environment, action.ranks)
         yield from self._function(f"script_{number}", action.script)
         pipe = f'{{ environment_{number} "$rank"; script_{number}; }} | on_host "$rank" {remote}'
@@ -231,8 +233,8 @@ class _Script:
             return
         first, last = dict(environment.per_rank(ranks[0])), dict(environment.per_rank(ranks[-1]))
         body: list[str] = []
-        for name, value in environment.of(ranks[0]):
-            if not is_name(name):
+        for name, value in environment.for_rank(ranks[0]):
+            if not is_variable_name(name):
                 body.extend(f"  {line}" for line in _comment("not a name for the shell, left out: ", name))
             elif name not in first:
                 body.append(f"  printf 'export %s=%q\\n' {name} {bash_word(value, self.variables)}")
@@ -248,7 +250,7 @@ class _Script:
         yield "}"
 
     def _function(self, name: str, script: Text) -> Iterator[str]:
-        lines = document(script, self.variables)
+        lines = heredoc_lines(script, self.variables)
         yield from self.variables.guards()
         yield f"{name}() {{"
         yield from lines
@@ -258,17 +260,17 @@ class _Script:
 def _for_each(ranks: tuple[int, ...], *body: str) -> Iterator[str]:
     if not ranks:
         return
-    listed = " ".join(str(first) if first == last else f"{{{first}..{last}}}" for first, last in spans(ranks))
+    listed = " ".join(str(first) if first == last else f"{{{first}..{last}}}" for first, last in find_rank_spans(ranks))
     yield f"for rank in {listed}; do"
     yield from (f"  {line}" for line in body)
     yield "done"
 
 
 def _send(action: SyncTree) -> Iterator[str]:
-    source = literal(action.source)
+    source = quote_literal(action.source)
     place = _remote_path(action.destination)
-    unpack = literal(f"mkdir -p -- {place} && tar -C {place} -xf -")
-    write = literal(f'mkdir -p -- "$(dirname -- {place})" && cat > {place}')
+    unpack = quote_literal(f"mkdir -p -- {place} && tar -C {place} -xf -")
+    write = quote_literal(f'mkdir -p -- "$(dirname -- {place})" && cat > {place}')
     yield f"if [ -d {source} ]; then"
     yield f'  tar -C {source} -cf - . | on_host "$rank" {unpack}'
     yield "else"
@@ -277,7 +279,7 @@ def _send(action: SyncTree) -> Iterator[str]:
 
 
 def _remote_path(path: str) -> str:
-    """A path as a word of the host's shell, where `~/` means the home there."""
+    """Return a path as a word of the host's shell, where `~/` is the home directory there."""
     if path == "~":
         return '"$HOME"'
     return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
@@ -288,7 +290,7 @@ def _folder(job: str) -> str:
 
 
 def _start(job: str) -> str:
-    """For the host's shell: keep the script with its environment for the owner only, start it, note its process."""
+    """Return a shell command that stores script and environment readable by the owner only, and starts them."""
     return (
         f"umask 077 && mkdir -p -- {_folder(job)} && cd -- {_folder(job)} && cat > run.sh && "
         "{ setsid nohup bash run.sh > log 2>&1 < /dev/null & echo $! > pid; }"
@@ -303,8 +305,8 @@ def _stop(job: str, grace: float) -> str:
 
 
 def _comment(head: str, value: str) -> Iterator[str]:
-    """As comment lines. `#|` keeps a line of somebody else's text from being read as a directive of a tool."""
-    first, *rest = words.visible(value).split("\n")
+    """Yield comment lines. `#|` keeps a line of foreign text from being read as a directive of a tool."""
+    first, *rest = fmt.escape_control(value).split("\n")
     yield f"# {head}{first}" if head else f"#| {first}"
     yield from (f"#| {line}" for line in rest)
 

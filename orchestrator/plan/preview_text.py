@@ -1,14 +1,14 @@
-"""The plan for people: what would be done, in order, in full, at a width a terminal has."""
+"""The plan as text for people: a summary of one or two screens; with `verbose` every request and script as well."""
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from orchestrator.plan import preview_words as words
+from orchestrator.errors import OrchError
+from orchestrator.plan import preview_format as fmt
 from orchestrator.plan.actions import (
     Action,
     ArmTimer,
@@ -28,297 +28,242 @@ from orchestrator.plan.actions import (
     StopSlice,
     SyncTree,
 )
-from orchestrator.plan.advice_words import advice_lines
-from orchestrator.plan.desired import Run
-from orchestrator.plan.environment import HostEnvironment
-from orchestrator.plan.imagined import Plan
-from orchestrator.plan.ranks import host_words, rank_ranges
+from orchestrator.plan.desired import Down, Run
+from orchestrator.plan.dry_run import Plan
+from orchestrator.plan.preview_advice import advice_lines
+from orchestrator.plan.preview_details import Details, list_requests, script_of
+from orchestrator.plan.ranks import format_hosts
 from orchestrator.plan.steps import Done, Wait, WaitFor
-from orchestrator.slices import Request
-from orchestrator.values import Text
+from orchestrator.slices import Candidate
 
-_LOOKS = ("Describe", "Get")
-LONG_LIST = 16  # items of a request's list that are shown without --verbose
-LONG_TEXT = 240  # characters of one value, or of one word of a command, that are shown without --verbose
+MOST_FALLBACKS = 3  # groups of other candidates in a summary; the rest is counted
+MOST_PLACES = 6  # places of one group in a summary
 
 
-def render(
+def render_text(
     plan: Plan,
     *,
     verbose: bool = False,
     width: int = 100,
     command: str = "",
     advice: Sequence[Mapping[str, Any]] = (),
+    refusal: OrchError | None = None,
 ) -> str:
-    """The preview as lines of about `width` columns. command: what to type to do it for real."""
-    page = _Page(plan, verbose, max(40, width), command, advice)
-    return "\n".join(line.rstrip() for line in page.lines()) + "\n"
+    """Return the preview as lines of about `width` columns, ending in a newline.
+
+    Args:
+        plan: What would be done.
+        verbose: Add the requests, environments and scripts under their steps.
+        width: Columns; at least 40 are used.
+        command: The command line that carries the plan out; "" for the same one without --dry-run.
+        advice: What the training needs on each kind of machine, as trainer/shape/advice.py gives it.
+        refusal: Why the command would refuse this plan, if it would.
+    """
+    page = _Page(plan, max(40, width), verbose, advice)
+    lines = [*page.head(), "", *page.steps(), "", *page.foot(command, refusal)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def render_head(plan: Plan, *, width: int = 100, advice: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return the first lines of the preview: machines, price, restarts, limits and advice."""
+    page = _Page(plan, max(40, width), verbose=False, advice=advice)
+    return "\n".join(line.rstrip() for line in page.head()) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
     plan: Plan
-    verbose: bool
     width: int
-    command: str
+    verbose: bool
     advice: Sequence[Mapping[str, Any]]
 
-    def lines(self) -> Iterator[str]:
-        yield from self._head()
-        number = 0
-        for step in self.plan.steps:
-            yield ""
-            if isinstance(step, Wait):
-                yield from self._fill("   … ", _wait(step, self.plan.now))
-                continue
-            number += 1
-            title, detail = self._action(step)
-            yield from self._fill(f"{number:2}. ", words.one_line(title))
-            yield from (f"    {line}" for line in detail)
-        yield ""
-        yield from self._foot(number)
-
-    def _head(self) -> Iterator[str]:
+    def head(self) -> Iterator[str]:
         desired = self.plan.desired
-        yield from self._fill("", f"Plan to {words.verb(desired)} cluster '{words.one_line(desired.cluster)}'")
+        verb = "take down" if isinstance(desired, Down) else fmt.name_verb(desired)
+        yield from self._fill("", f"Plan to {verb} cluster '{fmt.to_one_line(desired.cluster)}'")
         if not isinstance(desired, Run):
             return
         made = next((action.spec.candidate for action in self.plan.actions if isinstance(action, CreateSlice)), None)
         if made is None:
-            where = f" ({host_words(ranks)})" if (ranks := words.all_ranks(self.plan)) else ""
-            yield f"  machines   those it has{where}; nothing is created"
+            where = f" ({format_hosts(ranks)})" if (ranks := fmt.list_ranks(self.plan)) else ""
+            yield f"  machines   the existing ones{where}; nothing is created"
         else:
-            yield from self._fill("  machines   ", words.shape(made))
-            yield from self._fill("  price      ", words.price(made))
-            later = desired.candidates[desired.candidates.index(made) + 1 :] if made in desired.candidates else ()
-            for several in words.alike(later):
-                yield from self._fill("  or else    ", words.shape(several[0]))
-                if len(several) > 1:
-                    places = ", ".join(one.where for one in several[1:])
-                    yield from self._fill("             ", f"then in {places}")
-                yield from self._fill("             ", words.price(several[0]))
+            yield from self._fill("  machines   ", fmt.describe_machines(made))
+            yield from self._fill("  price      ", fmt.format_price(made))
+            if made in desired.candidates:
+                yield from self._fallbacks(desired.candidates[desired.candidates.index(made) + 1 :])
         budgets = desired.budgets
         restarts = f"{budgets.preemptions} after a loss of hosts, {budgets.failures} after a failure of the program"
         yield from self._fill("  restarts   ", restarts)
-        for line in words.recovery(desired):
+        for line in fmt.describe_recovery(desired):
             yield from self._fill("             ", line)
-        if limits := words.limits(desired):
+        if limits := fmt.describe_limits(desired):
             yield from self._fill("  limits     ", limits)
-        yield from self._fill("  afterwards ", words.afterwards(desired))
+        yield from self._fill("  afterwards ", fmt.describe_teardown(desired))
         for label, text in advice_lines(self.advice):
-            yield from self._fill(f"  {label:<10} ", words.one_line(text))
+            yield from self._fill(f"  {label:<10} ", fmt.to_one_line(text))
 
-    def _foot(self, actions: int) -> Iterator[str]:
-        ending = self.plan.ending
-        if isinstance(ending, Done):
-            nothing = "Nothing to do: " if not actions else "Ends well: "
-            yield from self._fill("", f"{nothing}{words.one_line(ending.message)} (exit {ending.status})")
-        else:
-            yield from self._fill(
-                "", f"Stops there: [{ending.code}] {words.one_line(ending.what)} (exit {ending.status})"
-            )
-            if ending.why:
-                yield from self._fill("  why:  ", words.one_line(ending.why))
-            if ending.next_step:
-                yield from self._fill("  next: ", words.one_line(ending.next_step))
-        if actions:
-            yield f"To do it: {words.one_line(self.command) or 'the same command without --dry-run'}"
+    def _fallbacks(self, later: Sequence[Candidate]) -> Iterator[str]:
+        groups = fmt.group_by_place(later)
+        shown = groups if self.verbose or len(groups) <= MOST_FALLBACKS else groups[: MOST_FALLBACKS - 1]
+        for group in shown:
+            yield from self._fill("  or else    ", fmt.describe_machines(group[0]))
+            if len(group) > 1:
+                places = [one.where for one in group[1:]]
+                cut = places if self.verbose or len(places) <= MOST_PLACES else places[: MOST_PLACES - 1]
+                more = f", and {len(places) - len(cut)} more" if len(cut) < len(places) else ""
+                yield from self._fill("             ", f"then in {', '.join(cut)}{more}")
+            yield from self._fill("             ", fmt.format_price(group[0]))
+        if rest := [one for group in groups[len(shown) :] for one in group]:
+            known = [one.price_per_hour for one in rest if one.price_per_hour is not None]
+            most = f", up to ${max(known):,.2f}/h" if known else ""
+            yield from self._fill("  or else    ", f"{len(rest)} more choices{most} (all of them with -v)")
 
-    def _action(self, action: Action) -> tuple[str, Iterator[str]]:
-        """Title and the lines under it."""
-        match action:
-            case CreateSlice(spec=spec):
-                title = f"{words.making(spec)} ({words.shape(spec.candidate)})"
-                return title, self._create(action)
-            case EndSlice():
-                return f"end '{action.name}': {action.why}", self._request(action.request)
-            case StopSlice():
-                return f"stop the machines of '{action.name}'", self._request(action.request)
-            case StartSlice():
-                return f"start the machines of '{action.name}' again", self._request(action.request)
-            case ForgetSlice():
-                return f"close the record of '{action.name}': {action.why}", iter(())
-            case NextAttempt():
-                return f"open attempt {action.attempt} ({action.cause}): {action.why}", iter(())
-            case EndAttempt():
-                return f"end attempt {action.attempt} ({action.cause}): {action.why}", iter(())
-            case Conclude():
-                return f"record the result: {action.what} (exit {action.status})", _reasons(action)
-            case _:
-                return self._host_action(action)
+    def steps(self) -> Iterator[str]:
+        details = Details(self.width) if self.verbose else None
+        number = 0
+        for step in self.plan.steps:
+            if isinstance(step, Wait):
+                yield from self._fill("  … ", fmt.to_one_line(_describe_wait(step, self.plan.now)))
+                continue
+            number += 1
+            yield from self._step(f"{number:2}. ", *_describe_action(step))
+            if details is not None:
+                yield from (f"    {line}" for line in details.of_action(step))
+                yield ""
 
-    def _host_action(self, action: HostAction) -> tuple[str, Iterator[str]]:
-        where = host_words(action.ranks)
-        match action:
-            case SyncTree():
-                amount = f"{action.files:,} file{'s' if action.files != 1 else ''}, {words.size(action.total_bytes)}"
-                return f"send {action.label} to {where}: {amount}", _sync(action, self.verbose)
-            case FetchMount():
-                return f"bring {action.source} to {action.destination} on {where}", self._script(action.script)
-            case RunSetup():
-                return f"set up {where}; every host must pass", self._program(action)
-            case StartJob():
-                return f"start job {action.job} (attempt {action.attempt}) on {where}", self._program(action)
-            case StopJob():
-                grace = words.duration(action.grace)
-                return f"stop job {action.job} on {where}: TERM, after {grace} KILL ({action.why})", iter(())
-            case ArmTimer():
-                return f"set the timer that ends {where} without orch, too", self._script(action.script)
-            case CollectStacks():
-                return f"collect the stacks of job {action.job} on {where} ({action.why})", iter(())
-
-    def _create(self, action: CreateSlice) -> Iterator[str]:
-        yield from self._pair("token ", action.spec.token)
-        if action.spec.labels:
-            labels = ", ".join(f"{key}={value.preview()}" for key, value in action.spec.labels)
-            yield from self._fill("labels ", words.one_line(labels))
-        yield from self._request(action.request)
-
-    def _request(self, request: Request) -> Iterator[str]:
-        for one in request.in_order:
-            yield from self._one_request(one)
-
-    def _one_request(self, request: Request) -> Iterator[str]:
-        yield from self._fill("request  ", words.one_line(f"{request.service}: {request.method} {request.target}"))
-        if request.why:
-            yield from self._fill("because  ", words.one_line(request.why))
-        # What only looks, on the way to something else, is told by its command.
-        looks = bool(request.gives and request.command) and request.method.startswith(_LOOKS)
-        if request.body and (self.verbose or not looks):
-            shown = _json_lines(_plain(request.body, self.verbose))
-            yield from (f"  {words.visible(line)}" for line in shown)
-        if request.command:
-            yield "same as"
-            yield from (f"  {line}" for line in self._command(request.command))
-
-    def _command(self, command: Sequence[Text]) -> Iterator[str]:
-        line, whole = "", True
-        for word in command:
-            quoted = words.one_line(word.preview_quoted())
-            if not self.verbose and len(quoted) > LONG_TEXT:
-                quoted, whole = _shortened(quoted), False
-            if line and len(line) + len(quoted) > self.width - 10:
-                yield line + " \\"
-                line = "  " + quoted
-            else:
-                line = f"{line} {quoted}" if line else quoted
-        yield line
-        if not whole:
-            yield "(shortened; whole and fit to paste: orch plan -v, or -o sh)"
-
-    def _program(self, action: RunSetup | StartJob) -> Iterator[str]:
-        yield "environment"
-        yield from (f"  {line}" for line in self._environment(action.environment, action.ranks))
-        yield from self._script(action.script)
-
-    def _environment(self, environment: HostEnvironment, ranks: tuple[int, ...]) -> Iterator[str]:
-        if not ranks:
-            return
-        first, last = dict(environment.per_rank(ranks[0])), dict(environment.per_rank(ranks[-1]))
-        for name, value in environment.of(ranks[0]):
-            shown = words.one_line(name)
-            if name not in first:
-                yield from self._pair(f"{shown}=", value)
-            elif first[name] == str(ranks[0]) and last[name] == str(ranks[-1]):
-                yield f"{shown}={rank_ranges(ranks).replace('-', '..')}"
-            else:
-                yield f"{shown}={first[name] if first[name] == last[name] else first[name] + '..' + last[name]}"
-
-    def _script(self, script: Text) -> Iterator[str]:
-        yield "script"
-        yield from (f"  | {line}" for line in words.visible(script.preview()).removesuffix("\n").split("\n"))
-
-    def _pair(self, head: str, value: Text) -> Iterator[str]:
-        """A value after its name; one of many lines is cut to its first and counted."""
-        first, *rest = value.preview().split("\n")
-        yield head + words.one_line(first)
-        if not rest:
-            return
+    def _step(self, head: str, title: str, amount: str) -> Iterator[str]:
+        """Return the title and the amount, on one line in a summary, which cuts the title."""
+        title, tail = fmt.to_one_line(title), f": {amount}" if amount else ""
+        columns = self.width - len(head) - len(tail)
         if self.verbose:
-            yield from (" " * len(head) + words.one_line(line) for line in rest)
+            yield from self._fill(head, title + tail)
         else:
-            yield f"{' ' * len(head)}… and {len(rest):,} more line{'s' if len(rest) > 1 else ''}"
+            yield head + (title if len(title) <= columns else title[: max(columns - 1, 10)] + "…") + tail
+
+    def foot(self, command: str, refusal: OrchError | None) -> Iterator[str]:
+        ending, some = self.plan.ending, bool(self.plan.actions)
+        if total := _describe_total(self.plan):
+            yield from self._fill("In all: ", total)
+        if isinstance(ending, Done):
+            start = "Result: " if some else "Nothing to do: "
+            yield from self._fill(start, f"{fmt.to_one_line(ending.message)} (exit {ending.status})")
+        else:
+            yield from self._reasons("Stops there: ", ending.code, ending.what, ending.status)
+            yield from self._next(ending.why, ending.next_step)
+        if refusal is not None:
+            yield from self._reasons("Refused: ", refusal.code, refusal.what, int(refusal.exit_status))
+            yield from self._next(refusal.why, refusal.next_step)
+            return
+        if not some:
+            return
+        if not self.verbose:
+            yield "Details: -v (requests, scripts), -o sh (as a script), -o json (for programs)"
+        yield f"To do it: {fmt.to_one_line(command) or 'the same command without --dry-run'}"
+
+    def _reasons(self, head: str, code: str, what: str, status: int) -> Iterator[str]:
+        yield from self._fill(head, f"[{code}] {fmt.to_one_line(what)} (exit {status})")
+
+    def _next(self, why: str, next_step: str) -> Iterator[str]:
+        if why:
+            yield from self._fill("  why:  ", fmt.to_one_line(why))
+        if next_step:
+            yield from self._fill("  next: ", fmt.to_one_line(next_step))
 
     def _fill(self, head: str, value: str) -> Iterator[str]:
-        room = self.width - 4
-        if len(head) + len(value) <= room:
+        if len(head) + len(value) <= self.width:
             yield head + value
             return
         yield from textwrap.wrap(
             value,
-            max(room, len(head) + 20),
+            max(self.width, len(head) + 20),
             initial_indent=head,
             subsequent_indent=" " * len(head),
             break_long_words=False,
             break_on_hyphens=False,
-            drop_whitespace=True,
         ) or [head]
 
 
-def _wait(wait: Wait, now: float) -> str:
-    limit = f" (at most {words.duration(wait.until - now)})" if wait.until is not None else " (as long as it runs)"
-    reason = words.one_line(wait.reason)
+def _describe_action(action: Action) -> tuple[str, str]:
+    """Return what an action does, and how much it sends."""
+    match action:
+        case CreateSlice(spec=spec):
+            return f"{fmt.describe_create(spec)} ({_count(spec.candidate.hosts, 'host')})", _requests(action)
+        case EndSlice():
+            return f"end '{action.name}' ({action.why})", _requests(action)
+        case StopSlice():
+            return f"stop the machines of '{action.name}'", _requests(action)
+        case StartSlice():
+            return f"start the machines of '{action.name}' again", _requests(action)
+        case ForgetSlice():
+            return f"close the record of '{action.name}': {action.why}", ""
+        case NextAttempt():
+            return f"open attempt {action.attempt} ({action.cause}): {action.why}", ""
+        case EndAttempt():
+            return f"end attempt {action.attempt} ({action.cause}): {action.why}", ""
+        case Conclude():
+            return f"record the result: {action.what} (exit {action.status})", ""
+        case _:
+            return _describe_host_action(action)
+
+
+def _describe_host_action(action: HostAction) -> tuple[str, str]:
+    hosts = format_hosts(action.ranks)
+    match action:
+        case SyncTree():
+            amount = f"{_count(action.files, 'file')}, {fmt.format_size(action.total_bytes)}"
+            return f"send {action.label} to {hosts}", amount
+        case FetchMount():
+            return f"provide {action.source} at {action.destination} on {hosts}", _script_size(action)
+        case RunSetup():
+            return f"set up {hosts}; every host must pass", _script_size(action)
+        case StartJob():
+            return f"start job {action.job} (attempt {action.attempt}) on {hosts}", _script_size(action)
+        case StopJob():
+            grace = fmt.format_duration(action.grace)
+            return f"stop job {action.job} on {hosts}: TERM, after {grace} KILL ({action.why})", ""
+        case ArmTimer():
+            return f"start the timer that enforces the limits on {hosts}", _script_size(action)
+        case CollectStacks():
+            return f"collect the stacks of job {action.job} on {hosts} ({action.why})", ""
+
+
+def _describe_wait(wait: Wait, now: float) -> str:
+    limit = f" (at most {fmt.format_duration(wait.until - now)})" if wait.until is not None else ""
     match wait.on:
         case WaitFor.SLICE:
-            return f"wait for the provider: {reason}{limit}"
+            return f"wait for the provider: {wait.reason}{limit}"
         case WaitFor.PAUSE:
-            return f"wait: {reason}{limit}"
+            return f"wait: {wait.reason}{limit}"
         case WaitFor.CONTACT | WaitFor.GRACE:
-            return f"wait {reason.removeprefix('waiting ')}{limit}"
+            return f"wait {wait.reason.removeprefix('waiting ')}{limit}"
         case WaitFor.JOB:
-            return f"wait for the end of the program: {reason}{limit}"
+            return f"wait for the end of the program: {wait.reason}{limit}"
 
 
-def _sync(action: SyncTree, verbose: bool) -> Iterator[str]:
-    yield words.one_line(f"from {action.source}")
-    yield words.one_line(f"to   {action.destination}")
-    if verbose:
-        yield words.one_line(f"digest {action.digest}")
+def _describe_total(plan: Plan) -> str:
+    """Return how many requests, hosts, bytes and scripts a plan has; "" for a plan that sends nothing."""
+    requests = sum(len(list_requests(action)) for action in plan.actions)
+    sent = sum(action.total_bytes for action in plan.actions if isinstance(action, SyncTree))
+    scripts = len({script.preview() for action in plan.actions if (script := script_of(action)) is not None})
+    ranks = fmt.list_ranks(plan)
+    parts = [_count(requests, "request")] if requests else []
+    parts += [_count(len(ranks), "host")] if ranks else []
+    parts += [f"{fmt.format_size(sent)} of files to each"] if sent else []
+    parts += [_count(scripts, "script")] if scripts else []
+    return ", ".join(parts)
 
 
-def _reasons(action: Conclude) -> Iterator[str]:
-    if action.why:
-        yield words.one_line(f"why:  {action.why}")
-    if action.next_step:
-        yield words.one_line(f"next: {action.next_step}")
+def _requests(action: Action) -> str:
+    requests = list_requests(action)
+    services = ", ".join(dict.fromkeys(request.service for request in requests))
+    return f"{_count(len(requests), 'request')} ({services})"
 
 
-def _shortened(text: str) -> str:
-    return f"{text[:80]} … {len(text) - 80:,} more characters"
+def _script_size(action: Action) -> str:
+    script = script_of(action)
+    return f"script of {fmt.format_size(len(script.preview().encode()))}" if script is not None else ""
 
 
-def _json_lines(value: object, width: int = 96, before: int = 0) -> list[str]:
-    """As json.dumps with an indent, but what fits on a line stands on one. before: what its first line has already."""
-    flat = json.dumps(value, ensure_ascii=False)
-    if len(flat) <= width - before or not isinstance(value, dict | list) or not value:
-        return [flat]
-    if isinstance(value, dict):
-        fields = cast(dict[str, object], value)
-        parts = [(f"{json.dumps(key, ensure_ascii=False)}: ", item) for key, item in fields.items()]
-    else:
-        parts = [("", item) for item in cast(list[object], value)]
-    opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
-    lines = [opening]
-    for number, (name, item) in enumerate(parts, 1):
-        first, *rest = _json_lines(item, width - 2, len(name))
-        last = "," if number < len(parts) else ""
-        block = [f"  {name}{first}", *(f"  {line}" for line in rest)]
-        lines += [*block[:-1], block[-1] + last]
-    return [*lines, closing]
-
-
-def _plain(value: object, verbose: bool) -> object:
-    """A request's body as plain JSON values, as a person may see it."""
-    if isinstance(value, Text):
-        shown = value.preview()
-        return shown if verbose or len(shown) <= LONG_TEXT else _shortened(shown)
-    if isinstance(value, Mapping):
-        mapping = cast(Mapping[object, object], value)
-        return {str(key): _plain(item, verbose) for key, item in mapping.items()}
-    if isinstance(value, list | tuple):
-        items = cast(Sequence[object], value)
-        if verbose or len(items) <= LONG_LIST:
-            return [_plain(item, verbose) for item in items]
-        hidden = f"… {len(items) - 3:,} more (all of them with --verbose) …"
-        return [*(_plain(item, verbose) for item in items[:2]), hidden, _plain(items[-1], verbose)]
-    return value if isinstance(value, str | int | float | bool) or value is None else str(value)
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,4 +1,4 @@
-"""Host ranks for people: `0-3,7`, never a list of a thousand numbers."""
+"""Format host ranks as ranges: `0-3,7`, never a list of a thousand numbers."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ from collections.abc import Iterable, Iterator
 MOST_SPANS = 12  # a scattered set is cut here and counted
 
 
-def rank_ranges(ranks: Iterable[int]) -> str:
-    """Ranks in ascending order as ranges: (0, 1, 2, 5) -> "0-2,5". No rank -> ""."""
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans(ranks))
+def format_ranks(ranks: Iterable[int]) -> str:
+    """Return ranks as ascending ranges: (0, 1, 2, 5) -> "0-2,5"; "" for no rank."""
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in find_rank_spans(ranks))
 
 
-def host_words(ranks: Iterable[int]) -> str:
-    """`host 3` or `hosts 0-3,7`; a set too scattered to read ends in its count."""
+def format_hosts(ranks: Iterable[int]) -> str:
+    """Return `host 3` or `hosts 0-3,7`; a set with too many gaps is cut and ends in its count."""
     listed = set(ranks)
-    shown = rank_ranges(listed)
+    shown = format_ranks(listed)
     if shown.count(",") >= MOST_SPANS:
         shown = ",".join(shown.split(",")[:MOST_SPANS]) + f",… ({len(listed):,} in all)"
     return f"host {shown}" if shown.isdigit() else f"hosts {shown}"
 
 
-def spans(ranks: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """First and last rank of each run of neighbours."""
+def count_hosts(count: int) -> str:
+    """Return `1 host` or `4 hosts`."""
+    return "1 host" if count == 1 else f"{count:,} hosts"
+
+
+def find_rank_spans(ranks: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last rank of each run of consecutive ranks."""
     first: int | None = None
     last = 0
     for rank in sorted(set(ranks)):

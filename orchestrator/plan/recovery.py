@@ -1,43 +1,56 @@
-"""The arithmetic of recovery: which budget, how long a pause, where to look next. Pure; chance comes from a hash."""
+"""Compute recovery: which budget, how long a pause, which candidate next. Pure; the jitter comes from a hash."""
 
 from __future__ import annotations
 
-import hashlib
 from itertools import pairwise
 
 from orchestrator.plan.causes import LOSSES, SLICE_LOSSES, EndCause
 from orchestrator.plan.desired import Budgets, Run, Strategy
-from orchestrator.plan.observed import Ended, Intent, Observed
+from orchestrator.plan.observed import EndedAttempt, Intent, Observed
+from orchestrator.retries import Backoff, chance_of
 from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Spot
 
-SHORT_ATTEMPT = 600.0  # seconds; an attempt that lasted longer did useful work, and the pauses begin anew
-_AFRESH = SLICE_LOSSES | {EndCause.EXPIRED}  # after these every place is asked again
-JITTER = 0.25  # of a pause, either way, so that many clusters do not come back at once
+SHORT_ATTEMPT = 600.0  # seconds; a longer attempt did useful work and resets the backoff
+_RESETS = SLICE_LOSSES | {EndCause.EXPIRED}  # after these every candidate is tried again
+JITTER = 0.25  # of a pause, either way, so that many clusters do not retry at the same time
 
 
-def budget_of(cause: EndCause, budgets: Budgets) -> int:
-    """How often a run may be started again for this cause."""
+def restart_budget(cause: EndCause, budgets: Budgets) -> int:
+    """Return how often a run may be restarted for this cause."""
     return budgets.preemptions if cause in LOSSES else budgets.failures if cause is EndCause.PROGRAM else 0
 
 
-def used(cause: EndCause, observed: Observed) -> int:
-    """Restarts that were spent on the same budget before the present attempt. One preemption is one, see _echo."""
+def count_restarts(cause: EndCause, observed: Observed) -> int:
+    """Count the restarts charged to the same budget before the current attempt; see _is_same_loss."""
     same = LOSSES if cause in LOSSES else {cause}
     past = [ended for ended in observed.ended if ended.attempt != observed.attempt]
     spent = sum(ended.cause in same for ended in past)
-    return spent - sum(_echo(before, after) for before, after in pairwise(past) if after.cause in same)
+    return spent - sum(_is_same_loss(before, after) for before, after in pairwise(past) if after.cause in same)
 
 
-def room_for(cause: EndCause, observed: Observed, budgets: Budgets, *, by_loss: bool) -> bool:
-    """Whether one more restart may be spent. by_loss: a slice is lost now, which may be paid already, see _echo."""
+def may_restart(cause: EndCause, observed: Observed, budgets: Budgets, *, by_loss: bool) -> bool:
+    """Return whether the budget allows one more restart.
+
+    Args:
+        cause: Cause of the end.
+        observed: The past attempts.
+        budgets: The limits.
+        by_loss: A slice is lost now; its loss may be charged already, see _is_same_loss.
+    """
     past = [ended for ended in observed.ended if ended.attempt != observed.attempt]
-    if by_loss and past and _echo(past[-1], Ended(observed.attempt, cause, "", 0, observed.now)):
+    if (
+        by_loss
+        and past
+        and _is_same_loss(
+            past[-1], EndedAttempt(attempt=observed.attempt, cause=cause, why="", generation=0, at=observed.now)
+        )
+    ):
         return True
-    return used(cause, observed) < budget_of(cause, budgets)
+    return count_restarts(cause, observed) < restart_budget(cause, budgets)
 
 
 def pause_until(desired: Run, observed: Observed) -> float:
-    """Before when the present attempt should not begin: 0.0 for a first attempt and for a first loss."""
+    """Return the earliest start of the current attempt; 0.0 for a first attempt and after a first loss."""
     past = [ended for ended in observed.ended if ended.attempt != observed.attempt]
     streak = _short_ones(past)
     if streak < 2:
@@ -46,32 +59,32 @@ def pause_until(desired: Run, observed: Observed) -> float:
 
 
 def retry_at(desired: Run, refusals: list[Intent]) -> float:
-    """When a candidate that was refused so often may be asked again."""
+    """Return when a refused candidate may be requested again."""
     last = refusals[-1]
     return last.since + _pause(desired.budgets, len(refusals), f"{_seed(desired)}-{last.generation}")
 
 
-def refusals(observed: Observed) -> dict[Candidate, list[Intent]]:
-    """Candidates that said no since the job was opened, or since a slice was last lost or over, with each time."""
+def list_refusals(observed: Observed) -> dict[Candidate, list[Intent]]:
+    """Return the candidates refused since the job was opened or a slice was last lost, with each refusal."""
     found: dict[Candidate, list[Intent]] = {}
     for intent in observed.intents:
-        if intent.generation <= observed.opened_at:
+        if intent.generation <= observed.generation_at_open:
             continue
         if intent.cause in (EndCause.REFUSED, EndCause.BROKEN):
             found.setdefault(intent.candidate, []).append(intent)
-        elif intent.cause in _AFRESH:
+        elif intent.cause in _RESETS:
             found.clear()
     return found
 
 
-def in_order(desired: Run, observed: Observed) -> tuple[Candidate, ...]:
-    """The candidates as they should be tried now: as the user ordered them, or, after a loss, by the strategy.
+def order_candidates(desired: Run, observed: Observed) -> tuple[Candidate, ...]:
+    """Return the candidates in the order in which they are tried: the user's, or, after a loss, that of the strategy.
 
-    What stands there on demand for want of the same thing on spot stays behind all the others: it costs more. What the
-    provider has taken back at the end of its time is not there any more.
+    An on-demand fallback for a spot candidate stays behind all others, because it costs more. Machines whose announced
+    time is over are left out.
     """
     past = [intent.candidate for intent in observed.intents if intent.cause is EndCause.EXPIRED]
-    left = tuple(one for one in desired.candidates if not any(is_same(one, over) for over in past))
+    left = tuple(one for one in desired.candidates if not any(is_same_machine(one, over) for over in past))
     lost = [intent for intent in observed.intents if intent.cause in SLICE_LOSSES]
     if not lost:
         return left
@@ -87,13 +100,13 @@ def in_order(desired: Run, observed: Observed) -> tuple[Candidate, ...]:
     return tuple(candidate for _, candidate in ranked)
 
 
-def is_same(one: Candidate, other: Candidate) -> bool:
-    """Whether both mean the same machines: one capacity block can be written in several ways."""
+def is_same_machine(one: Candidate, other: Candidate) -> bool:
+    """Return whether both name the same machines: one capacity block can be written in several ways."""
     return one == other or (isinstance(one.market, CapacityBlock) and one.market == other.market)
 
 
-def hung_again(observed: Observed, step: int | None) -> bool:
-    """The attempt before also hung, and this one got no further: the program's fault, not the machine's."""
+def hung_without_progress(observed: Observed, step: int | None) -> bool:
+    """Return whether the previous attempt hung too and this one got no further: then the program is to blame."""
     past = [ended for ended in observed.ended if ended.attempt != observed.attempt]
     if not past or past[-1].cause is not EndCause.HUNG:
         return False
@@ -101,33 +114,33 @@ def hung_again(observed: Observed, step: int | None) -> bool:
     return before is not None and (step is None or step <= before)
 
 
-def _echo(before: Ended, after: Ended) -> bool:
-    """The same preemption seen twice: the program saved and went, or vanished, and soon its machines went as well."""
-    gone_first = before.generation is None and before.cause in SLICE_LOSSES
-    return gone_first and after.generation is not None and after.cause in SLICE_LOSSES and _brief(before, after)
+def _is_same_loss(before: EndedAttempt, after: EndedAttempt) -> bool:
+    """Return whether both ends show one preemption: first the program ended, soon after its machines were lost."""
+    program_first = before.generation is None and before.cause in SLICE_LOSSES
+    return program_first and after.generation is not None and after.cause in SLICE_LOSSES and _brief(before, after)
 
 
-def _brief(earlier: Ended, later: Ended) -> bool:
-    """Whether the later attempt was over soon after the earlier one."""
+def _brief(earlier: EndedAttempt, later: EndedAttempt) -> bool:
+    """Return whether the later attempt ended soon after the earlier one."""
     return later.at - earlier.at < SHORT_ATTEMPT
 
 
-def _short_ones(past: list[Ended]) -> int:
-    """How many attempts in a row, up to the last one, lasted only a short time."""
-    count = min(len(past), 1)  # when the first one began is not known here
+def _short_ones(past: list[EndedAttempt]) -> int:
+    """Count the consecutive short attempts up to the last one."""
+    count = min(len(past), 1)  # the start of the first one is not known here
     for earlier, later in pairwise(past):
         count = count + 1 if _brief(earlier, later) else 0
     return count
 
 
 def _pause(budgets: Budgets, times: int, seed: str) -> float:
-    longest = min(budgets.backoff_cap, budgets.backoff_base * 2.0 ** min(times - 1, 30))
-    chance = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") / 2**32  # 0 <= chance < 1
-    return longest * (1 - JITTER + 2 * JITTER * chance)
+    """Return an exponential backoff with deterministic jitter (seconds)."""
+    backoff = Backoff(first=budgets.backoff_base, longest=budgets.backoff_cap, jitter=(1 - JITTER, 1 + JITTER))
+    return backoff.pause(times, chance_of(seed))
 
 
 def _seed(desired: Run) -> str:
-    """Different for every run, the same at every look."""
+    """Return a seed that differs between runs and stays the same within one."""
     return desired.run_id.preview()
 
 
@@ -136,7 +149,7 @@ def _place(candidate: Candidate) -> tuple[str, str, str, str]:
 
 
 def _distance(taken: Candidate, other: Candidate, near: bool) -> int:
-    """0 is tried first. near: the place of the loss first; else last."""
+    """Return the sort key of a place, lowest first. near: the place of the loss comes first, else last."""
     if (other.provider, other.region) != (taken.provider, taken.region):
         step = 2
     elif other.zone != taken.zone:

@@ -1,4 +1,4 @@
-"""What decide() answers beside an action: wait, done, or give up."""
+"""The answers of decide() other than an action: wait, done, or give up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.plan.actions import Action
 
 
 class WaitFor(StrEnum):
-    """What a wait waits for; the engine picks the cheapest way to notice it."""
+    """The event that ends a wait; the engine picks the cheapest way to notice it."""
 
     SLICE = "slice"  # the provider
     CONTACT = "contact"  # SSH on every host
@@ -20,30 +20,34 @@ class WaitFor(StrEnum):
     PAUSE = "pause"  # nothing; only time has to pass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Nothing to do now. until: epoch seconds of the deadline, None = as long as the program runs.
+    """Nothing to do now.
 
-    due: epoch seconds at which what is waited for should be so, where that is known; told as a time that runs down.
+    Attributes:
+        until: Epoch seconds of the deadline; None for as long as the program runs.
+        due: Epoch seconds at which the event is expected, where known; shown as a countdown.
+        repeat: Whether a log repeats the line while the reason stays the same.
     """
 
     on: WaitFor
     reason: str
     until: float | None
     due: float | None = None
+    repeat: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All that was asked is so. status: the exit status for the shell."""
+    """Everything requested was done."""
 
     message: str
     status: int = Exit.OK
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GiveUp:
-    """It cannot be done; the words of an OrchError. status: the exit status for the shell."""
+    """The request cannot be fulfilled; the texts, code and status are those of an OrchError."""
 
     code: str
     status: int

@@ -1,7 +1,7 @@
-"""The sweep, seen from the cloud: what there carries our label, and does anybody here still want it? Pure.
+"""Classify the slices that carry our label in the cloud: tracked by a record, or orphans. Pure.
 
 The cloud is listed first and the records are read after it. The other way round, a slice that is planned between the
-two would look like nobody's.
+two would look like an orphan.
 """
 
 from __future__ import annotations
@@ -10,55 +10,66 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.plan.observed import FINAL, Intent
+from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.slices import OwnedSlice, SliceState
 
-GRACE = 600.0  # seconds; something unknown that is younger may belong to a store that we have not seen yet
+GRACE = 600.0  # seconds; a younger unknown slice may belong to a record that is not visible yet
 
 
-class Standing(StrEnum):
-    """What a slice found in the cloud is to us."""
+class SweepVerdict(StrEnum):
+    """Verdict on a slice found in the cloud."""
 
-    TRACKED = "tracked"  # an open record wants it
-    LEFT_OVER = "left over"  # our record says that it is gone or was never made
-    UNKNOWN = "unknown"  # our label, and no record at all
-    YOUNG = "young"  # the same, but so new that it is left alone for now
-    FOREIGN = "foreign"  # somebody else's label: never touched
-    LEAVING = "leaving"  # listed, and gone already
-    ADOPTED = "adopted"  # no record wants it, but somebody else made it: it is never ended by a sweep
+    TRACKED = "tracked"  # an open record refers to it
+    LEFT_OVER = "left over"  # our record says that it was deleted or never created
+    UNKNOWN = "unknown"  # our label, and no record
+    YOUNG = "young"  # the same, but too new to be ended
+    FOREIGN = "foreign"  # the label of another installation: never ended
+    LEAVING = "leaving"  # listed, and already absent
+    ADOPTED = "adopted"  # no open record, but orch did not create it: a sweep never ends it
 
 
-ORPHANS = frozenset({Standing.LEFT_OVER, Standing.UNKNOWN})
+ORPHANS = frozenset({SweepVerdict.LEFT_OVER, SweepVerdict.UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class SweptSlice:
+    """A slice found by a sweep, with its verdict."""
+
     slice: OwnedSlice
-    standing: Standing
+    verdict: SweepVerdict
     why: str
 
     @property
     def orphan(self) -> bool:
-        return self.standing in ORPHANS
+        """Whether a sweep should end it."""
+        return self.verdict in ORPHANS
 
 
-def judge(
+def classify_slice(
     found: OwnedSlice, intents: Mapping[str, Intent], installation: str, now: float, grace: float = GRACE
-) -> Judged:
-    """intents: all that were ever recorded here, by their token (the slice's `intent` label)."""
+) -> SweptSlice:
+    """Return the verdict on one slice.
+
+    Args:
+        found: The slice, as the provider lists it.
+        intents: Every intent ever recorded here, by token (the slice's `intent` label).
+        installation: Our installation id.
+        now: Epoch seconds.
+        grace: Age in seconds below which an unknown slice is not ended.
+    """
     if found.installation != installation:
-        return Judged(found, Standing.FOREIGN, f"it belongs to installation {found.installation or '(none)'}")
+        return SweptSlice(found, SweepVerdict.FOREIGN, f"it belongs to installation {found.installation or '(none)'}")
     if found.state is SliceState.ABSENT:
-        return Judged(found, Standing.LEAVING, "it is gone already")
+        return SweptSlice(found, SweepVerdict.LEAVING, "it is already absent")
     intent = intents.get(found.intent)
-    if intent is not None and intent.state not in FINAL:
-        return Judged(found, Standing.TRACKED, f"wanted by '{found.cluster}'")
+    if intent is not None and intent.state not in FINAL_STATES:
+        return SweptSlice(found, SweepVerdict.TRACKED, f"used by '{found.cluster}'")
     if found.adopted:
-        return Judged(found, Standing.ADOPTED, "it was adopted, and no record of it is open: end it by hand")
-    # One that is being ended is asked again: it may be stuck there, with nobody left to ask.
+        return SweptSlice(found, SweepVerdict.ADOPTED, "it was adopted, and no record of it is open: end it by hand")
+    # A slice whose end is recorded is ended again: it may be stuck without a running command.
     if intent is not None:
-        words = "the record of it is closed" if intent.gone is not None else f"its record says {intent.state}"
-        return Judged(found, Standing.LEFT_OVER, words)
+        reason = "its record is closed" if intent.billed_until is not None else f"its record says {intent.state}"
+        return SweptSlice(found, SweepVerdict.LEFT_OVER, reason)
     if now - found.created < grace:
-        return Judged(found, Standing.YOUNG, f"no record of it, but it is only {now - found.created:.0f} s old")
-    return Judged(found, Standing.UNKNOWN, "no record of it here")
+        return SweptSlice(found, SweepVerdict.YOUNG, f"no record of it, but it is only {now - found.created:.0f} s old")
+    return SweptSlice(found, SweepVerdict.UNKNOWN, "no record of it here")

@@ -1,1 +1,1 @@
-"""Clouds, one folder each. Nothing outside a provider's folder imports its SDK; see protocol.py and registry.py."""
+"""Clouds, one folder each. Nothing outside a provider's folder imports its SDK; see protocol.py, registry.py."""

@@ -1,4 +1,4 @@
-"""The public address of this computer, as others see it: what a firewall rule for nobody else has to admit."""
+"""The public address of this computer, which a firewall rule admits and no other."""
 
 from __future__ import annotations
 
@@ -18,16 +18,23 @@ _LONGEST_ANSWER = 256  # bytes
 
 
 class Session(Protocol):
-    """loopback: the cloud stands on this computer."""
+    """The credentials of one provider, as far as the address needs them.
+
+    Attributes:
+        loopback: Whether the cloud runs on this computer.
+    """
 
     @property
     def loopback(self) -> bool: ...
 
 
 def caller_address(session: Session, places: Sequence[str] = PLACES, *, instead: str = "access: iap") -> str:
-    """One global IPv4 address: the hosts have no other kind. On the loopback 127.0.0.1, and nobody is asked.
+    """Return one global IPv4 address, the only kind that the hosts have; 127.0.0.1 on the loopback.
 
-    instead: the setting that needs no such address. Raises CloudError when no place tells it.
+    `instead` is the setting that needs no such address, for the error.
+
+    Raises:
+        CloudError: No service reports it.
     """
     if session.loopback:
         return "127.0.0.1"
@@ -46,8 +53,10 @@ def caller_address(session: Session, places: Sequence[str] = PLACES, *, instead:
 
 
 def _ask(place: str) -> str:
-    """The first line of what is there. Asked over IPv4, so that the address is one, and past any HTTP proxy, as SSH
-    goes past it too."""
+    """Return the first line of a page.
+
+    It is requested over IPv4, so that there is one address, and past any HTTP proxy, as SSH goes past it too.
+    """
     parts = urlsplit(place)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.netloc, timeout=ASK_SECONDS, source_address=("0.0.0.0", 0))  # noqa: S104 - IPv4, no server

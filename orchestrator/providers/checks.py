@@ -1,7 +1,7 @@
-"""Checks before money is spent: what is found, what mends it, and how many are done at once.
+"""Checks before money is spent: findings, what fixes them, and how many run at the same time.
 
 A provider that can be checked has a module with `checks(ask)`, a `Checker`, and a line in `_MODULES`. A check only
-looks. What it finds may make further checks possible: they are begun at once.
+reads. Its result may make further checks possible, which begin immediately.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Protocol, cast
 
 from orchestrator.errors import CloudError, DeadlineError, OrchError, UserError
 from orchestrator.exits import Exit
-from orchestrator.spec.task import AwsSettings
+from orchestrator.task.model import AwsSettings
 
 SECONDS = 30.0  # for one check, all its calls together
 _LOOK_SECONDS = 0.2  # how often the deadlines are looked at
@@ -31,17 +31,23 @@ _MODULES = {
 
 
 class Verdict(StrEnum):
+    """The result of a check: fine, something to fix, or inconclusive."""
+
     OK = "ok"
     FIX = "fix"
     UNKNOWN = "unknown"  # it could not be found out
-    UNUSED = "unused"  # not set up, and nobody asked for it by name
+    UNUSED = "unused"  # not set up, and not requested by name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """check: its short name. words: what is so. fix: one command or sentence that mends it, "" when all is well.
+    """The result of one check.
 
-    status: what the program ends with for its sake.
+    Attributes:
+        check: Its short name.
+        words: The result as a sentence.
+        fix: One command or sentence that fixes it; "" when nothing needs fixing.
+        status: The exit status that the program ends with because of it.
     """
 
     check: str
@@ -53,7 +59,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """then: checks that have now become possible."""
+    """Findings of one check.
+
+    Attributes:
+        then: Checks that have now become possible.
+    """
 
     findings: tuple[Finding, ...]
     then: tuple[Check, ...] = ()
@@ -61,21 +71,29 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """run: may block, and is left alone after `seconds`. It may raise OrchError, which becomes a finding."""
+    """One check.
+
+    Attributes:
+        run: May block, and is abandoned after `seconds`. An OrchError that it raises becomes a finding.
+    """
 
     name: str
     run: Callable[[], Outcome]
     seconds: float = SECONDS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What the user wants to know; "" for what was not said.
+    """What the user wants to check; "" for what was not given.
 
-    state: where orch keeps its own. installation: the name that is on all that it makes, "" before the first launch.
-    named: this provider was asked for by name. nodes: so many slices or instances; spot, reservation: how they are got.
-    project, service_account, access (external, internal, iap, jump) and firewall (whether orch is to make the rule that
-    lets SSH in) are Google's; aws: of Amazon's account.
+    Attributes:
+        state: The folder of this installation.
+        installation: The label on all that it makes; "" before the first launch.
+        named: Whether the provider was named by the user.
+        nodes: Number of slices or instances; spot and reservation are their market.
+        project: With service_account, access (external, internal, iap, jump) and firewall (whether orch makes the rule
+            that lets SSH in) for Google.
+        aws: Settings of the Amazon account.
     """
 
     state: Path
@@ -99,46 +117,50 @@ class Checker(Protocol):
     def __call__(self, ask: Ask) -> tuple[Check, ...]: ...
 
 
-class Told(Protocol):
-    """Called whenever something changes: what is still being checked, how many are done, of how many."""
+class ProgressListener(Protocol):
+    """Called on each change with the checks that still run, the number that is done, and the total."""
 
     def __call__(self, running: Sequence[str], done: int, total: int) -> None: ...
 
 
-def names() -> tuple[str, ...]:
-    """Providers that can be checked."""
+def list_checkable_providers() -> tuple[str, ...]:
+    """Return the names of the providers that can be checked."""
     return tuple(_MODULES)
 
 
-def checks_of(provider: str, ask: Ask) -> tuple[Check, ...]:
-    """Raises UserError for a provider without checks."""
+def load_checks(provider: str, ask: Ask) -> tuple[Check, ...]:
+    """Return the checks of a provider.
+
+    Raises:
+        UserError: The provider has none.
+    """
     if provider not in _MODULES:
         raise UserError(f"there is no check of '{provider}'", f"there are: {', '.join(_MODULES)}", "orch check")
     return cast(Checker, import_module(_MODULES[provider]).checks)(ask)
 
 
 def ok(check: str, words: str) -> Outcome:
-    return Outcome((Finding(check, Verdict.OK, words),))
+    return Outcome((Finding(check=check, verdict=Verdict.OK, words=words),))
 
 
 def fix(check: str, words: str, fix: str, status: int) -> Outcome:
-    return Outcome((Finding(check, Verdict.FIX, words, fix, status),))
+    return Outcome((Finding(check=check, verdict=Verdict.FIX, words=words, fix=fix, status=status),))
 
 
 def unknown(check: str, words: str, fix: str, status: int = Exit.FAILURE) -> Outcome:
-    return Outcome((Finding(check, Verdict.UNKNOWN, words, fix, status),))
+    return Outcome((Finding(check=check, verdict=Verdict.UNKNOWN, words=words, fix=fix, status=status),))
 
 
-def unwritable(folder: Path) -> str:
-    """Why `folder` cannot be written or made, "" when it can. Nothing is tried."""
+def find_write_error(folder: Path) -> str:
+    """Return why `folder` cannot be written or made; "" when it can. Nothing is written."""
     there = next(one for one in (folder, *folder.parents) if one.exists())
     if not there.is_dir():
         return f"{there} is not a folder"
     return "" if os.access(there, os.W_OK | os.X_OK) else f"{there} cannot be written"
 
 
-def told_by(check: str, error: OrchError) -> Outcome:
-    """A failure as a finding: what the user can mend, or what could not be found out."""
+def finding_from_error(check: str, error: OrchError) -> Outcome:
+    """Return a failure as a finding: something to fix, or something that could not be determined."""
     words = error.what if not error.why else f"{error.what}: {error.why}"
     next_step = error.next_step or "run the same command again"
     if isinstance(error, CloudError | DeadlineError):
@@ -146,18 +168,21 @@ def told_by(check: str, error: OrchError) -> Outcome:
     return fix(check, words, next_step, error.exit_status)
 
 
-def status_of(findings: Sequence[Finding]) -> int:
-    """Of the first that has to be mended, else of the first that is not known, else 0."""
-    order = (Verdict.FIX, Verdict.UNKNOWN)
-    return next((one.status for verdict in order for one in findings if one.verdict is verdict), int(Exit.OK))
+def choose_exit_status(findings: Sequence[Finding]) -> int:
+    """Return the exit status of the first problem; 0 when nothing needs fixing, even if a check was inconclusive."""
+    return next((one.status for one in findings if one.verdict is Verdict.FIX), int(Exit.OK))
 
 
-def run(checks: Sequence[Check], told: Told) -> tuple[Finding, ...]:
-    """All checks and what follows from them, as many as possible at once; findings in the order of the checks.
+def run_checks(checks: Sequence[Check], listener: ProgressListener) -> tuple[Finding, ...]:
+    """Run all checks and what follows from them, as many as possible at the same time.
 
-    Raises what a check raises that is no OrchError: a fault of ours.
+    Returns:
+        The findings in the order of the checks.
+
+    Raises:
+        Exception: What a check raises that is no OrchError, a programming error.
     """
-    return _Round(told).whole(checks)
+    return _Round(listener).whole(checks)
 
 
 _Place = tuple[int, ...]  # where a check stands: (2, 0) is the first of those that check 2 has made possible
@@ -170,8 +195,8 @@ class _Running:
 
 
 class _Round:
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, listener: ProgressListener) -> None:
+        self._listener = listener
         self._answers: queue.SimpleQueue[tuple[_Place, Outcome | BaseException]] = queue.SimpleQueue()
         self._running: dict[_Place, _Running] = {}
         self._found: dict[_Place, tuple[Finding, ...]] = {}
@@ -179,7 +204,7 @@ class _Round:
     def whole(self, checks: Sequence[Check]) -> tuple[Finding, ...]:
         self._begin((), checks)
         while self._running:
-            self._told([one.check.name for one in self._running.values()], len(self._found), self._total())
+            self._listener([one.check.name for one in self._running.values()], len(self._found), self._total())
             try:
                 place, answer = self._answers.get(timeout=_LOOK_SECONDS)
             except queue.Empty:
@@ -192,7 +217,7 @@ class _Round:
         return len(self._found) + len(self._running)
 
     def _begin(self, above: _Place, checks: Sequence[Check]) -> None:
-        """Threads that nobody waits for at the end: a check that hangs must not hold the program."""
+        """Start a thread that the program does not wait for, because a hanging check must not block its end."""
         for index, check in enumerate(checks):
             place = (*above, index)
             self._running[place] = _Running(check, time.monotonic() + check.seconds)
@@ -202,7 +227,7 @@ class _Round:
         try:
             self._answers.put((place, check.run()))
         except OrchError as error:
-            self._answers.put((place, told_by(check.name, error)))
+            self._answers.put((place, finding_from_error(check.name, error)))
         except BaseException as error:  # raised again by the thread that waits
             self._answers.put((place, error))
 

@@ -1,4 +1,4 @@
-"""Writing a file so that a reader never sees half of it."""
+"""Write a file so that a reader never sees half of it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: str, mode: int = 0o600, *, flush: bool = True) -> None:
-    """Write by rename: a reader, or we after a crash, finds the old content or the new. Raises OSError.
+    """Write by rename: a reader, or we after a crash, finds the old content or the new.
 
-    flush: wait for the disk, so that a power cut leaves one of the two as well.
+    With `flush` it waits for the disk, so that one of the two survives a power cut.
+
+    Raises:
+        OSError: The file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)

@@ -1,4 +1,4 @@
-"""The way to a host through jump hosts of the user's own."""
+"""Access to a host through the user's own jump hosts."""
 
 from __future__ import annotations
 
@@ -14,17 +14,23 @@ from orchestrator.providers.hosts.machines import parse_address
 _USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")  # the order of ssh_config(5), IdentityFile
 
 
-def through(address: HostAddress, hops: str, *, name: str) -> HostAddress:
-    """The same host behind these, a comma list as `ssh -J` takes it. name: of the slice.
+def add_jump_hosts(address: HostAddress, hops: str, *, name: str) -> HostAddress:
+    """Return the same host behind jump hosts, a comma list as `ssh -J` takes it.
 
-    Raises UserError for a jump host that cannot be read.
+    `name` is that of the slice.
+
+    Raises:
+        UserError: A jump host cannot be parsed.
     """
     return replace(address, jump=_jump(address, name, [hop for hop in hops.split(",") if hop.strip()]))
 
 
 def _jump(address: HostAddress, name: str, hops: Sequence[str]) -> HostAddress | None:
-    """The last hop, reached through those before it. The jump hosts are the user's: they know the user's own key, and
-    theirs is accepted once. Hosts behind the same one get the same value, and so one connection to it."""
+    """Return the last hop, reached through those before it.
+
+    Jump hosts belong to the user: they know the user's own key, and theirs is accepted once. Hosts behind the same jump
+    host get the same value, and so share one connection to it.
+    """
     if not hops:
         return None
     hop = parse_address(hops[-1])

@@ -1,4 +1,4 @@
-"""What is so of hosts that stand on this computer, whichever provider says that it made them."""
+"""Facts about hosts on this computer, whichever provider simulates them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from orchestrator.slices import Candidate, HostFacts
 
 
 def loopback_facts(candidate: Candidate) -> HostFacts:
-    """They share one network interface, one interpreter and the cores of one machine, and have no accelerator."""
+    """Return that they share one network interface, interpreter and CPU, and have no accelerator."""
     interface = "lo" if sys.platform == "linux" else "lo0"
     env = (
         ("GLOO_SOCKET_IFNAME", interface),
         ("ORCH_PYTHON", sys.executable),
         ("ORCH_LOCAL_RANKS_PER_MACHINE", str(candidate.hosts)),
     )
-    return HostFacts(env=env, python=sys.executable, backend="cpu")
+    return HostFacts(env=env, python=sys.executable, backend="cpu", has_accelerator=False, shares_files=True)

@@ -1,14 +1,14 @@
-"""What a provider must be able to do. Two small protocols, so that a preview needs no SDK and no network.
+"""What a provider must be able to do: two small protocols, so that a preview needs no SDK and no network.
 
-`Planner` is pure: it turns what the user wants into candidates and requests. `Provider` does I/O. The optional
-capabilities `Stops`, `Preempts` and `Adopts` are protocols of their own: a provider that cannot stop a slice simply
-lacks the methods, and the caller says so.
+`Planner` is pure: it turns the request of the user into candidates and requests. `Provider` does I/O. The optional
+capabilities `Stops`, `Preempts` and `Adopts` are separate protocols: a provider that cannot stop a slice has not
+got the methods, and the caller reports that.
 
 Contract of `Provider`, checked by tests/providers/test_provider_contract.py for each of them:
 - create(spec, keys) is idempotent by spec.token: called again after any crash it completes the same slice and never
-  makes a second one. It returns when the request is accepted; observe() tells when hosts are READY.
+  makes a second one. It returns when the request is accepted; observe() reports when hosts are READY.
 - observe(name) never guesses: ABSENT only on positive evidence, UNCLEAR when the provider could not be asked.
-- end(name) asks for the end and returns; observe() tells when it is ABSENT. Ending what is absent succeeds.
+- end(name) requests the end and returns; observe() reports when it is ABSENT. Ending what is absent succeeds.
 - token, of the slice that is meant: a provider that has no record of it looks for what carries it, and never touches
   another installation's slice of the same name. "": any of this name.
 - Errors are orchestrator.errors: CapacityError, QuotaError, AccessError, UserError, CloudError.
@@ -26,12 +26,12 @@ from orchestrator.slices import (
     SliceKeys,
     SliceSpec,
     SliceView,
-    Stranger,
+    UnmanagedSlice,
 )
 
 
 class Planner(Protocol):
-    """Pure: no I/O, no SDK, no clock."""
+    """The pure half of a provider: no I/O, no SDK, no clock."""
 
     name: str
 
@@ -47,7 +47,7 @@ class Planner(Protocol):
 
 
 class Provider(Protocol):
-    """Does what the requests say. Made by `registry.open_provider(name)`; holds its own clients."""
+    """The half that sends the requests; `registry.open_provider(name)` makes it. It holds its own clients."""
 
     name: str
 
@@ -62,7 +62,7 @@ class Provider(Protocol):
 
 @runtime_checkable
 class Stops(Protocol):
-    """Hosts can be stopped and started again with their disks."""
+    """A provider whose hosts can be stopped and started again with their disks."""
 
     def stop(self, name: str) -> None: ...
 
@@ -71,32 +71,38 @@ class Stops(Protocol):
 
 @runtime_checkable
 class Adopts(Provider, Protocol):
-    """Machines that somebody else made can be taken under management, and given back as they are.
+    """A provider that can manage existing machines of another owner, and release them unchanged.
 
-    To adopt is to create a slice whose candidate says `adopted`: it marks the machines as ours and lets our key in, and
-    changes nothing else of them. Sent again with the same token, it completes the same adoption.
+    To adopt is to create a slice whose candidate has the detail `adopted`: it labels the machines as ours and adds our
+    key, and changes nothing else of them. Sent again with the same token, it completes the same adoption.
     """
 
-    def find(self, name: str, zone: str, project: str = "", user: str = "") -> Stranger:
-        """Look at it; nothing is changed. user: the account to log in with, "" for the usual one.
+    def find(self, name: str, zone: str, project: str = "", user: str = "") -> UnmanagedSlice:
+        """Describe an existing machine without changing it.
 
-        Raises UserError for what can never be adopted, NotFoundError, AccessError, CloudError.
+        `user` is the account to log in with; "" for the usual one.
+
+        Raises:
+            UserError: It can never be adopted.
+            NotFoundError: It does not exist.
+            AccessError: Permission is missing.
+            CloudError: The provider failed.
         """
         ...
 
     def release(self, name: str) -> None:
-        """Take our marks and our key off the slice's machines; they stay. Again, or when they are gone: nothing."""
+        """Take our labels and our key off the slice's machines, which stay. Repeating it does nothing."""
         ...
 
 
 class Releases(Planner, Protocol):
-    """A planner that can say what a release sends."""
+    """A planner that can plan a release."""
 
     def release_request(self, name: str, candidate: Candidate) -> Request: ...
 
 
 @runtime_checkable
 class Preempts(Protocol):
-    """A host can be taken away hard, to play a preemption."""
+    """A provider that can take a host away abruptly, to simulate a preemption."""
 
     def preempt(self, name: str, rank: int) -> None: ...

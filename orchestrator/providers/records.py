@@ -13,7 +13,7 @@ from orchestrator.providers.files import write_whole
 
 
 class Record(Protocol):
-    """A frozen dataclass of what JSON can hold. name: of the slice, and so of the file."""
+    """A frozen dataclass of JSON values; `name` is that of the slice, and so of the file."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -25,9 +25,14 @@ R = TypeVar("R", bound=Record)
 
 
 class RecordFiles(ABC, Generic[R]):
-    """Raises CloudError when the files cannot be read or written.
+    """The record files of one provider.
 
-    one, every: what the files say, for errors; one has {} where the slice's name stands.
+    Attributes:
+        one: Template of the file's name in errors; {} stands for the slice's name.
+        every: The folder's name in errors.
+
+    Raises:
+        CloudError: The files cannot be read or written.
     """
 
     one: ClassVar[str] = "the record of '{}'"
@@ -39,7 +44,11 @@ class RecordFiles(ABC, Generic[R]):
     @staticmethod
     @abstractmethod
     def parsed(fields: dict[str, Any]) -> R:
-        """The record of these fields, as JSON has them. Raises ValueError, KeyError or TypeError."""
+        """Return the record of these fields, as JSON has them.
+
+        Raises:
+            ValueError: Or KeyError or TypeError, when they are not those of a record.
+        """
 
     def read(self, name: str) -> R | None:
         path = self.path(name)
@@ -51,7 +60,7 @@ class RecordFiles(ABC, Generic[R]):
             raise CloudError(f"{self.one.format(name)} cannot be read", str(error), f"see {path}") from error
 
     def put(self, record: R) -> R:
-        """Whole or not at all."""
+        """Write a record completely or not at all."""
         path = self.path(record.name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -61,7 +70,7 @@ class RecordFiles(ABC, Generic[R]):
         return record
 
     def drop(self, name: str) -> None:
-        """No error when there is none."""
+        """Delete a record, if there is one."""
         path = self.path(name)
         try:
             path.unlink(missing_ok=True)
@@ -69,7 +78,7 @@ class RecordFiles(ABC, Generic[R]):
             raise CloudError(f"{self.one.format(name)} cannot be deleted", str(error), f"see {path}") from error
 
     def all(self) -> list[R]:
-        """By name."""
+        """Return all records by name."""
         try:  # not glob(): it takes a folder that cannot be read for an empty one
             names = [path.stem for path in sorted(self._folder.iterdir()) if path.suffix == ".json"]
         except FileNotFoundError:

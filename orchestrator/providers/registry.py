@@ -1,4 +1,4 @@
-"""Provider names and where they live. A new provider is a folder and one line here."""
+"""Names of providers and their modules. A new provider is a folder and one line here."""
 
 from __future__ import annotations
 
@@ -27,32 +27,36 @@ def names() -> tuple[str, ...]:
     return tuple(_MODULES)
 
 
-def rented(state: Path) -> tuple[str, ...]:
-    """Providers whose machines can be left over: not the user's own, and of the others those that were used from here.
+def list_rented_providers(state: Path) -> tuple[str, ...]:
+    """Return the providers that may have machines left over: those that rent, and were used from here.
 
-    A provider that was never used from here is not asked: it would want credentials that need not exist.
+    A provider that was never used from here is not asked, because it would need credentials that may not exist.
     """
     used = {name: any((state / folder).is_dir() for folder in folders) for name, folders in _FOLDERS.items()}
     return tuple(name for name in _MODULES if name != "hosts" and used.get(name, True))
 
 
-def planner(name: str) -> Planner:
-    """The pure half; loads no SDK. Raises UserError for a name that is not served."""
+def load_planner(name: str) -> Planner:
+    """Return the pure half of a provider; loads no SDK.
+
+    Raises:
+        UserError: The name is unknown.
+    """
     return cast(Planner, _module(name, "planner").PLANNER)
 
 
 def open_provider(name: str, state: Path) -> Provider:
-    """The half that does I/O. `state` is the folder where orch keeps its own state."""
+    """Return the half that does I/O. `state` is the folder of this installation."""
     return cast(Provider, _module(name, "provider").open_provider(state))
 
 
 class Planners(Mapping[str, Planner]):
-    """Every provider's planner by name, each loaded when it is asked for."""
+    """Every provider's planner by name, each loaded when it is first needed."""
 
     def __getitem__(self, name: str) -> Planner:
         if name not in _MODULES:
             raise KeyError(name)
-        return planner(name)
+        return load_planner(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(_MODULES)

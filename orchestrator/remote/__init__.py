@@ -1,1 +1,1 @@
-"""SSH: connections to many hosts at once, detached jobs, tree sync, small files, host keys."""
+"""SSH: connections to many hosts in parallel, detached jobs, tree sync, small files, host keys."""

@@ -1,4 +1,4 @@
-"""One command on one open connection: its input, its output as it comes, its end, and how it is ended early."""
+"""One command on one open connection: its input, its streamed output, its end, and how it is ended early."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from paramiko import SSHException
 
 from orchestrator.hosts import Failure
-from orchestrator.remote.failures import HostFailure, words
+from orchestrator.remote.failures import HostFailure, describe_error
 from orchestrator.remote.session_channel import SessionChannel
 from orchestrator.remote.transport import TunedTransport
 
-_LINGER = 0.5  # seconds of silence after the exit status until processes left behind are no longer listened to
-_LONGEST_WAIT = 1.0  # seconds between looks whether the exit status has come while the output stays open
+_LINGER = 0.5  # seconds of silence after the exit status until output of processes left behind is ignored
+_LONGEST_WAIT = 1.0  # seconds between checks of the exit status while the output stays open
 _STDIN_BLOCK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a command ended. Exactly one of exit_code, signal and failure is set. output: the last `keep` bytes."""
+    """The end of a command. Exactly one of exit_code, signal and failure is set; output: the last `keep` bytes."""
 
     exit_code: int | None
     signal: str | None
@@ -33,29 +33,30 @@ class Ended:
 
 
 class Halt:
-    """Asks the running commands of one call to end; `why` is set once, by the first who asks."""
+    """A request to end the running commands of one call. `reason` is that of the first request."""
 
     def __init__(self) -> None:
-        self.why: HostFailure | None = None
-        self.asked = threading.Event()
+        self.reason: HostFailure | None = None
+        self.requested = threading.Event()
         self._lock = threading.Lock()
         self._open: set[SessionChannel] = set()
 
-    def ask(self, why: HostFailure) -> None:
+    def request(self, why: HostFailure) -> None:
+        """End the commands for a reason."""
         with self._lock:
-            self.why = self.why or why
+            self.reason = self.reason or why
             channels = tuple(self._open)
-        self.asked.set()
+        self.requested.set()
         for channel in channels:
             channel.interrupt()
 
     @contextlib.contextmanager
     def reaches(self, channel: SessionChannel) -> Generator[None]:
-        """While inside, asking wakes whoever reads from `channel`."""
+        """Interrupt a read from `channel` when an end is requested inside the block."""
         with self._lock:
             self._open.add(channel)
-            asked = self.why is not None
-        if asked:
+            requested = self.reason is not None
+        if requested:
             channel.interrupt()
         try:
             yield
@@ -65,11 +66,7 @@ class Halt:
 
 
 class Command:
-    """Runs one command once; `run` may be called once.
-
-    deadline: seconds without a byte from the host after which it counts as frozen (or lost, when its kernel is
-    silent too). timeout: seconds the command may take, None for no limit.
-    """
+    """One run of one command; `run` may be called once."""
 
     def __init__(
         self,
@@ -83,6 +80,19 @@ class Command:
         on_sent: Callable[[int], None] | None = None,
         talk: Callable[[Conversation], memoryview] | None = None,
     ) -> None:
+        """Prepare a command.
+
+        Args:
+            transport: an open connection.
+            deadline: seconds without a byte from the host after which it counts as frozen, or as lost when its
+                kernel is silent too.
+            timeout: seconds the command may take, None for no limit.
+            halt: ends the command early.
+            keep: bytes of output to keep.
+            on_output: gets each block of output.
+            on_sent: gets the count of input bytes just sent.
+            talk: answers a command that sends questions, and returns the rest of its input.
+        """
         self._transport = transport
         self._talk = talk
         self._deadline = deadline * 0.9  # leaves time to report within the deadline
@@ -91,15 +101,19 @@ class Command:
         self._tail = _Tail(keep)
         self._on_output = on_output
         self._on_sent = on_sent
-        self._of_callback: _OfCallback | None = None
+        self._callback_error: _CallbackError | None = None
         self._began = self._heard = time.monotonic()
 
     def run(self, line: bytes, stdin: bytes | memoryview) -> Ended:
-        """Raises HostFailure(retry=True) when the host opened no session: then nothing was sent."""
+        """Run the command and return how it ended.
+
+        Raises:
+            HostFailure: with retry=True, when the host opened no session: then nothing was sent.
+        """
         try:
             channel = self._transport.open_session(timeout=self._deadline)
         except (SSHException, EOFError, OSError) as error:
-            raise self._transport.verdict or HostFailure(Failure.LOST, words(error), retry=True) from error
+            raise self._transport.verdict or HostFailure(Failure.LOST, describe_error(error), retry=True) from error
         self._began = self._heard = time.monotonic()
         with _closing(channel), self._halt.reaches(channel):
             try:
@@ -112,28 +126,28 @@ class Command:
                 failure = self._follow(channel)
             except HostFailure as error:
                 failure = error
-            except _OfCallback as error:
+            except _CallbackError as error:
                 raise error.cause from None
             except (SSHException, EOFError, OSError) as error:
-                failure = self._lost(words(error))
+                failure = self._lost(describe_error(error))
         return self._ended(channel, failure)
 
     def _follow(self, channel: SessionChannel) -> HostFailure | None:
-        """Read until the command ended; returns why we stopped earlier, if we did."""
+        """Read until the command ends. Return the reason for an earlier end, or None."""
         while self._next(channel):
             pass
-        while not channel.status_event.wait(min(self._wait(), 0.25 if self._halt.why is None else 0.0)):
+        while not channel.status_event.wait(min(self._wait(), 0.25 if self._halt.reason is None else 0.0)):
             if (failure := self._overdue()) is not None:  # the output is closed, the command may still run
                 return failure
         return None
 
     def _next(self, channel: SessionChannel) -> bytes:
-        """The next block of output, b"" at its end. Raises HostFailure when we stop earlier."""
+        """Return the next block of output, b"" at its end. Raises HostFailure for an earlier end."""
         while True:
             exited = channel.status_event.is_set() and not channel.closed
             block = channel.read(_LINGER if exited else min(_LONGEST_WAIT, self._wait()))
-            if block is None and exited:  # what it left in the background may keep the output open for ever
-                self._transport.answers(self._deadline)  # after the answer, all that was on its way is here
+            if block is None and exited:  # a process in the background may keep the output open for ever
+                self._transport.answers(self._deadline)  # when this answer is here, so is all earlier output
                 block = channel.read(0.01) or b""
             if block is not None:
                 if block:
@@ -148,11 +162,11 @@ class Command:
             try:
                 self._on_output(block)
             except Exception as error:
-                raise _OfCallback(error) from error
-            self._heard = time.monotonic()  # a slow reader of ours is not a silent host
+                raise _CallbackError(error) from error
+            self._heard = time.monotonic()  # a slow callback is not a silent host
 
     def _wait(self) -> float:
-        """Seconds until something has to be looked at when nothing comes."""
+        """Return the seconds until the next check when no output arrives."""
         now = time.monotonic()
         waits = [self._deadline / 4, self._deadline - self._idle(now)]
         if self._timeout is not None:
@@ -164,10 +178,10 @@ class Command:
 
     def _overdue(self) -> HostFailure | None:
         now = time.monotonic()
-        if self._of_callback is not None:
-            raise self._of_callback
-        if self._halt.why is not None:
-            return self._halt.why
+        if self._callback_error is not None:
+            raise self._callback_error
+        if self._halt.reason is not None:
+            return self._halt.reason
         if self._timeout is not None and now - self._began >= self._timeout:
             return HostFailure(Failure.TIMEOUT, f"it ran longer than its limit of {self._timeout:g} s")
         idle = self._idle(now)
@@ -178,34 +192,34 @@ class Command:
         return None
 
     def _silent(self, idle: float) -> HostFailure:
-        gone = self._transport.unacknowledged()
-        what = "no packet is acknowledged" if gone else "connected, but no answer to keepalives"
-        verdict = HostFailure(Failure.LOST if gone else Failure.FROZEN, f"{what} for {idle:.1f} s")
+        lost = self._transport.unacknowledged()
+        what = "no packet is acknowledged" if lost else "connected, but no answer to keepalives"
+        verdict = HostFailure(Failure.LOST if lost else Failure.FROZEN, f"{what} for {idle:.1f} s")
         self._transport.end(verdict)
         return verdict
 
     def _feed(self, channel: SessionChannel, rest: memoryview) -> None:
-        """Send the input beside the reading, so that a command that writes before it has read all goes on."""
+        """Send the input in another thread, since a command may write output before it has read all input."""
         sender = threading.Thread(target=self._send, args=(channel, rest), daemon=True)
         sender.start()
 
     def _send(self, channel: SessionChannel, rest: memoryview) -> None:
-        # An error here is one of the connection or an early end of the command: the reader sees the same one.
+        # The reading thread gets the same error: a broken connection, or an early end of the command.
         with contextlib.suppress(SSHException, EOFError, OSError):
             while rest:
                 block, rest = rest[:_STDIN_BLOCK], rest[_STDIN_BLOCK:]
                 channel.send_all(block)
-                if not self._told(channel, len(block)):
+                if not self._report_sent(channel, len(block)):
                     return
             channel.shutdown_write()
 
-    def _told(self, channel: SessionChannel, size: int) -> bool:
-        """Report progress; an exception of the callback is raised by the thread that reads."""
+    def _report_sent(self, channel: SessionChannel, size: int) -> bool:
+        """Report progress. An exception of the callback is raised by the thread that reads."""
         try:
             if self._on_sent:
                 self._on_sent(size)
         except Exception as error:
-            self._of_callback = _OfCallback(error)
+            self._callback_error = _CallbackError(error)
             channel.interrupt()
             return False
         return True
@@ -213,26 +227,26 @@ class Command:
     def _lost(self, detail: str) -> HostFailure:
         if self._transport.verdict is not None:
             return self._transport.verdict
-        return HostFailure(Failure.LOST, self._transport.farewell or detail)
+        return HostFailure(Failure.LOST, self._transport.end_message or detail)
 
     def _ended(self, channel: SessionChannel, failure: HostFailure | None) -> Ended:
         output = self._tail.bytes()
         if failure is not None:
-            return Ended(None, None, failure, output)
+            return Ended(exit_code=None, signal=None, failure=failure, output=output)
         if channel.exit_signal is not None:
-            return Ended(None, channel.exit_signal, None, output)
+            return Ended(exit_code=None, signal=channel.exit_signal, failure=None, output=output)
         if channel.exit_status >= 0:
-            return Ended(channel.exit_status, None, None, output)
+            return Ended(exit_code=channel.exit_status, signal=None, failure=None, output=output)
         if channel.refusal:
-            return Ended(None, None, HostFailure(Failure.LOST, channel.refusal), output)
+            return Ended(exit_code=None, signal=None, failure=HostFailure(Failure.LOST, channel.refusal), output=output)
         detail = "the connection broke while the command ran"
         if self._transport.is_active():
             detail = "the host closed the session without an exit status"
-        return Ended(None, None, self._lost(detail), output)
+        return Ended(exit_code=None, signal=None, failure=self._lost(detail), output=output)
 
 
-class _OfCallback(Exception):
-    """An error of the caller's own function, kept apart from the connection's: a full disk here is no lost host."""
+class _CallbackError(Exception):
+    """An error of a callback, distinct from errors of the connection: a full local disk is not a lost host."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -241,7 +255,7 @@ class _OfCallback(Exception):
 
 @contextlib.contextmanager
 def _closing(channel: SessionChannel) -> Generator[None]:
-    """Close the session at the end; on a broken connection there is nothing to close, and that is known already."""
+    """Close the session at the end. On a broken connection, whose error is known already, nothing is to be closed."""
     try:
         yield
     finally:
@@ -250,17 +264,18 @@ def _closing(channel: SessionChannel) -> Generator[None]:
 
 
 class Conversation:
-    """For a command that asks back: its output so far, and answers to it. Ends with the last of its input."""
+    """A dialogue with a command that sends questions: read its output, send answers."""
 
     def __init__(self, read: Callable[[], bytes], send: Callable[[memoryview], None]) -> None:
         self._read, self._send = read, send
         self._heard = b""
 
-    def say(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
+        """Send one line of input."""
         self._send(memoryview(line.encode() + b"\n"))
 
-    def expect(self, end: bytes) -> bytes | None:
-        """What comes before `end`, which is consumed; None when the command has ended without it."""
+    def read_until(self, end: bytes) -> bytes | None:
+        """Return the output before `end`, which is consumed; None when the command ended without it."""
         while end not in self._heard:
             block = self._read()
             if not block:

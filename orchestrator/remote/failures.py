@@ -1,4 +1,4 @@
-"""Why a host could not be reached or was lost: raised inside this package, reported as HostOutcome.failure."""
+"""The failure of one host: raised inside this package, reported as HostOutcome.failure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from orchestrator.hosts import Failure
 
 
 class HostFailure(Exception):
-    """One host, one reason. retry: connecting again may help, and nothing was sent that could run twice."""
+    """The failure of one host.
+
+    Attributes:
+        retry: connecting again may help, and nothing was sent that could run twice.
+    """
 
     def __init__(self, failure: Failure, detail: str, *, retry: bool = False) -> None:
         super().__init__(f"{failure}: {detail}")
@@ -15,7 +19,7 @@ class HostFailure(Exception):
         self.retry = retry
 
 
-def words(error: BaseException) -> str:
-    """An exception in one line for a table: its message, or its type when it has none."""
+def describe_error(error: BaseException) -> str:
+    """Return an exception as one line: its message, or its type when it has none."""
     text = str(error).strip() or type(error).__name__
     return " ".join(text.split())

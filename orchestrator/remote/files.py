@@ -1,4 +1,4 @@
-"""Small files to the hosts over standard input (secrets go this way), and files and folders back from them."""
+"""Small files sent to the hosts over standard input, secrets among them, and files and folders fetched from them."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from orchestrator.hosts import HostAddress, HostOutcome
-from orchestrator.remote.failures import words
+from orchestrator.remote.failures import describe_error
 from orchestrator.remote.fleet import Fleet, FleetResult, HostCall, HostResult
 from orchestrator.remote.scripts import shell_command
-from orchestrator.remote.unpack import unpack
+from orchestrator.remote.unpack import unpack_archive
 
 Content: TypeAlias = "bytes | Callable[[HostAddress], bytes]"
-_WHOLE = 1 << 31
-_NOISE = 1 << 16  # bytes a login shell may say before the archive begins
+_ALL = 1 << 31
+_MAX_GREETING = 1 << 16  # bytes that a login shell may print before the archive
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """contents: of the hosts that could give the file, by rank; result.failed: the others, with their message."""
+    """A file of many hosts: contents by rank; result.failed has the hosts without it, with their messages."""
 
     result: FleetResult
     contents: Mapping[int, bytes]
 
 
-def put(
+def put_files(
     fleet: Fleet, files: Mapping[str, Content], mode: int = 0o600, *, ranks: Sequence[int] | None = None
 ) -> FleetResult:
-    """Write `files` (path to content) on the hosts, each by rename; the mode is set before there is content.
+    """Write `files` (path to content) on the hosts, each by rename; the mode is set before the content.
 
-    A path that is relative or begins with ~/ is below the home. Folders that are missing are made.
+    A path that is relative or begins with ~/ is below the home directory. Missing folders are made.
     """
     chosen = fleet.hosts if ranks is None else [host for host in fleet.hosts if host.rank in set(ranks)]
     contents = {
@@ -52,10 +52,10 @@ def put(
     return fleet.run(command, ranks=ranks, stdin=lambda host: b"".join(contents[host]))
 
 
-def fetch(fleet: Fleet, path: str, *, ranks: Sequence[int] | None = None) -> Fetched:
-    """The content of one small file of each host, in memory. For large ones and folders: `fetch_tree`."""
+def fetch_file(fleet: Fleet, path: str, *, ranks: Sequence[int] | None = None) -> Fetched:
+    """Return the content of one small file of each host, in memory; `fetch_tree` is for large ones and folders."""
     mark = secrets.token_hex(16)
-    result = fleet.run(shell_command("fetch.sh", mark, path), ranks=ranks, keep=_WHOLE)
+    result = fleet.run(shell_command("fetch.sh", mark, path), ranks=ranks, keep=_ALL)
     contents: dict[int, bytes] = {}
     hosts: list[HostResult] = []
     for host in result.hosts:
@@ -82,7 +82,7 @@ def fetch_tree(
 
 
 class _Download:
-    """Runs tar on the host and unpacks here, in a second thread, through a pipe."""
+    """One download: tar runs on the host, and a second thread unpacks here through a pipe."""
 
     def __init__(self, call: HostCall, path: str, folder: Path) -> None:
         self._call, self._path, self._folder = call, path, folder
@@ -102,7 +102,7 @@ class _Download:
                 result = self._call.run(command, keep=4096, on_output=lambda block: self._take(block, sink))
             unpacker.join()
         if result.outcome.ok and self._error is not None:
-            failed = replace(result.outcome, exit_code=1, last_line=words(self._error))
+            failed = replace(result.outcome, exit_code=1, last_line=describe_error(self._error))
             return HostResult(failed, b"")
         return HostResult(replace(result.outcome, last_line=""), b"") if result.outcome.ok else result
 
@@ -116,20 +116,20 @@ class _Download:
             self._head = None
             self._forward(rest, sink)
         else:
-            self._head = self._head[-_NOISE:]
+            self._head = self._head[-_MAX_GREETING:]
 
     def _forward(self, block: bytes, sink: IO[bytes]) -> None:
-        if self._error is None:  # after an error here the rest only has to be taken off the wire
+        if self._error is None:  # after a local error the rest is read and dropped
             sink.write(block)
 
     def _unpack(self, source: IO[bytes]) -> None:
         try:
             with tarfile.open(fileobj=source, mode="r|") as archive:
-                unpack(archive, self._folder)
-        except Exception as error:  # whatever it is, it fails this host; a silent end here would hang the writer
+                unpack_archive(archive, self._folder)
+        except Exception as error:  # any error fails this host; a silent end would block the writer
             self._error = error
         while source.read(1 << 16):
-            pass  # what follows the archive's end, or an error: the writer must not wait for us
+            pass  # the bytes after the archive or an error: they must not block the writer
 
 
 def _single_file(archive: bytes) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Commands on all hosts of a cluster at once: wide, bounded, one result for every host."""
+"""Commands on all hosts of a cluster: parallel, bounded, one result for every host."""
 
 from __future__ import annotations
 
@@ -16,24 +16,14 @@ from types import TracebackType
 from typing import TypeAlias
 
 from paramiko import PKey
-from tenacity import (
-    Retrying,
-    retry_if_exception,
-    stop_after_attempt,
-    stop_after_delay,
-    stop_any,
-    stop_when_event_set,
-    wait_exponential,
-    wait_random,
-)
-from tenacity.nap import sleep_using_event
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
 from orchestrator.remote.command import Command, Conversation, Ended, Halt
-from orchestrator.remote.connect import Link, load_key, plain_config
+from orchestrator.remote.connect import Link, fabric_config, load_key
 from orchestrator.remote.failures import HostFailure
 from orchestrator.remote.scripts import shell_command
+from orchestrator.retries import SSH_CONNECT, RetryPolicy
 
 Input: TypeAlias = "bytes | memoryview"
 
@@ -52,7 +42,7 @@ class HostResult:
 
 @dataclass(frozen=True, slots=True)
 class FleetResult:
-    """One result for every host that was asked, in rank order. first_failure: the first in time."""
+    """One result for every host of the call, in rank order. first_failure: the first in time."""
 
     hosts: tuple[HostResult, ...]
     first_failure: HostOutcome | None = None
@@ -70,7 +60,7 @@ class FleetResult:
         return tuple(host.outcome for host in self.hosts if not host.outcome.ok)
 
     def by_rank(self, rank: int) -> HostResult:
-        """Raises KeyError for a rank that was not asked."""
+        """Return the result of one rank. Raises KeyError for a rank that did not take part."""
         for host in self.hosts:
             if host.outcome.rank == rank:
                 return host
@@ -78,10 +68,11 @@ class FleetResult:
 
 
 class Fleet:
-    """Connections to the hosts of one cluster, opened on first use and reused. Thread-safe.
+    """The connections to the hosts of one cluster, opened on first use and reused. Thread-safe.
 
-    width: hosts worked on at once. deadline: seconds until a host that cannot be reached, or no longer answers,
-    is reported as such.
+    Attributes:
+        width: hosts served at the same time.
+        deadline: seconds until a host that cannot be reached, or no longer answers, is reported as such.
     """
 
     def __init__(self, hosts: Sequence[HostAddress], *, width: int = 64, deadline: float = 20.0) -> None:
@@ -90,7 +81,7 @@ class Fleet:
         self.deadline = deadline
         self._links: dict[HostAddress, Link] = {}
         self._keys: dict[Path, PKey] = {}
-        self._config = plain_config()
+        self._config = fabric_config()
         self._lock = threading.Lock()
 
     def __enter__(self) -> Fleet:
@@ -115,14 +106,22 @@ class Fleet:
         stop: threading.Event | None = None,
         talk: Callable[[HostAddress, Conversation], memoryview] | None = None,
     ) -> FleetResult:
-        """Run `command` on the hosts and wait for all of them; never runs it twice on a host.
+        """Run `command` on the hosts and wait for all of them; it never runs twice on a host.
 
-        on_output: raw blocks of merged stdout and stderr as they come, from one thread per host. keep: bytes of
-        output kept per host. timeout: seconds for the command on each host. stop_after_failure: seconds of grace
-        after the first failure, then the others are ended as Failure.STOPPED; None lets all end. stop: set it from
-        another thread to end all. on_sent: bytes of `stdin` handed to a host since the last call.
-        talk: answers a command that asks back, and returns the last of its input (instead of `stdin`).
         An exception of a callback ends the other hosts and is raised here.
+
+        Args:
+            command: one line of shell, or a function of the host.
+            ranks: the hosts to use, None for all.
+            stdin: input of the command, or a function of the host.
+            timeout: seconds for the command on each host.
+            on_output: gets raw blocks of merged stdout and stderr, from one thread per host.
+            on_sent: gets the count of `stdin` bytes sent to a host since the last call.
+            keep: bytes of output kept per host.
+            stop_after_failure: seconds of grace after the first failure, then the others are ended as
+                Failure.STOPPED; None lets all end.
+            stop: set by another thread to end all.
+            talk: answers a command that sends questions, and returns the rest of its input instead of `stdin`.
         """
         ends_early = timeout is not None or stop_after_failure is not None or stop is not None
         token = secrets.token_hex(8)
@@ -154,25 +153,25 @@ class Fleet:
         stop_after_failure: float | None = None,
         stop: threading.Event | None = None,
     ) -> FleetResult:
-        """Do `work` for every host, each in a thread of its own, `width` at a time; for work of several commands."""
+        """Do `work`, which may be several commands, for every host: `width` hosts at a time, each in its own thread."""
         hosts = self._selected(ranks)
         for host in hosts:
             self.link(host)  # an unreadable key is an error before anything is sent
         return _FanOut(self, hosts, work, width or self.width, stop_after_failure, stop).wait()
 
     def reachable(self, *, timeout: float, ranks: Sequence[int] | None = None) -> FleetResult:
-        """Connect and authenticate, trying again until `timeout` seconds have passed. exit_code 0: it can be used."""
+        """Connect and authenticate, again until `timeout` seconds have passed. exit_code 0 means success."""
         return self.each(lambda call: call.connect(timeout), ranks=ranks)
 
     def close(self) -> None:
-        """End all connections; commands that run on them end as Failure.LOST."""
+        """Close all connections; commands that run on them end as Failure.LOST."""
         with self._lock:
             links = tuple(self._links.values())
         for link in links:
             link.close()
 
     def link(self, address: HostAddress) -> Link:
-        """The connection of one host (or jump host), which may not be open yet."""
+        """Return the connection of one host or jump host, which may not be open yet."""
         with self._lock:
             return self._link(address)
 
@@ -196,7 +195,7 @@ class Fleet:
 
 
 class HostCall:
-    """Commands on one host, one after the other: connects, again if need be, runs each once, ends it when asked."""
+    """The commands on one host, in sequence. It connects, reconnects, runs each once, and ends it on request."""
 
     def __init__(self, fleet: Fleet, host: HostAddress, halt: Halt) -> None:
         self.host = host
@@ -219,7 +218,19 @@ class HostCall:
         on_sent: Callable[[int], None] | None = None,
         talk: Callable[[Conversation], memoryview] | None = None,
     ) -> HostResult:
-        """mark: NAME=VALUE that `line` exports, to find its processes by when they are ended early."""
+        """Run one command line; see Fleet.run.
+
+        Args:
+            line: the shell command.
+            stdin: its input.
+            timeout: seconds it may take.
+            keep: bytes of output to keep.
+            mark: NAME=VALUE that `line` exports, to find its processes when they are ended early.
+            connect_within: seconds for connecting, None for the fleet's deadline.
+            on_output: gets each block of output.
+            on_sent: gets the count of input bytes just sent.
+            talk: answers a command that sends questions.
+        """
         self._began, self._attempts = time.monotonic(), 0
 
         def once(seconds: float) -> Ended:
@@ -236,8 +247,8 @@ class HostCall:
             return command.run(line.encode("utf-8", "surrogateescape"), stdin)
 
         try:
-            ended = self._trying(once, self._deadline if connect_within is None else connect_within, _ATTEMPTS)
-        except BaseException:  # of a callback: the command must not go on without us
+            ended = self._retry(once, self._deadline if connect_within is None else connect_within, _ATTEMPTS)
+        except BaseException:  # of a callback: the command must not continue without us
             if mark:
                 self._end_processes(mark)
             raise
@@ -247,43 +258,45 @@ class HostCall:
 
     @property
     def halted(self) -> bool:
-        return self._halt.why is not None
+        """Whether the call is to end."""
+        return self._halt.reason is not None
 
     def sleep(self, seconds: float) -> None:
-        """Wait, unless the call is asked to end."""
-        self._halt.asked.wait(seconds)
+        """Sleep, but return early when the call is to end."""
+        self._halt.requested.wait(seconds)
 
     def connect(self, timeout: float) -> HostResult:
+        """Connect and authenticate within `timeout` seconds, with retries."""
+
         def once(seconds: float) -> Ended:
             self._link.transport(min(seconds, self._deadline))
-            return Ended(0, None, None, b"")
+            return Ended(exit_code=0, signal=None, failure=None, output=b"")
 
-        return self._result(self._trying(once, timeout, None))
+        return self._result(self._retry(once, timeout, None))
 
-    def _trying(self, once: Callable[[float], Ended], seconds: float, attempts: int | None) -> Ended:
-        """Call `once` until it does not fail in a way that connecting again may mend, for `seconds` at most."""
+    def _retry(self, once: Callable[[float], Ended], seconds: float, attempts: int | None) -> Ended:
+        """Call `once` until it does not fail in a way that connecting again may fix, for `seconds` at most."""
         limit = self._began + seconds
-        stops = [stop_after_delay(seconds), stop_when_event_set(self._halt.asked)]
-        retrying = Retrying(
-            retry=retry_if_exception(lambda error: isinstance(error, HostFailure) and error.retry),
-            stop=stop_any(*stops, *([] if attempts is None else [stop_after_attempt(attempts)])),
-            wait=wait_exponential(multiplier=0.2, max=2.0) + wait_random(0.0, 0.1),
-            sleep=sleep_using_event(self._halt.asked),
-            reraise=True,
-        )
+
+        def attempt() -> Ended:
+            if self._halt.reason is not None:
+                raise self._halt.reason
+            self._attempts += 1
+            return once(max(0.2, limit - time.monotonic()))
+
+        policy = RetryPolicy(backoff=SSH_CONNECT, attempts=attempts, deadline=seconds)
         try:
-            for attempt in retrying:
-                with attempt:
-                    if self._halt.why is not None:
-                        raise self._halt.why
-                    self._attempts = attempt.retry_state.attempt_number
-                    return once(max(0.2, limit - time.monotonic()))
+            return policy.run(
+                attempt,
+                retry=lambda error: isinstance(error, HostFailure) and error.retry,
+                stopped=self._halt.requested.is_set,
+                sleep=self.sleep,
+            )
         except HostFailure as failure:
-            return Ended(None, None, failure, b"")
-        raise AssertionError("unreachable: the last attempt returns or raises")
+            return Ended(exit_code=None, signal=None, failure=failure, output=b"")
 
     def _end_processes(self, mark: str) -> None:
-        """End what the command left running; its outcome is known already, so a failure here changes nothing."""
+        """End the processes that the command left running. Its outcome is known, so a failure here changes nothing."""
         try:
             command = Command(
                 self._link.transport(self._deadline),
@@ -294,7 +307,7 @@ class HostCall:
             )
             command.run(shell_command("end-marked.sh", mark, str(_END_GRACE)).encode(), b"")
         except HostFailure:
-            return  # the host is gone, and the command with it
+            return  # the host is lost, and the command with it
 
     def _result(self, ended: Ended) -> HostResult:
         failure = ended.failure
@@ -313,7 +326,7 @@ class HostCall:
 
 
 class _FanOut:
-    """`work` on every host, `width` at a time, each in a thread; watched from the caller's thread."""
+    """One call of `work` on every host, `width` at a time, each in a thread, supervised by the caller's thread."""
 
     def __init__(
         self,
@@ -336,15 +349,15 @@ class _FanOut:
         self._first: HostOutcome | None = None
         self._error: BaseException | None = None
         for number in range(min(width, self._count)):
-            threading.Thread(target=self._labour, name=f"orch-host-{number}", daemon=True).start()
+            threading.Thread(target=self._work_off, name=f"orch-host-{number}", daemon=True).start()
 
     def wait(self) -> FleetResult:
         stop_at: float | None = None
         try:
             for _ in range(self._count):
                 stop_at = self._note(self._next(stop_at), stop_at)
-        except BaseException:  # a key press: the commands are ended first, then it goes on its way
-            self._halt.ask(HostFailure(Failure.STOPPED, "interrupted"))
+        except BaseException:  # Ctrl-C: the commands are ended first, then it is raised again
+            self._halt.request(HostFailure(Failure.STOPPED, "interrupted"))
             self._drain(_END_GRACE + 1.0)
             raise
         if self._error is not None:
@@ -358,7 +371,7 @@ class _FanOut:
             with contextlib.suppress(queue.Empty):
                 self._note(self._done.get(timeout=max(0.01, limit - time.monotonic())), None)
 
-    def _labour(self) -> None:
+    def _work_off(self) -> None:
         while True:
             try:
                 host = self._todo.popleft()
@@ -375,7 +388,7 @@ class _FanOut:
             if stop_at is not None:
                 left = stop_at - time.monotonic()
                 if left <= 0:
-                    self._halt.ask(HostFailure(Failure.STOPPED, f"ended because {self._culprit()} failed"))
+                    self._halt.request(HostFailure(Failure.STOPPED, f"ended because {self._first_failed()} failed"))
                     stop_at = None
                     continue
                 wait = left if wait is None else min(wait, left)
@@ -383,13 +396,13 @@ class _FanOut:
                 return self._done.get(timeout=wait)
             except queue.Empty:
                 if self._stop is not None and self._stop.is_set():
-                    self._halt.ask(HostFailure(Failure.STOPPED, "ended on request"))
+                    self._halt.request(HostFailure(Failure.STOPPED, "ended on request"))
                     self._stop = None
 
     def _note(self, result: HostResult | BaseException, stop_at: float | None) -> float | None:
         if isinstance(result, BaseException):
             self._error = self._error or result
-            self._halt.ask(HostFailure(Failure.STOPPED, "ended because orch failed"))
+            self._halt.request(HostFailure(Failure.STOPPED, "ended because orch failed"))
             return None
         self._results.append(result)
         outcome = result.outcome
@@ -399,12 +412,12 @@ class _FanOut:
                 return time.monotonic() + self._grace
         return stop_at
 
-    def _culprit(self) -> str:
+    def _first_failed(self) -> str:
         return "another host" if self._first is None else f"host {self._first.rank}"
 
 
 def last_line(output: bytes) -> str:
-    """The last line with something on it, fit for a table: control characters gone, at most 300 characters."""
+    """Return the last line that is not blank, without control characters, at most 300 characters."""
     for line in reversed(output[-4096:].replace(b"\r", b"\n").split(b"\n")):
         text = "".join(c for c in line.decode("utf-8", "replace") if c.isprintable()).strip()
         if text:

@@ -1,4 +1,4 @@
-"""What hosts hold of a tree, as they tell it, and what they lack of another."""
+"""The files of a tree that hosts report to hold, and the change to another tree."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, eq=False)
 class Holding:
-    """path to "f755 CHECKSUM", as in a manifest; owned: all paths that any sync sent there. Compared by identity."""
+    """The files on a host, compared by identity.
+
+    Attributes:
+        files: path to "f755 CHECKSUM", as in a manifest.
+        owned: all paths that any sync sent there.
+    """
 
     files: Mapping[bytes, bytes]
     owned: frozenset[bytes]
@@ -30,22 +35,27 @@ class Holding:
 NOTHING = Holding({}, frozenset())
 
 
-def from_tree(tree: Tree) -> Holding:
-    return from_manifest(manifest_of(tree))
+def holding_of_tree(tree: Tree) -> Holding:
+    """Return the holding of a host that has exactly this tree."""
+    return parse_manifest(manifest_of(tree))
 
 
-def from_manifest(manifest: bytes) -> Holding:
+def parse_manifest(manifest: bytes) -> Holding:
+    """Return the holding that a manifest lists."""
     records = (_RECORD.fullmatch(record) for record in manifest.split(b"\0"))
     files = {found[2]: found[1] for found in records if found is not None}
     return Holding(files, frozenset(files))
 
 
-def from_inventory(told: bytes) -> Holding:
-    """See templates/remote/sync.sh. A link never matches: sending it again costs nothing."""
+def parse_inventory(inventory: bytes) -> Holding:
+    """Return the holding that an inventory of templates/remote/sync.sh lists.
+
+    A link never matches: sending it again costs nothing.
+    """
     owned: set[bytes] = set()
     modes: dict[bytes, bytes] = {}
     files: dict[bytes, bytes] = {}
-    for record in told.split(b"\0"):
+    for record in inventory.split(b"\0"):
         kind, rest = record[:1], record[1:]
         if kind == b"O":
             owned.add(rest.removeprefix(b"./"))
@@ -59,23 +69,24 @@ def from_inventory(told: bytes) -> Holding:
     return Holding(files, frozenset(owned))
 
 
-def change(tree: Tree, wanted: Holding, held: Holding) -> Change:
-    """From what a host holds to `tree`, whose own holding is `wanted`."""
-    missing = {path for path, record in wanted.files.items() if held.files.get(path) != record}
+def plan_change(tree: Tree, target: Holding, held: Holding) -> Change:
+    """Return the change from what a host holds to `tree`, whose holding is `target`."""
+    missing = {path for path, record in target.files.items() if held.files.get(path) != record}
     return Change(
         tuple(file for file in tree.files if os.fsencode(file.path) in missing),
-        tuple(os.fsdecode(path) for path in sorted(held.owned - wanted.owned)),
+        tuple(os.fsdecode(path) for path in sorted(held.owned - target.owned)),
     )
 
 
 class Once(Generic[K, V]):
-    """Values made once by key, by whichever thread asks first; the others wait. A failure is not kept."""
+    """Values made once by key, by the first thread that needs them; others wait. A failure is not kept."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._made: dict[K, Future[V]] = {}
 
     def get(self, key: K, make: Callable[[], V]) -> V:
+        """Return the value of `key`, made by the first caller."""
         while True:
             with self._lock:
                 future = self._made.get(key)

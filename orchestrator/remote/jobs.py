@@ -1,8 +1,8 @@
 """Detached jobs: one folder per job on the host, ~/.orch/jobs/JOB, that outlives every connection.
 
-run.sh the script; env its environment, deleted once read; log append only, so that a byte offset names a place for
-ever; alive a lock held while the job runs; job process numbers and boot id; heartbeat, heartbeat.1 … what the program
-says of its progress, if it does; rc the exit status, by rename, last.
+run.sh the script; env its environment, deleted once read; log append only, so that byte offsets stay valid; alive a
+lock held while the job runs; job process numbers and boot id; heartbeat, heartbeat.1 … the progress that the program
+reports, if it does; rc the exit status, by rename, last.
 The state is a function of the folder. Needs sh, flock, setsid, grep, GNU tail and mv on the host; no agent.
 """
 
@@ -24,13 +24,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _STATUS = re.compile(
     rb"^orch-job (\S+) (absent|running|finished|lost) (\d+|-) +(\d+) (\d+|-) (\d+|-) ([a-z-]+) ?(.*)$", re.MULTILINE
 )
-_AWAY = (Failure.LOST, Failure.FROZEN, Failure.REFUSED, Failure.UNREACHABLE)
+_CONNECTION_FAILURES = (Failure.LOST, Failure.FROZEN, Failure.REFUSED, Failure.UNREACHABLE)
 _PATIENCE = 10.0  # seconds in which `follow` tries to come back to a host that it lost
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What the hosts say of one job. jobs: those that answered; result.failed: those that could not."""
+    """The state of one job: jobs of the hosts that answered; result.failed has the others."""
 
     job: str
     jobs: tuple[HostJob, ...]
@@ -39,9 +39,11 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class FollowedHost:
-    """outcome: how the job ended there, or why the host is given up; None when following was stopped before.
+    """The log of one host.
 
-    offset: bytes of the log handed to the sink, counted from the log's beginning: where to go on.
+    Attributes:
+        offset: bytes of the log given to the sink, counted from its beginning; the next call resumes there.
+        outcome: how the job ended there, or why the host is given up; None when following was stopped before.
     """
 
     rank: int
@@ -51,16 +53,18 @@ class FollowedHost:
 
 @dataclass(frozen=True, slots=True)
 class FollowResult:
+    """The logs of all hosts."""
+
     hosts: tuple[FollowedHost, ...]
 
     @property
     def offsets(self) -> dict[int, int]:
-        """For the `offsets` of the next `follow`."""
+        """The `offsets` of the next `follow_job`."""
         return {host.rank: host.offset for host in self.hosts}
 
     @property
     def outcomes(self) -> tuple[HostOutcome, ...]:
-        """Of the hosts on which it ended or that were given up."""
+        """The outcomes of the hosts on which the job ended or that were given up."""
         return tuple(host.outcome for host in self.hosts if host.outcome is not None)
 
     @property
@@ -68,7 +72,7 @@ class FollowResult:
         return all(host.outcome is not None and host.outcome.ok for host in self.hosts)
 
 
-def start(
+def start_job(
     fleet: Fleet,
     job: str,
     script: bytes,
@@ -78,9 +82,9 @@ def start(
 ) -> FleetResult:
     """Start `script` detached on the hosts, with `env` (lines of `export NAME='value'`) sourced before it.
 
-    Idempotent: on a host that knows the job already nothing happens, and that is a success.
+    Idempotent: on a host that has the job already nothing happens, and that is a success.
     """
-    check_name(job)
+    check_job_name(job)
     wrapper = shell_source("job-wrap.sh")
     content = {host: b"" if env is None else env(host) for host in fleet.hosts}
     return fleet.run(
@@ -91,34 +95,36 @@ def start(
     )
 
 
-def status(fleet: Fleet, job: str, *, ranks: Sequence[int] | None = None) -> JobStatus:
-    """The state of one job on every host, in one round trip."""
-    return statuses(fleet, [job], ranks=ranks)[0]
+def read_job_status(fleet: Fleet, job: str, *, ranks: Sequence[int] | None = None) -> JobStatus:
+    """Return the state of one job on every host, in one round trip."""
+    return read_job_statuses(fleet, [job], ranks=ranks)[0]
 
 
-def statuses(fleet: Fleet, jobs: Sequence[str], *, ranks: Sequence[int] | None = None) -> tuple[JobStatus, ...]:
-    """The state of several jobs on every host, in one round trip, in the order of `jobs`."""
+def read_job_statuses(
+    fleet: Fleet, jobs: Sequence[str], *, ranks: Sequence[int] | None = None
+) -> tuple[JobStatus, ...]:
+    """Return the states of several jobs on every host, in one round trip, in the order of `jobs`."""
     for job in jobs:
-        check_name(job)
+        check_job_name(job)
     result = fleet.run(shell_command("job-status.sh", *jobs), ranks=ranks, timeout=fleet.deadline)
-    told: dict[str, list[HostJob]] = {job: [] for job in jobs}
+    found: dict[str, list[HostJob]] = {job: [] for job in jobs}
     for host in result.hosts:
         for job, state in _parse(host):
-            told[job].append(state)
-    return tuple(JobStatus(job, tuple(told[job]), result) for job in jobs)
+            found[job].append(state)
+    return tuple(JobStatus(job, tuple(found[job]), result) for job in jobs)
 
 
-def kill(fleet: Fleet, job: str, *, grace: float = 10.0, ranks: Sequence[int] | None = None) -> FleetResult:
-    """TERM to all that belongs to the job, KILL after `grace` seconds, and a look that nobody is left.
+def kill_job(fleet: Fleet, job: str, *, grace: float = 10.0, ranks: Sequence[int] | None = None) -> FleetResult:
+    """Send TERM to all processes of the job, KILL after `grace` seconds, and verify that none is left.
 
-    exit_code 1 on a host where somebody is. A job that is unknown or over has nobody: a success.
+    exit_code is 1 on a host where one is left. A job that is absent or over has none, which is a success.
     """
-    check_name(job)
+    check_job_name(job)
     command = shell_command("job-kill.sh", job, f"{grace:.1f}")
     return fleet.run(command, ranks=ranks, timeout=grace + max(20.0, fleet.deadline))
 
 
-def follow(
+def follow_job(
     fleet: Fleet,
     job: str,
     sink: Callable[[HostAddress, bytes], None],
@@ -132,13 +138,20 @@ def follow(
 ) -> FollowResult:
     """Stream every host's log to `sink` until the job has ended there, or `stop` is set.
 
-    offsets: where to begin, by rank (0 where absent). A lost connection is opened again and the log goes on at the
-    byte where it broke off. A host that does not come back within `patience` seconds is given up with the failure
-    that it was lost by. `sink` is called from one thread per host; its exceptions end all and are raised here.
-    on_end: told of each host as soon as the job has ended there, or the host is given up. on_away: told the rank of a
-    host as soon as its connection breaks; it may come back.
+    A lost connection is opened again and the log resumes at the byte where it broke.
+
+    Args:
+        fleet: the hosts.
+        job: name of the job.
+        sink: called from one thread per host; its exceptions end all and are raised here.
+        offsets: the first byte by rank, 0 where absent.
+        ranks: the hosts to follow, None for all.
+        stop: ends the following.
+        on_end: gets the outcome of each host as soon as the job has ended there, or the host is given up.
+        on_away: gets the rank of a host as soon as its connection breaks; it may come back.
+        patience: seconds until a host that does not come back is given up with its first failure.
     """
-    check_name(job)
+    check_job_name(job)
     began = dict(offsets or {})
     ends: dict[int, FollowedHost] = {}
 
@@ -156,7 +169,7 @@ def follow(
 
 
 class _Follower:
-    """Follows one log on one host. offset: where the next byte for the sink is."""
+    """The following of one log on one host; `offset` is that of the next byte for the sink."""
 
     def __init__(
         self,
@@ -187,11 +200,11 @@ class _Follower:
                 state = next((state for _, state in _parse(result)), None)
                 if state is not None and state.phase is not JobPhase.RUNNING:
                     return self._ended(outcome, state)
-                self._call.sleep(0.2)  # it had not ended after all: somebody killed our tail
+                self._call.sleep(0.2)  # the job still runs: only our tail was killed
                 continue
-            if outcome.failure not in _AWAY:
+            if outcome.failure not in _CONNECTION_FAILURES:
                 return outcome
-            if (given_up := self._away(outcome, progress=self.offset > before)) is not None:
+            if (given_up := self._wait_or_give_up(outcome, progress=self.offset > before)) is not None:
                 return given_up
 
     def _stream(self) -> HostOutcome:
@@ -203,8 +216,8 @@ class _Follower:
         self._sink(self._call.host, block)
         self.offset += len(block)
 
-    def _away(self, outcome: HostOutcome, *, progress: bool) -> HostOutcome | None:
-        """The host is not there: wait a little, or give it up."""
+    def _wait_or_give_up(self, outcome: HostOutcome, *, progress: bool) -> HostOutcome | None:
+        """Wait a little for a lost host, or return the outcome with which it is given up."""
         now = time.monotonic()
         if self._lost is None or progress:
             self._lost, self._lost_at = outcome, now
@@ -220,19 +233,19 @@ class _Follower:
 
     def _ended(self, outcome: HostOutcome, state: HostJob) -> HostOutcome:
         if state.log_bytes > self.offset:
-            self._stream()  # what was written between the last look of tail and the end
+            self._stream()  # what was written between the last read of tail and the end
         ended = replace(outcome, seconds=time.monotonic() - self._began, last_line=state.last_line, exit_code=None)
         if state.phase is JobPhase.FINISHED and state.exit_code is not None:
             name = signal_name(state.exit_code)
             return replace(ended, signal=name) if name else replace(ended, exit_code=state.exit_code)
-        detail = "the job was killed hard or the host was started again: it left no exit status"
+        detail = "the job was killed with SIGKILL or the host restarted: it left no exit status"
         if state.phase is JobPhase.ABSENT:
             detail = f"the job {self._job} was never started on this host"
         return replace(ended, failure=Failure.LOST, detail=detail)
 
 
 def signal_name(exit_code: int) -> str | None:
-    """The signal behind a shell's exit status (139: "SEGV"), or None."""
+    """Return the signal behind a shell's exit status (139: "SEGV"), or None."""
     try:
         return signals.Signals(exit_code - 128).name.removeprefix("SIG") if exit_code > 128 else None
     except ValueError:
@@ -259,7 +272,7 @@ def _parse(result: HostResult) -> list[tuple[str, HostJob]]:
     return found
 
 
-def check_name(job: str) -> None:
-    """Raises UserError for a name that could be no folder of its own."""
+def check_job_name(job: str) -> None:
+    """Raise UserError for a name that cannot be the name of a folder."""
     if not _NAME.fullmatch(job):
         raise UserError(f"{job!r} is not a job name", "letters, digits, '.', '_' and '-' are allowed, at most 128")

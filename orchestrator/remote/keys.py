@@ -1,4 +1,4 @@
-"""Host keys we make ourselves, and the known_hosts file that pins them under a resource's own name."""
+"""Host keys made by orch, and the known_hosts file that pins them under a resource's name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOCK_SECONDS = 30.0
 
 
 def make_host_key() -> tuple[str, str]:
-    """A new Ed25519 key: (private key file in OpenSSH's format, public line "ssh-ed25519 AAAA...")."""
+    """Return a new Ed25519 key: the private key file in OpenSSH's format, and the line "ssh-ed25519 AAAA..."."""
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -27,7 +27,7 @@ def make_host_key() -> tuple[str, str]:
 
 
 def known_hosts_line(alias: str, public_line: str, port: int | None = None) -> str:
-    """One line of known_hosts. With HostKeyAlias OpenSSH looks up the bare alias, so port stays None there."""
+    """Return one line of known_hosts. With HostKeyAlias OpenSSH searches the bare alias, so port is None there."""
     kind, blob = public_line.split()[:2]
     name = alias if port in (None, 22) else f"[{alias}]:{port}"
     return f"{name} {kind} {blob}\n"
@@ -45,7 +45,7 @@ def write_known_hosts(path: Path, addresses: Iterable[HostAddress]) -> None:
             if hop.host_key is not None:
                 pinned[hop.alias] = known_hosts_line(hop.alias, hop.host_key)
             hop = hop.jump
-    with lock_of(path):
+    with known_hosts_lock(path):
         kept = [line for line in _lines(path) if line.split(" ", 1)[0] not in pinned]
         _replace(path, "".join([*kept, *pinned.values()]))
 
@@ -55,8 +55,8 @@ def add_known_host(path: Path, alias: str, public_line: str) -> None:
     _replace(path, "".join([*_lines(path), known_hosts_line(alias, public_line)]))
 
 
-def lock_of(path: Path) -> FileLock:
-    """The lock that every writer of `path` holds. Makes the folder, so that the lock has a place."""
+def known_hosts_lock(path: Path) -> FileLock:
+    """Return the lock that every writer of `path` holds. Makes the folder of the lock file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return FileLock(f"{path}.lock", timeout=_LOCK_SECONDS)
 

@@ -1,4 +1,4 @@
-"""The output of many hosts on one stream: whole lines, each with its host's name, in large writes."""
+"""The output of many hosts on one stream: complete lines, each with its host's name, in large writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import IO
 
 from orchestrator.hosts import HostAddress
 
-_LONGEST = 1 << 20  # bytes of one line after which it is broken, so that a stream without line ends is seen too
+_LONGEST = 1 << 20  # bytes of one line after which it is broken, so that a stream without line ends is shown too
 
 
 class LinePrinter:
@@ -36,7 +36,7 @@ class LinePrinter:
         self._write(host, held + block[:end])
 
     def close(self) -> None:
-        """Write the last lines that had no end, and flush."""
+        """Write the incomplete last lines, and flush."""
         for host, held in sorted(self._pending.items(), key=lambda item: item[0].rank):
             self._write(host, held + b"\n")
         self._pending.clear()
@@ -44,14 +44,15 @@ class LinePrinter:
             self._stream.flush()
 
     def _write(self, host: HostAddress, lines: bytes) -> None:
-        """`lines` ends in a line end."""
+        """Write `lines`, which end in a line end, with the host's prefix."""
         if self._prefix:
-            name = prefix_of(host)
+            name = prefix_for(host)
             lines = name + lines[:-1].replace(b"\n", b"\n" + name) + b"\n"
         with self._lock:
             self._stream.write(lines)
             self._stream.flush()
 
 
-def prefix_of(host: HostAddress) -> bytes:
+def prefix_for(host: HostAddress) -> bytes:
+    """Return the prefix of a host's lines."""
     return f"({host.label}, rank={host.rank}, {host.internal_ip}) ".encode()

@@ -1,4 +1,4 @@
-"""A change of a tree as one stream, packed once and sent to all hosts that need the same."""
+"""A change of a tree as one stream, packed once and sent to all hosts that need the same change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From what a host has to what the tree is."""
+    """The difference between the files on a host and a tree."""
 
     files: tuple[TreeFile, ...]
     deleted: tuple[str, ...]
@@ -35,7 +35,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """stream: a tar archive as templates/remote/sync-apply.sh takes it. option: how tar learns its compression."""
+    """A packed change.
+
+    Attributes:
+        stream: a tar archive as templates/remote/sync.sh reads it.
+        option: the option of tar for its compression.
+    """
 
     change: Change
     stream: memoryview
@@ -43,17 +48,18 @@ class Pack:
 
 
 def manifest_of(tree: Tree) -> bytes:
-    """What a host keeps to know a tree by; its SHA-256 is `tree.digest`."""
+    """Return the manifest that a host keeps of a tree; its SHA-256 is `tree.digest`."""
     return b"".join(manifest_line(file) for file in tree.files)
 
 
 def manifest_line(file: TreeFile) -> bytes:
+    """Return the record of one file, which ends in NUL."""
     kind = "f" if file.link is None else "l"
     return f"{kind}{file.mode:o} {file.sha256} ".encode() + os.fsencode(file.path) + b"\0"
 
 
-def pack(tree: Tree, change: Change, *, compress: bool) -> Pack:
-    """Raises UserError when a file that was there a moment ago cannot be read.
+def pack_change(tree: Tree, change: Change, *, compress: bool) -> Pack:
+    """Pack a change. Raises UserError when a file of the tree can no longer be read.
 
     compress: the way is long, so spend a little time to send less, if the content shrinks at all.
     """
@@ -120,7 +126,7 @@ def _nul_separated(paths: Iterable[str]) -> bytes:
 
 
 def _worth_compressing(tree: Tree, change: Change) -> bool:
-    """Whether the largest file, which stands for most of the bytes, shrinks."""
+    """Return whether the largest file, which has most of the bytes, compresses well."""
     largest = max(change.files, key=lambda file: file.size, default=None)
     if largest is None or sum(file.size for file in change.files) < _SAMPLE:
         return False

@@ -1,4 +1,4 @@
-"""A connection that another program makes: its standard input and output are the wire, as with ssh's ProxyCommand."""
+"""A connection over the standard input and output of another program, as with ssh's ProxyCommand."""
 
 from __future__ import annotations
 
@@ -12,64 +12,65 @@ import threading
 from typing import IO
 
 from orchestrator.hosts import Failure, HostAddress, proxy_argv
-from orchestrator.remote.failures import HostFailure, words
+from orchestrator.remote.failures import HostFailure, describe_error
 
-_LAST_BREATH = 0.5  # seconds a program that has closed the connection may take to end and say why
-_TAIL = 4096  # bytes of its standard error that are looked at
-_LONGEST_LINE = 300  # characters of it that are told
+_END_SECONDS = 0.5  # seconds that a program which closed the connection has to end and report its error
+_TAIL = 4096  # bytes of its standard error that are read
+_LONGEST_LINE = 300  # characters of it that are reported
 
 
 class ProxySocket(socket.socket):
-    """Our end of the wire. The program and its children end, at the latest, when this is closed.
+    """Our end of the connection. The program and its children end, at the latest, when this is closed.
 
-    heard: whether a byte has come from the host. complaint: the program's last line of standard error, known once
-    this is closed.
+    Attributes:
+        heard: whether a byte has come from the host.
+        error_line: the program's last line of standard error, known once this is closed.
     """
 
     def __init__(self, near: socket.socket, process: subprocess.Popen[bytes], program: str, errors: IO[bytes]) -> None:
         super().__init__(fileno=near.detach())
         self.heard = False
-        self.complaint = ""
+        self.error_line = ""
         self._process, self._program, self._errors = process, program, errors
-        self._hung_up = self._let_go = False  # who ended it first: the program, or we
-        self._told: str | None = None
+        self._hung_up = self._let_go = False  # which side ended it first: the program, or orch
+        self._end_reason: str | None = None
         self._ending = threading.Lock()
 
     def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
         try:
             block = super().recv(bufsize, flags)
-        except ConnectionResetError:  # it ended with bytes of ours unread
+        except ConnectionResetError:  # it ended without reading all our bytes
             block = b""
         self.heard = self.heard or bool(block)
         self._hung_up = self._hung_up or not (block or self._let_go)
         return block
 
     def shutdown(self, how: int, /) -> None:
-        self._let_go = True  # what is read from here on is our own end
+        self._let_go = True  # an end of file from here on is our own
         super().shutdown(how)
 
     def close(self) -> None:
         self._end()
         super().close()
 
-    def last_words(self) -> str:
-        """Why the program ended the connection, one line; "" while it has not, and when we have."""
-        if not self._hung_up and self._told is None:
+    def end_reason(self) -> str:
+        """Return in one line why the program ended the connection; "" if it has not, or if orch ended it."""
+        if not self._hung_up and self._end_reason is None:
             return ""
         self._end()
-        return self._told or ""
+        return self._end_reason or ""
 
     def _end(self) -> None:
         with self._ending:
-            if self._told is not None:
+            if self._end_reason is not None:
                 return
-            by_itself = self._hung_up and self._ends_within(_LAST_BREATH)
+            by_itself = self._hung_up and self._ends_within(_END_SECONDS)
             if self._process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):  # its group: it may have started others
+                with contextlib.suppress(ProcessLookupError):  # its process group: it may have started others
                     os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
-            self.complaint = self._last_line()
-            self._told = self._tale(by_itself=by_itself) if self._hung_up else ""
+            self.error_line = self._last_line()
+            self._end_reason = self._describe_end(by_itself=by_itself) if self._hung_up else ""
             self._errors.close()
 
     def _last_line(self) -> str:
@@ -85,30 +86,30 @@ class ProxySocket(socket.socket):
             return False
         return True
 
-    def _tale(self, *, by_itself: bool) -> str:
+    def _describe_end(self, *, by_itself: bool) -> str:
         code = self._process.returncode
         how = f"ended with status {code}" if code >= 0 else f"was ended by signal {-code}"
         what = f"{self._program} {how if by_itself else 'closed the connection'}"
-        return f"{what}: {self.complaint}" if self.complaint else what
+        return f"{what}: {self.error_line}" if self.error_line else what
 
 
 def start_proxy(address: HostAddress) -> ProxySocket:
-    """Run the address's proxy command. Raises HostFailure when it cannot be run.
+    """Start the address's proxy command. Raises HostFailure when it cannot be started.
 
-    In a session of its own, so that a key press at the terminal reaches us and not the wire below us.
+    It gets its own session, so that Ctrl-C reaches orch and not the program that carries the connection.
     """
     argv = proxy_argv(address)
     near, far = socket.socketpair()
     end = far.fileno()
-    # A file, not a pipe: nobody has to read it, and a full one would stop the program.
+    # A file and not a pipe, since a full pipe would stop the program.
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - the socket closes it
     try:
         process = subprocess.Popen(argv, stdin=end, stdout=end, stderr=errors, start_new_session=True)
     except OSError as error:
         near.close()
         errors.close()
-        detail = f"{argv[0]}, which leads to {address.alias}, cannot be started: {words(error)}"
+        detail = f"{argv[0]}, which leads to {address.alias}, cannot be started: {describe_error(error)}"
         raise HostFailure(Failure.UNREACHABLE, detail) from error
     finally:
         far.close()
-    return ProxySocket(near, process, os.path.basename(argv[0]), errors)  # noqa: PTH119 - a word, not a path here
+    return ProxySocket(near, process, os.path.basename(argv[0]), errors)  # noqa: PTH119 - a name, not a path

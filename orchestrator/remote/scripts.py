@@ -12,13 +12,13 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def shell_command(script: str, *arguments: str) -> str:
-    """The command line that runs templates/remote/`script` with `arguments`, whatever the login shell is."""
+    """Return the command line that runs templates/remote/`script`, whatever the login shell is."""
     return shlex.join(["exec", "/bin/sh", "-c", shell_source(script), "orch", *arguments])
 
 
 @functools.cache
 def shell_source(name: str) -> str:
-    """The text of templates/remote/`name`, without its comment lines."""
+    """Return the text of templates/remote/`name`, without its comment lines."""
     for folder in (_PACKAGE / "_templates", _PACKAGE.parent / "templates"):  # a wheel, a checkout
         path = folder / "remote" / name
         if path.is_file():

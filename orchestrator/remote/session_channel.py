@@ -32,16 +32,18 @@ else:
 
 
 class Connection(Protocol):
-    """What a session needs of the connection that it is on."""
+    """The part of a connection that a session uses."""
 
     def send_together(self, messages: Sequence[Message]) -> None:
-        """Raises SSHException."""
+        """Send all messages in one write. Raises SSHException."""
         ...
 
-    def reserve_session(self) -> list[Message]: ...
+    def reserve_session(self) -> list[Message]:
+        """Return the messages that open the next session ahead."""
+        ...
 
 
-class OfSession(Message):
+class SessionMessage(Message):
     """A message to sshd about one session. is_last: it closes the session."""
 
     def __init__(self, session: SessionChannel, begin: Message, *, is_last: bool = False) -> None:
@@ -65,7 +67,14 @@ class SessionChannel(_Channel):
         self._connection: Connection | None = None
 
     def attach(self, transport: Transport, connection: Connection, window: int, packet: int) -> None:
-        """transport, connection: the same, as paramiko knows it and as this file does."""
+        """Prepare the request that opens the session.
+
+        Args:
+            transport: the connection, as paramiko types it.
+            connection: the same connection, as this module types it.
+            window: bytes of the receive window.
+            packet: bytes of the largest packet.
+        """
         self._connection = connection
         self._set_transport(transport)
         self._set_window(window, packet)
@@ -76,9 +85,13 @@ class SessionChannel(_Channel):
         self.open_request.add_int(packet)
 
     def start(self, command: bytes, *, more: bool) -> None:
-        """Send the command, and in the same write what opens the next session. more: input follows.
+        """Send the command, and in the same write the request that opens the next session.
 
-        Input cannot go along: a session's window is 0 until sshd has started the command.
+        Input cannot be sent along: a session's window is 0 until sshd has started the command.
+
+        Args:
+            command: the command line.
+            more: whether input follows.
         """
         request = Message()
         request.add_byte(cMSG_CHANNEL_REQUEST)
@@ -93,11 +106,11 @@ class SessionChannel(_Channel):
             messages += [] if end is None else [end]
         connection = self._connection
         if connection is None:
-            raise SSHException("the connection is gone")
+            raise SSHException("the connection is closed")
         connection.send_together([*messages, *connection.reserve_session()])
 
     def read(self, timeout: float) -> bytes | None:
-        """The next block of output, b"" at its end, None when `timeout` passed or `interrupt` was called."""
+        """Return the next block of output, b"" at its end, None when `timeout` passed or `interrupt` was called."""
         self.timeout = timeout
         try:
             return self.recv(1 << 20)
@@ -116,22 +129,22 @@ class SessionChannel(_Channel):
             data = data[sent:]
 
     def _send(self, s: bytes, m: Message) -> int:
-        return super()._send(s, OfSession(self, m))
+        return super()._send(s, SessionMessage(self, m))
 
     def _send_eof(self) -> Message | None:
         end = super()._send_eof()
-        return None if end is None else OfSession(self, end)
+        return None if end is None else SessionMessage(self, end)
 
     def _close_internal(self) -> tuple[Message | None, Message | None]:
         end, close = super()._close_internal()
-        return end, None if close is None else OfSession(self, close, is_last=True)
+        return end, None if close is None else SessionMessage(self, close, is_last=True)
 
     def interrupt(self) -> None:
-        """Make a waiting `read` return None at once, and every later one that finds nothing."""
+        """Make a waiting `read` return None immediately, and every later one without output."""
         self._blocks.interrupt()
 
     def handle_request(self, m: Message) -> None:
-        """What the host says of this command: paramiko knows exit-status; exit-signal is ours (RFC 4254, 6.10)."""
+        """Handle a message about this command: exit-signal here (RFC 4254, 6.10), the others by paramiko."""
         position = m.packet.tell()
         if m.get_text() == "exit-signal":
             m.get_boolean()
@@ -142,14 +155,16 @@ class SessionChannel(_Channel):
         self._handle_request(m)
 
     def request_failed(self, m: Message) -> None:
+        """Record that the host refused to run the command."""
         self.refusal = "the host refused to run a command"
         self._request_failed(m)
 
     def _log(self, level: int, msg: str, *args: object) -> None:
-        """Nothing: see TunedTransport._log."""
+        """Log nothing, as TunedTransport._log."""
 
 
 def on_request(usual: Handler, channel: Channel, m: Message) -> None:
+    """Give a channel request to our session, or to paramiko's handler."""
     if isinstance(channel, SessionChannel):
         channel.handle_request(m)
     else:
@@ -157,6 +172,7 @@ def on_request(usual: Handler, channel: Channel, m: Message) -> None:
 
 
 def on_failure(usual: Handler, channel: Channel, m: Message) -> None:
+    """Give a channel failure to our session, or to paramiko's handler."""
     if isinstance(channel, SessionChannel):
         channel.request_failed(m)
     else:

@@ -1,4 +1,4 @@
-"""A tree to a folder on every host: one command per host that tells what is there and takes what is missing.
+"""A tree to a folder on every host: one command per host that lists what exists there and receives what is missing.
 
 Files that an earlier sync sent and that are gone from the tree are deleted; other files are never touched.
 """
@@ -13,17 +13,25 @@ from dataclasses import dataclass, replace
 from orchestrator.hosts import HostAddress
 from orchestrator.remote.command import Conversation
 from orchestrator.remote.fleet import Fleet, FleetResult, HostResult
-from orchestrator.remote.holdings import NOTHING, Holding, Once, change, from_inventory, from_manifest, from_tree
-from orchestrator.remote.pack import Pack, pack
+from orchestrator.remote.holdings import (
+    NOTHING,
+    Holding,
+    Once,
+    holding_of_tree,
+    parse_inventory,
+    parse_manifest,
+    plan_change,
+)
+from orchestrator.remote.pack import Pack, pack_change
 from orchestrator.remote.scripts import shell_command
 from orchestrator.remote.tree import Tree
 
 _END = b"end\0"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostSync:
-    """What went to one host. sent_bytes: of the packed stream, as it was sent."""
+    """The files sent to one host. sent_bytes counts the packed stream."""
 
     rank: int
     sent_files: int
@@ -33,7 +41,7 @@ class HostSync:
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """result: one outcome for every host; last_line of a failed one is the host's own message (a full disk)."""
+    """One outcome for every host. The last_line of a failed one is the host's own message, such as a full disk."""
 
     result: FleetResult
     hosts: tuple[HostSync, ...]
@@ -47,7 +55,7 @@ class SyncResult:
         return sum(host.sent_files for host in self.hosts)
 
 
-def sync(
+def sync_tree(
     fleet: Fleet,
     tree: Tree,
     destination: str,
@@ -55,10 +63,18 @@ def sync(
     ranks: Sequence[int] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> SyncResult:
-    """Make `destination` on the hosts hold `tree`. A relative one, or one that begins with ~/, is below the home.
+    """Make `destination` on the hosts hold `tree`.
 
-    on_progress(done, total): bytes over all hosts that are known to need some; called from the hosts' threads,
-    one at a time. Raises UserError when a file of the tree can no longer be read.
+    Args:
+        fleet: the hosts.
+        tree: the files.
+        destination: a folder; a relative one, or one that begins with ~/, is below the home directory.
+        ranks: the hosts to use, None for all.
+        on_progress: gets (done, total) in bytes over all hosts that need some, from the hosts' threads, one at a
+            time.
+
+    Raises:
+        UserError: a file of the tree can no longer be read.
     """
     path = destination.removeprefix("~/") if destination != "~" else "."
     path = path if path == "/" else path.rstrip("/") or "."
@@ -71,28 +87,28 @@ def sync(
         on_sent=sending.sent,
         keep=64 * 1024,
     )
-    hosts = tuple(_quiet(host) for host in result.hosts)
+    hosts = tuple(_without_output(host) for host in result.hosts)
     return SyncResult(FleetResult(hosts, result.first_failure), tuple(sending.summary(host) for host in result.hosts))
 
 
 class _Sending:
-    """One tree on its way to many hosts. Hosts that hold the same share what is sent: it is packed once."""
+    """The sending of one tree to many hosts. A change that several hosts need is packed once."""
 
     def __init__(self, fleet: Fleet, tree: Tree, report: Callable[[int, int], None] | None) -> None:
         self._fleet, self._tree, self._report = fleet, tree, report
-        self._wanted = from_tree(tree)
+        self._target = holding_of_tree(tree)
         self._held: Once[str, Holding] = Once()
         self._packed: Once[tuple[Holding, bool], Pack | None] = Once()
         self._packs: dict[int, Pack] = {}
         self._lock = threading.Lock()
         self._done = self._total = 0
 
-    def talk(self, host: HostAddress, host_says: Conversation) -> memoryview:
-        """Hear what the host holds; answer with what it lacks."""
-        if host_says.expect(b"orch-sync ") is None or (said := host_says.expect(b"\n")) is None:
-            return memoryview(b"")  # it ended: its status and its last line say why
-        state, digest = said.decode("ascii", "replace").split(" ", 1)
-        held = self._holding(state, digest, host_says)
+    def talk(self, host: HostAddress, conversation: Conversation) -> memoryview:
+        """Read what the host holds and return the stream with what is missing there."""
+        if conversation.read_until(b"orch-sync ") is None or (answer := conversation.read_until(b"\n")) is None:
+            return memoryview(b"")  # it ended: its status and its last line are the reason
+        state, digest = answer.decode("ascii", "replace").split(" ", 1)
+        held = self._holding(state, digest, conversation)
         if held is None:
             return memoryview(b"")
         far = self._fleet.link(host).is_far
@@ -102,52 +118,59 @@ class _Sending:
         with self._lock:
             self._packs[host.rank] = packed
             self._total += len(packed.stream)
-        host_says.say(f"apply {self._tree.digest} {packed.option}")
+        conversation.send_line(f"apply {self._tree.digest} {packed.option}")
         return packed.stream
 
     def sent(self, host: HostAddress, size: int) -> None:
+        """Count bytes that were sent to a host."""
         with self._lock:
             self._done += size
             if self._report is not None:
                 self._report(self._done, self._total)
 
     def summary(self, host: HostResult) -> HostSync:
+        """Return what was sent to one host."""
         rank = host.outcome.rank
         sent = self._packs.get(rank)
         if sent is None or not host.outcome.ok:
-            return HostSync(rank, 0, 0, 0)
-        return HostSync(rank, len(sent.change.files), len(sent.stream), len(sent.change.deleted))
+            return HostSync(rank=rank, sent_files=0, sent_bytes=0, deleted_files=0)
+        return HostSync(
+            rank=rank,
+            sent_files=len(sent.change.files),
+            sent_bytes=len(sent.stream),
+            deleted_files=len(sent.change.deleted),
+        )
 
-    def _holding(self, state: str, digest: str, host_says: Conversation) -> Holding | None:
+    def _holding(self, state: str, digest: str, conversation: Conversation) -> Holding | None:
         if state == "none":
             return NOTHING
         if state == "clean" and digest == self._tree.digest:
-            return self._wanted
+            return self._target
         if state == "clean":
             try:
-                return self._held.get(digest, lambda: from_manifest(_ask(host_says, "manifest")))
+                return self._held.get(digest, lambda: parse_manifest(_ask(conversation, "manifest")))
             except EOFError:
                 return None
         try:
-            return from_inventory(_ask(host_says, "inventory"))
+            return parse_inventory(_ask(conversation, "inventory"))
         except EOFError:
             return None
 
     def _pack(self, held: Holding, *, compress: bool) -> Pack | None:
-        """None when the host lacks nothing. A place that never saw a sync is made, even for an empty tree."""
-        if held is self._wanted:
+        """Pack the change, or return None when nothing is missing. A new destination is made even for an empty tree."""
+        if held is self._target:
             return None
-        return pack(self._tree, change(self._tree, self._wanted, held), compress=compress)
+        return pack_change(self._tree, plan_change(self._tree, self._target, held), compress=compress)
 
 
-def _ask(host_says: Conversation, word: str) -> bytes:
-    host_says.say(word)
-    told = host_says.expect(_END)
-    if told is None:
+def _ask(conversation: Conversation, word: str) -> bytes:
+    conversation.send_line(word)
+    answer = conversation.read_until(_END)
+    if answer is None:
         raise EOFError(word)
-    return told
+    return answer
 
 
-def _quiet(host: HostResult) -> HostResult:
-    """A good answer is for us, not for a table."""
+def _without_output(host: HostResult) -> HostResult:
+    """Keep a successful answer out of the table of outcomes."""
     return HostResult(replace(host.outcome, last_line=""), b"") if host.outcome.ok else host

@@ -1,9 +1,9 @@
-"""paramiko's transport, tuned for many hosts. Only this file and session_channel.py touch paramiko's private names.
+"""paramiko's transport, tuned for many hosts. Only this file and session_channel.py use paramiko's private names.
 
-What it changes, each measured to matter: large buffered reads and no polling; several messages in one write;
+Its changes, each with a measured effect: large buffered reads and no polling; several messages in one write;
 the public-key request goes out with the service request; one session is opened ahead, so that a command
 costs one round trip; exit signals are kept; a keepalive asks for an answer. tests/remote/test_transport.py
-names every private attribute used in both, so that a paramiko release that moves one fails there first.
+lists every private attribute used in both, so that a paramiko release that moves one fails there first.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from paramiko.transport import ChannelMap, ServiceRequestingTransport, Transport
 from orchestrator.hosts import Failure
 from orchestrator.remote.failures import HostFailure
 from orchestrator.remote.proxy import ProxySocket
-from orchestrator.remote.session_channel import Handler, OfSession, SessionChannel, on_failure, on_request
+from orchestrator.remote.session_channel import Handler, SessionChannel, SessionMessage, on_failure, on_request
 from orchestrator.remote.trust import Trust
 from orchestrator.remote.wire import TunedPacketizer, Wire
 
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")  # no MAC to compute beside the cipher
 _EXCHANGES = ("mlkem768x25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
 
-_ASK_AGAIN = 0.01  # seconds after a question that could not be sent
+_ASK_AGAIN = 0.01  # seconds until a keepalive that could not be sent is tried again
 
 if TYPE_CHECKING:
 
@@ -72,10 +72,11 @@ else:
 
 
 class TunedTransport(_Transport):
-    """One SSH connection. `start_client` returns when the first session is open, or raises why it is not.
+    """One SSH connection. `start_client` returns when the first session is open, or raises the reason.
 
-    verdict: why we ended the connection ourselves (frozen, lost); None while it lives or when the peer ended it.
-    farewell: what the peer, or the program between us, said when it disconnected, or "".
+    Attributes:
+        verdict: why orch ended the connection (frozen, lost); None while it is open, or when the peer ended it.
+        end_message: the message with which the peer, or the proxy program, disconnected, or "".
     """
 
     _active_check_timeout = None  # a blocking socket: idle connections cost no wake-ups
@@ -90,7 +91,7 @@ class TunedTransport(_Transport):
         wide: bool = False,
         disabled_algorithms: Mapping[str, Any] | None = None,
     ) -> None:
-        """wide: offer every algorithm paramiko knows, for a server that has none of the fast ones."""
+        """Prepare a connection; `wide` offers every algorithm of paramiko, for a server without the fast ones."""
         super().__init__(sock, disabled_algorithms=disabled_algorithms, packetizer_class=TunedPacketizer)
         handlers = self._channel_handler_table
         self._channel_handler_table = {
@@ -100,7 +101,7 @@ class TunedTransport(_Transport):
         }
         self.wire = cast(TunedPacketizer, self.packetizer)
         self.verdict: HostFailure | None = None
-        self._farewell = ""
+        self._disconnect_message = ""
         self.identity_checked = False
         self._user, self._key, self._trust = user, key, trust
         self._ready = threading.Event()
@@ -111,14 +112,14 @@ class TunedTransport(_Transport):
         self._spare: SessionChannel | None = None
         self._spare_lock = threading.Lock()
         if isinstance(sock, ProxySocket):
-            self.wire.end_handshake()  # no TCP here: nothing to be acknowledged quickly
+            self.wire.end_handshake()  # not TCP: no acknowledgements to speed up
         self._choose_algorithms(wide)
 
     @property
-    def farewell(self) -> str:
-        if not self._farewell and isinstance(self.sock, ProxySocket):
-            return self.sock.last_words()
-        return self._farewell
+    def end_message(self) -> str:
+        if not self._disconnect_message and isinstance(self.sock, ProxySocket):
+            return self.sock.end_reason()
+        return self._disconnect_message
 
     def _choose_algorithms(self, wide: bool) -> None:
         options = self.get_security_options()
@@ -128,7 +129,7 @@ class TunedTransport(_Transport):
             options.ciphers = _CIPHERS
             options.kex = tuple(name for name in _EXCHANGES if name in options.kex)
 
-    # ---- the handshake, all of it in the transport's own thread
+    # ---- the handshake, in the transport's own thread
 
     def start_client(self, event: threading.Event | None = None, timeout: float | None = None) -> None:
         self.active = True
@@ -142,7 +143,7 @@ class TunedTransport(_Transport):
         if self._refusal:
             raise AuthenticationException(self._refusal)
         if not self.active:
-            raise self._ending or EOFError(self.farewell or "the host closed the connection during the handshake")
+            raise self._ending or EOFError(self.end_message or "the host closed the connection during the handshake")
 
     def run(self) -> None:
         try:
@@ -181,14 +182,14 @@ class TunedTransport(_Transport):
         self._send_user_message(channel.open_request)
 
     def auth_refused(self, methods: list[str]) -> None:
-        """Called by the handler, in the transport's thread."""
+        """Record the refusal of our key. Called by the handler in the transport's thread."""
         self._refusal = f"refused the key for user {self._user}; it allows {', '.join(methods) or 'nothing'}"
         self._ready.set()
 
     def auth_publickey(self, username: str, key: PKey, event: threading.Event | None = None) -> list[str]:
-        """Asked by SSHClient after start_client; the answer is already here."""
+        """Return the result of the authentication, which start_client has completed already."""
         if not self.is_authenticated():
-            raise AuthenticationException(self._refusal or f"{username} was not let in")
+            raise AuthenticationException(self._refusal or f"{username} was refused")
         return []
 
     # ---- sessions
@@ -196,12 +197,14 @@ class TunedTransport(_Transport):
     def open_session(
         self, window_size: int | None = None, max_packet_size: int | None = None, timeout: float | None = None
     ) -> SessionChannel:
-        """The session opened ahead, or a new one. Raises SSHException when the host gives none."""
+        """Return the session opened ahead, or a new one. Raises SSHException when the host opens none."""
         with self._spare_lock:
             channel, self._spare = self._spare, None
         if channel is None or channel.closed:
             channel = self._new_session()
-            if not self.active:  # checked after the channel is known: from here its end sets `opened`
+            if (
+                not self.active
+            ):  # checked after the channel is registered: from here on the end of the connection sets `opened`
                 raise SSHException("the connection is closed")
             self._send_user_message(channel.open_request)
         if not channel.opened.wait(self.channel_timeout if timeout is None else timeout):
@@ -211,7 +214,7 @@ class TunedTransport(_Transport):
         return channel
 
     def reserve_session(self) -> list[Message]:
-        """What to send to open the next session ahead; nothing when one is there already."""
+        """Return the messages that open the next session ahead, [] when one is open already."""
         with self._spare_lock:
             if self._spare is not None:
                 return []
@@ -219,7 +222,7 @@ class TunedTransport(_Transport):
             return [self._spare.open_request]
 
     def _send_user_message(self, data: Message) -> None:
-        """paramiko waits here for the end of a key exchange; in the transport's own thread that would be for ever."""
+        """Send, or defer in the transport's own thread, where paramiko would wait for a key exchange for ever."""
         if threading.current_thread() is self and not self.clear_to_send.is_set():
             self._deferred.append(data)
         else:
@@ -232,7 +235,7 @@ class TunedTransport(_Transport):
             self._send_message(message)
 
     def send_together(self, messages: Sequence[Message]) -> None:
-        """Send all in one write, once a key exchange that is under way has ended."""
+        """Send all messages in one write, after a key exchange in progress."""
         limit = time.monotonic() + self.clear_to_send_timeout
         while self.clear_to_send.wait(max(0.0, limit - time.monotonic())):
             with self.clear_to_send_lock:
@@ -263,18 +266,18 @@ class TunedTransport(_Transport):
         channel = self._channels.get(chanid)
         if isinstance(channel, SessionChannel):
             channel.refusal = f"the host opened no session: {reason}"
-        self._farewell = reason
+        self._disconnect_message = reason
         super()._parse_channel_open_failure(m)
         self._ready.set()
 
     def _send_message(self, data: Message) -> None:
-        """What belongs to a session that we have closed is dropped.
+        """Send a message, or drop it when it belongs to a session that we have closed.
 
         paramiko may be between making such a message and sending it when the session ends. sshd would end the whole
-        connection, and with it every other command (channel_from_packet_id of its channels.c, OpenSSH 9.2), or take
-        it for input of the next session, which may have the same number.
+        connection, and with it every other command (channel_from_packet_id of its channels.c, OpenSSH 9.2), or treat
+        it as input of the next session, which may have the same number.
         """
-        if not isinstance(data, OfSession):
+        if not isinstance(data, SessionMessage):
             super()._send_message(data)
             return
         with self.wire.in_order():
@@ -285,7 +288,7 @@ class TunedTransport(_Transport):
     # ---- liveness
 
     def probe(self) -> bool:
-        """Ask for a sign of life without ever waiting. False: skipped, a write or a key exchange is under way."""
+        """Send a keepalive without waiting. Return False when a write or a key exchange in progress prevents it."""
         if not self.active or not self.clear_to_send_lock.acquire(blocking=False):
             return False
         try:
@@ -300,23 +303,23 @@ class TunedTransport(_Transport):
             self.clear_to_send_lock.release()
 
     def answers(self, timeout: float) -> bool:
-        """True when the host answers a keepalive within `timeout` seconds."""
+        """Return whether the host answers a keepalive within `timeout` seconds."""
         limit = time.monotonic() + timeout
         self._answered.clear()
-        while not self.probe() and self.active and time.monotonic() < limit:  # another command is just writing
+        while not self.probe() and self.active and time.monotonic() < limit:  # another command is writing
             self._answered.wait(_ASK_AGAIN)
         return self._answered.wait(max(0.0, limit - time.monotonic())) and self.active
 
     def end(self, verdict: HostFailure) -> None:
-        """Close the connection and say why; every command on it ends with this verdict."""
+        """Close the connection with a reason, with which every command on it ends."""
         if self.verdict is None:
             self.verdict = verdict
         self.close()
 
     def unacknowledged(self) -> bool:
-        """True when the peer's kernel acknowledges nothing more: the machine is gone, not merely its sshd stopped.
+        """Return whether the peer's kernel acknowledges nothing: then the machine is lost, not only its sshd stopped.
 
-        Linux only (tcpi_unacked of struct tcp_info, linux/tcp.h); False where that cannot be known.
+        Linux only (tcpi_unacked of struct tcp_info, linux/tcp.h); False elsewhere.
         """
         option = getattr(socket, "TCP_INFO", None)
         if option is None or not sys.platform.startswith("linux") or not isinstance(self.sock, socket.socket):
@@ -337,25 +340,26 @@ class TunedTransport(_Transport):
 
     def _parse_disconnect(self, m: Message) -> None:
         m.get_int()
-        self._farewell = f"the host disconnected: {m.get_text()}"
+        self._disconnect_message = f"the host disconnected: {m.get_text()}"
         m.rewind()
         super()._parse_disconnect(m)
 
     def _parse_debug(self, m: Message) -> None:
-        """Nothing: sshd remarks on each key option, and paramiko would make every byte of it printable for a log."""
+        """Ignore the message: sshd comments on each key option, and paramiko would format every byte for a log."""
 
     def _log(self, level: int, msg: object, *args: object) -> None:
-        """Nothing: every failure is reported in words by this package, once, per host."""
+        """Log nothing: this package reports every failure once per host."""
 
 
 class _PipelinedAuth(_AuthHandler):
-    """Sends its request and lets the transport's thread see the answer, instead of waiting for it."""
+    """Public-key authentication whose answer the transport's thread handles, instead of waiting for it."""
 
     def __init__(self, transport: TunedTransport) -> None:
         super().__init__(transport)
         self._refused = transport.auth_refused
 
     def wait_for_response(self, event: threading.Event) -> list[str]:
+        """Return without waiting."""
         return []
 
     def _parse_userauth_failure(self, m: Message) -> None:
@@ -366,7 +370,7 @@ class _PipelinedAuth(_AuthHandler):
 
 
 def _writable(transport: Transport) -> bool:
-    """True when a small message can be sent without waiting, through every jump host."""
+    """Return whether a small message can be sent without waiting, through every jump host."""
     sock = transport.sock
     if isinstance(sock, Channel):
         return sock.send_ready() and sock.transport is not None and _writable(sock.transport)

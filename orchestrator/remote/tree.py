@@ -1,4 +1,4 @@
-"""The files of a folder that go to the hosts: what git would send, less what .orchignore names. Local only."""
+"""The files of a folder that are sent to the hosts: those of git, less those in .orchignore. Local only."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import hashlib
 import os
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-
-from pathspec import GitIgnoreSpec
 
 from orchestrator.errors import UserError
 
@@ -19,9 +17,15 @@ IGNORE_FILE = ".orchignore"
 _READ = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TreeFile:
-    """path: below the destination, with "/". mode: 0o755 or 0o644. link: a symbolic link's target, else None."""
+    """One file.
+
+    Attributes:
+        path: below the destination, with "/".
+        mode: 0o755 or 0o644.
+        link: the target of a symbolic link, else None.
+    """
 
     path: str
     size: int
@@ -30,9 +34,14 @@ class TreeFile:
     link: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """root: the folder, or the one file. digest: over paths, modes, contents and links, not over times."""
+    """The files to send.
+
+    Attributes:
+        root: the folder, or the one file.
+        digest: over paths, modes, contents and links, not over times.
+    """
 
     root: Path
     files: tuple[TreeFile, ...]
@@ -41,7 +50,7 @@ class Tree:
     prefix: str = ""
 
     def source(self, file: TreeFile) -> Path:
-        """Where one file of this tree lies on this machine."""
+        """Return the local path of one file of this tree."""
         if self.root.is_dir():
             inner = PurePosixPath(file.path).relative_to(self.prefix) if self.prefix else PurePosixPath(file.path)
             return self.root / inner
@@ -49,11 +58,16 @@ class Tree:
 
 
 def read_tree(root: Path, *, prefix: str = "") -> Tree:
-    """The tree below `root`, its paths put below `prefix`; of a single file, `prefix` is its path (default: its name).
+    """Return the tree below `root`, with its paths below `prefix`.
+
+    For a single file, `prefix` is its path (default: its name).
 
     In a git work tree: tracked files and untracked ones that are not ignored, submodules included. Elsewhere: all
-    files but .git. In both, `.orchignore` at `root` (the language of .gitignore) takes away more. Symbolic links
-    stay links. Raises UserError naming the file that cannot be read.
+    files but .git. In both, `.orchignore` at `root` (in the syntax of .gitignore) excludes more. Symbolic links
+    stay links.
+
+    Raises:
+        UserError: names the file that cannot be read.
     """
     if root.is_file():
         files: tuple[TreeFile, ...] = (_describe(str(root.resolve()), prefix or root.name),)
@@ -62,34 +76,43 @@ def read_tree(root: Path, *, prefix: str = "") -> Tree:
         files = tuple(_describe(f"{root}/{name}", below + name) for name in sorted(_names(root)))
     else:
         raise UserError(f"{root} does not exist", next_step=f"ls {root.parent}")
-    return Tree(root, files, _digest(files), sum(file.size for file in files), prefix)
+    return Tree(
+        root=root, files=files, digest=_digest(files), total_bytes=sum(file.size for file in files), prefix=prefix
+    )
 
 
 def read_snapshot(root: Path) -> Tree:
-    """The tree of a copy that holds nothing else: every file counts, whatever git or .orchignore would say."""
+    """Return the tree of a snapshot: every file, without the rules of git and .orchignore."""
     if not root.is_dir():
         return read_tree(root)
-    everything = GitIgnoreSpec.from_lines([])
-    files = tuple(_describe(f"{root}/{name}", name) for name in sorted(_walked_names(root, everything)))
-    return Tree(root, files, _digest(files), sum(file.size for file in files))
+    files = tuple(_describe(f"{root}/{name}", name) for name in sorted(_walked_names(root, _ignore_nothing)))
+    return Tree(root=root, files=files, digest=_digest(files), total_bytes=sum(file.size for file in files))
 
 
 def _names(root: Path) -> Iterator[str]:
-    ignored = _ignore_spec(root)
+    ignored = _ignore_rule(root)
     names = _git_names(root) if _in_git(root) else None
     for name in _walked_names(root, ignored) if names is None else names:
-        if not ignored.match_file(name):
+        if not ignored(name):
             yield name
 
 
-def _ignore_spec(root: Path) -> GitIgnoreSpec:
+def _ignore_nothing(_name: str) -> bool:
+    return False
+
+
+def _ignore_rule(root: Path) -> Callable[[str], bool]:
     try:
         lines = (root / IGNORE_FILE).read_text("utf-8").splitlines()
     except FileNotFoundError:
         lines = []
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(root / IGNORE_FILE, error) from error
-    return GitIgnoreSpec.from_lines(lines)
+    if not lines:
+        return _ignore_nothing
+    from pathspec import GitIgnoreSpec
+
+    return GitIgnoreSpec.from_lines(lines).match_file
 
 
 def _in_git(root: Path) -> bool:
@@ -98,7 +121,7 @@ def _in_git(root: Path) -> bool:
 
 
 def _git_names(root: Path) -> list[str] | None:
-    """What git would send, or None when `root` is a folder that git was told to ignore."""
+    """Return the files of git, or None when git ignores the folder `root`."""
     listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if not listed and _git(root, "check-ignore", "--", ".", ok=(0, 1)):
         return None
@@ -108,8 +131,8 @@ def _git_names(root: Path) -> list[str] | None:
         if not name:
             continue
         path = root / name
-        if path.is_dir() and not path.is_symlink():  # a submodule, or a repository of its own
-            inner = _git_names(path) if (path / ".git").exists() else list(_walked_names(path, _ignore_spec(path)))
+        if path.is_dir() and not path.is_symlink():  # a submodule, or a separate repository
+            inner = _git_names(path) if (path / ".git").exists() else list(_walked_names(path, _ignore_rule(path)))
             names.update(f"{name}/{below}" for below in inner or ())
         elif os.path.lexists(path):  # tracked, and not deleted in the work tree
             names.add(name)
@@ -123,7 +146,7 @@ def _git(root: Path, *arguments: str, ok: tuple[int, ...] = (0,)) -> bytes:
     except FileNotFoundError:
         raise UserError(
             f"{root} is in a git repository, and git is not installed",
-            "git tells which files belong to it",
+            "git lists the files to send",
             "install git, or copy the folder to a place outside the repository",
         ) from None
     if done.returncode not in ok:
@@ -131,7 +154,7 @@ def _git(root: Path, *arguments: str, ok: tuple[int, ...] = (0,)) -> bytes:
     return done.stdout
 
 
-def _walked_names(root: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
+def _walked_names(root: Path, ignored: Callable[[str], bool]) -> Iterator[str]:
     def fail(error: OSError) -> None:
         raise _unreadable(Path(str(error.filename)), error) from error
 
@@ -140,15 +163,13 @@ def _walked_names(root: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
         below = "" if here == "." else f"{here}/"
         links = [name for name in folders if Path(folder, name).is_symlink()]
         folders[:] = [
-            name
-            for name in folders
-            if name != ".git" and name not in links and not ignored.match_file(f"{below}{name}/")
+            name for name in folders if name != ".git" and name not in links and not ignored(f"{below}{name}/")
         ]
         yield from (f"{below}{name}" for name in [*names, *links] if _is_content(f"{folder}/{name}"))
 
 
 def _is_content(path: str) -> bool:
-    """A regular file or a link; sockets, pipes and devices are no content."""
+    """Return whether a path is a regular file or a link, not a socket, pipe or device."""
     try:
         mode = os.lstat(path).st_mode
     except OSError as error:
@@ -161,10 +182,12 @@ def _describe(path: str, name: str) -> TreeFile:
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
-            if error.errno != errno.ELOOP:  # what O_NOFOLLOW says of a symbolic link
+            if error.errno != errno.ELOOP:  # the error of O_NOFOLLOW for a symbolic link
                 raise
             link = str(Path(path).readlink())
-            return TreeFile(name, 0, 0o755, hashlib.sha256(os.fsencode(link)).hexdigest(), link)
+            return TreeFile(
+                path=name, size=0, mode=0o755, sha256=hashlib.sha256(os.fsencode(link)).hexdigest(), link=link
+            )
         try:
             mode = os.fstat(handle).st_mode
             digest = hashlib.sha256()
@@ -176,7 +199,7 @@ def _describe(path: str, name: str) -> TreeFile:
             os.close(handle)
     except OSError as error:
         raise _unreadable(Path(path), error) from error
-    return TreeFile(name, size, 0o755 if mode & 0o111 else 0o644, digest.hexdigest())
+    return TreeFile(path=name, size=size, mode=0o755 if mode & 0o111 else 0o644, sha256=digest.hexdigest())
 
 
 def _digest(files: Iterable[TreeFile]) -> str:
@@ -189,4 +212,4 @@ def _digest(files: Iterable[TreeFile]) -> str:
 
 def _unreadable(path: Path, error: Exception) -> UserError:
     why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-    return UserError(f"cannot read {path}", why, f"give yourself the right, or name it in {IGNORE_FILE}")
+    return UserError(f"cannot read {path}", why, f"make it readable, or add it to {IGNORE_FILE}")

@@ -1,4 +1,4 @@
-"""Which key a host must show: the pinned one, or for a user's own host the one it showed first."""
+"""The keys that a host may show: the pinned one, or for a user's own host the first one it showed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from paramiko.hostkeys import HostKeys, InvalidHostKey
 
 from orchestrator.hosts import Failure, HostAddress
 from orchestrator.remote.failures import HostFailure
-from orchestrator.remote.keys import add_known_host, lock_of
+from orchestrator.remote.keys import add_known_host, known_hosts_lock
 
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
 
 
 class Trust:
-    """The keys one host may show. Empty `blobs` means: accept the first key and keep it."""
+    """The keys that one host may show. With empty `blobs` the first key is accepted and kept."""
 
     def __init__(self, address: HostAddress) -> None:
         self._address = address
@@ -24,13 +24,13 @@ class Trust:
 
     @property
     def algorithms(self) -> tuple[str, ...] | None:
-        """The host key algorithms to ask for; None when any will do."""
+        """The host key algorithms to request; None for any."""
         if not self.blobs:
             return None
         return tuple(name for kind in self.blobs for name in (_RSA if kind == "ssh-rsa" else (kind,)))
 
     def check(self, blob: bytes) -> None:
-        """Raise HostFailure(IDENTITY) unless `blob` (the key in SSH wire format) is one we hold."""
+        """Raise HostFailure(IDENTITY) unless `blob`, a key in SSH wire format, is a known one."""
         if self.blobs and blob not in self.blobs.values():
             expected = ", ".join(_fingerprint(known) for known in self.blobs.values())
             raise HostFailure(
@@ -39,11 +39,11 @@ class Trust:
             )
 
     def accept(self, kind: str, blob: bytes) -> None:
-        """Keep the key of a host seen for the first time; called after the host proved that it owns it."""
+        """Keep the key of a new host, after the host proved that it owns the key."""
         if self.blobs:
             return
-        with lock_of(self._address.known_hosts):
-            self.blobs = _stored(self._address)  # another process may have met this host meanwhile
+        with known_hosts_lock(self._address.known_hosts):
+            self.blobs = _stored(self._address)  # another process may have accepted a key meanwhile
             if not self.blobs:
                 line = f"{kind} {base64.b64encode(blob).decode('ascii')}"
                 add_known_host(self._address.known_hosts, self._address.alias, line)

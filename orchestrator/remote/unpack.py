@@ -1,4 +1,4 @@
-"""Unpacking an archive that came from elsewhere: nothing may land outside the folder.
+"""Unpacking of an untrusted archive: nothing may be written outside the folder.
 
 tarfile's "data" filter does this since Python 3.11.4; before that (Debian 12 has 3.11.2) it is done here.
 """
@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def unpack(archive: tarfile.TarFile, folder: Path) -> None:
-    """Raises tarfile.TarError for a name or a link that would leave `folder`, and for devices and pipes."""
+def unpack_archive(archive: tarfile.TarFile, folder: Path) -> None:
+    """Unpack into `folder`. Raises tarfile.TarError for paths and links that leave it, and for devices and pipes."""
     if hasattr(tarfile, "data_filter"):
         archive.extractall(folder, filter="data")
     else:
-        archive.extractall(folder, members=_harmless(archive, folder.resolve()))  # noqa: S202  # that is what _harmless is for
+        archive.extractall(folder, members=_harmless(archive, folder.resolve()))  # noqa: S202  # _harmless checks every member
 
 
 def _harmless(archive: tarfile.TarFile, folder: Path) -> Iterator[tarfile.TarInfo]:
-    """Each member when it is its turn, so that links unpacked before it are seen."""
+    """Yield each checked member in order, so that links unpacked before it are followed."""
     for member in archive:
         place = folder / member.name
         if member.name.startswith("/") or not place.resolve().is_relative_to(folder):

@@ -1,4 +1,4 @@
-"""The two ends of a paramiko transport that bytes pass: packets on the wire, and the output of a command.
+"""The two ends of a paramiko transport: packets on the wire, and the output of a command.
 
 Both replace classes of paramiko by their public names: `packetizer_class`, and a channel's `in_buffer`.
 """
@@ -19,7 +19,7 @@ from paramiko.channel import Channel
 from paramiko.message import Message
 from paramiko.packet import Packetizer
 
-from orchestrator.remote.failures import words
+from orchestrator.remote.failures import describe_error
 
 _FIRST_READ = 16 * 1024
 _LARGEST_READ = 256 * 1024
@@ -35,7 +35,7 @@ else:
 
 
 class BlockPipe(_Pipe):
-    """The output of a command as the blocks in which it came; a reader gets all that is there in one piece."""
+    """The output of a command as the blocks in which it came; a read returns all available bytes together."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class BlockPipe(_Pipe):
 
 
 class TunedPacketizer(Packetizer):
-    """Reads the wire in large blocks, writes without polling, joins writes, and notes when the peer last spoke."""
+    """A packetizer with large reads, writes without polling, joined writes, and the time of the last byte received."""
 
     def __init__(self, socket: Any) -> None:
         super().__init__(socket)
@@ -124,7 +124,7 @@ class TunedPacketizer(Packetizer):
             super().send_message(data)
 
     def send_if_free(self, data: Message) -> bool:
-        """Send unless another thread is writing, or is stuck in a write; whether it was sent."""
+        """Send unless another thread is writing or blocked in a write. Return whether it was sent."""
         if not self._gate.acquire(blocking=False):
             return False
         try:
@@ -135,13 +135,13 @@ class TunedPacketizer(Packetizer):
 
     @contextlib.contextmanager
     def in_order(self) -> Generator[None]:
-        """Within it no other thread writes."""
+        """Keep other threads from writing inside the block."""
         with self._gate:
             yield
 
     @contextlib.contextmanager
     def corked(self) -> Generator[None]:
-        """Within it messages are collected; at its end they go out in one write."""
+        """Collect the messages of the block and send them in one write."""
         with self._gate:
             self._held = []
             try:
@@ -164,8 +164,8 @@ class TunedPacketizer(Packetizer):
                     raise EOFError("the connection was closed")
                 out = out[sent:]
         except OSError as error:
-            self.close()  # a packet that went out in part cannot be taken up again
-            raise EOFError(words(error)) from error
+            self.close()  # a packet that was sent in part cannot be resumed
+            raise EOFError(describe_error(error)) from error
 
     def end_handshake(self) -> None:
         self._quick = False
@@ -181,7 +181,7 @@ class TunedPacketizer(Packetizer):
             if self._quick:
                 cast(socket.socket, self._wire).setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
         except OSError as error:
-            raise EOFError(words(error)) from error
+            raise EOFError(describe_error(error)) from error
         if not block:
             raise EOFError("the connection was closed")
         self.last_received = time.monotonic()
@@ -190,7 +190,7 @@ class TunedPacketizer(Packetizer):
         if len(block) == self._block and self._block < _LARGEST_READ:
             self._block *= 2
 
-    # paramiko's own deadlines: a timer thread for each connection. Ours is the one of start_client.
+    # paramiko's deadlines would be a timer thread for each connection; start_client has the deadline instead.
 
     def start_handshake(self, timeout: float) -> None: ...
     def handshake_timed_out(self) -> bool:

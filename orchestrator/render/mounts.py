@@ -1,7 +1,7 @@
-"""The scripts with which a host gets at a bucket path: copied to its own disk (COPY), or mounted there (MOUNT).
+"""The scripts that give a host a bucket path: copied to its disk (COPY), or mounted there (MOUNT).
 
-On a host the credentials are those of its service account or instance profile, which the tools take from the metadata
-server; the laptop's never go there. Also the script that makes a host's local disks one folder.
+On a host the credentials are those of its service account or instance profile, which the tools read from the metadata
+server; those of the user's computer are never sent. Also the script that joins a host's local disks in one folder.
 """
 
 from __future__ import annotations
@@ -9,19 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.errors import UserError
-from orchestrator.render.templates import fill
+from orchestrator.render.templates import render_template
 
 
 @dataclass(frozen=True, slots=True)
 class MountInputs:
-    """source: s3://, gs:// or file:// URI of a folder or an object. destination: absolute, or below the home."""
+    """One bucket path on a host.
+
+    Attributes:
+        source: s3://, gs:// or file:// URI of a folder or an object.
+        destination: absolute, or below the home directory.
+    """
 
     source: str
     destination: str
 
 
 def render_copy_mount(inputs: MountInputs) -> str:
-    """The copy script. Raises UserError for a source or a destination that cannot be."""
+    """Return the copy script. Raises UserError for an invalid source or destination."""
     scheme, separator, path = inputs.source.partition("://")
     if not separator or scheme not in ("s3", "gs", "file"):
         raise UserError(
@@ -37,40 +42,44 @@ def render_copy_mount(inputs: MountInputs) -> str:
     if scheme == "gs" and any(sign in path for sign in "*?["):
         raise UserError(
             f"cannot copy {inputs.source!r} to a host",
-            "gcloud takes *, ? and [ as a pattern and offers no way to quote them",
+            "gcloud reads *, ? and [ as a pattern and cannot quote them",
             "name the folder above it",
         )
     destination, under_home = _place(inputs.destination)
-    return fill(
+    return render_template(
         "mount/copy.sh.j2",
         scheme=scheme,
         source=inputs.source,
         path=path,
         bucket=bucket,
-        key="" if key.endswith("/") else key,  # a slash at the end says that it is a folder
+        key="" if key.endswith("/") else key,  # a slash at the end means a folder
         destination=destination,
         under_home=under_home,
     )
 
 
 def render_mount(inputs: MountInputs, *, may_install: bool, scratch: str = "") -> str:
-    """The script that mounts a folder of a bucket, by the tool of its service.
+    """Return the script that mounts a folder of a bucket: gs:// by gcsfuse, s3:// read-only by Mountpoint.
 
-    gs:// with gcsfuse, s3:// with Mountpoint and only to be read. may_install: the host is rented, so the tool may be
-    added. scratch: a folder on fast local disk, for what Mountpoint keeps; "" where there is none. Raises UserError for
-    a source or a destination that cannot be.
+    Args:
+        inputs: source and destination.
+        may_install: the host is rented, so a missing tool may be installed.
+        scratch: a folder on fast local disk for Mountpoint's cache; "" for none.
+
+    Raises:
+        UserError: the source or the destination is invalid.
     """
     scheme, _, path = inputs.source.partition("://")
     bucket, _, key = path.partition("/")
     if scheme not in ("gs", "s3") or not bucket:
         raise UserError(
             f"cannot mount {inputs.source!r} on a host",
-            "hosts mount gs:// buckets with gcsfuse, and s3:// buckets with Mountpoint, to be read",
+            "hosts mount gs:// buckets with gcsfuse, and s3:// buckets read-only with Mountpoint",
             "write for example gs://NAME/data, or mode: COPY",
         )
     destination, under_home = _place(inputs.destination)
     more = {"scratch": scratch} if scheme == "s3" else {}
-    return fill(
+    return render_template(
         "mount/gcsfuse.sh.j2" if scheme == "gs" else "mount/mountpoint.sh.j2",
         source=inputs.source,
         bucket=bucket,
@@ -83,28 +92,30 @@ def render_mount(inputs: MountInputs, *, may_install: bool, scratch: str = "") -
 
 
 def render_scratch(folder: str) -> str:
-    """The script that makes the empty local NVMe disks of an EC2 instance one file system, mounted at `folder`.
+    """Return the script that joins the empty local NVMe disks of an EC2 instance in one file system at `folder`.
 
-    Only for machines that are rented. It leaves alone what has a file system, a partition or a signature, and does
-    nothing where AWS's image has mounted the disks itself. Source: EC2 documentation, "SSD instance store volumes".
+    Only for rented machines. It skips disks with a file system, a partition or a signature, and does nothing where
+    AWS's image has mounted the disks already. Source: EC2 documentation, "SSD instance store volumes".
     """
     if not folder.startswith("/"):
         raise ValueError(f"local disks are mounted at an absolute path, not at {folder!r}")
-    return fill("mount/scratch.sh.j2", scratch=folder)
+    return render_template("mount/scratch.sh.j2", scratch=folder)
 
 
 def _place(destination: str) -> tuple[str, bool]:
-    """The path to quote, and whether it is below the home."""
+    """Return the path to quote, and whether it is below the home directory."""
     under_home = not destination.startswith("/")
     place = destination.removeprefix("~/").strip("/") if under_home else destination.rstrip("/")
     if place in ("", ".") or destination == "~":
         raise UserError(
-            f"cannot put a bucket at {destination!r}", "it is the whole disk or home", "name a folder: ~/data"
+            f"cannot put a bucket at {destination!r}",
+            "it is the entire disk or home directory",
+            "name a folder: ~/data",
         )
     if destination.startswith("~") and not destination.startswith("~/"):
         raise UserError(
             f"cannot put a bucket at {destination!r}",
-            "only ~/ stands for a home, that of the host's user",
+            "only ~/ is supported, the home directory of the host's user",
             "write ~/NAME or an absolute path",
         )
     return place, under_home

@@ -1,6 +1,6 @@
-"""What is installed for which backend, and what the bundled trainer imports.
+"""The packages of each backend, and the modules that the bundled trainer imports.
 
-Sources: PyPI, November 2026. torch_xla 2.9.0 is the last release and wants torch 2.9; torch_tpu 0.2 holds code for
+Sources: PyPI, November 2026. torch_xla 2.9.0 is the last release and requires torch 2.9; torch_tpu 0.2 has code for
 torch 2.13. jax[tpu] brings the libtpu that fits it, jax[cuda12] the CUDA libraries. The Neuron packages of that index
 are empty placeholders, so Neuron's own torch and JAX always come with the AWS image and are never installed here.
 """
@@ -13,14 +13,14 @@ Backend: TypeAlias = Literal["cpu", "cuda", "tpu", "xla", "neuron", "jax"]
 
 TORCH = "torch==2.13.0"
 JAX = "0.10.2"
-BESIDE_AN_IMAGE = ("safetensors==0.8.0", "obstore==0.12.1", "tokenizers==0.23.3")
-"""What the trainer needs beside a torch or JAX that came with an image: another numpy there could break it."""
+BESIDE_AN_IMAGE = ("obstore==0.12.1", "tokenizers==0.23.3")
+"""The trainer's packages beside a torch or JAX of an image, which another numpy could break."""
 TRAINER_LIBRARIES = ("numpy>=2.0,<3", *BESIDE_AN_IMAGE)
-TRAINER_MODULES = ("numpy", "safetensors", "obstore")  # tokenizers: only for runs that name one, which then say so
+TRAINER_MODULES = ("numpy", "obstore")  # tokenizers: only for runs that name one
 
 
 def backend_packages(backend: Backend, device: str = "") -> tuple[str, ...]:
-    """Requirements of the framework itself. device: what JAX is meant for, "tpu" or "cuda"; else the processor."""
+    """Return the requirements of the framework itself; `device` selects JAX for "tpu" or "cuda", else for the CPU."""
     match backend:
         case "cpu" | "cuda":
             return (TORCH,)
@@ -36,13 +36,13 @@ def backend_packages(backend: Backend, device: str = "") -> tuple[str, ...]:
 
 
 def trainer_packages(backend: Backend, device: str = "") -> tuple[str, ...]:
-    """Requirements of the bundled trainer on one backend."""
+    """Return the requirements of the bundled trainer on one backend."""
     framework = backend_packages(backend, device)
     return (*framework, *(TRAINER_LIBRARIES if framework else BESIDE_AN_IMAGE))
 
 
 def trainer_modules(backend: Backend, device: str = "") -> tuple[str, ...]:
-    """Modules that the bundled trainer must find. device: as the trainer calls it; Trn1's torch is the lazy one."""
+    """Return the modules that the bundled trainer must find; `device` is the trainer's name of the device."""
     if backend == "jax":
         return ("jax", *TRAINER_MODULES)
     more = {"xla": ("torch_xla",), "tpu": ("torch_tpu",)}.get(device or backend, ())

@@ -1,6 +1,6 @@
-"""The only two ways for a value to get into a script: as one quoted shell word, or as the user's own program.
+"""The two forms of a value in a script: one quoted shell word, or the user's own program.
 
-The templates' filters `q` and `code` make these types, and the environment of templates.py lets nothing else out.
+The templates' filters `q` and `code` make these types, and templates.py refuses any other value.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ class Word(str):
 
 
 class Code(str):
-    """Program text that is meant to be run as it stands."""
+    """Program text that is run unchanged."""
 
     __slots__ = ()
 
 
-def q(value: object) -> Word:
+def quote_word(value: object) -> Word:
     """Quote one value for bash. Raises UserError for text that no shell word can hold; TypeError for other types."""
     if isinstance(value, Word | Code | bool) or not isinstance(value, str | int):
         raise TypeError(f"only a plain str or int can be quoted, not {type(value).__name__}")
     return Word(shlex.quote(_sendable(str(value))))
 
 
-def code(program: object) -> Code:
-    """The user's program as it stands, its last line ended. Raises as `q` does."""
+def mark_as_code(program: object) -> Code:
+    """Return the user's program unchanged but for a line end at its end. Raises as `quote_word` does."""
     if not isinstance(program, str):
         raise TypeError(f"a program is text, not {type(program).__name__}")
     return Code(_sendable(program if program.endswith("\n") else program + "\n"))
@@ -39,8 +39,8 @@ def code(program: object) -> Code:
 def _sendable(text: str) -> str:
     if "\0" in text:
         raise UserError(
-            "a value for the hosts holds a NUL character",
-            f"no shell can carry it: {text[:60]!r}",
+            "a value for the hosts contains a NUL character",
+            f"no shell can pass it on: {text[:60]!r}",
             "remove the NUL character",
         )
     try:

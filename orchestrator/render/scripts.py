@@ -1,6 +1,6 @@
 """The setup and the run script of a task, the same text for every host.
 
-Host specific values come from the environment (docs/environment.md), so a script is known before any host is.
+Host specific values come from the environment (docs/environment.md), so a script is complete before any host exists.
 """
 
 from __future__ import annotations
@@ -9,25 +9,30 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from orchestrator.render.packages import BESIDE_AN_IMAGE, Backend, trainer_modules, trainer_packages
-from orchestrator.render.templates import fill
+from orchestrator.render.templates import render_template
 
 TRAINER_ROOT = ".orch/trainer"
-"""Folder below the host's home that is put on PYTHONPATH; the package lies in `trainer/` inside it."""
+"""The folder below the host's home directory that is added to PYTHONPATH; the package is in `trainer/` inside it."""
 
 
 _WHERE = ("data", "tokenizer", "checkpoint.uri", "dist.", "dtype", "threads")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetupInputs:
-    """What has to be ready on a host before the program starts.
+    """The inputs of the setup script, which prepares a host for the program.
 
-    user_setup: program text of the task. workdir: folder below the home. python: interpreter that is there already, or
-    "" to make an environment at ~/.orch/venv when something has to be installed. packages: requirements of the task,
-    for the same environment. may_install_system: a machine of ours, so a missing Python may come from apt-get.
-    scratch: where local disks may be mounted (mounts.render_scratch), "" for nowhere. neuron: the accelerator is
-    Trainium; of importance to JAX, which drives TPUs too. engine, device: of the bundled trainer, in its own words;
-    "" for the backend's own.
+    Attributes:
+        user_setup: program text of the task.
+        workdir: folder below the home directory.
+        python: an existing interpreter, or "" to make an environment at ~/.orch/venv when something is installed.
+        bundled_trainer: the program is the bundled trainer.
+        packages: requirements of the task, for the same environment.
+        may_install_system: the machine is rented, so a missing Python may come from apt-get.
+        scratch: where local disks may be mounted (mounts.render_scratch), "" for nowhere.
+        neuron: the accelerator is Trainium; JAX needs this, since it drives TPUs too.
+        engine: the bundled trainer's name of its engine; "" for that of the backend.
+        device: the bundled trainer's name of its device; "" for that of the backend.
     """
 
     backend: Backend
@@ -45,17 +50,20 @@ class SetupInputs:
     def __post_init__(self) -> None:
         _check_workdir(self.workdir)
         if self.packages and self.python:
-            raise ValueError("packages go to an environment of our own, never to an interpreter that is there already")
+            raise ValueError("packages are installed in our own environment, never for an existing interpreter")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunInputs:
-    """The program: either the task's own text, or the bundled trainer with its key=value arguments.
+    """The inputs of the run script: the task's own program, or the bundled trainer with its key=value arguments.
 
-    own_venv: put ~/.orch/venv/bin first on PATH for the task's own program (its setup had `packages`).
-    clear_holders: end stale processes that hold the accelerator; off for commands beside a running job. scratch,
-    neuron, engine, device: as in SetupInputs. smoke: the bundled trainer tests devices, data, loop and checkpoint on
-    these hosts before each attempt. topology: chips of a TPU slice along each side, "4x4"; "" when not known.
+    The fields workdir, python, scratch, neuron, engine and device are those of SetupInputs.
+
+    Attributes:
+        own_venv: put ~/.orch/venv/bin first on PATH for the task's own program (its setup had `packages`).
+        clear_holders: end stale processes that hold the accelerator; off for commands beside a running job.
+        smoke: the bundled trainer tests devices, data, loop and checkpoint on these hosts before each attempt.
+        topology: chips of a TPU slice along each side, "4x4"; "" when unknown.
     """
 
     backend: Backend
@@ -75,13 +83,13 @@ class RunInputs:
     def __post_init__(self) -> None:
         _check_workdir(self.workdir)
         if (self.user_run is None) == (self.trainer_args is None):
-            raise ValueError("a run is either the task's program or the trainer's arguments")
+            raise ValueError("a run has either the task's program or the trainer's arguments")
         if self.smoke and self.trainer_args is None:
-            raise ValueError("the smoke test is the bundled trainer's")
+            raise ValueError("only the bundled trainer has a smoke test")
 
 
 def render_setup(inputs: SetupInputs) -> str | None:
-    """The setup script, or None when nothing has to be done. Raises UserError for text that no script can hold."""
+    """Return the setup script, or None for nothing to do. Raises UserError for text that no script can hold."""
     user_setup = inputs.user_setup if inputs.user_setup and inputs.user_setup.strip() else None
     packages = inputs.packages
     if inputs.bundled_trainer:
@@ -90,7 +98,7 @@ def render_setup(inputs: SetupInputs) -> str | None:
     if user_setup is None and not ours:
         return None
     neuron = _on_neuron(inputs)
-    return fill(
+    return render_template(
         "setup/neuron.sh.j2" if neuron else f"setup/{inputs.backend}.sh.j2",
         backend=inputs.backend,
         neuron=neuron,
@@ -113,12 +121,12 @@ def render_setup(inputs: SetupInputs) -> str | None:
 
 
 def render_run(inputs: RunInputs) -> str:
-    """The run script. Raises UserError for text that no script can hold."""
+    """Return the run script. Raises UserError for text that no script can hold."""
     words: tuple[str, ...] | None = None
     if inputs.trainer_args is not None:
-        # A later word wins in the trainer, so a device of the task's own wins over the backend's.
+        # The trainer uses the last of equal keys, so the task's device overrides the backend's.
         words = (*_words(inputs), *(f"{key}={value}" for key, value in inputs.trainer_args))
-    return fill(
+    return render_template(
         f"run/{inputs.backend}.sh.j2",
         backend=inputs.backend,
         neuron=_on_neuron(inputs),
@@ -138,32 +146,32 @@ def render_run(inputs: RunInputs) -> str:
 
 
 def _on_neuron(inputs: SetupInputs | RunInputs) -> bool:
-    """Whether AWS's own image brings the framework."""
+    """Return whether AWS's image contains the framework."""
     return inputs.backend == "neuron" or (inputs.backend == "jax" and (inputs.neuron or inputs.device == "neuron"))
 
 
 def _device(inputs: SetupInputs | RunInputs) -> str:
-    """As the trainer calls it; for JAX without one, whatever the machine has."""
+    """Return the trainer's name of the device; for JAX without one, any that the machine has."""
     if inputs.device or inputs.backend != "jax":
         return inputs.device or inputs.backend
     return "neuron" if inputs.neuron else "jax"
 
 
 def _words(inputs: SetupInputs | RunInputs) -> tuple[str, ...]:
-    """The trainer's first words: what it is to train with."""
+    """Return the trainer's first arguments: engine and device."""
     engine = inputs.engine or ("jax" if inputs.backend == "jax" else "torch")
     device = _device(inputs)
     return f"engine={engine}", f"device={'auto' if device == 'jax' else device}"
 
 
 def _smoke_words(inputs: RunInputs) -> tuple[str, ...]:
-    """Of the run's settings those that say where and with what it works, and none of its size."""
+    """Return the run's settings of data and devices, without those of its size."""
     kept = tuple(f"{key}={value}" for key, value in inputs.trainer_args or () if key.startswith(_WHERE))
     return (*_words(inputs), *kept)
 
 
 def _is_lazy(inputs: SetupInputs | RunInputs) -> bool:
-    """Whether Neuron's torch is the lazy one, torch_xla, of which one process drives all cores of a host."""
+    """Return whether Neuron's torch is torch_xla, where one process drives all cores of a host."""
     return inputs.backend == "neuron" and inputs.device == "xla"
 
 

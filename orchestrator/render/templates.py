@@ -1,4 +1,4 @@
-"""Finds and fills the templates. A name that is not given, and a value that is not quoted, are errors."""
+"""The templates and their rendering. An undefined name and an unquoted value are errors."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.runtime import Undefined
 
-from orchestrator.render.quoting import Code, Word, code, q
+from orchestrator.render.quoting import Code, Word, mark_as_code, quote_word
 
 
-def fill(template: str, **values: object) -> str:
+def render_template(template: str, **values: object) -> str:
     """Render one template by its path below templates/, such as `run/cpu.sh.j2`."""
-    return environment().get_template(template).render(**values)
+    return template_environment().get_template(template).render(**values)
 
 
-def folder() -> Path:
-    """The templates: beside the package in a checkout, inside it in an installed wheel."""
+def template_folder() -> Path:
+    """Return the folder of the templates: beside the package in a checkout, inside it in an installed wheel."""
     package = Path(__file__).resolve().parent.parent
     for place in (package / "_templates", package.parent / "templates"):
         if (place / "run" / "base.sh.j2").is_file():
@@ -26,25 +26,28 @@ def folder() -> Path:
 
 
 @cache
-def environment() -> Environment:
-    """The one Jinja environment of the project."""
+def template_environment() -> Environment:
+    """Return the Jinja environment of the project."""
     made = Environment(
-        loader=FileSystemLoader(folder(), followlinks=True),
+        loader=FileSystemLoader(template_folder(), followlinks=True),
         undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701 - shell, not HTML: `q` quotes every value, and `_only_quoted` sees to it
+        autoescape=False,  # noqa: S701 - shell, not HTML: `q` quotes every value, and `_refuse_unquoted` enforces it
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         auto_reload=False,
-        finalize=_only_quoted,
+        finalize=_refuse_unquoted,
     )
-    made.filters.clear()  # nothing else may change a value on its way out
-    made.filters.update({"q": q, "code": code})
+    made.filters.clear()  # no other filter may change a value
+    made.filters.update({"q": quote_word, "code": mark_as_code})
     return made
 
 
-def _only_quoted(value: object) -> object:
-    """Every value that a template puts out passes here; literal text and included templates do not."""
-    if isinstance(value, Word | Code | Undefined):  # Undefined raises by itself, with the name
+def _refuse_unquoted(value: object) -> object:
+    """Return a value that a template puts out; TypeError if it is not quoted.
+
+    Literal text and included templates do not pass here.
+    """
+    if isinstance(value, Word | Code | Undefined):  # Undefined raises with its name
         return value
     raise TypeError(f"a template put out {value!r} without `| q`")

@@ -1,1 +1,1 @@
-"""A pretend cloud that sells slices: seeded, with a clock of its own, faults as data, and a log of every call."""
+"""Simulated cloud that sells slices: seeded, with its own clock, faults as data, and a log of every call."""

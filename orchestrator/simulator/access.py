@@ -1,4 +1,4 @@
-"""How several threads or processes use one cloud: each use is one short, exclusive step.
+"""Shared access of several threads or processes to one cloud, in short exclusive steps.
 
 `InMemory` keeps it in this process, `Durable` in a file. What serves both asks for an `Access` and does every step in
 `with access.open() as cloud`.
@@ -17,16 +17,18 @@ from orchestrator.simulator.scenario import Scenario
 
 
 class Access(Protocol):
+    """Exclusive access to a simulated cloud."""
+
     @property
     def clock(self) -> Clock: ...
 
     def open(self) -> AbstractContextManager[SimulatedCloud]:
-        """The cloud, for this step alone. Never sleep inside."""
+        """Yield the cloud for one step. Never sleep inside."""
         ...
 
 
 class InMemory:
-    """The cloud of one process. `cloud` may be used directly where there is one thread."""
+    """Access to a cloud in the memory of one process; with a single thread `cloud` may be used directly."""
 
     def __init__(self, scenario: Scenario, clock: Clock) -> None:
         self.cloud = SimulatedCloud(scenario, clock)

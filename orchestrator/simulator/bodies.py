@@ -1,7 +1,7 @@
-"""What stands behind a simulated slice: nothing but addresses, or real sshd hosts on this computer.
+"""Hosts behind a simulated slice: addresses only, or real sshd hosts on this computer.
 
-Bodies follow the cloud: `settle` is told all resources that were ever made and brings what it keeps in line. It may be
-called again after a crash at any point.
+Bodies follow the cloud: `sync_hosts` receives all resources that were ever made and makes the hosts match them. It may
+be called again after a crash at any point.
 """
 
 from __future__ import annotations
@@ -28,30 +28,40 @@ _OURS = "simulated"
 
 
 class Bodies(Protocol):
+    """Hosts behind the resources of a simulated cloud."""
+
     def check(self) -> None:
-        """Raises UserError when this computer cannot have such bodies."""
+        """Check that this computer supports these hosts.
+
+        Raises:
+            UserError: It does not, for example because sshd is missing.
+        """
         ...
 
-    def settle(self, looks: Sequence[Look]) -> None:
-        """Make, stop, break and end what stands behind these resources. Raises OrchError."""
+    def sync_hosts(self, looks: Sequence[Look]) -> None:
+        """Create, stop, kill and end hosts so that they match these resources.
+
+        Raises:
+            OrchError: A host could not be changed.
+        """
         ...
 
     def view(self, look: Look) -> SliceView:
-        """What a READY resource looks like: READY with its hosts, or what the bodies say instead."""
+        """Return the view of a READY resource: READY with its hosts, or the state of the bodies if that differs."""
         ...
 
     def steps(self, look: Look) -> Mapping[int, int]:
-        """How far the programs of a READY resource are, by rank, where they tell it."""
+        """Return the steps that the programs of a READY resource have reached, by rank, where they report them."""
         ...
 
 
 class NoBodies:
-    """Addresses only: for SimulatedHands."""
+    """Addresses without hosts, for SimulatedHands."""
 
     def check(self) -> None:
         return
 
-    def settle(self, looks: Sequence[Look]) -> None:
+    def sync_hosts(self, looks: Sequence[Look]) -> None:
         del looks
 
     def view(self, look: Look) -> SliceView:
@@ -70,19 +80,19 @@ class NoBodies:
             )
             for host in look.hosts
         )
-        return SliceView(SliceState.READY, hosts)
+        return SliceView(state=SliceState.READY, hosts=hosts)
 
     def steps(self, look: Look) -> Mapping[int, int]:
-        """Simulated programs reach their steps in the cloud itself."""
+        """Return nothing: simulated programs reach their steps in the cloud itself."""
         del look
         return {}
 
 
 class LocalBodies:
-    """Each resource is a local slice in `<folder>/local`: it is made when the resource gets ready.
+    """Local slices in `<folder>/local`, each created when its resource becomes ready.
 
     A host that the cloud lost, or that was preempted, has its processes ended hard. A second call with an open lock
-    waits; call `settle` inside `Access.open`, so that two processes do not work on one slice by different news.
+    waits; call `sync_hosts` inside `Access.open`, so that two processes do not act on one slice from different states.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -93,7 +103,7 @@ class LocalBodies:
         find_sshd()
         account()
 
-    def settle(self, looks: Sequence[Look]) -> None:
+    def sync_hosts(self, looks: Sequence[Look]) -> None:
         existing = {owned.name for owned in self.local.owned(_OURS)}
         for look in looks:
             name = body_name(look)
@@ -108,14 +118,14 @@ class LocalBodies:
             elif look.phase in (Phase.PREEMPTED, Phase.FAILED):
                 self._break(name, range(look.size))
         for name in existing - {body_name(look) for look in looks}:
-            self.local.end(name)  # of a cloud that is there no more
+            self.local.end(name)  # of a cloud that no longer exists
 
     def view(self, look: Look) -> SliceView:
-        """A body that died by itself is told as the local provider sees it."""
+        """Return the local provider's view, which shows also hosts that died by themselves."""
         return self.local.observe(body_name(look))
 
     def steps(self, look: Look) -> Mapping[int, int]:
-        """From the heartbeat files of the programs (docs/limits.md): the furthest of each host."""
+        """Read the furthest step of each host from the programs' heartbeat files (docs/limits.md)."""
         paths = SlicePaths(self._folder / "local" / body_name(look))
         found: dict[int, int] = {}
         for rank in range(look.size):
@@ -128,9 +138,15 @@ class LocalBodies:
     def _up(self, look: Look, name: str) -> None:
         state = self.local.observe(name).state
         if state in (SliceState.ABSENT, SliceState.CREATING):
-            candidate = Candidate("local", look.accelerator, len(look.hosts), 0, OnDemand())
+            candidate = Candidate(
+                provider="local",
+                accelerator=look.accelerator,
+                hosts=len(look.hosts),
+                chips_per_host=0,
+                market=OnDemand(),
+            )
             labels = ((_LABEL, Text.of(_OURS)),)
-            spec = SliceSpec(look.name, name, Text.of(name), candidate, labels)
+            spec = SliceSpec(cluster=look.name, name=name, token=Text.of(name), candidate=candidate, labels=labels)
             self.local.create(spec, keys_of(look))
         elif state in (SliceState.STOPPED, SliceState.STARTING, SliceState.STOPPING):
             self.local.start(name)
@@ -140,7 +156,7 @@ class LocalBodies:
             self._break(name, dead)
 
     def _let_in(self, look: Look, name: str) -> None:
-        """The accounts of a host have the keys that the resource says now, not only at its start."""
+        """Write the resource's current SSH keys to its hosts, not only those of its start."""
         paths, keys = SlicePaths(self._folder / "local" / name), keys_of(look).user_public.strip() + "\n"
         for rank in range(look.size):
             file = paths.host(rank).authorized_keys
@@ -158,24 +174,24 @@ class LocalBodies:
 
 
 def body_name(look: Look) -> str:
-    """A name that no other resource's body ever has, at most 63 characters."""
+    """Return a name of at most 63 characters that no other resource's body ever has."""
     unique = f"{look.uid}-{int(look.created)}"
     return f"{look.name[: 62 - len(unique)]}-{unique}"
 
 
 def _step(file: Path) -> int:
-    """0 for a file that is not a heartbeat, or is gone by now."""
+    """Return the step in a heartbeat file, or 0 for another or a deleted file."""
     try:
-        told: Any = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(told, int):  # a program of the user's may write the bare step
-            return told
-        return int(told["step"])
+        heartbeat: Any = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(heartbeat, int):  # a program of the user's may write the bare step
+            return heartbeat
+        return int(heartbeat["step"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 
 
 def keys_of(look: Look) -> SliceKeys:
-    """The SSH material that came with the create; empty where there was none (a foreign resource)."""
+    """Return the SSH keys that came with the create request; empty for a foreign resource."""
     kept = dict(look.extra.get("keys", {}))
     return SliceKeys(
         user_public=str(kept.get("user_public", "")),

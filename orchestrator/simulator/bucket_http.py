@@ -1,8 +1,8 @@
-"""The XML dialect that the pretend Cloud Storage and the pretend S3 share; each adds its own rules to it.
+"""XML dialect that the simulated Cloud Storage and the simulated S3 share; each adds its own rules.
 
-What is common is in both reference books: "XML API" of the Cloud Storage documentation, and the Amazon S3 API reference
-(both read in 2026). What a dialect does not name is refused with 400 or 501, so that a client which leans on more than
-the documented subset fails here.
+The common part is in both reference books: "XML API" of the Cloud Storage documentation, and the Amazon S3 API
+reference (both read in 2026). A request outside it is refused with 400 or 501, so that a client which relies on more
+than the documented subset fails here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LIST_PARAMETERS = frozenset({"list-type", "prefix", "delimiter", "max-keys", "c
 
 
 class BucketHandler(http.server.BaseHTTPRequestHandler):
-    """One connection. A dialect gives the abstract methods, and what it has more."""
+    """Handler of one connection; a dialect implements the abstract methods and adds its own."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # TCP_NODELAY: without it each kept-alive request waits 40 ms
@@ -47,43 +47,63 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
     namespace = ""
     list_parameters = _LIST_PARAMETERS
 
-    # --- what a dialect says ------------------------------------------------------------------------------
+    # --- implemented by a dialect -------------------------------------------------------------------------
 
     @abstractmethod
     def authorize(self) -> None:
-        """Raises Refusal."""
+        """Check the signature or token of the request.
+
+        Raises:
+            Refusal: The caller may not send it.
+        """
 
     @abstractmethod
     def check_body(self) -> Mapping[str, str]:
-        """Verify the checksums that came with the body; those to be kept, as headers. Raises Refusal."""
+        """Verify the checksums of the body and return those to be kept, as headers.
+
+        Raises:
+            Refusal: A checksum does not match.
+        """
 
     @abstractmethod
     def check_write(self, current: StoredObject | None) -> None:
-        """The precondition of a write or a delete, under the lock. Raises Refusal."""
+        """Check the precondition of a write or a delete, under the lock.
+
+        Raises:
+            Refusal: It does not hold.
+        """
 
     @abstractmethod
     def check_key(self) -> None:
-        """Raises Refusal for a name that no object may have."""
+        """Check the name of the object.
+
+        Raises:
+            Refusal: No object may have this name.
+        """
 
     @abstractmethod
     def described(self, stored: StoredObject) -> dict[str, str]:
-        """Headers of an answer about an object, beyond the common ones."""
+        """Return the headers of an answer about an object, beyond the common ones."""
 
     @abstractmethod
     def version_element(self, stored: StoredObject) -> str:
-        """XML in an entry of a listing."""
+        """Return further XML for an entry of a listing."""
 
     @abstractmethod
     def on_absent(self) -> None:
-        """A delete of what is not there: answer, or raise Refusal."""
+        """Answer the delete of an absent object, or raise Refusal."""
 
     def checksums_of(self, upload: Upload, parts: list[Part], data: bytes) -> Mapping[str, str]:
-        """Of an object that was made of parts. Raises Refusal when they are not those that the client knows."""
+        """Return the checksums of an object that was made of parts.
+
+        Raises:
+            Refusal: They are not those that the client sent.
+        """
         del upload, parts, data
         return {}
 
     def refusal_headers(self) -> dict[str, str]:
-        """What every refusal says besides."""
+        """Return the headers that every refusal carries."""
         return {}
 
     def check_read(self, stored: StoredObject) -> None:
@@ -102,7 +122,7 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
         self.bucket, self.key = urllib.parse.unquote(bucket), urllib.parse.unquote(key, errors="strict")
         self.query = dict(urllib.parse.parse_qsl(parsed.query, keep_blank_values=True))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.seen.append(Seen(self.command, self.key, self.query, headers))
+        self.server.seen.append(Seen(method=self.command, key=self.key, query=self.query, headers=headers))
         self.fault: Fault | None = self.server.fault_for(self.command)
         try:
             if self.fault is not None and self.fault.kind == "status":
@@ -150,7 +170,7 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
     # --- objects ------------------------------------------------------------------------------------------
 
     def put(self) -> None:
-        """PUT Object: whole, visible at once; Content-MD5 is verified when it is sent."""
+        """PUT Object: complete, visible immediately; Content-MD5 is verified when it is sent."""
         md5 = hashlib.md5(self.body, usedforsecurity=False)
         sent = self.headers.get("Content-MD5")
         if sent is not None and base64.b64decode(sent) != md5.digest():
@@ -163,7 +183,7 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
         self.answer(200, b"", {"ETag": stored.e_tag, **self.described(stored)})
 
     def metadata(self) -> dict[str, str]:
-        """Custom metadata, names without regard to case."""
+        """Return the custom metadata, with names in lower case."""
         prefix = f"x-{self.vendor}-meta-"
         return {n.lower()[len(prefix) :]: v for n, v in self.headers.items() if n.lower().startswith(prefix)}
 
@@ -173,9 +193,17 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
     def keep(
         self, data: bytes, e_tag: str, metadata: dict[str, str], content_type: str, checksums: Mapping[str, str]
     ) -> StoredObject:
-        """Call it under the lock."""
+        """Store the object. Call it under the lock."""
         now, generation = time.time(), self.server.next_generation()
-        stored = StoredObject(data, e_tag, generation, now, metadata, content_type, checksums)
+        stored = StoredObject(
+            data=data,
+            e_tag=e_tag,
+            generation=generation,
+            modified=now,
+            metadata=metadata,
+            content_type=content_type,
+            checksums=checksums,
+        )
         self.server.buckets[self.bucket][self.key] = stored
         return stored
 
@@ -194,10 +222,10 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
             **self.described(stored),
             **{f"x-{self.vendor}-meta-{name}": value for name, value in stored.metadata.items()},
         }
-        wanted = self.headers.get("Range")
-        if wanted is None:
+        requested = self.headers.get("Range")
+        if requested is None:
             return self.answer(200, stored.data, headers)
-        first, last = byte_range(wanted, len(stored.data))
+        first, last = byte_range(requested, len(stored.data))
         headers["Content-Range"] = f"bytes {first}-{last}/{len(stored.data)}"
         return self.answer(206, stored.data[first : last + 1], headers)
 
@@ -241,17 +269,17 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
         )
 
     def list_echo(self) -> str:
-        """XML that a listing says besides."""
+        """Return further XML for a listing."""
         return ""
 
     def written(self, name: str) -> str:
-        """A name in a listing."""
+        """Encode a name for a listing."""
         return escape(name)
 
     def _entry(self, key: str, stored: StoredObject) -> str:
         return (
             f"<Contents><Key>{self.written(key)}</Key>{self.version_element(stored)}"
-            f"<LastModified>{iso_time(stored.modified)}</LastModified>"
+            f"<LastModified>{format_iso_time(stored.modified)}</LastModified>"
             f"<ETag>{escape(stored.e_tag)}</ETag><Size>{len(stored.data)}</Size></Contents>"
         )
 
@@ -261,7 +289,13 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
         """Begin a multipart upload: an upload id; metadata is given here."""
         upload_id = f"upload-{time.time_ns():x}"
         headers = {name.lower(): value for name, value in self.headers.items()}
-        upload = Upload(self.key, self.metadata(), self.content_type(), self.bucket, headers=headers)
+        upload = Upload(
+            key=self.key,
+            metadata=self.metadata(),
+            content_type=self.content_type(),
+            bucket=self.bucket,
+            headers=headers,
+        )
         with self.server.lock:
             self.server.uploads[upload_id] = upload
         self.xml("InitiateMultipartUploadResult", f"{self._place()}<UploadId>{upload_id}</UploadId>")
@@ -276,7 +310,7 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
             return self.part(upload, self.body)
         if self.command == "POST":
             return self._complete(upload_id, upload)
-        if self.command == "DELETE":  # its parts are gone at once
+        if self.command == "DELETE":  # its parts are deleted immediately
             with self.server.lock:
                 self.server.uploads.pop(upload_id, None)
             return self.answer(204, b"", {})
@@ -299,7 +333,7 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
     def _complete(self, upload_id: str, upload: Upload) -> None:
         """Complete a multipart upload: ascending parts, right ETags, 5 MiB each but the last."""
         numbers: list[int] = []
-        for part in elements(self.body, "Part"):
+        for part in parse_elements(self.body, "Part"):
             number, e_tag = int(part.get("PartNumber", "0")), part.get("ETag", "")
             if number not in upload.parts or upload.parts[number].e_tag.strip('"') != e_tag.strip('"'):
                 raise Refusal(400, "InvalidPart", "A part was not found or its ETag does not match.")
@@ -348,12 +382,12 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def iso_time(seconds: float) -> str:
+def format_iso_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(seconds))
 
 
-def elements(body: bytes, name: str) -> list[dict[str, str]]:
-    """The texts of their children, by name; without regard to namespaces, which clients write or leave out."""
+def parse_elements(body: bytes, name: str) -> list[dict[str, str]]:
+    """Return the texts of the children of all elements of this name, ignoring namespaces, which clients may omit."""
     try:
         root = ET.fromstring(body)  # noqa: S314  # it comes from this computer
     except ET.ParseError as error:

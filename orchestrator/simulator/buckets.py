@@ -1,4 +1,4 @@
-"""What a pretend store of objects keeps, and the faults that a test plants in it; `bucket_http.py` speaks for it.
+"""Storage of a simulated object store, and the faults that a test plants in it; `bucket_http.py` serves it.
 
 Faults: `fail_next` answers without acting, `lose_answer` acts and hangs up, `cut_next` ends a body early,
 `corrupt` changes stored bytes under an unchanged ETag.
@@ -20,9 +20,13 @@ MAX_PARTS = 10_000
 MAX_PAGE = 1000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredObject:
-    """checksums: what else is known of the bytes, as the headers that say it."""
+    """Stored object.
+
+    Attributes:
+        checksums: Further checksums of the bytes, as headers.
+    """
 
     data: bytes
     e_tag: str
@@ -40,9 +44,13 @@ class Part:
     checksums: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Upload:
-    """headers: those of the request that began it, by lower-case name."""
+    """Multipart upload.
+
+    Attributes:
+        headers: Headers of the request that began it, by lower-case name.
+    """
 
     key: str
     metadata: dict[str, str]
@@ -53,9 +61,14 @@ class Upload:
     parts: dict[int, Part] = field(default_factory=dict[int, Part])
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Fault:
-    """What to do to the next matching request. kind: status | lose | cut. code: the error's own name, if it has one."""
+    """Fault of the next matching requests.
+
+    Attributes:
+        kind: "status", "lose" or "cut".
+        code: Name of the error.
+    """
 
     kind: str
     method: str
@@ -65,7 +78,7 @@ class Fault:
     code: str = "ServiceUnavailable"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Seen:
     method: str
     key: str
@@ -74,7 +87,12 @@ class Seen:
 
 
 class Refusal(Exception):
-    """headers: further ones of the answer. inside: further elements of the error, as XML."""
+    """Request that the server refuses.
+
+    Attributes:
+        headers: Further headers of the answer.
+        inside: Further elements of the error, as XML.
+    """
 
     def __init__(
         self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None, inside: str = ""
@@ -85,7 +103,11 @@ class Refusal(Exception):
 
 
 class BucketServer(http.server.ThreadingHTTPServer):
-    """State and faults on a free port of the loopback. create: every bucket that is asked for is there."""
+    """Server of buckets on a free port of the loopback.
+
+    Attributes:
+        create: Whether a requested bucket is created if it is absent.
+    """
 
     daemon_threads = True
     request_queue_size = 128
@@ -102,7 +124,7 @@ class BucketServer(http.server.ThreadingHTTPServer):
         self._generation = 0
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up midway is part of the tests; anything else is a fault here and is printed."""
+        """Print an error of the server; a client that disconnects is part of the tests."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]  # the base class says Any
 
@@ -115,13 +137,13 @@ class BucketServer(http.server.ThreadingHTTPServer):
             self.buckets.setdefault(name, {})
 
     def fail_next(self, times: int, status: int = 503, method: str = "", code: str = "ServiceUnavailable") -> None:
-        self._faults.append(Fault("status", method, times, status=status, code=code))
+        self._faults.append(Fault(kind="status", method=method, times=times, status=status, code=code))
 
     def lose_answer(self, times: int, method: str) -> None:
-        self._faults.append(Fault("lose", method, times))
+        self._faults.append(Fault(kind="lose", method=method, times=times))
 
     def cut_next(self, times: int, after_bytes: int) -> None:
-        self._faults.append(Fault("cut", "GET", times, after_bytes=after_bytes))
+        self._faults.append(Fault(kind="cut", method="GET", times=times, after_bytes=after_bytes))
 
     def corrupt(self, bucket: str, key: str, data: bytes) -> None:
         with self.lock:
@@ -145,7 +167,7 @@ _Server = TypeVar("_Server", bound=BucketServer)
 
 
 @contextmanager
-def serving(server: _Server) -> Generator[_Server]:
+def serve_buckets(server: _Server) -> Generator[_Server]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
@@ -158,9 +180,11 @@ def serving(server: _Server) -> Generator[_Server]:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One page: keys and, with a delimiter, folders, in byte order. last: where the next page goes on; "" on the last.
+    """One page of a listing: keys and, with a delimiter, folders, in byte order.
 
-    entries: (name, whether it is a folder).
+    Attributes:
+        entries: Pairs of a name and whether it is a folder.
+        last: Name after which the next page begins; "" on the last page.
     """
 
     entries: tuple[tuple[str, bool], ...]
@@ -168,7 +192,7 @@ class Listed:
 
 
 def list_page(objects: Mapping[str, StoredObject], prefix: str, delimiter: str, after: str, size: int) -> Listed:
-    """At most `size` entries after `after`. What shares its beginning up to the delimiter is one folder."""
+    """List at most `size` entries after `after`; keys with the same prefix up to the delimiter are one folder."""
     entries: list[tuple[str, bool]] = []
     last, folder = "", ""
     for key in sorted(objects, key=str.encode):
@@ -190,7 +214,11 @@ def list_page(objects: Mapping[str, StoredObject], prefix: str, delimiter: str, 
 
 
 def byte_range(header: str, size: int) -> tuple[int, int]:
-    """First and last byte of a Range header: one range; 416 when it starts past the end (RFC 9110, section 14)."""
+    """Parse a Range header of one range into its first and last byte.
+
+    Raises:
+        Refusal: It is malformed, or starts past the end (416; RFC 9110, section 14).
+    """
     unit, _, span = header.partition("=")
     first_text, _, last_text = span.partition("-")
     if unit != "bytes" or "," in span or not (first_text or last_text):

@@ -1,4 +1,4 @@
-"""What goes into the cloud's calls and what comes out of them."""
+"""Parameters and results of the cloud's calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.simulator.state import Phase, QueuePhase
 
 
 class Code(StrEnum):
-    """Why a call failed, in neutral words; a front gives each its cloud's spelling."""
+    """Neutral error codes; a front translates them into its cloud's codes."""
 
     ALREADY_EXISTS = "already-exists"
     TOKEN_MISMATCH = "token-mismatch"  # noqa: S105  # an error's name, not a secret
@@ -50,7 +50,7 @@ HTTP = {
 
 
 class ApiError(Exception):
-    """A call failed. code and words are what the caller gets; whether a call that timed out acted is not among them."""
+    """Failed call, as the caller sees it: without whether a call that timed out acted."""
 
     def __init__(self, code: Code, words: str) -> None:
         super().__init__(f"{code}: {words}")
@@ -63,12 +63,16 @@ class ApiError(Exception):
 
 
 class ReadOnlyViolation(AssertionError):
-    """A call that changes something, in a cloud where nothing may change: the test has failed (promise P11)."""
+    """Mutating call in a read-only cloud: the test has failed (promise P11)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateCall:
-    """A request for N hosts. extra: kept beside them (keys, start-up text), and part of the request."""
+    """Request for N hosts.
+
+    Attributes:
+        extra: Data that is kept with the resource (keys, start-up script) and is part of the request.
+    """
 
     name: str
     zone: str
@@ -81,7 +85,7 @@ class CreateCall:
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def digest(self) -> str:
-        """The same for the same request; the token is no part of it."""
+        """Return a digest of the request without its token."""
         parts = [self.name, self.zone, self.accelerator, self.hosts, self.chips_per_host, self.market]
         text = json.dumps([*parts, dict(self.labels), dict(self.extra)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:24]
@@ -89,7 +93,11 @@ class CreateCall:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A label that a resource must carry. value: "" = any."""
+    """Label that a resource must carry.
+
+    Attributes:
+        value: Required value; "" means any.
+    """
 
     key: str
     value: str = ""
@@ -98,12 +106,15 @@ class Label:
         return self.key in labels and self.value in ("", labels[self.key])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCall:
-    """A request that may wait. valid_for: seconds until it expires, None = never. request_id: its token.
+    """Request that may wait for machines.
 
-    not_before: seconds until it may be filled. more: further nodes of the same kind in the same zone; they come and go
-    together with `node`.
+    Attributes:
+        request_id: Idempotency token.
+        valid_for: Seconds until it expires; None means never.
+        not_before: Seconds until it may be filled.
+        more: Further nodes of the same kind and zone, created and ended together with `node`.
     """
 
     name: str
@@ -118,9 +129,13 @@ class QueueCall:
         return (self.node, *self.more)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostLook:
-    """One host as the API shows it. dies: when it will be taken, if its notice has been given."""
+    """One host as the API shows it.
+
+    Attributes:
+        dies: Time of its preemption, if notice has been given.
+    """
 
     rank: int
     address: str
@@ -129,11 +144,14 @@ class HostLook:
     dies: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A resource as the API shows it. size: how many hosts it has; hosts: those that can be told of in this phase.
+    """Resource as the API shows it.
 
-    queued: uid of the queued request it came from.
+    Attributes:
+        size: Number of its hosts.
+        hosts: Hosts that the API shows in this phase.
+        queued: Uid of the queued request that it came from.
     """
 
     uid: str
@@ -151,9 +169,13 @@ class Look:
     queued: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLook:
-    """A queued request as the API shows it. node_uid: "" until it has one."""
+    """Queued request as the API shows it.
+
+    Attributes:
+        node_uid: Uid of its node; "" until it has one.
+    """
 
     uid: str
     name: str
@@ -166,7 +188,12 @@ class QueueLook:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Part of a listing. next_page: "" on the last one. unreachable: zones whose resources may be missing."""
+    """One page of a listing.
+
+    Attributes:
+        next_page: Token of the next page; "" on the last one.
+        unreachable: Zones whose resources may be missing.
+    """
 
     items: tuple[Look, ...]
     next_page: str = ""

@@ -1,4 +1,4 @@
-"""Is there room for so many machines? Pools, quotas and reservations, counted anew from what lives."""
+"""Capacity checks: pools, quotas and reservations, counted from the existing resources at each check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESERVED = "reservation:"
 
 
 def amount(unit: str, hosts: int, chips_per_host: int) -> int:
-    """How much of a pool so many hosts take. A host without chips counts as one."""
+    """Return how much of a pool these hosts take; a host without chips counts as one."""
     return hosts if unit == "hosts" else hosts * max(1, chips_per_host)
 
 
@@ -21,7 +21,7 @@ def pool_key(zone: str, accelerator: str, market: str) -> str:
 
 
 def size(world: World, pool: Pool) -> int:
-    """How many machines the pool has now: the scenario's number, or what a happening has made of it."""
+    """Return the pool's current size: the scenario's number, or the one that an event has set."""
     return world.state.capacity.get(pool_key(pool.zone, pool.accelerator, pool.market), pool.amount)
 
 
@@ -46,7 +46,7 @@ def used_of_reservation(world: World, held: Held) -> int:
 
 
 def used_of_quota(world: World, quota: Quota) -> int:
-    """What lives, and what suspended requests still hold (rule suspended_queue_request_holds_quota)."""
+    """Return the quota in use, suspended requests included (rule suspended_queue_request_holds_quota)."""
     living = sum(
         amount(quota.unit, len(resource.hosts), resource.chips_per_host)
         for resource in world.living()
@@ -59,7 +59,11 @@ def used_of_quota(world: World, quota: Quota) -> int:
 
 
 def check_quota(world: World, zone: str, accelerator: str, market: str, hosts: int, chips_per_host: int) -> None:
-    """Raises ApiError QUOTA."""
+    """Check that the hosts fit into every quota.
+
+    Raises:
+        ApiError: QUOTA.
+    """
     region = world.scenario.region(zone)
     for quota in world.scenario.quotas:
         if quota.region != region or quota.accelerator not in (accelerator, ANY) or quota.market not in (market, ANY):
@@ -71,7 +75,11 @@ def check_quota(world: World, zone: str, accelerator: str, market: str, hosts: i
 
 
 def check_room(world: World, zone: str, accelerator: str, market: str, hosts: int, chips_per_host: int) -> None:
-    """Raises ApiError: NO_CAPACITY, NOT_OFFERED, or INVALID for an unknown reservation."""
+    """Check that the zone or reservation has free machines for the hosts.
+
+    Raises:
+        ApiError: NO_CAPACITY, NOT_OFFERED, or INVALID for an unknown reservation.
+    """
     if market.startswith(RESERVED):
         _check_reservation(world, zone, accelerator, market.removeprefix(RESERVED), hosts, chips_per_host)
         return

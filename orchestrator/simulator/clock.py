@@ -1,4 +1,4 @@
-"""Clocks for simulated time. All serve orchestrator.clock.Clock; seconds since the epoch."""
+"""Clocks of simulated time; each implements orchestrator.clock.Clock in seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ START = 1_800_000_000.0  # where a simulated clock begins when nothing is said: 
 
 
 class ManualClock:
-    """Stands still until it is moved. `sleep` moves it, so that a loop which waits never waits for real."""
+    """Clock that moves only by `advance` and `sleep`, so that a waiting loop never really waits."""
 
     def __init__(self, now: float = START) -> None:
         self._now = now
@@ -22,7 +22,11 @@ class ManualClock:
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Raises ValueError for a negative time: a cloud's clock does not run backwards."""
+        """Move the clock forward.
+
+        Raises:
+            ValueError: The time is negative.
+        """
         if seconds < 0:
             raise ValueError(f"a clock cannot be advanced by {seconds} s")
         with self._lock:
@@ -33,7 +37,7 @@ class ManualClock:
 
 
 class ScaledClock:
-    """Runs `speed` times as fast as the real one. Processes that share a cloud must share `origin` as well."""
+    """Clock that runs `speed` times as fast as the real one; processes that share a cloud must share `origin`."""
 
     def __init__(self, speed: float, origin: float | None = None) -> None:
         if speed <= 0:
@@ -49,7 +53,7 @@ class ScaledClock:
 
 
 class StoredClock:
-    """A ManualClock in a file: several processes, one after another or at once, see the same time."""
+    """Manual clock in a file, shared by several processes."""
 
     def __init__(self, path: Path, start: float = START) -> None:
         self._path, self._start = path, start
@@ -59,7 +63,11 @@ class StoredClock:
         return self._start if stored is None else float(stored["now"])
 
     def advance(self, seconds: float) -> None:
-        """Raises ValueError for a negative time."""
+        """Move the stored clock forward.
+
+        Raises:
+            ValueError: The time is negative.
+        """
         if seconds < 0:
             raise ValueError(f"a clock cannot be advanced by {seconds} s")
         with exclusive(self._path.with_suffix(".lock")):

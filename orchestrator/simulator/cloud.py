@@ -35,7 +35,7 @@ _Result = TypeVar("_Result")
 
 
 class _Trace:
-    """What the audit log says of one call beyond its result."""
+    """Details of one call for the audit log, beyond its result."""
 
     __slots__ = ("acted", "foreign", "uid")
 
@@ -47,11 +47,11 @@ class _Trace:
 
 
 class SimulatedCloud:
-    """See the module's words. Without `state` a new cloud is born now."""
+    """Simulated cloud, created now unless `state` is given; see the module docstring."""
 
     def __init__(self, scenario: Scenario, clock: Clock, state: CloudState | None = None) -> None:
         self.clock = clock
-        self._world = World.born(scenario, clock.now()) if state is None else World(scenario, state)
+        self._world = World.create(scenario, clock.now()) if state is None else World(scenario, state)
 
     @property
     def scenario(self) -> Scenario:
@@ -61,9 +61,9 @@ class SimulatedCloud:
     def state(self) -> CloudState:
         return self._world.state
 
-    def settle(self) -> None:
-        """Let pass all that is due until now."""
-        happenings.settle(self._world, self.clock.now())
+    def advance(self) -> None:
+        """Process everything that is due until now."""
+        happenings.advance_to(self._world, self.clock.now())
 
     # --- the API: every method raises ApiError ------------------------------------------------------------
 
@@ -76,12 +76,12 @@ class SimulatedCloud:
             resource = requests.create(self._world, call, fault)
             trace.about(resource)
             trace.acted = self.state.numbers != before
-            return reading.shown(resource)
+            return reading.describe_resource(resource)
 
         return self._call("create", call.name, call.token, work)
 
     def get(self, name: str, zone: str = "") -> Look:
-        """zone: "" = wherever it is."""
+        """Return a resource as the API shows it; zone "" means any."""
 
         def work(fault: Fault | None, trace: _Trace) -> Look:
             found = reading.get(self._world, name, zone, fault)
@@ -91,11 +91,11 @@ class SimulatedCloud:
         return self._call("get", name, "", work)
 
     def list_page(self, page: str = "", size: int | None = None) -> Page:
-        """All of the account, foreign resources included, in the order of making."""
+        """List all resources of the account, foreign ones included, in order of creation."""
         return self._call("list", page, "", lambda fault, _: reading.listing(self._world, page, size, fault))
 
     def end(self, name: str, zone: str = "", only: Label | None = None) -> None:
-        """only: let the call change nothing that does not carry this label."""
+        """Begin to end a resource; with `only` a resource without this label is refused."""
 
         def work(fault: Fault | None, trace: _Trace) -> None:
             resource = self._allowed(name, zone, trace, only)
@@ -169,80 +169,92 @@ class SimulatedCloud:
         self._call("amend", name, "", work)
 
     def ask(self, op: str, name: str) -> None:
-        """A call of a front that reads what is no resource: faults befall it, and it is in the audit log."""
+        """Record a front's call that reads no resource: faults apply, and the audit log names it."""
         self._call(op, name, "", lambda fault, trace: None)
 
     # --- what a tester does to it -------------------------------------------------------------------------
 
     def do(self, name: str, deed: Deed, rank: int | None = None, **fields: Any) -> None:
-        """Let something happen to a living resource now. fields: of Happening. Raises KeyError without the resource."""
-        self.settle()
+        """Let an event happen to an existing resource now.
+
+        Args:
+            name: The resource.
+            deed: What happens.
+            rank: The host, where it is about one.
+            fields: Further fields of Happening.
+
+        Raises:
+            KeyError: There is no such resource.
+        """
+        self.advance()
         resource = self._world.find(name)
         if resource is None:
             raise KeyError(name)
-        happenings.do(self._world, resource, Happening(deed, rank=rank, **fields))
+        happenings.do(self._world, resource, Happening(do=deed, rank=rank, **fields))
 
     def preempt(self, name: str, rank: int | None = None, notice: float = 0.0) -> None:
         self.do(name, Deed.PREEMPT, rank, notice=notice)
 
     def report_step(self, name: str, rank: int, step: int) -> None:
-        """A real program behind the slice has made this step: what waits for it happens."""
-        self.settle()
+        """Report a step of a real program behind the slice: events that wait for it happen."""
+        self.advance()
         resource = self._world.find(name)
         if resource is not None and resource.phase is Phase.READY:
             happenings.step_reached(self._world, resource, rank, step)
 
     def set_program(self, pattern: str, program: Program) -> None:
-        """How jobs behave whose names fit the pattern (fnmatch). The newest pattern wins."""
+        """Set the program of jobs whose names match the pattern (fnmatch); the newest pattern wins."""
         self.state.programs.insert(0, (pattern, program.to_json()))
 
     def seed_foreign(self, name: str, labels: Mapping[str, str] | None = None, zone: str = "", hosts: int = 1) -> Look:
-        """A READY resource of somebody else's. Ours must never touch it."""
-        self.settle()
+        """Create a READY resource of another owner, which orch must never change."""
+        self.advance()
         place = zone or self.scenario.zones[0].name
-        call = CreateCall(name, place, "cpu", hosts, labels=labels or {})
+        call = CreateCall(name=name, zone=place, accelerator="cpu", hosts=hosts, labels=labels or {})
         resource = requests.create(self._world, call, None)
         resource.foreign = True
         lifecycle.move(self._world, resource, Phase.READY)
-        return reading.shown(resource)
+        return reading.describe_resource(resource)
 
     # --- oracles ------------------------------------------------------------------------------------------
 
     def live(self) -> tuple[Look, ...]:
-        """All that lives now and is ours: what a bill would be sent for, or would have to be ended."""
-        self.settle()
-        return tuple(reading.shown(resource) for resource in self._world.living() if not resource.foreign)
+        """Return our existing resources: those that are billed or must still be ended."""
+        self.advance()
+        return tuple(reading.describe_resource(resource) for resource in self._world.living() if not resource.foreign)
 
     def made_for(self, token: str) -> tuple[Look, ...]:
-        """Every resource that was ever made for this token, living or not."""
+        """Return every resource that was ever created for this token, existing or not."""
         made = (resource for resource in self.state.resources.values() if resource.token == token)
-        return tuple(reading.shown(resource) for resource in made)
+        return tuple(reading.describe_resource(resource) for resource in made)
 
     def made(self) -> tuple[Look, ...]:
-        """Every resource of ours that was ever made."""
-        return tuple(reading.shown(resource) for resource in self.state.resources.values() if not resource.foreign)
+        """Return every resource of ours that was ever created."""
+        return tuple(
+            reading.describe_resource(resource) for resource in self.state.resources.values() if not resource.foreign
+        )
 
     def calls(self, op: str = "") -> tuple[Call, ...]:
-        """The audit log, whole or of one operation."""
+        """Return the audit log, complete or of one operation."""
         return tuple(call for call in self.state.calls if op in ("", call.op))
 
     def mutations(self) -> tuple[Call, ...]:
-        """Calls that change something, whether they were let through or not."""
+        """Return the mutating calls, accepted or not."""
         return tuple(call for call in self.state.calls if call.op in MUTATING)
 
     def trespasses(self) -> tuple[Call, ...]:
-        """Mutating calls on what is somebody else's: must stay empty."""
+        """Return the mutating calls on resources of other owners: must stay empty."""
         return tuple(call for call in self.mutations() if call.foreign)
 
     # --- the hosts, for SimulatedHands --------------------------------------------------------------------
 
     def host_world(self) -> World:
-        """For `hosts.py`: settled to now."""
-        self.settle()
+        """Return the world for `hosts.py`, advanced to now."""
+        self.advance()
         return self._world
 
     def next_change(self) -> float | None:
-        """When something is due next: an entry of the agenda, or the end of a program."""
+        """Return when the next agenda entry or end of a program is due."""
         times = [self.state.agenda[0].at] if self.state.agenda else []
         ends = (hosts.next_end(self._world, host) for host in self._hosts())
         return min([*times, *(end for end in ends if end is not None)], default=None)
@@ -253,7 +265,10 @@ class SimulatedCloud:
         return [host for resource in self._world.living() for host in resource.hosts]
 
     def _allowed(self, name: str, zone: str, trace: _Trace, only: Label | None) -> Resource:
-        """Rule call_may_be_limited_to_a_label. A refused call is no trespass, so its line names no resource."""
+        """Return the resource if the call may change it (rule call_may_be_limited_to_a_label).
+
+        A refused call is no trespass, so its line names no resource.
+        """
         resource = self._world.find(name, zone)
         if resource is None:
             raise ApiError(Code.NOT_FOUND, f"there is no {name}" + (f" in {zone}" if zone else ""))
@@ -265,7 +280,7 @@ class SimulatedCloud:
         return resource
 
     def _call(self, op: str, name: str, token: str, work: Callable[[Fault | None, _Trace], _Result]) -> _Result:
-        self.settle()
+        self.advance()
         fault = faults.pick(self._world, op)
         trace = _Trace()
         result_word = "ok"

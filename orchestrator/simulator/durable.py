@@ -19,7 +19,10 @@ from orchestrator.simulator.state import CloudState
 
 
 class Durable:
-    """path: the cloud's file; its lock lies beside it. The scenario is not kept: give the same one each time."""
+    """Access to a cloud in a file, with a lock file beside it.
+
+    The scenario is not stored: pass the same one each time.
+    """
 
     def __init__(self, path: Path, scenario: Scenario, clock: Clock) -> None:
         self.path = path
@@ -32,7 +35,11 @@ class Durable:
 
     @contextmanager
     def open(self) -> Generator[SimulatedCloud]:
-        """A step that raises is saved as well: a call that timed out may have acted. Raises CloudError."""
+        """Load the cloud, yield it for one step, and save it, also when the step raises: it may have acted.
+
+        Raises:
+            CloudError: The file cannot be read or written.
+        """
         try:
             with exclusive(self.path.with_suffix(".lock")):
                 cloud = SimulatedCloud(self.scenario, self._clock, self._load())
@@ -48,7 +55,7 @@ class Durable:
             ) from error
 
     def _load(self) -> CloudState | None:
-        """None when it has not been born yet."""
+        """Load the stored state, or return None when there is none yet."""
         try:
             stored = read_json(self.path)
             return None if stored is None else CloudState.from_json(stored)

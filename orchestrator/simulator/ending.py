@@ -1,4 +1,4 @@
-"""How a pretend cloud goes: none of its hosts stays."""
+"""End of a simulated cloud: none of its hosts stays."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from orchestrator.simulator.bodies import LocalBodies
 
 
 def end_hosts(bodies: LocalBodies, whose: str) -> None:
-    """Raises StorageError when a lock on them is held for long: a command that was just killed may still have one."""
+    """End all hosts of a simulated cloud, retrying while a command that was just killed holds a lock.
+
+    Raises:
+        StorageError: A lock is still held after several tries.
+    """
     for attempt in range(5):
         try:
-            bodies.settle(())
+            bodies.sync_hosts(())
         except ConflictError:
             time.sleep(0.5 * (attempt + 1))
         else:

@@ -1,4 +1,4 @@
-"""Which fault, if any, befalls a call; and the errors that are answered before anything is done."""
+"""Choice of the fault of a call, and the errors that are answered before anything is done."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _ONLY: dict[FaultKind, frozenset[str]] = {
 }
 
 
-def fits(kind: FaultKind, call: str) -> bool:
-    """Can this fault befall this operation at all?"""
+def can_befall(kind: FaultKind, call: str) -> bool:
+    """Return whether this fault can apply to this operation."""
     host_fault = kind.value.startswith("host-")
     return host_fault == call.startswith("host.") and call in _ONLY.get(kind, {call})
 
 
 def pick(world: World, call: str) -> Fault | None:
-    """Count the call, and say which fault befalls it: the first of the scenario that applies."""
+    """Count the call and return the first fault of the scenario that applies to it."""
     state, scenario = world.state, world.scenario
     number = state.counts.get(call, 0) + 1
     state.counts[call] = number
@@ -43,7 +43,7 @@ def pick(world: World, call: str) -> Fault | None:
         return None
     age = state.now - state.began
     for index, fault in enumerate(scenario.faults):
-        if fault.call not in (call, ANY) or not fits(fault.kind, call) or not fault.begin <= age <= fault.end:
+        if fault.call not in (call, ANY) or not can_befall(fault.kind, call) or not fault.begin <= age <= fault.end:
             continue
         key = f"fault {index}"
         if fault.times and state.fired.get(key, 0) >= fault.times:
@@ -55,7 +55,11 @@ def pick(world: World, call: str) -> Fault | None:
 
 
 def refuse(fault: Fault | None) -> None:
-    """Raises ApiError for a fault that is answered before anything is done."""
+    """Raise the error of a fault that is answered before anything is done.
+
+    Raises:
+        ApiError: The fault is of this kind.
+    """
     if fault is not None and fault.kind in _REFUSALS:
         code, words = _REFUSALS[fault.kind]
         raise ApiError(code, words)

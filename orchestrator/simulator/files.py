@@ -30,7 +30,12 @@ def exclusive(lock: Path) -> Generator[None]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a file; None when there is no file. Raises OSError, ValueError."""
+    """Read the JSON object in a file; None when there is no file.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is not JSON.
+    """
     try:
         return cast(dict[str, Any], json.loads(path.read_bytes()))
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Hands in memory: what the engine does on hosts, done to the hosts of the simulated cloud.
 
 Everything lies in the cloud's state, so it outlives a client that is killed. Each method takes the scenario's `contact`
-seconds once, however many hosts it asks, for they are asked at once.
+seconds once, however many hosts it contacts, because it contacts them in parallel.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
-from orchestrator.remote.hands import EnvFile, HostsLook, MarksLook, Sink, StacksLook
+from orchestrator.remote.host_operations import EnvFile, JobReport, MarksReport, Sink, StacksReport
 from orchestrator.remote.jobs import signal_name
 from orchestrator.remote.marks import mark_name
 from orchestrator.simulator import faults, hosts
@@ -31,7 +31,11 @@ _Deed = Callable[[World, Resource, Host], None]
 
 
 class SimulatedHands:
-    """Serves remote.hands.Hands. pause: the longest sleep of `follow` between two looks, in the clock's seconds."""
+    """Host operations on the simulated cloud.
+
+    Attributes:
+        pause: Longest sleep of `follow_job` between two reads, in the clock's seconds.
+    """
 
     def __init__(self, access: Access, addresses: tuple[HostAddress, ...], pause: float = 1.0) -> None:
         self._access = access
@@ -42,7 +46,7 @@ class SimulatedHands:
     def hosts(self) -> tuple[HostAddress, ...]:
         return self._addresses
 
-    def look(self, job: str, ranks: Sequence[int] | None = None) -> HostsLook:
+    def read_job(self, job: str, ranks: Sequence[int] | None = None) -> JobReport:
         jobs: dict[int, HostJob] = {}
 
         def look(world: World, _: Resource, host: Host) -> None:
@@ -50,9 +54,9 @@ class SimulatedHands:
 
         outcomes = self._each("look", ranks, look)
         seen = tuple(jobs[outcome.rank] for outcome in outcomes if outcome.ok)
-        return HostsLook(seen, tuple(outcome for outcome in outcomes if not outcome.ok))
+        return JobReport(seen, tuple(outcome for outcome in outcomes if not outcome.ok))
 
-    def marks(self, ranks: Sequence[int] | None = None) -> MarksLook:
+    def read_marks(self, ranks: Sequence[int] | None = None) -> MarksReport:
         held: dict[int, Mapping[str, str]] = {}
 
         def read(_: World, __: Resource, host: Host) -> None:
@@ -60,15 +64,15 @@ class SimulatedHands:
 
         outcomes = self._each("marks", ranks, read)
         seen = {outcome.rank: held[outcome.rank] for outcome in outcomes if outcome.ok}
-        return MarksLook(seen, tuple(outcome for outcome in outcomes if not outcome.ok))
+        return MarksReport(seen, tuple(outcome for outcome in outcomes if not outcome.ok))
 
-    def mark(self, label: str, digest: str, ranks: Sequence[int] | None = None) -> tuple[HostOutcome, ...]:
+    def write_mark(self, label: str, digest: str, ranks: Sequence[int] | None = None) -> tuple[HostOutcome, ...]:
         def note(_: World, __: Resource, host: Host) -> None:
             host.marks[mark_name(label)] = digest
 
         return self._each("mark", ranks, note)
 
-    def sync(
+    def sync_tree(
         self, tree: Tree, destination: str, ranks: Sequence[int], on_progress: Callable[[int, int], None]
     ) -> tuple[HostOutcome, ...]:
         def copy(_: World, __: Resource, host: Host) -> None:
@@ -78,24 +82,24 @@ class SimulatedHands:
         on_progress(1, 1)
         return outcomes
 
-    def script(self, content: bytes, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
-        """The script is not run: it succeeds, unless the scenario says otherwise."""
+    def run_script(self, content: bytes, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
+        """Succeed without running the script, unless the scenario plants a fault."""
         del content
         return self._each("script", ranks, lambda _, __, ___: None)
 
-    def start(self, job: str, script: bytes, env: EnvFile, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
+    def start_job(self, job: str, script: bytes, env: EnvFile, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
         del script
         for address in self._addresses:
             env(address)  # what would be sent is made, so that its faults show
 
         return self._each("start", ranks, lambda world, resource, host: hosts.begin(world, resource, host, job))
 
-    def kill(self, job: str, grace: float, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
-        """Simulated programs end at TERM."""
+    def kill_job(self, job: str, grace: float, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
+        """Kill the job; simulated programs end at TERM."""
         del grace
         return self._each("kill", ranks, lambda world, _, host: hosts.kill(world, host, job))
 
-    def follow(
+    def follow_job(
         self,
         job: str,
         sink: Sink,
@@ -125,16 +129,16 @@ class SimulatedHands:
                 self._access.clock.sleep(wait)
         return tuple(ended[rank] for rank in sorted(ended))
 
-    def stacks(self, job: str, ranks: Sequence[int] | None = None) -> StacksLook:
-        told: dict[int, bytes] = {}
+    def collect_stacks(self, job: str, ranks: Sequence[int] | None = None) -> StacksReport:
+        stacks: dict[int, bytes] = {}
 
-        def tell(world: World, _: Resource, host: Host) -> None:
+        def dump(world: World, _: Resource, host: Host) -> None:
             state = hosts.look_at(world, host, job)
             if state.phase is JobPhase.RUNNING:
-                told[host.rank] = f"simulated program of rank {host.rank}, in step {state.step}\n".encode()
+                stacks[host.rank] = f"simulated program of rank {host.rank}, in step {state.step}\n".encode()
 
-        outcomes = self._each("stacks", ranks, tell)
-        return StacksLook(told, tuple(outcome for outcome in outcomes if not outcome.ok))
+        outcomes = self._each("stacks", ranks, dump)
+        return StacksReport(stacks, tuple(outcome for outcome in outcomes if not outcome.ok))
 
     def close(self) -> None:
         return
@@ -145,7 +149,7 @@ class SimulatedHands:
         return min(self._pause, max(left, 0.01))
 
     def _each(self, verb: str, ranks: Sequence[int] | None, deed: _Deed) -> tuple[HostOutcome, ...]:
-        """The same on every host that was asked; one step of the cloud."""
+        """Do the same on each of these hosts, in one step of the cloud."""
         chosen = [address for address in self._addresses if ranks is None or address.rank in ranks]
         with self._access.open() as cloud:
             world = cloud.host_world()
@@ -161,7 +165,7 @@ class SimulatedHands:
 
 
 class _Follower:
-    """How far each host's log was given, and since when a host does not answer."""
+    """Follower of a job's logs: the offset of each host, and since when it does not answer."""
 
     def __init__(self, job: str, offsets: dict[int, int]) -> None:
         self._job, self._offsets = job, offsets
@@ -170,7 +174,7 @@ class _Follower:
     def look(
         self, world: World, open_hosts: Mapping[int, HostAddress], blocks: list[tuple[HostAddress, bytes]]
     ) -> list[HostOutcome]:
-        """Put what is new into `blocks`; the outcomes of the hosts on which it is over."""
+        """Append new output to `blocks` and return the outcomes of the hosts on which the job has ended."""
         found = (self._host(world, address, blocks) for address in open_hosts.values())
         return [outcome for outcome in found if outcome is not None]
 
@@ -200,11 +204,13 @@ def _on_host(world: World, address: HostAddress, deed: _Deed, fault: Fault | Non
     if kind is FaultKind.HOST_LOST_BEFORE:
         return _failed(address, Failure.LOST)
     if kind is FaultKind.HOST_FAILS:
-        return HostOutcome(address.rank, address.host, exit_code=1, last_line="the scenario says that this fails")
+        return HostOutcome(
+            rank=address.rank, host=address.host, exit_code=1, last_line="the scenario says that this fails"
+        )
     deed(world, *reached)
     if kind is FaultKind.HOST_LOST_AFTER:
         return _failed(address, Failure.LOST)
-    return HostOutcome(address.rank, address.host, exit_code=0, seconds=world.scenario.durations.contact)
+    return HostOutcome(rank=address.rank, host=address.host, exit_code=0, seconds=world.scenario.durations.contact)
 
 
 def _unlucky(fault: Fault, chosen: Sequence[HostAddress]) -> int:
@@ -218,14 +224,14 @@ def _failed(address: HostAddress, failure: Failure) -> HostOutcome:
         Failure.IDENTITY: "another host answers at this address",
         Failure.LOST: "the connection broke",
     }
-    return HostOutcome(address.rank, address.host, failure=failure, detail=details[failure])
+    return HostOutcome(rank=address.rank, host=address.host, failure=failure, detail=details[failure])
 
 
 def _ended(address: HostAddress, job: HostJob) -> HostOutcome | None:
-    """How the job ended there; None while it runs. The same words as orchestrator.remote.jobs.follow."""
+    """Return how the job ended on the host, in the texts of orchestrator.remote.jobs.follow; None while it runs."""
     if job.phase is JobPhase.RUNNING:
         return None
-    outcome = HostOutcome(address.rank, address.host, last_line=job.last_line)
+    outcome = HostOutcome(rank=address.rank, host=address.host, last_line=job.last_line)
     if job.phase is JobPhase.FINISHED and job.exit_code is not None:
         name = signal_name(job.exit_code)
         return replace(outcome, signal=name) if name else replace(outcome, exit_code=job.exit_code)

@@ -1,4 +1,4 @@
-"""Working off the agenda: all that is due until now, in order, each at its own time."""
+"""Processing of the agenda: everything that is due until now, in order, each at its own time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from orchestrator.simulator.world import World
 _ONE_HOST = frozenset({Deed.FAIL_HOST, Deed.REBOOT_HOST, Deed.SILENCE_HOST, Deed.IMPOSTOR_HOST})
 
 
-def settle(world: World, now: float) -> None:
-    """Bring the cloud to this time. A clock that went back changes nothing."""
+def advance_to(world: World, now: float) -> None:
+    """Advance the cloud to this time; a clock that moved back changes nothing."""
     state = world.state
     agenda = state.agenda
     while agenda and agenda[0].at <= now:
@@ -28,7 +28,7 @@ def settle(world: World, now: float) -> None:
 
 
 def do(world: World, resource: Resource, happening: Happening, rank: int | None = None) -> None:
-    """Let it happen to this resource now. rank: wins over the happening's own."""
+    """Apply an event to this resource now; `rank` overrides the event's own."""
     rank = happening.rank if rank is None else rank
     state = world.state
     state.calls.append(Call(state.now, f"deed.{happening.do}", resource.name, "", "ok", acted=True, uid=resource.uid))
@@ -52,7 +52,7 @@ def do(world: World, resource: Resource, happening: Happening, rank: int | None 
 
 
 def step_reached(world: World, resource: Resource, rank: int, step: int) -> None:
-    """The program on this host has made this step: what waited for it happens."""
+    """Apply the events that wait for this step of the program on this host."""
     for index, happening in enumerate(world.scenario.happenings):
         mine = (happening.rank or 0) == rank and lifecycle.matches(happening, resource)
         if happening.step is not None and mine and step >= happening.step and _may(world, index, happening):
@@ -60,7 +60,7 @@ def step_reached(world: World, resource: Resource, rank: int, step: int) -> None
 
 
 def _may(world: World, index: int, happening: Happening) -> bool:
-    """Count it, unless it has happened as often as it may."""
+    """Count the event and return True, unless it has happened as often as it may."""
     key = f"happening {index}"
     fired = world.state.fired.get(key, 0)
     if happening.times and fired >= happening.times:
@@ -70,7 +70,7 @@ def _may(world: World, index: int, happening: Happening) -> bool:
 
 
 def _happen(world: World, uid: str, index: int) -> None:
-    """From the scenario. uid: of one resource, or "" for all that it fits."""
+    """Apply an event of the scenario to one resource, or with uid "" to all that match."""
     happening = world.scenario.happenings[index]
     if happening.do is Deed.CAPACITY:
         key = capacity.pool_key(happening.zone, happening.accelerator, happening.market)
@@ -98,7 +98,7 @@ def _preempt(world: World, resource: Resource, happening: Happening, rank: int |
 
 
 def _notice(world: World, uid: str, notice: float, rank: int | None = None) -> None:
-    """The hosts are told when they will be taken; then they are."""
+    """Give the hosts notice of their preemption and schedule it."""
     resource = world.state.resources[uid]
     if resource.phase is not Phase.READY:
         if Phase.PREEMPTED in MOVES[resource.phase]:
@@ -150,7 +150,7 @@ def _host_up(world: World, uid: str, epoch: int, rank: int, boots: int) -> None:
 
 
 def _step(world: World, uid: str, index: int, rank: int, job: str) -> None:
-    """The moment at which a job would make the step that a happening waits for."""
+    """Apply an event at the time at which a job makes the step that the event waits for."""
     resource = world.state.resources[uid]
     known = resource.hosts[rank].jobs.get(job)
     happening = world.scenario.happenings[index]
@@ -165,7 +165,7 @@ def _late_create(world: World, _: str, fields: dict[str, Any]) -> None:
     try:
         create(world, CreateCall(**fields), None)
     except ApiError:
-        return  # nobody waits for its answer any more
+        return  # no client waits for its answer any more
 
 
 def _late_end(world: World, uid: str) -> None:

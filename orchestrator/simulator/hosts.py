@@ -1,4 +1,4 @@
-"""The hosts of the simulated cloud, as one who connects to them finds them."""
+"""Hosts of the simulated cloud as a connecting client finds them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from orchestrator.hosts import Failure, HostAddress, HostJob, JobPhase
 from orchestrator.simulator import programs
 from orchestrator.simulator.scenario import Happening
 from orchestrator.simulator.state import Host, Phase, Resource
-from orchestrator.simulator.world import World, alias
+from orchestrator.simulator.world import World, host_alias
 
 
 def reach(world: World, address: HostAddress) -> tuple[Resource, Host] | Failure:
-    """Who answers at this address, or why nobody does.
+    """Return the host that answers at this address, or why none does.
 
     An address that another host has by now answers with that host's key: IDENTITY, never the wrong host.
     """
@@ -20,17 +20,17 @@ def reach(world: World, address: HostAddress) -> tuple[Resource, Host] | Failure
     resource, host = found
     if not host.up or world.state.now < host.silent_until:
         return Failure.UNREACHABLE
-    if host.impostor or alias(resource, host.rank) != address.alias:
+    if host.impostor or host_alias(resource, host.rank) != address.alias:
         return Failure.IDENTITY
     return resource, host
 
 
 def look_at(world: World, host: Host, job: str) -> HostJob:
-    """What the host says of a job."""
+    """Return what the host reports about a job."""
     now = world.state.now
     known = host.jobs.get(job)
     if known is None:
-        return HostJob(host.rank, JobPhase.ABSENT)
+        return HostJob(rank=host.rank, phase=JobPhase.ABSENT)
     phase, log = programs.phase(known, now), programs.log(known, host.rank, now)
     return HostJob(
         rank=host.rank,
@@ -61,7 +61,7 @@ def begin(world: World, resource: Resource, host: Host, job: str) -> None:
 
 
 def kill(world: World, host: Host, job: str) -> None:
-    """TERM: it ends with 143."""
+    """End the job with exit status 143, as TERM does."""
     known = host.jobs.get(job)
     if known is not None:
         programs.stop(known, world.state.now, 143)

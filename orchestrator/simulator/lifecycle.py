@@ -1,4 +1,4 @@
-"""The life of a resource: how it is made, how its phase changes, and what that does to its hosts."""
+"""Lifecycle of a resource: its creation, its changes of phase, and their effects on its hosts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _KEEPS_HOSTS = frozenset({Phase.CREATING, Phase.READY})
 
 
 def make(world: World, call: CreateCall, name: str, digest: str) -> Resource:
-    """A new resource, CREATING. Room must have been checked; `arrive` or a fault says what becomes of it."""
+    """Add a new resource in CREATING. Check the capacity first, and schedule its next phase with `arrive`."""
     state = world.state
     uid = f"{world.number():06d}"
-    hosts = [Host(rank, address) for rank, address in enumerate(_addresses(world, call.hosts))]
+    hosts = [Host(rank=rank, address=address) for rank, address in enumerate(_addresses(world, call.hosts))]
     resource = Resource(
         uid=uid,
         name=name,
@@ -43,12 +43,16 @@ def make(world: World, call: CreateCall, name: str, digest: str) -> Resource:
 
 
 def arrive(world: World, resource: Resource, seconds: float, phase: Phase, reason: str = "") -> None:
-    """Let it come to this phase later, unless another change comes before."""
+    """Schedule a change to this phase, void if another change comes first."""
     world.due(seconds, "arrive", resource.uid, resource.epoch, phase.value, reason)
 
 
 def move(world: World, resource: Resource, phase: Phase, reason: str = "") -> None:
-    """Change the phase now. Raises RuntimeError for a move that is not in the table: a fault of the simulator."""
+    """Change the phase now.
+
+    Raises:
+        RuntimeError: The move is not in the table, which is a bug of the simulator.
+    """
     if phase not in MOVES[resource.phase]:
         raise RuntimeError(f"{resource.name} cannot go from {resource.phase} to {phase}")
     state = world.state
@@ -74,7 +78,7 @@ def move(world: World, resource: Resource, phase: Phase, reason: str = "") -> No
 
 
 def came(world: World, uid: str, epoch: int, phase: str, reason: str) -> None:
-    """Something that was to arrive is due."""
+    """Carry out a scheduled change of phase."""
     resource = world.state.resources[uid]
     if resource.epoch != epoch:
         return
@@ -90,7 +94,7 @@ def came(world: World, uid: str, epoch: int, phase: str, reason: str) -> None:
 
 
 def take_down(world: World, host: Host) -> None:
-    """The machine is off: what ran on it is lost."""
+    """Switch the machine off; the programs on it are lost."""
     host.up = False
     host.dies = None
     programs.lose(host, world.state.now)
@@ -102,7 +106,7 @@ def preempt(world: World, resource: Resource, reason: str) -> None:
 
 
 def begin_end(world: World, resource: Resource, slower: float = 0.0) -> None:
-    """ENDING, then ABSENT. For one that is ending already and stuck: now it goes on."""
+    """Move the resource to ENDING and schedule ABSENT; a stuck end resumes."""
     if resource.phase is Phase.ENDING:
         if resource.stuck_end:
             resource.stuck_end = False
@@ -135,7 +139,7 @@ def _on_ready(world: World, resource: Resource, *, first: bool) -> None:
 
 
 def _addresses(world: World, count: int) -> list[str]:
-    """The lowest free ones (rule address_is_used_again)."""
+    """Return the lowest free addresses (rule address_is_used_again)."""
     taken = {host.address for other in world.living() if other.phase in HOLDS_MACHINES for host in other.hosts}
     found: list[str] = []
     number = 0
@@ -148,6 +152,6 @@ def _addresses(world: World, count: int) -> list[str]:
 
 
 def _new_addresses(world: World, resource: Resource) -> None:
-    """After maintenance: others than before (rule maintenance_restarts_the_hosts)."""
+    """Give the hosts new addresses after maintenance (rule maintenance_restarts_the_hosts)."""
     for host, address in zip(resource.hosts, _addresses(world, len(resource.hosts)), strict=True):
         host.address = address

@@ -1,4 +1,4 @@
-"""The pure half of the provider "simulated": its requests and what it knows of its hosts."""
+"""Planner of the provider "simulated": its requests and the facts of its hosts, without I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SERVICE = "simulated"
 
 
 class SimulatedPlanner:
-    """There is no command line for these requests: nothing but orch knows this cloud."""
+    """Planner whose requests have no command-line form: only orch knows this cloud."""
 
     name = "simulated"
 
@@ -24,16 +24,16 @@ class SimulatedPlanner:
             "token": spec.token,
             "labels": dict(spec.labels),
         }
-        return Request(SERVICE, "create", spec.name, body)
+        return Request(service=SERVICE, method="create", target=spec.name, body=body)
 
     def end_request(self, name: str, candidate: Candidate) -> Request:
-        return Request(SERVICE, "end", name)
+        return Request(service=SERVICE, method="end", target=name)
 
     def stop_request(self, name: str, candidate: Candidate) -> Request:
-        return Request(SERVICE, "stop", name)
+        return Request(service=SERVICE, method="stop", target=name)
 
     def start_request(self, name: str, candidate: Candidate) -> Request:
-        return Request(SERVICE, "start", name)
+        return Request(service=SERVICE, method="start", target=name)
 
     def host_facts(self, candidate: Candidate) -> HostFacts:
         return loopback_facts(candidate)

@@ -1,4 +1,4 @@
-"""Programs on simulated hosts: when they end, how, and what their logs hold, all as functions of the time."""
+"""Programs on simulated hosts: their ends, exit statuses and logs, all as functions of the time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,19 @@ LINES = 200  # a log has about so many lines, however long the program runs
 _ATTEMPT = re.compile(r"-a(\d+)(?:-|$)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """How a job behaves. seconds: how long it runs, None = until it is stopped. step_seconds: one step of its counter.
+    """Behaviour of a job.
 
-    exits: "ATTEMPT/RANK" -> exit code, where either may be "*"; exit_code where nothing fits. ends: the same for
-    seconds. A job's attempt is the number after "-a" in its name, else 1.
+    A job's attempt is the number after "-a" in its name, else 1.
+
+    Attributes:
+        seconds: Run time; None means until it is stopped.
+        step_seconds: Seconds for one step of its counter.
+        exit_code: Exit status where no entry of `exits` matches.
+        exits: Exit status by "ATTEMPT/RANK", where either may be "*".
+        ends: Run time in seconds by "ATTEMPT/RANK".
+        last_words: Last line of its log.
     """
 
     seconds: float | None = 50.0
@@ -34,7 +41,7 @@ class Program:
         return asdict(self)
 
     def job(self, name: str, rank: int, now: float) -> Job:
-        """The job that this program becomes on one host."""
+        """Return the job that this program becomes on one host."""
         attempt = attempt_of(name)
         code = _fitting(self.exits, attempt, rank)
         seconds = _fitting(self.ends, attempt, rank)
@@ -59,7 +66,7 @@ def attempt_of(name: str) -> int:
 
 
 def choose(known: list[tuple[str, dict[str, Any]]], name: str) -> Program:
-    """The first whose pattern fits the job's name; setup jobs and others have a program of their own if none does."""
+    """Return the first program whose pattern matches the job's name, else the default for setup jobs or others."""
     for pattern, fields in known:
         if fnmatchcase(name, pattern):
             return Program(**fields)
@@ -77,38 +84,38 @@ def is_running(job: Job, now: float) -> bool:
 
 
 def steps(job: Job, now: float) -> int:
-    """How many steps it has made."""
+    """Return the number of completed steps."""
     until = min(time for time in (now, job.ends, job.froze) if time is not None)
     return int((until - job.began) / job.step_seconds + 1e-9) if job.step_seconds > 0 else 0
 
 
 def beat_age(job: Job, now: float) -> float:
-    """Seconds since its last step, or since its beginning."""
+    """Return the seconds since its last step, or since its start."""
     return max(0.0, now - (job.began + steps(job, now) * job.step_seconds))
 
 
 def stop(job: Job, now: float, code: int) -> None:
-    """End it now with this exit status, if it runs."""
+    """End the job now with this exit status, if it runs."""
     if is_running(job, now):
         job.ends, job.exit_code = now, code
 
 
 def lose(host: Host, now: float) -> None:
-    """The host lost its power: what ran leaves no exit status."""
+    """End the running jobs of a host that lost its power; they leave no exit status."""
     for job in host.jobs.values():
         if is_running(job, now):
             job.lost, job.ends = True, now
 
 
 def freeze(host: Host, now: float) -> None:
-    """What runs goes on for ever and makes no more steps."""
+    """Let the running jobs continue for ever without further steps."""
     for job in host.jobs.values():
         if is_running(job, now):
             job.ends, job.froze = None, now
 
 
 def log(job: Job, rank: int, now: float) -> bytes:
-    """All that it has written until now; only ever grows."""
+    """Return all output until now; it only grows."""
     numbers = range(job.log_every, steps(job, now) + 1, job.log_every)[: 5 * LINES]
     lines = [f"rank {rank} begins", *(f"step {number}" for number in numbers)]
     if not is_running(job, now) and not job.lost and job.last_words:
@@ -117,7 +124,7 @@ def log(job: Job, rank: int, now: float) -> bytes:
 
 
 def next_end(host: Host, now: float) -> float | None:
-    """When the next of its programs ends by itself."""
+    """Return when the next of the host's programs ends by itself."""
     ends = [job.ends for job in host.jobs.values() if job.ends is not None and is_running(job, now)]
     return min(ends, default=None)
 

@@ -1,4 +1,4 @@
-"""The provider "simulated": providers.protocol.Provider, Stops and Preempts over the simulated cloud."""
+"""Provider "simulated": providers.protocol.Provider, Stops and Preempts over the simulated cloud."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from orchestrator.slices import (
     CapacityBlock,
     FlexStart,
     Market,
+    OnDemand,
     Owned,
     OwnedSlice,
     Reservation,
@@ -56,9 +57,12 @@ _STATES = {
 
 
 class SimulatedProvider:
-    """See providers/protocol.py. Forgets nothing that matters: `missing` only says since when a name is not shown.
+    """Provider over the simulated cloud; see providers/protocol.py.
 
-    installation: end, stop and start only what carries its label; "" = any installation's.
+    It keeps no durable state: `_missing` only holds since when the cloud does not show a name.
+
+    Attributes:
+        installation: End, stop and start only resources with its label; "" means any installation's.
     """
 
     name = "simulated"
@@ -70,17 +74,17 @@ class SimulatedProvider:
         self._missing: dict[str, float] = {}
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
-        """Returns when the cloud has accepted it. Sends one request; the engine says whether it is sent again."""
+        """Send one create request and return when the cloud has accepted it; retries are the engine's."""
         self._bodies.check()
         self._missing.pop(spec.name, None)  # first: a create without an answer may have acted, and be shown late
         with self._access.open() as cloud, _explained("create", spec.name):
             cloud.create(_call(cloud, spec, keys))
 
     def observe(self, name: str, token: str = "") -> SliceView:
-        """ABSENT once the cloud has not shown it for longer than its looks may lag behind."""
+        """Observe a slice; report ABSENT once it was missing for longer than the cloud's answers may lag."""
         try:
             with self._access.open() as cloud:
-                self._settle(cloud)
+                self._advance(cloud)
                 try:
                     look = cloud.get(name)
                 except ApiError as error:
@@ -88,10 +92,14 @@ class SimulatedProvider:
                 self._missing.pop(name, None)
                 return self._view(cloud, look)
         except OrchError as error:
-            return SliceView(SliceState.UNCLEAR, reason=str(error))
+            return SliceView(state=SliceState.UNCLEAR, reason=str(error))
 
     def end(self, name: str, token: str = "") -> None:
-        """Raises ConflictError for a resource that orch has not made."""
+        """End a slice.
+
+        Raises:
+            ConflictError: orch has not created this resource.
+        """
         with self._access.open() as cloud, _explained("end", name):
             self._check_ours(cloud, name)
             try:
@@ -99,10 +107,14 @@ class SimulatedProvider:
             except ApiError as error:
                 if error.code is not Code.NOT_FOUND:
                     raise
-        self.settle()
+        self.advance()
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
-        """Raises CloudError when the listing is not whole."""
+        """List the slices of an installation.
+
+        Raises:
+            CloudError: The listing is incomplete.
+        """
         found: list[OwnedSlice] = []
         with self._access.open() as cloud, _explained("list", ""):
             for look in _listed(cloud):
@@ -111,14 +123,24 @@ class SimulatedProvider:
                     where = f"{self.name}/{look.zone}"
                     state = _STATES[look.phase]
                     intent = look.labels.get(INTENT_LABEL, "")
-                    found.append(OwnedSlice(look.name, cluster, installation, state, look.created, where, intent))
+                    found.append(
+                        OwnedSlice(
+                            name=look.name,
+                            cluster=cluster,
+                            installation=installation,
+                            state=state,
+                            created=look.created,
+                            where=where,
+                            intent=intent,
+                        )
+                    )
         return tuple(found)
 
     def stop(self, name: str) -> None:
         with self._access.open() as cloud, _explained("stop", name):
             self._check_ours(cloud, name)
             cloud.stop(name, only=self._ours)
-        self.settle()
+        self.advance()
 
     def start(self, name: str) -> None:
         with self._access.open() as cloud, _explained("start", name):
@@ -126,7 +148,12 @@ class SimulatedProvider:
             cloud.start(name, only=self._ours)
 
     def preempt(self, name: str, rank: int) -> None:
-        """Play a preemption now, without notice. Raises NotFoundError, UserError for a rank that is not there."""
+        """Simulate a preemption now, without notice.
+
+        Raises:
+            NotFoundError: There is no such slice.
+            UserError: There is no such rank.
+        """
         with self._access.open() as cloud:
             look = next((look for look in cloud.live() if look.name == name), None)
             if look is None:
@@ -136,25 +163,33 @@ class SimulatedProvider:
             if not 0 <= rank < len(look.hosts):
                 raise UserError(f"'{name}' has no host {rank}", f"its hosts are 0 to {len(look.hosts) - 1}")
             cloud.preempt(name, rank)
-        self.settle()
+        self.advance()
 
-    def settle(self) -> None:
-        """Let the time pass and bring what stands behind the slices in line. Call it now and then. Raises OrchError."""
+    def advance(self) -> None:
+        """Advance the cloud to now and make its hosts match. Call it regularly.
+
+        Raises:
+            OrchError: A host could not be changed.
+        """
         with self._access.open() as cloud:
-            self._settle(cloud)
+            self._advance(cloud)
 
-    def _settle(self, cloud: SimulatedCloud) -> None:
+    def _advance(self, cloud: SimulatedCloud) -> None:
         for look in cloud.live():
             if look.phase is Phase.READY:
                 for rank, step in self._bodies.steps(look).items():
                     cloud.report_step(look.name, rank, step)
-        self._bodies.settle(cloud.made())
+        self._bodies.sync_hosts(cloud.made())
 
     def _check_ours(self, cloud: SimulatedCloud, name: str) -> None:
-        """A name alone proves nothing. Raises ConflictError, ApiError.
+        """Check the labels of a slice, because a name alone proves nothing.
 
-        What is not shown may yet be there (rule new_resource_may_not_be_shown_yet): then the condition on the label,
-        which goes with the call itself, decides.
+        A resource that is not shown may exist (rule new_resource_may_not_be_shown_yet): then the label condition that
+        the call itself carries decides.
+
+        Raises:
+            ConflictError: The resource is not ours.
+            ApiError: The cloud refused the read.
         """
         try:
             look = cloud.get(name)
@@ -167,22 +202,26 @@ class SimulatedProvider:
 
     def _view(self, cloud: SimulatedCloud, look: Look) -> SliceView:
         if look.phase is not Phase.READY:
-            return SliceView(_STATES[look.phase], reason=look.reason)
+            return SliceView(state=_STATES[look.phase], reason=look.reason)
         return self._bodies.view(look)
 
     def _not_shown(self, cloud: SimulatedCloud, name: str, error: ApiError) -> SliceView:
         if error.code is not Code.NOT_FOUND:
-            return SliceView(SliceState.UNCLEAR, reason=f"{error.code}: {error.words}")
+            return SliceView(state=SliceState.UNCLEAR, reason=f"{error.code}: {error.words}")
         now = cloud.clock.now()
         since = self._missing.setdefault(name, now)
         if now - since < cloud.scenario.lag:
             words = f"it is not shown; that is certain only after {cloud.scenario.lag:.0f} s"
-            return SliceView(SliceState.UNCLEAR, reason=words)
-        return SliceView(SliceState.ABSENT)
+            return SliceView(state=SliceState.UNCLEAR, reason=words)
+        return SliceView(state=SliceState.ABSENT)
 
 
 def open_provider(state: Path) -> SimulatedProvider:
-    """The cloud in `<state>/simulated`, with real sshd hosts behind its slices. Raises OrchError."""
+    """Open the cloud in `<state>/simulated`, with real sshd hosts behind its slices.
+
+    Raises:
+        OrchError: The folder cannot be used.
+    """
     from orchestrator.simulator.bodies import LocalBodies
     from orchestrator.simulator.rehearsal import open_cloud
 
@@ -190,19 +229,23 @@ def open_provider(state: Path) -> SimulatedProvider:
     return SimulatedProvider(open_cloud(folder), LocalBodies(folder))
 
 
-def market_word(market: Market) -> str:
-    """How the cloud names a market. Raises UserError for machines of the user's own."""
-    if isinstance(market, Spot):
-        return "spot"
-    if isinstance(market, Reservation):
-        return RESERVED + market.name
-    if isinstance(market, CapacityBlock):
-        return RESERVED + market.reservation_id
-    if isinstance(market, FlexStart):
-        return "flex-start"
-    if isinstance(market, Owned):
-        raise UserError("the simulated cloud rents machines; it has none of your own")
-    return "on-demand"
+def format_market(market: Market) -> str:
+    """Format a market as the cloud names it.
+
+    Raises:
+        UserError: The market is the user's own machines.
+    """
+    match market:
+        case OnDemand():
+            return "on-demand"
+        case Spot():
+            return "spot"
+        case Reservation(name) | CapacityBlock(name):
+            return RESERVED + name
+        case FlexStart():
+            return "flex-start"
+        case Owned():
+            raise UserError("the simulated cloud rents machines; it has none that you own")
 
 
 def _call(cloud: SimulatedCloud, spec: SliceSpec, keys: SliceKeys) -> CreateCall:
@@ -214,14 +257,14 @@ def _call(cloud: SimulatedCloud, spec: SliceSpec, keys: SliceKeys) -> CreateCall
         hosts=candidate.hosts,
         token=spec.token.reveal(),
         chips_per_host=candidate.chips_per_host,
-        market=market_word(candidate.market),
+        market=format_market(candidate.market),
         labels={key: value.reveal() for key, value in spec.labels},
         extra={"keys": _kept(keys)},
     )
 
 
 def _kept(keys: SliceKeys) -> dict[str, Any]:
-    """Travels with the create, as start-up data does at a real cloud; see bodies.keys_of."""
+    """Return the SSH keys as data of the create request, like start-up data of a real cloud; see bodies.keys_of."""
     return {
         "user_public": keys.user_public,
         "identity_file": keys.identity_file,
@@ -232,13 +275,18 @@ def _kept(keys: SliceKeys) -> dict[str, Any]:
 
 
 def _some_zone(cloud: SimulatedCloud, region: str) -> str:
-    """The first zone of the region, or of all."""
+    """Return the first zone of the region, or of all."""
     zones = [zone for zone in cloud.scenario.zones if zone.name != ANY]
     return next((zone.name for zone in zones if region in ("", zone.region)), f"{region}-a")
 
 
 def _listed(cloud: SimulatedCloud) -> list[Look]:
-    """All pages. Raises ApiError, CloudError."""
+    """List the resources of all pages.
+
+    Raises:
+        ApiError: The cloud refused the listing.
+        CloudError: The listing is incomplete.
+    """
     found: list[Look] = []
     page = ""
     while True:
@@ -256,7 +304,7 @@ def _listed(cloud: SimulatedCloud) -> list[Look]:
 
 @contextmanager
 def _explained(verb: str, name: str) -> Generator[None]:
-    """An answer of the API as an error of ours."""
+    """Translate an error of the API into an OrchError."""
     try:
         yield
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""Lets a cloud with real hosts behind it go on while nobody asks: hosts that are preempted then die at their time."""
+"""Background advance of a cloud with real hosts, so that preempted hosts die on time without any call."""
 
 from __future__ import annotations
 
@@ -9,19 +9,26 @@ from typing import Protocol
 from orchestrator.errors import OrchError
 
 
-class Settles(Protocol):
-    def settle(self) -> None:
-        """Let the time pass. Raises OrchError."""
+class Advanceable(Protocol):
+    """Cloud or provider that can be advanced to the present."""
+
+    def advance(self) -> None:
+        """Process everything that is due until now.
+
+        Raises:
+            OrchError: A host could not be changed.
+        """
         ...
 
 
 class Pump:
-    """`with Pump(provider):` settles it every so many real seconds, in a thread that ends with the block.
+    """Thread that advances a provider every `every` real seconds while a `with Pump(provider):` block lasts.
 
-    What went wrong last is in `error`; the next look at the slice tells it as well.
+    Attributes:
+        error: Last failure; the next observation of the slice reports it as well.
     """
 
-    def __init__(self, provider: Settles, every: float = 0.25) -> None:
+    def __init__(self, provider: Advanceable, every: float = 0.25) -> None:
         self.error: OrchError | None = None
         self._provider = provider
         self._every = every
@@ -41,7 +48,7 @@ class Pump:
     def _run(self) -> None:
         while not self._stop.wait(self._every):
             try:
-                self._provider.settle()
+                self._provider.advance()
                 self.error = None
             except OrchError as error:
                 self.error = error

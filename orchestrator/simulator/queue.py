@@ -1,4 +1,4 @@
-"""Queued requests: they wait for machines, become nodes, expire, and are suspended when their nodes are taken."""
+"""Queued requests, which wait for machines, become nodes, expire, and are suspended when they lose their nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ _LOST = frozenset({Phase.PREEMPTED, Phase.FAILED, Phase.ENDING})
 
 
 def add(world: World, call: QueueCall, nodes: Sequence[Mapping[str, Any]]) -> Queued:
-    """The request of this id, or a new one. Raises ApiError for a name that is taken or another request."""
+    """Return the request of this id, or add a new one.
+
+    Raises:
+        ApiError: The name is taken, or the id was used for another request.
+    """
     state = world.state
     digest = " ".join(each.digest() for each in call.nodes)
     for other in state.queued.values():
@@ -52,7 +56,11 @@ def add(world: World, call: QueueCall, nodes: Sequence[Mapping[str, Any]]) -> Qu
 
 
 def find(world: World, name: str, zone: str = "") -> Queued:
-    """Raises ApiError NOT_FOUND."""
+    """Find a queued request.
+
+    Raises:
+        ApiError: NOT_FOUND.
+    """
     for queued in world.state.queued.values():
         if queued.name == name and not queued.gone and zone in ("", queued.zone):
             return queued
@@ -60,7 +68,11 @@ def find(world: World, name: str, zone: str = "") -> Queued:
 
 
 def delete(world: World, queued: Queued, *, force: bool) -> None:
-    """Raises ApiError WRONG_STATE where the rules forbid it."""
+    """Delete a queued request.
+
+    Raises:
+        ApiError: WRONG_STATE where the rules forbid it.
+    """
     nodes = nodes_of(world, queued)
     if queued.phase is QueuePhase.DELETING:
         return
@@ -75,7 +87,11 @@ def delete(world: World, queued: Queued, *, force: bool) -> None:
 
 
 def reset(world: World, queued: Queued) -> None:
-    """Into the queue again. Raises ApiError WRONG_STATE for one that has not ended, QUOTA when its share is taken."""
+    """Put a suspended or failed request into the queue again.
+
+    Raises:
+        ApiError: WRONG_STATE if it has not ended, QUOTA if its share of the quota is taken.
+    """
     if queued.phase not in (QueuePhase.SUSPENDED, QueuePhase.FAILED) or nodes_of(world, queued):
         words = f"{queued.name} is {queued.phase}; only a suspended or failed one can be reset"
         raise ApiError(Code.WRONG_STATE, words)
@@ -93,7 +109,11 @@ def reset(world: World, queued: Queued) -> None:
 
 
 def move(world: World, queued: Queued, phase: QueuePhase, reason: str = "") -> None:
-    """Raises RuntimeError for a move that is not in the table."""
+    """Change the phase now.
+
+    Raises:
+        RuntimeError: The move is not in the table, which is a bug of the simulator.
+    """
     if phase not in QUEUE_MOVES[queued.phase]:
         raise RuntimeError(f"queued request {queued.name} cannot go from {queued.phase} to {phase}")
     queued.phase, queued.reason = phase, reason
@@ -102,12 +122,12 @@ def move(world: World, queued: Queued, phase: QueuePhase, reason: str = "") -> N
 
 
 def nodes_of(world: World, queued: Queued) -> list[Resource]:
-    """Those of its nodes that live, in the order of making."""
+    """Return its existing nodes, in order of creation."""
     return [resource for resource in world.living() if resource.queued == queued.uid]
 
 
 def node_moved(world: World, node: Resource) -> None:
-    """One of its nodes has changed its phase."""
+    """Update the request after a node has changed its phase."""
     queued = world.state.queued[node.queued]
     nodes = nodes_of(world, queued)
     if node.phase is Phase.READY and queued.phase is QueuePhase.PROVISIONING:
@@ -123,7 +143,7 @@ def node_moved(world: World, node: Resource) -> None:
 
 
 def came(world: World, uid: str, epoch: int, phase: str) -> None:
-    """A move that takes its time is due. phase: "" = it is gone."""
+    """Carry out a scheduled change of phase; "" means that the request is deleted."""
     queued = world.state.queued[uid]
     if queued.epoch != epoch or queued.gone:
         return
@@ -138,9 +158,9 @@ def came(world: World, uid: str, epoch: int, phase: str) -> None:
 
 
 def look(world: World, _: str) -> None:
-    """Give machines to those who wait, first come first served; look again later if somebody still waits."""
+    """Give machines to waiting requests in order of arrival, and repeat later while one still waits."""
     waiting = [queued for queued in world.state.queued.values() if queued.phase is QueuePhase.WAITING]
-    short: set[tuple[str, str, str]] = set()  # those for whom somebody earlier waits already
+    short: set[tuple[str, str, str]] = set()  # kinds for which an earlier request waits already
     for queued in waiting:
         kind = (queued.zone, str(queued.node["accelerator"]), str(queued.node["market"]))
         if queued.not_before > world.state.now:
@@ -153,7 +173,7 @@ def look(world: World, _: str) -> None:
 
 
 def expire(world: World, uid: str) -> None:
-    """Its time is over: it fails if it still waits, and stays."""
+    """Fail a request that still waits when its time is over; it stays in the queue."""
     queued = world.state.queued[uid]
     if queued.valid_until is not None and queued.phase in (
         QueuePhase.CREATING,
@@ -164,7 +184,7 @@ def expire(world: World, uid: str) -> None:
 
 
 def _provision(world: World, queued: Queued) -> bool:
-    """False when there is no room, so that those behind it wait as well."""
+    """Create the nodes; return False without capacity, so that later requests wait as well."""
     from orchestrator.simulator.requests import create
 
     calls = [CreateCall(**node) for node in queued.nodes]
@@ -182,7 +202,11 @@ def _provision(world: World, queued: Queued) -> bool:
 
 
 def _check_all(world: World, calls: Sequence[CreateCall]) -> None:
-    """Is there room for all of them? Raises ApiError. For one alone `create` finds that out."""
+    """Check the capacity for all nodes together; for a single node `create` does that.
+
+    Raises:
+        ApiError: A name is taken, or quota or capacity is missing.
+    """
     if len(calls) == 1:
         return
     first, hosts = calls[0], sum(call.hosts for call in calls)

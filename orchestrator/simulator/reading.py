@@ -1,4 +1,4 @@
-"""What a look shows: the present, or within the limits of the scenario something older. Reading changes nothing."""
+"""Reads of the cloud, which show the present or, within the scenario's limits, an older state."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from orchestrator.simulator import queue
 from orchestrator.simulator.calls import ApiError, Code, HostLook, Look, Page, QueueLook
 from orchestrator.simulator.scenario import Fault, FaultKind
 from orchestrator.simulator.state import Phase, Queued, Resource
-from orchestrator.simulator.world import World, alias
+from orchestrator.simulator.world import World, host_alias
 
 _SHOWS_HOSTS = frozenset({Phase.CREATING, Phase.READY, Phase.MAINTENANCE, Phase.STARTING})
 
 
-def shown(resource: Resource, phase: Phase | None = None) -> Look:
-    """phase: an older one than it has."""
+def describe_resource(resource: Resource, phase: Phase | None = None) -> Look:
+    """Return a resource as the API shows it; `phase` may be an older one."""
     phase = resource.phase if phase is None else phase
     seen = resource.hosts if phase in _SHOWS_HOSTS else ()
     return Look(
@@ -29,14 +29,27 @@ def shown(resource: Resource, phase: Phase | None = None) -> Look:
         extra=dict(resource.extra),
         created=resource.created,
         size=len(resource.hosts),
-        hosts=tuple(HostLook(host.rank, host.address, alias(resource, host.rank), host.up, host.dies) for host in seen),
+        hosts=tuple(
+            HostLook(
+                rank=host.rank, address=host.address, alias=host_alias(resource, host.rank), up=host.up, dies=host.dies
+            )
+            for host in seen
+        ),
         queued=resource.queued,
     )
 
 
 def queue_shown(world: World, queued: Queued) -> QueueLook:
     uid = next((node.uid for node in queue.nodes_of(world, queued)), "")
-    return QueueLook(queued.uid, queued.name, queued.zone, queued.phase, queued.reason, str(queued.node["name"]), uid)
+    return QueueLook(
+        uid=queued.uid,
+        name=queued.name,
+        zone=queued.zone,
+        phase=queued.phase,
+        reason=queued.reason,
+        node_name=str(queued.node["name"]),
+        node_uid=uid,
+    )
 
 
 def queue_listing(world: World) -> tuple[QueueLook, ...]:
@@ -44,7 +57,11 @@ def queue_listing(world: World) -> tuple[QueueLook, ...]:
 
 
 def get(world: World, name: str, zone: str, fault: Fault | None) -> Look:
-    """Raises ApiError NOT_FOUND; within the scenario's lag also for what was just made."""
+    """Return one resource.
+
+    Raises:
+        ApiError: NOT_FOUND; within the scenario's lag also for a resource that was just created.
+    """
     for found in _seen(world, fault, name):
         if zone in ("", found.zone):
             return found
@@ -52,7 +69,7 @@ def get(world: World, name: str, zone: str, fault: Fault | None) -> Look:
 
 
 def listing(world: World, page: str, size: int | None, fault: Fault | None) -> Page:
-    """page: the uid after which it goes on, "" at the beginning."""
+    """Return one page of the listing; `page` is the uid after which it starts, or ""."""
     if fault is not None and fault.kind is FaultKind.EMPTY_PAGE:
         return Page((), page or "0")
     items = [look for look in _seen(world, fault) if look.uid > page]
@@ -67,22 +84,29 @@ def listing(world: World, page: str, size: int | None, fault: Fault | None) -> P
 
 
 def phase_at(resource: Resource, time: float) -> Phase | None:
-    """None before it was made."""
+    """Return the phase at a time, or None before the creation."""
     before = [phase for at, phase in resource.past if at <= time]
     return Phase(before[-1]) if before else None
 
 
 def _seen(world: World, fault: Fault | None, name: str = "") -> Iterable[Look]:
-    """What a look of now shows, in the order of making."""
+    """Return what a read shows now, in order of creation."""
     stale = fault.seconds if fault is not None and fault.kind is FaultKind.STALE else 0.0
     lag = world.scenario.lag * world.chance() if world.scenario.lag else 0.0
     if not stale and not lag:
-        return (shown(resource) for resource in world.living() if name in ("", resource.name))
+        return (describe_resource(resource) for resource in world.living() if name in ("", resource.name))
     return _older(world, name, stale, lag)
 
 
 def _older(world: World, name: str, stale: float, lag: float) -> Iterable[Look]:
-    """stale: states are so old, but what exists is known. lag: also what exists is so old."""
+    """Yield an older state.
+
+    Args:
+        world: The cloud.
+        name: The resource, or "" for all.
+        stale: Age of the phases in seconds; existence is current.
+        lag: Age in seconds of both phases and existence.
+    """
     now = world.state.now
     for resource in world.state.resources.values():
         if name not in ("", resource.name):
@@ -92,4 +116,4 @@ def _older(world: World, name: str, stale: float, lag: float) -> Iterable[Look]:
             phase = Phase.CREATING
         hidden = phase in (None, Phase.ABSENT) or (resource.phase is Phase.ABSENT and not lag)
         if not hidden:
-            yield shown(resource, phase)
+            yield describe_resource(resource, phase)

@@ -1,4 +1,4 @@
-"""A simulated cloud in a folder: `cloud.json`, and beside it `scenario.toml` if it is not the calm one."""
+"""Simulated cloud in a folder: `cloud.json` and, unless it is the calm scenario, `scenario.toml`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,21 @@ DEFAULT = "calm"
 
 
 def open_cloud(folder: Path) -> Durable:
-    """The folder's cloud, at its scenario's speed. Nothing is written before the first call. Raises OrchError."""
+    """Open the folder's cloud at its scenario's speed; nothing is written before the first call.
+
+    Raises:
+        OrchError: The folder or its scenario cannot be used.
+    """
     scenario = folder_scenario(folder)
     return Durable(folder / CLOUD_FILE, scenario, _clock(folder, scenario))
 
 
 def folder_scenario(folder: Path) -> Scenario:
-    """Raises UserError for a file that is not a scenario."""
+    """Read the folder's scenario.
+
+    Raises:
+        UserError: The file is not a scenario.
+    """
     path = folder / SCENARIO_FILE
     try:
         is_file = path.is_file()

@@ -11,11 +11,11 @@ from orchestrator.simulator import capacity, lifecycle
 from orchestrator.simulator.calls import ApiError, Code, CreateCall
 from orchestrator.simulator.scenario import Fault, FaultKind
 from orchestrator.simulator.state import Phase, Resource
-from orchestrator.simulator.world import World, is_gone
+from orchestrator.simulator.world import World, is_absent
 
 
 def create(world: World, call: CreateCall, fault: Fault | None, queued: str = "") -> Resource:
-    """The resource of this token, or a new one."""
+    """Return the resource of this token, or create one."""
     call = _placed(world, call)
     digest = call.digest()
     known = _known(world, call, digest)
@@ -39,7 +39,7 @@ def create(world: World, call: CreateCall, fault: Fault | None, queued: str = ""
 
 
 def create_later(world: World, call: CreateCall, seconds: float) -> None:
-    """The request is still on its way."""
+    """Schedule a create request that arrives late."""
     fields = asdict(replace(call, labels=dict(call.labels), extra=dict(call.extra)))
     world.due(seconds, "late-create", "", fields)
 
@@ -85,7 +85,7 @@ def slower(fault: Fault | None) -> float:
 
 
 def _placed(world: World, call: CreateCall) -> CreateCall:
-    """Check what needs no look at the rest of the cloud."""
+    """Check the fields of the request alone."""
     if call.hosts < 1:
         raise ApiError(Code.INVALID, f"{call.hosts} hosts were asked for")
     if not world.scenario.region(call.zone):
@@ -95,7 +95,7 @@ def _placed(world: World, call: CreateCall) -> CreateCall:
 
 
 def _known(world: World, call: CreateCall, digest: str) -> Resource | None:
-    """What an earlier call with this token has made (rules token_...)."""
+    """Return the resource that an earlier call with this token created (rules token_...)."""
     state = world.state
     if not call.token or not world.scenario.honour_tokens or call.token not in state.tokens:
         return None
@@ -106,13 +106,13 @@ def _known(world: World, call: CreateCall, digest: str) -> Resource | None:
     resource = state.resources[uid]
     if resource.request != digest:
         raise ApiError(Code.TOKEN_MISMATCH, f"the token of {call.name} was used for another request")
-    if is_gone(resource):
+    if is_absent(resource):
         raise ApiError(Code.TOKEN_SPENT, f"what the token of {call.name} made has ended")
     return resource
 
 
 def _free_name(world: World, call: CreateCall) -> str:
-    """The name asked for. Where tokens are not honoured a repeated create gets a name with a number."""
+    """Return the requested name; where tokens are not honoured, a repeated create gets a numbered name."""
     holder = world.find(call.name, call.zone)
     if holder is None:
         return call.name

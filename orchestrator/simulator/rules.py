@@ -53,7 +53,7 @@ RULES = (
         f"{TPU} (error 8 of the long-running operation); that it stays is modelled",
     ),
     Rule(
-        "quota_is_told_apart_from_capacity",
+        "quota_is_distinguished_from_capacity",
         "Above the account's limit in a region the create is refused with another error.",
         f"{EC2} (VcpuLimitExceeded); {TPU} (quota exceeded)",
     ),
@@ -79,7 +79,7 @@ RULES = (
     ),
     Rule(
         "preempted_resource_stays_until_ended",
-        "A preempted resource holds no machines and keeps its name until somebody ends it.",
+        "A preempted resource holds no machines and keeps its name until it is ended.",
         f"{TPU} (Node.State PREEMPTED)",
     ),
     Rule(
@@ -89,7 +89,7 @@ RULES = (
     ),
     Rule(
         "dead_host_is_noticed_late",
-        "A host that dies is silent at once; the cloud says so only some time later.",
+        "A host that dies is silent immediately; the cloud says so only some time later.",
         "modelled",
     ),
     Rule("half_made_create_never_gets_ready", "Some hosts of a create may never come up.", "modelled"),
@@ -174,7 +174,7 @@ RULES = (
         "apple/axlearn, TPU runner (2024): it must not force-delete while suspending",
     ),
     Rule(
-        "foreign_resource_can_be_told_apart",
+        "foreign_resource_can_be_distinguished",
         "Others share the account: their resources carry other labels or none; a call that changes one is on record.",
         "dstack issue 3453 (accounts are shared)",
     ),
@@ -187,7 +187,7 @@ RULES = (
     Rule(
         "job_under_one_name_runs_once",
         "A host that knows a job does not start it again.",
-        "orchestrator/remote/jobs.py, the contract of our own shell programs",
+        "orchestrator/remote/jobs.py, the contract of our shell programs",
     ),
 )
 

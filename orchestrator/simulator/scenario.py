@@ -1,4 +1,4 @@
-"""A scenario: how a simulated cloud is built and what goes wrong in it, as frozen values.
+"""Scenarios: the resources of a simulated cloud and its faults, as frozen values.
 
 The same scenario, the same calls and the same times give the same history. Times are seconds. `scenario_file.py` reads
 one from TOML.
@@ -15,17 +15,24 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """name: "*" stands for every zone that is not named, each in the region that its name begins with."""
+    """Zone of a region.
+
+    Attributes:
+        name: "*" stands for every unnamed zone, each in the region that its name begins with.
+    """
 
     name: str
     region: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Machines of one kind in a zone. A zone without any pool has all kinds without end.
+    """Machines of one kind in a zone; a zone without any pool has unlimited machines of all kinds.
 
-    accelerator, market: "*" = all of them, together. unit: "hosts" or "chips".
+    Attributes:
+        accelerator: "*" means all accelerators together.
+        market: "*" means all markets together.
+        unit: "hosts" or "chips".
     """
 
     zone: str
@@ -35,9 +42,9 @@ class Pool:
     unit: str = "hosts"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """The account's limit in a region. See Pool."""
+    """Limit of the account in a region; the fields are those of Pool."""
 
     region: str
     accelerator: str
@@ -46,9 +53,9 @@ class Quota:
     unit: str = "hosts"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A reservation: machines that only a create with the market "reservation:NAME" may use."""
+    """Reservation: machines that only a create with the market "reservation:NAME" may use."""
 
     name: str
     zone: str
@@ -58,7 +65,7 @@ class Held:
 
 
 class FaultKind(StrEnum):
-    """What can go wrong with one call. Those of hosts begin with "host-"."""
+    """Faults of one call; those of hosts begin with "host-"."""
 
     THROTTLED = "throttled"  # 429, did not act
     INTERNAL = "internal"  # 500, did not act
@@ -83,12 +90,12 @@ class FaultKind(StrEnum):
 
 
 class Deed(StrEnum):
-    """What can happen by itself."""
+    """Events that can happen without a call."""
 
     PREEMPT = "preempt"
     MAINTENANCE = "maintenance"
     FAIL = "fail"  # the cloud gives up on the resource
-    VANISH = "vanish"  # somebody else ends it
+    VANISH = "vanish"  # another owner ends it
     FAIL_HOST = "fail-host"
     REBOOT_HOST = "reboot-host"
     SILENCE_HOST = "silence-host"  # for `seconds`
@@ -98,13 +105,17 @@ class Deed(StrEnum):
     CAPACITY = "capacity"  # the pool of (zone, accelerator, market) becomes `amount`
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault of calls. It applies when the call's number is in `nth`, or by chance with `rate`.
+    """Fault of calls, which applies when the call's number is in `nth`, or with probability `rate`.
 
-    call: an operation such as "create", "get", "list", "end", "host.start", or "*". Calls are counted from 1 by
-    operation. begin, end: seconds after the cloud's birth between which it applies. times: how often at most, 0 = no
-    limit. rank: the host it is about, None = the last one.
+    Attributes:
+        call: Operation such as "create", "get", "list", "end", "host.start", or "*".
+        nth: Numbers of calls, counted from 1 by operation.
+        begin: Seconds after the cloud's creation from which it applies.
+        end: Seconds after the cloud's creation until which it applies.
+        times: Maximum number of times; 0 means no limit.
+        rank: Host that it affects; None means the last one.
     """
 
     call: str
@@ -118,13 +129,17 @@ class Fault:
     rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Happening:
-    """Something that happens by itself. Exactly one of at, after_ready and step says when.
+    """Event that happens without a call, at the time of exactly one of at, after_ready and step.
 
-    at: seconds after the cloud's birth. after_ready: seconds after a resource whose name matches `name` became ready.
-    step: when the program on host `rank` makes this step. rank: None = all hosts, or for one-host deeds host 0.
-    times: how often at most, 0 = always. notice: seconds that the hosts know it before.
+    Attributes:
+        at: Seconds after the cloud's creation.
+        after_ready: Seconds after a resource whose name matches `name` became ready.
+        step: Step of the program on host `rank`.
+        rank: None means all hosts, or host 0 for an event of one host.
+        times: Maximum number of times; 0 means always.
+        notice: Seconds of notice that the hosts get.
     """
 
     do: Deed
@@ -143,12 +158,14 @@ class Happening:
     amount: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Durations:
-    """How long things take, in seconds. Each time between 1 - jitter and 1 + jitter of it, by the seed.
+    """Durations in seconds, each scaled by a seeded factor between 1 - jitter and 1 + jitter.
 
-    detect: until the cloud notices a dead host. contact: what one command on hosts takes. queue: one move of a queued
-    request.
+    Attributes:
+        detect: Until the cloud notices a dead host.
+        contact: One command on hosts.
+        queue: One change of phase of a queued request.
     """
 
     create: float = 40.0
@@ -163,13 +180,16 @@ class Durations:
     jitter: float = 0.2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """The whole. spot_life: mean seconds until a spot resource is preempted, 0 = never by itself.
+    """Complete scenario of a simulated cloud.
 
-    lag: seconds for which a listing or a look may miss what is new or still show what has gone. honour_tokens: False
-    shows whether a test would notice a second resource. read_only: a call that changes something is a failed test.
-    speed: how many times faster than real time a rehearsal runs.
+    Attributes:
+        speed: Factor by which a rehearsal runs faster than real time.
+        spot_life: Mean seconds until a spot resource is preempted; 0 means never without an event.
+        lag: Seconds for which a read may miss a new resource or still show a deleted one.
+        honour_tokens: False shows whether a test would notice a second resource.
+        read_only: Whether a mutating call fails the test.
     """
 
     seed: int = 0
@@ -189,7 +209,7 @@ class Scenario:
     read_only: bool = False
 
     def region(self, zone: str) -> str:
-        """The zone's region; "" when there is no such zone."""
+        """Return the zone's region, or "" when there is no such zone."""
         for known in self.zones:
             if known.name == zone:
                 return known.region
@@ -200,5 +220,5 @@ class Scenario:
 
     @cached_property
     def faulty(self) -> frozenset[str]:
-        """Operations that some fault is about."""
+        """Return the operations that have a fault."""
         return frozenset(fault.call for fault in self.faults)

@@ -1,4 +1,4 @@
-"""Scenarios as TOML: the reader, and the ready-made ones in `scenarios/`. Closed: an unknown word is an error.
+"""Scenarios as TOML: the reader, and the built-in ones in `scenarios/`. An unknown key is an error.
 
 Durations are numbers of seconds or words such as "90s", "5m", "1.5h". Errors name the file and the line.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.errors import UserError
-from orchestrator.simulator.faults import fits
+from orchestrator.simulator.faults import can_befall
 from orchestrator.simulator.scenario import (
     ANY,
     Deed,
@@ -51,20 +51,28 @@ _LISTS: dict[str, tuple[str, type[Any]]] = {
 }
 
 
-def names() -> tuple[str, ...]:
-    """The ready-made scenarios."""
+def list_scenarios() -> tuple[str, ...]:
+    """Return the names of the built-in scenarios."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
 def named_scenario(name: str) -> Scenario:
-    """A ready-made one. Raises UserError with the names there are."""
-    if name not in names():
-        raise UserError(f"there is no scenario '{name}'", f"there are: {', '.join(names())}")
+    """Read a built-in scenario.
+
+    Raises:
+        UserError: There is none of this name; the error lists the names.
+    """
+    if name not in list_scenarios():
+        raise UserError(f"there is no scenario '{name}'", f"there are: {', '.join(list_scenarios())}")
     return read_scenario(FOLDER / f"{name}.toml")
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Raises UserError."""
+    """Read a scenario from a file.
+
+    Raises:
+        UserError: The file cannot be read or is no scenario.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -73,7 +81,11 @@ def read_scenario(path: Path) -> Scenario:
 
 
 def parse_scenario(text: str, where: str = "scenario") -> Scenario:
-    """Raises UserError for the first thing that is wrong."""
+    """Parse the text of a scenario; `where` names it in errors.
+
+    Raises:
+        UserError: The first error, with its line.
+    """
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -98,7 +110,7 @@ def parse_scenario(text: str, where: str = "scenario") -> Scenario:
 
 
 class _Reader:
-    """Turns tables into values, and finds the line of what is wrong."""
+    """Reader that turns tables into values and finds the lines of errors."""
 
     def __init__(self, text: str, where: str) -> None:
         self._lines = text.splitlines()
@@ -133,7 +145,7 @@ class _Reader:
         return UserError(f"{self._where}, line {line}: the scenario is wrong", why)
 
     def _line(self, table: str, index: int, word: str) -> int:
-        """Of a word in a table; of the table when the word is empty; 1 when it cannot be found."""
+        """Return the line of a key in a table, or of the table when the key is ""; 1 when neither is found."""
         here, seen, found = table == "", -1, 1
         header = re.compile(r"\s*\[\[?\s*([\w-]+)\s*\]\]?")
         for number, line in enumerate(self._lines, start=1):
@@ -150,15 +162,19 @@ class _Reader:
 
 
 def _written(name: str, kind: type[Any]) -> str:
-    """How a field is written in the file."""
+    """Return a field's name in the file."""
     back = {value: key for key, value in _RENAMED.items()}
     return back.get(name, name) if kind is Fault else name
 
 
 def _converted(name: str, kind: str, value: Any, *, timed: bool) -> Any:
-    """Raises ValueError in plain words."""
+    """Convert a value of the file to the type of its field.
+
+    Raises:
+        ValueError: The value does not fit; the text is for the user.
+    """
     if timed or name in _TIMES:
-        return seconds(value)
+        return parse_seconds(value)
     if name == "nth":
         return _numbers(value)
     makers: dict[str, Callable[[Any], Any]] = {"FaultKind": FaultKind, "Deed": Deed}
@@ -172,14 +188,14 @@ def _converted(name: str, kind: str, value: Any, *, timed: bool) -> Any:
 
 
 def _plain(kind: str, value: Any) -> Any:
-    wanted: dict[str, tuple[type[Any], str]] = {
+    types: dict[str, tuple[type[Any], str]] = {
         "str": (str, "a text in quotes"),
         "int": (int, "a whole number"),
         "int | None": (int, "a whole number"),
         "float": (float, "a number"),
         "bool": (bool, "true or false"),
     }
-    python, words = wanted[kind]
+    python, words = types[kind]
     if python is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, python) or (python is int and isinstance(value, bool)):
@@ -195,8 +211,12 @@ def _numbers(value: object) -> tuple[int, ...]:
     return numbers
 
 
-def seconds(value: Any) -> float:
-    """90, "90s", "5m" or "1.5h" in seconds. Raises ValueError."""
+def parse_seconds(value: Any) -> float:
+    """Parse 90, "90s", "5m" or "1.5h" as seconds.
+
+    Raises:
+        ValueError: It is no such duration.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return float(value)
     found = _SECONDS.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -206,11 +226,11 @@ def seconds(value: Any) -> float:
 
 
 def _check(scenario: Scenario, reader: _Reader) -> None:
-    """What one table alone cannot know."""
+    """Check the rules that involve several fields or tables."""
     for index, fault in enumerate(scenario.faults):
         if fault.call != "*" and fault.call not in CALLS:
             raise reader.error("fault", index, "call", f"'{fault.call}' is not one of: *, {', '.join(CALLS)}")
-        if fault.call != "*" and not fits(fault.kind, fault.call):
+        if fault.call != "*" and not can_befall(fault.kind, fault.call):
             raise reader.error("fault", index, "fault", f"'{fault.kind}' cannot befall the call '{fault.call}'")
         if not fault.nth and not fault.rate:
             raise reader.error("fault", index, "", "it needs nth = NUMBER or rate = CHANCE")

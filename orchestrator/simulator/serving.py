@@ -1,4 +1,4 @@
-"""What every pretend cloud that answers over HTTP has in common: a free port of the loopback, and a life in a block."""
+"""HTTP server on the loopback that all simulated clouds share."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from types import TracebackType
 from typing import Any, Self
 
 from orchestrator.simulator.bodies import Bodies, NoBodies
-from orchestrator.simulator.pump import Pump, Settles
+from orchestrator.simulator.pump import Advanceable, Pump
 
-_IDLE_SECONDS = 30.0  # a connection that says nothing for so long is closed
+_IDLE_SECONDS = 30.0  # a connection without a request for so long is closed
 
 
 class ApiServer:
-    """Serves while the block lasts. What went wrong inside, and no client asked for, is raised at its end.
+    """Server of a simulated cloud while a `with` block lasts; raises the first internal error at its end.
 
-    handler: of one connection; it finds this object as `self.server.api`. cloud: goes on while nobody asks when there
-    are real hosts (bodies) behind it.
+    Attributes:
+        handler: Handler of one connection; it finds this object as `self.server.api`.
+        cloud: Cloud that is advanced also without calls when there are real hosts (bodies) behind it.
     """
 
-    def __init__(self, handler: type[ApiHandler], port: int, cloud: Settles, bodies: Bodies) -> None:
+    def __init__(self, handler: type[ApiHandler], port: int, cloud: Advanceable, bodies: Bodies) -> None:
         self.errors: list[BaseException] = []
         self._pump = None if isinstance(bodies, NoBodies) else Pump(cloud)
         self._http = ApiHttp(("127.0.0.1", port), handler, self)
         self._thread = threading.Thread(
-            target=self._http.serve_forever, args=(0.05,), name="pretend cloud", daemon=True
+            target=self._http.serve_forever, args=(0.05,), name="simulated cloud", daemon=True
         )
 
     @property
     def url(self) -> str:
-        """Without a slash at its end."""
+        """Return the URL, without a slash at its end."""
         return f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def __enter__(self) -> Self:
@@ -58,7 +59,7 @@ class ApiServer:
 
 
 class ApiHttp(ThreadingHTTPServer):
-    """Knows its open connections: a client keeps them, and they must not outlive the server."""
+    """Server that tracks its open connections, which clients keep alive but which must not outlive it."""
 
     daemon_threads = True
     block_on_close = False
@@ -91,7 +92,7 @@ class ApiHttp(ThreadingHTTPServer):
 
 
 class ApiHandler(BaseHTTPRequestHandler):
-    """One connection. It is silent: servers keep the requests that they have seen."""
+    """Handler of one connection without log output; the servers record the requests."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else each request of a kept connection waits 40 ms
@@ -110,7 +111,7 @@ class ApiHandler(BaseHTTPRequestHandler):
         del format, args
 
     def send(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """A client that has gone by now is no error."""
+        """Send a response; a client that has disconnected is no error."""
         try:
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():

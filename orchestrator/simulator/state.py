@@ -1,4 +1,4 @@
-"""All that the cloud knows, as plain values that become JSON and come back equal.
+"""State of the cloud as plain values that survive a round trip through JSON.
 
 Times are seconds since the epoch. Nothing here acts; `cloud.py` and its neighbours do.
 """
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class Phase(StrEnum):
-    """Life of a resource. ABSENT ones are kept for the record and shown to nobody."""
+    """Phase of a resource; ABSENT ones are kept for the record and never shown."""
 
     CREATING = "creating"
     READY = "ready"
@@ -41,11 +41,14 @@ class QueuePhase(StrEnum):
     DELETING = "deleting"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Job:
-    """A detached program on one host. ends: None = never by itself. froze: since when it makes no more steps.
+    """Detached program on one host.
 
-    log_every: its log has a line for each so many steps.
+    Attributes:
+        ends: Time of its end; None means that it never ends by itself.
+        froze: Time since which it makes no more steps.
+        log_every: Number of steps for each line of its log.
     """
 
     began: float
@@ -58,9 +61,14 @@ class Job:
     log_every: int = 1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Host:
-    """One machine of a resource. dies: the time its termination notice names. silent_until: no answers before."""
+    """One machine of a resource.
+
+    Attributes:
+        dies: Time that its termination notice names.
+        silent_until: Time before which it does not answer.
+    """
 
     rank: int
     address: str
@@ -75,13 +83,17 @@ class Host:
     jobs: dict[str, Job] = field(default_factory=dict[str, Job])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Resource:
-    """N hosts that are created and ended as a whole.
+    """Hosts that are created and ended together.
 
-    market: "on-demand", "spot" or "reservation:NAME". epoch: raised by every change of phase; what was due for an
-    older one is void. past: (time, phase) of each change, for reads that are behind. stuck_end: its end was accepted
-    and nothing is done about it. foreign: somebody else's. queued: uid of the queued request it belongs to.
+    Attributes:
+        market: "on-demand", "spot" or "reservation:NAME".
+        epoch: Number of changes of phase; agenda entries of an older epoch are void.
+        past: Time and phase of each change, for reads that lag.
+        stuck_end: Whether its end was accepted but nothing happens.
+        foreign: Whether it belongs to another owner.
+        queued: Uid of its queued request.
     """
 
     uid: str
@@ -106,11 +118,15 @@ class Resource:
     queued: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Queued:
-    """A request that waits for machines. node: the fields of a CreateCall, name included; more: of its further nodes.
+    """Request that waits for machines.
 
-    not_before: it is not filled before this time.
+    Attributes:
+        node: Fields of a CreateCall, name included.
+        gone: Whether it is deleted.
+        more: Fields of its further nodes.
+        not_before: Time before which it is not filled.
     """
 
     uid: str
@@ -136,9 +152,13 @@ class Queued:
 
 
 class Call(NamedTuple):
-    """One line of the audit log. result: "ok" or the code of the error that the caller got. acted: it had an effect.
+    """One line of the audit log.
 
-    uid: the resource it was about. foreign: that was somebody else's.
+    Attributes:
+        result: "ok" or the code of the error that the caller got.
+        acted: Whether it had an effect.
+        uid: Resource that it was about.
+        foreign: Whether that resource belongs to another owner.
     """
 
     at: float
@@ -152,7 +172,7 @@ class Call(NamedTuple):
 
 
 class Due(NamedTuple):
-    """Something that happens at a time. number breaks ties in the order of making."""
+    """Agenda entry; `number` orders entries of the same time by creation."""
 
     at: float
     number: int
@@ -161,12 +181,17 @@ class Due(NamedTuple):
     detail: tuple[Any, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class CloudState:
-    """See the module's words. names: "zone/name" -> uid of what lives. tokens: token -> [uid, remembered until].
+    """Complete state of a simulated cloud; see the module docstring.
 
-    random: state of the random sequence. counts: calls so far, by operation. fired: times so far, by number of the
-    scenario's event or fault. front: what a front keeps of its own, as plain JSON values by kind and name.
+    Attributes:
+        random: State of the random sequence.
+        names: Uid of each existing resource by "zone/name".
+        tokens: Uid and end of the token's memory, by token.
+        counts: Number of calls so far, by operation.
+        fired: Number of times so far, by the scenario's event or fault.
+        front: Data of a front, as plain JSON values by kind and name.
     """
 
     began: float
@@ -186,7 +211,7 @@ class CloudState:
     front: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for json.dumps. The long lists hold tuples, which need no copy of their own: asdict is slow."""
+        """Return plain values for json.dumps. The tuples in the long lists are not copied, because asdict is slow."""
         plain: dict[str, Any] = {name: copy(getattr(self, name)) for name in self.__slots__}
         return {
             **plain,
@@ -197,7 +222,11 @@ class CloudState:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> CloudState:
-        """Raises KeyError, TypeError or ValueError when it is not a state."""
+        """Restore a state from JSON.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is not a state.
+        """
         typed: dict[str, Any] = {
             **value,
             "resources": {uid: _resource(fields) for uid, fields in value["resources"].items()},

@@ -1,4 +1,4 @@
-"""What all parts of the cloud work on: its state, its scenario, its chance and its agenda."""
+"""Shared core of the simulated cloud: its state, its scenario, its random numbers and its agenda."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ MAX_SEED = (1 << 64) - 1
 
 
 class World:
-    """No clock: `state.now` is the time. Made new with `born`, or around a state that was kept."""
+    """State and scenario of a cloud. It has no clock: `state.now` is the time.
+
+    Build a new one with `World.create`, or wrap a stored state.
+    """
 
     __slots__ = ("scenario", "state")
 
@@ -23,7 +26,7 @@ class World:
         self.state = state
 
     @classmethod
-    def born(cls, scenario: Scenario, now: float) -> World:
+    def create(cls, scenario: Scenario, now: float) -> World:
         world = cls(scenario, CloudState(began=now, now=now, random=scenario.seed & MAX_SEED))
         for index, happening in enumerate(scenario.happenings):
             if happening.at is not None:
@@ -35,7 +38,7 @@ class World:
         return number
 
     def span(self, seconds: float) -> float:
-        """A duration of the scenario, with its jitter."""
+        """Return a duration of the scenario with its jitter."""
         return spread(seconds, self.scenario.durations.jitter, self.chance())
 
     def number(self) -> int:
@@ -43,16 +46,16 @@ class World:
         return self.state.numbers
 
     def due(self, seconds: float, kind: str, subject: str, *detail: Any) -> None:
-        """Put something on the agenda, `seconds` from now."""
+        """Add an entry to the agenda, `seconds` from now."""
         heappush(self.state.agenda, Due(self.state.now + seconds, self.number(), kind, subject, detail))
 
     def living(self) -> Iterator[Resource]:
-        """All that is not absent, in the order of making."""
+        """Return the existing resources, in order of creation."""
         resources = self.state.resources
         return (resources[uid] for uid in self.state.names.values())
 
     def find(self, name: str, zone: str = "") -> Resource | None:
-        """A living resource. zone: "" = wherever it is."""
+        """Find an existing resource; zone "" means any."""
         state = self.state
         if zone:
             uid = state.names.get(f"{zone}/{name}")
@@ -60,16 +63,16 @@ class World:
         return next((resource for resource in self.living() if resource.name == name), None)
 
     def of_alias(self, alias: str) -> tuple[Resource, int] | None:
-        """The resource and the rank of a host's alias, living or not."""
+        """Return the resource, existing or not, and the rank of a host's alias."""
         rest, _, rank = alias.rpartition("-")
         resource = self.state.resources.get(rest.rpartition("-")[2])
         return (resource, int(rank)) if resource is not None else None
 
 
-def alias(resource: Resource, rank: int) -> str:
-    """The name a host's key is pinned under: never used again."""
+def host_alias(resource: Resource, rank: int) -> str:
+    """Return the name under which a host's key is pinned; it is never reused."""
     return f"{resource.name}-{resource.uid}-{rank}".lower()
 
 
-def is_gone(resource: Resource) -> bool:
+def is_absent(resource: Resource) -> bool:
     return resource.phase is Phase.ABSENT

@@ -1,4 +1,4 @@
-"""Where a bucket is: the three kinds of URI we take, and which object names are allowed.
+"""The address of a bucket: three kinds of URI, and the allowed object names.
 
 Everything after the scheme is literal text: `%20`, `?` and `#` are part of a name, as in `aws s3` and `gcloud storage`.
 """
@@ -22,7 +22,12 @@ Sources: Amazon S3 User Guide, "Naming Amazon S3 objects"; Cloud Storage, "About
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A bucket and a folder in it. container: bucket name, or the absolute folder of a file: bucket."""
+    """A bucket and a folder in it.
+
+    Attributes:
+        container: name of the bucket, or the absolute folder of a file: bucket.
+        prefix: the folder in the bucket, without slashes at its ends.
+    """
 
     scheme: Scheme
     container: str
@@ -30,7 +35,7 @@ class Address:
 
     @classmethod
     def parse(cls, uri: str) -> Address:
-        """Read `gs://name/folder`, `s3://name/folder` or `file:///folder`. Raises UserError."""
+        """Return the address in `gs://name/folder`, `s3://name/folder` or `file:///folder`. Raises UserError."""
         scheme, separator, rest = uri.partition("://")
         if not separator or scheme not in get_args(Scheme):
             raise UserError(
@@ -54,21 +59,22 @@ class Address:
 
     @property
     def uri(self) -> str:
+        """The address as a URI."""
         path = f"{self.container}/{self.prefix}" if self.prefix else self.container
         return f"{self.scheme}://{path}"
 
     def full_key(self, path: str) -> str:
-        """The object's name in the bucket, with our folder in front."""
+        """Return the object's name in the bucket, which begins with our folder."""
         return f"{self.prefix}/{path}" if self.prefix and path else self.prefix or path
 
 
 def is_bucket_uri(text: str) -> bool:
-    """True for anything with a scheme in front; a local path has none."""
+    """Return whether a text begins with a scheme, unlike a local path."""
     return "://" in text
 
 
 def split_object(uri: str) -> tuple[str, str]:
-    """(URI of the folder, name) of an object's URI. Raises UserError when there is no name in it."""
+    """Return the URI of the folder and the name in an object's URI. Raises UserError when it has no name."""
     address = Address.parse(uri)
     path = address.container if address.scheme == "file" else address.prefix
     folder, _, name = path.rpartition("/")
@@ -97,14 +103,14 @@ def check_key(path: str) -> str:
     elif len(path.encode()) > MAX_KEY_BYTES:
         why = f"it is longer than {MAX_KEY_BYTES} bytes"
     elif is_unfinished(path):
-        why = "names that end with # and digits are kept for unfinished files"
+        why = "names that end with # and digits are reserved for unfinished files"
     if why:
         raise UserError(f"not an object name: {path!r}", why, "rename it")
     return path
 
 
 def is_unfinished(path: str) -> bool:
-    """True for a temporary file in a file: bucket. The same ending is used by obstore's local store."""
+    """Return whether a name is that of a temporary file in a file: bucket, with the ending of obstore's local store."""
     return re.search(r"#[0-9]+$", path) is not None
 
 

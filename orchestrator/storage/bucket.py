@@ -1,7 +1,7 @@
-"""A bucket: the one door to gs://, s3:// and file:// storage, with the same promises on all three.
+"""A bucket: the one interface to gs://, s3:// and file:// storage, with the same guarantees on all three.
 
 Writes are atomic, `put_if_absent` and `replace_if` have exactly one winner, names may hold any printable character,
-and every failure is an OrchError that says what to do.
+and every failure is an OrchError with the next step.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from orchestrator.cloud_access import CloudAccess, read_cloud_access
 from orchestrator.errors import StorageError
 from orchestrator.storage.address import Address, check_key
-from orchestrator.storage.faults import disk_border
+from orchestrator.storage.faults import translate_disk_errors
 from orchestrator.storage.objects import Backend, Listing, ObjectInfo, OnBytes, Version, ignore_bytes
 from orchestrator.storage.source import SourceFile
 
 PROBE = ".orch-write-test"
-"""The object that `check(write=True)` writes and deletes again."""
+"""The object that `check_access(write=True)` writes and deletes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +37,31 @@ class Bucket:
     backend: Backend
 
     @classmethod
-    def open(cls, uri: str) -> Bucket:
-        """Open `gs://…`, `s3://…` or `file:///…`; endpoints and credentials come from the environment (connect.py).
+    def open(cls, uri: str, access: CloudAccess | None = None) -> Bucket:
+        """Open `gs://…`, `s3://…` or `file:///…`; `access` is read from the environment by default.
 
-        Sends nothing yet; `check` does. Raises UserError for a malformed URI.
+        Sends nothing; `check_access` does. Raises UserError for a malformed URI.
         """
         address = Address.parse(uri)
         if address.scheme == "file":
             from orchestrator.storage.folder import FolderBackend
 
             return cls(address, FolderBackend(Path(address.container)))
-        from orchestrator.storage.connect import connect
+        from orchestrator.storage.connect import connect_bucket
 
-        return cls(address, connect(address))
+        return cls(address, connect_bucket(address, access or read_cloud_access(os.environ)))
 
     @property
     def uri(self) -> str:
+        """The address as a URI."""
         return self.address.uri
 
     def uri_of(self, path: str) -> str:
+        """Return the URI of an object or folder."""
         return f"{self.uri.rstrip('/')}/{path}" if path else self.uri
 
-    def check(self, *, write: bool = False) -> None:
-        """Prove that the bucket is there and may be listed, and with `write` that objects may be made and deleted.
+    def check_access(self, *, write: bool = False) -> None:
+        """Verify that the bucket exists and may be listed, and with `write` that objects may be written and deleted.
 
         The folder of a file: bucket is made by a write. Raises as every method does.
         """
@@ -69,76 +72,77 @@ class Bucket:
         self.backend.probe(self.address.prefix)
 
     def head(self, path: str) -> ObjectInfo | None:
-        """The object's size, time and version, or None if there is none."""
+        """Return the object's size, time and version, or None if there is none."""
         found = self.backend.head(self._key(path))
         return None if found is None else self._relative(found)
 
     def exists(self, path: str) -> bool:
+        """Return whether there is such an object."""
         return self.head(path) is not None
 
     def get(self, path: str) -> bytes:
-        """The whole content. Raises NotFoundError if there is no such object."""
+        """Return the complete content. Raises NotFoundError if there is no such object."""
         return self.backend.get(self._key(path))
 
     def read_chunks(self, path: str) -> Iterator[bytes]:
-        """The content in order, about a MiB at a time. Raises NotFoundError if there is no such object."""
+        """Yield the content in order, about a MiB at a time. Raises NotFoundError if there is no such object."""
         with self.backend.download(self._key(path)) as download:
             yield from download.chunks
 
     def put(self, path: str, data: bytes) -> Version:
-        """Write, whatever was there before."""
+        """Write an object, replacing any earlier one."""
         return self.backend.put(self._key(path), data)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Write if there is no such object. True: this call made it; of many callers exactly one gets True.
+        """Write if there is no such object. Return True when this call made it; exactly one of many callers gets True.
 
-        Put something unique in `data` (who, when): if an answer is lost on the way, what decides is whether the
+        `data` should be unique, for example by owner and time: when an answer is lost, the result is whether the
         object holds exactly these bytes.
         """
         return self.backend.create(self._key(path), data)
 
     def replace_if(self, path: str, data: bytes, expected: Version) -> bool:
-        """Write if the object still is the `expected` version. True: this call wrote; see put_if_absent."""
+        """Write if the object still has the `expected` version. Return True when this call wrote; see put_if_absent."""
         return self.backend.replace(self._key(path), data, expected)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Every object below a folder, however many, in byte order of their paths. An unknown folder is empty.
+        """Yield every object below a folder in byte order of their paths. An unknown folder is empty.
 
-        On Cloud Storage the versions carry no generation (its listing has none); replace_if copes.
+        On Cloud Storage the versions carry no generation (its listing has none); replace_if reads it.
         """
         for info in self.backend.list(self._folder(prefix)):
             yield self._relative(info)
 
     def list_dir(self, prefix: str = "") -> Listing:
-        """The folders and objects directly in a folder."""
+        """Return the folders and objects directly in a folder."""
         found = self.backend.list_dir(self._folder(prefix))
         folders = tuple(self._strip(folder) for folder in found.folders)
         return Listing(folders, tuple(self._relative(info) for info in found.objects))
 
     def delete(self, path: str) -> None:
-        """Delete one object; one that is already gone is no error."""
+        """Delete one object; a missing one is no error."""
         self.backend.delete([self._key(path)])
 
     def delete_all(self, paths: Iterable[str]) -> None:
-        """Delete many objects, in batches where the cloud has them."""
+        """Delete many objects, in batches where the cloud supports them."""
         self.backend.delete([self._key(path) for path in paths])
 
     def sha256(self, path: str) -> str:
-        """The object's SHA-256 in hex as `upload_file` stored it, "" if another program wrote the object.
+        """Return the object's SHA-256 in hex as `upload_file` stored it, "" if another program wrote the object.
 
         A file: bucket computes it from the content.
         """
         return self.backend.sha256(self._key(path))
 
     def upload_file(self, source: Path, path: str, on_bytes: OnBytes = ignore_bytes) -> None:
-        """Copy a local file in, streamed (about 32 MiB of memory whatever its size), with its SHA-256 beside it.
+        """Upload a local file as a stream (about 32 MiB of memory), with its SHA-256 beside it.
 
-        Raises StorageError if the file changes while it is read; then the object is as it was before.
+        Raises StorageError if the file changes while it is read; then the object is unchanged.
         """
         self.backend.upload(self._key(path), SourceFile.measure(source), on_bytes)
 
     def download_file(self, path: str, target: Path, on_bytes: OnBytes = ignore_bytes) -> ObjectInfo:
-        """Copy an object to a local file, streamed and whole or not at all; its folder is made.
+        """Download an object to a local file as a stream, completely or not at all; its folder is made.
 
         Size and, where one was stored, SHA-256 are compared. The file takes the object's time.
         Raises NotFoundError if there is no such object, StorageError if the content is damaged.
@@ -146,12 +150,12 @@ class Bucket:
         with self.backend.download(self._key(path)) as download:
             staged = target.parent / f".orch-{secrets.token_hex(8)}.part"
             try:
-                # the chunks translate their own failures, so an OSError here is of the disk we write to
-                with disk_border(f"write {target}"):
+                # the chunks translate their own failures, so an OSError here is one of the local disk
+                with translate_disk_errors(f"write {target}"):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     size, digest = _receive(staged, download.chunks, on_bytes)
                 _verify(self.uri_of(path), download.info.size, download.sha256, size, digest)
-                with disk_border(f"write {target}"):
+                with translate_disk_errors(f"write {target}"):
                     seconds = download.info.modified.timestamp()
                     os.utime(staged, (seconds, seconds))
                     staged.replace(target)
@@ -190,9 +194,9 @@ def _receive(staged: Path, chunks: Iterator[bytes], on_bytes: OnBytes) -> tuple[
 
 def _verify(uri: str, size: int, sha256: str, got_size: int, got_sha256: str) -> None:
     if got_size != size:
-        why = f"{got_size} of {size} bytes came"
+        why = f"{got_size} of {size} bytes arrived"
     elif sha256 and got_sha256 != sha256:
         why = f"its SHA-256 is {got_sha256[:16]}…, stored was {sha256[:16]}…"
     else:
         return
-    raise StorageError(f"{uri} is damaged", why, "copy it again; if it stays so, upload it anew")
+    raise StorageError(f"{uri} is damaged", why, "copy it again; if that fails too, upload it again")

@@ -1,65 +1,41 @@
-"""Reading the checkpoints that a trainer leaves in a bucket, and the task that belongs to a run.
+"""The checkpoints that a trainer leaves in a bucket, and the task of a run.
 
 Layout, the same on every kind of bucket:
 
-    <run id>/task.json                               what the run was started with
+    <run id>/task.json                               the task that the run was started with
     <run id>/checkpoints/step-00001200/part-00000-000.safetensors …
     <run id>/checkpoints/step-00001200/manifest.json     written last: sizes and SHA-256 of the parts
     <run id>/checkpoints/latest.json        {"step": 1200, "manifest": "step-00001200/manifest.json"}
 
-A step without a manifest is unfinished and does not count. `latest.json` is a hint for people and programs that
-want one answer quickly; what is newest and whole is found by looking.
+A step without a manifest is unfinished and ignored. `latest.json` is a hint for a quick answer; the newest complete
+checkpoint is found by examining the steps.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal, TypeAlias
-
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from orchestrator.errors import NotFoundError
 from orchestrator.storage.address import check_key
 from orchestrator.storage.bucket import Bucket
+from trainer.checkpoint.manifest import MANIFEST, CorruptCheckpoint, Manifest
+from trainer.checkpoint.manifest import Part as Part  # noqa: PLC0414  # re-exported for the engine
 
 Verify: TypeAlias = Literal["sizes", "checksums"]
 
 
-class Part(BaseModel):
-    """One file of a checkpoint. size: bytes. sha256: hex."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str = Field(pattern=r"^[^/\x00-\x1f]+$")
-    size: int = Field(ge=0)
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-
-
-class Manifest(BaseModel):
-    """`manifest.json`. world: processes that wrote it; in format 1 one part each, in format 2 any number of parts.
-    time: when, in UTC. data: None for imported weights. Unknown fields are ignored."""
-
-    model_config = ConfigDict(frozen=True)
-
-    format: Literal[1, 2]
-    step: int = Field(ge=0)
-    run_id: str
-    attempt: int = Field(ge=0)
-    world: int = Field(ge=1)
-    time: datetime
-    parts: tuple[Part, ...] = Field(min_length=1)
-    data: dict[str, JsonValue] | None = Field(default_factory=dict)
-    config: dict[str, JsonValue] = Field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A whole checkpoint. path: its folder in the bucket. uri: the same with the bucket, for ORCH_RESUME_FROM."""
+    """A complete checkpoint.
+
+    Attributes:
+        path: its folder in the bucket.
+        uri: the URI of that folder, for ORCH_RESUME_FROM.
+    """
 
     run_id: str
     step: int
@@ -69,13 +45,13 @@ class Checkpoint:
 
     @property
     def size(self) -> int:
-        """Bytes of all parts."""
-        return sum(part.size for part in self.manifest.parts)
+        """The bytes of all parts."""
+        return self.manifest.size
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A step that cannot be resumed from, and why."""
+    """A step that cannot be resumed from, with the reason."""
 
     step: int
     path: str
@@ -84,16 +60,19 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest whole checkpoint, if any, and the newer steps that were passed over, newest first."""
+    """The newest complete checkpoint, if any, and the newer steps that were skipped, newest first."""
 
     checkpoint: Checkpoint | None
     skipped: tuple[Skipped, ...]
 
 
-def newest_complete(bucket: Bucket, run_id: str, verify: Verify = "sizes") -> Newest:
-    """Look from the newest step backwards until one is whole.
+def find_newest_complete(bucket: Bucket, run_id: str, verify: Verify = "sizes") -> Newest:
+    """Find the newest complete checkpoint, from the newest step backwards.
 
-    verify: "sizes" lists the parts; "checksums" also reads every byte of them. Raises what Bucket methods raise.
+    Args:
+        bucket: the bucket.
+        run_id: the run.
+        verify: "sizes" lists the parts; "checksums" also reads every byte of them.
     """
     skipped: list[Skipped] = []
     for step, path in _steps(bucket, run_id):
@@ -105,22 +84,22 @@ def newest_complete(bucket: Bucket, run_id: str, verify: Verify = "sizes") -> Ne
 
 
 def list_checkpoints(bucket: Bucket, run_id: str, verify: Verify = "sizes") -> list[Checkpoint | Skipped]:
-    """Every step of a run, newest first, whole or not."""
+    """Return every step of a run, newest first, complete or not."""
     return [_examine(bucket, run_id, step, path, verify) for step, path in _steps(bucket, run_id)]
 
 
 def list_runs(bucket: Bucket) -> list[str]:
-    """The run ids in a bucket, sorted: folders that hold a task or checkpoints."""
+    """Return the run ids in a bucket, sorted: the folders with a task or checkpoints."""
     return [folder for folder in bucket.list_dir().folders if _is_run(bucket, folder)]
 
 
 def put_task(bucket: Bucket, run_id: str, task: bytes) -> bool:
-    """Keep what a run was started with. False if the run has a task already; it is never overwritten."""
+    """Store the task of a run. Return False if the run has one already, which is never overwritten."""
     return bucket.put_if_absent(_task_path(run_id), task)
 
 
 def get_task(bucket: Bucket, run_id: str) -> bytes:
-    """What `put_task` kept. Raises NotFoundError for an unknown run."""
+    """Return the task that `put_task` stored. Raises NotFoundError for an unknown run."""
     try:
         return bucket.get(_task_path(run_id))
     except NotFoundError as error:
@@ -131,7 +110,7 @@ def get_task(bucket: Bucket, run_id: str) -> bytes:
 
 
 def checkpoints_path(run_id: str) -> str:
-    """The folder that becomes ORCH_CHECKPOINT_URI."""
+    """Return the folder of a run's checkpoints, for ORCH_CHECKPOINT_URI."""
     return check_key(f"{run_id}/checkpoints")
 
 
@@ -146,7 +125,7 @@ def _is_run(bucket: Bucket, folder: str) -> bool:
 
 
 def _steps(bucket: Bucket, run_id: str) -> Iterator[tuple[int, str]]:
-    """(step, folder) of every step folder, newest first."""
+    """Yield the step and the path of every step folder, newest first."""
     found: list[tuple[int, str]] = []
     for folder in bucket.list_dir(checkpoints_path(run_id)).folders:
         match = re.fullmatch(r"step-([0-9]{8}|[1-9][0-9]{8,})", folder.rsplit("/", 1)[-1])
@@ -157,25 +136,23 @@ def _steps(bucket: Bucket, run_id: str) -> Iterator[tuple[int, str]]:
 
 def _examine(bucket: Bucket, run_id: str, step: int, path: str, verify: Verify) -> Checkpoint | Skipped:
     sizes = {info.path.rsplit("/", 1)[-1]: info.size for info in bucket.list_dir(path).objects}
-    if "manifest.json" not in sizes:
-        return Skipped(step, path, "unfinished: it has no manifest.json")
+    if MANIFEST not in sizes:
+        return Skipped(step, path, f"unfinished: it has no {MANIFEST}")
     try:
-        manifest = Manifest.model_validate(json.loads(bucket.get(f"{path}/manifest.json")))
-    except (ValueError, ValidationError, NotFoundError) as error:
-        return Skipped(step, path, f"its manifest cannot be read: {_short(error)}")
-    if (manifest.step, manifest.run_id) != (step, run_id):
-        return Skipped(step, path, f"its manifest is of run {manifest.run_id}, step {manifest.step}")
-    if manifest.format == 1 and len(manifest.parts) != manifest.world:
-        return Skipped(step, path, f"its manifest has {len(manifest.parts)} parts for {manifest.world} ranks")
+        manifest = Manifest.from_json(bucket.get(f"{path}/{MANIFEST}"), step)
+    except (CorruptCheckpoint, NotFoundError) as error:
+        return Skipped(step, path, str(error).splitlines()[0][:200])
+    if manifest.run_id != run_id:
+        return Skipped(step, path, f"the manifest is of run {manifest.run_id}")
     for part in manifest.parts:
-        reason = _wrong(bucket, path, part, sizes.get(part.name), verify)
+        reason = _find_damage(bucket, path, part, sizes.get(part.name), verify)
         if reason:
             return Skipped(step, path, reason)
-    return Checkpoint(run_id, step, path, bucket.uri_of(path), manifest)
+    return Checkpoint(run_id=run_id, step=step, path=path, uri=bucket.uri_of(path), manifest=manifest)
 
 
-def _wrong(bucket: Bucket, path: str, part: Part, size: int | None, verify: Verify) -> str:
-    """What is wrong with a part; "" if nothing is."""
+def _find_damage(bucket: Bucket, path: str, part: Part, size: int | None, verify: Verify) -> str:
+    """Return what is wrong with a part, or ""."""
     if size is None:
         return f"{part.name} is missing"
     if size != part.size:
@@ -189,10 +166,3 @@ def _wrong(bucket: Bucket, path: str, part: Part, size: int | None, verify: Veri
     except NotFoundError:
         return f"{part.name} is missing"
     return "" if digest.hexdigest() == part.sha256 else f"{part.name} is damaged: its SHA-256 differs"
-
-
-def _short(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return str(error).splitlines()[0][:200]

@@ -1,14 +1,13 @@
 """Amazon S3 and Google Cloud Storage through obstore.
 
 Two stores are kept for one bucket: one that retries, and one that does not, for conditional writes. A repeated
-conditional write meets its own first attempt and would report "somebody was quicker", so after an answer that
+conditional write meets its own first attempt and would report a lost race, so after an answer that
 leaves the outcome open the object is read back instead.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -19,13 +18,14 @@ from typing import TYPE_CHECKING
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
+from orchestrator.retries import BUCKET_CONDITIONAL
 from orchestrator.storage.address import Address
 from orchestrator.storage.faults import (
-    cloud_border,
     http_status,
+    is_missing_bucket,
     is_network_failure,
     never_connected,
-    says_missing_bucket,
+    translate_cloud_errors,
 )
 from orchestrator.storage.objects import Download, Listing, ObjectInfo, OnBytes, Version
 from orchestrator.storage.source import SourceFile
@@ -49,30 +49,32 @@ Sources: S3 User Guide, "Amazon S3 multipart upload limits"; Cloud Storage, "XML
 
 READ_CHUNK = 1 << 20
 
-CONDITIONAL_TRIES = 5
-
 
 @dataclass(frozen=True, slots=True)
 class CloudBackend:
-    """The Backend of an `s3://` or `gs://` bucket. single_try: the same bucket through a store without retries."""
+    """The Backend of an `s3://` or `gs://` bucket.
+
+    Attributes:
+        single_try: the same bucket through a store without retries.
+    """
 
     address: Address
     store: S3Store | GCSStore
     single_try: S3Store | GCSStore
 
     def head(self, key: str) -> ObjectInfo | None:
-        with self._border("read", key):
+        with self._translate_errors("read", key):
             try:
                 return self._info(obstore.head(self.store, key))
             except FileNotFoundError:
                 return None
 
     def get(self, key: str) -> bytes:
-        with self._border("read", key):
+        with self._translate_errors("read", key):
             return bytes(obstore.get(self.store, key).bytes())
 
     def put(self, key: str, data: bytes) -> Version:
-        with self._border("write", key):
+        with self._translate_errors("write", key):
             result = obstore.put(self.store, key, data, use_multipart=False)
         return self._version(result["e_tag"], result["version"])
 
@@ -81,28 +83,28 @@ class CloudBackend:
 
     def replace(self, key: str, data: bytes, expected: Version) -> bool:
         if self.address.scheme == "gs" and not expected.generation:
-            found = self.head(key)  # a listing carries no generation: the ETag stands for the content
+            found = self.head(key)  # a listing carries no generation: the ETag identifies the content
             if found is None or found.version.e_tag != expected.e_tag:
                 return False
             expected = found.version
         mode: UpdateVersion = {"e_tag": expected.e_tag}
         if expected.generation:
-            mode["version"] = expected.generation  # obstore refuses None here, whatever its type says
+            mode["version"] = expected.generation  # obstore refuses None here, although its type allows it
         return self._conditional(key, data, mode)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        with self._border("list", prefix):
+        with self._translate_errors("list", prefix):
             stream = self._stream(prefix, 1000)
         while True:
-            with self._border("list", prefix):
+            with self._translate_errors("list", prefix):
                 page = next(stream, None)
             if page is None:
                 return
             yield from map(self._info, page)
 
     def list_dir(self, prefix: str) -> Listing:
-        with self._border("list", prefix):
-            # as in _stream: an overload that is not used has types that are not installed
+        with self._translate_errors("list", prefix):
+            # as in _stream: an unused overload has types that are not installed
             result = obstore.list_with_delimiter(self.store, prefix or None)  # pyright: ignore[reportUnknownMemberType]
         folders = sorted(result["common_prefixes"], key=str.encode)
         objects = sorted(map(self._info, result["objects"]), key=lambda info: info.path.encode())
@@ -111,23 +113,23 @@ class CloudBackend:
     def delete(self, keys: Sequence[str]) -> None:
         for start in range(0, len(keys), 1000):
             batch = list(keys[start : start + 1000])
-            with self._border("delete", batch[0]):
+            with self._translate_errors("delete", batch[0]):
                 try:
                     obstore.delete(self.store, batch)
                 except FileNotFoundError as error:
-                    if says_missing_bucket(error):
+                    if is_missing_bucket(error):
                         raise
                     self._delete_one_by_one(batch)
 
     def sha256(self, key: str) -> str:
-        with self._border("read", key):
+        with self._translate_errors("read", key):
             return _checksum(obstore.get(self.store, key, options={"head": True}).attributes)
 
     def upload(self, key: str, source: SourceFile, on_bytes: OnBytes) -> None:
         attributes = {CHECKSUM_FIELD: source.sha256}
         part = max(PART, math.ceil(source.size / MAX_PARTS))
         pieces = source.pieces(part, on_bytes)
-        with self._border("write", key):
+        with self._translate_errors("write", key):
             if source.size <= PART:
                 whole = b"".join(pieces)
                 obstore.put(self.store, key, whole, attributes=attributes, use_multipart=False)
@@ -136,62 +138,62 @@ class CloudBackend:
 
     @contextmanager
     def download(self, key: str) -> Generator[Download, None, None]:
-        with self._border("read", key):
+        with self._translate_errors("read", key):
             result = obstore.get(self.store, key)
             stream = iter(result.stream(min_chunk_size=READ_CHUNK))
         yield Download(self._info(result.meta), _checksum(result.attributes), self._chunks(stream, key))
 
     def probe(self, prefix: str) -> None:
-        with self._border("list", prefix):
+        with self._translate_errors("list", prefix):
             next(self._stream(prefix, 1), None)
 
     def _stream(self, prefix: str, page: int) -> Iterator[Sequence[ObjectMeta]]:
-        # one overload of list() returns arro3 types, which are not installed and not asked for
+        # one overload of list() returns arro3 types, which are not installed and not used
         return iter(obstore.list(self.store, prefix or None, chunk_size=page))  # pyright: ignore[reportUnknownMemberType]
 
     def _chunks(self, stream: Iterator[bytes], key: str) -> Iterator[bytes]:
         while True:
-            with self._border("read", key):
+            with self._translate_errors("read", key):
                 chunk = next(stream, None)
             if chunk is None:
                 return
             yield bytes(chunk)
 
     def _delete_one_by_one(self, keys: Sequence[str]) -> None:
-        """Cloud Storage stops a batch at the first object that is already gone; we do not."""
+        """Delete one by one, since Cloud Storage stops a batch at the first missing object."""
         for key in keys:
             try:
                 obstore.delete(self.store, key)
             except FileNotFoundError as error:
-                if says_missing_bucket(error):
+                if is_missing_bucket(error):
                     raise
 
     def _conditional(self, key: str, data: bytes, mode: PutMode) -> bool:
-        """Write if the condition holds. True: this call wrote. False: the condition did not hold."""
+        """Write if the condition holds. Return True when this call wrote, False when the condition did not hold."""
         maybe_written = False
-        failure: BaseError | None = None
-        with self._border("write", key):
-            for attempt in range(CONDITIONAL_TRIES):
-                try:
-                    obstore.put(self.single_try, key, data, mode=mode, use_multipart=False)
-                except BaseError as error:
-                    outcome = _outcome(error)
-                    if outcome is _Outcome.REFUSED:
-                        return maybe_written and self._holds(key, data)
-                    if outcome is _Outcome.FAILED:
-                        raise
-                    maybe_written = maybe_written or outcome is _Outcome.UNKNOWN
-                    failure = error
-                else:
+
+        def write() -> bool:
+            nonlocal maybe_written
+            try:
+                obstore.put(self.single_try, key, data, mode=mode, use_multipart=False)
+            except BaseError as error:
+                outcome = _outcome(error)
+                if outcome is _Outcome.REFUSED:
+                    return maybe_written and self._holds(key, data)
+                maybe_written = maybe_written or outcome is _Outcome.UNKNOWN
+                raise
+            return True
+
+        with self._translate_errors("write", key):
+            try:
+                return BUCKET_CONDITIONAL.run(write, retry=_is_worth_another_try)
+            except BaseError as error:
+                if maybe_written and _is_worth_another_try(error) and self._holds(key, data):
                     return True
-                time.sleep(min(2.0, 0.05 * 2**attempt))
-            if maybe_written and self._holds(key, data):
-                return True
-            assert failure is not None  # noqa: S101 - the loop ends early otherwise
-            raise failure
+                raise
 
     def _holds(self, key: str, data: bytes) -> bool:
-        """Whether the object has exactly this content now. Used only after an answer was lost."""
+        """Return whether the object has exactly this content. Used only after an answer was lost."""
         try:
             return bytes(obstore.get(self.store, key).bytes()) == data
         except FileNotFoundError:
@@ -199,29 +201,35 @@ class CloudBackend:
 
     def _info(self, meta: ObjectMeta) -> ObjectInfo:
         version = self._version(meta["e_tag"], meta["version"])
-        return ObjectInfo(meta["path"], meta["size"], meta["last_modified"].astimezone(UTC), version)
+        return ObjectInfo(
+            path=meta["path"], size=meta["size"], modified=meta["last_modified"].astimezone(UTC), version=version
+        )
 
     def _version(self, e_tag: str | None, version: str | None) -> Version:
-        """S3's version ids are left out: they appear in some answers only, and its conditions are on the ETag."""
+        """Return a Version without S3's version ids, which only some answers have; S3's conditions use the ETag."""
         return Version(e_tag or "", version or "" if self.address.scheme == "gs" else "")
 
-    def _border(self, verb: str, key: str) -> AbstractContextManager[None]:
+    def _translate_errors(self, verb: str, key: str) -> AbstractContextManager[None]:
         place = f"{self.address.scheme}://{self.address.container}/{key}"
-        return cloud_border(self.address, f"{verb} {place.rstrip('/')}")
+        return translate_cloud_errors(self.address, f"{verb} {place.rstrip('/')}")
 
 
 class _Outcome(Enum):
-    """What a failed conditional write tells about the object."""
+    """The state of the object after a failed conditional write."""
 
     REFUSED = auto()  # the condition did not hold
-    NOT_DONE = auto()  # surely nothing was written: try again
-    UNKNOWN = auto()  # it may have been written: try again, but look before believing a refusal
+    NOT_DONE = auto()  # nothing was written: try again
+    UNKNOWN = auto()  # it may have been written: try again, but compare the content after a refusal
     FAILED = auto()  # trying again cannot help
+
+
+def _is_worth_another_try(error: BaseException) -> bool:
+    return isinstance(error, BaseError) and _outcome(error) is not _Outcome.FAILED
 
 
 def _outcome(error: BaseError) -> _Outcome:
     status = http_status(error)
-    if says_missing_bucket(error):
+    if is_missing_bucket(error):
         return _Outcome.FAILED  # obstore calls it a failed precondition
     if status in (408, 409, 429):
         # 409: a concurrent write or delete; "retry the upload" (S3 API reference, PutObject, 2026)

@@ -1,26 +1,26 @@
-"""How a cloud bucket is reached: endpoints and credentials, all from the environment.
+"""Connections to cloud buckets, with addresses from `CloudAccess` and credentials as the vendors' tools find them.
 
-S3 reads AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, and AWS_ENDPOINT_URL_S3 or
-AWS_ENDPOINT_URL for other stores of the same dialect; then the profile of ~/.aws (needs boto3), then the
-machine's role.
-Cloud Storage reads GOOGLE_APPLICATION_CREDENTIALS, then the login of gcloud, then the machine's service account;
-GOOGLE_BEARER_TOKEN is a ready token, and STORAGE_EMULATOR_HOST or GOOGLE_BASE_URL is another server to ask.
-An endpoint that is written with http:// is used without TLS.
+S3 reads AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, then the profile of ~/.aws (needs boto3), then
+the machine's role. Cloud Storage reads GOOGLE_APPLICATION_CREDENTIALS, then the login of gcloud, then the machine's
+service account.
 """
 
 from __future__ import annotations
 
 import os
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from obstore.store import GCSStore, S3Store
 
+from orchestrator.cloud_access import BucketAccess, CloudAccess
 from orchestrator.errors import AccessError
+from orchestrator.retries import BUCKET_READ
 from orchestrator.storage.address import Address
 from orchestrator.storage.cloud import CloudBackend
-from orchestrator.storage.faults import cloud_border
+from orchestrator.storage.faults import translate_cloud_errors
 
 if TYPE_CHECKING:
     from obstore.store import (
@@ -34,51 +34,45 @@ if TYPE_CHECKING:
     )
 
 
-def connect(address: Address) -> CloudBackend:
-    """Make the client for a bucket. Sends nothing: a wrong name or key shows at the first request."""
-    with cloud_border(address, f"open {address.uri}"):
+def connect_bucket(address: Address, access: CloudAccess) -> CloudBackend:
+    """Return the client for a bucket. Nothing is sent: the first request reports a wrong name or key."""
+    with translate_cloud_errors(address, f"open {address.uri}"):
         if address.scheme == "gs":
-            return CloudBackend(address, _gcs(address, _patient()), _gcs(address, _single_try()))
-        provider = _profile()
-        return CloudBackend(address, _s3(address, _patient(), provider), _s3(address, _single_try(), provider))
+            gcs = partial(_gcs, address, access.cloud_storage)
+            return CloudBackend(address, gcs(_standard_retries()), gcs(_single_try()))
+        s3 = partial(_s3, address, access.s3, _profile())
+        return CloudBackend(address, s3(_standard_retries()), s3(_single_try()))
 
 
-def _s3(address: Address, retry: RetryConfig, provider: S3CredentialProvider | None) -> S3Store:
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+def _s3(address: Address, access: BucketAccess, provider: S3CredentialProvider | None, retry: RetryConfig) -> S3Store:
     config: S3Config = {}
-    if endpoint:
-        config["endpoint"] = endpoint
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if region:
-        config["region"] = region
-    options = _client_options(endpoint)
+    if access.endpoint:
+        config["endpoint"] = access.endpoint
+    if access.region:
+        config["region"] = access.region
+    options = _client_options(access)
     return S3Store(
         address.container, config=config, client_options=options, retry_config=retry, credential_provider=provider
     )
 
 
-def _gcs(address: Address, retry: RetryConfig) -> GCSStore:
-    emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
-    if emulator and "://" not in emulator:
-        emulator = f"http://{emulator}"
-    endpoint = os.environ.get("GOOGLE_BASE_URL") or emulator
+def _gcs(address: Address, access: BucketAccess, retry: RetryConfig) -> GCSStore:
     config: GCSConfig = {}
-    if endpoint:
-        config["base_url"] = endpoint.rstrip("/")
-    provider = _fixed_token if os.environ.get("GOOGLE_BEARER_TOKEN") or emulator else None
-    options = _client_options(endpoint)
+    if access.endpoint:
+        config["base_url"] = access.endpoint
+    provider = partial(_fixed_token, access.token) if access.token else None
+    options = _client_options(access)
     return GCSStore(
         address.container, config=config, client_options=options, retry_config=retry, credential_provider=provider
     )
 
 
-def _fixed_token() -> GCSCredential:
-    """For emulators: obstore signs every write, even when signing is switched off for reads."""
-    return {"token": os.environ.get("GOOGLE_BEARER_TOKEN") or "anonymous", "expires_at": None}
+def _fixed_token(token: str) -> GCSCredential:
+    return {"token": token, "expires_at": None}
 
 
 def _profile() -> S3CredentialProvider | None:
-    """The credentials of an AWS profile, when the environment has none and a profile exists."""
+    """Return the credentials of an AWS profile, when the environment has none and a profile exists."""
     if any(os.environ.get(name) for name in _ENVIRONMENT_CREDENTIALS):
         return None
     home = Path(os.environ.get("HOME") or "/")
@@ -95,8 +89,8 @@ def _profile() -> S3CredentialProvider | None:
         ) from error
     try:
         return Boto3CredentialProvider()
-    except Exception as error:  # botocore raises a dozen types here, none of them a fault of ours
-        why = f"the AWS profile gives no credentials: {error}"
+    except Exception as error:  # botocore raises a dozen types here
+        why = f"the AWS profile has no credentials: {error}"
         raise AccessError("cannot log in to AWS", why, "aws configure, or aws sso login") from error
 
 
@@ -109,22 +103,24 @@ _ENVIRONMENT_CREDENTIALS = (
 )
 
 
-def _client_options(endpoint: str) -> ClientConfig:
+def _client_options(access: BucketAccess) -> ClientConfig:
     return {
-        "allow_http": endpoint.startswith("http://"),
+        "allow_http": access.without_tls,
         "connect_timeout": timedelta(seconds=10),
         "read_timeout": timedelta(seconds=60),
         "timeout": timedelta(minutes=10),
     }
 
 
-def _patient() -> RetryConfig:
+def _standard_retries() -> RetryConfig:
+    policy = BUCKET_READ
     backoff: BackoffConfig = {
-        "init_backoff": timedelta(milliseconds=100),
-        "max_backoff": timedelta(seconds=5),
-        "base": 2,
+        "init_backoff": timedelta(seconds=policy.backoff.first),
+        "max_backoff": timedelta(seconds=policy.backoff.longest),
+        "base": policy.backoff.factor,
     }
-    return {"backoff": backoff, "max_retries": 6, "retry_timeout": timedelta(seconds=90)}
+    retries = (policy.attempts or 1) - 1
+    return {"backoff": backoff, "max_retries": retries, "retry_timeout": timedelta(seconds=policy.deadline or 0.0)}
 
 
 def _single_try() -> RetryConfig:

@@ -1,4 +1,4 @@
-"""The border: what obstore and the operating system raise becomes an error a person can act on, once, here."""
+"""Translation of the errors of obstore and the operating system into errors with a next step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from orchestrator.storage.address import Address
 
 
 @contextmanager
-def cloud_border(address: Address, doing: str) -> Generator[None, None, None]:
-    """Translate what obstore raises inside. doing: "read gs://b/k" and the like, for the message."""
+def translate_cloud_errors(address: Address, doing: str) -> Generator[None, None, None]:
+    """Translate the errors of obstore inside the block; `doing` is for the message, such as "read gs://b/k"."""
     from obstore.exceptions import BaseError
 
     try:
@@ -22,23 +22,23 @@ def cloud_border(address: Address, doing: str) -> Generator[None, None, None]:
     except OrchError:
         raise
     except (BaseError, FileNotFoundError, NotImplementedError, ValueError) as error:
-        raise cloud_failure(address, doing, error) from error
+        raise cloud_error(address, doing, error) from error
 
 
 @contextmanager
-def disk_border(doing: str) -> Generator[None, None, None]:
-    """Translate an OSError inside. doing: "write /data/file" and the like."""
+def translate_disk_errors(doing: str) -> Generator[None, None, None]:
+    """Translate an OSError inside the block; `doing` is for the message, such as "write /data/file"."""
     try:
         yield
     except OSError as error:
-        raise disk_failure(doing, error) from error
+        raise disk_error(doing, error) from error
 
 
-def cloud_failure(address: Address, doing: str, error: BaseException) -> OrchError:
-    """The OrchError for one of obstore's errors. obstore keeps the HTTP answer only in the text."""
+def cloud_error(address: Address, doing: str, error: BaseException) -> OrchError:
+    """Return the OrchError for an error of obstore, which has the HTTP answer only in its text."""
     text = str(error)
-    code = _found(r"<Code>(\w+)</Code>", text)
-    status = _found(r"status code: (\d{3})", text)
+    code = _first_match(r"<Code>(\w+)</Code>", text)
+    status = _first_match(r"status code: (\d{3})", text)
     what = f"cannot {doing}"
     bucket = f"{address.scheme}://{address.container}"
     if code == "NoSuchBucket":
@@ -59,13 +59,13 @@ def cloud_failure(address: Address, doing: str, error: BaseException) -> OrchErr
     if status:
         return StorageError(what, f"the store answered {status}: {_message(text) or code or 'no reason given'}", _RETRY)
     if is_network_failure(error):
-        host = _found(r"https?://([^/\s]+)", text)
+        host = _first_match(r"https?://([^/\s]+)", text)
         return StorageError(what, f"{host or bucket} cannot be reached", "check the network and the endpoint address")
     return StorageError(what, text.splitlines()[0][:300] if text else type(error).__name__, "")
 
 
-def disk_failure(doing: str, error: OSError) -> OrchError:
-    """The OrchError for a failed system call."""
+def disk_error(doing: str, error: OSError) -> OrchError:
+    """Return the OrchError for a failed system call."""
     what = f"cannot {doing}"
     place = str(error.filename or "").strip()
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -76,35 +76,35 @@ def disk_failure(doing: str, error: OSError) -> OrchError:
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return AccessError(
-            what, (error.strerror or "not allowed").lower(), f"look at the folder's owner and mode: ls -ld {place}"
+            what, (error.strerror or "not allowed").lower(), f"check the folder's owner and mode: ls -ld {place}"
         )
     if error.errno == errno.ENOENT:
         return NotFoundError(what, f"{place or 'it'} does not exist", "")
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return StorageError(what, "a file stands where a folder is needed", "choose another name")
+        return StorageError(what, "a file is where a folder is needed", "choose another name")
     if error.errno == errno.EISDIR:
-        return StorageError(what, "a folder stands where a file is needed", "choose another name")
+        return StorageError(what, "a folder is where a file is needed", "choose another name")
     return StorageError(what, error.strerror or str(error), "")
 
 
-def says_missing_bucket(error: BaseException) -> bool:
-    """True when the answer names the bucket, not the object, as missing."""
+def is_missing_bucket(error: BaseException) -> bool:
+    """Return whether the answer names the bucket, not the object, as missing."""
     return "<Code>NoSuchBucket</Code>" in str(error)
 
 
 def http_status(error: BaseException) -> int:
-    """The HTTP status in obstore's text; 0 when there was no answer at all."""
-    return int(_found(r"status code: (\d{3})", str(error)) or 0)
+    """Return the HTTP status in obstore's text; 0 when there was no answer."""
+    return int(_first_match(r"status code: (\d{3})", str(error)) or 0)
 
 
 def is_network_failure(error: BaseException) -> bool:
-    """True when the request or its answer was lost on the way; not when we had no credentials to send it with."""
+    """Return whether the request or its answer was lost in the network. Missing credentials are no such failure."""
     text = str(error)
     return "HTTP error" in text and not _is_about_credentials(text)
 
 
 def never_connected(error: BaseException) -> bool:
-    """True when no connection came about, so that the other side cannot have done anything."""
+    """Return whether no connection was made, so that the server cannot have acted."""
     return re.search(r"kind:\s*Connect\b", str(error)) is not None
 
 
@@ -116,18 +116,18 @@ _REFUSED_KEYS = frozenset(
 
 
 def _is_about_credentials(text: str) -> bool:
-    """obstore asks the machine's metadata service last; a failure there means that nothing else was found."""
+    """Return whether credentials are missing: obstore tries the machine's metadata service last."""
     signs = ("169.254.169.254", "metadata.google.internal", "token request", "TokenRequest", "MissingCredentials")
     return any(sign in text for sign in signs)
 
 
 def _message(text: str) -> str:
-    """The store's own words; those about one key of several stand outside of XML."""
+    """Return the service's own message, which for one key of several is outside of the XML."""
     one_key = r"request failed for key .*?: ([^\n]{1,300}) \(code: \w+\)"
-    return _found(r"<Message>([^<]{1,300})</Message>", text) or _found(one_key, text)
+    return _first_match(r"<Message>([^<]{1,300})</Message>", text) or _first_match(one_key, text)
 
 
-def _found(pattern: str, text: str) -> str:
+def _first_match(pattern: str, text: str) -> str:
     match = re.search(pattern, text)
     return match.group(1) if match else ""
 

@@ -21,25 +21,25 @@ from typing import BinaryIO
 
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.storage.address import is_unfinished
-from orchestrator.storage.faults import disk_border
+from orchestrator.storage.faults import translate_disk_errors
 from orchestrator.storage.objects import Download, Listing, ObjectInfo, OnBytes, Version
 from orchestrator.storage.source import SourceFile
 
 CHUNK = 1 << 20
-"""Bytes read and written at a time."""
+"""The bytes of one read or write."""
 
 LOCK_DEADLINE_S = 60.0
 """A lock is held for milliseconds; after a minute its holder is stopped or the file system is broken."""
 
 
 class FolderBackend:
-    """The Backend of a `file://` bucket. root: absolute folder; it is made by the first write."""
+    """The Backend of a `file://` bucket. The absolute folder `root` is made by the first write."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def head(self, key: str) -> ObjectInfo | None:
-        with disk_border(f"read {self._uri(key)}"):
+        with translate_disk_errors(f"read {self._uri(key)}"):
             return self._info(key)
 
     def get(self, key: str) -> bytes:
@@ -47,13 +47,13 @@ class FolderBackend:
             return b"".join(download.chunks)
 
     def put(self, key: str, data: bytes) -> Version:
-        with disk_border(f"write {self._uri(key)}"), self._staged(key) as staged:
+        with translate_disk_errors(f"write {self._uri(key)}"), self._staged(key) as staged:
             _fill(staged, data)
             with self._locked(key):
                 return self._publish(staged, key)
 
     def create(self, key: str, data: bytes) -> bool:
-        with disk_border(f"write {self._uri(key)}"), self._staged(key) as staged:
+        with translate_disk_errors(f"write {self._uri(key)}"), self._staged(key) as staged:
             _fill(staged, data)
             with self._locked(key):
                 if self._info(key) is not None:
@@ -62,7 +62,7 @@ class FolderBackend:
                 return True
 
     def replace(self, key: str, data: bytes, expected: Version) -> bool:
-        with disk_border(f"write {self._uri(key)}"), self._staged(key) as staged:
+        with translate_disk_errors(f"write {self._uri(key)}"), self._staged(key) as staged:
             _fill(staged, data)
             with self._locked(key):
                 found = self._info(key)
@@ -72,12 +72,12 @@ class FolderBackend:
                 return True
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        with disk_border(f"list {self._uri(prefix)}"):
+        with translate_disk_errors(f"list {self._uri(prefix)}"):
             self._require_root()
             yield from self._walk(prefix)
 
     def list_dir(self, prefix: str) -> Listing:
-        with disk_border(f"list {self._uri(prefix)}"):
+        with translate_disk_errors(f"list {self._uri(prefix)}"):
             self._require_root()
             folders: list[str] = []
             objects: list[ObjectInfo] = []
@@ -93,7 +93,7 @@ class FolderBackend:
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
-            with disk_border(f"delete {self._uri(key)}"):
+            with translate_disk_errors(f"delete {self._uri(key)}"):
                 self._delete(key)
 
     def sha256(self, key: str) -> str:
@@ -104,8 +104,8 @@ class FolderBackend:
         return digest.hexdigest()
 
     def upload(self, key: str, source: SourceFile, on_bytes: OnBytes) -> None:
-        """Copy a file in. Its SHA-256 is not kept: a disk can be read again at any time."""
-        with disk_border(f"write {self._uri(key)}"), self._staged(key) as staged:
+        """Copy a file into the bucket. Its SHA-256 is not stored, since a disk can be read again."""
+        with translate_disk_errors(f"write {self._uri(key)}"), self._staged(key) as staged:
             with staged.open("wb") as writer:
                 for piece in source.pieces(CHUNK, on_bytes):
                     writer.write(piece)
@@ -117,14 +117,14 @@ class FolderBackend:
     @contextmanager
     def download(self, key: str) -> Generator[Download, None, None]:
         doing = f"read {self._uri(key)}"
-        with disk_border(doing):
+        with translate_disk_errors(doing):
             reader = self._open(key)
         with reader:
             info = _object_info(key, os.fstat(reader.fileno()))
             yield Download(info, "", _chunks(reader, doing))
 
     def probe(self, prefix: str) -> None:
-        with disk_border(f"list {self._uri(prefix)}"):
+        with translate_disk_errors(f"list {self._uri(prefix)}"):
             self._require_root()
             os.scandir(self.root).close()
 
@@ -147,7 +147,7 @@ class FolderBackend:
         return _object_info(key, found) if stat.S_ISREG(found.st_mode) else None
 
     def _walk(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Everything below a folder, in the byte order of whole keys, as the clouds list."""
+        """Yield everything below a folder in the byte order of full keys, as the clouds do."""
         for name, is_folder in _entries(self._path(prefix)):
             key = f"{prefix}/{name}" if prefix else name
             if is_folder:
@@ -164,7 +164,7 @@ class FolderBackend:
 
     @contextmanager
     def _staged(self, key: str) -> Generator[Path, None, None]:
-        """An empty temporary file beside the place it is for; removed if it is not published."""
+        """Make an empty temporary file beside its target; it is removed if it is not published."""
         folder = self._path(key).parent
         staged = folder / f".part#{secrets.randbits(62)}"
         while True:
@@ -180,7 +180,7 @@ class FolderBackend:
             staged.unlink(missing_ok=True)
 
     def _publish(self, staged: Path, key: str) -> Version:
-        """Rename over the key. Call under the lock: the new change time must be later than the old one's."""
+        """Rename a file to the key, under the lock, with a later change time than the old one."""
         path = self._path(key)
         now = time.time_ns()
         if self._info(key) is not None:
@@ -199,18 +199,18 @@ class FolderBackend:
                     return  # a folder is not an object
                 path.unlink(missing_ok=True)
         except (FileNotFoundError, NotADirectoryError):
-            return  # its folder is gone, so it is too
+            return  # without its folder it does not exist
         for folder in path.parents:  # a cloud has no empty folders
             if folder == self.root or not folder.is_relative_to(self.root):
                 return
             try:
                 folder.rmdir()
             except OSError:
-                return  # not empty, or somebody was quicker: both are fine
+                return  # not empty, or removed by another process
 
     @contextmanager
     def _locked(self, key: str) -> Generator[None, None, None]:
-        """Hold the one lock of the key's folder. The lock file is removed before it is let go."""
+        """Hold the lock of the key's folder. The lock file is removed before the lock is released."""
         lock = self._path(key).parent / ".lock#0"
         deadline = time.monotonic() + LOCK_DEADLINE_S
         while (descriptor := _try_lock(lock)) is None:
@@ -229,7 +229,7 @@ class FolderBackend:
 
 
 def _try_lock(lock: Path) -> int | None:
-    """An open, locked descriptor, or None. A lock on a file that was removed meanwhile does not count."""
+    """Return an open, locked descriptor, or None. A lock on a removed file does not count."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -245,7 +245,7 @@ def _try_lock(lock: Path) -> int | None:
 
 
 def _entries(folder: Path) -> list[tuple[str, bool]]:
-    """(name, is a folder) of the visible entries, in the byte order that their keys have in a listing."""
+    """Return (name, is a folder) of the visible entries, in the byte order of their keys in a listing."""
     found: list[tuple[str, bool]] = []
     try:
         with os.scandir(folder) as entries:
@@ -260,17 +260,17 @@ def _entries(folder: Path) -> list[tuple[str, bool]]:
 
 def _object_info(key: str, found: os.stat_result) -> ObjectInfo:
     modified = datetime.fromtimestamp(found.st_mtime, UTC)
-    return ObjectInfo(key, found.st_size, modified, _version(found))
+    return ObjectInfo(path=key, size=found.st_size, modified=modified, version=_version(found))
 
 
 def _version(found: os.stat_result) -> Version:
-    """Unique for each write: `_publish` makes the change time of one key rise with every write."""
+    """Return a version that is unique for each write: `_publish` makes the change time of a key increase."""
     return Version(f'"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"')
 
 
 def _chunks(reader: BinaryIO, doing: str) -> Iterator[bytes]:
     while True:
-        with disk_border(doing):
+        with translate_disk_errors(doing):
             chunk = reader.read(CHUNK)
         if not chunk:
             return
@@ -285,7 +285,7 @@ def _fill(staged: Path, data: bytes) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make a rename survive a power cut."""
+    """Flush a folder to disk, so that a rename survives a power loss."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What a bucket holds, as values, and the small contract that each kind of bucket fulfils."""
+"""The content of a bucket as values, and the protocol of each kind of bucket."""
 
 from __future__ import annotations
 
@@ -14,15 +14,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Which state of an object: the ETag and, on Cloud Storage, the generation. Compare with `==` only."""
+    """The state of an object: the ETag and, on Cloud Storage, the generation. Compare with `==` only."""
 
     e_tag: str
     generation: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
-    """One object. path: relative to the bucket it came from. size: bytes. modified: in UTC."""
+    """One object.
+
+    Attributes:
+        path: relative to its bucket.
+        size: bytes.
+        modified: in UTC.
+    """
 
     path: str
     size: int
@@ -48,15 +54,15 @@ class Download:
 
 
 OnBytes: TypeAlias = Callable[[int], None]
-"""Called with the number of bytes just moved. It may raise to stop the transfer."""
+"""A callback with the number of bytes just copied. It may raise to stop the transfer."""
 
 
 def ignore_bytes(count: int) -> None:
-    """The OnBytes of a caller that does not watch."""
+    """Ignore progress."""
 
 
 class Backend(Protocol):
-    """What each kind of bucket can do. Keys are full names, already checked; errors are OrchErrors."""
+    """The operations of each kind of bucket. Keys are full, checked names; errors are OrchErrors."""
 
     def head(self, key: str) -> ObjectInfo | None: ...
 

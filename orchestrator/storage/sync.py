@@ -1,7 +1,7 @@
-"""Make a folder of a bucket like a local folder, or the other way round, sending only what differs.
+"""Synchronization of a bucket's folder with a local folder, in either direction, sending only differences.
 
-A plan is made first (`plan_upload`, `plan_download`); running it is all that happens, so a preview is the plan itself.
-There is no state besides the two sides: an interrupted run is continued by planning again, and whole files that
+A plan is made first (`plan_upload`, `plan_download`) and then executed, so a preview is the plan itself.
+There is no other state than the two sides: an interrupted run is resumed by planning again, and complete files that
 arrived are not sent twice.
 """
 
@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 from orchestrator.errors import NotFoundError, StorageError, UserError
 from orchestrator.storage.address import check_key
 from orchestrator.storage.bucket import Bucket
-from orchestrator.storage.faults import disk_border
+from orchestrator.storage.faults import translate_disk_errors
 from orchestrator.storage.objects import ObjectInfo
 from orchestrator.storage.source import file_sha256
 
@@ -33,18 +33,20 @@ LEFTOVER_AGE_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One file to copy. path: relative to both sides. size: bytes. reason: what differs."""
+    """One file to copy: its path relative to both sides, its size in bytes, and the difference."""
 
     path: str
     size: int
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncPlan:
-    """What a sync will do. `skipped` are local things that are no files (sockets, broken links), and are left alone.
+    """The steps of a sync.
 
-    leftovers: unfinished downloads of an earlier run that was killed; removed by a download.
+    Attributes:
+        skipped: local entries that are not files (sockets, broken links) and are ignored.
+        leftovers: unfinished downloads of an earlier run that was killed; a download removes them.
     """
 
     direction: Literal["up", "down"]
@@ -59,13 +61,13 @@ class SyncPlan:
 
     @property
     def size(self) -> int:
-        """Bytes to copy."""
+        """The bytes to copy."""
         return sum(transfer.size for transfer in self.transfers)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is. path: the file that just moved on."""
+    """The progress of a sync; `path` is the file that advanced."""
 
     path: str
     files_done: int
@@ -75,17 +77,20 @@ class Progress:
 
 
 OnProgress: TypeAlias = Callable[[Progress], None]
-"""Called for each few MiB and at each file's end, from one thread at a time."""
+"""A callback for every few MiB and at each file's end, from one thread at a time."""
 
 
 def plan_upload(folder: Path, bucket: Bucket, prefix: str = "", *, delete: bool = False) -> SyncPlan:
-    """Compare a local folder with a bucket's folder. delete: also remove objects that have no file here.
+    """Compare a local folder with a bucket's folder; `delete` also removes objects without a local file.
 
     A file is sent when there is no such object, the sizes differ, or the SHA-256 stored with the object differs or
-    is missing. Raises NotFoundError without the folder, UserError for a file name that no object can have, or when
-    an empty folder would delete everything.
+    is missing.
+
+    Raises:
+        NotFoundError: the folder does not exist.
+        UserError: no object can have a file's name, or an empty folder would delete everything.
     """
-    local = _look(folder)
+    local = _list_local(folder)
     remote = {} if _is_unmade(bucket) else _remote(bucket, prefix)
 
     def compare(path: str) -> Transfer | None:
@@ -98,16 +103,25 @@ def plan_upload(folder: Path, bucket: Bucket, prefix: str = "", *, delete: bool 
     transfers = _compare_all(compare, local.files)
     deletes = _deletes(remote.keys() - local.files.keys(), str(folder), bool(local.files)) if delete else ()
     unchanged = len(local.files) - len(transfers)
-    return SyncPlan("up", folder, bucket, prefix, transfers, deletes, unchanged, local.skipped)
+    return SyncPlan(
+        direction="up",
+        folder=folder,
+        bucket=bucket,
+        prefix=prefix,
+        transfers=transfers,
+        deletes=deletes,
+        unchanged=unchanged,
+        skipped=local.skipped,
+    )
 
 
 def plan_download(bucket: Bucket, prefix: str, folder: Path, *, delete: bool = False) -> SyncPlan:
-    """Compare a bucket's folder with a local one, which need not exist. delete: also remove other local files.
+    """Compare a bucket's folder with a local one, which need not exist; `delete` also removes other local files.
 
     An object is fetched when there is no such file, the sizes differ, or its stored SHA-256 is not the file's.
     Objects of other programs have none: there, equal size and time (a download keeps the time) mean equal.
     """
-    local = _look(folder) if folder.exists() else _Local({}, (), ())
+    local = _list_local(folder) if folder.exists() else _Local({}, (), ())
     remote = _without_folder_markers(_remote(bucket, prefix))
 
     def compare(path: str) -> Transfer | None:
@@ -123,14 +137,24 @@ def plan_download(bucket: Bucket, prefix: str, folder: Path, *, delete: bool = F
     source = bucket.uri_of(prefix)
     deletes = _deletes(local.files.keys() - remote.keys(), source, bool(remote)) if delete else ()
     unchanged = len(remote) - len(transfers)
-    return SyncPlan("down", folder, bucket, prefix, transfers, deletes, unchanged, local.skipped, local.leftovers)
+    return SyncPlan(
+        direction="down",
+        folder=folder,
+        bucket=bucket,
+        prefix=prefix,
+        transfers=transfers,
+        deletes=deletes,
+        unchanged=unchanged,
+        skipped=local.skipped,
+        leftovers=local.leftovers,
+    )
 
 
-def run(plan: SyncPlan, on_progress: OnProgress | None = None, *, files_at_once: int = FILES_AT_ONCE) -> None:
-    """Do what the plan says: copies first, deletions only when every copy succeeded.
+def run_sync(plan: SyncPlan, on_progress: OnProgress | None = None, *, files_at_once: int = FILES_AT_ONCE) -> None:
+    """Execute a plan: copies first, deletions only when every copy succeeded.
 
-    Only what stands in the way of a copy on a disk (a file where a folder must be, or the reverse) goes before it.
-    The first failure, and Ctrl-C, stop the other copies; whole files that arrived stay. Memory is bounded by
+    Only what blocks a copy on a disk (a file where a folder must be, or the reverse) is deleted before it.
+    The first failure, and Ctrl-C, stop the other copies; complete files that arrived stay. Memory is bounded by
     about 32 MiB times `files_at_once`. Raises what Bucket.upload_file and Bucket.download_file raise.
     """
     in_the_way = _in_the_way(plan)
@@ -145,7 +169,7 @@ def run(plan: SyncPlan, on_progress: OnProgress | None = None, *, files_at_once:
             pool.shutdown(wait=False, cancel_futures=True)
     _delete(plan, [path for path in plan.deletes if path not in in_the_way])
     for path in plan.leftovers:
-        with disk_border(f"delete {path}"):
+        with translate_disk_errors(f"delete {path}"):
             path.unlink(missing_ok=True)
 
 
@@ -157,11 +181,11 @@ class _Local:
 
 
 class _Stopped(Exception):
-    """Ends a copy because another one failed; never leaves this module."""
+    """The end of a copy because another one failed; not raised outside this module."""
 
 
 class _Meter:
-    """Adds up progress from several threads."""
+    """The sum of progress from several threads."""
 
     def __init__(self, files: int, size: int, on_progress: OnProgress | None) -> None:
         self.stop = threading.Event()
@@ -172,17 +196,23 @@ class _Meter:
     def moved(self, path: str, count: int) -> None:
         if self.stop.is_set():
             raise _Stopped
-        self._tell(path, 0, count)
+        self._report(path, 0, count)
 
     def finished(self, path: str) -> None:
-        self._tell(path, 1, 0)
+        self._report(path, 1, 0)
 
-    def _tell(self, path: str, files: int, count: int) -> None:
+    def _report(self, path: str, files: int, count: int) -> None:
         with self._lock:
             self._files_done += files
             self._bytes_done += count
             if self._on_progress is not None:
-                now = Progress(path, self._files_done, self._files, self._bytes_done, self._size)
+                now = Progress(
+                    path=path,
+                    files_done=self._files_done,
+                    files=self._files,
+                    bytes_done=self._bytes_done,
+                    bytes=self._size,
+                )
                 self._on_progress(now)
 
 
@@ -199,7 +229,7 @@ def _copy(plan: SyncPlan, transfer: Transfer, meter: _Meter) -> None:
 
 
 def _in_the_way(plan: SyncPlan) -> set[str]:
-    """Deletions without which a copy to a disk cannot be made. The clouds have no folders that could collide."""
+    """Return the deletions that a copy to a disk requires. Clouds have no folders that could collide."""
     if plan.direction == "up" and plan.bucket.address.scheme != "file":
         return set()
     targets = {transfer.path for transfer in plan.transfers}
@@ -216,7 +246,7 @@ def _delete(plan: SyncPlan, paths: Iterable[str]) -> None:
         plan.bucket.delete_all(_join(plan.prefix, path) for path in paths)
         return
     for name in paths:
-        with disk_border(f"delete {plan.folder / name}"):
+        with translate_disk_errors(f"delete {plan.folder / name}"):
             (plan.folder / name).unlink(missing_ok=True)
             for folder in _parents(name)[::-1]:  # as a bucket, a synced folder keeps no empty folders
                 if any((plan.folder / folder).iterdir()):
@@ -247,19 +277,19 @@ def _remote(bucket: Bucket, prefix: str) -> dict[str, ObjectInfo]:
 
 
 def _is_unmade(bucket: Bucket) -> bool:
-    """True for a file: bucket whose folder the first write will make; a cloud's bucket has to be there."""
+    """Return whether a file: bucket has no folder yet, which the first write makes. A cloud's bucket must exist."""
     return bucket.address.scheme == "file" and not Path(bucket.address.container).exists()
 
 
-def _look(folder: Path) -> _Local:
-    """Every regular file below a folder (links to files count, links to folders are not entered)."""
+def _list_local(folder: Path) -> _Local:
+    """List every regular file below a folder (links to files count, links to folders are not followed)."""
     if not folder.is_dir():
         why = "it is a file" if folder.exists() else "there is no such folder"
-        raise NotFoundError(f"cannot sync {folder}", why, f"look: ls -ld {folder}")
+        raise NotFoundError(f"cannot sync {folder}", why, f"ls -ld {folder}")
     files: dict[str, os.stat_result] = {}
     skipped: list[str] = []
     leftovers: list[Path] = []
-    with disk_border(f"read {folder}"):
+    with translate_disk_errors(f"read {folder}"):
         for parent, folders, names in os.walk(folder, onerror=_raise):
             skipped += [_relative(folder, parent, name) for name in folders if Path(parent, name).is_symlink()]
             for name in names:
@@ -286,7 +316,7 @@ def _without_folder_markers(remote: dict[str, ObjectInfo]) -> dict[str, ObjectIn
     folders = {folder for path in remote for folder in _parents(path)}
     for path in folders & remote.keys():
         if remote[path].size:
-            why = "it is an object and a folder at once, which a disk cannot hold"
+            why = "it is both an object and a folder, which a disk cannot hold"
             raise StorageError(f"cannot copy {path}", why, "rename the object")
     return {check_key(path): info for path, info in remote.items() if path and path not in folders}
 

@@ -1,1 +1,1 @@
-"""The durable memory: clusters, intents, jobs, attempts, leases, events. Writes: store.py. Light reads: read.py."""
+"""The store: clusters, intents, jobs, attempts, pipelines, leases, events. Writes: store.py. Light reads: read.py."""

@@ -16,7 +16,7 @@ from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.slices import Candidate
 from orchestrator.store import leases
-from orchestrator.store.change import Why
+from orchestrator.store.change import Change, EventDetails
 from orchestrator.store.leases import Lease
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.records import (
@@ -31,68 +31,97 @@ from orchestrator.store.schema import clusters, intents
 
 
 class ClusterChanges(Ledger):
+    """The changes of clusters and intents."""
+
     def cluster(self, name: str) -> ClusterRecord | None:
+        """Return the open cluster of this name, or None."""
         query = select(clusters).where(clusters.c.name == name, clusters.c.gone.is_(None))
         return self._read_first(query, cluster_from_row)
 
-    def half_down(self) -> tuple[ClusterRecord, ...]:
-        """Clusters that shall be down and are not gone yet, oldest first."""
+    def clusters(self) -> tuple[ClusterRecord, ...]:
+        """Return the existing clusters, by name."""
+        query = select(clusters).where(clusters.c.gone.is_(None))
+        return self._read_all(query.order_by(clusters.c.name), cluster_from_row)
+
+    def clusters_going_down(self) -> tuple[ClusterRecord, ...]:
+        """Return the clusters whose teardown was requested and is not complete, oldest first."""
         query = select(clusters).where(clusters.c.wanted == "down", clusters.c.gone.is_(None))
         return self._read_all(query.order_by(clusters.c.created), cluster_from_row)
 
     def open_cluster(self, name: str, summary: str) -> ClusterRecord:
-        """The living cluster of this name, made if there is none. Safe against a race of two."""
+        """Return the open cluster of this name, made if there is none. Two at the same time get the same one."""
         query = select(clusters).where(clusters.c.name == name, clusters.c.gone.is_(None))
         with self.changing() as change:
             values = {"uid": secrets.token_hex(8), "name": name, "created": change.at, "summary": summary}
-            change.insert(clusters, values, Why(name, "cluster", f"record opened: {summary}"))
+            change.insert(
+                clusters, values, EventDetails(cluster=name, kind="cluster", what=f"record opened: {summary}")
+            )
             return cluster_from_row(change.tx.execute(query).mappings().one())
 
-    def want(self, cluster: ClusterRecord, wanted: str) -> None:
-        """Say what this cluster shall be, without the lease: whoever works on it reads this before each step."""
+    def set_desired_state(self, cluster: ClusterRecord, desired_state: str) -> None:
+        """Record a request for a cluster: "up", "stopped" or "down".
+
+        No lease is needed: whoever holds the lease reads the request before each step.
+        """
         with self.changing() as change:
-            change.update(clusters, {"uid": cluster.uid}, {"wanted": wanted}, Why(cluster.name, "wanted", wanted))
+            change.update(
+                clusters,
+                {"uid": cluster.uid},
+                {"wanted": desired_state},
+                EventDetails(cluster=cluster.name, kind="wanted", what=desired_state),
+            )
 
     def set_limits(self, cluster: ClusterRecord, limits: dict[str, float]) -> None:
-        """max_hours, idle_minutes, max_cost: those that are set. Replaces what was set before."""
+        """Replace the limits of a cluster: max_hours, idle_minutes and max_cost, those that are set."""
         text = json.dumps(limits, sort_keys=True)
         with self.changing() as change:
-            change.update(clusters, {"uid": cluster.uid}, {"limits": text}, Why(cluster.name, "limits", text))
+            change.update(
+                clusters,
+                {"uid": cluster.uid},
+                {"limits": text},
+                EventDetails(cluster=cluster.name, kind="limits", what=text),
+            )
 
     def note_hosts(self, lease: Lease | None, cluster: ClusterRecord, hosts: tuple[HostAddress, ...]) -> None:
         self._note(lease, cluster, {"hosts": hosts_to_json(hosts)})
 
-    def note_held(self, lease: Lease | None, cluster: ClusterRecord, held: dict[str, dict[str, Any]]) -> None:
-        """What each host was last seen to hold: {rank: {label: digest}}."""
+    def note_host_contents(self, lease: Lease | None, cluster: ClusterRecord, held: dict[str, dict[str, Any]]) -> None:
+        """Record what each host last reported to hold: {rank: {label: digest}}."""
         self._note(lease, cluster, {"held": json.dumps(held, sort_keys=True)})
 
     def note_state(self, cluster: ClusterRecord, state: str) -> None:
         self._note(None, cluster, {"last_state": state, "last_seen": self._now()})
 
     def close_cluster(self, lease: Lease, cluster: ClusterRecord) -> None:
-        """The finalizer: only after the provider has said that nothing is left."""
-        why = Why(cluster.name, "cluster", "record closed: nothing is left", "the provider has nothing of it any more")
+        """Close the record. The last step of a teardown, after the provider has reported every machine absent."""
+        why = EventDetails(
+            cluster=cluster.name,
+            kind="cluster",
+            what="record closed: nothing is left",
+            cause="the provider reports every machine absent",
+        )
         with self.changing(lease) as change:
             row = change.tx.execute(select(clusters.c.gone).where(clusters.c.uid == cluster.uid)).one()
             if row.gone is None:
                 change.update(clusters, {"uid": cluster.uid}, {"gone": change.at, "hosts": "[]"}, why)
 
     def _note(self, lease: Lease | None, cluster: ClusterRecord, values: dict[str, Any]) -> None:
-        """Only for the columns of audited.NOT_AUDITED: one statement, without the chain."""
+        """Write columns of audited.NOT_AUDITED: one statement, without an event."""
         with self._database.writing() as tx:
             if lease is not None:
-                leases.check(tx, lease)
+                leases.check_lease(tx, lease)
             tx.execute(update(clusters).where(clusters.c.uid == cluster.uid).values(**values))
             tx.commit()
 
     # --- intents ------------------------------------------------------------------------------------------
 
     def intents(self, cluster: ClusterRecord) -> tuple[Intent, ...]:
+        """Return the intents of a cluster by generation."""
         query = select(intents).where(intents.c.cluster_uid == cluster.uid).order_by(intents.c.generation)
         return self._read_all(query, intent_from_row)
 
     def all_intents(self) -> tuple[tuple[str, Intent], ...]:
-        """Every intent of every cluster with its token. Those of a closed cluster are GONE, whatever they say."""
+        """Return every intent of every cluster with its token. The intents of a closed cluster count as GONE."""
         closed = select(clusters.c.uid).where(clusters.c.gone.is_not(None))
         query = select(intents, intents.c.cluster_uid.in_(closed).label("closed"))
         return self._read_all(query.order_by(intents.c.cluster_uid, intents.c.generation), _with_token)
@@ -101,9 +130,10 @@ class ClusterChanges(Ledger):
         self, lease: Lease, cluster: ClusterRecord, generation: int, name: str, candidate: Candidate, token: str,
         request: str,
     ) -> None:  # fmt: skip
-        """Commit the wish before the call. Written again for the same generation, it changes nothing.
+        """Commit an intent before its create request. Written again for the same generation, it changes nothing.
 
-        Raises ConflictError when the cluster's record is closed: nobody would ever end what is made for it.
+        Raises:
+            ConflictError: the cluster's record is closed, so the machines would never be ended.
         """
         with self.changing(lease) as change:
             gone = change.tx.execute(select(clusters.c.gone).where(clusters.c.uid == cluster.uid)).scalar()
@@ -122,45 +152,55 @@ class ClusterChanges(Ledger):
                 "touched": change.at,
             }
             what = f"{name}: planned, {candidate.where} {candidate.market}"
-            change.insert(intents, values, Why(cluster.name, "intent", what))
+            change.insert(intents, values, EventDetails(cluster=cluster.name, kind="intent", what=what))
 
-    def move_intent(
+    def update_intent(
         self, lease: Lease, cluster: ClusterRecord, name: str, state: IntentState, cause: EndCause | None = None,
         why: str = "",
     ) -> None:  # fmt: skip
-        which = (intents.c.cluster_uid == cluster.uid) & (intents.c.name == name)
         with self.changing(lease) as change:
-            before = change.tx.execute(select(intents).where(which)).mappings().one()
+            before = _read_intent(change, cluster, name)
             values: dict[str, Any] = {"state": state.value, "touched": change.at}
-            if before["state"] != state.value:
+            if before.state is not state:
                 values["since"] = change.at
-            if state in (IntentState.ACCEPTED, IntentState.ENDING) and before["born"] is None:
-                values["born"] = before["since"]  # when it was planned: the create may have acted since then
-            if state is IntentState.GONE and before["born"] is not None and before["gone"] is None:
+            if state in (IntentState.ACCEPTED, IntentState.ENDING) and before.billed_from is None:
+                values["born"] = before.since  # when it was planned: the create may have acted since then
+            if state is IntentState.DELETED and before.billed_from is not None and before.billed_until is None:
                 values["gone"] = change.at
             if cause is not None:
                 values |= {"cause": cause.value, "why": why}
             reason = f"{cause}: {why}" if cause else ""
-            what = f"{name}: {before['state']} -> {state}" + (f" ({reason})" if reason else "")
-            key = {"cluster_uid": cluster.uid, "generation": before["generation"]}
-            change.update(intents, key, values, Why(cluster.name, "intent", what, reason))
+            what = f"{name}: {before.state} -> {state}" + (f" ({reason})" if reason else "")
+            key = {"cluster_uid": cluster.uid, "generation": before.generation}
+            change.update(
+                intents, key, values, EventDetails(cluster=cluster.name, kind="intent", what=what, cause=reason)
+            )
 
-    def note_born(self, lease: Lease, cluster: ClusterRecord, name: str, born: float) -> None:
-        """From when the machines of an intent are paid for, when that is later than its request (epoch seconds)."""
-        which = (intents.c.cluster_uid == cluster.uid) & (intents.c.name == name)
+    def note_billing_start(self, lease: Lease, cluster: ClusterRecord, name: str, born: float) -> None:
+        """Record when billing of an intent's machines starts, in epoch seconds, if later than its request."""
         with self.changing(lease) as change:
-            before = change.tx.execute(select(intents).where(which)).mappings().one()
-            key = {"cluster_uid": cluster.uid, "generation": before["generation"]}
-            change.update(intents, key, {"born": born}, Why(cluster.name, "intent", f"{name}: its time begins later"))
+            before = _read_intent(change, cluster, name)
+            key = {"cluster_uid": cluster.uid, "generation": before.generation}
+            change.update(
+                intents,
+                key,
+                {"born": born},
+                EventDetails(cluster=cluster.name, kind="intent", what=f"{name}: billing starts later"),
+            )
 
     def touch_intent(self, lease: Lease, cluster: ClusterRecord, name: str) -> None:
         which = (intents.c.cluster_uid == cluster.uid) & (intents.c.name == name)
         with self._database.writing() as tx:
-            leases.check(tx, lease)
+            leases.check_lease(tx, lease)
             tx.execute(update(intents).where(which).values(touched=self._now()))
             tx.commit()
 
 
+def _read_intent(change: Change, cluster: ClusterRecord, name: str) -> Intent:
+    mine = (intents.c.cluster_uid == cluster.uid) & (intents.c.name == name)
+    return intent_from_row(change.tx.execute(select(intents).where(mine)).mappings().one())
+
+
 def _with_token(row: Row) -> tuple[str, Intent]:
     intent = intent_from_row(row)
-    return str(row["token"]), replace(intent, state=IntentState.GONE) if row["closed"] else intent
+    return str(row["token"]), replace(intent, state=IntentState.DELETED) if row["closed"] else intent

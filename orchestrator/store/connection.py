@@ -1,12 +1,11 @@
-"""Opening the database and talking to it: a SQLite file that survives power loss, or PostgreSQL for a team.
+"""The connection to the database: a SQLite file that survives power loss, or PostgreSQL for a team.
 
-Every failure of the driver leaves here as a StoreError that says what to do.
+Every error of the driver is translated into a StoreError that names the next step.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,36 +15,38 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.errors import UserError
-from orchestrator.store.failures import StoreError, file_failure, refuse_cut, server_failure
+from orchestrator.retries import STORE_CONNECT, STORE_JOURNAL, RetryPolicy
+from orchestrator.store.failures import StoreError, refuse_truncated_file, translate_file_error, translate_server_error
 from orchestrator.store.location import Location
 
-BUSY_SECONDS = 20.0  # how long one transaction waits for another
-IDLE_SECONDS = 30.0  # how long PostgreSQL lets a client that was stopped midway keep the others out
-PATIENCE = 20.0  # how long a store that was open before may be away, such as a server that restarts
+BUSY_SECONDS = 20.0  # the longest time that one transaction waits for another
+IDLE_SECONDS = 30.0  # after which PostgreSQL ends the transaction of a client that was suspended inside it
+RECONNECT_SECONDS = 20.0  # how long connecting again is tried, for example while the server restarts
 _READING = "orch_reading"
 
 
 class Database:
-    """One open store. Safe for several threads: each block has a connection of its own."""
+    """One open store. Safe for several threads: each block has its own connection."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
         self.is_file = isinstance(location, Path)
-        self.known_good = False  # set by the first success; before it, an absent server is said at once
+        self.known_good = False  # set by the first success; before it, an unreachable server fails immediately
         self.engine = _file_engine(location) if isinstance(location, Path) else _server_engine(location)
 
     def close(self) -> None:
+        """Close all connections."""
         self.engine.dispose()
 
     @contextmanager
     def reading(self) -> Generator[Connection]:
-        """A block of reads. On SQLite it neither waits for a writer nor makes one wait."""
+        """Open a block of reads. On SQLite it neither waits for a writer nor makes one wait."""
         with self._connection() as tx:
             yield tx.execution_options(**{_READING: True})
 
     @contextmanager
     def writing(self) -> Generator[Connection]:
-        """A transaction. It is rolled back unless `commit` is called inside the block."""
+        """Open a transaction. It is rolled back unless `commit` is called inside the block."""
         with self._connection() as tx:
             yield tx
 
@@ -56,23 +57,19 @@ class Database:
                 self.known_good = True
                 yield tx
         except DBAPIError as error:
-            raise self.failure(error) from error
+            raise self.translate_error(error) from error
 
     def _connect(self) -> Connection:
-        give_up = time.monotonic() + (PATIENCE if self.known_good and not self.is_file else 0.0)
-        while True:
-            try:
-                return self.engine.connect()
-            except DBAPIError:
-                if time.monotonic() >= give_up:
-                    raise
-            time.sleep(0.2)
+        seconds = RECONNECT_SECONDS if self.known_good and not self.is_file else 0.0
+        policy = RetryPolicy(backoff=STORE_CONNECT, deadline=seconds)
+        return policy.run(self.engine.connect, retry=lambda error: isinstance(error, DBAPIError))
 
-    def failure(self, error: DBAPIError) -> StoreError:
+    def translate_error(self, error: DBAPIError) -> StoreError:
+        """Return the StoreError for an error of the driver."""
         cause = error.orig or error
         if isinstance(self.location, Path):
-            return file_failure(cause, self.location)
-        return server_failure(cause, self.location, lost=error.connection_invalidated)
+            return translate_file_error(cause, self.location)
+        return translate_server_error(cause, self.location, lost=error.connection_invalidated)
 
 
 def _file_engine(location: Path) -> Engine:
@@ -80,9 +77,9 @@ def _file_engine(location: Path) -> Engine:
         location.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise StoreError(
-            f"the store {location} cannot be made", str(error), "set ORCH_HOME to a folder that you may write"
+            f"cannot create the store {location}", str(error), "set ORCH_HOME to a folder that you may write"
         ) from error
-    refuse_cut(location)
+    refuse_truncated_file(location)
     engine = create_engine(f"sqlite:///{location}", connect_args={"timeout": BUSY_SECONDS}, hide_parameters=True)
     event.listen(engine, "connect", _file_settings)
     event.listen(engine, "begin", _begin)
@@ -91,24 +88,24 @@ def _file_engine(location: Path) -> Engine:
 
 def _file_settings(connection: Any, _record: Any) -> None:
     assert isinstance(connection, sqlite3.Connection)  # noqa: S101  # only registered for SQLite engines
-    connection.isolation_level = None  # SQLAlchemy's BEGIN is ours to word
+    connection.isolation_level = None  # `_begin` sends BEGIN
     _use_log(connection)
     for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
-    """Changing the journal's mode is refused at once while another process does it; SQLite's own wait is not used."""
-    give_up = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= give_up:
-                raise
-            time.sleep(0.02)
-        else:
-            return
+    """Switch to the write-ahead log, again while another process does so.
+
+    SQLite refuses this change immediately, without its own busy wait.
+    """
+    policy = RetryPolicy(backoff=STORE_JOURNAL, deadline=BUSY_SECONDS)
+    policy.run(lambda: connection.execute("PRAGMA journal_mode=WAL"), retry=_is_busy)
+
+
+def _is_busy(error: BaseException) -> bool:
+    busy = isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+    return bool(busy)
 
 
 def _begin(connection: Connection) -> None:
@@ -138,7 +135,7 @@ def _server_engine(location: str) -> Engine:
 
 
 def _server_settings(connection: Any, _record: Any) -> None:
-    """synchronous_commit: what we were told is committed must survive the server's power loss."""
+    """Set the limits of a session, and synchronous_commit, so that a commit survives a power loss of the server."""
     connection.execute(
         f"SELECT set_config('lock_timeout', '{BUSY_SECONDS * 1000:.0f}ms', false), "
         f"set_config('idle_in_transaction_session_timeout', '{IDLE_SECONDS * 1000:.0f}ms', false), "

@@ -1,8 +1,8 @@
-"""Leases with a fencing number: at most one orch works on a cluster, and a late one is refused at the write.
+"""Leases with a fencing token: at most one orch works on a cluster, and a stale one is refused at the write.
 
-A holder that died on this machine is noticed by its process and replaced at once; one on another machine when its
-lease expires. The fence rises with every new holder; every guarded write checks it in the same transaction.
-Times are real, never a test's: of the server's clock on PostgreSQL, since laptops' clocks differ.
+A holder that died on this machine is detected by its process and replaced immediately; one on another machine when
+its lease expires. The fence rises with every new holder; every guarded write checks it in the same transaction.
+Times are real even in tests: of the server's clock on PostgreSQL, since the clocks of computers differ.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ LEASE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Lease:
+    """The right to change a cluster: its name, the random id of the holder, and the fencing token."""
+
     name: str
     owner: str
     fence: int
@@ -33,7 +35,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lease now, in words for a person."""
+    """The present holder of a lease, for messages."""
 
     machine: str
     pid: int
@@ -43,13 +45,13 @@ class Holder:
         return f"process {self.pid} on {self.machine} ({self.doing})"
 
 
-def acquire(database: Database, name: str, doing: str, seconds: float = LEASE_SECONDS) -> Lease | Holder:
-    """The lease, or who has it. Never blocks longer than one transaction."""
+def acquire_lease(database: Database, name: str, doing: str, seconds: float = LEASE_SECONDS) -> Lease | Holder:
+    """Take a lease, or return its holder. Blocks for one transaction at most."""
     owner = uuid.uuid4().hex
     with database.writing() as tx:
         row = _row(tx, name)
-        now = clock(tx)  # after the row is locked: waiting for it may have taken long
-        if row["owner"] and row["expires"] > now and _alive(row):
+        now = database_time(tx)  # after the row is locked, which may have taken long
+        if row["owner"] and row["expires"] > now and _is_alive(row):
             return Holder(str(row["machine"]), int(row["pid"]), str(row["doing"]))
         fence = int(row["fence"]) + 1
         values = {
@@ -67,7 +69,7 @@ def acquire(database: Database, name: str, doing: str, seconds: float = LEASE_SE
 
 
 def _row(tx: Connection, name: str) -> Any:
-    """The lease's row, locked. Made when it is missing, so that two who come first lock the same row."""
+    """Return the lease's row, locked. A missing one is made, so that the first two callers lock the same row."""
     query = select(leases).where(leases.c.name == name).with_for_update()
     row = tx.execute(query).mappings().first()
     if row is None:
@@ -77,27 +79,27 @@ def _row(tx: Connection, name: str) -> Any:
     return row
 
 
-def clock(tx: Connection) -> float:
-    """Epoch seconds of the one clock that all holders share: the server's, or this computer's for a file."""
+def database_time(tx: Connection) -> float:
+    """Return the epoch seconds of the clock that all holders share: the server's, or this computer's for a file."""
     if tx.dialect.name == "postgresql":
         return float(tx.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
     return time.time()
 
 
-def renew(database: Database, lease: Lease, seconds: float = LEASE_SECONDS) -> bool:
-    """Extend; False when somebody else has taken it meanwhile."""
+def renew_lease(database: Database, lease: Lease, seconds: float = LEASE_SECONDS) -> bool:
+    """Extend a lease. Return False when another holder has taken it."""
     with database.writing() as tx:
         done = tx.execute(
             update(leases)
             .where(leases.c.name == lease.name, leases.c.owner == lease.owner, leases.c.fence == lease.fence)
-            .values(expires=clock(tx) + seconds)
+            .values(expires=database_time(tx) + seconds)
         )
         tx.commit()
         return bool(done.rowcount)
 
 
-def release(database: Database, lease: Lease) -> None:
-    """Give it back. The row stays: its fence must never go down."""
+def release_lease(database: Database, lease: Lease) -> None:
+    """Give a lease back. The row stays: its fence must never decrease."""
     with database.writing() as tx:
         tx.execute(
             update(leases)
@@ -107,41 +109,41 @@ def release(database: Database, lease: Lease) -> None:
         tx.commit()
 
 
-def check(tx: Connection, lease: Lease) -> None:
-    """Raise ConflictError unless `lease` is still ours. Locks it: nobody takes it over before this commit."""
+def check_lease(tx: Connection, lease: Lease) -> None:
+    """Raise ConflictError unless `lease` is still ours, and lock it until this transaction ends."""
     query = select(leases.c.fence, leases.c.owner).where(leases.c.name == lease.name).with_for_update()
     row = tx.execute(query).first()
     if row is None or row.owner != lease.owner or row.fence != lease.fence:
         raise ConflictError(
             f"another orch took over {lease.name}",
-            "this one was asleep or cut off for too long; nothing of its last step was recorded",
+            "this one was suspended or disconnected for too long; nothing of its last step was recorded",
             "orch status",
         )
 
 
-def _alive(row: Any) -> bool:
-    if row["machine"] != socket.gethostname() or not str(row["process_start"]).startswith(_world()):
-        return True  # cannot be looked at from here: only time tells
+def _is_alive(row: Any) -> bool:
+    if row["machine"] != socket.gethostname() or not str(row["process_start"]).startswith(_process_scope()):
+        return True  # not visible from here: only its expiry decides
     return bool(_process_start(int(row["pid"])) == row["process_start"])
 
 
 def _process_start(pid: int) -> str:
-    """Identity of a process, "" when it is gone: where its number counts, and when it started."""
+    """Return the identity of a process, its scope and start time; "" when it has ended."""
     ticks = _ticks(pid)
-    return _world() + ticks if ticks else ""
+    return _process_scope() + ticks if ticks else ""
 
 
-def _world() -> str:
-    """Where process numbers mean the same: this boot and this container. Two containers may share a host name."""
+def _process_scope() -> str:
+    """Return the scope of process numbers: this boot and this container. Two containers may share a host name."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}/"
     except OSError:
-        return ""  # no /proc, or a closed one: the host's name has to do
+        return ""  # no readable /proc: the host's name is the scope
 
 
 def _ticks(pid: int) -> str:
-    """Start time of a process in clock ticks since boot, so that a reused pid is not taken for the old one."""
+    """Return the start of a process in clock ticks since boot, to distinguish a reused pid from the old one."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The base of the Store: transactions, the time they write, and who writes. The tables' own changes are built on it."""
+"""The base of the Store: transactions, their time and their actor. The changes of the tables build on it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sqlalchemy.exc import DBAPIError
 
 from orchestrator.store import leases
 from orchestrator.store.audited import Head
-from orchestrator.store.change import CHAIN, Change, Why, lock_head
+from orchestrator.store.change import CHAIN, Change, EventDetails, lock_head
 from orchestrator.store.connection import Database
-from orchestrator.store.failures import StoreError, damaged
+from orchestrator.store.failures import StoreError, damaged_file_error
 from orchestrator.store.leases import LEASE_SECONDS, Holder, Lease
 from orchestrator.store.location import Location
 from orchestrator.store.migrations import open_tables
@@ -30,9 +30,8 @@ T = TypeVar("T")
 class Ledger:
     """An open database.
 
-    installation: names this user's orch in every label it puts on machines. now: gives the epoch seconds that are
-    written; leases use the real time. doing: the cause of events that name none; until it is given, what the newest
-    lease of this object was taken for. Raises StoreError when the store cannot be used.
+    Attributes:
+        installation: the name of this installation, in every label that it puts on machines.
     """
 
     def __init__(
@@ -43,6 +42,17 @@ class Ledger:
         lease_seconds: float = LEASE_SECONDS,
         doing: str = "",
     ) -> None:
+        """Open, create or migrate the database at `location`.
+
+        Args:
+            location: path of a SQLite file, or address of a PostgreSQL database.
+            now: returns the epoch seconds that are written; leases use the real time.
+            lease_seconds: duration of a lease without renewal.
+            doing: the cause of events that name none; "" for what the newest lease was taken for.
+
+        Raises:
+            StoreError: the store cannot be used.
+        """
         self.lease_seconds = lease_seconds
         self._now = now
         self._doing = doing
@@ -61,31 +71,34 @@ class Ledger:
     # --- leases -------------------------------------------------------------------------------------------
 
     def acquire(self, name: str, doing: str) -> Lease | Holder:
-        got = leases.acquire(self._database, name, doing, self.lease_seconds)
+        """Take a lease, or return its holder."""
+        got = leases.acquire_lease(self._database, name, doing, self.lease_seconds)
         if isinstance(got, Lease) and not self._doing:
             self._doing = doing
         return got
 
     def renew(self, lease: Lease) -> bool:
-        return leases.renew(self._database, lease, self.lease_seconds)
+        """Extend a lease. Return False when another holder has taken it."""
+        return leases.renew_lease(self._database, lease, self.lease_seconds)
 
     def release(self, lease: Lease) -> None:
-        leases.release(self._database, lease)
+        """Give a lease back."""
+        leases.release_lease(self._database, lease)
 
     # --- transactions -------------------------------------------------------------------------------------
 
     def event(self, cluster: str, kind: str, what: str, *, cause: str = "") -> None:
-        """A remark: something worth knowing that changed no record."""
+        """Record an event that changed no row."""
         with self.changing() as change:
-            change.remark(Why(cluster, kind, what, cause))
+            change.record_event(EventDetails(cluster=cluster, kind=kind, what=what, cause=cause))
 
     @contextmanager
     def changing(self, lease: Lease | None = None) -> Generator[Change]:
-        """A transaction. With a lease, only its present holder can commit it; ConflictError for others."""
+        """Open a transaction. With a lease, only its present holder can commit it; others get ConflictError."""
         with self._database.writing() as tx:
-            change = Change(tx, self._now(), self._actor, self._doing or "asked for")
+            change = Change(tx, self._now(), self._actor, self._doing or "requested")
             if lease is not None:
-                leases.check(tx, lease)
+                leases.check_lease(tx, lease)
             yield change
             try:
                 tx.commit()
@@ -95,9 +108,9 @@ class Ledger:
                 self._find_out(change.head, error)
 
     def _find_out(self, ours: Head, error: DBAPIError) -> None:
-        """The answer to a commit was lost: look whether our newest event is there. Raises StoreError when it is not.
+        """Find out whether a commit whose answer was lost took effect, by our newest event. Raises StoreError if not.
 
-        The head is locked first: the server may still be at work on the old commit.
+        The head is locked first, since the server may still be working on the old commit.
         """
         try:
             with self._database.writing() as tx:
@@ -105,12 +118,12 @@ class Ledger:
                 there = tx.execute(select(events.c.hash).where(events.c.seq == ours.seq)).scalar()
         except StoreError as unknown:
             raise StoreError(
-                "the connection to the store was lost, and whether the last step was recorded is not known",
+                "the connection to the store was lost, and it is unknown whether the last step was recorded",
                 unknown.why,
                 unknown.next_step,
             ) from error
         if there != ours.hash:
-            raise self._database.failure(error) from error
+            raise self._database.translate_error(error) from error
 
     def _read_all(self, query: Select[Any], make: Callable[[Any], T]) -> tuple[T, ...]:
         with self._database.reading() as tx:
@@ -121,29 +134,29 @@ class Ledger:
         return found[0] if found else None
 
     def _refuse_damage(self) -> None:
-        """A small file is checked page by page, any store for an event behind its chain's head that fits."""
+        """Check a small file page by page, and any store for the newest event that its head names."""
         path = self._database.location
         with self._database.reading() as tx:
             if not isinstance(path, str) and path.stat().st_size <= CHECKED_BYTES:
-                said = tx.exec_driver_sql("PRAGMA quick_check(1)").scalar()
-                if said != "ok":
-                    raise damaged(path, str(said))
+                result = tx.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+                if result != "ok":
+                    raise damaged_file_error(path, str(result))
             head, newest = _ends_of_the_chain(tx)
         if head != newest:
-            why = (
-                f"its newest event is {newest.seq}, and should be {head.seq}: events were lost or changed from outside"
+            why = f"its newest event is {newest.seq}, and should be {head.seq}: events were lost or changed"
+            raise (
+                damaged_file_error(path, why) if not isinstance(path, str) else StoreError("the store is damaged", why)
             )
-            raise damaged(path, why) if not isinstance(path, str) else StoreError("the store is damaged", why)
 
 
 def _ends_of_the_chain(tx: Connection) -> tuple[Head, Head]:
-    """The head on record, and the newest event as it is. One statement: others may write between two."""
+    """Return the recorded head and that of the newest event, read in one statement so that no write comes between."""
     last = select(events.c.seq, events.c.hash).order_by(events.c.seq.desc()).limit(1).subquery()
     query = select(meta.c.value, last.c.seq, last.c.hash).join_from(meta, last, true(), isouter=True)
     row = tx.execute(query.where(meta.c.key == CHAIN)).first()
     if row is None:
-        return Head(-1), Head()  # a store of ours always has a head
-    return Head.read(row.value), Head(row.seq or 0, row.hash or "")
+        return Head(-1), Head()  # every store has a head
+    return Head.parse(row.value), Head(row.seq or 0, row.hash or "")
 
 
 def _user() -> str:

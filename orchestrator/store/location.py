@@ -1,6 +1,6 @@
-"""Where the store is: the SQLite file of this user, or the team's PostgreSQL that ORCH_STORE names.
+"""The location of the store: the SQLite file of this user, or the PostgreSQL database that ORCH_STORE names.
 
-The address may carry a password. It is used to connect and for nothing else: `described()` is what people see.
+The address may contain a password, which is used only to connect. Messages show `described()`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from orchestrator.errors import UserError
 
-VARIABLE = "ORCH_STORE"
+STORE_VARIABLE = "ORCH_STORE"
 Location: TypeAlias = Path | str
 
 _SHAPE = re.compile(
@@ -27,30 +27,33 @@ _SHAPE = re.compile(
 
 
 class HasDatabase(Protocol):
+    """Anything with the path of a SQLite file."""
+
     @property
     def database(self) -> Path: ...
 
 
 def store_location(environ: Mapping[str, str], paths: HasDatabase) -> Location:
-    """The PostgreSQL address in ORCH_STORE, or the path of the SQLite file. Raises UserError for another address.
+    """Return the PostgreSQL address in ORCH_STORE, or the path of the SQLite file.
 
-    The value itself is never repeated in the error: it may hold a password.
+    Raises:
+        UserError: ORCH_STORE is not such an address. Its value, which may contain a password, is not repeated.
     """
-    value = environ.get(VARIABLE, "").strip()
+    value = environ.get(STORE_VARIABLE, "").strip()
     if not value:
         return paths.database
     if _SHAPE.fullmatch(value) is None:
         raise UserError(
-            f"{VARIABLE} is no address of a PostgreSQL database",
-            "one reads postgresql://USER@HOST:PORT/DATABASE; signs such as @ : / # ? in a password are written as %40 "
+            f"{STORE_VARIABLE} is not the address of a PostgreSQL database",
+            "write postgresql://USER@HOST:PORT/DATABASE; characters such as @ : / # ? in a password become %40 "
             "%3A %2F %23 %3F",
-            f"correct {VARIABLE}, or unset it to use {paths.database}",
+            f"correct {STORE_VARIABLE}, or unset it to use {paths.database}",
         )
     return value
 
 
-def described(location: Location) -> str:
-    """The path, or the address without password and options, for messages."""
+def describe_location(location: Location) -> str:
+    """Return the path, or the address without password and options, for messages."""
     if isinstance(location, Path):
         return str(location)
     found = _SHAPE.fullmatch(location)
@@ -61,7 +64,7 @@ def described(location: Location) -> str:
 
 
 def secrets_of(location: Location) -> tuple[str, ...]:
-    """Texts of the address that must not be shown, as written and as decoded."""
+    """Return the parts of the address that must not be shown, as written and as decoded."""
     if isinstance(location, Path):
         return ()
     found = _SHAPE.fullmatch(location)
@@ -75,7 +78,8 @@ def secrets_of(location: Location) -> tuple[str, ...]:
     return tuple({text for written in hidden for text in (written, unquote(written)) if text})
 
 
-def without_secrets(text: str, location: Location) -> str:
+def mask_secrets(text: str, location: Location) -> str:
+    """Replace the secrets of the address in a text by ***."""
     for secret in secrets_of(location):
         text = text.replace(secret, "***")
     return text

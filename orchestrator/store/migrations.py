@@ -1,7 +1,7 @@
-"""From the tables of an older orch to ours: numbered steps in one transaction, under a lock.
+"""The migration of the tables of an older orch: numbered steps in one transaction, under a lock.
 
-A step is frozen when it is released: it is written in SQL of its own and never uses the present tables' definitions,
-except for events, whose shape the chain fixes. A crash midway leaves the old version untouched. Before the steps, a
+A step is frozen when it is released: it has its own SQL and never uses the present definitions of the tables,
+except for events, whose form the chain fixes. A crash midway leaves the old version untouched. Before the steps, a
 SQLite file is copied to orch.db.bak.
 """
 
@@ -17,28 +17,32 @@ from typing import Any
 
 from sqlalchemy import Connection, inspect, text
 
-from orchestrator.store.audited import Head, audited, digest, subject
-from orchestrator.store.change import CHAIN, append
+from orchestrator.store.audited import Head, format_subject, hash_event, select_audited
+from orchestrator.store.change import CHAIN, append_event
 from orchestrator.store.connection import Database
-from orchestrator.store.failures import StoreError, backup_of
-from orchestrator.store.location import described
+from orchestrator.store.failures import StoreError, backup_path
+from orchestrator.store.location import describe_location
 from orchestrator.store.schema import metadata
-from orchestrator.store.version import SCHEMA_VERSION, newer
+from orchestrator.store.version import SCHEMA_VERSION, newer_store_error
 
 _LOCK = 0x6F726368  # "orch": key of PostgreSQL's advisory lock
 
 
 def open_tables(database: Database, at: float) -> str:
-    """Make or migrate the tables where needed; the installation's name. Raises StoreError for a newer version."""
+    """Create or migrate the tables where needed and return the installation's name.
+
+    Raises:
+        StoreError: the tables are of a newer version, or no backup can be written.
+    """
     known = _read_meta(database)
     if known is None or _version(database, known) < SCHEMA_VERSION:
-        _bring_up(database, at)
+        _create_or_migrate(database, at)
         known = _read_meta(database) or {}
     return known["installation"]
 
 
 def _read_meta(database: Database) -> dict[str, str] | None:
-    """The rows of meta, or None when there are no tables yet."""
+    """Return the rows of meta, or None when there are no tables yet."""
     with database.reading() as tx:
         if not inspect(tx).has_table("meta"):
             return None
@@ -48,11 +52,11 @@ def _read_meta(database: Database) -> dict[str, str] | None:
 def _version(database: Database, known: dict[str, str]) -> int:
     version = int(known.get("schema", "1"))  # version 1 wrote its number in a later transaction than its tables
     if version > SCHEMA_VERSION:
-        raise newer(described(database.location), version)
+        raise newer_store_error(describe_location(database.location), version)
     return version
 
 
-def _bring_up(database: Database, at: float) -> None:
+def _create_or_migrate(database: Database, at: float) -> None:
     with database.writing() as tx:
         if tx.dialect.name == "postgresql":
             tx.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
@@ -61,14 +65,14 @@ def _bring_up(database: Database, at: float) -> None:
             if tables and isinstance(database.location, Path):
                 place = str(database.location)
                 raise StoreError(
-                    f"{place} is a database of another program",
+                    f"{place} belongs to another program",
                     f"it has the table {tables[0]}",
                     f"move {place} away, or set ORCH_HOME to another folder",
                 )
             metadata.create_all(tx, checkfirst=False)
             _set(tx, "installation", secrets.token_hex(6))
             _set(tx, CHAIN, str(Head()))
-        else:  # looked at again: another process may have done it while we waited for the lock
+        else:  # read again: another process may have migrated while we waited for the lock
             known: dict[str, str] = {row.key: row.value for row in tx.execute(text("SELECT key, value FROM meta"))}
             version = _version(database, known)
             if version < SCHEMA_VERSION and isinstance(database.location, Path):
@@ -87,8 +91,8 @@ def _set(tx: Connection, key: str, value: str) -> None:
 
 
 def _keep_backup(database: Path) -> None:
-    """Copy the last committed state, whole or not at all. Runs while we hold the write lock."""
-    backup = backup_of(database)
+    """Copy the last committed state, completely or not at all, while we hold the write lock."""
+    backup = backup_path(database)
     unfinished = backup.with_name(backup.name + ".part")
     try:
         unfinished.unlink(missing_ok=True)
@@ -103,11 +107,11 @@ def _keep_backup(database: Path) -> None:
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         unfinished.replace(backup)
-    except (OSError, sqlite3.Error) as error:  # what is left of it is removed by the next attempt
+    except (OSError, sqlite3.Error) as error:  # an unfinished copy is removed by the next attempt
         raise StoreError(
-            f"the store {database} must be upgraded, and no backup of it can be written",
+            f"the store {database} must be upgraded, and its backup cannot be written",
             str(error),
-            f"free space or make {database.parent} writable, then give the command again; nothing was changed",
+            f"free space or make {database.parent} writable, then repeat the command; nothing was changed",
         ) from error
 
 
@@ -116,7 +120,7 @@ _PIPELINES = (
     "stage INTEGER NOT NULL, state VARCHAR NOT NULL, status INTEGER, what TEXT NOT NULL DEFAULT '', "
     "created FLOAT NOT NULL, ended FLOAT, wish TEXT NOT NULL DEFAULT '')"
 )
-_TO_2 = (
+_STATEMENTS_TO_2 = (
     "ALTER TABLE clusters ADD COLUMN limits TEXT NOT NULL DEFAULT '{}'",
     "ALTER TABLE intents ADD COLUMN born FLOAT",
     "ALTER TABLE intents ADD COLUMN gone FLOAT",
@@ -139,13 +143,13 @@ _TO_2 = (
 )
 
 
-def _to_2(tx: Connection, at: float) -> None:
-    """New columns; the events there are get their hashes; one event per row carries over what came before."""
-    for statement in _TO_2:
+def _migrate_to_2(tx: Connection, at: float) -> None:
+    """Add the columns of version 2, give the events their hashes, and record each row in one event."""
+    for statement in _STATEMENTS_TO_2:
         tx.execute(text(statement))
     head = Head()
     for event in tx.execute(text("SELECT * FROM events ORDER BY seq")).mappings().all():
-        moved = Head(event["seq"], digest({**event}, head.hash))
+        moved = Head(event["seq"], hash_event({**event}, head.hash))
         tx.execute(
             text("UPDATE events SET prev_hash = :prev, hash = :hash WHERE seq = :seq"),
             {"prev": head.hash, "hash": moved.hash, "seq": moved.seq},
@@ -154,26 +158,26 @@ def _to_2(tx: Connection, at: float) -> None:
     _set(tx, CHAIN, str(head))
     names = {str(row.uid): str(row.name) for row in tx.execute(text("SELECT uid, name FROM clusters"))}
     for table in ("clusters", "intents", "jobs", "attempts"):
-        for found in tx.execute(text(f"SELECT * FROM {table}")).mappings().all():  # noqa: S608  # our own four names
+        for found in tx.execute(text(f"SELECT * FROM {table}")).mappings().all():  # noqa: S608  # four constant names
             row: dict[str, Any] = {**found}
             if table == "jobs":
-                row["started"] = bool(row["started"])  # SQLite has no booleans of its own
-            head = append(tx, _carried(table, row, head, names, at), head)
+                row["started"] = bool(row["started"])  # SQLite has no booleans
+            head = append_event(tx, _carry_over_event(table, row, head, names, at), head)
 
 
-def _carried(table: str, row: dict[str, Any], head: Head, names: dict[str, str], at: float) -> dict[str, Any]:
+def _carry_over_event(table: str, row: dict[str, Any], head: Head, names: dict[str, str], at: float) -> dict[str, Any]:
     return {
         "seq": head.seq + 1,
         "at": at,
         "cluster": names.get(str(row.get("cluster_uid", row.get("uid"))), ""),
         "actor": "orch",
         "kind": "upgrade",
-        "what": f"carried over: {subject(table, row)}",
-        "subject": subject(table, row),
+        "what": f"carried over: {format_subject(table, row)}",
+        "subject": format_subject(table, row),
         "cause": "the store was upgraded from version 1",
         "before": None,
-        "after": json.dumps(audited(table, row), sort_keys=True),
+        "after": json.dumps(select_audited(table, row), sort_keys=True),
     }
 
 
-STEPS: dict[int, Callable[[Connection, float], None]] = {2: _to_2}
+STEPS: dict[int, Callable[[Connection, float], None]] = {2: _migrate_to_2}

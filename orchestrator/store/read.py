@@ -1,6 +1,6 @@
-"""Reading the store with nothing but the standard library, for commands that must answer at once.
+"""A reader of the store that needs only the standard library, for commands that must answer immediately.
 
-Never writes, never makes the file. A file of an older version is read as it is. For PostgreSQL: read_server.py.
+It never writes and never creates the file. A file of an older version is read as it is. For PostgreSQL: read_server.py.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any
 
 from orchestrator.errors import NotFoundError
-from orchestrator.plan.observed import Ended, Intent
+from orchestrator.plan.observed import EndedAttempt, Intent
 from orchestrator.store.audited import Head
-from orchestrator.store.failures import StoreError, file_failure, refuse_cut
+from orchestrator.store.failures import StoreError, refuse_truncated_file, translate_file_error
 from orchestrator.store.location import Location
 from orchestrator.store.records import (
     ClusterRecord,
@@ -28,11 +28,11 @@ from orchestrator.store.records import (
     job_from_row,
     pipeline_from_row,
 )
-from orchestrator.store.version import SCHEMA_VERSION, newer
+from orchestrator.store.version import SCHEMA_VERSION, newer_store_error
 
 
 def open_reader_at(location: Location) -> Reader:
-    """A reader of the SQLite file or the PostgreSQL database at `location`."""
+    """Return a reader of the SQLite file or the PostgreSQL database at `location`."""
     if isinstance(location, Path):
         return Reader(location)
     from orchestrator.store.read_server import ServerReader
@@ -41,7 +41,7 @@ def open_reader_at(location: Location) -> Reader:
 
 
 class Reader:
-    """Use as a context manager. An absent store reads as an empty one."""
+    """A read-only view of the store, used as a context manager. An absent store reads as an empty one."""
 
     _clock = "unixepoch('subsec')" if sqlite3.sqlite_version_info >= (3, 42) else "unixepoch('now')"
 
@@ -49,7 +49,7 @@ class Reader:
         self._file = database
         self._connection: sqlite3.Connection | None = None
         if database.exists():
-            refuse_cut(database, reading=True)
+            refuse_truncated_file(database, reading=True)
             self._connection = _open(database)
             self._refuse_newer(str(database))
 
@@ -63,38 +63,51 @@ class Reader:
             self._connection.close()
 
     def installation(self) -> str | None:
+        """Return the installation's name, None for an absent store."""
         return self._meta("installation")
 
     def clusters(self) -> tuple[ClusterRecord, ...]:
-        """Living clusters, by name."""
+        """Return the open clusters by name."""
         rows = self._rows("SELECT * FROM clusters WHERE gone IS NULL ORDER BY name")
         return tuple(cluster_from_row(row) for row in rows)
 
     def cluster(self, name: str) -> ClusterRecord | None:
+        """Return the open cluster of this name, or None."""
         for row in self._rows("SELECT * FROM clusters WHERE gone IS NULL AND name = ?", name):
             return cluster_from_row(row)
         return None
 
-    def gone_cluster(self, name: str) -> ClusterRecord | None:
-        """The newest cluster of this name that is gone: its jobs and logs are still on record."""
+    def deleted_cluster(self, name: str) -> ClusterRecord | None:
+        """Return the newest closed cluster of this name, whose jobs and logs are still on record; None without one."""
         for row in self._rows("SELECT * FROM clusters WHERE gone IS NOT NULL AND name = ? ORDER BY gone DESC", name):
             return cluster_from_row(row)
         return None
 
+    def all_clusters(self) -> tuple[ClusterRecord, ...]:
+        """Return every cluster on record, the deleted ones too, oldest first."""
+        return tuple(cluster_from_row(row) for row in self._rows("SELECT * FROM clusters ORDER BY created, uid"))
+
+    def job_actors(self) -> dict[str, str]:
+        """Return who opened each job, as `user@computer:pid`, by the job's subject (audited.format_subject)."""
+        query = "SELECT subject, actor FROM events WHERE subject LIKE 'job %' ORDER BY seq DESC"
+        return {str(row["subject"]): str(row["actor"]) for row in self._rows(query)}  # the oldest event is kept
+
     def intents(self, cluster: ClusterRecord) -> tuple[Intent, ...]:
+        """Return the intents of a cluster by generation."""
         rows = self._rows("SELECT * FROM intents WHERE cluster_uid = ? ORDER BY generation", cluster.uid)
         return tuple(intent_from_row(row) for row in rows)
 
     def jobs(self, cluster: ClusterRecord) -> tuple[JobRecord, ...]:
+        """Return the jobs of a cluster by number."""
         rows = self._rows("SELECT * FROM jobs WHERE cluster_uid = ? ORDER BY id", cluster.uid)
         return tuple(job_from_row(row) for row in rows)
 
-    def ended(self, cluster: ClusterRecord, job: int) -> tuple[Ended, ...]:
+    def ended_attempts(self, cluster: ClusterRecord, job: int) -> tuple[EndedAttempt, ...]:
         query = "SELECT * FROM attempts WHERE cluster_uid = ? AND job_id = ? ORDER BY attempt"
         return tuple(ended_from_row(row) for row in self._rows(query, cluster.uid, job))
 
     def find_run(self, run_id: str) -> tuple[str, JobRecord] | None:
-        """The newest job of a run on any cluster, gone or not, with the cluster's name."""
+        """Return the newest job of a run with its cluster's name, of open and closed clusters; None without one."""
         query = (
             "SELECT jobs.*, clusters.name AS cluster_name FROM jobs JOIN clusters ON clusters.uid = jobs.cluster_uid "
             "WHERE jobs.run_id = ? ORDER BY jobs.created DESC LIMIT 1"
@@ -104,7 +117,7 @@ class Reader:
         return None
 
     def last_run_of(self, cluster: str) -> JobRecord | None:
-        """The newest launch or resume under a cluster name, the cluster gone or not."""
+        """Return the newest launch or resume on clusters of this name, open or closed; None without one."""
         query = (
             "SELECT jobs.* FROM jobs JOIN clusters ON clusters.uid = jobs.cluster_uid "
             "WHERE clusters.name = ? AND jobs.kind != 'exec' ORDER BY jobs.created DESC LIMIT 1"
@@ -113,56 +126,56 @@ class Reader:
             return job_from_row(row)
         return None
 
-    def watchable(self) -> tuple[tuple[ClusterRecord, JobRecord], ...]:
-        """Jobs that unattended engines shall drive and that are not ended, oldest first, on living clusters."""
-        living = {record.uid: record for record in self.clusters()}
+    def unattended_jobs(self) -> tuple[tuple[ClusterRecord, JobRecord], ...]:
+        """Return the unfinished jobs that unattended engines drive, of open clusters, oldest first."""
+        open_records = {record.uid: record for record in self.clusters()}
         query = "SELECT * FROM jobs WHERE watch = 'engine' AND state != 'ended' ORDER BY created, id"
         found = [job_from_row(row) for row in self._rows(query)] if self.version > 1 else []
-        return tuple((living[job.cluster_uid], job) for job in found if job.cluster_uid in living)
+        return tuple((open_records[job.cluster_uid], job) for job in found if job.cluster_uid in open_records)
 
-    def half_down(self) -> tuple[ClusterRecord, ...]:
-        """Clusters that shall be down and are not gone yet, oldest first."""
+    def clusters_going_down(self) -> tuple[ClusterRecord, ...]:
+        """Return the clusters whose teardown was requested and is not complete, oldest first."""
         query = "SELECT * FROM clusters WHERE wanted = 'down' AND gone IS NULL ORDER BY created"
         return tuple(cluster_from_row(row) for row in self._rows(query))
 
     def pipelines(self) -> tuple[PipelineRecord, ...]:
-        """All, oldest first."""
+        """Return all pipelines, oldest first."""
         return tuple(pipeline_from_row(row) for row in self._rows("SELECT * FROM pipelines ORDER BY created, uid"))
 
     def pipeline(self, uid: str) -> PipelineRecord:
-        """Raises NotFoundError when there is none."""
+        """Return one pipeline. Raises NotFoundError when there is none."""
         for row in self._rows("SELECT * FROM pipelines WHERE uid = ?", uid):
             return pipeline_from_row(row)
         raise NotFoundError(f"no pipeline {uid}", next_step="orch status")
 
     def events(self, cluster: str | None, *, after: int = 0, limit: int = 1000) -> tuple[EventRecord, ...]:
-        """The newest `limit` events past sequence number `after`, oldest first."""
+        """Return the newest `limit` events past sequence number `after`, oldest first."""
         only = "" if cluster is None else "AND cluster = ? "
-        query = f"SELECT * FROM events WHERE seq > ? {only}ORDER BY seq DESC LIMIT ?"  # noqa: S608  # our own words
+        query = f"SELECT * FROM events WHERE seq > ? {only}ORDER BY seq DESC LIMIT ?"  # noqa: S608  # constant parts
         values = (after, limit) if cluster is None else (after, cluster, limit)
         return tuple(event_from_row(row) for row in reversed(list(self._rows(query, *values))))
 
     def all_events(self) -> Iterator[EventRecord]:
-        """The whole audit, oldest first, for replay.verify and replay.rebuild."""
+        """Yield the complete audit, oldest first, for replay.verify and replay.rebuild."""
         for row in self._rows("SELECT * FROM events ORDER BY seq"):
             yield event_from_row(row)
 
     def head(self) -> Head:
-        """The head of the audit's chain."""
-        return Head.read(self._meta("chain") or str(Head()))
+        """Return the head of the event chain."""
+        return Head.parse(self._meta("chain") or str(Head()))
 
     def rows(self, table: str) -> tuple[Mapping[str, Any], ...]:
-        """All of one table, as it is. table: a name of audited.KEYS."""
-        return tuple(self._rows(f"SELECT * FROM {table}"))  # noqa: S608  # our own names
+        """Return all rows of a table of audited.KEYS, unconverted."""
+        return tuple(self._rows(f"SELECT * FROM {table}"))  # noqa: S608  # a constant name
 
-    def page_fault(self) -> str:
-        """What SQLite finds wrong with the file's pages, or ""."""
-        said = [str(row["quick_check"]) for row in self._rows("PRAGMA quick_check(1)")]
-        return "" if said in ([], ["ok"]) else said[0]
+    def find_page_fault(self) -> str:
+        """Return what SQLite finds wrong with the file's pages, or ""."""
+        found = [str(row["quick_check"]) for row in self._rows("PRAGMA quick_check(1)")]
+        return "" if found in ([], ["ok"]) else found[0]
 
     def lease_holder(self, name: str) -> str:
-        """Who works on it now, in words, or ""."""
-        query = f"SELECT * FROM leases WHERE name = ? AND owner != '' AND expires > {self._clock}"  # noqa: S608  # ours
+        """Return a description of the lease's holder, or "" when it is free."""
+        query = f"SELECT * FROM leases WHERE name = ? AND owner != '' AND expires > {self._clock}"  # noqa: S608  # a constant
         for row in self._rows(query, name):
             return f"process {row['pid']} on {row['machine']} ({row['doing']})"
         return ""
@@ -174,19 +187,19 @@ class Reader:
 
     @property
     def version(self) -> int:
-        """Of the tables; an absent store counts as one of version 1 without rows."""
+        """The version of the tables; an absent store counts as one of version 1 without rows."""
         return int(self._meta("schema") or "1")
 
     def _refuse_newer(self, place: str) -> None:
         try:
             version = self.version
         except StoreError:
-            return  # said by the first real read, which names what it wanted
+            return  # the first real read reports it
         if version > SCHEMA_VERSION:
-            raise newer(place, version)
+            raise newer_store_error(place, version)
 
     def _rows(self, query: str, *values: object) -> Iterable[Mapping[str, Any]]:
-        """All rows by column name. Read at once: a reader must not hold the file while its user thinks."""
+        """Return all rows by column name, read completely, so that a slow user of the rows does not hold the file."""
         if self._connection is None:
             return []
         try:
@@ -194,13 +207,14 @@ class Reader:
         except sqlite3.DatabaseError as error:
             if str(error).startswith("no such table"):
                 return []  # an older version, or made by a command that was killed before its first write
-            raise file_failure(error, self._file, reading=True) from error
+            raise translate_file_error(error, self._file, reading=True) from error
 
 
 def _open(database: Path) -> sqlite3.Connection:
-    """A read-only connection. In a folder where we may not write, SQLite can read a closed file only as unchanging.
+    """Open a read-only connection.
 
-    That holds where no -wal file lies: nobody has the store open for writing then.
+    In a folder that is not writable, SQLite reads a file without its log only as immutable. That is right where no
+    -wal file exists: then no process has the store open for writing.
     """
     uri = f"{database.as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, timeout=5.0)

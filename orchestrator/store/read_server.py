@@ -1,4 +1,4 @@
-"""The light reader for PostgreSQL: the same questions as read.py, over psycopg alone."""
+"""The reader for PostgreSQL: the methods of read.Reader over psycopg alone."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from types import TracebackType
 from typing import Any
 
 from orchestrator.errors import UserError
-from orchestrator.store.failures import server_failure
-from orchestrator.store.location import described
+from orchestrator.store.failures import translate_server_error
+from orchestrator.store.location import describe_location
 from orchestrator.store.read import Reader
 
 CONNECT_SECONDS = 10
 
 
 class ServerReader(Reader):
-    """Use as a context manager. A database without our tables reads as an empty store."""
+    """A read-only view of a store on PostgreSQL. A database without our tables reads as an empty store."""
 
     _clock = "extract(epoch FROM clock_timestamp())"
 
-    def __init__(self, location: str) -> None:  # the parent's opens a file
+    def __init__(self, location: str) -> None:  # the base class opens a file
         try:
             import psycopg
             from psycopg.rows import dict_row
@@ -38,17 +38,17 @@ class ServerReader(Reader):
                 address, autocommit=True, row_factory=dict_row, prepare_threshold=None
             )
         except psycopg.Error as error:
-            raise server_failure(error, location, lost=True) from error
+            raise translate_server_error(error, location, lost=True) from error
         self._server.read_only = True
-        self._refuse_newer(described(location))
+        self._refuse_newer(describe_location(location))
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._server.close()
 
-    def page_fault(self) -> str:
-        """The server checks its own pages."""
+    def find_page_fault(self) -> str:
+        """Return "": the server checks its own pages."""
         return ""
 
     def _rows(self, query: str, *values: object) -> Iterable[Mapping[str, Any]]:
@@ -57,4 +57,4 @@ class ServerReader(Reader):
         except self._absent:
             return []
         except self._failures as error:
-            raise server_failure(error, self._location, lost=self._server.broken) from error
+            raise translate_server_error(error, self._location, lost=self._server.broken) from error

@@ -1,16 +1,22 @@
-"""What the store holds, as values. Plain dataclasses: light commands read them without any library."""
+"""The records of the store as values, and the conversion of rows into them.
+
+Plain dataclasses, so light commands read them without any library. A value that this orch does not know is refused
+(version.unknown_value_error), never replaced by a default.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 from orchestrator.hosts import HostAddress
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.observed import Ended, Intent, IntentState
+from orchestrator.plan.desired import TeardownPolicy
+from orchestrator.plan.observed import EndedAttempt, Intent, IntentState
 from orchestrator.slices import (
     Candidate,
     CapacityBlock,
@@ -19,38 +25,64 @@ from orchestrator.slices import (
     OnDemand,
     Owned,
     Reservation,
+    SliceState,
     Spot,
 )
+from orchestrator.store.audited import format_subject
+from orchestrator.store.version import unknown_value_error
 
 Row: TypeAlias = Mapping[Any, Any]  # one row, by column name, whatever library read it
+_Enum = TypeVar("_Enum", bound=StrEnum)
+
+DESIRED_STATES = ("up", "stopped", "down")
+JOB_KINDS = ("launch", "resume", "exec")
+JOB_STATES = ("queued", "pending", "running", "cancelling", "ended")
+WATCHERS = ("", "engine")
+PIPELINE_STATES = ("running", "ended", "cancelled")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRecord:
-    """uid: made once, part of every token. wanted: "up", "stopped" or "down". hosts: of the last READY slice.
+    """One cluster.
 
-    held: JSON of what the hosts were last known to hold (labels and digests), for previews.
-    limits: JSON of max_hours, idle_minutes and max_cost, those that are set.
+    Attributes:
+        uid: made once with the record; part of every token.
+        desired_state: one of DESIRED_STATES.
+        hosts: addresses of the last READY slice.
+        host_contents: JSON of labels and digests that the hosts last reported, for previews.
+        last_state: the SliceState that the provider last reported, "" before the first answer.
+        last_seen: when that was, in epoch seconds.
+        limits: JSON of max_hours, idle_minutes and max_cost, those that are set.
     """
 
     uid: str
     name: str
     created: float
-    wanted: str
+    desired_state: str
     hosts: tuple[HostAddress, ...]
-    held: str
+    host_contents: str
     summary: str
     last_state: str
     last_seen: float
     limits: str = "{}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """One launch, exec or resume. state: queued, pending, running, cancelling, ended. status etc.: how it ended.
+    """One job: a launch, a resume or an exec.
 
-    wish: JSON with which another process prepares the same command again. watch: "" when somebody follows it in the
-    foreground, "engine" when unattended engines shall drive it. pipeline, stage: where it belongs, if anywhere.
+    Attributes:
+        kind: one of JOB_KINDS.
+        started: the program of `attempt` may be running.
+        opened_at: the newest slice generation when the job was opened.
+        state: one of JOB_STATES.
+        status: exit status of an ended job; code, what, why and next_step explain it.
+        ranks: the hosts it runs on, None for all.
+        after_end: the TeardownPolicy for the machines.
+        launch_request: JSON from which another process prepares the same command again.
+        watch: "" for a command in the foreground, "engine" for unattended engines.
+        pipeline: uid of the pipeline it belongs to, or "".
+        stage: its index in that pipeline.
     """
 
     cluster_uid: str
@@ -72,16 +104,16 @@ class JobRecord:
     created: float
     ended: float | None
     ranks: tuple[int, ...] | None
-    after: str
-    wish: str = ""
+    after_end: str
+    launch_request: str = ""
     watch: str = ""
     pipeline: str = ""
     stage: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
-    """What a job is opened with; see JobRecord."""
+    """The values with which a job is opened; the fields are those of JobRecord."""
 
     kind: str
     run_id: str
@@ -89,20 +121,25 @@ class NewJob:
     task: str
     bucket: str
     ranks: tuple[int, ...] | None
-    after: str
+    after_end: str
     first_attempt: int = 1
-    wish: str = ""
+    launch_request: str = ""
     watch: str = ""
     queued: bool = False
     pipeline: str = ""
     stage: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRecord:
-    """Tasks that run one after the other. tasks: one text a stage. state: running, ended or cancelled.
+    """Tasks that run one after the other.
 
-    stage: index of the stage that is at work, from 0. status, what: how it ended.
+    Attributes:
+        tasks: one task as JSON for each stage.
+        stage: index of the current stage, from 0.
+        state: one of PIPELINE_STATES.
+        status: exit status of an ended pipeline; what explains it.
+        launch_request: JSON from which another process prepares the stages again.
     """
 
     uid: str
@@ -114,14 +151,19 @@ class PipelineRecord:
     what: str
     created: float
     ended: float | None
-    wish: str
+    launch_request: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
-    """What happened. subject: the row that changed, "" for a remark; before, after: JSON of its changed columns.
+    """One event of the audit.
 
-    before is None for a new row, both are None for a remark. hash covers all of it and prev_hash: see audited.py.
+    Attributes:
+        at: epoch seconds.
+        subject: the row that changed (audited.format_subject), "" for an event that changed no row.
+        before: JSON of the changed columns; None for a new row.
+        after: JSON of the changed columns; None when no row changed.
+        hash: covers all other fields, and so the whole chain before it (audited.hash_event).
     """
 
     seq: int
@@ -139,16 +181,32 @@ class EventRecord:
 
 
 def candidate_to_json(candidate: Candidate) -> str:
+    """Return a candidate as the JSON text that the store keeps."""
     data = asdict(candidate)
     data["market"] = _market_to_json(candidate.market)
     return json.dumps(data, sort_keys=True)
 
 
-def candidate_from_json(text: str) -> Candidate:
-    data: dict[str, Any] = json.loads(text)
-    data["market"] = _market_from_json(data["market"])
-    data["details"] = tuple((str(key), str(value)) for key, value in data["details"])
-    return Candidate(**data)
+def candidate_from_json(text: str, row: str = "a candidate") -> Candidate:
+    """Return the candidate that `candidate_to_json` wrote.
+
+    Args:
+        text: the JSON text.
+        row: the row that holds it, for the error.
+
+    Raises:
+        StoreError: a field or the market is unknown to this orch.
+    """
+    try:
+        data: dict[str, Any] = dict(json.loads(text))
+        market = _market_from_json(data["market"])
+        if market is None:
+            raise unknown_value_error(row, "candidate.market", data["market"])
+        details = tuple((str(key), str(value)) for key, value in data["details"])
+        data |= {"market": market, "details": details}
+        return Candidate(**data)
+    except (ValueError, TypeError, KeyError) as error:
+        raise unknown_value_error(row, "candidate", text) from error
 
 
 def _market_to_json(market: Market) -> list[str]:
@@ -167,73 +225,112 @@ def _market_to_json(market: Market) -> list[str]:
             return ["flex-start", repr(hours)]
 
 
-def _market_from_json(data: list[str]) -> Market:
+def _market_from_json(data: object) -> Market | None:
+    """Return the market, or None for one that is unknown. No market replaces another: each has its own price."""
     match data:
+        case ["on-demand"]:
+            return OnDemand()
         case ["spot"]:
             return Spot()
         case ["owned"]:
             return Owned()
-        case ["reservation", name]:
+        case ["reservation", str(name)]:
             return Reservation(name)
-        case ["capacity-block", name]:
+        case ["capacity-block", str(name)]:
             return CapacityBlock(name)
-        case ["flex-start", hours]:
-            return FlexStart(float(hours))
+        case ["flex-start", str(hours)]:
+            return _flex_start(hours)
         case _:
-            return OnDemand()
+            return None
+
+
+def _flex_start(hours: str) -> FlexStart | None:
+    try:
+        return FlexStart(float(hours))
+    except ValueError:
+        return None
 
 
 def hosts_to_json(hosts: tuple[HostAddress, ...]) -> str:
+    """Return host addresses as the JSON text that the store keeps."""
     return json.dumps([asdict(host) for host in hosts], default=str)
 
 
-def hosts_from_json(text: str) -> tuple[HostAddress, ...]:
-    return tuple(_host(data) for data in json.loads(text or "[]"))
+def hosts_from_json(text: str, row: str = "host addresses") -> tuple[HostAddress, ...]:
+    """Return the addresses that `hosts_to_json` wrote.
+
+    Raises:
+        StoreError: an address has a field that is unknown to this orch.
+    """
+    try:
+        return tuple(_host(data) for data in json.loads(text or "[]"))
+    except (ValueError, TypeError, KeyError) as error:
+        raise unknown_value_error(row, "hosts", text) from error
 
 
-def _host(data: dict[str, Any]) -> HostAddress:
-    data["identity_file"] = Path(data["identity_file"])
-    data["known_hosts"] = Path(data["known_hosts"])
-    data["jump"] = _host(data["jump"]) if data["jump"] else None
-    data["proxy"] = tuple(data.get("proxy", ()))  # an older store has none
-    return HostAddress(**data)
+def _host(data: Mapping[str, Any]) -> HostAddress:
+    changed: dict[str, Any] = {
+        "identity_file": Path(data["identity_file"]),
+        "known_hosts": Path(data["known_hosts"]),
+        "jump": _host(data["jump"]) if data["jump"] else None,
+        "proxy": tuple(data.get("proxy", ())),  # an older store has none
+    }
+    return HostAddress(**{**data, **changed})
+
+
+def _read_enum(kind: type[_Enum], table: str, row: Row, column: str) -> _Enum:
+    """Return the member of `kind` that a column names; StoreError for any other text."""
+    try:
+        return kind(row[column])
+    except ValueError:
+        raise unknown_value_error(format_subject(table, row), column, row[column], list(kind)) from None
+
+
+def _read_known(known: tuple[str, ...], table: str, row: Row, column: str) -> str:
+    """Return a column's text if it is one of `known`; StoreError for any other text."""
+    if row[column] not in known:
+        raise unknown_value_error(format_subject(table, row), column, row[column], known)
+    return cast(str, row[column])
 
 
 def cluster_from_row(row: Row) -> ClusterRecord:
+    """Return the record of a row of `clusters`. Raises StoreError for a value that is unknown."""
     return ClusterRecord(
         uid=row["uid"],
         name=row["name"],
         created=row["created"],
-        wanted=row["wanted"],
-        hosts=hosts_from_json(row["hosts"]),
-        held=row["held"],
+        desired_state=_read_known(DESIRED_STATES, "clusters", row, "wanted"),
+        hosts=hosts_from_json(row["hosts"], format_subject("clusters", row)),
+        host_contents=row["held"],
         summary=row["summary"],
-        last_state=row["last_state"],
+        last_state=_read_enum(SliceState, "clusters", row, "last_state") if row["last_state"] else "",
         last_seen=row["last_seen"],
         limits=row.get("limits", "{}"),  # a version 1 file that no command has changed yet has none
     )
 
 
 def intent_from_row(row: Row) -> Intent:
+    """Return the intent of a row of `intents`. Raises StoreError for a value that is unknown."""
     return Intent(
         generation=row["generation"],
         name=row["name"],
-        candidate=candidate_from_json(row["candidate"]),
-        state=IntentState(row["state"]),
+        candidate=candidate_from_json(row["candidate"], format_subject("intents", row)),
+        state=_read_enum(IntentState, "intents", row, "state"),
         since=row["since"],
-        cause=EndCause(row["cause"]) if row["cause"] else None,
+        cause=_read_enum(EndCause, "intents", row, "cause") if row["cause"] else None,
         why=row["why"],
-        touched=row["touched"],
-        born=row.get("born"),
-        gone=row.get("gone"),
+        last_sent=row["touched"],
+        billed_from=row.get("born"),
+        billed_until=row.get("gone"),
     )
 
 
 def job_from_row(row: Row) -> JobRecord:
+    """Return the record of a row of `jobs`. Raises StoreError for a value that is unknown."""
     return JobRecord(
         cluster_uid=row["cluster_uid"],
         id=row["id"],
-        kind=row["kind"],
+        kind=_read_known(JOB_KINDS, "jobs", row, "kind"),
         run_id=row["run_id"],
         digest=row["digest"],
         task=row["task"],
@@ -241,7 +338,7 @@ def job_from_row(row: Row) -> JobRecord:
         attempt=row["attempt"],
         started=bool(row["started"]),
         opened_at=row["opened_at"],
-        state=row["state"],
+        state=_read_known(JOB_STATES, "jobs", row, "state"),
         status=row["status"],
         code=row["code"],
         what=row["what"],
@@ -250,18 +347,19 @@ def job_from_row(row: Row) -> JobRecord:
         created=row["created"],
         ended=row["ended"],
         ranks=tuple(json.loads(row["ranks"])) if row["ranks"] else None,
-        after=row["after_end"],
-        wish=row.get("wish", ""),
-        watch=row.get("watch", ""),
+        after_end=_read_enum(TeardownPolicy, "jobs", row, "after_end"),
+        launch_request=row.get("wish", ""),
+        watch=_read_known(WATCHERS, "jobs", row, "watch") if "watch" in row else "",
         pipeline=row.get("pipeline", ""),
         stage=row.get("stage", 0),
     )
 
 
-def ended_from_row(row: Row) -> Ended:
-    return Ended(
+def ended_from_row(row: Row) -> EndedAttempt:
+    """Return the record of a row of `attempts`. Raises StoreError for a value that is unknown."""
+    return EndedAttempt(
         attempt=row["attempt"],
-        cause=EndCause(row["cause"]),
+        cause=_read_enum(EndCause, "attempts", row, "cause"),
         why=row["why"],
         generation=row["generation"],
         at=row["at"],
@@ -272,20 +370,21 @@ def ended_from_row(row: Row) -> Ended:
 
 
 def pipeline_from_row(row: Row) -> PipelineRecord:
+    """Return the record of a row of `pipelines`. Raises StoreError for a value that is unknown."""
     return PipelineRecord(
         uid=row["uid"],
         name=row["name"],
         tasks=tuple(str(task) for task in json.loads(row["tasks"])),
         stage=row["stage"],
-        state=row["state"],
+        state=_read_known(PIPELINE_STATES, "pipelines", row, "state"),
         status=row["status"],
         what=row["what"],
         created=row["created"],
         ended=row["ended"],
-        wish=row["wish"],
+        launch_request=row["wish"],
     )
 
 
 def event_from_row(row: Row) -> EventRecord:
-    """The names of the columns and of the fields are the same."""
+    """Return the record of a row of `events`, whose columns are named as the fields."""
     return EventRecord(**{name: row[name] for name in EventRecord.__dataclass_fields__ if name in row})

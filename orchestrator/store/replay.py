@@ -1,4 +1,4 @@
-"""What the audit proves: the tables rebuilt from the events alone, and the chain checked row by row. Light and pure."""
+"""The proofs by the audit: tables rebuilt from the events alone, and the chain checked row by row. Light and pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from orchestrator.store.audited import KEYS, Head, digest, place
+from orchestrator.store.audited import KEYS, Head, hash_event, parse_subject
 from orchestrator.store.records import EventRecord
 
 Key: TypeAlias = tuple[Any, ...]
@@ -16,7 +16,7 @@ Tables: TypeAlias = dict[str, dict[Key, dict[str, Any]]]  # table -> key -> audi
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Where the chain is broken. seq: the first event that does not fit; 0 for the end of the chain."""
+    """A break of the chain. seq: the first event that does not fit; 0 for the end of the chain."""
 
     seq: int
     what: str
@@ -25,43 +25,50 @@ class Fault:
         return f"event {self.seq}: {self.what}" if self.seq else self.what
 
 
-def rebuild(events: Iterable[EventRecord]) -> Tables:
-    """The tables as the events tell them, oldest event first. Raises ValueError where an event contradicts them.
+def rebuild_tables(events: Iterable[EventRecord]) -> Tables:
+    """Return the tables that result from the events, which come oldest first.
 
     Columns that are not audited (audited.NOT_AUDITED) are absent.
+
+    Raises:
+        ValueError: an event contradicts the events before it.
     """
     tables: Tables = {table: {} for table in KEYS}
     for event in events:
         if event.after is None:
             continue
-        table, key = place(event.subject)
+        table, key = parse_subject(event.subject)
         rows, name = tables[table], tuple(key.values())
         after: dict[str, Any] = json.loads(event.after)
         if event.before is None:
             if name in rows:
-                raise ValueError(f"event {event.seq}: {event.subject} was there already")
+                raise ValueError(f"event {event.seq}: {event.subject} exists already")
             rows[name] = after
             continue
         row = rows.get(name)
         before: dict[str, Any] = json.loads(event.before)
         if row is None or any(row.get(column) != value for column, value in before.items()):
-            raise ValueError(f"event {event.seq}: {event.subject} was not as the event says it was before")
+            raise ValueError(
+                f"event {event.seq}: {event.subject} differs from the state that the event records as before"
+            )
         row.update(after)
     return tables
 
 
-def verify(events: Iterable[EventRecord], head: Head | None = None) -> Fault | None:
-    """The first event that was changed, removed, added or moved since it was written, or None.
+def verify_chain(events: Iterable[EventRecord], head: Head | None = None) -> Fault | None:
+    """Return the first event that was changed, removed, added or moved since it was written, or None.
 
-    head: the chain's head as the store holds it; with it, events removed from the end are found as well.
+    Args:
+        events: the whole audit, oldest first.
+        head: the head that the store records; with it, events removed from the end are found as well.
     """
     last = Head()
     for event in events:
         if event.prev_hash != last.hash:
             return Fault(event.seq, f"does not follow event {last.seq}: one was removed, added or moved")
         if event.seq <= last.seq:
-            return Fault(event.seq, f"stands behind event {last.seq}")
-        if digest(asdict(event), event.prev_hash) != event.hash:
+            return Fault(event.seq, f"comes after event {last.seq}")
+        if hash_event(asdict(event), event.prev_hash) != event.hash:
             return Fault(event.seq, "was changed after it was written")
         last = Head(event.seq, event.hash)
     if head is not None and head != last:

@@ -1,6 +1,6 @@
-"""The tables, for SQLite and PostgreSQL alike. A change of shape raises version.SCHEMA_VERSION and adds a migration.
+"""The tables, for SQLite and PostgreSQL alike. A changed definition raises SCHEMA_VERSION and adds a migration.
 
-Which columns the audit leaves out, and why: audited.py.
+audited.py lists the columns that the audit leaves out, and why.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ clusters = Table(
     Column("uid", String, primary_key=True),
     Column("name", String, nullable=False),
     Column("created", Float, nullable=False),
-    Column("gone", Float),  # set last, when the provider has said that nothing is left
+    Column("gone", Float),  # set last, when the provider reports every machine absent
     Column("wanted", String, nullable=False, server_default="up"),
     Column("hosts", Text, nullable=False, server_default="[]"),
     Column("held", Text, nullable=False, server_default="{}"),
@@ -55,8 +55,8 @@ intents = Table(
     Column("why", Text, nullable=False, server_default=""),
     Column("since", Float, nullable=False),
     Column("touched", Float, nullable=False),
-    Column("born", Float),  # from when it is paid for: the provider took the create
-    Column("gone", Float),  # until when
+    Column("born", Float),  # start of billing: the provider accepted the create
+    Column("gone", Float),  # end of billing
     PrimaryKeyConstraint("cluster_uid", "generation"),
 )
 
@@ -83,8 +83,8 @@ jobs = Table(
     Column("ended", Float),
     Column("ranks", Text),
     Column("after_end", String, nullable=False, server_default="keep"),
-    Column("wish", Text, nullable=False, server_default=""),  # JSON with which another process prepares it again
-    Column("watch", Text, nullable=False, server_default=""),  # "engine": unattended engines shall drive it
+    Column("wish", Text, nullable=False, server_default=""),  # JSON from which another process prepares it again
+    Column("watch", Text, nullable=False, server_default=""),  # "engine": unattended engines drive it
     Column("pipeline", Text, nullable=False, server_default=""),  # uid of the pipeline it is a stage of
     Column("stage", Integer, nullable=False, server_default=text("0")),
     PrimaryKeyConstraint("cluster_uid", "id"),
@@ -112,7 +112,7 @@ pipelines = Table(
     metadata,
     Column("uid", String, primary_key=True),
     Column("name", String, nullable=False),
-    Column("tasks", Text, nullable=False),  # JSON list, one item a stage
+    Column("tasks", Text, nullable=False),  # JSON list, one item for each stage
     Column("stage", Integer, nullable=False),
     Column("state", String, nullable=False),  # running, ended, cancelled
     Column("status", Integer),
@@ -147,7 +147,7 @@ events = Table(
     Column("subject", Text, nullable=False, server_default=""),  # the row that changed, see audited.py
     Column("cause", Text, nullable=False, server_default=""),
     Column("before", Text),  # JSON of the changed columns; NULL for a new row
-    Column("after", Text),  # NULL when the event is only a remark
+    Column("after", Text),  # NULL when the event changed no row
     Column("prev_hash", String, nullable=False, server_default=""),
     Column("hash", String, nullable=False, server_default=""),
     Index("events_by_cluster", "cluster", "seq"),

@@ -1,4 +1,4 @@
-"""Every change of the durable memory. A change and the event that tells of it are one transaction.
+"""The store for writing. A change and its event are one transaction.
 
 Changes of a cluster's machines take a Lease and are refused when it is no longer ours (leases.check).
 """
@@ -11,7 +11,7 @@ from orchestrator.store.pipeline_changes import PipelineChanges
 
 
 class Store(ClusterChanges, JobChanges, PipelineChanges):
-    """Use as a context manager. Opened like Ledger: Store(location, now, lease_seconds=..., doing=...)."""
+    """All changes of all tables, used as a context manager. The arguments are those of Ledger."""
 
     def __enter__(self) -> Store:
         return self

@@ -1,11 +1,11 @@
-"""Checkpoints against the disk's own rate, and what saving one costs the training.
+"""Speed of checkpoints relative to the disk, and the time for which a save stops training.
 
-    python scripts/bench/checkpoint.py [model=30m batch=4 seq_len=128 threads=1 rounds=3 place=/var/tmp ...]
+    python scripts/bench/checkpoint.py [model=30m batch=4 seq_len=128 threads=1 rounds=3 place=/var/tmp ...] [--quick]
 
-`disk` writes (with fsync) and reads the same bytes in one plain file, in turn with ours; a save hashes, sends and
-syncs, a restore reads everything once, checks it and hands it on. Reads are of what the page cache has, into new
-memory. The best round of each counts. `stall` is the time that the loop stands still: for the copy in memory. Only
-ratios are worth comparing, and those only of a machine that has nothing else to do.
+`disk` writes (with fsync) and reads the same bytes in one plain file, in turn with ours. A save hashes, writes and
+syncs; a restore reads everything once, verifies it and loads it. Reads come from the page cache into new memory. The
+best round of each counts. `stall` is the time for which the loop waits for the copy in memory. Compare only ratios,
+and only on an idle machine.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
+from context import print_context
 
 from trainer.checkpoint.session import Checkpoints
 from trainer.config import Config
 from trainer.data.state import DataState
 from trainer.engine import Engine
 from trainer.environment import Run, World
-from trainer.options import parse
-from trainer.tcp_team import Alone
-from trainer.torch_engine.engine import open_torch
+from trainer.options import parse_config
+from trainer.tcp_team import SingleProcessTeam
+from trainer.torch_engine.engine import open_torch_engine
 
 STEPS = 4  # of each kind
 TARGETS = {"save": 0.5, "restore": 0.3, "stall": 1.0}  # of the disk's rate; percent of step time at `checkpoint.every`
@@ -59,8 +60,8 @@ def read_plainly(path: Path, into: memoryview) -> None:
 class Bench:
     def __init__(self, config: Config, folder: Path) -> None:
         self.config, self.folder = config, folder
-        self.team = Alone(World())
-        self.engine: Engine = open_torch(config, World(), self.team)
+        self.team = SingleProcessTeam(World())
+        self.engine: Engine = open_torch_engine(config, World(), self.team)
         self.size = sum(piece.bytes for piece in self.engine.written())
         draw = np.random.default_rng(1)
         self.bytes = np.tile(draw.integers(0, 256, 1 << 20, np.uint8), -(-self.size // (1 << 20)))[: self.size]
@@ -72,7 +73,16 @@ class Bench:
         return Checkpoints.open(self.config, Run(checkpoint_uri=str(self.folder / "ours")), self.team, lambda _: None)
 
     def data(self) -> DataState:
-        return DataState(self.step, 0, self.config.batch, self.config.seq_len, "x", 1 << 30, 256, "f")
+        return DataState(
+            step=self.step,
+            seed=0,
+            batch=self.config.batch,
+            seq_len=self.config.seq_len,
+            source="x",
+            total_tokens=1 << 30,
+            vocab=256,
+            fingerprint="f",
+        )
 
     def save(self, *, wait: bool) -> None:
         self.session.save(self.engine, self.data(), wait=wait)
@@ -86,7 +96,7 @@ class Bench:
         return seconds(one)
 
     def rates(self, rounds: int) -> dict[str, float]:
-        """Seconds of the best round."""
+        """Return the seconds of the best round."""
         found: dict[str, list[float]] = {name: [] for name in ("disk write", "save", "disk read", "restore")}
         plain = self.folder / "plain"
         for _ in range(rounds):
@@ -98,7 +108,7 @@ class Bench:
         return {name: min(times) for name, times in found.items()}
 
     def costs(self) -> tuple[float, float, float]:
-        """(seconds of a step, of one while a checkpoint is being written, of the stall)."""
+        """Return (seconds of a step, of a step while a checkpoint is being written, of the stall)."""
         self.train()
         alone = [self.train() for _ in range(STEPS)]
         beside, stalls = [], []
@@ -114,10 +124,14 @@ class Bench:
 
 
 def main() -> None:
-    given = dict(word.split("=", 1) for word in sys.argv[1:])
+    quick = "--quick" in sys.argv
+    given = dict(word.split("=", 1) for word in sys.argv[1:] if word != "--quick")
+    if quick:
+        given = {"model": "tiny", "rounds": "1", **given}
+    print_context(quick=quick)
     rounds, place = int(given.pop("rounds", "3")), given.pop("place", tempfile.gettempdir())
     settings = {"model": "30m", "batch": "4", "seq_len": "128", "threads": "1", "device": "cpu", **given}
-    config = parse([f"{key}={value}" for key, value in settings.items()])
+    config = parse_config([f"{key}={value}" for key, value in settings.items()])
     folder = Path(tempfile.mkdtemp(dir=place))
     try:
         bench = Bench(config, folder)
@@ -126,7 +140,7 @@ def main() -> None:
     finally:
         shutil.rmtree(folder)
     size = bench.size / 1e6
-    print(f"state of {size:,.0f} MB, {rounds} rounds, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(f"state of {size:,.0f} MB, {rounds} rounds, load {os.getloadavg()[0]:.1f}")
     for name, base in (("save", "disk write"), ("restore", "disk read")):
         ratio = rates[base] / rates[name]
         word = "ok" if ratio >= TARGETS[name] else "MISS"

@@ -1,8 +1,10 @@
-"""How fast the data comes: waiting for a slow store with and without reading ahead, windows read, text prepared.
+"""Speed of the data: waiting for a slow store with and without reading ahead, reading windows, preparing text.
 
-Usage: data.py [--steps 40]. Needs the test dependencies (moto, tokenizers). Rates of reading stand beside numpy's copy
-of the same windows from a mapped file; those of `prepare` beside the tokenizer library's own call on the same text, as
-wall time in the table and as processor time in the target.
+    python scripts/bench/data.py [--steps 40] [--quick]
+
+Needs the test dependencies (moto, tokenizers). Reading is compared with numpy's copy of the same windows from a
+mapped file; `prepare` with the tokenizer library's own call on the same text, as wall time in the table and as CPU
+time in the target.
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import numpy as np  # noqa: E402  # after the path
+from context import print_context  # noqa: E402
 from support.s3 import s3_server  # noqa: E402
 from support.slow_proxy import slow_proxy  # noqa: E402
 
 from trainer.commands.prepare import run as prepare  # noqa: E402
 from trainer.config import DataConfig  # noqa: E402
-from trainer.data.batches import Batches  # noqa: E402
+from trainer.data.batches import BatchLoader  # noqa: E402
 from trainer.data.corpus import Corpus, open_corpus  # noqa: E402
 from trainer.order import RowOrder  # noqa: E402
 from trainer.shape.mesh import RowShare  # noqa: E402
@@ -40,31 +43,36 @@ WORK = 0.08  # seconds that a step computes
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=40)
-    steps: int = parser.parse_args().steps
-    print(f"{os.cpu_count()} cores; rows of {SEQ_LEN} tokens, {BATCH} a step\n")
+    parser.add_argument("--quick", action="store_true", help="little text, two steps, no targets")
+    options = parser.parse_args()
+    steps: int = 2 if options.quick else options.steps
+    print_context(quick=options.quick)
+    print(f"rows of {SEQ_LEN} tokens, {BATCH} a step\n")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        text, tokenizer = _text(folder)
+        text, tokenizer = _text(folder, 1 << 18 if options.quick else 1 << 20)
         rates = _prepare(folder, text, tokenizer)
         reading = _reading(folder, text, steps)
         waits = _waits(folder, steps)
+    if options.quick:
+        return 0
     met = [
-        _target("prepare, 1 worker, beside the library on 1 core", rates, at_least=0.7),
-        _target("reading shards beside numpy's copy", reading, at_least=0.3),
-        _target("share of the wait that reading ahead takes away", waits, at_least=0.9),
+        _target("prepare, 1 worker, relative to the library on 1 core", rates, at_least=0.7),
+        _target("reading shards relative to numpy's copy", reading, at_least=0.3),
+        _target("share of the wait that reading ahead removes", waits, at_least=0.9),
     ]
     return 0 if all(met) else 1
 
 
-def _text(folder: Path) -> tuple[Path, Path]:
-    """About 6 MB of text in 6 files, and a tokenizer of 8,192 tokens that learned from some of it."""
+def _text(folder: Path, size: int) -> tuple[Path, Path]:
+    """Make 6 files of `size` bytes of text, and a tokenizer of at most 8,192 tokens trained on two of them."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     corpus = open_corpus(DataConfig(), print)
     place = folder / "text"
     place.mkdir()
     for number in range(6):
-        data = corpus.read(np.array([number * (1 << 20)]), 1 << 20)[0].tobytes()
+        data = corpus.read(np.array([number * size]), size)[0].tobytes()
         (place / f"{number:02d}.txt").write_text(data.decode(errors="replace"))
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -78,7 +86,7 @@ def _text(folder: Path) -> tuple[Path, Path]:
 
 
 def _prepare(folder: Path, text: Path, tokenizer: Path) -> float:
-    """MB of text a second; returns one worker's rate beside the library's, both of processor time."""
+    """Print MB of text per second, and return one worker's rate relative to the library's, in CPU time."""
     from tokenizers import Tokenizer
 
     strings = [path.read_text(errors="replace") for path in sorted(text.iterdir())]
@@ -101,7 +109,7 @@ def _prepare(folder: Path, text: Path, tokenizer: Path) -> float:
     ):
         place = str(folder / name.replace(" ", "-"))
         measure(name, lambda place=place, words=words: _quietly([str(text), place, *words]))
-    _table(f"turning {size:.0f} MB of text into tokens", "MB/s", rows)
+    _table(f"encoding {size:.0f} MB of text", "MB/s", rows)
     return spent[0] / spent[2]
 
 
@@ -111,14 +119,14 @@ def _quietly(words: Sequence[str]) -> None:
 
 
 def _reading(folder: Path, text: Path, steps: int) -> float:
-    """Million tokens a second; returns the rate from shards beside numpy's copy."""
+    """Print million tokens per second, and return the rate from shards relative to numpy's copy."""
     shards = folder / "prepare-BPE,-1-worker"
     corpus = open_corpus(DataConfig(source=str(shards)), print)
     mapped = np.memmap(shards / "shard-00000.bin", dtype=np.uint16, mode="r")
 
     def windows(source: Corpus) -> list[np.ndarray[Any, Any]]:
-        """Where they begin: worked out beforehand, since it takes longer than all that is compared here."""
-        order = RowOrder(source.total, BATCH, SEQ_LEN, 0)
+        """Compute the positions beforehand, because that takes longer than what is compared here."""
+        order = RowOrder(total=source.total_tokens, batch=BATCH, seq_len=SEQ_LEN, seed=0)
         return [order.positions(step, 0, BATCH) for step in range(steps)]
 
     def copied() -> None:
@@ -143,19 +151,24 @@ def _reading(folder: Path, text: Path, steps: int) -> float:
 
 
 def _waits(folder: Path, steps: int) -> float:
-    """Milliseconds a step; returns which share of the wait is gone with data.ahead=2."""
+    """Print milliseconds per step, and return the share of the wait that data.ahead=2 removes."""
     shards = folder / "prepare-BPE,-1-worker"
     rows: list[tuple[str, float]] = []
     with _far_bucket(shards) as source:
         for ahead in (0, 1, 2):
             corpus = open_corpus(DataConfig(source=source), print)
-            batches = Batches(corpus, RowOrder(corpus.total, BATCH, SEQ_LEN, 0), RowShare(0, 1, 1), ahead)
-            batches.take(0)
-            before = batches.waited
+            batches = BatchLoader(
+                corpus,
+                RowOrder(total=corpus.total_tokens, batch=BATCH, seq_len=SEQ_LEN, seed=0),
+                RowShare(0, 1, 1),
+                ahead,
+            )
+            batches.take_rows(0)
+            before = batches.wait_seconds
             for step in range(1, steps + 1):
                 time.sleep(WORK)
-                batches.take(step)
-            rows.append((f"data.ahead={ahead}", (batches.waited - before) / steps * 1000))
+                batches.take_rows(step)
+            rows.append((f"data.ahead={ahead}", (batches.wait_seconds - before) / steps * 1000))
             batches.close()
     title = f"waiting for a bucket that is {LATENCY * 1000:.0f} ms away; a step computes for {WORK * 1000:.0f} ms"
     _table(title, "ms a step", rows)
@@ -164,7 +177,7 @@ def _waits(folder: Path, steps: int) -> float:
 
 @contextmanager
 def _far_bucket(shards: Path) -> Iterator[str]:
-    """The shards in a bucket, too large to be kept: without that, a small corpus is soon in memory."""
+    """Put the shards into a slow bucket, and disable the cache that would hold a small corpus in memory."""
     from trainer.data import readers
 
     with s3_server() as server:

@@ -1,10 +1,10 @@
-"""The same model, data and seed on every engine, number of processes and mesh: how far do the losses lie apart?
+"""Differences of the losses of the same model, data and seed on every engine, number of processes and mesh.
 
-    python scripts/bench/equality.py [steps=200] ["runs=torch 1,torch 4 fsdp,jax 2 fsdp"]
+    python scripts/bench/equality.py [steps=200] ["runs=torch 1,torch 4 fsdp,jax 2 fsdp"] [--quick]
 
-All against the first. torch_xla takes part where scripts/xla-env has made .venv-xla (or ORCH_XLA_PYTHON names another
-interpreter that has it). A row is `ok` when the relative difference stays below 1e-5 to the last step; rounding grows
-with the steps, since training is chaotic.
+All runs are compared with the first. torch_xla is included where scripts/xla-env has made .venv-xla (or
+ORCH_XLA_PYTHON names another interpreter with torch_xla). A row is `ok` when the relative difference stays below 1e-5
+to the last step; rounding errors grow with the steps, because training is chaotic.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from context import print_context
 from worlds import XLA_PYTHON, Arm, run
 
 TOLERANCE = 1e-5
@@ -36,11 +37,15 @@ ARMS = (
     Arm("xla", 1, 4, ("mesh.fsdp=4",), "xla 4 devices fsdp"),
     Arm("xla", 1, 4, ("mesh.fsdp=2", "mesh.tensor=2"), "xla 4 devices fsdp x tensor"),
 )
-WRONG = Arm("torch", 1, mesh=("seed=1",), name="torch 1 seed 1")  # to see that the comparison sees
+WRONG = Arm("torch", 1, mesh=("seed=1",), name="torch 1 seed 1")  # to test the comparison itself
 
 
 def main() -> None:
-    given = dict(word.split("=", 1) for word in sys.argv[1:])
+    quick = "--quick" in sys.argv
+    given = dict(word.split("=", 1) for word in sys.argv[1:] if word != "--quick")
+    if quick:
+        given = {"steps": "3", "runs": "torch 1,torch 2 ddp", **given}
+    print_context(quick=quick)
     runs = given.pop("runs", "").split(",")
     chosen = [arm for arm in (*ARMS, WRONG) if arm.label in runs] if runs != [""] else list(ARMS)
     arms = [arm for arm in chosen if arm.engine != "xla" or XLA_PYTHON.exists()]

@@ -1,14 +1,15 @@
-"""What a machine with GPUs makes of a model: tokens/s and MFU of both engines, beside the products it can do alone.
+"""Tokens per second and MFU of both engines on GPUs, compared with the device's rate of matrix products.
 
-    python scripts/bench/gpu.py [model=1b vocab=32768 rows=8,16,32 steps=20 limit=300 "arms=plain; compiled"]
+    python scripts/bench/gpu.py [model=1b vocab=32768 rows=8,16,32 steps=20 limit=300 "arms=plain; compiled"] [--quick]
 
-First the best rate of bf16 products on one device, of several sizes. Then the whole program, `python -m trainer`, on
-all devices (torchrun for several), each arm in processes of its own and for `limit` seconds at most; one that fails
-says why, and the others go on. rows: of one micro-batch on a device; the first serves all arms, the others only the one
-that should be fastest, the last also the one that needs least memory. The best window of five steps counts. Needs no
-network: the data are Python's own sources. MFU: of the published peak. of product: of the best product. data, comp,
-other: shares of a step's time, of which the second is the engine's.
-`device=cpu model=tiny` proves this program where there is no GPU.
+It first measures the best rate of bf16 products of several sizes on one device. Then it runs the complete program,
+`python -m trainer`, on all devices (torchrun for several), each arm in its own processes and for at most `limit`
+seconds; an arm that fails prints the reason, and the others continue. `rows` is the number per micro-batch and
+device: the first value is used by all arms, the others only by the arm that should be fastest, the last also by the
+arm that needs least memory. The best window of five steps counts. No network is needed: the data are Python's own
+sources. `MFU` is of the published peak, `of product` of the best product; `data`, `comp` and `other` are shares of a
+step's time, of which the second is the engine's. `device=cpu model=tiny` tests this program without a GPU; `--quick`
+without a GPU says so and ends.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from trainer.options import parse  # noqa: E402
-from trainer.shape.architecture import flops_per_token, parameter_count  # noqa: E402
+from context import print_context  # noqa: E402
+
+from trainer.options import parse_config  # noqa: E402
+from trainer.shape.architecture import count_flops_per_token, count_parameters  # noqa: E402
 
 WINDOW = 5
 OPTIONS = {"device": "cuda", "model": "1b", "vocab": "", "rows": "", "steps": "20", "limit": "300", "arms": ""}
@@ -42,9 +45,9 @@ ARMS = {
     "jax, remat": ("engine=jax", "remat=true"),
 }
 FASTEST, SMALLEST = "compiled, free", "compiled, free, remat"
-ON_PROCESSOR = ("plain", "compiled", "jax")  # a C++ compiler takes its time
+ON_CPU = ("plain", "compiled", "jax")  # a C++ compiler is slow
 
-# Runs in a process of its own, which gives the device's memory back when it ends.
+# Runs in its own process, which releases the device's memory when it ends.
 PROBE = """
 import json, sys, time
 import torch
@@ -65,7 +68,7 @@ for m, k, n in [tuple(map(int, word.split("x"))) for word in sys.argv[2:]]:
         wait()
         best = max(best, 10 * 2 * m * k * n / (time.perf_counter() - begun))
     rates[f"{m} x {k} x {n}"] = best
-name = torch.cuda.get_device_name() if kind == "cuda" else "processor"
+name = torch.cuda.get_device_name() if kind == "cuda" else "CPU"
 count = torch.cuda.device_count() if kind == "cuda" else 1
 print(json.dumps({"name": name, "count": count, "torch": torch.__version__, "rates": rates}))
 """
@@ -77,7 +80,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Machine:
-    """rate: FLOP/s of one device in its best product."""
+    """The devices of the machine; `rate` is the FLOP/s of one in its best product."""
 
     device: str
     name: str
@@ -103,7 +106,7 @@ class Arm:
 
 
 def measure(options: dict[str, str]) -> Machine:
-    config = parse([f"model={options['model']}"])
+    config = parse_config([f"model={options['model']}"])
     cpu = options["device"] == "cpu"
     sizes = ["256x256x256", "512x512x512"] if cpu else ["4096x4096x4096", "8192x8192x8192", "16384x8192x8192"]
     tokens = 512 if cpu else 16384
@@ -116,7 +119,11 @@ def measure(options: dict[str, str]) -> Machine:
 
 
 def train(arm: Arm, options: dict[str, str], machine: Machine) -> list[dict[str, Any]]:
-    """The lines of metrics after those that compile. Raises Failed."""
+    """Train, and return the lines of metrics after those that compile.
+
+    Raises:
+        Failed: The run failed or was too short.
+    """
     launcher = [sys.executable, "-m", "trainer"]
     if machine.count > 1 and not arm.name.startswith("jax"):  # JAX takes all devices of a host in one process
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -132,12 +139,16 @@ def train(arm: Arm, options: dict[str, str], machine: Machine) -> list[dict[str,
         run([*launcher, *words], float(options["limit"]))
         lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     if len(lines) < 3:
-        raise Failed(f"only {len(lines)} lines of metrics: give more steps")
+        raise Failed(f"only {len(lines)} lines of metrics: use more steps")
     return lines[2:]
 
 
 def run(command: Sequence[str], limit: float) -> str:
-    """Its output. Raises Failed."""
+    """Run a command, and return its output.
+
+    Raises:
+        Failed: It failed or exceeded the limit, in seconds.
+    """
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     for name in ("ORCH_CHECKPOINT_URI", "ORCH_RESUME_FROM", "RANK", "WORLD_SIZE"):
         environ.pop(name, None)
@@ -147,11 +158,11 @@ def run(command: Sequence[str], limit: float) -> str:
     try:
         output, errors = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # a session of its own: with all ranks
+        os.killpg(process.pid, signal.SIGKILL)  # its own session: with all ranks
         process.communicate()
-        raise Failed(f"no end in {limit:g} s") from None
+        raise Failed(f"not finished after {limit:g} s") from None
     if process.returncode:
-        lines = [line for line in (errors or output).splitlines() if line.strip()] or ["nothing was said"]
+        lines = [line for line in (errors or output).splitlines() if line.strip()] or ["no output"]
         why = next((line for line in lines if line.startswith("error[")), lines[-1])
         raise Failed(f"ended with {process.returncode}: {why[:300]}")
     return output
@@ -159,8 +170,8 @@ def run(command: Sequence[str], limit: float) -> str:
 
 def row(arm: Arm, lines: Sequence[dict[str, Any]], options: dict[str, str], machine: Machine) -> str:
     best = max(lines, key=lambda line: line["tokens_per_s"])
-    config = parse(arm.words(options, machine.count))
-    flops = flops_per_token(config.model, config.seq_len) * best["tokens_per_s"] / machine.count
+    config = parse_config(arm.words(options, machine.count))
+    flops = count_flops_per_token(config.model, config.seq_len) * best["tokens_per_s"] / machine.count
     published = "-" if best["mfu"] is None else f"{best['mfu']:.1%}"
     memory = "-" if best["memory"] is None else f"{best['memory'] / 2**30:.1f}"
     split = [best["data_s"], best["compute_s"] or 0.0, best["other_s"]]
@@ -173,29 +184,36 @@ def row(arm: Arm, lines: Sequence[dict[str, Any]], options: dict[str, str], mach
 
 def arms_of(options: dict[str, str]) -> list[Arm]:
     cpu = options["device"] == "cpu"
-    wanted = [word.strip() for word in options["arms"].split(";") if word.strip()] or (ON_PROCESSOR if cpu else ARMS)
-    unknown = [name for name in wanted if name not in ARMS]
+    names = [word.strip() for word in options["arms"].split(";") if word.strip()] or (ON_CPU if cpu else ARMS)
+    unknown = [name for name in names if name not in ARMS]
     if unknown:
         raise SystemExit(f"arms={';'.join(unknown)}: none of {'; '.join(ARMS)}")
     first, *more = [int(word) for word in (options["rows"] or ("2" if cpu else "8,16,32")).split(",")]
     larger = [Arm(FASTEST, count) for count in more] + [Arm(SMALLEST, count) for count in more[-1:]]
-    return [Arm(name, first) for name in wanted] + larger
+    return [Arm(name, first) for name in names] + larger
 
 
 def main() -> None:
-    options = dict(OPTIONS)
+    quick = "--quick" in sys.argv
+    options = dict(OPTIONS) | ({"model": "tiny", "rows": "2", "steps": "15", "arms": "plain"} if quick else {})
     for word in sys.argv[1:]:
+        if word == "--quick":
+            continue
         key, _, value = word.partition("=")
         if key not in options:
             raise SystemExit(f"{word}: not one of {', '.join(f'{name}=' for name in options)}")
         options[key] = value
     arms = arms_of(options)
+    print_context(quick=quick)
     try:
         machine = measure(options)
     except Failed as error:
+        if quick and "finds no GPU" in str(error):
+            print(f"skipped: {error}")
+            return
         raise SystemExit(str(error)) from None
-    config = parse(arms[0].words(options, machine.count))
-    print(f"model={options['model']}, {parameter_count(config.model):,} parameters, rows of {config.seq_len} tokens")
+    config = parse_config(arms[0].words(options, machine.count))
+    print(f"model={options['model']}, {count_parameters(config.model):,} parameters, rows of {config.seq_len} tokens")
     print(
         f"{'arm':<34} {'tokens/s':>11} {'MFU':>9} {'of product':>10} {'memory GiB':>11} {'step ms':>9}  data comp other"
     )
@@ -207,7 +225,7 @@ def main() -> None:
             failures += 1
             print(f"{arm.label:<34} {error}", flush=True)
     if failures == len(arms):
-        raise SystemExit("no arm came to its end")
+        raise SystemExit("no arm finished")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""How long a launch on hosts that are up takes until the program speaks on all of them, setup being unchanged.
+"""Time of a launch until the program's first line on every host, on new hosts and on hosts with an unchanged setup.
 
-Usage: scripts/bench/launch.py [--hosts 4] [--rounds 5]. Prints a table; the last column compares with a bare `ssh`
-to each host in parallel, which is the least that any launcher could need.
+    python scripts/bench/launch.py [--hosts 4] [--rounds 5] [--quick]
+
+The last column of the table compares with a bare `ssh` to each host in parallel, the minimum of any launcher.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from support.driving import Listener, local_task  # noqa: E402  # the path above comes first
+from context import print_context  # noqa: E402  # the path above comes first
+from support.driving import Listener, local_task  # noqa: E402
 
-from orchestrator.engine import prepare  # noqa: E402
-from orchestrator.engine.drive import drive  # noqa: E402
-from orchestrator.engine.known import open_reader  # noqa: E402
+from orchestrator.engine.loop.drive import drive_cluster  # noqa: E402
+from orchestrator.engine.preparation import commands  # noqa: E402
+from orchestrator.engine.state.recorded import open_reader  # noqa: E402
 from orchestrator.hosts import ssh_argv  # noqa: E402
-from orchestrator.plan.desired import After  # noqa: E402
+from orchestrator.plan.desired import TeardownPolicy  # noqa: E402
 
 
 class Clock(Listener):
-    """Notes when each host spoke first."""
+    """Records the time of each host's first output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,11 +42,11 @@ class Clock(Listener):
 
 
 def first_lines(hosts: int, folder: Path) -> float:
-    """Seconds from the wish until every host has said something."""
+    """Return the seconds from the request until every host has printed something."""
     task = local_task(hosts, run="echo ready; sleep 0.2", setup="true", workdir=str(folder))
     clock = Clock()
     began = time.perf_counter()
-    drive(prepare.launch(task, cluster="bench", after=After.KEEP), clock)
+    drive_cluster(commands.prepare_launch(task, cluster="bench", after=TeardownPolicy.KEEP), clock)
     return max(clock.first.values()) - began
 
 
@@ -67,7 +69,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one host, one round")
     options = parser.parse_args()
+    if options.quick:
+        options.hosts = options.rounds = 1
+    print_context(quick=options.quick)
     with tempfile.TemporaryDirectory() as home:
         os.environ["ORCH_HOME"] = str(Path(home) / "orch")
         folder = Path(home) / "work"
@@ -77,14 +83,14 @@ def main() -> None:
             first = first_lines(options.hosts, folder)
             rounds = [(first_lines(options.hosts, folder), bare_ssh()) for _ in range(options.rounds)]
         finally:
-            drive(prepare.down("bench"), Listener())
+            drive_cluster(commands.prepare_down("bench"), Listener())
     ours, ssh = statistics.median(a for a, _ in rounds), statistics.median(b for _, b in rounds)
     print(f"{options.hosts} hosts, median of {options.rounds}")
     print("| what | seconds | x bare ssh |")
     print("| --- | --- | --- |")
-    print(f"| from nothing: hosts made, code sent, set up, first line on all | {first:.2f} | {first / ssh:.1f} |")
-    print(f"| hosts up, nothing changed: first line on all | {ours:.2f} | {ours / ssh:.1f} |")
-    print(f"| `ssh HOST echo`, all at once | {ssh:.2f} | 1.0 |")
+    print(f"| new hosts: created, code sent, set up, first line on all | {first:.2f} | {first / ssh:.1f} |")
+    print(f"| hosts running, nothing changed: first line on all | {ours:.2f} | {ours / ssh:.1f} |")
+    print(f"| `ssh HOST echo`, in parallel | {ssh:.2f} | 1.0 |")
 
 
 if __name__ == "__main__":

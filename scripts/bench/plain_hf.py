@@ -1,8 +1,9 @@
-"""The same model as transformers' Llama in Hugging Face's Trainer. Needs `transformers` and `accelerate` installed.
+"""The trainer's model as transformers' Llama in Hugging Face's Trainer; needs `transformers` and `accelerate`.
 
     python scripts/bench/plain_hf.py DIM LAYERS HEADS KV_HEADS SEQ BATCH STEPS THREADS [bf16] [compile] [cpu]
 
-cpu: by processor time. Prints the number of weights, tokens/s of each window of five steps and the versions, as JSON.
+cpu measures CPU time. It prints the number of weights, tokens/s of each window of five steps and the versions, as
+JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import tempfile
 import time
 from typing import Any
 
-import accelerate  # pyright: ignore[reportMissingImports]  # optional: a yardstick, no dependency
+import accelerate  # pyright: ignore[reportMissingImports]  # optional: only for comparison
 import torch
 import transformers  # pyright: ignore[reportMissingImports]  # as above
 from transformers import (  # pyright: ignore[reportMissingImports]  # as above
@@ -44,7 +45,7 @@ class Clock(TrainerCallback):
 
 
 def llama(dim: int, layers: int, heads: int, kv_heads: int, seq: int) -> LlamaForCausalLM:
-    """The trainer's model; what transformers made of the settings is checked, not believed."""
+    """Make the trainer's model, and check how transformers has interpreted the settings."""
     config = LlamaConfig(
         vocab_size=256,
         hidden_size=dim,

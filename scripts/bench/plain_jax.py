@@ -1,10 +1,10 @@
-"""The plainest jitted JAX step of the trainer's model: one function, no mesh, no sharding. The yardstick of the engine.
+"""A minimal jitted JAX step of the trainer's model, without mesh or sharding, for comparison by throughput.py.
 
     python scripts/bench/plain_jax.py DIM LAYERS HEADS KV_HEADS SEQ BATCH STEPS THREADS [bf16] [cpu]
 
-bf16: the factors of matrix products and what the layers give; the residual stream, norms, scores, softmax and loss stay
-float32. cpu: by processor time. Prints the number of weights, tokens/s of each window of five steps and the versions,
-as JSON.
+bf16 applies to the factors of matrix products and to the layers' results; the residual stream, norms, scores, softmax
+and loss stay float32. cpu measures CPU time. It prints the number of weights, tokens/s of each window of five steps
+and the versions, as JSON.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The plainest torch loop of the trainer's model, as one would write it by hand in one sitting: the yardstick.
+"""A minimal torch loop of the trainer's model, written by hand, with which throughput.py compares the engine.
 
     python scripts/bench/plain_torch.py DIM LAYERS HEADS KV_HEADS SEQ BATCH STEPS THREADS [WORD ...]
 
-Words: bf16: autocast. narrow: weights and moments are bf16 too, which is another, less exact training. compile: the
-model is one program. step: the whole step is torch.compile's, clipping and optimizer too. cpu: by processor time.
-Prints the number of weights, tokens/s of each window of five steps and the versions, as JSON.
+WORD is bf16 (autocast), narrow (weights and moments are also bf16, a less exact training), compile (the model is one
+program), step (torch.compile for the whole step with clipping and optimizer) or cpu (CPU time). It prints the number
+of weights, tokens/s of each window of five steps and the versions, as JSON.
 """
 
 from __future__ import annotations

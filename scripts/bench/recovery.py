@@ -1,8 +1,10 @@
-"""How long a recovery takes: from the moment a preemption happens until the program makes its first new step.
+"""Time of a recovery, from a preemption until the program's first new step.
 
-Usage: recovery.py [ROUNDS]. Each round is a rehearsal on real sshd hosts of this computer in a simulated cloud whose
-own times are zero, so what is left is ours and the program's: noticing, ending, asking anew, connecting, sending
-files, setup, start. The program is a shell loop that beats; the last row is the bundled trainer, which imports PyTorch.
+    python scripts/bench/recovery.py [ROUNDS] [--quick]
+
+Each round is a rehearsal on real sshd hosts of this computer in a simulated cloud whose own times are zero. What
+remains is the time of orch and of the program: detection, teardown, a new request, connection, transfer, setup,
+start. The program is a shell loop with a heartbeat; the last row is the bundled trainer, which imports PyTorch.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from context import print_context
 
 SCENARIO = """[durations]
 create = 0
@@ -51,7 +55,7 @@ checkpoint: {{bucket: "file:///unused", every: 10}}
 
 
 def one(task: str, hosts: int) -> tuple[float, float, float]:
-    """Seconds: preempted -> noticed, noticed -> program started, noticed -> first new step."""
+    """Return seconds: preempted -> noticed, noticed -> program started, noticed -> first new step."""
     with tempfile.TemporaryDirectory(prefix="orch-bench-") as name:
         folder = Path(name)
         (folder / "work").mkdir()
@@ -88,11 +92,15 @@ def _times(report: dict[str, object], home: Path, steps: Path) -> tuple[float, f
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    print(f"median of {rounds} rounds, {os.cpu_count()} cores; the cloud's own time is zero")
+    quick = "--quick" in sys.argv
+    given = [word for word in sys.argv[1:] if word != "--quick"]
+    rounds = 1 if quick else int(given[0]) if given else 5
+    cases = (("shell loop", LOOP, 1), ("shell loop", LOOP, 4), ("bundled trainer", TRAINER, 2))
+    print_context(quick=quick)
+    print(f"median of {rounds} rounds; the cloud's own time is zero")
     print("| program | hosts | last step to noticed | noticed to started | noticed to first new step |")
     print("| --- | --- | --- | --- | --- |")
-    for label, task, hosts in (("shell loop", LOOP, 1), ("shell loop", LOOP, 4), ("bundled trainer", TRAINER, 2)):
+    for label, task, hosts in cases[:1] if quick else cases:
         found = [one(task, hosts) for _ in range(rounds)]
         noticed, started, stepped = (statistics.median(column) for column in zip(*found, strict=True))
         shown = "-" if noticed != noticed else f"{noticed:.1f} s"

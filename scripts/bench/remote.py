@@ -1,9 +1,9 @@
-"""orchestrator.remote beside OpenSSH, pdsh and rsync, on real sshd hosts of this machine; prints tables of ratios.
+"""Comparison of orchestrator.remote with OpenSSH, pdsh and rsync on real sshd hosts of this machine.
 
-    python scripts/bench/remote.py --hosts 64 [--rounds 5] [--only fanout,stream,sync]
+    python scripts/bench/remote.py --hosts 64 [--rounds 5] [--only fanout,stream,sync] [--quick]
 
-All tools take turns within each round, so that a busy machine is busy for all. The sshd side runs here too: it is
-the floor of every wall time. CPU is that of the client (its children included), in milliseconds per host.
+All tools take turns within each round, so that other load affects all of them. The sshd side also runs on this
+machine and is part of every wall time. CPU time is the client's with its children, in milliseconds per host.
 """
 
 from __future__ import annotations
@@ -22,24 +22,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from context import print_context
+
 from orchestrator.hosts import HostAddress
 from orchestrator.remote.fleet import Fleet
-from orchestrator.remote.output import LinePrinter, prefix_of
-from orchestrator.remote.sync import sync
+from orchestrator.remote.output import LinePrinter, prefix_for
+from orchestrator.remote.sync import sync_tree
 from orchestrator.remote.tree import read_tree
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-from support.sshd import Farm, Sshd, sshd_farm  # the tests' real sshd hosts; they are no package
+from support.sshd import Farm, Sshd, sshd_farm  # the tests' real sshd hosts, which are not a package
 
 LINES = 10_000
 FILES = 2_000
 TREE_BYTES = 50_000_000
 SYNC_HOSTS = 32
+NEEDS = {"fanout": "ssh", "stream": "pdsh", "sync": "rsync"}
 
 
 @dataclass
 class Tool:
-    """One contender: seconds and client CPU milliseconds of each round."""
+    """One tool with the seconds and client CPU milliseconds of each round."""
 
     name: str
     wall: list[float] = field(default_factory=list)
@@ -66,7 +69,7 @@ def _cpu() -> float:
 
 
 def ssh_options(host: HostAddress) -> list[str]:
-    """What a careful user of plain ssh would set: no config files, no agent, one key, the fast algorithms."""
+    """Return tuned options of plain ssh: no config files, no agent, one key, the fast algorithms."""
     settings = {
         "IdentitiesOnly": "yes",
         "IdentityAgent": "none",
@@ -135,7 +138,7 @@ def stream(farm: Farm, rounds: int, folder: Path) -> None:
             ours.measure(lambda: _collect(fleet, folder / "ours"))
         theirs.measure(lambda: _pdsh(farm, folder / "theirs"))
     for host in farm.hosts:
-        name = prefix_of(host.address)
+        name = prefix_for(host.address)
         mine = [line.removeprefix(name) for line in (folder / "ours").open("rb") if line.startswith(name)]
         assert b"".join(mine) == (host.home / "lines").read_bytes(), "lines differ"
     print(f"\n{LINES} lines from each of {count} hosts, prefixed, into one file\n")
@@ -178,8 +181,8 @@ def tree_sync(farm: Farm, rounds: int, folder: Path) -> None:
         for step in steps:
             _change(source, step, number * 2)
             turns = [
-                lambda: theirs[step].measure(lambda: _rsync(hosts, source)),  # noqa: B023  # called at once
-                lambda: cold[step].measure(lambda: _cold_sync(addresses, source)),  # noqa: B023  # called at once
+                lambda: theirs[step].measure(lambda: _rsync(hosts, source)),  # noqa: B023  # called immediately
+                lambda: cold[step].measure(lambda: _cold_sync(addresses, source)),  # noqa: B023  # called immediately
             ]
             for turn in reversed(turns) if number % 2 else turns:
                 turn()
@@ -208,7 +211,7 @@ def _change(source: Path, step: str, number: int) -> None:
 
 
 def make_tree(root: Path) -> None:
-    """Text like source code: 2,000 files, 50 MB, in 100 folders; the words are drawn, so it shrinks as code does."""
+    """Make text that compresses like source code, in 100 folders, from random words."""
     dice = random.Random(7)
     words = ["".join(dice.choices("abcdefghijklmnopqrstuvwxyz_", k=dice.randrange(2, 12))) for _ in range(4000)]
     for number in range(FILES):
@@ -229,7 +232,7 @@ def _cold_sync(addresses: Sequence[HostAddress], source: Path) -> None:
 
 
 def _sync(fleet: Fleet, source: Path) -> None:
-    result = sync(fleet, read_tree(source), "ours")
+    result = sync_tree(fleet, read_tree(source), "ours")
     assert result.result.ok, result.result.failed
 
 
@@ -242,6 +245,13 @@ def _rsync(hosts: Sequence[Sshd], source: Path) -> None:
     all_of(commands)
 
 
+def _has_tool(part: str) -> bool:
+    if shutil.which(NEEDS[part]):
+        return True
+    print(f"skipped: {part}: {NEEDS[part]} is not installed")
+    return False
+
+
 def _target(what: str, value: float, limit: float) -> None:
     print(f"{'ok  ' if value <= limit else 'MISS'} {what}: {value:.2f} (target <= {limit:g})")
 
@@ -251,8 +261,14 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="fanout,stream,sync")
+    parser.add_argument("--quick", action="store_true", help="two hosts, one round, few lines and files")
     options = parser.parse_args()
-    chosen = options.only.split(",")
+    if options.quick:
+        global LINES, FILES, TREE_BYTES
+        options.hosts, options.rounds = 2, 1
+        LINES, FILES, TREE_BYTES = 100, 120, 200_000
+    print_context(quick=options.quick)
+    chosen = [name for name in options.only.split(",") if _has_tool(name)]
     memory = Path("/dev/shm")  # where there is one: a disk that writes back would time itself, not the tools
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         place = Path(folder)

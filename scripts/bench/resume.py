@@ -1,10 +1,10 @@
-"""Killed at a random step on one engine, mesh and number of hosts, resumed on another: does the loss go on?
+"""Losses of runs that are killed at a random step on one engine, mesh and number of hosts, and resumed on another.
 
-    python scripts/bench/resume.py [seed=0 steps=60] ["chain=torch 4 fsdp,jax 2 fsdp,torch 1"]
+    python scripts/bench/resume.py [seed=0 steps=60] ["chain=torch 4 fsdp,jax 2 fsdp,torch 1"] [--quick]
 
-Every process of run A is killed with SIGKILL; run B goes on from the newest whole checkpoint in the bucket. Its losses
-are compared with an undisturbed run of A: bit by bit where A and B are the same, else relatively. `chain` takes other
-pairs: each of its arms is killed, and the next goes on.
+Every process of run A is killed with SIGKILL; run B resumes from the newest complete checkpoint in the bucket. Its
+losses are compared with an uninterrupted run of A: bit by bit where A and B are the same, else relatively. `chain`
+names other pairs: each of its arms is killed, and the next one resumes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from context import print_context
 from worlds import XLA_PYTHON, Arm, World, run
 
 TOLERANCE = 1e-5
@@ -46,7 +47,11 @@ ARMS = {arm.label: arm for arm in (ONE, DDP2, FSDP4, TENSOR2, JAX1, JAX2, JAX4, 
 
 
 def main() -> None:
-    given = dict(word.split("=", 1) for word in sys.argv[1:])
+    quick = "--quick" in sys.argv
+    given = dict(word.split("=", 1) for word in sys.argv[1:] if word != "--quick")
+    if quick:
+        given = {"steps": "20", "chain": "torch 1,torch 1", **given}
+    print_context(quick=quick)
     chain = [ARMS[name] for name in given["chain"].split(",")] if "chain" in given else []
     pairs = tuple(itertools.pairwise(chain)) or PAIRS
     dice = random.Random(int(given.get("seed", "0")))
@@ -76,11 +81,11 @@ def main() -> None:
 
 
 def _killed(arm: Arm, folder: Path, words: tuple[str, ...], step: int) -> int:
-    """Kill all processes when the run is past `step`; the last step that was seen."""
+    """Kill all processes when the run is past `step`, and return the last logged step."""
     world = World(arm, folder, words)
     while max(world.losses(), default=0) < step:
         if any(process.poll() is not None for process in world.processes):
-            raise SystemExit(f"{arm.label} ended by itself:\n{world.output()}")
+            raise SystemExit(f"{arm.label} ended before it was killed:\n{world.output()}")
         time.sleep(0.02)
     world.kill()
     return max(world.losses())

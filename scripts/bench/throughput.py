@@ -1,12 +1,12 @@
-"""Tokens/s of both engines against the plainest loops of the same model, each in a process of its own, in turn.
+"""Tokens per second of both engines and of plain loops of the same model, each in its own process, in turn.
 
-    python scripts/bench/throughput.py [model=10m batch=8 steps=40 threads=1 rounds=3 clock=wall only=bf16]
+    python scripts/bench/throughput.py [model=10m batch=8 steps=40 threads=1 rounds=3 clock=wall only=bf16] [--quick]
 
-`ours` is the whole program, `python -m trainer`, by its own metrics with data, clipping and a line every five steps.
-The best window of each arm counts (the first, with its compilation, does not), and only ratios are worth comparing
-between machines. All arms must have the same number of weights. ORCH_HF_PYTHON names an interpreter that has
-`transformers` and `accelerate`; without it those arms are left out. clock=cpu counts processor
-time, for a machine where other programs run. only: families whose name has these words.
+`ours` is the complete program, `python -m trainer`, by its own metrics with data, clipping and a line every five
+steps. The best window of each arm counts, except the first, which compiles; compare only ratios between machines. All
+arms must have the same number of weights. ORCH_HF_PYTHON names an interpreter with `transformers` and `accelerate`;
+without it those arms are skipped. clock=cpu counts CPU time, for a machine that runs other programs. `only` selects
+families by a part of the name.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from typing import IO
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
+from context import print_context  # noqa: E402
+
 from trainer.config import Config  # noqa: E402
-from trainer.options import parse  # noqa: E402
-from trainer.shape.architecture import parameter_count  # noqa: E402
+from trainer.options import parse_config  # noqa: E402
+from trainer.shape.architecture import count_parameters  # noqa: E402
 
 WINDOW = 5
 HUGGING_FACE = os.environ.get("ORCH_HF_PYTHON", "")
@@ -35,8 +37,14 @@ HUGGING_FACE = os.environ.get("ORCH_HF_PYTHON", "")
 
 @dataclass(frozen=True)
 class Arm:
-    """script: of the plain loops; "": ours. words: what it is told beside the shape. same: whether it trains the same
-    way; an arm that does not is shown, and is nobody's yardstick."""
+    """One loop.
+
+    Attributes:
+        name: Shown in the table.
+        script: Of the plain loop; empty for ours.
+        words: Arguments after the shape.
+        same: Whether it computes the same training; an arm that does not is shown, but not compared with.
+    """
 
     name: str
     script: str
@@ -73,8 +81,8 @@ FAMILIES: Mapping[str, Sequence[Arm]] = {
 
 
 def measured(arm: Arm, words: Sequence[str], clock: str) -> tuple[float, str]:
-    """Tokens/s of the best window, and versions."""
-    config = parse([*words, *(arm.words if not arm.script else ())])
+    """Return the tokens/s of the best window, and the versions."""
+    config = parse_config([*words, *(arm.words if not arm.script else ())])
     if not arm.script:
         return _ours([*words, *arm.words], config, clock), ""
     model = config.model
@@ -84,14 +92,14 @@ def measured(arm: Arm, words: Sequence[str], clock: str) -> tuple[float, str]:
     with TemporaryFile("w+") as out, _started(command, config, out) as running:
         _end(running, command)
         out.seek(0)
-        told = json.loads(next(line for line in out if line.startswith('{"weights"')))
-    if told["weights"] != parameter_count(model):
-        raise SystemExit(f"{arm.script} has {told['weights']} weights, the trainer's model {parameter_count(model)}")
-    return max(told["tokens_per_s"][1:]), told["versions"]
+        report = json.loads(next(line for line in out if line.startswith('{"weights"')))
+    if report["weights"] != count_parameters(model):
+        raise SystemExit(f"{arm.script} has {report['weights']} weights, the trainer's model {count_parameters(model)}")
+    return max(report["tokens_per_s"][1:]), report["versions"]
 
 
 def _ours(words: Sequence[str], config: Config, clock: str) -> float:
-    """By the lines of its metrics, each of which ends a window."""
+    """Measure by the lines of the metrics, each of which ends a window."""
     with TemporaryDirectory() as folder, TemporaryFile("w+") as out:
         metrics = Path(folder, "metrics.jsonl")
         command = [sys.executable, "-m", "trainer", *words, "device=cpu", f"log_every={WINDOW}"]
@@ -104,7 +112,7 @@ def _ours(words: Sequence[str], config: Config, clock: str) -> float:
                 if lines not in spent:
                     spent[lines] = _processor_seconds(running.pid)
             _end(running, command)
-        if clock == "wall":  # a line also stands after the first step
+        if clock == "wall":  # the first step also has a line
             return max(json.loads(line)["tokens_per_s"] for line in metrics.read_text().splitlines()[2:])
     windows = [spent[at] - spent[at - 1] for at in spent if at > 2 and at - 1 in spent and spent[at] > spent[at - 1]]
     return WINDOW * config.batch * config.seq_len / min(windows)
@@ -120,7 +128,7 @@ def _processor_seconds(pid: int) -> float:
 
 def _started(command: Sequence[str], config: Config, out: IO[str]) -> subprocess.Popen[str]:
     environ = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), "OMP_NUM_THREADS": str(config.threads)}
-    # The same cores for every arm: else a library that ignores the number of threads has an unfair share.
+    # The same cores for every arm: otherwise a library that ignores the number of threads has an advantage.
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[: config.threads]))
     return subprocess.Popen(["taskset", "-c", cores, *command], env=environ, stdout=out, stderr=out, text=True)
 
@@ -131,7 +139,11 @@ def _end(running: subprocess.Popen[str], command: Sequence[str]) -> None:
 
 
 def main() -> None:
-    given = dict(word.split("=", 1) for word in sys.argv[1:])
+    quick = "--quick" in sys.argv
+    given = dict(word.split("=", 1) for word in sys.argv[1:] if word != "--quick")
+    if quick:
+        given = {"model": "tiny", "batch": "2", "steps": "15", "rounds": "1", **given}
+    print_context(quick=quick)
     rounds, only = int(given.pop("rounds", "3")), given.pop("only", "")
     clock = given.pop("clock", "wall")
     settings = {"model": "10m", "batch": "8", "steps": "40", "threads": "1", **given}
@@ -139,15 +151,15 @@ def main() -> None:
     families = {
         family: [arm for arm in arms if HUGGING_FACE or arm.script != "plain_hf.py"]
         for family, arms in FAMILIES.items()
-        if only in family
+        if only in family and (not quick or family == "torch fp32")
     }
     best: dict[tuple[str, str], float] = {}
     versions: set[str] = set()
     for _ in range(rounds):
         for family, arms in families.items():
             for arm in arms:
-                speed, told = measured(arm, words, clock)
-                versions |= {told} - {""}
+                speed, version = measured(arm, words, clock)
+                versions |= {version} - {""}
                 print(f"{family}, {arm.name}: {speed:,.0f}", file=sys.stderr, flush=True)
                 best[family, arm.name] = max(speed, best.get((family, arm.name), 0.0))
     print(
@@ -159,9 +171,8 @@ def main() -> None:
             speed = best[family, arm.name]
             print(f"| {family} | {arm.name} | {speed:,.0f} | {f'{ours / speed:.2f}' if arm.script else '-'} |")
         fastest = max(best[family, arm.name] for arm in arms if arm.script and arm.same)
-        print(
-            f"{'ok  ' if ours >= fastest else 'MISS'} {family}: {ours / fastest:.2f} of the fastest that does the same"
-        )
+        verdict = "ok  " if ours >= fastest else "MISS"
+        print(f"{verdict} {family}: {ours / fastest:.2f} of the fastest loop with the same training")
 
 
 if __name__ == "__main__":

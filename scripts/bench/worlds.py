@@ -1,4 +1,4 @@
-"""Runs of the trainer as worlds of processes on this machine: what the equality and the resume matrix are made of."""
+"""Runs of the trainer in several processes on this machine, for the equality and the resume bench."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ XLA_PYTHON = Path(os.environ.get("ORCH_XLA_PYTHON", ROOT / ".venv-xla" / "bin" /
 
 @dataclass(frozen=True)
 class Arm:
-    """processes x devices of each process (more than one for JAX and torch_xla only), and the mesh's settings."""
+    """An engine, processes, devices per process (more than one only in JAX and torch_xla), and settings of the mesh."""
 
     engine: str
     processes: int
@@ -38,7 +38,7 @@ class Arm:
 
 
 class World:
-    """The processes of one run, started at once. Output of each: folder/rank-N.log."""
+    """The processes of one run, started together; each writes its output to folder/rank-N.log."""
 
     def __init__(self, arm: Arm, folder: Path, words: Sequence[str], **environ: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ class World:
                 self.processes.append(subprocess.Popen(command, env=variables, stdout=log, stderr=log))
 
     def wait(self, seconds: float = 600) -> int:
-        """The worst exit status."""
+        """Wait for all processes, and return the worst exit status."""
         end = time.monotonic() + seconds
         statuses = [process.wait(max(1.0, end - time.monotonic())) for process in self.processes]
         return max(statuses, key=abs)
@@ -78,7 +78,7 @@ class World:
             process.wait()
 
     def losses(self) -> dict[int, float]:
-        """By step, as far as the run has come."""
+        """Return the losses so far, by step."""
         if not self.metrics.exists():
             return {}
         lines = [json.loads(line) for line in self.metrics.read_text().splitlines() if line.endswith("}")]
@@ -89,7 +89,7 @@ class World:
 
 
 def run(arm: Arm, folder: Path, words: Sequence[str], **environ: str) -> dict[int, float]:
-    """Train to the end; the losses. Ends this program when the run fails."""
+    """Train to the end, and return the losses; a failed run ends this program."""
     world = World(arm, folder, words, **environ)
     status = world.wait()
     if status:

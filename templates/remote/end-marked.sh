@@ -1,5 +1,5 @@
 # Ends every process that carries a mark in its environment. Arguments: NAME=VALUE, seconds between TERM and KILL.
-# Exit status: 0 nobody is left, 1 somebody is (their process ids are printed).
+# Exit status: 0 none is left, 1 some are (their process ids are printed).
 marked() {
     found=
     # shellcheck disable=SC2013 # names of /proc: no blanks

@@ -1,5 +1,5 @@
-# Streams a file or a folder as tar. Arguments: a mark, printed alone on a line before the archive (a login shell may
-# have greeted before), the path.
+# Streams a file or a folder as tar. Arguments: a mark, printed alone on a line before the archive (after any greeting
+# of a login shell), the path.
 case $2 in
 /*) path=$2 ;;
 *) path=$HOME/${2#\~/} ;;

@@ -1,5 +1,5 @@
 # Streams a job's log from a byte offset until the job has ended. Arguments: job, offset.
-# The waiter lives as long as the job's lock is held; tail ends, after a last look, when the waiter has ended.
+# The waiter runs while the job's lock is held; tail ends, after a last read, when the waiter has ended.
 dir=$HOME/.orch/jobs/$1
 [ -e "$dir/log" ] || exit 0
 flock -s "$dir/alive" true </dev/null >/dev/null 2>&1 &

@@ -1,6 +1,6 @@
 # Ends a job and everything it started. Arguments: job, seconds between TERM and KILL. TERM goes to the job's process
-# group and to whoever carries its mark in the environment: the job's folder, since several hosts may share one machine
-# and so one /proc. Exit status: 0 nobody is left; 1 somebody is.
+# group and to every process with its mark in the environment: the job's folder, since several hosts may share one machine
+# and so one /proc. Exit status: 0 none is left; 1 some are.
 dir=$HOME/.orch/jobs/$1
 mark=ORCH_JOB_DIR=$dir
 group=
@@ -34,7 +34,7 @@ wait_gone() {
 if [ -d "$dir" ]; then
     # A job that was claimed and never launched must not be launched later.
     (flock -n 9 && [ ! -e "$dir/job" ] && [ ! -e "$dir/rc" ] && echo 143 >"$dir/rc.new" && mv -f "$dir/rc.new" "$dir/rc") 9>>"$dir/alive"
-    # Only while the lock is held is the number of the group surely still the job's.
+    # Only while the lock is held is the process group certainly still the job's.
     if [ -e "$dir/job" ] && ! flock -n -s "$dir/alive" true; then
         group=$(sed -n 's/^group=//p' "$dir/job")
     fi
@@ -53,7 +53,7 @@ if [ -n "$left" ]; then
     fi
 fi
 if [ -n "$group" ] && ! flock -w 5 -s "$dir/alive" true; then
-    echo "nobody of the job is left, but its wrapper does not end"
+    echo "no process of the job is left, but its wrapper does not end"
     exit 1
 fi
 exit 0

@@ -1,6 +1,6 @@
-# Tells where every process of a job stands. Arguments: job, seconds for all, bytes for all. Changes nothing.
-# For a Python process: py-spy, where there is one; else a dump of its own, where it has offered that (a file
-# stacks-RANK.pid with its process id; it writes to stacks-RANK.txt on SIGQUIT); else what /proc tells.
+# Prints the stacks of every process of a job. Arguments: job, seconds for all, bytes for all. Changes nothing.
+# For a Python process: py-spy, where installed; else its own dump, where it has offered one (a file
+# stacks-RANK.pid with its process id; it writes to stacks-RANK.txt on SIGQUIT); else the contents of /proc.
 dir=$HOME/.orch/jobs/$1
 seconds=$2
 bytes=$3
@@ -57,7 +57,7 @@ by_spy() {
     spies "$1" | sort -u | while read -r spy; do
         [ -x "$spy" ] || continue
         for root in '' 'sudo -n'; do
-            # shellcheck disable=SC2086 # no word or two
+            # shellcheck disable=SC2086 # nothing or two arguments
             if said=$($root timeout -k 1 10 "$spy" dump --pid "$1" 2>/dev/null </dev/null); then
                 printf '%s\n' "$said"
                 exit 0

@@ -1,6 +1,6 @@
-# Tells the state of jobs. Arguments: jobs. One line for each: "orch-job JOB PHASE RC BYTES STEP AGE DOING LAST-LINE".
+# Prints the state of jobs. Arguments: jobs. One line for each: "orch-job JOB PHASE RC BYTES STEP AGE DOING LAST-LINE".
 # STEP, AGE (milliseconds) and DOING come from the heartbeat files of the job's processes, - where there is none.
-# The state is a function of the folder: rc, then the lock, then rc again, for the job may end between two looks.
+# The state is a function of the folder: rc, then the lock, then rc again, for the job may end between two reads.
 read_beat() { # the first line of a heartbeat file, into beat_step (- if it holds no whole number) and beat_doing
     beat=
     beat_step=-
@@ -11,7 +11,7 @@ read_beat() { # the first line of a heartbeat file, into beat_step (- if it hold
         rest=${beat#*'"step"'}
         rest=${rest#"${rest%%[!: ]*}"}
         number=${rest%%[!0-9]*}
-        # Half a file must not give half a number: something has to follow it.
+        # A partly written file must not give part of a number: another character has to follow it.
         case ${rest#"$number"} in
         ,* | "}"* | ' '*) ;;
         *) number= ;;

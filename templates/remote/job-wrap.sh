@@ -1,5 +1,5 @@
-# Runs one job and writes down how it ended. Arguments: job, its folder. Holds the lock `alive` as long as it lives;
-# the job is a session of its own and does not inherit the lock. A status probe may hold the lock for a moment.
+# Runs one job and records how it ended. Arguments: job, its folder. Holds the lock `alive` while it runs;
+# the job has its own session and does not inherit the lock. A status probe may hold the lock for a moment.
 cd "$2" || exit 1
 mask=$(umask)
 umask 077
@@ -11,7 +11,7 @@ done
 if [ -e job ] || [ -e rc ]; then
     exit 0
 fi
-echo '    ' >rc.new # room for the status while there is room: a full disk must not hide how the job ended
+echo '    ' >rc.new # space reserved for the status, so that a full disk does not hide how the job ended
 (
     exec 9>&-
     umask "$mask"
@@ -26,6 +26,21 @@ child=$!
     echo "boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
 } >job.new
 mv -f job.new job
+# Records the size of the log over time, so that logs can be read by time. The lock ends it together with this wrapper.
+(
+    exec 9>&- 8<alive
+    noted=
+    while
+        flock -s -w 5 -E 75 8
+        [ "$?" = 75 ] # the time is over, and the job runs
+    do
+        size=$(wc -c <log)
+        [ "$size" = "$noted" ] || echo "$(date +%s) $size" >>log-times
+        noted=$size
+    done
+) </dev/null >/dev/null 2>&1 &
 wait "$child"
-printf '%s' "$?" 1<>rc.new
+status=$?
+echo "$(date +%s) $(wc -c <log)" 2>/dev/null >>log-times
+printf '%s' "$status" 1<>rc.new
 mv -f rc.new rc

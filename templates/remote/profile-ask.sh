@@ -1,5 +1,5 @@
-# Asks the bundled trainer of a running job for a profile. Arguments: job, id, steps, the second since the epoch before
-# which nobody begins, and the rank that records alone, if one does. The request appears whole, by rename.
+# Requests a profile from the bundled trainer of a running job. Arguments: job, id, steps, the second since the epoch before
+# which none begins, and the only rank that records, if it is one. The request is written by rename.
 dir=$HOME/.orch/jobs/$1
 fail() {
     echo "$1"

@@ -1,5 +1,5 @@
-# How far a profile is. Arguments: job, id. First line: "orch-profile RANKS DONE FAILED STATE"; then the answers that failed.
-# Each process of the bundled trainer keeps a heartbeat file, so these tell how many there are.
+# Prints the progress of a profile. Arguments: job, id. First line: "orch-profile RANKS DONE FAILED STATE"; then the answers that failed.
+# Each process of the bundled trainer keeps a heartbeat file, so these files give their number.
 dir=$HOME/.orch/jobs/$1
 place=$dir/profiles/$2
 count() {

@@ -1,5 +1,5 @@
 # Writes small files. Arguments: mode, then for each file its path and its size; standard input holds the contents one
-# after the other. The mode is set before there is content; a file appears whole, by rename.
+# after the other. The mode is set before the content; a file is written by rename.
 mode=$1
 shift
 fail() {

@@ -1,14 +1,14 @@
-# Tree sync on one host, as a talk. Arguments: key of the state folder, destination.
-# It says "orch-sync STATE ID" and then reads lines from standard input:
-#   manifest          says the manifest behind ID, then "end" and NUL
-#   inventory         says file by file what is here, then "end" and NUL: O owned path; S permissions path;
+# Tree sync on one host, as a dialogue. Arguments: key of the state folder, destination.
+# It prints "orch-sync STATE ID" and then reads lines from standard input:
+#   manifest          prints the manifest behind ID, then "end" and NUL
+#   inventory         prints the files that are here, then "end" and NUL: O owned path; S permissions path;
 #                     H checksum, two blanks, path. A path begins with ./ here, a record ends in NUL.
-#   apply ID [-z]     takes a tar stream and puts it into the destination; ID is the new manifest's digest
+#   apply ID [-z]     reads a tar stream and unpacks it into the destination; ID is the new manifest's digest
 #   (end of input)    ends
-# STATE: none (no sync was here), clean (all is as the last sync left it), changed (somebody was at the files).
-# State of one destination, outside of it: manifest (what the last whole sync sent), owned (its paths as ./PATH, NUL
-# between them), seal (the manifest's digest; written when a sync has ended, empty while one is under way).
-# An owned file whose inode changed after the seal was written (ctime) was changed by somebody else.
+# STATE: none (no earlier sync), clean (as the last sync left it), changed (files were changed since).
+# State of one destination, outside of it: manifest (of the last complete sync), owned (its paths as ./PATH, NUL
+# between them), seal (the manifest's digest; written when a sync has ended, empty while one runs).
+# An owned file whose inode changed after the seal was written (ctime) was changed by another program.
 state=$HOME/.orch/sync/$1
 case $2 in
 /*) dest=$2 ;;
@@ -50,7 +50,7 @@ tell_inventory() {
     fi
 }
 # The stream holds files/ (what is new), then meta/: manifest, owned, folders (that hold new files), delete, prune
-# (folders that may be empty now), complete (last: the stream came whole). Nothing in the destination changes before
+# (folders that may be empty now), complete (last: the stream is complete). Nothing in the destination changes before
 # all has arrived; then each file is replaced by rename.
 apply() {
     [ -d "$state" ] || said=$(mkdir -p "$state" 2>&1) || fail "$said"
@@ -78,7 +78,7 @@ apply() {
         [ -d "$new/files" ] || mkdir "$new/files"
         said=$(mv -T "$new/files" "$dest" 2>&1) || fail "$said"
     else
-        trap - EXIT # from here on meta/ tells the next sync what may be here
+        trap - EXIT # from here on meta/ lists for the next sync what may be here
         replace
     fi
     said=$(mv -f -t "$state" "$new/meta/manifest" "$new/meta/owned" 2>&1) || fail "$said"

@@ -14,7 +14,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import tpu_v2
 
 from orchestrator.__main__ import main
-from orchestrator.simulator.google.pretend import PretendGoogle
+from orchestrator.simulator.google.cloud import SimulatedGoogle
 from orchestrator.simulator.google.server import PROJECT, TpuServer
 
 ZONE = "us-west4-a"
@@ -123,12 +123,12 @@ class Maker:
         self.client.delete_node(name=f"{PARENT}/nodes/{name}", timeout=10)
 
 
-def sent(google: PretendGoogle, method: str) -> list[str]:
+def sent(google: SimulatedGoogle, method: str) -> list[str]:
     """Paths of the requests with this method, in order."""
     return [path for each, path, _ in google.server.requests if each == method]
 
 
-def pretend(folder: Path) -> PretendGoogle:
+def pretend(folder: Path) -> SimulatedGoogle:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "scenario.toml").write_text(QUICK)
-    return PretendGoogle(folder)
+    return SimulatedGoogle(folder)

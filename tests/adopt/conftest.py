@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 from adopt_bench import Maker, pretend
 
-from orchestrator.simulator.google.pretend import PretendGoogle
+from orchestrator.simulator.google.cloud import SimulatedGoogle
 
 
 @pytest.fixture(scope="module")
-def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PretendGoogle]:
+def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedGoogle]:
     with pretend(tmp_path_factory.mktemp("google")) as google:
         yield google
 
 
 @pytest.fixture
-def maker(google: PretendGoogle) -> Maker:
+def maker(google: SimulatedGoogle) -> Maker:
     return Maker.at(google.server)
 
 
 @pytest.fixture
-def home(google: PretendGoogle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(google: SimulatedGoogle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An orch of its own, led to the pretend Google."""
     for name in list(os.environ):
         if name.startswith(("ORCH_", "NO_COLOR", "FORCE_COLOR", "CI", "XDG_", "GOOGLE_", "CLOUDSDK_")):

@@ -15,14 +15,16 @@ import pytest
 from adopt_bench import PARENT, THEIR_KEY, THEIRS, ZONE, Maker, ok, orch, sent
 
 from orchestrator.exits import Exit
-from orchestrator.plan.desired import After
+from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.observed import Outcome
 from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.record import Records
 from orchestrator.remote.keys import make_host_key
-from orchestrator.simulator.google.pretend import PretendGoogle
+from orchestrator.simulator.google.cloud import SimulatedGoogle
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
+
+pytestmark = pytest.mark.rotating
 
 TASK = "name: mine\nresources: {accelerators: v5litepod-8, infra: gcp/us-west4}\nrun: echo rank $ORCH_RANK ran\n"
 
@@ -40,7 +42,9 @@ def made_by_gcloud(maker: Maker, home: Path, name: str) -> None:
     maker.until(name, "READY")
 
 
-def test_a_tpu_vm_of_gclouds_is_used_and_ended_as_one_of_ours(maker: Maker, google: PretendGoogle, home: Path) -> None:
+def test_a_tpu_vm_of_gclouds_is_used_and_ended_as_one_of_ours(
+    maker: Maker, google: SimulatedGoogle, home: Path
+) -> None:
     made_by_gcloud(maker, home, "mine")
     before = maker.metadata("mine")
     patches = len(sent(google, "PATCH"))
@@ -62,7 +66,7 @@ def test_a_tpu_vm_of_gclouds_is_used_and_ended_as_one_of_ours(maker: Maker, goog
     assert ok("exec", "mine", "--no-prefix", "--", "echo up").out == "up\n"
 
     refused = orch("down", "mine")
-    assert refused.status == 2 and "which orch did not make" in refused.err and maker.state("mine") == "READY"
+    assert refused.status == 2 and "which orch did not create" in refused.err and maker.state("mine") == "READY"
     ok("down", "mine", "--yes")
     assert maker.node("mine") is None
     assert json.loads(ok("status", "-o", "json").out)["clusters"] == []
@@ -72,7 +76,7 @@ MARKS = ("installation", "cluster", "intent", "adopted")
 
 
 @pytest.fixture(scope="module")
-def cut_off(google: PretendGoogle) -> Iterator[str]:
+def cut_off(google: SimulatedGoogle) -> Iterator[str]:
     """One TPU VM for all of these: each adoption is released in the end."""
     maker = Maker.at(google.server)
     maker.make("cut-off")
@@ -93,7 +97,7 @@ def test_a_released_one_is_as_it_was(maker: Maker, home: Path, cut_off: str) -> 
         orch("adopt", cut_off, "--zone", ZONE, "-c", "lent"),
     )
     assert (twice.status, taken.status) == (Exit.CONFLICT, Exit.CONFLICT)
-    assert "adopted already, as cluster 'lent'" in twice.err and "there is a cluster 'lent' already" in taken.err
+    assert "already adopted, as cluster 'lent'" in twice.err and "there is a cluster 'lent' already" in taken.err
     number = a_job_runs(home, "lent")
     refused = orch("release", "lent")
     assert refused.status == Exit.CONFLICT and f"job {number} runs on 'lent'" in refused.err
@@ -113,9 +117,20 @@ def a_job_runs(home: Path, cluster: str, *, over: bool = False) -> int:
         record = store.cluster(cluster)
         assert record is not None
         if over:
-            store.conclude(record, store.jobs(record)[-1].id, Outcome(0, "ok", "over"))
+            store.record_outcome(record, store.jobs(record)[-1].id, Outcome(status=0, code="ok", what="over"))
             return 0
-        job = store.open_job(record, NewJob("launch", "run-1", "d1", "", "", None, After.KEEP))
+        job = store.open_job(
+            record,
+            NewJob(
+                kind="launch",
+                run_id="run-1",
+                digest="d1",
+                task="",
+                bucket="",
+                ranks=None,
+                after_end=TeardownPolicy.KEEP,
+            ),
+        )
         store.start_attempt(record, job.id)
         return job.id
 
@@ -149,14 +164,14 @@ KILLS = {
     "after our record": after(Records, "write"),
     "before the request": before(TpuApi, "update"),
     "after the request": after(TpuApi, "update"),
-    "before it is accepted": before(Store, "move_intent"),
-    "after it is accepted": after(Store, "move_intent"),
+    "before it is accepted": before(Store, "update_intent"),
+    "after it is accepted": after(Store, "update_intent"),
 }
 
 
 @pytest.mark.parametrize("moment", KILLS)
 def test_cut_off_anywhere_the_same_command_completes_it(
-    maker: Maker, google: PretendGoogle, home: Path, cut_off: str, moment: str, monkeypatch: pytest.MonkeyPatch
+    maker: Maker, google: SimulatedGoogle, home: Path, cut_off: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("adopt", cut_off, "--zone", ZONE)
     with monkeypatch.context() as patch, pytest.raises(Killed):
@@ -209,7 +224,7 @@ def test_hosts_that_do_not_tell_their_keys_are_trusted_at_first_sight_and_that_i
     maker: Maker, home: Path
 ) -> None:
     maker.make("silent", metadata={"enable-guest-attributes": "FALSE"})
-    assert "the first key that each showed" in ok("adopt", "silent", "--zone", ZONE).err
+    assert "the key that each showed first" in ok("adopt", "silent", "--zone", ZONE).err
     assert ok("exec", "silent", "--no-prefix", "--", "echo in").out == "in\n"
     ok("down", "silent", "--yes")
 

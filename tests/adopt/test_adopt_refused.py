@@ -17,7 +17,7 @@ from orchestrator.clock import RealClock
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.exits import Exit
 from orchestrator.plan.observed import Intent, IntentState
-from orchestrator.plan.sweep import Standing, judge
+from orchestrator.plan.sweep import SweepVerdict, classify_slice
 from orchestrator.providers.google.adoption import with_ours, without_ours
 from orchestrator.providers.google.provider import GoogleProvider
 from orchestrator.simulator.access import InMemory
@@ -63,12 +63,20 @@ def provider(server: TpuServer, maker: Maker, tmp_path: Path) -> GoogleProvider:
 
 def keys(folder: Path) -> SliceKeys:
     (folder / "id.pub").write_text("ssh-ed25519 OURS orch\n")
-    return SliceKeys("ssh-ed25519 OURS orch", str(folder / "id"), str(folder / "known_hosts"))
+    return SliceKeys(
+        user_public="ssh-ed25519 OURS orch", identity_file=str(folder / "id"), known_hosts=str(folder / "known_hosts")
+    )
 
 
 def spec_of(candidate: Candidate, token: str = TOKEN, name: str = "mine-1") -> SliceSpec:
     labels = {"orch-installation": "ours", "orch-cluster": "mine", "orch-intent": token}
-    return SliceSpec("mine", name, Text.of(token), candidate, tuple((key, Text.of(one)) for key, one in labels.items()))
+    return SliceSpec(
+        cluster="mine",
+        name=name,
+        token=Text.of(token),
+        candidate=candidate,
+        labels=tuple((key, Text.of(one)) for key, one in labels.items()),
+    )
 
 
 def adopted(provider: GoogleProvider, folder: Path, name: str) -> SliceSpec:
@@ -225,12 +233,12 @@ def test_a_sweep_never_ends_what_was_adopted(maker: Maker, provider: GoogleProvi
     spec = adopted(provider, tmp_path, "it")
     (found,) = provider.owned("ours")
     assert (found.adopted, found.name, found.intent) == (True, "mine-1", TOKEN)
-    intent = Intent(1, "mine-1", spec.candidate, IntentState.ACCEPTED, 0.0)
-    assert judge(found, {TOKEN: intent}, "ours", 1e10).standing is Standing.TRACKED
-    closed = judge(found, {TOKEN: replace(intent, state=IntentState.GONE)}, "ours", 1e10)
-    for one in (closed, judge(found, {}, "ours", 1e10)):
-        assert one.standing is Standing.ADOPTED and not one.orphan
-    assert judge(replace(found, adopted=False), {}, "ours", 1e10).orphan, "the same one, if orch had made it"
+    intent = Intent(generation=1, name="mine-1", candidate=spec.candidate, state=IntentState.ACCEPTED, since=0.0)
+    assert classify_slice(found, {TOKEN: intent}, "ours", 1e10).verdict is SweepVerdict.TRACKED
+    closed = classify_slice(found, {TOKEN: replace(intent, state=IntentState.DELETED)}, "ours", 1e10)
+    for one in (closed, classify_slice(found, {}, "ours", 1e10)):
+        assert one.verdict is SweepVerdict.ADOPTED and not one.orphan
+    assert classify_slice(replace(found, adopted=False), {}, "ours", 1e10).orphan, "the same one, if orch had made it"
 
 
 def test_an_older_record_is_still_read(provider: GoogleProvider, tmp_path: Path) -> None:

@@ -66,7 +66,13 @@ def candidate(
 
 def spec(of: Candidate | None = None, name: str = "demo-1", token: Text | None = None) -> SliceSpec:
     token = token or Text.of(TOKEN)
-    return SliceSpec("demo", name, token, of or candidate(), (*LABELS[:2], ("orch-intent", token)))
+    return SliceSpec(
+        cluster="demo",
+        name=name,
+        token=token,
+        candidate=of or candidate(),
+        labels=(*LABELS[:2], ("orch-intent", token)),
+    )
 
 
 def hostile() -> SliceSpec:
@@ -86,7 +92,7 @@ def hostile() -> SliceSpec:
 def families(counts: Sequence[int] = (1, 2)) -> dict[str, SliceSpec]:
     """Each type of the table in each market and network that it can be had with. counts: of hosts."""
     found: dict[str, SliceSpec] = {}
-    for name in ec2.instances():
+    for name in ec2.load_instances():
         for word, market in MARKETS.items():
             for network in choices.NETWORKS:
                 for hosts in counts:

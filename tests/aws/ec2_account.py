@@ -59,12 +59,24 @@ class Ec2:
     def spec(self, candidate: Candidate | None = None, token: str = "t-1", name: str = "c-1") -> SliceSpec:
         given = {"orch-installation": INSTALLATION, "orch-cluster": name.rpartition("-")[0], "orch-intent": token}
         labels = tuple((key, Text.of(value)) for key, value in given.items())
-        return SliceSpec(given["orch-cluster"], name, Text.of(token), candidate or aws_candidate(), labels)
+        return SliceSpec(
+            cluster=given["orch-cluster"],
+            name=name,
+            token=Text.of(token),
+            candidate=candidate or aws_candidate(),
+            labels=labels,
+        )
 
     def keys_for(self, hosts: int) -> SliceKeys:
         if hosts not in self.keys:
             private, public = zip(*(make_host_key() for _ in range(hosts)), strict=True)
-            self.keys[hosts] = SliceKeys(make_host_key()[1], "/nowhere/id", "/nowhere/known", private, public)
+            self.keys[hosts] = SliceKeys(
+                user_public=make_host_key()[1],
+                identity_file="/nowhere/id",
+                known_hosts="/nowhere/known",
+                host_private=private,
+                host_public=public,
+            )
         return self.keys[hosts]
 
     def create(self, spec: SliceSpec, provider: AwsProvider | None = None) -> None:

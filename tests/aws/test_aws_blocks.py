@@ -16,13 +16,13 @@ from orchestrator.providers.aws.blocks import Wanted
 from orchestrator.providers.aws.offerings import recall, remember
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.aws.pretend import aws_scenario
+from orchestrator.simulator.aws.cloud import aws_scenario
 from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Scenario
 from orchestrator.values import Unknown
 
-WANT = Wanted("p5.48xlarge", 4, 48)
+WANT = Wanted(instance_type="p5.48xlarge", count=4, hours=48)
 REGIONS = ("us-east-1", "us-west-2")
 
 
@@ -137,7 +137,7 @@ def test_other_durations_are_refused_with_the_nearest_ones(hours: int, nearest: 
 
 @pytest.mark.parametrize("hours", [24, 336, 504, 4368])
 def test_days_up_to_two_weeks_and_then_weeks_can_be_had(hours: int) -> None:
-    assert blocks.wanted("H100:8", 64, hours) == Wanted("p5.48xlarge", 64, hours)
+    assert blocks.wanted("H100:8", 64, hours) == Wanted(instance_type="p5.48xlarge", count=64, hours=hours)
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,17 @@ def test_what_aws_does_not_sell_is_refused_before_anything_is_asked(name: str, c
 
 def test_the_command_says_the_same_as_the_request() -> None:
     """Unknown parts stand in the preview as what they are."""
-    one = blocks.Offering("cb-1", "us-east-1", "us-east-1a", "p5.48xlarge", 4, FIRST, FIRST + DAY, Decimal(100))
-    sent = blocks.purchase_request(one, blocks.text(Unknown("installation id")), "work")
+    one = blocks.Offering(
+        id="cb-1",
+        region="us-east-1",
+        zone="us-east-1a",
+        instance_type="p5.48xlarge",
+        count=4,
+        start=FIRST,
+        end=FIRST + DAY,
+        fee=Decimal(100),
+    )
+    sent = blocks.purchase_request(one, blocks.to_text(Unknown("installation id")), "work")
     shown = " ".join(word.preview() for word in sent.command)
     assert shown.startswith("aws ec2 purchase-capacity-block --region us-east-1 --profile work")
     assert "--capacity-block-offering-id cb-1 --instance-platform Linux/UNIX" in shown

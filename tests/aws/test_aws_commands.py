@@ -11,7 +11,7 @@ from aws_cases import KNOWN, candidate, hostile, spec
 from botocore import xform_name
 from botocore.session import get_session
 
-from orchestrator.plan.sh_words import Variables, bash_word
+from orchestrator.plan.bash_quoting import Variables, bash_word
 from orchestrator.providers.aws import unknowns
 from orchestrator.providers.aws.commands import command, kebab
 from orchestrator.providers.aws.parameters import as_json
@@ -71,7 +71,7 @@ def test_unknowns_and_secrets_stay_what_they_are_inside_json() -> None:
 def test_bash_puts_known_values_into_the_json() -> None:
     variables = Variables()
     line = bash_word(as_json({"it's": Text.of("$(id)", unknowns.GROUP)}), variables)
-    name = variables.of(unknowns.GROUP)
+    name = variables.name_of(unknowns.GROUP)
     script = f"{name}=sg-1; printf %s {line}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"it's": "$(id)sg-1"}
@@ -80,7 +80,7 @@ def test_bash_puts_known_values_into_the_json() -> None:
 def test_unknowns_have_names_of_their_own_in_a_script() -> None:
     variables = Variables()
     every = [*KNOWN, unknowns.USER_DATA, unknowns.USER_DATA_FILE]
-    names = [variables.of(one) for one in every]
+    names = [variables.name_of(one) for one in every]
     assert len(set(names)) == len(every)
     assert not any(name.endswith("_") for name in names), "cut short, two would differ by an underline"
 

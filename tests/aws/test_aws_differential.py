@@ -16,8 +16,9 @@ import pytest
 from aws_cases import KNOWN, candidate, families, options, spec
 from aws_recorder import Cli, Recorder, Sent, environment, recording
 from botocore import xform_name
+from support.proof import report
 
-from orchestrator.plan.sh_words import Variables, bash_word, literal
+from orchestrator.plan.bash_quoting import Variables, bash_word, quote_literal
 from orchestrator.providers.aws import unknowns, userdata
 from orchestrator.providers.aws.parameters import filled, revealed
 from orchestrator.providers.aws.planner import PLANNER
@@ -25,7 +26,7 @@ from orchestrator.remote.keys import make_host_key
 from orchestrator.slices import CapacityBlock, Request, SliceSpec, Spot
 from orchestrator.values import Unknown
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.rotating]
 
 PRIVATE, PUBLIC = make_host_key()
 USER_DATA = userdata.render(PUBLIC, [PRIVATE] * 4, max_hours=6)
@@ -63,7 +64,7 @@ def as_bash_reads(requests: Sequence[Request], folder: Path) -> list[list[str]]:
     variables = Variables()
     lines = [" ".join(bash_word(word, variables) for word in request.command) for request in requests]
     values = known(folder)
-    given = [f"{name}={literal(values[unknown])}" for name, unknown in variables.unknowns.items()]
+    given = [f"{name}={quote_literal(values[unknown])}" for name, unknown in variables.unknowns.items()]
     tell = ['tell() { printf \'%s\\0\' "$#" "$@"; }', *(f"tell {line}" for line in lines)]
     script = "\n".join(["set -eu", *given, *tell])
     done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
@@ -105,6 +106,8 @@ def test_every_command_sends_what_boto3_sends(
         if first != second:
             unequal.append((words, [first, second]))
         capsys.readouterr()
+    counts = {"slices": len(every_case), "different requests": len(requests)}
+    report("what the `aws` command sends for the previewed command, against what boto3 sends", counts, len(unequal))
     assert unequal == []
 
 
@@ -135,12 +138,14 @@ def script_of(requests: Sequence[Request], folder: Path) -> str:
     for request in requests:
         line = " ".join(bash_word(word, variables) for word in request.command)
         for unknown, path in request.gives:
-            lines.append(f"{variables.told(unknown)}=$({line} --query {literal(path)} --output text)")
+            lines.append(f"{variables.name_of_answer(unknown)}=$({line} --query {quote_literal(path)} --output text)")
         if not request.gives:
             lines.append(f"{line} >/dev/null")
     said = {unknowns.CALLER, unknowns.USER_DATA_FILE}
     given = [
-        f"{name}={literal(known(folder)[unknown])}" for name, unknown in variables.unknowns.items() if unknown in said
+        f"{name}={quote_literal(known(folder)[unknown])}"
+        for name, unknown in variables.unknowns.items()
+        if unknown in said
     ]
     return "\n".join(["set -eu", *given, *lines])
 

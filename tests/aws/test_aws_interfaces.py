@@ -32,12 +32,12 @@ COUNTS = {
 
 
 def test_table_of_counts_has_every_type_of_the_catalog() -> None:
-    assert set(COUNTS) == set(ec2.instances())
+    assert set(COUNTS) == set(ec2.load_instances())
 
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_layout_keeps_the_rules_of_the_guide(name: str) -> None:
-    instance = ec2.instances()[name]
+    instance = ec2.load_instances()[name]
     made = interfaces(efa_places(instance), SUBNET, [GROUP])
     assert len(made) == COUNTS[name]
     at = [(one["NetworkCardIndex"], one["DeviceIndex"]) for one in made]
@@ -54,12 +54,12 @@ def test_layout_keeps_the_rules_of_the_guide(name: str) -> None:
 
 
 def test_b300_has_no_efa_on_card_0() -> None:
-    assert efa_places(ec2.instances()["p6-b300.48xlarge"]) == tuple((card, 0) for card in range(1, 17))
+    assert efa_places(ec2.load_instances()["p6-b300.48xlarge"]) == tuple((card, 0) for card in range(1, 17))
 
 
 def test_no_more_efa_than_the_type_takes() -> None:
     """Types of today have one on each card that can carry it."""
-    fewer = replace(ec2.instances()["p4d.24xlarge"], efa_max=2)
+    fewer = replace(ec2.load_instances()["p4d.24xlarge"], efa_max=2)
     assert efa_places(fewer) == ((0, 1), (1, 0))
     assert efa_places(replace(fewer, efa_max=0)) == ()
 

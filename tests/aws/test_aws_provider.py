@@ -27,7 +27,7 @@ CLUSTER = aws_candidate(EFA, hosts=2)  # with a placement group and Elastic IPs
 
 
 def refuse(ec2: Ec2, kind: FaultKind, call: str = "create") -> None:
-    ec2.rule(faults=(Fault(call, kind, nth=(1,)),))
+    ec2.rule(faults=(Fault(call=call, kind=kind, nth=(1,)),))
 
 
 def test_what_is_sent_is_what_was_planned(ec2: Ec2) -> None:
@@ -130,7 +130,10 @@ def test_what_is_refused_leaves_nothing_behind(ec2: Ec2, kind: FaultKind, call: 
 
 
 def test_what_cannot_be_taken_away_after_a_refusal_has_to_be_ended(ec2: Ec2) -> None:
-    faults = (Fault("create", FaultKind.NO_CAPACITY, nth=(1,)), Fault("release-address", FaultKind.DENIED, nth=(1,)))
+    faults = (
+        Fault(call="create", kind=FaultKind.NO_CAPACITY, nth=(1,)),
+        Fault(call="release-address", kind=FaultKind.DENIED, nth=(1,)),
+    )
     ec2.rule(faults=faults)
     with pytest.raises(CloudError, match="only a part"):
         ec2.create(ec2.spec(CLUSTER))
@@ -166,7 +169,10 @@ def test_an_answer_that_was_lost_makes_no_second_one(ec2: Ec2, call: str, kind: 
 
 
 def test_a_refusal_after_a_lost_answer_ends_what_may_be_there(ec2: Ec2) -> None:
-    faults = (Fault("create", FaultKind.TIMEOUT_AFTER, nth=(1,)), Fault("create", FaultKind.NO_CAPACITY, nth=(2,)))
+    faults = (
+        Fault(call="create", kind=FaultKind.TIMEOUT_AFTER, nth=(1,)),
+        Fault(call="create", kind=FaultKind.NO_CAPACITY, nth=(2,)),
+    )
     ec2.rule(faults=faults)
     with pytest.raises(CloudError):
         ec2.create(ec2.spec(CLUSTER))
@@ -235,7 +241,7 @@ def test_the_end_takes_away_what_was_in_use_as_soon_as_it_is_not(ec2: Ec2) -> No
     provider.end("c-1")
     assert provider.observe("c-1").state is S.ENDING
     ec2.clock.advance(6)
-    ec2.rule(faults=(Fault("delete-security-group", FaultKind.UNAVAILABLE, nth=(1,)),))
+    ec2.rule(faults=(Fault(call="delete-security-group", kind=FaultKind.UNAVAILABLE, nth=(1,)),))
     assert provider.observe("c-1").state is S.UNCLEAR
     assert provider.observe("c-1").state is S.ABSENT
     assert ec2.left() == {}
@@ -324,7 +330,7 @@ def test_of_two_slices_of_one_name_only_the_meant_one_is_ended(ec2: Ec2, tmp_pat
 
 def test_a_region_that_does_not_answer_is_no_empty_list(ec2: Ec2) -> None:
     ec2.create(ec2.spec())
-    ec2.rule(faults=(Fault("describe-placement-groups", FaultKind.DENIED, nth=(2, 3, 4, 5)),))
+    ec2.rule(faults=(Fault(call="describe-placement-groups", kind=FaultKind.DENIED, nth=(2, 3, 4, 5)),))
     with pytest.raises(AccessError):
         ec2.provider().owned(INSTALLATION)
     assert ec2.provider().observe("nobody-1").state is S.UNCLEAR
@@ -358,7 +364,7 @@ def test_an_end_that_hangs_is_asked_for_again(ec2: Ec2, tmp_path: Path, *, lost:
     ec2.create(ec2.spec())
     ec2.settled()
     provider = ec2.provider(state=tmp_path / "elsewhere" if lost else None)
-    ec2.rule(faults=(Fault("end", FaultKind.STUCK, nth=(1,)),))
+    ec2.rule(faults=(Fault(call="end", kind=FaultKind.STUCK, nth=(1,)),))
     provider.end("c-1", "t-1")
     ec2.clock.advance(3600)
     assert provider.observe("c-1", "t-1").state is S.ENDING
@@ -370,7 +376,7 @@ def test_an_end_that_hangs_is_asked_for_again(ec2: Ec2, tmp_path: Path, *, lost:
 
 
 def test_no_capacity_in_the_zone_is_told_with_the_words_of_aws(ec2: Ec2) -> None:
-    ec2.rule(pools=(Pool(ZONE, EFA, 1),))
+    ec2.rule(pools=(Pool(zone=ZONE, accelerator=EFA, amount=1),))
     with pytest.raises(CapacityError) as caught:
         ec2.create(ec2.spec(CLUSTER))
     assert "InsufficientInstanceCapacity" in caught.value.why

@@ -26,7 +26,7 @@ class Buckets:
             case "ours":
                 return AwsAnswer(headers=REGION)
             case "theirs":
-                return AwsAnswer(403, headers=REGION)
+                return AwsAnswer(status=403, headers=REGION)
             case "silent":
                 return AwsAnswer()
             case _:

@@ -179,7 +179,7 @@ def test_the_missing_permission_is_named(shop: Shop, words: str, action: str) ->
 
 
 def test_what_is_not_there_is_told_apart_by_what_was_asked() -> None:
-    answer = Answer(Kind.NOT_FOUND, "InvalidInstanceID.NotFound", "no such thing")
+    answer = Answer(kind=Kind.NOT_FOUND, code="InvalidInstanceID.NotFound", words="no such thing")
     assert isinstance(explain("create", "c-1", answer), UserError)
     assert isinstance(explain("stop", "c-1", answer), NotFoundError)
 
@@ -201,7 +201,7 @@ def test_a_spent_quota_is_named_with_the_command_that_asks_for_more(
 ) -> None:
     said = quotas.advice("VcpuLimitExceeded", instance_type, 4, market, "us-east-1", "work")
     assert f"--quota-code {code} --desired-value {needs} --region us-east-1 --profile work" in said
-    error = explain("create", "c-1", Answer(Kind.QUOTA, "VcpuLimitExceeded", "no"), said)
+    error = explain("create", "c-1", Answer(kind=Kind.QUOTA, code="VcpuLimitExceeded", words="no"), said)
     assert error.next_step == said
 
 

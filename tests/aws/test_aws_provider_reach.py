@@ -188,7 +188,7 @@ def test_the_first_interface_is_that_of_card_0_and_device_0() -> None:
 )
 def test_the_wait_for_a_capacity_block_is_said_in_words(away: float, words: str) -> None:
     begins = 1_795_519_800.0  # 2026-11-24T11:30Z
-    block = Reserved("cr-1", "scheduled", "us-east-1a", begins, begins + 86400)
+    block = Reserved(identity="cr-1", state="scheduled", zone="us-east-1a", begins=begins, ends=begins + 86400)
     assert words in reservations.waits(block, begins - away)
 
 

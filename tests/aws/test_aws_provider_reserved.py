@@ -84,7 +84,7 @@ def test_a_wait_that_is_given_up_leaves_nothing(ec2: Ec2) -> None:
 def test_what_goes_wrong_at_its_beginning_is_tried_again(ec2: Ec2, kind: FaultKind) -> None:
     candidate, begins = in_block(ec2)
     ec2.create(ec2.spec(candidate))
-    ec2.rule(faults=(Fault("create", kind, nth=(1,)),))
+    ec2.rule(faults=(Fault(call="create", kind=kind, nth=(1,)),))
     ec2.until(begins + 1)
     assert ec2.provider().observe("c-1").state is S.CREATING
     assert ec2.settled().state is S.READY
@@ -108,7 +108,7 @@ def test_a_block_that_will_not_come_is_told(ec2: Ec2, state: str) -> None:
 def test_an_answer_that_was_lost_does_not_use_the_block_up(ec2: Ec2) -> None:
     candidate, begins = in_block(ec2)
     ec2.until(begins + 1)
-    ec2.rule(faults=(Fault("create", FaultKind.TIMEOUT_AFTER, nth=(1,)),))
+    ec2.rule(faults=(Fault(call="create", kind=FaultKind.TIMEOUT_AFTER, nth=(1,)),))
     with pytest.raises(CloudError):
         ec2.create(ec2.spec(candidate))
     ec2.create(ec2.spec(candidate))
@@ -116,7 +116,7 @@ def test_an_answer_that_was_lost_does_not_use_the_block_up(ec2: Ec2) -> None:
 
 
 def reserve(ec2: Ec2, amount: int = 2, zone: str = ZONE, group: str = "") -> None:
-    ec2.rule(reservations=(Held(HELD, zone, EFA, amount),))
+    ec2.rule(reservations=(Held(name=HELD, zone=zone, accelerator=EFA, amount=amount),))
     if group:
         with ec2.access.open() as cloud:
             blocks.put_into_group(cloud, HELD, f"arn:aws:ec2:us-east-1:123456789012:placement-group/{group}")

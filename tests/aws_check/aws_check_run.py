@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aws_check_support import INSTALLATION, REGION, RESERVED, ZONE, Account
 
-from orchestrator.catalog.ec2 import instances
+from orchestrator.catalog.ec2 import load_instances
 from orchestrator.providers.aws import blocks
 from orchestrator.providers.aws.belongings import Belongings
 from orchestrator.providers.aws.buckets import place_of
@@ -41,9 +41,16 @@ DAY = 24 * 3600.0
 def candidate(
     instance_type: str = "trn1.2xlarge", market: Market | None = None, hosts: int = 1, **details: str
 ) -> Candidate:
-    chips = instances()[instance_type].chips_per_host
+    chips = load_instances()[instance_type].chips_per_host
     return Candidate(
-        "aws", instance_type, hosts, chips, market or OnDemand(), REGION, ZONE, details=tuple(details.items())
+        provider="aws",
+        accelerator=instance_type,
+        hosts=hosts,
+        chips_per_host=chips,
+        market=market or OnDemand(),
+        region=REGION,
+        zone=ZONE,
+        details=tuple(details.items()),
     )
 
 
@@ -106,7 +113,15 @@ def bought(account: Account, folder: Path) -> None:
     account.clock.advance(max(0.0, offering.start - account.clock.now()) + 120)
     assert [one.id for one in blocks.bought(account.session, INSTALLATION, (REGION,)).blocks] == [block.id]
     one = candidate("p4d.24xlarge", CapacityBlock(block.id))
-    one = Candidate(one.provider, one.accelerator, 1, 8, one.market, REGION, block.zone)
+    one = Candidate(
+        provider=one.provider,
+        accelerator=one.accelerator,
+        hosts=1,
+        chips_per_host=8,
+        market=one.market,
+        region=REGION,
+        zone=block.zone,
+    )
     provider = provider_of(account, folder)
     provider.create(spec("block", one), keys(1, folder))
     until(account, provider, "block", SliceState.READY)
@@ -118,7 +133,7 @@ def stored(account: Account, folder: Path) -> None:
     """Objects in the bucket; an upload that breaks off."""
     assert place_of("runs", account.session).location == REGION
     bucket = Bucket.open("s3://runs/exp")
-    bucket.check(write=True)
+    bucket.check_access(write=True)
     bucket.put_if_absent("a/1", b"one")
     assert bucket.get("a/1") == b"one" and bucket.exists("a/1")
     assert [one.path for one in bucket.list("a")] == ["a/1"]
@@ -144,7 +159,13 @@ def provider_of(account: Account, folder: Path) -> AwsProvider:
 def spec(name: str, one: Candidate) -> SliceSpec:
     token = f"5f0c91aa-{name}"
     words = {"orch-installation": INSTALLATION, "orch-cluster": "demo", "orch-intent": token}
-    return SliceSpec("demo", name, Text.of(token), one, tuple((key, Text.of(value)) for key, value in words.items()))
+    return SliceSpec(
+        cluster="demo",
+        name=name,
+        token=Text.of(token),
+        candidate=one,
+        labels=tuple((key, Text.of(value)) for key, value in words.items()),
+    )
 
 
 def keys(hosts: int, folder: Path) -> SliceKeys:

@@ -15,7 +15,7 @@ from orchestrator.providers.aws.check import region
 from orchestrator.providers.aws.check_asked import Caller
 from orchestrator.providers.aws.check_policy import ORCH, document
 from orchestrator.providers.aws.session import AwsSession
-from orchestrator.providers.checks import Ask, Check, Finding, run
+from orchestrator.providers.checks import Ask, Check, Finding, run_checks
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.aws.calls import ACCOUNT, AwsAnswer, AwsCall, AwsRefusal, Front, Need
 from orchestrator.simulator.aws.codec import codec_of
@@ -27,7 +27,7 @@ from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.aws.services import S3Front, account_fronts, admit_to_buckets
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Durations, Held, Scenario, Zone
-from orchestrator.spec.task import AwsSettings
+from orchestrator.task.model import AwsSettings
 
 REGION, ZONE, OTHER = "us-east-1", "us-east-1a", "us-east-1b"
 INSTALLATION = "0123456789ab"
@@ -35,7 +35,7 @@ P, P5_SPOT, P4_SPOT, TRN = "L-417A185B", "L-C4BD4855", "L-7212CCBC", "L-2C3B7624
 TRN_SPOT, ADDRESSES = "L-6B0D517C", "L-0263D0A3"
 QUOTAS = {P: 768, P5_SPOT: 192, P4_SPOT: 64, TRN: 256, TRN_SPOT: 0, ADDRESSES: 5}
 GOOD = Grants(quotas=QUOTAS)
-RESERVED = Held("cr-0123456789abcdef0", ZONE, "p5.48xlarge", 2)
+RESERVED = Held(name="cr-0123456789abcdef0", zone=ZONE, accelerator="p5.48xlarge", amount=2)
 SCENARIO = Scenario(
     zones=(Zone(ZONE, REGION), Zone(OTHER, REGION), Zone("us-east-2a", "us-east-2")),
     durations=Durations(jitter=0.0),
@@ -81,16 +81,16 @@ class Account:
 
         given: fields of Ask and of AwsSettings.
         """
-        settings = {name: given.pop(name) for name in list(given) if name in AwsSettings.__dataclass_fields__}
+        settings = {name: given.pop(name) for name in list(given) if name in AwsSettings.model_fields}
         asked = Ask(
-            given.pop("state", self.state),
+            state=given.pop("state", self.state),
             accelerator=accelerator,
             nodes=nodes,
             aws=AwsSettings(**settings),
             **{"region": REGION, "installation": INSTALLATION} | given,
         )
         first = Check("region", partial(region, asked, self.session, Caller(ACCOUNT, arn)))
-        return {one.check: one for one in run([first], _quiet)}
+        return {one.check: one for one in run_checks([first], _quiet)}
 
 
 def _quiet(running: Sequence[str], done: int, total: int) -> None:
@@ -120,7 +120,7 @@ class Instead:
 
     def needs(self, call: AwsCall) -> Sequence[Need]:
         needs = getattr(self._front, "needs", None)
-        return needs(call) if needs else (Need(f"{call.service}:{call.operation}"),)
+        return needs(call) if needs else (Need(action=f"{call.service}:{call.operation}"),)
 
     def handle(self, call: AwsCall) -> AwsAnswer:
         other = self._answers.get((call.service, call.operation))
@@ -163,7 +163,7 @@ def _weighed(call: AwsCall, guard: Guard) -> Generator[dict[str, str]]:
     context = {keys[number]: values[number] for number in keys}
     for action in members(call.params, "ActionNames"):
         for resource in members(call.params, "ResourceArns"):
-            decision = guard.decide(Need(action, resource, context=context), REGION)
+            decision = guard.decide(Need(action=action, resource=resource, context=context), REGION)
             yield {"EvalActionName": action, "EvalResourceName": resource, "EvalDecision": decision}
 
 

@@ -95,8 +95,8 @@ NETWORK = (
     row(
         "nccl#229, nccl#1597; aws-ofi-nccl#889",
         "EFA is missing, and NCCL goes on over TCP without a word",
-        EFA_ON_HOSTS + "test_a_missing_interface_is_an_error_after_three_looks",
-        EFA_ON_HOSTS + "test_only_the_head_tells_how_the_proof_looks",
+        EFA_ON_HOSTS + "test_a_missing_interface_is_an_error_after_three_checks",
+        EFA_ON_HOSTS + "test_only_the_head_prints_the_form_of_the_proof",
     ),
     row(
         "example scripts",
@@ -144,7 +144,7 @@ CAPACITY = (
     row(
         "skypilot#4765",
         "capacity blocks cannot be bought",
-        "cli/test_cli_blocks.py::test_a_bought_block_says_how_it_is_used_and_is_listed_with_its_clock",
+        "cli/test_cli_blocks.py::test_a_bought_block_is_printed_for_the_task_file_and_listed_with_its_time",
         "aws/test_aws_blocks.py::test_any_word_but_the_exact_price_buys_nothing",
     ),
     row(
@@ -193,7 +193,7 @@ LEFT = (
         LAUNCH + "test_an_answer_that_was_lost_and_then_another_zone_are_not_two_slices",
         LAUNCH + "test_the_last_zone_is_found_and_the_others_keep_nothing",
         PROVIDER + "test_an_answer_that_was_lost_makes_no_second_one",
-        "aws_engine/test_aws_machine.py::test_in_random_histories_on_ec2_every_slice_is_wanted_and_down_leaves_nothing",
+        "aws_engine/test_aws_machine.py::test_in_random_histories_on_ec2_no_slice_is_orphaned_and_down_leaves_nothing",
     ),
     row(
         "skypilot#4431, skypilot#4443",
@@ -207,7 +207,7 @@ LEFT = (
         "skypilot#7022; dstack#138, dstack#2068; SkyPilot's server",
         "interrupted while machines are made, they go on being made",
         LEAKS + "test_ctrl_c_while_machines_are_made_gives_everything_back",
-        CRASHES + "test_on_ec2_every_verb_killed_where_something_lasting_changes_leaks_nothing",
+        CRASHES + "test_on_ec2_every_command_killed_at_a_lasting_change_leaks_nothing",
     ),
     row(
         "skypilot#3688",
@@ -216,7 +216,7 @@ LEFT = (
         LEAKS + "test_what_the_first_zones_made_is_gone_before_the_last_one_is_used",
         PROVIDER + "test_the_end_takes_away_what_was_in_use_as_soon_as_it_is_not",
         PROVIDER + "test_a_name_that_is_somebody_elses_is_left_as_it_is",
-        CRASHES + "test_the_matrix_sees_groups_and_an_address_that_were_left",
+        CRASHES + "test_the_matrix_finds_leftover_groups_and_an_address",
     ),
     row(
         "skypilot#7205, skypilot#4392",
@@ -229,7 +229,7 @@ LEFT = (
         "what a killed command had made is nobody's: it is not found, as only our own list is looked at",
         PROVIDER + "test_slices_of_every_region_are_listed_and_ended_without_a_record",
         PROVIDER + "test_a_region_that_does_not_answer_is_no_empty_list",
-        CRASHES + "test_on_ec2_every_verb_killed_where_something_lasting_changes_leaks_nothing",
+        CRASHES + "test_on_ec2_every_command_killed_at_a_lasting_change_leaks_nothing",
     ),
     row(
         "dstack#1551",
@@ -307,7 +307,7 @@ IMAGES = (
     row(
         "SkyPilot's Neuron",
         "no rank, no cores, no cache of compiled graphs for Trainium",
-        TRAINIUM + "test_pytorch_finds_its_cores_from_what_torchrun_says",
+        TRAINIUM + "test_pytorch_finds_its_cores_from_the_variables_of_torchrun",
         TRAINIUM + "test_jax_is_one_process_a_host",
         TRAINIUM + "test_compiled_graphs_are_kept_in_the_bucket_of_the_run",
     ),
@@ -324,7 +324,7 @@ IMAGES = (
     row(
         "skypilot#4834",
         "a dry run needs credentials and the network, and shows no request",
-        E2E + "test_a_dry_run_asks_nobody_loads_no_library_of_amazons_and_writes_nothing",
+        E2E + "test_a_dry_run_sends_nothing_loads_no_aws_library_and_writes_nothing",
         "aws/test_aws_differential.py::test_every_command_sends_what_boto3_sends",
     ),
 )

@@ -17,11 +17,11 @@ from support.driving import Listener
 from support.simulated import Points, sim_launch, sim_task
 
 from orchestrator.clock import Clock
-from orchestrator.engine import prepare
-from orchestrator.engine.drive import drive
-from orchestrator.engine.known import open_reader
-from orchestrator.engine.ready import Ending, Ready
-from orchestrator.paths import paths
+from orchestrator.engine.loop.drive import drive_cluster
+from orchestrator.engine.preparation import commands
+from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
+from orchestrator.engine.state.recorded import open_reader
+from orchestrator.paths import load_paths
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.aws.calls import AwsCall
@@ -64,7 +64,7 @@ class DefectHome(AwsHome):
     line: Line = field(default_factory=Line)
 
     def provider(self) -> PointedAws:
-        made = PointedAws(lambda _: self.line.session, paths().state / "aws", self.clock.now, self.clock.sleep)
+        made = PointedAws(lambda _: self.line.session, load_paths().state / "aws", self.clock.now, self.clock.sleep)
         made.points = self.points
         return made
 
@@ -76,14 +76,14 @@ class Bench:
     ec2: Ec2
     home: DefectHome
 
-    def launch(self, *candidates: Candidate, listener: Listener | None = None) -> Ending:
+    def launch(self, *candidates: Candidate, listener: Listener | None = None) -> CommandResult:
         return self._drive(sim_launch(sim_task(), *candidates), listener or Listener())
 
-    def down(self) -> Ending:
-        return self._drive(prepare.down("c"), Listener())
+    def down(self) -> CommandResult:
+        return self._drive(commands.prepare_down("c"), Listener())
 
-    def _drive(self, ready: Ready, listener: Listener) -> Ending:
-        return drive(ready, listener, world=self.home.world())
+    def _drive(self, ready: PreparedCommand, listener: Listener) -> CommandResult:
+        return drive_cluster(ready, listener, services=self.home.services())
 
     def strike(self, name: str, error: type[BaseException]) -> None:
         """The command is cut off with this error when it passes the point of this name for the first time."""

@@ -15,6 +15,8 @@ from orchestrator.simulator.aws.calls import AwsCall, AwsRefusal
 from orchestrator.simulator.scenario import Durations, Fault, FaultKind, Pool, Quota
 from orchestrator.slices import Candidate, CapacityBlock, Reservation
 
+pytestmark = pytest.mark.rotating
+
 # Types with so many EFA interfaces, and what asks for them.
 EFAS = {0: (ONE_CARD, ""), 1: ("p5.4xlarge", "best"), 4: (EFA, ""), 32: ("p5.48xlarge", "")}
 
@@ -40,7 +42,7 @@ def interfaces_of(bench: Bench) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("efa", EFAS)
 def test_every_zone_is_asked_once_however_many_interfaces_there_are(bench: Bench, efa: int) -> None:
-    bench.ec2.rule(pools=tuple(Pool(zone, "*", 0) for zone in ZONES))
+    bench.ec2.rule(pools=tuple(Pool(zone=zone, accelerator="*", amount=0) for zone in ZONES))
     ending = bench.launch(*everywhere(efa))
     assert ending.status == Exit.CAPACITY
     assert bench.launched_in() == list(ZONES)
@@ -51,7 +53,7 @@ def test_every_zone_is_asked_once_however_many_interfaces_there_are(bench: Bench
 
 @pytest.mark.parametrize("efa", EFAS)
 def test_the_last_zone_is_found_and_the_others_keep_nothing(bench: Bench, efa: int) -> None:
-    bench.ec2.rule(pools=tuple(Pool(zone, "*", 0) for zone in ZONES[:2]))
+    bench.ec2.rule(pools=tuple(Pool(zone=zone, accelerator="*", amount=0) for zone in ZONES[:2]))
     assert bench.launch(*everywhere(efa)).status == Exit.OK
     assert bench.launched_in() == list(ZONES)
     left = bench.ec2.left()
@@ -65,7 +67,7 @@ def test_the_last_zone_is_found_and_the_others_keep_nothing(bench: Bench, efa: i
 def test_subnets_that_are_named_are_all_tried(bench: Bench) -> None:
     subnets = bench.ec2.calls().every("DescribeSubnets", "Subnets", {"availability-zone": list(ZONES)})
     named = {str(one["AvailabilityZone"]): str(one["SubnetId"]) for one in subnets}
-    bench.ec2.rule(pools=tuple(Pool(zone, "*", 0) for zone in ZONES))
+    bench.ec2.rule(pools=tuple(Pool(zone=zone, accelerator="*", amount=0) for zone in ZONES))
     of = [aws_candidate("p5.48xlarge", hosts=2, zone=zone, subnet=named[zone]) for zone in ZONES]
     assert bench.launch(*of).status == Exit.CAPACITY
     assert bench.launched_in() == list(ZONES)
@@ -74,7 +76,7 @@ def test_subnets_that_are_named_are_all_tried(bench: Bench) -> None:
 
 def test_a_zone_that_has_not_the_type_is_passed_over(bench: Bench) -> None:
     """EC2 says Unsupported, which is no mistake of the request."""
-    bench.ec2.rule(pools=(Pool(ZONES[0], "m7i.large", 1),))
+    bench.ec2.rule(pools=(Pool(zone=ZONES[0], accelerator="m7i.large", amount=1),))
     ending = bench.launch(*everywhere(32))
     assert ending.status == Exit.OK, ending
     assert bench.launched_in() == list(ZONES[:2])
@@ -90,7 +92,7 @@ def test_no_setting_of_the_users_makes_boto3_ask_again(
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "9")
     bench.home.line.session, usual = aws_session(bench.ec2.server.url), bench.home.line.session
     try:
-        bench.ec2.rule(pools=tuple(Pool(zone, "*", 0) for zone in ZONES))
+        bench.ec2.rule(pools=tuple(Pool(zone=zone, accelerator="*", amount=0) for zone in ZONES))
         assert bench.launch(*everywhere(0)).status == Exit.CAPACITY
     finally:
         bench.home.line.session = usual
@@ -100,7 +102,10 @@ def test_no_setting_of_the_users_makes_boto3_ask_again(
 @pytest.mark.parametrize("refusal", [FaultKind.NO_CAPACITY, FaultKind.DENIED])
 def test_an_answer_that_was_lost_and_then_another_zone_are_not_two_slices(bench: Bench, refusal: FaultKind) -> None:
     """The first zone has made the machines, and says no when it is asked again."""
-    faults = (Fault("create", FaultKind.TIMEOUT_AFTER, nth=(1,)), Fault("create", refusal, nth=(2,)))
+    faults = (
+        Fault(call="create", kind=FaultKind.TIMEOUT_AFTER, nth=(1,)),
+        Fault(call="create", kind=refusal, nth=(2,)),
+    )
     bench.ec2.rule(faults=faults)
     bench.launch(*everywhere(4))
     assert len(bench.alive()) <= 1
@@ -123,7 +128,7 @@ def test_machines_that_take_a_quarter_of_an_hour_come_up(bench: Bench) -> None:
 
 def test_a_spent_quota_is_told_with_the_command_that_asks_for_more(bench: Bench) -> None:
     """Not as a lack of machines that another try may end."""
-    bench.ec2.rule(quotas=(Quota("us-east-1", "p5.48xlarge", 0),))
+    bench.ec2.rule(quotas=(Quota(region="us-east-1", accelerator="p5.48xlarge", amount=0),))
     listener = Listener()
     ending = bench.launch(*everywhere(32), listener=listener)
     assert ending.status == Exit.CAPACITY

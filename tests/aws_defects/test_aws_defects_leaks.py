@@ -10,10 +10,12 @@ import pytest
 from aws_defects_bench import ZONES, Bench, Struck
 from support.aws_cloud import EFA, ONE_CARD, aws_candidate
 
-from orchestrator.engine.drive import Detached
+from orchestrator.engine.loop.drive import Detached
 from orchestrator.exits import Exit
-from orchestrator.paths import paths
+from orchestrator.paths import load_paths
 from orchestrator.simulator.scenario import Fault, FaultKind
+
+pytestmark = pytest.mark.rotating
 
 CLUSTER = aws_candidate(EFA, hosts=2)  # with groups and Elastic IPs
 MAKING = (
@@ -95,7 +97,7 @@ def test_a_launch_while_the_last_one_is_still_going_away(bench: Bench) -> None:
 def test_what_is_not_gone_is_never_said_to_be(bench: Bench, kind: FaultKind) -> None:
     """Also when EC2 has answered the request well."""
     bench.launch(CLUSTER)
-    bench.ec2.rule(faults=(Fault("end", kind, nth=(1,)),))
+    bench.ec2.rule(faults=(Fault(call="end", kind=kind, nth=(1,)),))
     while bench.down().status != Exit.OK:
         assert bench.recorded() == bench.alive() != [], "the next down can end it"
     assert (bench.alive(), bench.ec2.left(), bench.recorded()) == ([], {}, [])
@@ -107,7 +109,7 @@ def test_an_end_that_is_never_done_is_no_success(bench: Bench) -> None:
     theirs = next(one["GroupId"] for one in groups if one["GroupName"] == "default")
     bench.ec2.calls().change("CreatePlacementGroup", {"GroupName": "theirs", "Strategy": "cluster"})
     bench.launch(aws_candidate(ONE_CARD, hosts=2, security_group=theirs, placement_group="theirs"))
-    bench.ec2.rule(faults=(Fault("end", FaultKind.IGNORED, rate=1.0),))
+    bench.ec2.rule(faults=(Fault(call="end", kind=FaultKind.IGNORED, rate=1.0),))
     assert bench.down().status != Exit.OK
     assert bench.recorded() == bench.alive() == ["c-1"]
 
@@ -118,7 +120,7 @@ def test_name_and_token_are_on_disk_before_the_first_request_that_makes_somethin
     def look(point: str) -> None:
         when, _, operation = point.partition(" ")
         if when == "sending" and operation in MAKING:
-            files = sorted((paths().state / "aws").glob("*.json"))
+            files = sorted((load_paths().state / "aws").glob("*.json"))
             seen.setdefault(operation, [f"{json.loads(one.read_text())['token']}" for one in files])
             assert bench.recorded() == ["c-1"], operation
 
@@ -156,7 +158,7 @@ def test_nothing_secret_of_this_computer_goes_to_the_machines(
 
 def test_what_the_first_zones_made_is_gone_before_the_last_one_is_used(bench: Bench) -> None:
     """Groups and addresses of a zone that said no at the very end."""
-    bench.ec2.rule(faults=(Fault("create", FaultKind.NO_CAPACITY, nth=(1, 2)),))
+    bench.ec2.rule(faults=(Fault(call="create", kind=FaultKind.NO_CAPACITY, nth=(1, 2)),))
     found: list[dict[str, int]] = []
 
     def look(point: str) -> None:

@@ -16,13 +16,13 @@ import orchestrator
 from orchestrator.catalog import ec2
 from orchestrator.catalog.accelerators import resolve
 from orchestrator.catalog.prices import price_per_hour
-from orchestrator.engine.candidates import candidates
+from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.providers.aws.planner import PLANNER
 from orchestrator.slices import OnDemand, SliceState
-from orchestrator.spec.parse import parse_task
+from orchestrator.task.parse import parse_task
 
 IAM = Path(orchestrator.__file__).parents[1] / "docs" / "iam"
-UNPRICED = [name for name, one in ec2.instances().items() if not one.on_demand]
+UNPRICED = [name for name, one in ec2.load_instances().items() if not one.on_demand]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_hosts_that_can_be_reached_have_an_efa_on_every_card(bench: Bench, kind:
 @pytest.mark.parametrize("name", UNPRICED)
 def test_types_without_a_price_can_be_asked_for_and_their_price_is_unknown(name: str) -> None:
     text = f"resources: {{instance_type: {name}, infra: aws, use_spot: true}}\nnum_nodes: 2\nrun: x\n"
-    found = candidates(parse_task(text, file="t.yaml", env={}).only)
+    found = list_candidates(parse_task(text, file="t.yaml", env={}).only)
     assert found and {one.accelerator for one in found} == {name}
     assert {one.price_per_hour for one in found}.isdisjoint({0.0})
     assert price_per_hour(resolve(name), OnDemand(), "us-east-1") is None
@@ -67,7 +67,7 @@ def test_types_without_a_price_can_be_asked_for_and_their_price_is_unknown(name:
 )
 def test_trainium_and_new_gpus_are_launched_by_their_names(asked: str, kind: str) -> None:
     text = f"resources: {{accelerators: '{asked}', infra: aws, use_spot: true}}\nrun: x\n"
-    assert {one.accelerator for one in candidates(parse_task(text, file="t.yaml", env={}).only)} == {kind}
+    assert {one.accelerator for one in list_candidates(parse_task(text, file="t.yaml", env={}).only)} == {kind}
 
 
 def test_no_request_makes_a_role_a_key_pair_or_a_way_in_for_everybody() -> None:

@@ -17,11 +17,11 @@ from support.aws_cloud import EFA, OTHER, ZONE, Account, aws_candidate, aws_serv
 from support.aws_world import PointedAws
 from support.simulated import Points, SimHome
 
-from orchestrator.engine.known import open_reader
+from orchestrator.engine.state.recorded import open_reader
 from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.aws.ec2.visit import kept, left
 from orchestrator.simulator.aws.server import AwsServer
-from orchestrator.simulator.faults import fits
+from orchestrator.simulator.faults import can_befall
 from orchestrator.simulator.scenario import Deed, FaultKind
 from orchestrator.slices import Candidate, OnDemand, SliceKeys, SliceSpec, SliceState, Spot
 from orchestrator.values import Text
@@ -32,8 +32,8 @@ TAKING = ("release-address", "delete-security-group", "delete-placement-group", 
 READING = ("get-parameter", "describe-images", "describe-subnets", "describe-regions", "describe-addresses",
            "describe-security-groups", "describe-placement-groups", "describe-spot-instance-requests")  # fmt: skip
 ALONE = (*MAKING, *TAKING, *READING)  # what EC2 has beside its instances
-AWS_FAULTS = [*FAULTS, *((call, kind) for call in ALONE for kind in FaultKind if fits(kind, call))]
-ON_CHANGE = [kind for kind in FaultKind if fits(kind, "allocate-address")]
+AWS_FAULTS = [*FAULTS, *((call, kind) for call in ALONE for kind in FaultKind if can_befall(kind, call))]
+ON_CHANGE = [kind for kind in FaultKind if can_befall(kind, "allocate-address")]
 assert not set(ALONE) & set(CALLS)
 PIECES = ("groups", "placement", "addresses")
 THEIRS = "another"  # installation
@@ -107,7 +107,7 @@ class AwsMachine(Machine):
         for which in troubles:
             self.fault(which, 0)
         self._do("launch", deadly)
-        self.what_lives_is_wanted_and_what_is_closed_is_gone()
+        self.no_slice_is_orphaned_and_closed_ones_are_deleted()
         self._do("launch")
 
     @rule(
@@ -134,7 +134,7 @@ class AwsMachine(Machine):
         assert self._pieces(mine=False) == self.theirs, (self._pieces(mine=False), self.theirs, self.log)
 
     @invariant()
-    def nothing_is_left_beside_what_lives(self) -> None:
+    def no_auxiliary_resource_outlives_its_slice(self) -> None:
         """Once the cluster is off the record. What belongs to a create that came late is the sweep's business."""
         with open_reader() as reader:
             if reader.cluster("c") is not None:
@@ -159,9 +159,17 @@ class AwsMachine(Machine):
         labels = tuple((key, Text.of(value)) for key, value in given.items())
         candidate = aws_candidate(EFA, hosts=2, access="eip")
         private, public = zip(*(make_host_key() for _ in range(candidate.hosts)), strict=True)
-        keys = SliceKeys(make_host_key()[1], "/nowhere", "/nowhere", private, public)
+        keys = SliceKeys(
+            user_public=make_host_key()[1],
+            identity_file="/nowhere",
+            known_hosts="/nowhere",
+            host_private=private,
+            host_public=public,
+        )
         provider = HastyHome(self.access, Points(), "", PointedAws, self.service.line).elsewhere(self.root / "theirs")
-        provider.create(SliceSpec("c", name, Text.of("theirs"), candidate, labels), keys)
+        provider.create(
+            SliceSpec(cluster="c", name=name, token=Text.of("theirs"), candidate=candidate, labels=labels), keys
+        )
         while provider.observe(name).state is not SliceState.READY:
             self.clock.sleep(1.0)
         cloud = self._cloud()

@@ -75,7 +75,7 @@ class AwsPlace(Place):
         self.line.hang_up()  # in a child that was forked: these connections are its parent's
         return LinedHome(self.access, points or Points(), kind=self.kind, line=self.line)
 
-    def left_beside(self) -> list[str]:
+    def left_auxiliary(self) -> list[str]:
         """Groups and addresses of orphans are the sweep's business."""
         assert self.access is not None
         with self.access.open() as cloud:

@@ -1,22 +1,20 @@
 """Killed by SIGKILL around every request to EC2, every verb ends as if nothing had happened.
 
-One kill for every other lasting change, in turn; ORCH_EVERY_POINT=1: at every point, and of more verbs. The provider is
-the real one, with Amazon's client library; the cloud is simulated, behind EC2's API on the loopback.
+The provider is the real one, with Amazon's client library; the cloud is simulated, behind EC2's API on the loopback.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from aws_matrix import AWS_VERBS, BY_NAME, MORE_VERBS, aws_place
-from crash_matrix import finish, matrix
-from crash_verbs import matrix_folder
-from support.proof import report
+from crash_matrix import finish, matrix, points_passed
+from crash_verbs import Verb, matrix_folder
+from support.lanes import by_lane, spread
 
-from orchestrator.engine import sweep
+from orchestrator.engine.operations import sweep
 from orchestrator.providers.aws.belongings import Belongings
 
 
@@ -27,18 +25,37 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield root
 
 
+def kill(folder: Path, verb: Verb) -> None:
+    with aws_place(folder) as place:
+        counts = matrix(place, [verb], doubles=by_lane(0.0, 0.02), kills=2)
+    counts.report("SIGKILL around every request to EC2's API, over sockets, with boto3")
+    assert counts.violations == [], "\n".join(counts.violations[:20])
+
+
 @pytest.mark.slow
 @pytest.mark.promise("P1")
 @pytest.mark.promise("P2")
 @pytest.mark.timeout(3600)
-def test_on_ec2_every_verb_killed_where_something_lasting_changes_leaks_nothing(folder: Path) -> None:
-    all_of_it = bool(os.environ.get("ORCH_EVERY_POINT"))
-    verbs, points = ((*AWS_VERBS, *MORE_VERBS), "all") if all_of_it else (AWS_VERBS, "alternate")
+@pytest.mark.parametrize("verb", spread(AWS_VERBS))
+def test_on_ec2_every_command_killed_at_a_lasting_change_leaks_nothing(folder: Path, verb: Verb) -> None:
+    kill(folder, verb)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.promise("P1")
+@pytest.mark.promise("P2")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("verb", spread(MORE_VERBS))
+def test_on_ec2_the_other_commands_leak_nothing_either(folder: Path, verb: Verb) -> None:
+    kill(folder, verb)
+
+
+@pytest.mark.slow
+def test_the_commands_on_ec2_send_every_changing_request(folder: Path) -> None:
     with aws_place(folder) as place:
-        counts = matrix(place, verbs, doubles=0.02 if all_of_it else 0.0, points=points)
-    report(f"crash matrix on EC2's API over sockets: {counts}")
-    assert counts.violations == [], "\n".join(counts.violations[:20])
-    around = {name for name in counts.passed if name.startswith(("sending", "answered"))}
+        passed = {name for verb in AWS_VERBS for name in points_passed(place, verb)}
+    around = {name for name in passed if name.startswith(("sending", "answered"))}
     asked = {
         f"{when} {what}"
         for when in ("sending", "answered")
@@ -58,12 +75,12 @@ def test_on_ec2_every_verb_killed_where_something_lasting_changes_leaks_nothing(
             "DeletePlacementGroup",
         )
     }
-    assert around >= asked if all_of_it else around == asked
+    assert around == asked
 
 
 @pytest.mark.slow
 @pytest.mark.promise("P2")
-def test_the_matrix_sees_groups_and_an_address_that_were_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_matrix_finds_leftover_groups_and_an_address(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Belongings, "remove", lambda _: [])
     with aws_place(folder) as place:
         place.begin(BY_NAME["down"])

@@ -36,10 +36,10 @@ SPELLINGS = {
 }
 
 
-@pytest.mark.parametrize(("asked", "name"), SPELLINGS.items())
-def test_another_spelling_is_normalised_and_reported(asked: str, name: str) -> None:
-    found = resolve(asked)
-    assert (found.name, found.normalised_from) == (name, asked)
+@pytest.mark.parametrize(("written", "name"), SPELLINGS.items())
+def test_another_spelling_is_normalised_and_reported(written: str, name: str) -> None:
+    found = resolve(written)
+    assert (found.name, found.normalised_from) == (name, written)
 
 
 @pytest.mark.parametrize("name", sorted({*SPELLINGS.values(), "v4-32", "v5p-128", "p6-b300.48xlarge", "local:4"}))
@@ -48,7 +48,7 @@ def test_the_right_word_is_reported_as_nothing_new(name: str) -> None:
     assert (found.name, found.normalised_from) == (name, None)
 
 
-def test_two_spellings_of_one_thing_are_equal() -> None:
+def test_two_spellings_of_one_accelerator_are_equal() -> None:
     assert resolve("tpu-v5e-16") == resolve("v5litepod-16")
     assert resolve("tpu-v5e-16") != resolve("v5litepod-32")
 
@@ -105,7 +105,7 @@ def test_an_impossible_size_names_the_nearest_that_exist(name: str, nearest: tup
         assert resolve(each)
 
 
-def test_several_instances_are_asked_for_by_num_nodes() -> None:
+def test_several_instances_are_requested_by_num_nodes() -> None:
     with pytest.raises(UserError) as caught:
         resolve("H100:16")
     assert caught.value.next_step == "use H100:8 with num_nodes: 2"
@@ -145,14 +145,14 @@ def test_no_name_gives_anything_but_a_machine_or_a_user_error(name: str) -> None
 
 
 def test_every_suggested_name_exists() -> None:
-    names = (*tpu.common_names(), *ec2.common_names())
+    names = (*tpu.list_common_names(), *ec2.list_common_names())
     assert len(names) > 80
     for name in names:
         assert resolve(name).hosts >= 1
 
 
 def test_every_row_has_a_source_and_a_date() -> None:
-    from orchestrator.catalog.tables import rows
+    from orchestrator.catalog.tables import read_rows
 
     tables = [
         ("tpu", "generation"),
@@ -164,6 +164,6 @@ def test_every_row_has_a_source_and_a_date() -> None:
         ("chips", "chip"),
     ]
     for file, table in tables:
-        for row in rows(file, table):
+        for row in read_rows(file, table):
             assert row.text("source"), row
             assert re.fullmatch(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]", row.text("as_of")), row

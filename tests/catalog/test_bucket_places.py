@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from orchestrator.catalog.buckets import BucketPlace, Reach, reach, transfer_price
-from orchestrator.catalog.tables import rows
+from orchestrator.catalog.buckets import BucketPlace, Reach, classify_access, transfer_price
+from orchestrator.catalog.tables import read_rows
 
 REACHES = [
     ("US-WEST4", "us-west4", Reach.SAME),
@@ -36,13 +36,13 @@ REACHES = [
 
 @pytest.mark.parametrize(("location", "region", "expected"), REACHES)
 def test_how_a_region_reaches_a_bucket(location: str, region: str, expected: Reach) -> None:
-    assert reach(BucketPlace(location), region) is expected
+    assert classify_access(BucketPlace(location), region) is expected
 
 
-def test_a_pair_that_somebody_chose_is_free_in_its_two_regions_only() -> None:
+def test_a_chosen_region_pair_is_free_in_its_two_regions_only() -> None:
     place = BucketPlace("US", ("us-east1", "us-west1"))
     assert str(place) == "US-EAST1+US-WEST1"
-    assert [reach(place, region) for region in ("us-east1", "us-west1", "us-west4")] == [
+    assert [classify_access(place, region) for region in ("us-east1", "us-west1", "us-west4")] == [
         Reach.SAME,
         Reach.SAME,
         Reach.CROSSES,
@@ -80,6 +80,6 @@ def test_a_region_of_amazon_is_written_as_amazon_does() -> None:
 
 def test_every_row_has_a_source_and_a_date() -> None:
     for table in ("location", "transfer", "s3_transfer", "continent"):
-        for row in rows("buckets", table):
+        for row in read_rows("buckets", table):
             assert row.text("source"), row
             assert re.fullmatch(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]", row.text("as_of")), row

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.catalog import ec2
 from orchestrator.catalog.accelerators import resolve
-from orchestrator.catalog.ec2_regions import regions
+from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.catalog.machines import Ec2Instance
 from orchestrator.errors import UserError
 
@@ -50,21 +50,21 @@ def test_cores_physical_and_as_a_program_sees_them() -> None:
 
 
 def test_no_type_has_more_efa_than_cards() -> None:
-    for instance in ec2.instances().values():
+    for instance in ec2.load_instances().values():
         assert 0 <= instance.efa_max <= instance.network_cards
         assert instance.efa_on_card0 or instance.efa_max < instance.network_cards or instance.efa_max == 0
 
 
 def described() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = json.loads(gzip.decompress((DUMP / "instance_types.json.gz").read_bytes()))
-    return {name: one for name, one in found.items() if name in ec2.instances()}
+    return {name: one for name, one in found.items() if name in ec2.load_instances()}
 
 
 def test_every_row_says_what_the_api_said() -> None:
-    told = described()
-    assert set(told) == set(ec2.instances())
-    for name, said in told.items():
-        row, network = ec2.instances()[name], said["NetworkInfo"]
+    described_rows = described()
+    assert set(described_rows) == set(ec2.load_instances())
+    for name, said in described_rows.items():
+        row, network = ec2.load_instances()[name], said["NetworkInfo"]
         assert (row.vcpus, row.ram_gib * 1024) == (said["VCpuInfo"]["DefaultVCpus"], said["MemoryInfo"]["SizeInMiB"])
         assert row.network_cards == network["MaximumNetworkCards"], name
         assert row.efa_max == network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0), name
@@ -72,7 +72,7 @@ def test_every_row_says_what_the_api_said() -> None:
         assert row.capacity_block == ("capacity-block" in said["SupportedUsageClasses"]), name
         chips = said.get("GpuInfo", {}).get("Gpus") or said.get("NeuronInfo", {}).get("NeuronDevices")
         if chips is None:
-            assert name == "trn2u.48xlarge", "of which the API told no chips"
+            assert name == "trn2u.48xlarge", "for which the API reported no chips"
             continue
         assert row.chips == sum(one["Count"] for one in chips), name
         if row.chip != "Trainium2":  # the API states 512 GiB a chip
@@ -85,20 +85,20 @@ def test_the_places_are_those_that_the_api_offered() -> None:
         text = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         for one in json.loads(text):
             offered.setdefault(one["InstanceType"], set()).add(one["Location"])
-    for instance in ec2.instances().values():
+    for instance in ec2.load_instances().values():
         assert set(instance.regions) == offered.get(instance.name, set()), instance.name
-        assert set(instance.regions) <= set(regions())
-    assert regions()["us-east-1"] == tuple(f"us-east-1{letter}" for letter in "abcdef")
+        assert set(instance.regions) <= set(load_zones_by_region())
+    assert load_zones_by_region()["us-east-1"] == tuple(f"us-east-1{letter}" for letter in "abcdef")
 
 
 def test_a_type_that_is_newer_than_the_table_is_known_by_its_name() -> None:
-    new = ec2.unlisted("P9-b900.48xlarge")
+    new = ec2.make_unlisted_type("P9-b900.48xlarge")
     assert new is not None
     assert (new.name, new.listed, new.backend, new.chips, new.efa_max) == ("p9-b900.48xlarge", False, "cuda", 0, 0)
-    neuron = ec2.unlisted("trn9.3xlarge")
+    neuron = ec2.make_unlisted_type("trn9.3xlarge")
     assert neuron is not None
     assert neuron.backend == "neuron"
     for other in ("m5.large", "p5", "p5.huge", "v5e-16", "p5.48xlarge; rm"):
-        assert ec2.unlisted(other) is None, other
+        assert ec2.make_unlisted_type(other) is None, other
     with pytest.raises(UserError):
         resolve("p9.48xlarge")  # as an accelerator it is more likely a slip

@@ -55,7 +55,7 @@ def test_unknown_is_none_and_never_zero(name: str, market: OnDemand, region: str
 
 
 def test_no_rented_machine_is_free_in_any_market() -> None:
-    for name in (*tpu.common_names(), *ec2.instances()):
+    for name in (*tpu.list_common_names(), *ec2.load_instances()):
         for market in (OnDemand(), Spot()):
             price = price_per_hour(resolve(name), market)
             assert price is None or (0 < price.low <= price.high and price.as_of), name
@@ -76,6 +76,6 @@ def test_the_line_says_how_many_how_and_when_the_price_was_read() -> None:
 
 
 def test_the_stand_in_for_unknown_v6e_prices_is_not_in_the_table() -> None:
-    from orchestrator.catalog.tables import rows
+    from orchestrator.catalog.tables import read_rows
 
-    assert max(row.number("usd") for row in rows("tpu_prices", "price")) < 100
+    assert max(row.number("usd") for row in read_rows("tpu_prices", "price")) < 100

@@ -39,7 +39,7 @@ def test_a_shape_names_its_size(generation: str, topology: str, name: str) -> No
 
 def test_every_usual_shape_names_its_own_size() -> None:
     checked = 0
-    for generation in tpu.generations():
+    for generation in tpu.list_generations():
         for size in generation.sizes if generation.topology else ():
             name = f"{generation.prefix}-{size}"
             usual = resolve(name)

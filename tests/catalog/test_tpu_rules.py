@@ -60,7 +60,7 @@ def test_the_suffix_counts_cores_or_chips_by_generation() -> None:
 
 
 def test_only_these_are_single_hosts() -> None:
-    single = {name for name in map(str, tpu.common_names()) if resolve(name).hosts == 1}
+    single = {name for name in map(str, tpu.list_common_names()) if resolve(name).hosts == 1}
     canonical = {resolve(name).name for name in single}
     assert canonical == {
         "v2-8", "v3-8", "v4-8", "v5p-8", "tpu7x-8",
@@ -70,7 +70,7 @@ def test_only_these_are_single_hosts() -> None:
 
 def test_every_slice_is_whole_and_its_topology_holds_its_chips() -> None:
     checked = 0
-    for generation in tpu.generations():
+    for generation in tpu.list_generations():
         sizes = [n for n in range(1, 2049) if generation.has(n)]
         assert sizes[: len(generation.sizes)] == list(generation.sizes)
         for size in sizes:
@@ -88,7 +88,7 @@ def test_every_slice_is_whole_and_its_topology_holds_its_chips() -> None:
 
 
 def test_a_size_whose_shape_would_be_too_long_does_not_exist() -> None:
-    generation = tpu.by_alias()["v5p"]
+    generation = tpu.generations_by_alias()["v5p"]
     assert generation.has(61 * 128)  # 4x4x244
     assert not generation.has(67 * 128)  # 67 is prime: 4x4x268
     assert generation.has(95 * 128)  # 4x20x76

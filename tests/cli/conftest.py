@@ -1,4 +1,4 @@
-"""The command line as a person meets it: in this process for speed, as a process of its own where that matters."""
+"""The command line as a person meets it: in this process for speed, as a separate process where that matters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from orchestrator.__main__ import main
 from orchestrator.hosts import HostAddress
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.desired import After
+from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.observed import IntentState, Outcome
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.store.leases import Lease
@@ -25,7 +25,7 @@ from orchestrator.store.store import Store
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandResult:
     """What one command left behind."""
 
     status: int
@@ -35,7 +35,7 @@ class Said:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An orch of its own, with nothing in it."""
+    """Return a separate, empty orch."""
     for name in list(os.environ):
         if name.startswith(("ORCH_", "NO_COLOR", "FORCE_COLOR", "CI", "XDG_")):
             monkeypatch.delenv(name)
@@ -45,24 +45,24 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def orch(home: Path) -> Callable[..., Said]:
+def orch(home: Path) -> Callable[..., CommandResult]:
     """Run one command line in this process."""
 
-    def run(*words: str) -> Said:
+    def run(*words: str) -> CommandResult:
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
         with redirect_stdout(out), redirect_stderr(err):
             status = main(words)
         texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]  # BytesIO
-        return Said(status, *texts)
+        return CommandResult(status, *texts)
 
     return run
 
 
 @pytest.fixture
-def orch_process(home: Path) -> Callable[..., Said]:
+def orch_process(home: Path) -> Callable[..., CommandResult]:
     """Run one command line as a process, with `env` laid over this one's."""
 
-    def run(*words: str, env: dict[str, str] | None = None, timeout: float = 60.0) -> Said:
+    def run(*words: str, env: dict[str, str] | None = None, timeout: float = 60.0) -> CommandResult:
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator", *words],
             capture_output=True,
@@ -72,7 +72,7 @@ def orch_process(home: Path) -> Callable[..., Said]:
             stdin=subprocess.DEVNULL,
             check=False,
         )
-        return Said(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     return run
 
@@ -94,21 +94,49 @@ def address(rank: int, folder: Path) -> HostAddress:
 @pytest.fixture
 def filled(home: Path) -> Path:
     """A store with cluster 'mine' (2 hosts, ready, job 1 ended badly, job 2 runs) and 'other', which is gone."""
-    candidate = Candidate("local", "cpu", 2, 0, OnDemand(), price_per_hour=0.0, price_note="your own computer")
+    candidate = Candidate(
+        provider="local",
+        accelerator="cpu",
+        hosts=2,
+        chips_per_host=0,
+        market=OnDemand(),
+        price_per_hour=0.0,
+        price_note="your own computer",
+    )
     with Store(home / "state" / "orch.db") as store:
         mine = store.open_cluster("mine", "cpu on local")
         lease = store.acquire("cluster:mine", "test")
         assert isinstance(lease, Lease)
         store.write_intent(lease, mine, 1, "mine-1", candidate, "token-1", "{}")
-        store.move_intent(lease, mine, "mine-1", IntentState.ACCEPTED)
-        store.move_intent(lease, mine, "mine-1", IntentState.GONE, EndCause.PREEMPTED, "taken back")
+        store.update_intent(lease, mine, "mine-1", IntentState.ACCEPTED)
+        store.update_intent(lease, mine, "mine-1", IntentState.DELETED, EndCause.PREEMPTED, "taken back")
         store.write_intent(lease, mine, 2, "mine-2", candidate, "token-2", "{}")
-        store.move_intent(lease, mine, "mine-2", IntentState.ACCEPTED)
+        store.update_intent(lease, mine, "mine-2", IntentState.ACCEPTED)
         store.note_hosts(lease, mine, (address(0, home), address(1, home)))
         store.note_state(mine, "ready")
-        first = store.open_job(mine, NewJob("launch", "run-a", "d1", "", "file:///tmp/b", None, After.KEEP))
-        store.conclude(mine, first.id, Outcome(3, "program-failed", "program failed on worker1", "boom", "look"))
-        second = store.open_job(mine, NewJob("exec", "run-b", "d2", "", "", (0,), After.KEEP))
+        first = store.open_job(
+            mine,
+            NewJob(
+                kind="launch",
+                run_id="run-a",
+                digest="d1",
+                task="",
+                bucket="file:///tmp/b",
+                ranks=None,
+                after_end=TeardownPolicy.KEEP,
+            ),
+        )
+        store.record_outcome(
+            mine,
+            first.id,
+            Outcome(status=3, code="program-failed", what="program failed on worker1", why="boom", next_step="look"),
+        )
+        second = store.open_job(
+            mine,
+            NewJob(
+                kind="exec", run_id="run-b", digest="d2", task="", bucket="", ranks=(0,), after_end=TeardownPolicy.KEEP
+            ),
+        )
         store.start_attempt(mine, second.id)
         store.release(lease)
         other = store.open_cluster("other", "v5e on gcp")

@@ -1,4 +1,4 @@
-"""Showing and fulfilling a wish: the preview does nothing, money is only spent when somebody agreed."""
+"""Showing and carrying out a command: the preview does nothing, and money is only spent after consent."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from orchestrator.cli.outcomes import as_json, in_words, table
-from orchestrator.engine.ready import Ending
+from orchestrator.cli.drawing.outcomes import ending_as_json, error_from_give_up, failed_host_table
+from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.hosts import Failure, HostOutcome
 from orchestrator.plan.steps import Done, GiveUp
 
@@ -29,31 +29,31 @@ envs: {GREETING: hello}
 secrets: {TOKEN: null}
 run: echo $GREETING
 """
-# A wish for machines that cost, on the one provider that is always there; the drive itself is never reached.
+# A launch of machines that cost, on the one provider that always exists; the drive itself is never reached.
 ASK = """
 import os, sys
 from dataclasses import replace
-from orchestrator.cli.act import Perform, carry_out
-from orchestrator.cli.failures import explain
-from orchestrator.engine import drive
-from orchestrator.engine.prepare import launch
-from orchestrator.plan.desired import After
-from orchestrator.spec.parse import parse_task
+from orchestrator.cli.execution.act import PerformMode, carry_out
+from orchestrator.cli.failures import print_error
+from orchestrator.engine.loop import drive
+from orchestrator.engine.preparation.commands import prepare_launch
+from orchestrator.plan.desired import TeardownPolicy
+from orchestrator.task.parse import parse_task
 
 price = None if sys.argv[1] == "unknown" else float(sys.argv[1])
 task = parse_task("run: echo hi\\nresources: {infra: local}", file="t", env={}).only
-ready = launch(task, cluster="mine", after=After.KEEP)
+ready = prepare_launch(task, cluster="mine", after=TeardownPolicy.KEEP)
 priced = tuple(replace(one, price_per_hour=price, price_note="list price") for one in ready.desired.candidates)
 ready = replace(ready, desired=replace(ready.desired, candidates=priced))
 class Reached(Exception): pass
 def reached(*_a, **_k): raise Reached()
-drive.drive = reached
+drive.drive_cluster = reached
 try:
-    carry_out(ready, Perform(consent="--yes" in sys.argv))
+    carry_out(ready, PerformMode(consent="--yes" in sys.argv))
 except Reached:
     print("BEGUN")
 except Exception as error:
-    sys.exit(explain(error, debug=False))
+    sys.exit(print_error(error, debug=False))
 """
 
 
@@ -64,12 +64,15 @@ def task(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_preview_does_nothing_and_says_how_to_do_it(orch: Orch, task: Path, home: Path) -> None:
+def test_a_preview_does_nothing_and_ends_with_the_command_that_does(orch: Orch, task: Path, home: Path) -> None:
     said = orch("launch", str(task), "--secret", "TOKEN=hunter2", "--dry-run")
     assert said.status == 0 and all(line.startswith("note: ") for line in said.err.splitlines())
-    assert "2 hosts" in said.out and "echo $GREETING" in said.out
-    assert said.out.rstrip().endswith(f"orch launch {task} --secret TOKEN")
-    assert "hunter2" not in said.out
+    assert "2 hosts" in said.out and "echo $GREETING" not in said.out
+    verbose = orch("launch", str(task), "--secret", "TOKEN=hunter2", "--dry-run", "-v")
+    assert "echo $GREETING" in verbose.out and "TOKEN=****" in verbose.out
+    for shown in (said.out, verbose.out):
+        assert shown.rstrip().endswith(f"orch launch {task} --secret TOKEN")
+        assert "hunter2" not in shown
     assert not (home / "state" / "orch.db").exists()
 
 
@@ -90,18 +93,18 @@ def test_the_preview_in_all_forms_needs_no_network(orch: Orch, task: Path) -> No
 
 def test_flags_override_the_file(orch: Orch, task: Path) -> None:
     out = orch(
-        "plan", str(task), "--secret", "TOKEN=x", "--infra", "local:3", "--env", "GREETING=bye", "-c", "other"
+        "plan", str(task), "--secret", "TOKEN=x", "--infra", "local:3", "--env", "GREETING=bye", "-c", "other", "-v"
     ).out
     assert "3 hosts" in out and "GREETING=bye" in out and "'other'" in out and "'mine'" not in out
 
 
 def test_train_needs_no_file(orch: Orch) -> None:
-    said = orch("train", "local:2", "model=tiny", "steps=7", "--bucket", "file:///tmp/b", "--dry-run")
+    said = orch("train", "local:2", "model=tiny", "steps=7", "--bucket", "file:///tmp/b", "--dry-run", "-v")
     assert said.status == 0, said.err
     assert "steps=7" in said.out and "2 hosts" in said.out and "file:///tmp/b" in said.out
 
 
-def test_train_with_a_setting_in_place_of_hosts_says_so(orch: Orch) -> None:
+def test_train_with_a_setting_in_place_of_hosts_is_refused(orch: Orch) -> None:
     said = orch("train", "steps=7")
     assert said.status == 2 and "where to train" in said.err
     assert orch("train", "local:2", "steps").status == 2
@@ -125,19 +128,45 @@ def test_a_secret_without_value_is_refused_before_anything(orch: Orch, task: Pat
     assert said.status == 2 and "TOKEN" in said.err
 
 
-def test_a_shell_script_is_no_form_of_the_real_thing(orch: Orch, task: Path) -> None:
-    said = orch("launch", str(task), "-o", "sh")
+@pytest.mark.parametrize("option", [("-o", "sh"), ("-v",)])
+def test_options_of_the_preview_are_refused_without_it(orch: Orch, task: Path, option: tuple[str, ...]) -> None:
+    said = orch("launch", str(task), *option)
     assert said.status == 2 and "--dry-run" in said.err
 
 
+REFUSED = """
+resources: {infra: aws/us-east-1, accelerators: "H100:8"}
+file_mounts: {/data: {source: "s3://books", mode: MOUNT}}
+run: echo hi
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "json", "sh"])
+def test_a_preview_of_what_launch_refuses_exits_as_launch_does(orch: Orch, tmp_path: Path, form: str) -> None:
+    path = tmp_path / "refused.yaml"
+    path.write_text(REFUSED)
+    launched, planned = orch("launch", str(path), "--yes"), orch("plan", str(path), "-o", form)
+    assert launched.status == planned.status == 4 and "no instance profile" in launched.err
+    if form == "json":
+        refusal = json.loads(planned.out)["refusal"]
+        assert refusal["status"] == 4 and refusal["code"] == "permission" and "s3://books" in refusal["what"]
+    else:
+        assert "no instance profile" in planned.out + planned.err
+
+
+def test_a_preview_that_cannot_succeed_exits_as_the_command_does(orch: Orch, filled: Path) -> None:
+    stopped = orch("stop", "mine-without-machines", "--dry-run")
+    assert stopped.status == 3
+
+
 @pytest.mark.parametrize("verb", ["stop", "start", "down", "cancel", "exec"])
-def test_a_verb_on_an_unknown_cluster_is_exit_3(orch: Orch, filled: Path, verb: str) -> None:
+def test_a_command_on_an_unknown_cluster_is_exit_3(orch: Orch, filled: Path, verb: str) -> None:
     said = orch(verb, "nine", *(["--", "ls"] if verb == "exec" else []))
     assert said.status == 3 and said.out == "" and "nine" in said.err
 
 
 @pytest.mark.parametrize("verb", ["stop", "down", "cancel"])
-def test_ending_verbs_can_be_previewed_without_a_change(orch: Orch, filled: Path, verb: str) -> None:
+def test_ending_commands_can_be_previewed_without_a_change(orch: Orch, filled: Path, verb: str) -> None:
     before = orch("events", "-o", "json").out
     said = orch(verb, "mine", "--dry-run")
     assert said.status == 0 and said.out
@@ -145,16 +174,19 @@ def test_ending_verbs_can_be_previewed_without_a_change(orch: Orch, filled: Path
     assert orch("events", "-o", "json").out == before
 
 
-def test_exec_keeps_words_apart_and_one_word_is_a_line(orch: Orch, filled: Path) -> None:
-    assert "python -c 'print(\"a b\")'" in orch("exec", "mine", "--dry-run", "--", "python", "-c", 'print("a b")').out
-    assert "df -h | tail -1" in orch("exec", "mine", "--dry-run", "--", "df -h | tail -1").out
+def test_exec_keeps_arguments_apart_and_a_single_one_is_a_line(orch: Orch, filled: Path) -> None:
+    assert (
+        "python -c 'print(\"a b\")'"
+        in orch("exec", "mine", "--dry-run", "-v", "--", "python", "-c", 'print("a b")').out
+    )
+    assert "df -h | tail -1" in orch("exec", "mine", "--dry-run", "-v", "--", "df -h | tail -1").out
 
 
-def test_exec_hides_secrets_and_wants_values(orch: Orch, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exec_hides_secrets_and_requires_values(orch: Orch, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FROM_SHELL", "seen")
-    said = orch("exec", "mine", "--env", "FROM_SHELL", "--secret", "KEY=hunter2", "--dry-run", "--", "ls")
+    said = orch("exec", "mine", "--env", "FROM_SHELL", "--secret", "KEY=hunter2", "--dry-run", "-v", "--", "ls")
     assert "FROM_SHELL=seen" in said.out and "KEY=****" in said.out and "hunter2" not in said.out
-    missing = orch("exec", "mine", "--env", "NOT_SET_HERE", "--dry-run", "--", "ls")
+    missing = orch("exec", "mine", "--env", "NOT_SET_HERE", "--dry-run", "-v", "--", "ls")
     assert missing.status == 2 and "export NOT_SET_HERE" in missing.err
 
 
@@ -210,9 +242,12 @@ def on_a_terminal(answer: bytes) -> tuple[int, bytes]:
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), seen
 
 
-def test_a_person_is_asked_with_the_price_and_may_agree(home: Path) -> None:
+def test_the_question_shows_the_price_and_may_be_confirmed(home: Path) -> None:
     status, seen = on_a_terminal(b"y\n")
     assert status == 0 and b"$12.50/h" in seen and b"BEGUN" in seen
+    head = seen[: seen.index(b"[y/N]")]
+    for piece in (b"machines   local", b"price      $12.50/h", b"restarts", b"afterwards"):
+        assert piece in head, piece
 
 
 @pytest.mark.parametrize("answer", [b"n\n", b"\n"])
@@ -230,11 +265,11 @@ def test_ctrl_c_at_the_question_is_130(home: Path) -> None:
 
 
 def outcome(rank: int, **how: Any) -> HostOutcome:
-    return HostOutcome(rank, f"10.0.0.{rank}", seconds=1.5, **how)
+    return HostOutcome(rank=rank, host=f"10.0.0.{rank}", seconds=1.5, **how)
 
 
 def test_the_table_names_host_rank_verdict_seconds_and_last_line() -> None:
-    lines = table(
+    lines = failed_host_table(
         (
             outcome(0, exit_code=0),
             outcome(1, exit_code=3, last_line="no space left"),
@@ -251,13 +286,13 @@ def test_the_table_names_host_rank_verdict_seconds_and_last_line() -> None:
 
 
 def test_a_thousand_failed_hosts_are_counted_not_listed() -> None:
-    lines = table(tuple(outcome(rank, exit_code=rank % 2 + 1) for rank in range(1000)))
+    lines = failed_host_table(tuple(outcome(rank, exit_code=rank % 2 + 1) for rank in range(1000)))
     assert len(lines) < 50
     assert "968 more failed hosts" in lines[-1] and "exit 1: 484" in lines[-1]
 
 
 def test_a_last_line_cannot_move_the_cursor() -> None:
-    lines = table((outcome(1, exit_code=1, last_line="a\x1b[2Jb\rc"),))
+    lines = failed_host_table((outcome(1, exit_code=1, last_line="a\x1b[2Jb\rc"),))
     assert "\x1b" not in lines[1] and "\r" not in lines[1]
 
 
@@ -265,19 +300,24 @@ def test_endings_as_json_keep_their_schema() -> None:
     schema = json.loads((ROOT / "orchestrator" / "cli" / "data" / "ending.schema.json").read_text())
     hosts = (outcome(0, exit_code=0), outcome(1, signal="TERM"), outcome(2, failure=Failure.FROZEN, detail="no answer"))
     endings = [
-        Ending(Done("all is well"), hosts[:1], 1, "run-1"),
-        Ending(GiveUp("host-lost", 8, "a host was lost", "frozen", "orch resume"), hosts, 2, "run-2"),
-        Ending(GiveUp("conflict", 6, "somebody else")),
+        CommandResult(step=Done("all is well"), outcomes=hosts[:1], job_id=1, run_id="run-1"),
+        CommandResult(
+            step=GiveUp(code="host-lost", status=8, what="a host was lost", why="frozen", next_step="orch resume"),
+            outcomes=hosts,
+            job_id=2,
+            run_id="run-2",
+        ),
+        CommandResult(step=GiveUp(code="conflict", status=6, what="another owner")),
     ]
     for ending in endings:
-        document = as_json("mine", "launch", ending)
+        document = ending_as_json("mine", "launch", ending)
         jsonschema.validate(json.loads(json.dumps(document)), schema)
         assert document["status"] == ending.status
-    broken = {**as_json("mine", "launch", endings[0]), "status": "0"}
+    broken = {**ending_as_json("mine", "launch", endings[0]), "status": "0"}
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(broken, schema)
 
 
-def test_a_giveup_keeps_its_words_and_status() -> None:
-    error = in_words(GiveUp("host-lost", 8, "a", "b", "c"))
+def test_a_giveup_keeps_its_message_and_status() -> None:
+    error = error_from_give_up(GiveUp(code="host-lost", status=8, what="a", why="b", next_step="c"))
     assert error.lines() == ["error[host-lost]: a", "  why:  b", "  next: c"] and error.exit_status == 8

@@ -32,6 +32,7 @@ def shop(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockShop]:
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATEST")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
+        monkeypatch.setenv("COLUMNS", "200")  # one line a row
         yield made
 
 
@@ -51,7 +52,7 @@ def test_find_as_json_keeps_its_schema_and_nothing_found_is_no_capacity(orch: Or
     jsonschema.Draft202012Validator(schema).validate(shown)
     assert [(one["id"], one["price"]) for one in shown["found"]] == [("cb-1", "7552.00"), ("cb-2", "8000.00")]
     none = orch(*FIND[:-3], "24", "--region", "us-west-2", "--latest", "2026-11-30", "-o", "json")
-    assert none.status == 5 and "can be bought now in us-west-2" in none.err
+    assert none.status == 5 and "is for sale now in us-west-2" in none.err
     jsonschema.Draft202012Validator(schema).validate(json.loads(none.out))
 
 
@@ -60,7 +61,7 @@ def test_without_a_terminal_nothing_is_bought_unless_the_price_is_given_exactly(
     orch(*FIND)
     said = orch("blocks", "buy", "cb-1")
     assert said.status == 2 and "--confirm 7552.00" in said.err
-    assert "it cannot be cancelled" in said.err and "costs $7,552.00 at once" in said.err
+    assert "it cannot be cancelled" in said.err and "costs $7,552.00 immediately" in said.err
     wrong = orch("blocks", "buy", "cb-1", "--confirm", "7552")
     assert wrong.status == 2 and "nothing was bought" in wrong.err
     assert orch("blocks", "buy", "cb-1", "--region", "us-west-2", "--confirm", "7552.00").status == 2
@@ -68,7 +69,7 @@ def test_without_a_terminal_nothing_is_bought_unless_the_price_is_given_exactly(
     assert shop.sold == []
 
 
-def test_a_bought_block_says_how_it_is_used_and_is_listed_with_its_clock(orch: Orch, shop: BlockShop) -> None:
+def test_a_bought_block_is_printed_for_the_task_file_and_listed_with_its_time(orch: Orch, shop: BlockShop) -> None:
     orch(*FIND)
     said = orch("blocks", "buy", "cb-1", "--confirm", "7552.00")
     assert said.status == 0, said.err
@@ -95,9 +96,9 @@ def test_a_dry_run_asks_nothing_and_its_command_sends_the_request_it_shows(
     orch: Orch, shop: BlockShop, home: Path
 ) -> None:
     orch(*FIND)
-    asked = len(shop.heard)
+    heard_before = len(shop.heard)
     said = orch("blocks", "buy", "cb-1", "--dry-run")
-    assert said.status == 0 and "nothing was bought" in said.err and len(shop.heard) == asked
+    assert said.status == 0 and "nothing was bought" in said.err and len(shop.heard) == heard_before
     command = said.out.splitlines()[-1].replace("(installation id, made at first launch)", "inst-1")
     aws = Path(sys.executable).with_name("aws")
     subprocess.run([sys.executable, aws, *shlex.split(command)[1:]], check=True, capture_output=True, timeout=60)

@@ -57,7 +57,7 @@ def test_completing_a_cluster_name_loads_nothing_heavy(filled: Path) -> None:
     assert loaded.isdisjoint(HEAVY)
 
 
-def test_completing_a_verb_imports_no_verb(filled: Path) -> None:
+def test_completing_a_command_imports_no_command(filled: Path) -> None:
     code = (
         "import atexit, json, sys; from orchestrator.__main__ import main;"
         "atexit.register(lambda: print('\\n' + json.dumps(sorted(sys.modules)))); sys.exit(main([]))"
@@ -66,7 +66,11 @@ def test_completing_a_verb_imports_no_verb(filled: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
     loaded = json.loads(done.stdout.splitlines()[-1])
     verbs = [name for name in loaded if name.startswith("orchestrator.")]
-    assert not {"orchestrator.cli.status", "orchestrator.cli.storage", "orchestrator.store.read"} & set(verbs)
+    assert not {
+        "orchestrator.cli.commands.watch.status",
+        "orchestrator.cli.commands.settings.storage",
+        "orchestrator.store.read",
+    } & set(verbs)
 
 
 def ratio(command: Sequence[str], other: Sequence[str], runs: int = 5) -> float:
@@ -90,8 +94,10 @@ def peak_kib(code: str) -> int:
 
     (ru_maxrss will not do: it begins with the size of whoever started the program.)
     """
-    tell = '; import sys; print(*(x for x in open("/proc/self/status") if x.startswith("VmHWM")), file=sys.stderr)'
-    done = subprocess.run([sys.executable, "-c", code + tell], capture_output=True, text=True, check=True)
+    print_peak = (
+        '; import sys; print(*(x for x in open("/proc/self/status") if x.startswith("VmHWM")), file=sys.stderr)'
+    )
+    done = subprocess.run([sys.executable, "-c", code + print_peak], capture_output=True, text=True, check=True)
     return int(done.stderr.split()[1])
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import jsonschema
 import pytest
 
-from orchestrator.cli.outcomes import as_json, history
-from orchestrator.engine.ready import Ending
-from orchestrator.engine.rehearsal_report import read_report
-from orchestrator.engine.rehearse import Faults, parse_preemption, set_up
+from orchestrator.cli.drawing.outcomes import attempt_table, ending_as_json
+from orchestrator.engine.preparation.prepared import CommandResult
+from orchestrator.engine.rehearsal.rehearse import Faults, parse_preemption, prepare_rehearsal
+from orchestrator.engine.rehearsal.report import read_report
 from orchestrator.errors import UserError
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.observed import Ended, noted
+from orchestrator.plan.observed import EndedAttempt, encode_evidence
 from orchestrator.plan.steps import Done
-from orchestrator.spec.parse import parse_task
-from orchestrator.spec.task import Task
+from orchestrator.task.model import Task
+from orchestrator.task.parse import parse_task
 
 DATA = Path(__file__).parents[2] / "orchestrator" / "cli" / "data"
 Orch = Callable[..., Any]
@@ -40,10 +40,10 @@ def test_queue_as_json(orch: Orch, filled: Path) -> None:
     assert "orch watch mine" in shown["jobs"][1]["driven_by"]
 
 
-def test_queue_of_nothing_says_so(orch: Orch, home: Path) -> None:
+def test_an_empty_queue_is_reported(orch: Orch, home: Path) -> None:
     said = orch("queue")
     assert (said.status, said.out) == (0, "")
-    assert "nothing runs" in said.err
+    assert "no job is running" in said.err
 
 
 def test_reap_as_json(orch: Orch, home: Path) -> None:
@@ -60,21 +60,32 @@ def test_events_as_json_carry_before_and_after(orch: Orch, filled: Path) -> None
     assert len({event["hash"] for event in events}) == len(events)
 
 
-def test_an_ending_tells_of_the_attempts_before() -> None:
-    past = Ended(1, EndCause.HUNG, "host 1 stopped", None, 1e9, None, 1, noted(7))
-    shown = as_json("c", "launch", Ending(Done("fine"), (), 1, "run", (past,)))
+def test_an_ending_lists_the_attempts_before() -> None:
+    past = EndedAttempt(
+        attempt=1,
+        cause=EndCause.HUNG,
+        why="host 1 stopped",
+        generation=None,
+        at=1e9,
+        exit_code=None,
+        rank=1,
+        evidence=encode_evidence(7),
+    )
+    shown = ending_as_json(
+        "c", "launch", CommandResult(step=Done("fine"), outcomes=(), job_id=1, run_id="run", attempts=(past,))
+    )
     assert valid("ending", json.dumps(shown))["attempts"][0]["step"] == 7
-    assert history((past,))[1].split()[0] == "1"
-    assert "host 1 stopped" in history((past,))[1]
+    assert attempt_table((past,))[1].split()[0] == "1"
+    assert "host 1 stopped" in attempt_table((past,))[1]
 
 
-def test_watch_without_a_job_says_where_to_look(orch: Orch, filled: Path) -> None:
+def test_watch_without_a_job_names_the_command_that_lists_jobs(orch: Orch, filled: Path) -> None:
     said = orch("watch", "mine")
     assert said.status == 3
     assert "orch queue mine --all" in said.err
 
 
-def test_serve_needs_to_be_told_that_there_is_only_the_engine(orch: Orch, home: Path) -> None:
+def test_serve_requires_the_option_engine_only(orch: Orch, home: Path) -> None:
     said = orch("serve")
     assert (said.status, "--engine-only" in said.err) == (2, True)
 
@@ -91,7 +102,7 @@ def test_preemptions_are_written_as_rank_and_step(words: str, meant: tuple[int, 
 
 
 @pytest.mark.parametrize("words", ["", "rank=2", "step=", "step=-1", "rank=x@step=3", "50"])
-def test_other_words_are_refused(words: str) -> None:
+def test_other_forms_of_a_preemption_are_refused(words: str) -> None:
     with pytest.raises(UserError, match="not understood"):
         parse_preemption(words)
 
@@ -108,12 +119,12 @@ checkpoint: {bucket: "gs://real/runs"}
 
 
 def test_a_rehearsal_keeps_the_shape_and_replaces_cloud_and_bucket(tmp_path: Path) -> None:
-    stage = set_up(tmp_path / "r", task(REAL), "c", Faults(stockouts=("us-west4-a",)))
+    stage = prepare_rehearsal(tmp_path / "r", task(REAL), "c", Faults(stockouts=("us-west4-a",)))
     (choice,) = stage.task.choices
     assert (str(choice.infra), choice.machine.name, choice.use_spot) == (
         "simulated/us-west4/us-west4-a", "v5litepod-16", True,
     )  # fmt: skip
-    assert stage.task.hosts_of(choice) == 4
+    assert stage.task.count_hosts(choice) == 4
     assert stage.task.checkpoint.bucket == f"file://{tmp_path / 'r' / 'bucket'}"
     assert Task.from_json(stage.task.to_json()) == stage.task
     scenario = (stage.state / "simulated" / "scenario.toml").read_text()
@@ -132,12 +143,12 @@ def test_faults_that_cannot_be_are_refused_before_anything_is_started(
     tmp_path: Path, faults: Faults, words: str
 ) -> None:
     with pytest.raises(UserError, match=words):
-        set_up(tmp_path / "r", task(REAL), "c", faults)
+        prepare_rehearsal(tmp_path / "r", task(REAL), "c", faults)
 
 
 def test_a_slice_that_is_too_large_for_one_computer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="too many"):
-        set_up(tmp_path / "r", task(REAL.replace("v5litepod-16", "v5litepod-256")), "c", Faults())
+        prepare_rehearsal(tmp_path / "r", task(REAL.replace("v5litepod-16", "v5litepod-256")), "c", Faults())
 
 
 def test_a_rehearsal_in_which_nothing_was_started_has_a_report(home: Path, tmp_path: Path) -> None:
@@ -155,5 +166,5 @@ def test_a_record_that_was_changed_behind_our_back_is_found(orch: Orch, filled: 
     raw.close()
     said = orch("events", "--verify")
     assert said.status == 1
-    assert "was changed from outside: status" in said.err
+    assert "was changed by another program: status" in said.err
     assert len(said.err.strip().splitlines()) <= 5

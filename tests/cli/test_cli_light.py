@@ -29,13 +29,13 @@ def schema(name: str) -> dict[str, Any]:
     return loaded
 
 
-def test_status_of_nothing_prints_no_data_and_says_how_to_begin(orch: Orch) -> None:
+def test_status_of_nothing_prints_no_data_and_suggests_the_first_command(orch: Orch) -> None:
     said = orch("status")
     assert (said.status, said.out) == (0, "")
     assert "orch launch --help" in said.err
 
 
-def test_status_lists_living_clusters_only(orch: Orch, filled: Path) -> None:
+def test_status_lists_existing_clusters_only(orch: Orch, filled: Path) -> None:
     said = orch("status")
     assert said.status == 0 and said.err == ""
     head, *rows = said.out.splitlines()
@@ -44,7 +44,7 @@ def test_status_lists_living_clusters_only(orch: Orch, filled: Path) -> None:
     assert "2      cpu       local" in rows[0] and "2 running" in rows[0] and "free" in rows[0]
 
 
-def test_status_of_one_cluster_tells_hosts_jobs_and_earlier_machines(orch: Orch, filled: Path) -> None:
+def test_status_of_one_cluster_shows_hosts_jobs_and_earlier_machines(orch: Orch, filled: Path) -> None:
     said = orch("status", "mine")
     assert "me@127.0.0.11:2201" in said.out
     assert "exit 3: program failed on worker1" in said.out
@@ -52,7 +52,7 @@ def test_status_of_one_cluster_tells_hosts_jobs_and_earlier_machines(orch: Orch,
     assert "LAST EVENTS" in said.out
 
 
-def test_status_says_who_is_at_work(orch: Orch, filled: Path) -> None:
+def test_status_shows_which_process_works_on_the_cluster(orch: Orch, filled: Path) -> None:
     assert "at work" not in orch("status", "mine").out
     with Store(filled / "state" / "orch.db") as store:
         lease = store.acquire("cluster:mine", "launch")
@@ -85,7 +85,7 @@ def test_unknown_cluster_is_exit_3_with_the_nearest_name(orch: Orch, filled: Pat
     assert "no cluster 'nine'" in said.err and "mine" in said.err and "next: orch status" in said.err
 
 
-def test_events_also_of_a_cluster_that_is_gone(orch: Orch, filled: Path) -> None:
+def test_events_of_a_deleted_cluster(orch: Orch, filled: Path) -> None:
     lines = orch("events", "other").out.splitlines()
     assert len(lines) == 2 and "nothing is left" in lines[1]
     assert len(orch("events").out.splitlines()) > len(lines)
@@ -158,8 +158,8 @@ def test_config_explain_names_every_place_and_the_winner_first(
     monkeypatch.setenv("ORCH_CONFIG", str(file))
     monkeypatch.setenv("ORCH_DEFAULTS_BUCKET", "gs://from-environment")
     lines = orch("config", "explain", "defaults.bucket").out.splitlines()
-    assert "holds" in lines[1] and "gs://from-environment" in lines[1] and "ORCH_DEFAULTS_BUCKET" in lines[1]
-    assert "hidden" in lines[2] and "gs://from-file" in lines[2] and f"{file}:2" in lines[2]
+    assert "effective" in lines[1] and "gs://from-environment" in lines[1] and "ORCH_DEFAULTS_BUCKET" in lines[1]
+    assert "overridden" in lines[2] and "gs://from-file" in lines[2] and f"{file}:2" in lines[2]
     values = json.loads(orch("config", "explain", "defaults.bucket", "-o", "json").out)["values"]
     assert [value["source"] for value in values] == ["environment", "configuration"]
     assert orch("config", "path").out.strip() == str(file)
@@ -185,7 +185,7 @@ def test_a_price_that_is_not_known_is_never_shown_as_nothing(orch: Orch) -> None
     unknown = [row["name"] for row in rows if row["on_demand_per_hour"] is None]
     assert unknown
     shown = orch("accelerators", unknown[0]).out
-    assert "not known" in shown and "$0.00" not in shown
+    assert "unknown" in shown and "$0.00" not in shown
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -201,7 +201,7 @@ def complete(orch_process: Orch, *words: str) -> list[str]:
     return [line.partition(",")[2] for line in said.out.splitlines()]
 
 
-def test_completion_knows_verbs_options_and_living_clusters(orch_process: Orch, filled: Path) -> None:
+def test_completion_knows_commands_options_and_existing_clusters(orch_process: Orch, filled: Path) -> None:
     assert complete(orch_process, "orch", "st") == ["status", "stop", "start", "storage"]
     assert complete(orch_process, "orch", "logs", "m") == ["mine"]
     assert complete(orch_process, "orch", "down", "") == ["mine"]

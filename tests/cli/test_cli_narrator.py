@@ -15,26 +15,55 @@ from typing import Any, TextIO
 
 import pytest
 
-from orchestrator.cli.action_words import action_words
-from orchestrator.cli.narrator import TerminalNarrator
-from orchestrator.cli.terminal import ReaderLeft, look_at
+from orchestrator.cli.drawing.action_text import describe_action, describe_success
+from orchestrator.cli.drawing.narrator import TerminalNarrator
+from orchestrator.cli.drawing.terminal import OutputClosed, inspect_terminal
 from orchestrator.hosts import HostAddress, HostOutcome
-from orchestrator.plan.actions import Action, Conclude, ForgetSlice, NextAttempt, RunSetup, StartJob, SyncTree
+from orchestrator.plan.actions import (
+    Action,
+    Conclude,
+    CreateSlice,
+    EndSlice,
+    ForgetSlice,
+    NextAttempt,
+    RunSetup,
+    StartJob,
+    SyncTree,
+)
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.environment import HostEnvironment
 from orchestrator.plan.steps import Wait, WaitFor
-from orchestrator.values import text
+from orchestrator.slices import Candidate, OnDemand, Request, SliceSpec
+from orchestrator.values import to_text
 
 RANKS = (0, 1, 2, 3)
-SYNC = SyncTree("workdir", "/here", "there", "d", 12, 40 * 1024, RANKS)
-ENVIRONMENT = HostEnvironment((), tuple(text(f"10.0.0.{rank}") for rank in RANKS), 0, "cpu", 29500, text("run"))
-SETUP = RunSetup("setup-1", "d", text("true"), ENVIRONMENT, RANKS)
-START = StartJob("1-a1", 1, text("true"), ENVIRONMENT, RANKS)
+SYNC = SyncTree(
+    label="workdir", source="/here", destination="there", digest="d", files=12, total_bytes=40 * 1024, ranks=RANKS
+)
+ENVIRONMENT = HostEnvironment(
+    common=(),
+    internal_ips=tuple(to_text(f"10.0.0.{rank}") for rank in RANKS),
+    chips_per_host=0,
+    accelerator="cpu",
+    port=29500,
+    task_id=to_text("run"),
+)
+SETUP = RunSetup(job="setup-1", digest="d", script=to_text("true"), environment=ENVIRONMENT, ranks=RANKS)
+START = StartJob(job="1-a1", attempt=1, script=to_text("true"), environment=ENVIRONMENT, ranks=RANKS)
 
 
 def host(rank: int) -> HostAddress:
     nowhere = Path()
-    return HostAddress(rank, f"h{rank}", "127.0.0.1", 22, "me", nowhere, nowhere, f"10.0.0.{rank}")
+    return HostAddress(
+        rank=rank,
+        alias=f"h{rank}",
+        host="127.0.0.1",
+        port=22,
+        user="me",
+        identity_file=nowhere,
+        known_hosts=nowhere,
+        internal_ip=f"10.0.0.{rank}",
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +134,7 @@ def test_an_action_is_one_line_in_a_pipe(err: Pipe) -> None:
     assert err.text == "sync workdir: 12 files, 40 KiB to 4 hosts … done in 0.2 s\n"
 
 
-def test_an_action_that_is_interrupted_by_words_keeps_its_name(err: Pipe) -> None:
+def test_an_action_that_is_interrupted_by_a_note_keeps_its_name(err: Pipe) -> None:
     with drawing(Pipe().stream, err.stream) as narrator:
         narrator.starting(SYNC)
         narrator.note("by the way")
@@ -114,9 +143,14 @@ def test_an_action_that_is_interrupted_by_words_keeps_its_name(err: Pipe) -> Non
     assert lines[1:] == ["by the way", "sync workdir: 12 files, 40 KiB to 4 hosts: done in 2.0 s"]
 
 
-def test_what_is_due_at_a_known_time_is_told_as_a_time_that_runs_down_and_rarely(err: Pipe) -> None:
+def test_a_wait_until_a_known_time_is_reported_rarely_with_the_time_left(err: Pipe) -> None:
     now = time.time()
-    wait = Wait(WaitFor.SLICE, "'c' waits for its capacity block cr-1: it begins at 11:30 UTC", now + 9e4, now + 11_550)
+    wait = Wait(
+        on=WaitFor.SLICE,
+        reason="'c' waits for its capacity block cr-1: it begins at 11:30 UTC",
+        until=now + 9e4,
+        due=now + 11_550,
+    )
     with drawing(Pipe().stream, err.stream) as narrator:
         for seconds in (3.0, 20.0, 579.0, 581.0):
             narrator.waiting(wait, seconds)
@@ -124,12 +158,12 @@ def test_what_is_due_at_a_known_time_is_told_as_a_time_that_runs_down_and_rarely
     assert err.text.splitlines() == [line, line], "once now, and again after a twentieth of what is left"
 
 
-def test_a_failed_action_says_where_and_how(err: Pipe) -> None:
+def test_a_failed_action_is_reported_with_host_and_cause(err: Pipe) -> None:
     with drawing(Pipe().stream, err.stream) as narrator:
         narrator.starting(START)
-        narrator.failed(START, (HostOutcome(2, "10.0.0.2", exit_code=3),))
+        narrator.failed(START, (HostOutcome(rank=2, host="10.0.0.2", exit_code=3),))
         narrator.starting(SYNC)
-        narrator.failed(SYNC, tuple(HostOutcome(rank, "x", exit_code=1) for rank in RANKS))
+        narrator.failed(SYNC, tuple(HostOutcome(rank=rank, host="x", exit_code=1) for rank in RANKS))
     assert "failed on worker2 (exit 3)" in err.text
     assert "failed on 4 hosts (exit 1: 4)" in err.text
 
@@ -161,22 +195,47 @@ def test_without_prefix_the_bytes_are_as_written(err: Pipe) -> None:
     assert out.stream.buffer.getvalue() == b"\xff\x00 raw\n"  # type: ignore[attr-defined]  # it is a BytesIO
 
 
-def test_a_wait_in_a_pipe_is_told_at_first_and_then_every_15_seconds(err: Pipe) -> None:
-    wait = Wait(WaitFor.SLICE, "waiting for capacity", time.time() + 3600)
+def test_a_wait_in_a_pipe_is_reported_at_first_and_then_every_15_seconds(err: Pipe) -> None:
+    wait = Wait(on=WaitFor.SLICE, reason="waiting for capacity", until=time.time() + 3600)
     with drawing(Pipe().stream, err.stream) as narrator:
         for second in range(40):
             narrator.waiting(wait, float(second))
-        narrator.waiting(Wait(WaitFor.CONTACT, "waiting for SSH on hosts 0-3", None), 0.0)
+        narrator.waiting(Wait(on=WaitFor.CONTACT, reason="waiting for SSH on hosts 0-3", until=None), 0.0)
     lines = err.text.splitlines()
     assert [line.split(", ")[1].split(" (")[0] for line in lines] == ["2.0 s", "17 s", "32 s"]
-    assert "at most 60 min more" in lines[0] or "at most 59 min more" in lines[0] or "at most 1 h more" in lines[0]
+    assert any(f"gives up in {left}" in lines[0] for left in ("60 min", "59 min", "1 h"))
+
+
+def test_an_unclear_answer_is_written_once_until_it_changes(err: Pipe) -> None:
+    unclear = Wait(on=WaitFor.SLICE, reason="'c' is unclear (502)", until=None, repeat=False)
+    other = Wait(on=WaitFor.SLICE, reason="'c' is unclear (503)", until=None, repeat=False)
+    with drawing(Pipe().stream, err.stream) as narrator:
+        for second in range(100):
+            narrator.waiting(unclear, float(second))
+        for second in range(100):
+            narrator.waiting(other, float(second))
+    assert [line.partition(", ")[0] for line in err.text.splitlines()] == [
+        "'c' is unclear (502)",
+        "'c' is unclear (503)",
+    ]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3.0])
+def test_a_request_to_a_provider_is_never_called_done(seconds: float) -> None:
+    candidate = Candidate(provider="gcp", accelerator="v5e", hosts=2, chips_per_host=4, market=OnDemand())
+    spec = SliceSpec(cluster="c", name="c-1", token=to_text("t"), candidate=candidate, labels=())
+    create = CreateSlice(generation=1, spec=spec, request=Request(service="s", method="m", target="t"))
+    end = EndSlice(name="c-1", cause=EndCause.REQUESTED, why="down", request=create.request)
+    for action in (create, end):
+        assert describe_success(action, seconds).partition(" in ")[0] == "requested"
+    assert describe_success(SYNC, seconds).partition(" in ")[0] == "done"
 
 
 def test_a_wait_on_a_terminal_is_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Screen()
     with drawing(Pipe().stream, shown.stream) as narrator:
         for second in range(30):
-            narrator.waiting(Wait(WaitFor.SLICE, "waiting for capacity", None), float(second))
+            narrator.waiting(Wait(on=WaitFor.SLICE, reason="waiting for capacity", until=None), float(second))
         narrator.note("here it is")
     drawn = shown.close()
     assert drawn.count("waiting for capacity") == 29
@@ -195,7 +254,7 @@ def test_an_action_on_a_terminal_is_rewritten_by_its_result(monkeypatch: pytest.
     assert final_lines(drawn) == ["sync workdir: 12 files, 40 KiB to 4 hosts: done in 3.0 s", ""]
 
 
-def test_output_never_lands_behind_a_living_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_never_lands_behind_a_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """stdout and stderr are the same terminal, and two threads write."""
     shown = Screen()
     with drawing(shown.stream, shown.stream) as narrator:
@@ -207,7 +266,7 @@ def test_output_never_lands_behind_a_living_line(monkeypatch: pytest.MonkeyPatch
         talker = threading.Thread(target=talk)
         talker.start()
         for number in range(200):
-            narrator.waiting(Wait(WaitFor.CONTACT, f"waiting {number}", None), 1.0)
+            narrator.waiting(Wait(on=WaitFor.CONTACT, reason=f"waiting {number}", until=None), 1.0)
         talker.join()
     drawn = shown.close()
     seen = [line for line in final_lines(drawn) if line]
@@ -215,11 +274,11 @@ def test_output_never_lands_behind_a_living_line(monkeypatch: pytest.MonkeyPatch
     assert bare == [f"(worker1, rank=1, 10.0.0.1) line {number}" for number in range(200)]
 
 
-def test_a_living_line_is_never_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_line_is_never_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     shown = Screen()
     with drawing(Pipe().stream, shown.stream) as narrator:
-        narrator.waiting(Wait(WaitFor.SLICE, "waiting " + "x" * 100, None), 5.0)
+        narrator.waiting(Wait(on=WaitFor.SLICE, reason="waiting " + "x" * 100, until=None), 5.0)
     drawn = shown.close()
     assert max(len(part) for part in drawn.replace("\n", "\r").split("\r")) - len("\x1b[K") <= 29
 
@@ -253,27 +312,27 @@ def test_setup_output_and_the_engine_do_not_block_each_other() -> None:
         assert not any(talker.is_alive() for talker in talkers)
 
 
-def test_a_reader_that_leaves_is_told_once_and_the_work_goes_on(err: Pipe) -> None:
+def test_a_closed_output_is_reported_once_and_the_work_continues(err: Pipe) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as out, drawing(out, err.stream) as narrator:
         for number in range(5):
             narrator.output(host(0), b"%d\n" % number)
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
-    assert err.text.count("nobody reads the output any more") == 1
+    assert err.text.count("the output was closed by its reader") == 1
 
 
 def test_logs_stop_when_their_reader_leaves(err: Pipe) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as out:
-        with pytest.raises(ReaderLeft), drawing(out, err.stream, stop_when_closed=True) as narrator:
+        with pytest.raises(OutputClosed), drawing(out, err.stream, stop_when_closed=True) as narrator:
             narrator.output(host(0), b"x\n")
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
 
 
 def test_a_running_program_that_speaks_needs_no_sign_of_life(err: Pipe) -> None:
-    wait = Wait(WaitFor.JOB, "job 1 runs", None)
+    wait = Wait(on=WaitFor.JOB, reason="job 1 runs", until=None)
     with drawing(Pipe().stream, err.stream) as narrator:
         for second in range(200):
             narrator.output(host(0), b"x\n")
@@ -283,23 +342,25 @@ def test_a_running_program_that_speaks_needs_no_sign_of_life(err: Pipe) -> None:
 
 def test_colour_is_decided_per_stream(monkeypatch: pytest.MonkeyPatch, err: Pipe) -> None:
     shown = Screen()
-    assert look_at(shown.stream).colour and look_at(shown.stream).live
-    assert not look_at(err.stream).colour and not look_at(err.stream).live
+    assert inspect_terminal(shown.stream).colour and inspect_terminal(shown.stream).live
+    assert not inspect_terminal(err.stream).colour and not inspect_terminal(err.stream).live
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert look_at(err.stream).colour and not look_at(err.stream).live
+    assert inspect_terminal(err.stream).colour and not inspect_terminal(err.stream).live
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not look_at(err.stream).colour and not look_at(shown.stream).colour
+    assert not inspect_terminal(err.stream).colour and not inspect_terminal(shown.stream).colour
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.delenv("FORCE_COLOR")
     monkeypatch.setenv("TERM", "dumb")
-    assert not look_at(shown.stream).colour and not look_at(shown.stream).live
+    assert not inspect_terminal(shown.stream).colour and not inspect_terminal(shown.stream).live
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("CI", "true")
-    assert not look_at(shown.stream).live
+    assert not inspect_terminal(shown.stream).live
     shown.close()
 
 
-def test_prefixes_are_coloured_when_asked_and_the_words_stay(monkeypatch: pytest.MonkeyPatch, err: Pipe) -> None:
+def test_prefixes_are_coloured_on_request_and_the_output_is_unchanged(
+    monkeypatch: pytest.MonkeyPatch, err: Pipe
+) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     out = Pipe()
     with drawing(out.stream, err.stream) as narrator:
@@ -309,7 +370,7 @@ def test_prefixes_are_coloured_when_asked_and_the_words_stay(monkeypatch: pytest
 
 REMARKS: list[Action] = [
     ForgetSlice("mine-1", EndCause.PREEMPTED, "taken back"),
-    NextAttempt(2, EndCause.PREEMPTED, "host 1 was lost"),
+    NextAttempt(attempt=2, cause=EndCause.PREEMPTED, why="host 1 was lost"),
 ]
 
 
@@ -318,11 +379,11 @@ def test_a_change_of_our_own_records_is_one_remark(err: Pipe, action: Action) ->
     with drawing(Pipe().stream, err.stream) as narrator:
         narrator.starting(action)
         narrator.finished(action, 0.0)
-    assert err.text == action_words(action) + "\n"
+    assert err.text == describe_action(action) + "\n"
 
 
-def test_the_end_is_told_elsewhere(err: Pipe) -> None:
+def test_the_recorded_result_has_no_line_of_its_own(err: Pipe) -> None:
     with drawing(Pipe().stream, err.stream) as narrator:
-        narrator.starting(Conclude(0, "", "well"))
-        narrator.finished(Conclude(0, "", "well"), 0.0)
+        narrator.starting(Conclude(status=0, code="", what="well"))
+        narrator.finished(Conclude(status=0, code="", what="well"), 0.0)
     assert err.text == ""

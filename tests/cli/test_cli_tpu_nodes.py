@@ -71,7 +71,9 @@ def test_json_output_stays_json(orch: Callable[..., Any], task: Path) -> None:
     assert "-  accelerator_args" in said.err
 
 
-def test_write_without_a_tpu_node_says_that_there_is_nothing(orch: Callable[..., Any], tmp_path: Path) -> None:
+def test_write_without_a_tpu_node_reports_that_there_is_nothing_to_save(
+    orch: Callable[..., Any], tmp_path: Path
+) -> None:
     path = tmp_path / "new.yaml"
     path.write_text("resources: {infra: local}\nrun: x\n")
     said = orch("launch", str(path), "--write")

@@ -1,4 +1,4 @@
-"""A person's commands on EC2: a pretend AWS behind sockets, real sshd hosts, every call a real process."""
+"""A person's commands on EC2: a simulated AWS behind sockets, real sshd hosts, every call a real process."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from support.heard import Heard, listening, losses
 from support.orch_process import Orch
 
+from orchestrator.simulator.aws.cloud import SimulatedAws
 from orchestrator.simulator.aws.ec2.visit import left as beside
-from orchestrator.simulator.aws.pretend import PretendAws
 from orchestrator.simulator.scenario import Deed
 from orchestrator.simulator.state import Phase
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(400)]
 
 SCENARIO = """
 [durations]
@@ -43,16 +43,16 @@ ONE = "name: one\nresources: {accelerators: 'H100:1', infra: aws/us-east-1/us-ea
 
 
 @pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PretendAws]:
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedAws]:
     folder = tmp_path_factory.mktemp("aws")
     (folder / "scenario.toml").write_text(SCENARIO)
-    with PretendAws(folder) as aws:
+    with SimulatedAws(folder) as aws:
         yield aws
     assert not [file for file in (folder / "local").glob("*") if file.is_dir()], "hosts were left"
 
 
 @pytest.fixture
-def orch(aws: PretendAws, tmp_path: Path) -> Iterator[Orch]:
+def orch(aws: SimulatedAws, tmp_path: Path) -> Iterator[Orch]:
     """In the end there is nothing in any collection of the cloud, and nothing on record."""
     orch = Orch(tmp_path, dict(aws.env))
     orch.ok("config", "set", "aws.instance_profile", "orch-host")
@@ -69,7 +69,7 @@ def start(orch: Orch) -> Iterator[Callable[..., Heard]]:
         yield start
 
 
-def left(aws: PretendAws) -> list[str]:
+def left(aws: SimulatedAws) -> list[str]:
     """Instances, and what was made beside them."""
     with aws.cloud.open() as cloud:
         instances = [f"instances {look.name} {look.phase}" for look in cloud.live()]
@@ -84,10 +84,10 @@ def task(orch: Orch, text: str, command: str = "") -> str:
 OF_ALL = 'echo "$ORCH_RANK of $ORCH_NUM_HOSTS"'
 
 
-def test_two_p5_train_together_in_the_zone_that_has_them(orch: Orch, aws: PretendAws) -> None:
+def test_two_p5_train_together_in_the_zone_that_has_them(orch: Orch, aws: SimulatedAws) -> None:
     done = orch(*H100, "--bucket", "s3://runs", "--checkpoint-every", "4", *TINY, "steps=8")
     assert done.returncode == 0, done.stderr
-    assert "us-east-1a" in done.stderr and "InsufficientInstanceCapacity" in done.stderr, "the full zone is told"
+    assert "us-east-1a" in done.stderr and "InsufficientInstanceCapacity" in done.stderr, "the full zone is reported"
     assert "checkpoint 8 written" in done.stderr + done.stdout
     (found,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
     assert (found["machines"]["slice"], found["machines"]["zone"]) == ("p5-2", "us-east-1b")
@@ -100,7 +100,7 @@ def test_two_p5_train_together_in_the_zone_that_has_them(orch: Orch, aws: Preten
 
 
 def test_four_trn1_on_spot_go_on_after_a_reclaim_and_after_down_by_resume(
-    orch: Orch, aws: PretendAws, start: Callable[..., Heard]
+    orch: Orch, aws: SimulatedAws, start: Callable[..., Heard]
 ) -> None:
     training = start(*TRAINIUM, "--bucket", "s3://runs", "--checkpoint-every", "20", *TINY, "steps=100000")
     training.until(r"checkpoint 20 written(?s:.*)step \d+0/")
@@ -121,7 +121,7 @@ def test_four_trn1_on_spot_go_on_after_a_reclaim_and_after_down_by_resume(
     assert resumed.status() == 130, resumed.text
     first, second = losses(training.text), losses(resumed.text)
     curve = dict(first)
-    assert [step for step, _ in first].count(1) == 1, "the second attempt began anew"
+    assert [step for step, _ in first].count(1) == 1, "the second attempt began again"
     assert second[0][0] > 20 and second[-1][1] < first[0][1]
     assert all(curve[step] == loss for step, loss in [*first, *second] if step in curve), (first, second)
     orch.ok("down", "trn")
@@ -131,9 +131,14 @@ def test_a_machine_is_stopped_and_started_and_a_failure_reaches_the_exit_status(
     failed = orch("launch", task(orch, ONE, "echo boom; exit 9"), "--yes")
     assert failed.returncode == 9, failed.stderr
     orch.ok("stop", "one")
+    assert "disks" in orch.ok("status") and "$" not in orch.ok("status")
+    assert json.loads(orch.ok("status", "-o", "json"))["clusters"][0]["machines"]["price_per_hour"] is None
     orch.ok("start", "one", "--yes")
+    assert "$" in orch.ok("status")
     assert orch.ok("exec", "one", "--no-prefix", "--", "echo here") == "here\n"
     orch.ok("down", "one")
+    (run,) = [run for run in json.loads(orch.ok("runs", "-o", "json"))["runs"] if run["cluster"] == "one"]
+    assert (run["status"], run["state"]) == (9, "ended") and run["dollars"] > 0, run
 
 
 DRY = """
@@ -149,21 +154,23 @@ sys.exit(status)
 """
 
 
-def test_a_dry_run_asks_nobody_loads_no_library_of_amazons_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_sends_nothing_loads_no_aws_library_and_writes_nothing(tmp_path: Path) -> None:
     orch = Orch(tmp_path)
     words = [*H100[:-1], "--bucket", "s3://runs", "--dry-run", "-o", "json", *TINY]
     done = subprocess.run(
         [sys.executable, "-c", DRY, *words], capture_output=True, text=True, env=orch.env, cwd=tmp_path, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 4, done.stderr
+    refusal = json.loads(done.stdout)["refusal"]
+    assert refusal["status"] == 4 and "aws.instance_profile" in refusal["next_step"], "as a real launch would refuse"
     (create,) = [step for step in json.loads(done.stdout)["steps"] if step["do"] == "create_slice"]
     assert create["request"]["method"] == "RunInstances"
     assert len(create["request"]["body"]["NetworkInterfaces"]) == 33
-    assert "aws.instance_profile" in done.stderr, "it says what a real launch would lack"
+    assert "aws.instance_profile" in done.stderr
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_machines_that_could_not_open_the_bucket_are_not_rented(aws: PretendAws, tmp_path: Path) -> None:
+def test_machines_that_could_not_open_the_bucket_are_not_rented(aws: SimulatedAws, tmp_path: Path) -> None:
     orch = Orch(tmp_path, {**aws.env, "AWS_ENDPOINT_URL": "https://ec2.invalid"})  # as with the real one: no stand-ins
     done = orch(*H100, "--bucket", "s3://runs", *TINY)
     assert done.returncode == 4, done.stderr

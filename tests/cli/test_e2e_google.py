@@ -1,4 +1,4 @@
-"""A person's commands on TPUs: a pretend Google behind sockets, real sshd hosts, every call a real process."""
+"""A person's commands on TPUs: a simulated Google behind sockets, real sshd hosts, every call a real process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from support.heard import Heard, listening, losses
 from support.orch_process import Orch
 
-from orchestrator.simulator.google.pretend import PretendGoogle
+from orchestrator.simulator.google.cloud import SimulatedGoogle
 from orchestrator.simulator.scenario import Deed
 from orchestrator.simulator.state import Phase
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(400)]
 
 FULL, EMPTY = "gcp/us-west4/us-west4-a", "gcp/us-east5/us-east5-b"
 SCENARIO = """
@@ -50,16 +50,16 @@ PAIR = f"name: pair\nresources: {{accelerators: v5e-16, infra: {FULL}}}\nnum_nod
 
 
 @pytest.fixture(scope="module")
-def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PretendGoogle]:
+def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedGoogle]:
     folder = tmp_path_factory.mktemp("google")
     (folder / "scenario.toml").write_text(SCENARIO)
-    with PretendGoogle(folder) as google:
+    with SimulatedGoogle(folder) as google:
         yield google
     assert not [file for file in (folder / "local").glob("*") if file.is_dir()], "hosts were left"
 
 
 @pytest.fixture
-def orch(google: PretendGoogle, tmp_path: Path) -> Iterator[Orch]:
+def orch(google: SimulatedGoogle, tmp_path: Path) -> Iterator[Orch]:
     """In the end there is nothing in any collection of the cloud, and nothing on record."""
     orch = Orch(tmp_path, dict(google.env))
     yield orch
@@ -69,13 +69,13 @@ def orch(google: PretendGoogle, tmp_path: Path) -> Iterator[Orch]:
     assert (there, known) == ([], [])
 
 
-def left(google: PretendGoogle) -> list[str]:
+def left(google: SimulatedGoogle) -> list[str]:
     with google.cloud.open() as cloud:
         nodes = [f"node {look.name} {look.phase}" for look in cloud.live()]
         return nodes + [f"queued {each.name} {each.phase}" for each in cloud.state.queued.values() if not each.gone]
 
 
-def preempt(google: PretendGoogle) -> str:
+def preempt(google: SimulatedGoogle) -> str:
     """The only slice that is ready loses its machines."""
     with google.cloud.open() as cloud:
         (name,) = [look.name for look in cloud.live() if look.phase is Phase.READY]
@@ -103,8 +103,8 @@ def runs(orch: Orch, cluster: str) -> list[str]:
     return [job["run_id"] for job in found["jobs"]]
 
 
-def test_a_training_goes_on_after_a_preemption_by_itself_and_after_down_by_resume(
-    orch: Orch, google: PretendGoogle, start: Callable[..., Heard]
+def test_a_training_continues_after_a_preemption_by_itself_and_after_down_by_resume(
+    orch: Orch, google: SimulatedGoogle, start: Callable[..., Heard]
 ) -> None:
     training = start(*TRAIN, "--bucket", "gs://runs", "--checkpoint-every", "20", *TINY, "steps=100000")
     training.until(r"checkpoint 20 written(?s:.*)step \d+0/")
@@ -123,12 +123,12 @@ def test_a_training_goes_on_after_a_preemption_by_itself_and_after_down_by_resum
     assert "rank 3/4: torch" in orch.ok("logs", "spot", "1", "--host", "3", "--no-prefix")
     resumed.process.send_signal(signal.SIGINT)
     assert resumed.status() == 130, resumed.text
-    assert "goes on" in resumed.text and "Traceback" not in resumed.text
+    assert "continues to run" in resumed.text and "Traceback" not in resumed.text
 
     assert runs(orch, "spot")[:1] == re.findall(r"run (spot-\S+)", said)[:1]
     first, second = losses(training.text), losses(resumed.text)
     curve = dict(first)
-    assert [step for step, _ in first].count(1) == 1, "the second attempt began anew"
+    assert [step for step, _ in first].count(1) == 1, "the second attempt began again"
     assert second[0][0] > 20 and second[-1][1] < first[0][1]
     assert all(curve[step] == loss for step, loss in [*first, *second] if step in curve), (first, second)
     orch.ok("down", "spot")
@@ -138,7 +138,7 @@ OF_FOUR = 'echo "$ORCH_RANK of $ORCH_NUM_HOSTS"'
 
 
 def test_a_preempted_node_is_ended_before_the_next_is_made(
-    orch: Orch, google: PretendGoogle, start: Callable[..., Heard]
+    orch: Orch, google: SimulatedGoogle, start: Callable[..., Heard]
 ) -> None:
     program = 'echo "attempt $ORCH_ATTEMPT of rank $ORCH_RANK"; [ "$ORCH_ATTEMPT" -gt 1 ] || sleep 300'
     launched = start("launch", task(orch, FOUR, program), "--yes")
@@ -153,7 +153,7 @@ def test_a_preempted_node_is_ended_before_the_next_is_made(
     orch.ok("down", "four")
 
 
-def test_a_zone_without_machines_is_told_and_the_next_one_is_taken(orch: Orch) -> None:
+def test_a_zone_without_machines_is_reported_and_the_next_one_is_taken(orch: Orch) -> None:
     done = orch("launch", task(orch, ONE), "--yes")
     assert done.returncode == 0, done.stderr
     assert "us-east5-b" in done.stderr and "no more capacity" in done.stderr, done.stderr
@@ -166,7 +166,7 @@ def test_a_zone_without_machines_is_told_and_the_next_one_is_taken(orch: Orch) -
 
 
 def test_ctrl_c_while_machines_are_waited_for_takes_the_request_out_of_the_queue(
-    orch: Orch, google: PretendGoogle, start: Callable[..., Heard]
+    orch: Orch, google: SimulatedGoogle, start: Callable[..., Heard]
 ) -> None:
     waiting = start("launch", task(orch, WAITING), "--yes")
     waiting.until(r"waiting for resources for 0 min, at most \d+ h")
@@ -177,10 +177,10 @@ def test_ctrl_c_while_machines_are_waited_for_takes_the_request_out_of_the_queue
     assert left(google) == []
 
 
-def test_two_slices_are_one_request_and_a_failing_worker_is_named(orch: Orch, google: PretendGoogle) -> None:
+def test_two_slices_are_one_request_and_a_failing_worker_is_named(orch: Orch, google: SimulatedGoogle) -> None:
     said = orch.ok("launch", task(orch, PAIR, 'echo "$ORCH_RANK of $ORCH_NUM_HOSTS, slice $ORCH_SLICE_ID"'), "--yes")
-    told = {int(rank): words for rank, words in re.findall(r"rank=(\d), [0-9.]+\) (.*)", said)}
-    assert told == {rank: f"{rank} of 8, slice {rank // 4}" for rank in range(8)}
+    reported = {int(rank): words for rank, words in re.findall(r"rank=(\d), [0-9.]+\) (.*)", said)}
+    assert reported == {rank: f"{rank} of 8, slice {rank // 4}" for rank in range(8)}
     with google.cloud.open() as cloud:
         (queued,) = [each for each in cloud.state.queued.values() if not each.gone]
         assert [look.name for look in cloud.live()] == ["pair-1-0", "pair-1-1"]
@@ -205,7 +205,7 @@ sys.exit(status)
 """
 
 
-def test_a_dry_run_asks_nobody_loads_no_library_of_googles_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_sends_nothing_loads_no_google_library_and_writes_nothing(tmp_path: Path) -> None:
     orch = Orch(tmp_path)
     words = [*TRAIN[:-3], "-c", "spot", "--bucket", "gs://runs", "--dry-run", "-o", "json", *TINY]
     done = subprocess.run(
@@ -216,11 +216,11 @@ def test_a_dry_run_asks_nobody_loads_no_library_of_googles_and_writes_nothing(tm
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_a_task_for_tpus_is_rehearsed_on_hosts_of_its_shape(orch: Orch, google: PretendGoogle) -> None:
+def test_a_task_for_tpus_is_rehearsed_on_hosts_of_its_shape(orch: Orch, google: SimulatedGoogle) -> None:
     before = len(google.server.requests)
     done = orch("rehearse", task(orch, FOUR, OF_FOUR), "-o", "json")
     report = json.loads(done.stdout)
     assert (done.returncode, report["status"]) == (0, 0), done.stderr
     assert sorted(re.findall(r"\d of 4$", done.stderr, re.M)) == [f"{rank} of 4" for rank in range(4)]
     assert report["dollars"] > 0, "the price is that of the TPUs"
-    assert len(google.server.requests) == before, "a rehearsal has a cloud of its own"
+    assert len(google.server.requests) == before, "a rehearsal has its own cloud"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ import jsonschema
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.rotating]
 TASK = """
 name: mine
 resources: {infra: "local:2"}
@@ -29,7 +30,7 @@ run: |
 
 @dataclass(frozen=True)
 class Cluster:
-    """Cluster 'mine' on two local hosts, in an orch of its own."""
+    """Cluster 'mine' on two local hosts, in its own orch."""
 
     folder: Path
 
@@ -121,13 +122,34 @@ def test_the_result_as_json_keeps_its_schema_and_stdout_holds_nothing_else(mine:
 def test_logs_of_an_old_job_come_again_byte_by_byte(mine: Cluster) -> None:
     done = mine("logs", "mine", "1", "--no-prefix", "--host", "1")
     assert (done.returncode, done.stdout) == (0, "hello from 1 of 2\n"), done.stderr
-    last = mine("logs", "mine", "1", "--no-prefix", "--host", "0", "--since", "5")
-    assert last.stdout == "of 2\n"
     missing = mine("logs", "mine", "99")
     assert missing.returncode == 3
 
 
-def test_files_go_up_and_come_down_whole(mine: Cluster) -> None:
+def test_logs_begin_at_the_last_lines_at_a_time_and_keep_matching_lines(mine: Cluster) -> None:
+    mine("exec", "mine", "--head", "--", "printf 'one\\ntwo\\nthree'; sleep 6; printf ' four\\nfive\\n'")
+    job = str(json.loads(mine("status", "mine", "-o", "json").stdout)["clusters"][0]["jobs"][-1]["id"])
+
+    def lines(*options: str) -> str:
+        done = mine("logs", "mine", job, "--no-prefix", "--host", "0", *options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert lines("--tail", "2") == "three four\nfive\n"
+    assert lines("--tail", "0") == ""
+    assert lines("--grep", "^t") == "two\nthree four\n"
+    assert lines("--grep", "^t", "--tail", "2", "--follow") == "three four\n"
+    assert lines("--since", "10m") == "one\ntwo\nthree four\nfive\n"
+    (times,) = mine.folder.parent.glob(f"**/.orch/jobs/*-{job}-a1/log-times")
+    noted = [line.split() for line in times.read_text().splitlines()]
+    assert [size for _, size in noted] == ["13", "24"], "the size after five seconds, and at the end"
+    times.write_text(f"{int(noted[0][0]) - 900} 13\n{noted[1][0]} 24\n")
+    assert lines("--since", "10m") == " four\nfive\n"
+    assert mine("logs", "mine", "--since", "64KiB").returncode == 2
+    assert mine("logs", "mine", "--grep", "(").returncode == 2
+
+
+def test_files_are_uploaded_and_downloaded_completely(mine: Cluster) -> None:
     content = bytes(range(256)) * 300
     folder = mine.folder / "tree dir"
     (folder / "sub").mkdir(parents=True)
@@ -157,7 +179,7 @@ def test_a_copy_never_deletes_what_is_there(mine: Cluster) -> None:
     assert done.stdout.split() == ["first", "second"]
 
 
-def test_a_copy_that_fails_names_the_host_and_its_words(mine: Cluster) -> None:
+def test_a_copy_that_fails_names_the_host_and_its_message(mine: Cluster) -> None:
     done = mine("cp", "mine:nothing here", "x/")
     assert done.returncode == 7 and "worker1" in done.stderr and "does not exist" in done.stderr
     missing = mine("cp", "no such file", "mine:")
@@ -178,15 +200,15 @@ def test_ssh_is_the_same_host_with_a_pinned_key(mine: Cluster) -> None:
     assert mine("ssh", "mine", "--", "exit 9").returncode == 9
 
 
-def test_ctrl_c_detaches_and_the_job_goes_on(mine: Cluster) -> None:
-    program = "trap 'echo told to stop' TERM; for i in $(seq 40); do echo tick $i; sleep 0.1; done; exit 4"
+def test_ctrl_c_detaches_and_the_job_continues(mine: Cluster) -> None:
+    program = "trap 'echo asked to stop' TERM; for i in $(seq 40); do echo tick $i; sleep 0.1; done; exit 4"
     with mine.start("exec", "mine", "--", program) as process:
         assert process.stdout is not None and process.stderr is not None
         assert "tick 1" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         words = process.stderr.read()
-    assert "goes on" in words and "orch logs -f mine" in words and "orch cancel mine" in words
+    assert "continues to run" in words and "orch logs -f mine" in words and "orch cancel mine" in words
     assert "error" not in words and "Traceback" not in words
     job = status(mine)["jobs"][-1]
     assert job["state"] == "running"
@@ -234,9 +256,17 @@ def test_a_preempted_host_is_seen_by_refresh_and_down_leaves_nothing(tmp_path: P
     assert cluster("local", "preempt", "other", "1").returncode == 0
     assert cluster("status", "--refresh").returncode == 0
     assert status(cluster)["state"] == "preempted"
-    gone = cluster("down", "other", "-o", "json")
-    assert gone.returncode == 0 and json.loads(gone.stdout)["message"] == "cluster 'other' is gone"
+    ended = cluster("down", "other", "-o", "json")
+    assert ended.returncode == 0 and json.loads(ended.stdout)["message"] == "cluster 'other' is deleted"
     assert status(cluster) == {}
+    document = json.loads(cluster("runs", "-o", "json").stdout)
+    jsonschema.validate(document, json.loads((ROOT / "orchestrator" / "cli" / "data" / "runs.schema.json").read_text()))
+    (run,) = document["runs"]
+    assert (run["cluster"], run["owner"], run["result"], run["dollars"]) == ("other", getpass.getuser(), "succeeded", 0)
+    detail = cluster("runs", run["run_id"]).stdout
+    assert "succeeded" in detail and "other" in detail
+    assert run["run_id"] in cluster("runs").stdout and max(map(len, cluster("runs").stdout.splitlines())) <= 100
+    assert cluster("runs", "no-such-run").returncode == 3
     deadline = time.monotonic() + 10
     while processes_under(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -10,7 +10,7 @@ from store.store_v1 import put_v1
 from support.orch_process import Orch
 
 from orchestrator.store.read import open_reader_at
-from orchestrator.store.replay import rebuild, verify
+from orchestrator.store.replay import rebuild_tables, verify_chain
 
 pytestmark = [pytest.mark.slow, pytest.mark.promise("P8")]
 
@@ -34,8 +34,8 @@ def test_what_the_first_release_left_is_brought_to_its_end(tmp_path: Path) -> No
 
     with open_reader_at(orch.state / "orch.db") as reader:
         events = tuple(reader.all_events())
-        assert verify(events, reader.head()) is None
-        tables = rebuild(events)
+        assert verify_chain(events, reader.head()) is None
+        tables = rebuild_tables(events)
         starting = next(row for row in tables["clusters"].values() if row["name"] == "starting")
         intents = [row for row in tables["intents"].values() if row["cluster_uid"] == starting["uid"]]
         assert [(row["name"], row["state"]) for row in intents] == [("starting-1", "gone")]

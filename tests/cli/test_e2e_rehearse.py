@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from support.orch_process import Orch, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2] / "orchestrator"
 SCHEMA = json.loads((ROOT / "cli" / "data" / "rehearsal.schema.json").read_text())
@@ -88,16 +88,16 @@ def test_a_preemption_is_reported_with_what_it_cost(orch: Orch) -> None:
     assert report["dollars"] > 0
 
 
-def test_a_fault_that_did_not_happen_is_said(orch: Orch) -> None:
+def test_a_fault_that_did_not_happen_is_reported(orch: Orch) -> None:
     _, said = play(orch, TRAIN, "--preempt", "step=100000")
     assert "0 of 1 preemption happened" in said
 
 
 def test_a_stockout_moves_the_task_to_its_next_choice(orch: Orch) -> None:
     report, _ = play(orch, TWO_PLACES, "--stockout", "us-west4-a")
-    told = " ".join(moment["what"] for moment in report["moments"])
-    assert "us-west4-a has 0 hosts" in told
-    assert "us-east5-b" in told
+    moments = " ".join(moment["what"] for moment in report["moments"])
+    assert "us-west4-a has 0 hosts" in moments
+    assert "us-east5-b" in moments
     refused, said = play(orch, TWO_PLACES, "--stockout", "us-west4-a", "--stockout", "us-east5-b", status=5)
     assert refused["status"] == 5
     assert "error[capacity]" in said
@@ -121,7 +121,7 @@ def test_a_program_that_fails_is_the_exit_status_and_its_output_is_not_in_the_re
     assert "orch logs" not in said, "its cluster is gone: such advice leads nowhere"
 
 
-def test_a_setup_that_fails_is_told_once_and_ends_it(orch: Orch) -> None:
+def test_a_setup_that_fails_is_reported_once_and_ends_it(orch: Orch) -> None:
     report, said = play(orch, ECHO % "true" + "setup: exit 3\n", status=7)
     assert report["what"].startswith("setup failed on")
     assert "error[setup-failed]" in said
@@ -131,7 +131,7 @@ def test_several_tasks_are_refused_and_leave_no_folder(orch: Orch) -> None:
     (orch.folder / "two.yaml").write_text(f"{ECHO % 'true'}---\n{ECHO % 'true'}")
     done = orch("rehearse", "two.yaml")
     assert done.returncode == 2
-    assert "a rehearsal plays one" in done.stderr
+    assert "a rehearsal runs one" in done.stderr
     assert len(done.stderr.splitlines()) <= 5
     refused = orch("rehearse", "two.yaml", "--preempt", "nonsense")
     assert (refused.returncode, folders(orch)) == (2, [])
@@ -154,11 +154,11 @@ def test_an_interrupted_rehearsal_leaves_no_process_and_no_folder(orch: Orch, nu
     assert folders(orch) == []
 
 
-def test_a_kept_rehearsal_says_where_it_is(orch: Orch) -> None:
+def test_a_kept_rehearsal_prints_its_folder(orch: Orch) -> None:
     (orch.folder / "task.yaml").write_text(ECHO % "true")
     done = orch("rehearse", "task.yaml", "--keep")
     assert done.returncode == 0, done.stderr
     (folder,) = folders(orch)
     assert folder in done.stderr
     assert "from-the-program 0" in done.stdout
-    assert "result        job 1 on 'plain' ended well" in done.stdout
+    assert "result        job 1 on 'plain' succeeded" in done.stdout

@@ -17,7 +17,7 @@ import pytest
 from support.orch_process import Orch, until
 from support.postgres import PostgresServer, postgres_server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
 
 LONG = """
 name: mine
@@ -31,11 +31,11 @@ LEASE = 30.0  # seconds: orchestrator.store.leases.LEASE_SECONDS
 
 # An engine as it runs on each computer of a team. `orch serve` itself allows one on a computer.
 ENGINE = """
-from orchestrator.cli.logbook import Logbook
-from orchestrator.engine.attend import Attendant
-from orchestrator.engine.world import real_world
-from orchestrator.paths import paths
-Attendant(paths(), real_world(paths()), Logbook).run(until_idle=True)
+from orchestrator.cli.drawing.engine_log import EngineLog
+from orchestrator.engine.unattended.engine import UnattendedEngine
+from orchestrator.engine.services import real_services
+from orchestrator.paths import load_paths
+UnattendedEngine(where=load_paths(), services=real_services(load_paths()), narrators=EngineLog).run(until_idle=True)
 """
 
 
@@ -90,7 +90,7 @@ def job(orch: Orch, number: int = 1) -> dict[str, Any]:
 
 
 def driver(orch: Orch) -> int:
-    """The process that holds the job's watch lease; 0 when nobody does."""
+    """The process that holds the job's watch lease; 0 when no process does."""
     found = re.search(r"process (\d+) on", job(orch)["driven_by"] or "")
     return int(found[1]) if found else 0
 
@@ -105,7 +105,7 @@ def both(*attempts: int) -> list[str]:
 
 
 def begin(orch: Orch, engines: list[subprocess.Popen[bytes]]) -> None:
-    """A job that runs, left to two engines of our own."""
+    """A job that runs, left to two of our engines."""
     orch.ok("launch", "long.yaml", "--detach", "--env", "MARKS", "--env", "GO")
     until("its own engine is there", lambda: len(serving(orch)) == 1)
     os.kill(serving(orch)[0], signal.SIGKILL)
@@ -131,7 +131,7 @@ def test_one_engine_drives_a_job_and_the_other_takes_over_when_it_is_killed(
     orch.ok("local", "preempt", "mine", "0")
     until("a third attempt runs", lambda: marks(orch) == both(1, 2, 3))
     (orch.folder / "go").write_text("")
-    until("it ends well", lambda: job(orch)["status"] == 0)
+    until("it succeeds", lambda: job(orch)["status"] == 0)
     assert marks(orch) == both(1, 2, 3), "an attempt was started twice"
 
 
@@ -152,13 +152,13 @@ def test_an_engine_that_slept_does_no_harm_when_it_wakes_up(orch: Orch, engines:
     orch.ok("local", "preempt", "mine", "0")
     until("a third attempt runs", lambda: marks(orch) == both(1, 2, 3))
     (orch.folder / "go").write_text("")
-    until("it ends well", lambda: job(orch)["status"] == 0)
+    until("it succeeds", lambda: job(orch)["status"] == 0)
     assert marks(orch) == both(1, 2, 3), "an attempt was started twice"
     assert orch.ok("events", "mine").count("job 1 ended:") == 1
 
 
 @pytest.mark.promise("P29")
-def test_every_verb_works_on_a_shared_store_and_never_shows_its_password(orch: Orch, server: PostgresServer) -> None:
+def test_every_command_works_on_a_shared_store_and_never_shows_its_password(orch: Orch, server: PostgresServer) -> None:
     said: list[str] = []
 
     def ok(*words: str) -> str:
@@ -186,7 +186,7 @@ def test_every_verb_works_on_a_shared_store_and_never_shows_its_password(orch: O
     assert server.url().split("@")[0].rpartition(":")[2] not in "".join(said)
 
 
-def test_a_store_that_cannot_be_reached_is_said_in_few_lines(orch: Orch) -> None:
+def test_a_store_that_cannot_be_reached_is_reported_in_few_lines(orch: Orch) -> None:
     away = Orch(orch.folder, {"ORCH_STORE": "postgresql://me:hidden-word@127.0.0.1:1/none"})
     for words in (
         ("status",),

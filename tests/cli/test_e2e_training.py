@@ -17,7 +17,7 @@ from support.orch_process import Orch, until
 
 ROOT = Path(__file__).parents[2]
 TINY = ("model=tiny", "model.dim=64", "model.layers=2", "seq_len=32", "batch=4", "threads=1", "log_every=1")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def _has_step(orch: Orch) -> bool:
 
 
 def profile_and_devices(orch: Orch) -> None:
-    """While it trains: traces of both ranks come home as one, and the devices of both hosts are told."""
+    """While it trains: traces of both ranks are downloaded as one, and the devices of both hosts are listed."""
     both = orch.ok("profile", "train", "--steps", "2", "--wait", "3")
     folder = orch.folder / both.strip()
     assert sorted(path.name for path in folder.iterdir()) == ["all-ranks.trace.json.gz", "rank-0", "rank-1"]
@@ -93,7 +93,7 @@ def profile_and_devices(orch: Orch) -> None:
     names = {event["args"]["name"][:6] for event in events if event.get("name") == "process_name"}
     assert names == {"rank 0", "rank 1"}
     left = orch.ok("exec", "train", "--no-prefix", "--", "ls ~/.orch/jobs/*/profiles ~/.orch/jobs/*/profile-* || true")
-    assert folder.name.removeprefix("train-") not in left, "what was brought home is cleared away"
+    assert folder.name.removeprefix("train-") not in left, "what was downloaded is deleted there"
     first = orch.folder / orch.ok("profile", "train", "--steps", "1", "--rank", "0", "--into", "one").strip()
     assert [path.name for path in first.glob("rank-*")] == ["rank-0"]
 
@@ -108,8 +108,8 @@ def profile_and_devices(orch: Orch) -> None:
 def test_a_profile_of_what_does_not_train_is_refused(orch: Orch) -> None:
     nothing = orch("profile", "train")
     assert nothing.returncode != 0 and "no job runs on 'train'" in nothing.stderr
-    missing = orch("profile", "nobody")
-    assert missing.returncode == 3 and "no cluster 'nobody'" in missing.stderr
+    missing = orch("profile", "missing")
+    assert missing.returncode == 3 and "no cluster 'missing'" in missing.stderr
     (orch.folder / "own.yaml").write_text("name: train\nresources: {infra: 'local:2'}\nrun: sleep 60\n")
     own = orch.start("launch", "own.yaml", "-c", "train")
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.orch_process import Orch, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
 
 LONG = """
 name: mine
@@ -71,7 +71,7 @@ def test_a_detached_job_survives_a_preemption_with_the_files_it_was_launched_wit
     orch.ok("local", "preempt", "mine", "1")
     until("a second attempt runs", lambda: "attempt 2 rank 1" in marks.read_text())
     (orch.folder / "go").write_text("")
-    until("job 1 ends well", lambda: queue(orch, "--all")[1]["status"] == 0)
+    until("job 1 succeeds", lambda: queue(orch, "--all")[1]["status"] == 0)
     assert orch.ok("logs", "mine", "1").count("first words") == 2
     assert "other words" not in orch.ok("logs", "mine", "1")
     assert "attempt 1 ended (preempted" in orch.ok("status", "mine")
@@ -100,7 +100,7 @@ def test_jobs_on_one_cluster_run_in_order_and_a_queued_one_can_be_cancelled(orch
     assert "--detach" in refused.stderr
     orch.ok("cancel", "mine", "2")
     (orch.folder / "go").write_text("")
-    until("job 3 ends well", lambda: queue(orch, "--all")[3]["status"] == 0)
+    until("job 3 succeeds", lambda: queue(orch, "--all")[3]["status"] == 0)
     after = queue(orch, "--all")
     assert {number: job["status"] for number, job in after.items()} == {1: 0, 2: 130, 3: 0}
 
@@ -148,7 +148,7 @@ def test_a_pipeline_runs_its_stages_in_order_and_ends_each_cluster(orch: Orch, d
     until("both clusters are gone", lambda: not json.loads(orch.ok("status", "-o", "json"))["clusters"])
 
 
-def test_a_pipeline_that_was_cut_off_goes_on_with_the_stage_it_was_at(orch: Orch) -> None:
+def test_an_interrupted_pipeline_resumes_at_its_stage(orch: Orch) -> None:
     slow = PIPELINE.replace('echo two >> "$MARKS"', 'echo two >> "$MARKS"; while [ ! -e "$GO" ]; do sleep 0.1; done')
     (orch.folder / "pipe.yaml").write_text(slow)
     words = ("launch", "pipe.yaml", "--env", "MARKS", "--env", "GO", "--env", "CODE=0")
@@ -171,7 +171,7 @@ def test_a_down_that_was_cut_off_is_finished_by_the_next_launch(orch: Orch) -> N
     with Store(orch.state / "orch.db") as store:
         record = store.cluster("mine")
         assert record is not None
-        store.want(record, "down")  # what a killed `down` leaves
+        store.set_desired_state(record, "down")  # what a killed `down` leaves
     again = orch("launch", "long.yaml", *names)
     assert again.returncode == 0, again.stderr
     assert "finished first" in again.stderr

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.s3 import S3Server, s3_server
 
-from orchestrator.engine import pull as engine
+from orchestrator.engine.operations import checkpoints as engine
 from orchestrator.errors import StorageError
 from orchestrator.storage.bucket import Bucket
 
@@ -65,7 +65,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_the_newest_whole_one_comes_home_and_is_not_fetched_twice(orch: Orch, bucket: Bucket, tmp_path: Path) -> None:
+def test_the_newest_complete_checkpoint_is_downloaded_once(orch: Orch, bucket: Bucket, tmp_path: Path) -> None:
     save(bucket, 100)
     files = save(bucket, 200)
     broken = save(bucket, 300)
@@ -75,7 +75,7 @@ def test_the_newest_whole_one_comes_home_and_is_not_fetched_twice(orch: Orch, bu
     assert said.status == 0, said.err
     assert said.out == f"{home}/step-00000200\n"
     assert content(home / "step-00000200") == files
-    assert "passed over step 300: part-00001-000.safetensors is missing" in said.err
+    assert "skipped step 300: part-00001-000.safetensors is missing" in said.err
     assert f"checkpoint 200 is in {home}/step-00000200; fetched " in said.err
     again = orch("pull", f"{bucket.uri}/{RUN}/checkpoints", str(home), "-o", "json")
     shown = json.loads(again.out)
@@ -145,7 +145,7 @@ def test_where_there_is_nothing_the_next_step_is_named(orch: Orch, tmp_path: Pat
     assert (empty.status, f"next: orch storage ls -r {bucket.uri}" in empty.err) == (3, True)
     save(bucket, 100)
     missing = orch("pull", RUN, "--bucket", bucket.uri, "--step", "7")
-    assert (missing.status, "whole ones are of steps 100" in missing.err) == (3, True)
+    assert (missing.status, "complete ones: steps 100" in missing.err) == (3, True)
     bucket.delete(f"{RUN}/checkpoints/step-00000100/manifest.json")
     unfinished = orch("pull", RUN, "--bucket", bucket.uri)
     assert (unfinished.status, "step 100: unfinished: it has no manifest.json" in unfinished.err) == (10, True)
@@ -171,7 +171,7 @@ def test_a_pulled_checkpoint_is_exported_by_the_trainer(orch: Orch, tmp_path: Pa
     assert found.keys() == weights.keys()
     assert all(numpy.array_equal(found[name], values) for name, values in weights.items())
     again = orch("pull", RUN, str(tmp_path / "home"), "--bucket", f"file://{tmp_path}/bucket", "--export")
-    assert (again.status, "is there already and was left alone" in again.err) == (0, True)
+    assert (again.status, "exists already and was not changed" in again.err) == (0, True)
 
 
 def _llama(folder: Path, numpy: Any, safetensors_numpy: Any) -> dict[str, Any]:
@@ -200,12 +200,12 @@ class _Pruned(Bucket):
         return super().read_chunks(path)
 
 
-def test_a_checkpoint_that_is_pruned_meanwhile_is_told_as_such(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_pruned_meanwhile_is_reported_as_such(bucket: Bucket, tmp_path: Path) -> None:
     save(bucket, 200)
-    wanted = engine.Wanted(_Pruned(bucket.address, bucket.backend), RUN)
-    with pytest.raises(StorageError, match="checkpoint 200 was removed while it was fetched") as caught:
-        engine.pull(wanted, tmp_path / "home", None, lambda _: None)
-    assert "fetches the newest" in caught.value.next_step
+    location = engine.RunLocation(_Pruned(bucket.address, bucket.backend), RUN)
+    with pytest.raises(StorageError, match="checkpoint 200 was removed while it was downloaded") as caught:
+        engine.download_checkpoint(location, tmp_path / "home", None, lambda _: None)
+    assert "downloads the newest" in caught.value.next_step
 
 
 class _Unread(Bucket):
@@ -225,6 +225,6 @@ def test_what_the_disk_cannot_hold_is_not_begun(tmp_path: Path) -> None:
     os.truncate(part, size)  # a file of holes
     manifest["parts"][0]["size"] = size
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    wanted = engine.Wanted(_Unread(bucket.address, bucket.backend), RUN)
-    with pytest.raises(StorageError, match=r"checkpoint 200 does not fit into .*: 8,796\.1 GB are to be fetched"):
-        engine.pull(wanted, tmp_path / "home", None, lambda _: None)
+    location = engine.RunLocation(_Unread(bucket.address, bucket.backend), RUN)
+    with pytest.raises(StorageError, match=r"checkpoint 200 does not fit into .*: 8,796\.1 GB to download"):
+        engine.download_checkpoint(location, tmp_path / "home", None, lambda _: None)

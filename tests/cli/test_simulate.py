@@ -1,4 +1,4 @@
-"""`orch simulate CLOUD`: a command meets the pretend cloud, and nothing of a real one or of other records."""
+"""`orch simulate CLOUD`: a command meets the simulated cloud, and nothing of a real one or of other records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def orch(tmp_path: Path) -> Orch:
     return Orch(tmp_path, {"TMPDIR": str(tmp_path), **leaks})
 
 
-def test_the_command_is_led_to_the_pretend_google_and_to_nothing_else(orch: Orch) -> None:
+def test_the_command_reaches_the_simulated_google_and_nothing_else(orch: Orch) -> None:
     env = json.loads(orch.ok("simulate", "gcp", "--", sys.executable, "-c", SHOW))
     assert env["ORCH_GCP_ENDPOINT"].startswith("http://127.0.0.1:")
     assert env["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"] == env["ORCH_GCP_ENDPOINT"] + "/"
@@ -52,7 +52,7 @@ def test_the_command_is_led_to_the_pretend_google_and_to_nothing_else(orch: Orch
     assert not Path(env["ORCH_HOME"]).exists(), "the folder of one play is removed after it"
 
 
-def test_the_command_is_led_to_the_pretend_aws_with_the_scenarios_faults_in_it(orch: Orch) -> None:
+def test_the_command_reaches_the_simulated_aws_with_the_faults_of_the_scenario(orch: Orch) -> None:
     (orch.folder / "mine.toml").write_text('[[fault]]\ncall = "*"\nfault = "denied"\nrate = 1.0\ntimes = 1\n')
     words = ("simulate", "aws", "--scenario", "mine.toml", "--", sys.executable, "-c", ASK_AWS)
     seen = json.loads(orch.ok(*words))
@@ -73,25 +73,25 @@ def test_its_exit_status_is_the_commands(orch: Orch, program: str, status: int) 
     assert orch("simulate", "gcp", "--", sys.executable, "-c", program).returncode == status
 
 
-def test_a_command_that_cannot_be_run_is_told_in_a_few_lines(orch: Orch) -> None:
+def test_a_command_that_cannot_be_run_is_reported_in_a_few_lines(orch: Orch) -> None:
     done = orch("simulate", "gcp", "--", "no-such-program")
     assert done.returncode == 2
     assert "no-such-program cannot be run" in done.stderr and len(done.stderr.splitlines()) <= 5
 
 
-def test_a_mistake_in_a_scenario_is_told_with_its_own_path(orch: Orch) -> None:
+def test_a_mistake_in_a_scenario_is_reported_with_the_path_of_the_user(orch: Orch) -> None:
     (orch.folder / "mine.toml").write_text("sed = 1\n")
     done = orch("simulate", "gcp", "--scenario", "mine.toml", "--", "true")
     assert done.returncode == 2 and "mine.toml" in done.stderr, done.stderr
 
 
-def test_home_is_kept_with_the_records_in_it(orch: Orch) -> None:
+def test_a_named_home_folder_is_kept_with_its_records(orch: Orch) -> None:
     for _ in range(2):
         orch.ok("simulate", "gcp", "--home", "kept", "--", sys.executable, "-m", "orchestrator", "status")
     assert (orch.folder / "kept").is_dir()
 
 
-def test_without_a_command_it_serves_until_ctrl_c_and_says_what_to_export(orch: Orch) -> None:
+def test_without_a_command_it_serves_until_ctrl_c_and_prints_what_to_export(orch: Orch) -> None:
     with orch.start("simulate", "gcp") as process:
         assert process.stdout is not None
         try:

@@ -1,4 +1,4 @@
-"""Somebody who follows a page of documentation from its beginning, in one environment."""
+"""Reader who follows a page of documentation from its beginning, in one environment."""
 
 from __future__ import annotations
 

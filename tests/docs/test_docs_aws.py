@@ -1,4 +1,4 @@
-"""Each command of docs/aws.md, in the order of the page, in a pretend AWS and with an empty home folder."""
+"""Each command of docs/aws.md, in the order of the page, in a simulated AWS and with an empty home folder."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from docs_page import Command, read_page
 from docs_visit import Visit, done_as_said
 
 from orchestrator.simulator.aws.calls import ACCOUNT
+from orchestrator.simulator.aws.cloud import SimulatedAws, without_aws
 from orchestrator.simulator.aws.ec2.visit import left
 from orchestrator.simulator.aws.grants import owner
-from orchestrator.simulator.aws.pretend import PretendAws, without_aws
 from orchestrator.simulator.rehearsal import SCENARIO_FILE
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "aws.md"
@@ -25,7 +25,7 @@ COMMANDS = [item for item in ITEMS if isinstance(item, Command)]
 WORDS = {"BUCKET": "my-bucket", "YOU": "alice", "ACCOUNT": ACCOUNT}
 
 # What is not run, and why not.
-NOT_RUN = {"orch simulate aws -- bash": "a shell that waits for somebody to type; test_simulate.py runs others"}
+NOT_RUN = {"orch simulate aws -- bash": "a shell that waits for input; test_simulate.py runs others"}
 
 # Like the calm scenario, but nothing bores.
 QUICK = """
@@ -45,7 +45,7 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
     for one in (home, folder, cloud_folder):
         one.mkdir()
     (cloud_folder / SCENARIO_FILE).write_text(QUICK)
-    with PretendAws(cloud_folder, grants=replace(owner(), profiles={})) as aws:
+    with SimulatedAws(cloud_folder, grants=replace(owner(), profiles={})) as aws:
         path = f"{Path(sys.executable).parent}:{without_aws()['PATH']}"
         env = without_aws() | dict(aws.env) | {"HOME": str(home), "PATH": path}
         visit = Visit(ITEMS, folder, env, filled, is_run)
@@ -57,7 +57,7 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
 
 
 def filled(text: str) -> str:
-    """With words of the reader's own, and with what the page says of trainings in the pretend AWS."""
+    """With words of the reader's own, and with what the page says of trainings in the simulated AWS."""
     for word, value in (WORDS | {"model=tiny": "model=tiny threads=1"}).items():
         text = text.replace(word, value)
     return text
@@ -69,7 +69,7 @@ def is_run(command: Command) -> bool:
 
 def cases() -> Iterator[Any]:
     for command in filter(is_run, COMMANDS):
-        marks = [pytest.mark.slow, pytest.mark.timeout(240)]
+        marks = [pytest.mark.slow, pytest.mark.rotating("docs"), pytest.mark.timeout(240)]
         yield pytest.param(command, id=f"{command.line}: {command.text}"[:90], marks=marks)
 
 

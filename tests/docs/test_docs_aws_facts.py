@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from orchestrator.catalog.ec2 import find_instance, instances
+from orchestrator.catalog.ec2 import find_instance, load_instances
 from orchestrator.catalog.prices import price_per_hour
-from orchestrator.engine.doomed import too_many_hosts
+from orchestrator.engine.preparation.preflight import unsupported_hosts_error
 from orchestrator.plan.desired import Budgets
 from orchestrator.providers.aws import access, blocks, choices, images, interfaces, market, reservations, userdata
 from orchestrator.providers.aws.access import Way
@@ -21,10 +20,8 @@ from orchestrator.providers.aws.planner import SCRATCH
 from orchestrator.providers.aws.quotas import ADDRESSES, advice, quota_of
 from orchestrator.providers.aws.session import READ_TRIES
 from orchestrator.slices import Candidate, HostFacts, OnDemand, Spot
-from orchestrator.spec.dialect import CONFIG
-from orchestrator.spec.parse import parse_task
-from orchestrator.spec.schema import Field, Section, Text
-from orchestrator.spec.task import AwsSettings
+from orchestrator.task.model import AwsSettings
+from orchestrator.task.parse import parse_task
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "aws.md").read_text()
 FLAT = " ".join(PAGE.split())
@@ -46,7 +43,16 @@ def family(name: str) -> str:
 
 
 def candidate(name: str = "p5.48xlarge", hosts: int = 2, **details: str) -> Candidate:
-    return Candidate("aws", name, hosts, 8, Spot(), "us-east-1", "us-east-1a", details=tuple(details.items()))
+    return Candidate(
+        provider="aws",
+        accelerator=name,
+        hosts=hosts,
+        chips_per_host=8,
+        market=Spot(),
+        region="us-east-1",
+        zone="us-east-1a",
+        details=tuple(details.items()),
+    )
 
 
 MACHINES = table("asked for")
@@ -54,8 +60,8 @@ MACHINES = table("asked for")
 
 @pytest.mark.parametrize("row", MACHINES, ids=lambda row: row[1].strip("`"))
 def test_the_table_of_machines_is_that_of_the_catalogue(row: list[str]) -> None:
-    asked, (name,), chips, memory, vcpus, efa, price = row[0], quoted(row[1]), *row[2:]
-    machine = instances()[name]
+    requested, (name,), chips, memory, vcpus, efa, price = row[0], quoted(row[1]), *row[2:]
+    machine = load_instances()[name]
     assert chips == f"{machine.chips_per_host} {machine.chip}"
     assert memory == f"{machine.hbm_gib_per_chip:g}"
     assert (int(vcpus), int(efa)) == (machine.vcpus, machine.efa_max)
@@ -64,24 +70,24 @@ def test_the_table_of_machines_is_that_of_the_catalogue(row: list[str]) -> None:
     listed = price_per_hour(machine, OnDemand(), "us-east-1")
     assert price == (f"{listed.low:.2f}" if listed else "none") and (price == "none") is not machine.on_demand
     assert listed is None or f"List prices of {listed.as_of} in US dollars an hour" in PAGE
-    for word in quoted(asked):
+    for word in quoted(requested):
         meant = find_instance(word)
         assert meant is not None and meant.name == name
 
 
 def test_every_machine_of_the_catalogue_is_in_the_table_and_no_price_is_elsewhere() -> None:
-    assert [quoted(row[1])[0] for row in MACHINES] == list(instances())
+    assert [quoted(row[1])[0] for row in MACHINES] == list(load_instances())
     assert re.findall(r"\$\d|\d+(?:\.\d+)? (?:US )?dollars", PAGE) == []
 
 
 def test_every_family_has_its_quotas() -> None:
-    told = {name: row for row in table("machines") for name in row[0].split(", ")}
-    assert set(told) == {family(name) for name in instances()}
-    for name in instances():
-        _, on_demand, spot = told[family(name)]
+    listed = {name: row for row in table("machines") for name in row[0].split(", ")}
+    assert set(listed) == {family(name) for name in load_instances()}
+    for name in load_instances():
+        _, on_demand, spot = listed[family(name)]
         assert quoted(on_demand) == [quota_of(name, OnDemand()).code]
         assert quoted(spot) == [quota_of(name, Spot()).code]
-    needed = {name: count * instances()[name].vcpus for name, count in (("p5.48xlarge", 2), ("trn1.32xlarge", 4))}
+    needed = {name: count * load_instances()[name].vcpus for name, count in (("p5.48xlarge", 2), ("trn1.32xlarge", 4))}
     assert f"Two `p5.48xlarge` need {needed['p5.48xlarge']} vCPUs" in FLAT
     assert f"four `trn1.32xlarge` {needed['trn1.32xlarge']}." in FLAT
     assert f"(`{ADDRESSES.code}`, usually {access.USUAL_ADDRESSES} in a region)" in FLAT
@@ -95,8 +101,8 @@ def test_an_error_is_what_the_table_says(row: list[str]) -> None:
     error, words, advised = row
     codes = quoted(words)
     assert codes
-    answers = [Answer(by_code(code), code, words.partition(" with ")[2].strip('"')) for code in codes]
-    answers += [Answer(Kind.NO_ANSWER, "", "")] if "no answer" in words else []
+    answers = [Answer(kind=by_code(code), code=code, words=words.partition(" with ")[2].strip('"')) for code in codes]
+    answers += [Answer(kind=Kind.NO_ANSWER, code="", words="")] if "no answer" in words else []
     for answer in answers:
         met = explain("create", "p5-1", answer)
         assert error == f"`{met.code}` (exit {int(met.exit_status)})", answer
@@ -105,7 +111,7 @@ def test_an_error_is_what_the_table_says(row: list[str]) -> None:
 
 
 def test_every_error_that_a_create_can_meet_is_in_the_table() -> None:
-    met = {explain("create", "p5-1", Answer(kind, "", "")).code for kind in Kind}
+    met = {explain("create", "p5-1", Answer(kind=kind, code="", words="")).code for kind in Kind}
     assert {word for row in ERRORS for word in quoted(row[0])} == met
 
 
@@ -113,13 +119,10 @@ SETTINGS = {word: row[1] for row in table("setting below `config.aws`") for word
 WAYS = {word.removeprefix("access: "): words for word, words in SETTINGS.items() if word.startswith("access: ")}
 
 
-def test_every_setting_of_the_dialect_is_told() -> None:
-    aws = next(field for field in CONFIG.fields if isinstance(field, Field) and field.name == "aws")
-    assert isinstance(aws.kind, Section)
-    known = {field.name: field for field in aws.kind.fields if isinstance(field, Field)}
-    assert {word.partition(":")[0] for word in SETTINGS} == set(known) == {field.name for field in fields(AwsSettings)}
-    ways = known["access"].kind
-    assert isinstance(ways, Text) and set(WAYS) == set(ways.choices) == set(Way)
+def test_every_setting_of_the_dialect_is_documented() -> None:
+    known = AwsSettings.json_schema()["properties"]
+    assert {word.partition(":")[0] for word in SETTINGS} == set(known)
+    assert set(WAYS) == set(known["access"]["enum"]) == set(Way)
 
 
 def test_the_way_to_the_machines_is_the_one_that_is_called_the_default() -> None:
@@ -128,8 +131,8 @@ def test_the_way_to_the_machines_is_the_one_that_is_called_the_default() -> None
         "the default for one machine with EFA": candidate(hosts=1, network="best"),
         "the default with one interface": candidate(hosts=1),
     }
-    for words, asked in usual.items():
-        assert words in WAYS[choices.read(asked).access.way], words
+    for words, requested in usual.items():
+        assert words in WAYS[choices.read(requested).access.way], words
     assert sum("the default" in words for words in WAYS.values()) == len(usual)
     for network, efa in (("standard", 0), ("", 32)):
         assert len(choices.read(candidate(network=network)).efa) == efa
@@ -138,10 +141,10 @@ def test_the_way_to_the_machines_is_the_one_that_is_called_the_default() -> None
 
 def test_the_table_of_images_is_what_the_planner_chooses() -> None:
     for machines, trains, words in table("machine"):
-        names = sorted({family(name) for name in instances() if images.is_neuron(name)})
-        told = names if machines == "all of them" else machines.split(", ")
+        names = sorted({family(name) for name in load_instances() if images.is_neuron(name)})
+        listed = names if machines == "all of them" else machines.split(", ")
         frameworks = ["jax"] if trains == "`framework: jax`" else ["torch", ""]
-        for name in told:
+        for name in listed:
             for framework in frameworks:
                 image = images.choose(f"{name}.48xlarge", framework, "")
                 said = " ".join(re.findall(r"SDK [\d.]+|torch-neuronx [\d.]+|JAX NeuronX", words))
@@ -154,7 +157,7 @@ def test_the_bundled_trainer_drives_as_many_hosts_as_it_is_said_to() -> None:
     for engine, hosts, is_refused in (("auto", 4, False), ("torch", 1, False), ("torch", 2, True)):
         machines = f"resources: {{accelerators: 'Trainium:16'}}\nnum_nodes: {hosts}\n"
         text = f"train: {{args: {{engine: {engine}}}}}\n{machines}"
-        refused = too_many_hosts(parse_task(text, file="t.yaml", env={}).only, HostFacts(backend="neuron"))
+        refused = unsupported_hosts_error(parse_task(text, file="t.yaml", env={}).only, HostFacts(backend="neuron"))
         assert (refused is not None) is is_refused
 
 
@@ -166,8 +169,8 @@ def test_numbers_of_the_text_are_those_of_the_code() -> None:
         assert blocks.wanted("p5.48xlarge", market.MOST_IN_BLOCK, days * 24).hours == days * 24
     early, before = reservations.TAKEN_BEFORE_END / 60, Budgets().save_before / 60
     assert (early, before) == (30, 10)
-    assert "takes the machines from 30 minutes before the end on; ten minutes before that, orch tells" in FLAT
-    assert f'"gone" only {SETTLE_SECONDS:.0f} seconds after' in FLAT
+    assert "takes the machines from 30 minutes before the end on. Ten minutes before that, orch makes" in FLAT
+    assert f"as deleted only {SETTLE_SECONDS:.0f} seconds after" in FLAT
     assert f"the keys of {userdata.MOST_HOSTS} machines" in FLAT
     assert READ_TRIES == 4 and "Reads are tried up to four times" in FLAT
     assert f"Local NVMe disks are at `{SCRATCH}`" in FLAT

@@ -1,4 +1,4 @@
-"""Each command of docs/google.md, in the order of the page, in a pretend Google and with an empty home folder."""
+"""Each command of docs/google.md, in the order of the page, in a simulated Google and with an empty home folder."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from docs_page import Command, read_page
 from docs_visit import Visit, done_as_said
 from google_parser import refused
 
+from orchestrator.simulator.google.cloud import SimulatedGoogle, without_google
 from orchestrator.simulator.google.grants import Bucket, Grants, Limit
-from orchestrator.simulator.google.pretend import PretendGoogle, without_google
 from orchestrator.simulator.google.server import PROJECT
 from orchestrator.simulator.rehearsal import SCENARIO_FILE
 
@@ -29,7 +29,7 @@ WORDS = {"PROJECT": PROJECT, "BUCKET": "my-bucket", "ACCOUNT": "0X0X0X-0X0X0X-0X
 # gcloud's own parser looks at them.
 ONLY_THERE = ("auth ", "projects ", "billing ", "config ", "services ", "storage ", "iam ")
 # What is not run, and why not.
-NOT_RUN = {"orch simulate gcp -- bash": "a shell that waits for somebody to type; test_simulate.py runs others"}
+NOT_RUN = {"orch simulate gcp -- bash": "a shell that waits for input; test_simulate.py runs others"}
 # What is not served yet, by its text, and why. An entry whose command works turns red: take it out then.
 NOT_YET: dict[str, str] = {}
 
@@ -55,7 +55,7 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
     (place / "google" / SCENARIO_FILE).write_text(QUICK)
     limits = (Limit("tpu-v5s-litepod", 64, "us-west4-a"),)
     grants = Grants(limits=limits, buckets={WORDS["BUCKET"]: Bucket("US-WEST4")})
-    with PretendGoogle(place / "google", grants=grants) as google:
+    with SimulatedGoogle(place / "google", grants=grants) as google:
         path = f"{Path(sys.executable).parent}:{without_google()['PATH']}"
         env = without_google() | dict(google.env) | {"HOME": str(home), "PATH": path}
         yield Visit(ITEMS, folder, env, filled, is_run)
@@ -64,7 +64,7 @@ def visit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
 
 
 def filled(text: str) -> str:
-    """With words of the reader's own, and with what the page says of trainings in the pretend Google."""
+    """With words of the reader's own, and with what the page says of trainings in the simulated Google."""
     for word, value in (WORDS | {"model=tiny": "model=tiny threads=1"}).items():
         text = text.replace(word, value)
     return text
@@ -89,7 +89,7 @@ def cases() -> Iterator[Any]:
     for command in COMMANDS:
         if only_there(command) or command.text in NOT_RUN:
             continue
-        marks: list[Any] = [pytest.mark.slow, pytest.mark.timeout(240)]
+        marks: list[Any] = [pytest.mark.slow, pytest.mark.rotating("docs"), pytest.mark.timeout(240)]
         if command.text in NOT_YET:
             marks.append(pytest.mark.xfail(strict=True, reason=NOT_YET[command.text]))
         if by_gcloud(command):

@@ -18,10 +18,10 @@ import pytest
 from docs_page import Command, read_page
 
 from orchestrator.__main__ import main
-from trainer.commands import split
+from trainer.commands import split_command
 from trainer.commands.advise import run as advise
-from trainer.help import text
-from trainer.options import parse
+from trainer.help import format_help
+from trainer.options import parse_config
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "trainer.md"
@@ -59,6 +59,8 @@ def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("ORCH_HOME", str(tmp_path / "orch"))
+    (tmp_path / "orch").mkdir()
+    (tmp_path / "orch" / "config.toml").write_text('[aws]\ninstance_profile = "orch"\n')  # docs/aws.md sets it up
     monkeypatch.chdir(tmp_path)
 
 
@@ -103,19 +105,19 @@ def test_words_for_a_living_cluster_are_understood(words: str, tmp_path: Path) -
 
 
 def trainers() -> Iterator[str]:
-    for line in (*COMMANDS, *(line.strip() for line in text().splitlines())):
+    for line in (*COMMANDS, *(line.strip() for line in format_help().splitlines())):
         if "-m trainer " in line and line.startswith(("python", "torchrun")) and "COMMAND" not in line:
             yield line
 
 
 @pytest.mark.parametrize("words", list(trainers()))
 def test_settings_of_the_trainer_are_understood(words: str) -> None:
-    command, rest = split(shlex.split(words.partition("-m trainer ")[2]))
+    command, rest = split_command(shlex.split(words.partition("-m trainer ")[2]))
     if command == "advise":
         with redirect_stdout(io.StringIO()):
             assert advise(rest) == 0
     elif command == "train":
-        parse(rest)
+        parse_config(rest)
     else:
         assert all("=" not in word or word.startswith(("tokenizer=", "dtype=")) for word in rest)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.driving import Listener
 
-from orchestrator.engine import prepare
-from orchestrator.engine.drive import drive
-from orchestrator.engine.known import open_reader
+from orchestrator.engine.loop.drive import drive_cluster
+from orchestrator.engine.preparation import commands
+from orchestrator.engine.state.recorded import open_reader
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with open_reader() as reader:
         names = [cluster.name for cluster in reader.clusters()]
     for name in names:
-        drive(prepare.down(name), Listener())
+        drive_cluster(commands.prepare_down(name), Listener())
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Killing the engine at named points, for the tests of the matrix: forked children, kept states, and the checks."""
+"""The crash matrix: forked commands are killed at named points and repeated, and the result is checked."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from crash_verbs import FOREIGN, ORPHANS, Verb, down, newest_job, reap
+from support.lanes import FULL, share_of
+from support.proof import report
 from support.server_rows import empty_database, read_rows, write_rows
 from support.simulated import Points, SharedClock, SimHome, durable, use_home
 
-from orchestrator.engine.known import open_reader
-from orchestrator.paths import paths
-from orchestrator.plan.observed import FINAL
+from orchestrator.engine.state.recorded import open_reader
+from orchestrator.paths import load_paths
+from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.simulator.clock import START
 from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.simulator.state import QueuePhase
-from orchestrator.store import check
+from orchestrator.store import integrity
 from orchestrator.store.location import store_location
 
 _NOTES = ("note_", "touch_", "acquire", "release", "__init__", "GET")  # what is only remembered, or only read
@@ -33,9 +35,9 @@ INTENT = "orch-intent"  # the label that says for which record a slice was made
 
 @dataclass
 class Place:
-    """One world that is set up, killed, kept and brought back, always in the same folder.
+    """One simulated home that is set up, killed, saved and restored, always in the same folder.
 
-    server: address of an empty PostgreSQL database for the store; None: SQLite, in the folder.
+    `server` is the address of an empty PostgreSQL database for the store; None: SQLite, in the folder.
     """
 
     root: Path
@@ -51,12 +53,12 @@ class Place:
         use_home(self.live, self.server)
         return SimHome(durable(self.live, self.clock, honour_tokens=self.honour_tokens), points or Points())
 
-    def left_beside(self) -> list[str]:
+    def left_auxiliary(self) -> list[str]:
         """What a cloud keeps beside its slices and of ours should not: looked at after each down, before the sweep."""
         return []
 
     def begin(self, verb: Verb) -> None:
-        """Bring the world to where the verb starts."""
+        """Prepare the state in which the command starts."""
         shutil.rmtree(self.live, ignore_errors=True)
         self.live.mkdir(parents=True)
         if self.server is not None:
@@ -82,25 +84,39 @@ class Place:
 
 @dataclass
 class Counts:
-    """What a matrix has seen. names: how often it killed at each named point."""
+    """What a matrix counted; `names` says how often it killed at each named point."""
 
     verbs: int = 0
     singles: int = 0
     doubles: int = 0
     violations: list[str] = field(default_factory=list[str])
-    passed: set[str] = field(default_factory=set[str])
     names: Counter[str] = field(default_factory=Counter[str])
 
-    def __str__(self) -> str:
-        killed = f"{self.singles} single + {self.doubles} double kills"
-        return f"{len(self.names)} named points x {self.verbs} verbs, {killed}: {len(self.violations)} violations"
+    def report(self, name: str, **more: int) -> None:
+        """Record the counts for README's table."""
+        counts = {"commands": self.verbs, "crash points": set(self.names), "kills": self.singles}
+        pairs = {"double kills": self.doubles} if self.doubles else {}
+        report(name, {**counts, **pairs, **more}, len(self.violations))
 
 
-def matrix(place: Place, verbs: Sequence[Verb], *, doubles: float = 0.0, points: str = "all", seed: int = 0) -> Counts:
-    """Kill every verb at every point; doubles: share of the pairs that are tried, by chance of the seed.
+def matrix(
+    place: Place,
+    verbs: Sequence[Verb],
+    *,
+    doubles: float = 0.0,
+    points: Literal["all", "distinct"] = "all",
+    kills: int | None = None,
+    seed: int = 0,
+) -> Counts:
+    """Kill every verb at its crash points, give it again, and count what is violated.
 
-    points: "all", or "distinct": one of those between which nothing lasting changes, or "alternate": every other of
-    these, the odd ones in odd weeks.
+    Args:
+        place: The simulated cloud and its store.
+        verbs: Commands to kill.
+        doubles: Share of the pairs of points that are tried, by chance of the seed.
+        points: "distinct" leaves out points between which nothing lasting changes.
+        kills: Most single kills of one verb in the short lane, at distinct points, other ones every day.
+        seed: Chooses the pairs.
     """
     counts, chance = Counts(), random.Random(seed)
     for verb in verbs:
@@ -108,9 +124,8 @@ def matrix(place: Place, verbs: Sequence[Verb], *, doubles: float = 0.0, points:
         place.begin(verb)
         names = points_of(place, "base", verb)
         one_of_each = distinct(names)
-        counts.passed |= {names[number - 1] for number in one_of_each}
-        chosen = one_of_each[_week() % 2 :: 2] if points == "alternate" else one_of_each
-        for number in range(1, len(names) + 1) if points == "all" else chosen:
+        every = range(1, len(names) + 1) if points == "all" else one_of_each
+        for number in every if kills is None or FULL else share_of(one_of_each, kills):
             name = kill(place, "base", verb, number, counts)
             counts.singles += 1
             if number in one_of_each and doubles:
@@ -121,10 +136,6 @@ def matrix(place: Place, verbs: Sequence[Verb], *, doubles: float = 0.0, points:
     return counts
 
 
-def _week() -> int:
-    return datetime.now(tz=UTC).isocalendar().week
-
-
 def _doubles(place: Place, verb: Verb, first: str, counts: Counts, chosen: Callable[[], bool]) -> None:
     for number in distinct(points_of(place, "killed", verb)):
         if chosen():
@@ -133,8 +144,15 @@ def _doubles(place: Place, verb: Verb, first: str, counts: Counts, chosen: Calla
             counts.violations += finish(place, verb, f"{first}, and again at {number} {second}")
 
 
+def points_passed(place: Place, verb: Verb) -> set[str]:
+    """Return the names of the distinct points that the verb passes when nothing kills it."""
+    place.begin(verb)
+    names = points_of(place, "base", verb)
+    return {names[number - 1] for number in distinct(names)}
+
+
 def points_of(place: Place, kept: str, verb: Verb) -> list[str]:
-    """The names of all points that the verb passes when nothing kills it."""
+    """Return the names of all points that the command passes when nothing kills it."""
     place.bring_back(kept)
     home = place.home()
     verb.act(home)
@@ -142,7 +160,7 @@ def points_of(place: Place, kept: str, verb: Verb) -> list[str]:
 
 
 def distinct(names: Sequence[str]) -> list[int]:
-    """Numbers of the points that leave different things behind.
+    """Return the numbers of the points that leave different states behind.
 
     A kill before a change leaves what a kill after the change before it has left; one inside a call leaves what one
     after it leaves; and some commits only note what was seen.
@@ -150,8 +168,8 @@ def distinct(names: Sequence[str]) -> list[int]:
     chosen: list[int] = []
     for number, name in enumerate(names, start=1):
         when, _, what = name.partition(" ")
-        told = when == "after" and f"inside {what}" in names[max(0, number - 3) : number]
-        if (when == "before" and number > 1) or told or any(note in what for note in _NOTES):
+        covered = when == "after" and f"inside {what}" in names[max(0, number - 3) : number]
+        if (when == "before" and number > 1) or covered or any(note in what for note in _NOTES):
             continue
         chosen.append(number)
     return chosen
@@ -167,7 +185,7 @@ def kill(place: Place, kept: str, verb: Verb, number: int, counts: Counts) -> st
 
 
 def killed_at(place: Place, act: Callable[[SimHome], None], deadly: int) -> str | None:
-    """Run it in a child that kills itself at this point: the point's name; None when it came to its end before."""
+    """Run it in a child that kills itself at this point; return the point's name, or None if it ended before."""
     said = place.root / "said"
     said.unlink(missing_ok=True)
     child = os.fork()
@@ -198,7 +216,7 @@ def _be_the_child(place: Place, act: Callable[[SimHome], None], deadly: int, sai
 
 
 def finish(place: Place, verb: Verb, where: str) -> list[str]:
-    """Give the verb again, and in the end take all down: what is wrong at each stage, in words."""
+    """Repeat the command, take everything down at the end, and return what is wrong at each stage."""
     wrong = [f"as it was killed: {what}" for what in _untracked(place, verb)]
     home = place.home()
     try:
@@ -206,16 +224,16 @@ def finish(place: Place, verb: Verb, where: str) -> list[str]:
         home.pass_time(1.0)  # what a killed command has asked the cloud for is done by then
         wrong += [f"given again: {what}" for what in [*_fulfilled(place, verb), *_sound(place)]]
         down(home)
-        wrong += [f"after down: {what} is left" for what in place.left_beside()]
+        wrong += [f"after down: {what} is left" for what in place.left_auxiliary()]
         reap(home)
         wrong += [f"after down: {what}" for what in [*_nothing_left(place), *_sound(place)]]
-    except Exception:  # a failure of the product is what is looked for: it is told with the others
+    except Exception:  # a failure of the product is what the test looks for: it is listed with the others
         wrong.append(f"it raised: {traceback.format_exc(limit=-6)}")
     return [f"{verb.name}, killed {where}: {what}" for what in wrong]
 
 
 def live_of(cloud: SimulatedCloud) -> dict[str, str]:
-    """State by name. A queued request counts as one slice, whatever it has or has not yet."""
+    """Return the states by name. A queued request counts as one slice, whatever it has or has not yet."""
     slices = {look.name: look.phase.value for look in cloud.live() if not look.queued}
     waiting = [queued for queued in cloud.state.queued.values() if not queued.gone]
     return slices | {queued.name: _QUEUED.get(queued.phase, queued.phase.value) for queued in waiting}
@@ -224,7 +242,7 @@ def live_of(cloud: SimulatedCloud) -> dict[str, str]:
 def tracked() -> set[str]:
     with open_reader() as reader:
         intents = [intent for cluster in reader.clusters() for intent in reader.intents(cluster)]
-    return {intent.name for intent in intents if intent.state not in FINAL}
+    return {intent.name for intent in intents if intent.state not in FINAL_STATES}
 
 
 def _untracked(place: Place, verb: Verb) -> list[str]:
@@ -260,7 +278,7 @@ def _fulfilled(place: Place, verb: Verb) -> list[str]:
 
 
 def programs(cloud: SimulatedCloud) -> Counter[str]:
-    """JOB@RANK -> how many hosts of that rank ran it, in all slices that there ever were."""
+    """Count by JOB@RANK how many hosts of that rank ran it, in all slices that ever existed."""
     return Counter(
         f"{job}@{host.rank}"
         for resource in cloud.state.resources.values()
@@ -271,7 +289,7 @@ def programs(cloud: SimulatedCloud) -> Counter[str]:
 
 
 def intents_of(cloud: SimulatedCloud, *, living: bool = False) -> Counter[str]:
-    """Intent -> how many slices were ever made for it, or only those that live now."""
+    """Count by intent how many slices were ever made for it, or only those that are live now."""
     resources = cloud.host_world().living() if living else cloud.state.resources.values()
     slices = [resource.labels for resource in resources if not resource.queued]
     requests = [queued.node["labels"] for queued in cloud.state.queued.values() if not (living and queued.gone)]
@@ -286,14 +304,14 @@ def _nothing_left(place: Place) -> list[str]:
         open_ones = [cluster.name for cluster in reader.clusters()]
     if open_ones:
         wrong.append(f"{open_ones} are still on record")
-    keys = [folder.name for folder in (paths().state / "keys").iterdir() if folder.is_dir()]
+    keys = [folder.name for folder in (load_paths().state / "keys").iterdir() if folder.is_dir()]
     if keys:
         wrong.append(f"the keys of {keys} were left")
     return wrong
 
 
 def _sound(place: Place) -> list[str]:
-    """What must hold whatever happens: one slice per intent, nothing of others touched, the audit whole."""
+    """Return violations of what always holds: one slice per intent, no foreign slice touched, a complete audit."""
     wrong: list[str] = []
     with place.home().access.open() as cloud:
         made = intents_of(cloud)
@@ -304,5 +322,7 @@ def _sound(place: Place) -> list[str]:
     if twice:
         wrong.append(f"{len(twice)} intent(s) had two slices")
     if trespasses or living != foreign or foreign != set(FOREIGN):
-        wrong.append(f"somebody else's was touched: {trespasses}, {living} live")
-    return wrong + [f"the audit: {what}" for what in check.faults(store_location(os.environ, paths()))]
+        wrong.append(f"another owner's slice was touched: {trespasses}, {living} live")
+    return wrong + [
+        f"the audit: {what}" for what in integrity.find_store_faults(store_location(os.environ, load_paths()))
+    ]

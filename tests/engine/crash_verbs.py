@@ -1,4 +1,4 @@
-"""The verbs of the crash matrix: where each begins, what it does, and what must be so when it has been given again."""
+"""The commands of the crash matrix: where each begins, what it does, and what must hold after it was repeated."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ import pytest
 from support.driving import Listener
 from support.simulated import SimHome, sim_launch, sim_task, simulated
 
-from orchestrator.engine import prepare, sweep
-from orchestrator.engine.known import open_reader
-from orchestrator.engine.opening import open_store
+from orchestrator.engine.operations import sweep
+from orchestrator.engine.preparation import commands
+from orchestrator.engine.state.opening import open_store
+from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import ConflictError
-from orchestrator.paths import paths
-from orchestrator.plan.desired import After
+from orchestrator.paths import load_paths
+from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.simulator.programs import Program
-from orchestrator.spec.task import Checkpoint, Recovery, Task
 from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.task.model import Checkpoint, Recovery, Task
 
 CLUSTER = "c"
 ORPHANS = ("lost-1", "lost-2")
@@ -32,9 +33,16 @@ FOREIGN = ("theirs", "c-9")  # the second one looks like ours by its name
 
 @dataclass(frozen=True)
 class Verb:
-    """begin: from nothing to where the verb starts. act: the command, also when it is given again. alive: states of the
-    slices of ours that live when it has been fulfilled, by name. runs: attempts of the program until then. code: of its
-    result. hosts: of each slice.
+    """One command of the matrix.
+
+    Attributes:
+        name: Of the command.
+        begin: From nothing to the state in which the command starts.
+        act: The command, also when it is repeated.
+        alive: States of our live slices when it is fulfilled, by name.
+        runs: Attempts of the program until then.
+        code: Of its result.
+        hosts: Of each slice.
     """
 
     name: str
@@ -85,15 +93,15 @@ def _failed(home: SimHome) -> None:
     nothing_yet(home)
     with home.access.open() as cloud:
         cloud.set_program("*", Program(seconds=5.0, exits={"1/*": 3}))
-    ending = home.drive(sim_launch(saving_task(), home.candidate(), after=After.DOWN))
+    ending = home.drive(sim_launch(saving_task(), home.candidate(), after=TeardownPolicy.DOWN))
     assert ending.status == 3, ending
 
 
 def resume(home: SimHome) -> None:
     try:
-        home.drive(simulated(prepare.resume(CLUSTER, after=After.KEEP), home.candidate()))
+        home.drive(simulated(commands.prepare_resume(CLUSTER, after=TeardownPolicy.KEEP), home.candidate()))
     except ConflictError as error:  # the kill came after its good end was recorded
-        assert "ended well" in error.what, error
+        assert "succeeded" in error.what, error
 
 
 def preempted(home: SimHome, *, spot: bool = True) -> None:
@@ -104,14 +112,14 @@ def preempted(home: SimHome, *, spot: bool = True) -> None:
 
 
 def recover(home: SimHome, *, spot: bool = True) -> None:
-    """As the unattended engine does: what is on record is gone on with."""
+    """Act as the unattended engine does: resume what is on record."""
     _, job = newest_job()
     if job.state != "ended":
-        home.drive(simulated(prepare.go_on(CLUSTER, job), home.candidate(spot=spot)))
+        home.drive(simulated(commands.prepare_continuation(CLUSTER, job), home.candidate(spot=spot)))
 
 
 def stop(home: SimHome) -> None:
-    home.drive(prepare.stop(CLUSTER))
+    home.drive(commands.prepare_stop(CLUSTER))
 
 
 def stopped(home: SimHome, *, hosts: int = 2) -> None:
@@ -120,14 +128,14 @@ def stopped(home: SimHome, *, hosts: int = 2) -> None:
 
 
 def start(home: SimHome) -> None:
-    home.drive(prepare.start(CLUSTER))
+    home.drive(commands.prepare_start(CLUSTER))
 
 
 def down(home: SimHome) -> None:
     with open_reader() as reader:
         left = reader.cluster(CLUSTER)
     if left is not None:
-        home.drive(prepare.down(CLUSTER))
+        home.drive(commands.prepare_down(CLUSTER))
 
 
 def with_orphans(home: SimHome) -> None:
@@ -140,17 +148,17 @@ def with_orphans(home: SimHome) -> None:
 
 
 def reap(home: SimHome) -> None:
-    world, where = home.world(), paths()
+    world, where = home.services(), load_paths()
     with home.points.commits(), open_store(where, world) as store:
-        found = sweep.look(store, world, [home.provider_name], grace=0.0)
+        found = sweep.judge_owned_slices(store, world, [home.provider_name], grace=0.0)
         assert all(finding.problem is None for finding in found), found
-        done = sweep.reap(store, world, Listener(), found, grace=0.0)
+        done = sweep.end_orphans(store, world, Listener(), found, grace=0.0)
     assert all(one.problem is None for one in done), done
 
 
 def newest_job() -> tuple[ClusterRecord, JobRecord]:
     with open_reader() as reader:
-        cluster = reader.cluster(CLUSTER) or reader.gone_cluster(CLUSTER)
+        cluster = reader.cluster(CLUSTER) or reader.deleted_cluster(CLUSTER)
         assert cluster is not None
         return cluster, reader.jobs(cluster)[-1]
 
@@ -169,10 +177,10 @@ VERBS = (
 
 @contextmanager
 def matrix_folder(monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """In memory where there is such a place: the disk's own speed is not what is tested."""
+    """Use a folder in memory if there is one: the disk's own speed is not under test."""
     monkeypatch.setenv("ORCH_HOME", "")
     monkeypatch.setenv("ORCH_STORE", "")
-    memory = Path("/dev/shm")  # a folder of our own is made in it
+    memory = Path("/dev/shm")  # a separate folder is made in it
     root = Path(tempfile.mkdtemp(prefix="orch-matrix-", dir=memory if os.access(memory, os.W_OK) else None))
     gc.collect()
     gc.freeze()  # children that are forked share what is there

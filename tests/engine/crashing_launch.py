@@ -18,9 +18,9 @@ from support.driving import Listener, local_task
 
 import orchestrator.remote.jobs as jobs
 import orchestrator.remote.sync as syncing
-from orchestrator.engine import prepare
-from orchestrator.engine.drive import drive
-from orchestrator.plan.desired import After
+from orchestrator.engine.loop.drive import drive_cluster
+from orchestrator.engine.preparation import commands
+from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.providers.local import provider as local
 
 _counter = itertools.count(1)
@@ -46,16 +46,16 @@ event.listen(Engine, "commit", point)
 for owner, name in (
     (local.LocalProvider, "create"),
     (local.LocalProvider, "end"),
-    (jobs, "start"),
-    (jobs, "kill"),
-    (syncing, "sync"),
+    (jobs, "start_job"),
+    (jobs, "kill_job"),
+    (syncing, "sync_tree"),
 ):
     setattr(owner, name, guarded(getattr(owner, name)))
 
 verb, _, command = sys.argv[1:4]
 if verb == "launch":
     task = local_task(2, run=command, setup="true", workdir=sys.argv[4])
-    ending = drive(prepare.launch(task, cluster="c", after=After.KEEP), Listener())
+    ending = drive_cluster(commands.prepare_launch(task, cluster="c", after=TeardownPolicy.KEEP), Listener())
 else:
-    ending = drive(prepare.down("c"), Listener())
+    ending = drive_cluster(commands.prepare_down("c"), Listener())
 print("points", next(_counter) - 1, "status", ending.status)

@@ -1,4 +1,4 @@
-"""The real engine in random histories: commands that are cut off anywhere, in a cloud where anything goes wrong."""
+"""Random histories of the real engine: commands interrupted anywhere, in a cloud where anything goes wrong."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ from crash_matrix import INTENT, intents_of, live_of
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from support.driving import Listener
+from support.lanes import FULL
 from support.simulated import Points, SimHome, sim_launch, sim_task, simulated, use_home
 
-from orchestrator.engine import prepare, sweep
-from orchestrator.engine.known import open_reader
-from orchestrator.engine.opening import open_store
-from orchestrator.engine.ready import Ready
+from orchestrator.engine.operations import sweep
+from orchestrator.engine.preparation import commands
+from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.state.opening import open_store
+from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import OrchError
-from orchestrator.paths import paths
+from orchestrator.paths import load_paths
 from orchestrator.plan.causes import LOSSES, EndCause
-from orchestrator.plan.desired import After, Budgets, Down, Run, Start, Stop
-from orchestrator.plan.observed import FINAL, Intent
+from orchestrator.plan.desired import Budgets, Down, Run, Start, Stop, TeardownPolicy
+from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import START, ManualClock
 from orchestrator.simulator.cloud import MUTATING, SimulatedCloud
-from orchestrator.simulator.faults import fits
+from orchestrator.simulator.faults import can_befall
 from orchestrator.simulator.programs import Program
 from orchestrator.simulator.scenario import Deed, Durations, Fault, FaultKind, Scenario, Zone
-from orchestrator.spec.task import Checkpoint, Recovery, Task
-from orchestrator.store import check
+from orchestrator.store import integrity
 from orchestrator.store.location import store_location
+from orchestrator.task.model import Checkpoint, Recovery, Task
 
 PREEMPTIONS, FAILURES = 2, 1
 LONGEST = 6 * 3600.0  # simulated seconds that any one command may need
@@ -48,14 +50,14 @@ SHORT = Budgets(
 )  # fmt: skip
 CALLS = ("create", "get", "list", "end", "stop", "start", "host.look", "host.marks", "host.mark", "host.start",
          "host.script", "host.sync", "host.kill")  # fmt: skip
-FAULTS = [(call, kind) for call in CALLS for kind in FaultKind if fits(kind, call)]
-CHANGING = [kind for kind in FaultKind if fits(kind, "create") or fits(kind, "end")]
+FAULTS = [(call, kind) for call in CALLS for kind in FaultKind if can_befall(kind, call)]
+CHANGING = [kind for kind in FaultKind if can_befall(kind, "create") or can_befall(kind, "end")]
 DEEDS = [deed for deed in Deed if deed is not Deed.CAPACITY]
 COMMANDS = ("launch", "go_on", "resume", "down", "stop", "start", "reap")
 
 
 class Crash(BaseException):
-    """We are dead: no part of the engine may catch this."""
+    """The simulated death of the process: no part of the engine may catch this."""
 
 
 class Machine(RuleBasedStateMachine):
@@ -71,7 +73,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(lag=st.sampled_from([0.0, 3.0]), page=st.sampled_from([1, 50]), exits=st.sampled_from([0, 0, 3, 75]))
     def begin(self, lag: float, page: int, exits: int) -> None:
-        memory = Path("/dev/shm")  # a folder of our own is made in it
+        memory = Path("/dev/shm")  # a separate folder is made in it
         self.root = Path(tempfile.mkdtemp(prefix="orch-machine-", dir=memory if os.access(memory, os.W_OK) else None))
         use_home(self.root)
         (self.root / "bucket").mkdir()
@@ -97,7 +99,7 @@ class Machine(RuleBasedStateMachine):
         """The call after the next `wait` ones of this kind goes wrong."""
         call, kind = which
         state, old = self.access.cloud.state, self.access.cloud.scenario
-        fault = Fault(call, kind, nth=(state.counts.get(call, 0) + 1 + wait,), seconds=20.0)
+        fault = Fault(call=call, kind=kind, nth=(state.counts.get(call, 0) + 1 + wait,), seconds=20.0)
         self._rule(replace(old, faults=(*old.faults, fault)), f"fault {call} {kind} in {wait}")
 
     @rule(deed=st.sampled_from(DEEDS), rank=st.integers(0, 1))
@@ -113,7 +115,7 @@ class Machine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 7.0, 60.0]))
     def time_passes(self, seconds: float) -> None:
         self.clock.sleep(seconds)
-        self.access.cloud.settle()
+        self.access.cloud.advance()
 
     @rule(verb=st.sampled_from([*COMMANDS, "launch", "go_on"]), deadly=st.integers(0, 60))
     def command(self, verb: str, deadly: int) -> None:
@@ -125,15 +127,15 @@ class Machine(RuleBasedStateMachine):
         """A new slice, whose first create goes wrong, and the next one in another way; then the same command again."""
         self._do("down")
         for wait, kind in enumerate(kinds):
-            self.fault(("create", kind if fits(kind, "create") else FaultKind.TIMEOUT_AFTER), wait)
+            self.fault(("create", kind if can_befall(kind, "create") else FaultKind.TIMEOUT_AFTER), wait)
         self._do("launch", deadly)
-        self.what_lives_is_wanted_and_what_is_closed_is_gone()
+        self.no_slice_is_orphaned_and_closed_ones_are_deleted()
         self._do("launch")
 
     @rule(kinds=st.lists(st.sampled_from(CHANGING), min_size=1, max_size=3), deadly=st.integers(0, 30))
     def down_in_trouble(self, kinds: list[FaultKind], deadly: int) -> None:
         for wait, kind in enumerate(kinds):
-            self.fault(("end", kind if fits(kind, "end") else FaultKind.TIMEOUT_BEFORE), wait)
+            self.fault(("end", kind if can_befall(kind, "end") else FaultKind.TIMEOUT_BEFORE), wait)
         self._do("down", deadly)
 
     # --- what must be so ----------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ class Machine(RuleBasedStateMachine):
         assert sum(one.foreign for one in cloud.host_world().living()) == 2, self.log
 
     @invariant()
-    def what_lives_is_wanted_and_what_is_closed_is_gone(self) -> None:
+    def no_slice_is_orphaned_and_closed_ones_are_deleted(self) -> None:
         """A late create is an exception: it may come when its record is closed, and is the sweep's business."""
         cloud = self._cloud()
         in_time = {call.uid for call in (*cloud.calls("create"), *cloud.calls("queue")) if call.acted}
@@ -160,10 +162,10 @@ class Machine(RuleBasedStateMachine):
         slices += [(one.uid, one.name, one.node["labels"]) for one in cloud.state.queued.values() if not one.gone]
         for uid, name, labels in slices:
             if uid in in_time:
-                assert tokens.get(labels[INTENT]) not in (None, *FINAL), (name, tokens, self.log)
+                assert tokens.get(labels[INTENT]) not in (None, *FINAL_STATES), (name, tokens, self.log)
 
     @invariant()
-    def the_budgets_are_kept_apart(self) -> None:
+    def the_budgets_stay_separate(self) -> None:
         with open_reader() as reader:
             rows, jobs = reader.rows("attempts"), reader.rows("jobs")
         for job in jobs:
@@ -194,7 +196,7 @@ class Machine(RuleBasedStateMachine):
     def _do(self, verb: str, deadly: int = 0) -> OrchError | None:
         home = self.home(Points(_strike, deadly))
         before, calls = self._intents(), len(self._cloud().state.calls)
-        wanted = {intent.name for intent in before.values() if intent.state not in FINAL}
+        expected = {intent.name for intent in before.values() if intent.state not in FINAL_STATES}
         self.clock.limit = self.clock.now() + LONGEST
         failed: OrchError | None = None
         try:
@@ -210,16 +212,16 @@ class Machine(RuleBasedStateMachine):
         self.log.append(f"{verb}: {said}")
         if verb == "reap":  # an empty or partial listing deletes nothing, and no sweep touches what a record wants
             ended = {call.name for call in self._cloud().state.calls[calls:] if call.op in MUTATING}
-            assert not ended & wanted, (ended, self.log)
+            assert not ended & expected, (ended, self.log)
             assert self._intents() == before, self.log
         return failed
 
     def _intents(self) -> dict[str, Intent]:
-        with open_store(paths(), self.home().world()) as store:
+        with open_store(load_paths(), self.home().services()) as store:
             return dict(store.all_intents())
 
     def _end_well(self) -> None:
-        """The faults are over: down and the sweep leave nothing, and the audit tells of everything."""
+        """The faults are over: down and the sweep leave nothing, and the audit records everything."""
         self._rule(replace(self._cloud().scenario, faults=()), "no more faults")
         self.clock.sleep(120.0)
         for _ in range(3):
@@ -233,20 +235,28 @@ class Machine(RuleBasedStateMachine):
         self.others_are_not_touched()
         self.clock.sleep(60.0)
         assert live_of(self._cloud()) == {}, (live_of(self._cloud()), self.log)
-        assert check.faults(store_location(os.environ, paths())) == (), self.log
+        assert integrity.find_store_faults(store_location(os.environ, load_paths())) == (), self.log
 
 
-def run_histories(kind: type[Machine], examples: int, steps: int) -> str:
-    """Words for the counts. Raises what the first broken history raises, made small."""
+def run_histories(kind: type[Machine], examples: int, steps: int) -> dict[str, int]:
+    """Return the counts; raise what the first broken history raises, made small.
+
+    The short lane plays the same histories each time, the full lane draws others.
+    """
     Machine.counts = Counter()
     checks = list(HealthCheck)
     run_state_machine_as_test(  # type: ignore[no-untyped-call]  # hypothesis gives it no types
         kind,
         settings=settings(
-            max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=checks, database=None
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=checks,
+            database=None,
+            derandomize=not FULL,
         ),
     )
-    return ", ".join(f"{count} {what}" for what, count in sorted(Machine.counts.items()))
+    return dict(sorted(Machine.counts.items()))
 
 
 class LimitedClock(ManualClock):
@@ -267,7 +277,7 @@ def _strike(name: str) -> None:
 
 def _forget_the_dead() -> None:
     """A process that died holds no lease; ours lives on, so that this has to be played."""
-    with contextlib.closing(sqlite3.connect(paths().database)) as connection, contextlib.suppress(sqlite3.Error):
+    with contextlib.closing(sqlite3.connect(load_paths().database)) as connection, contextlib.suppress(sqlite3.Error):
         connection.execute("UPDATE leases SET owner = '', expires = 0")  # no such table: killed before it was made
         connection.commit()
 
@@ -278,7 +288,7 @@ def _task() -> Task:
     return sim_task(setup="true", recovery=recovery, checkpoint=Checkpoint(bucket=f"file://{bucket}"))
 
 
-def _hasty(home: SimHome, ready: Ready) -> Ready:
+def _hasty(home: SimHome, ready: PreparedCommand) -> PreparedCommand:
     """With deadlines of seconds, not of minutes."""
     ready = simulated(ready, home.candidate(spot=True), home.candidate(spot=True, other_zone=True))
     assert isinstance(ready.desired, Run | Down | Stop | Start)
@@ -289,29 +299,33 @@ def _go_on(home: SimHome) -> str:
     with open_reader() as reader:
         cluster = reader.cluster("c")
         jobs = [job for job in reader.jobs(cluster) if job.state != "ended"] if cluster is not None else []
-    return str(home.drive(_hasty(home, prepare.go_on("c", jobs[0]))).step) if jobs else "nothing to go on with"
+    return (
+        str(home.drive(_hasty(home, commands.prepare_continuation("c", jobs[0]))).step)
+        if jobs
+        else "nothing to go on with"
+    )
 
 
 def _down(home: SimHome) -> str:
     with open_reader() as reader:
         if reader.cluster("c") is None:
             return "nothing to take down"
-    return str(home.drive(_hasty(home, prepare.down("c"))).step)
+    return str(home.drive(_hasty(home, commands.prepare_down("c"))).step)
 
 
 def _reap(home: SimHome) -> str:
-    world = home.world()
-    with home.points.commits(), open_store(paths(), world) as store:
-        found = sweep.look(store, world, [home.provider_name], grace=0.0)
-        return str([one.problem for one in sweep.reap(store, world, Listener(), found, grace=0.0)])
+    world = home.services()
+    with home.points.commits(), open_store(load_paths(), world) as store:
+        found = sweep.judge_owned_slices(store, world, [home.provider_name], grace=0.0)
+        return str([one.problem for one in sweep.end_orphans(store, world, Listener(), found, grace=0.0)])
 
 
 _COMMANDS: dict[str, Callable[[SimHome], str]] = {
     "launch": lambda home: str(home.drive(_hasty(home, sim_launch(_task()))).step),
-    "resume": lambda home: str(home.drive(_hasty(home, prepare.resume("c", after=After.KEEP))).step),
+    "resume": lambda home: str(home.drive(_hasty(home, commands.prepare_resume("c", after=TeardownPolicy.KEEP))).step),
     "go_on": _go_on,
     "down": _down,
-    "stop": lambda home: str(home.drive(_hasty(home, prepare.stop("c"))).step),
-    "start": lambda home: str(home.drive(_hasty(home, prepare.start("c"))).step),
+    "stop": lambda home: str(home.drive(_hasty(home, commands.prepare_stop("c"))).step),
+    "start": lambda home: str(home.drive(_hasty(home, commands.prepare_start("c"))).step),
     "reap": _reap,
 }

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from support.orch_process import Orch
 
+pytestmark = pytest.mark.xla
+
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = os.environ.get("ORCH_TPU_COMPILER")
 COMPILER = Path(NAMED or ROOT / ".venv-libtpu" / "bin" / "python")
@@ -32,7 +34,7 @@ train:
 """
 
 
-def asked(folder: Path, text: str) -> str:
+def plan_json(folder: Path, text: str) -> str:
     path = folder / "task.yaml"
     path.write_text(text)
     return str(path)
@@ -41,9 +43,9 @@ def asked(folder: Path, text: str) -> str:
 @pytest.mark.promise("P39")
 @pytest.mark.slow
 @pytest.mark.skipif(not WHOLE.exists(), reason="no TPU compiler: scripts/tpu-compiler")
-def test_the_step_is_compiled_once_and_what_does_not_fit_says_so(tmp_path: Path) -> None:
+def test_the_step_is_compiled_once_and_one_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
     orch = Orch(tmp_path, {"ORCH_TPU_COMPILER": str(COMPILER)})
-    task = asked(tmp_path, TPU)
+    task = plan_json(tmp_path, TPU)
     first: dict[str, Any] = json.loads(orch.ok("plan", task, "--compile", "-o", "json"))
     found = first["advice"][0]["compiled"]
     assert found["fits"] and found["devices"] == 4 and 0 < found["arguments"] < found["used"] < found["capacity"]
@@ -65,9 +67,9 @@ def test_the_step_is_compiled_once_and_what_does_not_fit_says_so(tmp_path: Path)
 def test_slices_of_one_machine_are_described_as_they_are() -> None:
     """libtpu takes machines of 2x2 chips for granted: single chips, and the eight of a v5e or v6e machine, are none."""
     script = (
-        "from trainer.jax_engine.ahead import describe\n"
+        "from trainer.jax_engine.ahead_of_time import describe_devices\n"
         "for slice_ in 'v5e:1x1 v5e:2x2 v5e:2x4 v5e:4x4 v6e:1x1 v6e:2x4 v4:2x2x1 v5p:2x2x2 tpu7x:1x1x1'.split():\n"
-        "    found = describe(slice_, 1)\n"
+        "    found = describe_devices(slice_, 1)\n"
         "    print(slice_, len(found), len({one.process_index for one in found}))\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -93,12 +95,12 @@ def test_slices_of_one_machine_are_described_as_they_are() -> None:
 @pytest.mark.slow
 def test_all_ranks_of_two_machines_are_built_in_one_process(tmp_path: Path) -> None:
     orch = Orch(tmp_path)
-    plan: dict[str, Any] = json.loads(orch.ok("plan", asked(tmp_path, GPU), "--rehearse-world", "-o", "json"))
+    plan: dict[str, Any] = json.loads(orch.ok("plan", plan_json(tmp_path, GPU), "--rehearse-world", "-o", "json"))
     found = plan["advice"][0]["rehearsed"]
     assert found["hosts"] == 2 and found["devices"] == 8 and found["mesh"] == {"data": 2, "fsdp": 4, "tensor": 2}
     assert found["first"]["peak"] > found["first"]["weights"] > 0
     assert {one["kind"] for one in found["first"]["collectives"]} >= {"all_gather", "reduce_scatter", "all_reduce"}
     last = plan["advice"][0]["text"][-1]
     assert "the first and the last of 16 ranks agree" in last and ", fits on each device" in last
-    large = orch("plan", asked(tmp_path, GPU.replace("batch: 32", "batch: 524288")), "--rehearse-world")
+    large = orch("plan", plan_json(tmp_path, GPU.replace("batch: 32", "batch: 524288")), "--rehearse-world")
     assert large.returncode == 2 and "does-not-fit" in large.stderr and "does NOT fit" in large.stdout

@@ -1,4 +1,4 @@
-"""`orch plan` of a training: what it needs and costs, from the trainer itself; settings that cannot be are refused."""
+"""`orch plan` of a training: what it needs and costs, from the trainer itself; impossible settings are refused."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import jsonschema
 import pytest
 
 from orchestrator.__main__ import main
-from orchestrator.engine import compiling
+from orchestrator.engine.training import compilation
 from orchestrator.errors import NotFoundError
-from orchestrator.paths import paths
+from orchestrator.paths import load_paths
 
 ROOT = Path(__file__).resolve().parents[2]
 TASK = """
@@ -67,7 +67,7 @@ def written(tmp_path: Path, text: str) -> str:
 
 
 @pytest.mark.promise("P39")
-def test_the_plan_tells_what_a_training_needs_takes_and_costs(orch: Callable[..., Said], tmp_path: Path) -> None:
+def test_the_plan_shows_what_a_training_needs_takes_and_costs(orch: Callable[..., Said], tmp_path: Path) -> None:
     said = orch("plan", written(tmp_path, TASK))
     assert said.status == 0, said.err
     lines = {line[2:12].strip(): line for line in said.out.splitlines() if line.startswith("  ") and line[2] != " "}
@@ -106,14 +106,14 @@ def test_each_other_kind_of_machine_gets_a_line(orch: Callable[..., Said], tmp_p
 
 
 @pytest.mark.promise("P39")
-def test_what_does_not_fit_is_told_with_the_setting_that_mends_it(orch: Callable[..., Said]) -> None:
+def test_a_training_that_does_not_fit_is_reported_with_the_setting_that_fixes_it(orch: Callable[..., Said]) -> None:
     words = ("train", "p4d.24xlarge", "model=8b", "batch=128", "dtype=bf16", "remat=false")
     said = orch(*words, "--dry-run")
     assert said.status == 0, said.err
     (stop,) = [line for line in said.out.splitlines() if line.startswith("  stop ")]
     assert "does not fit" in stop
-    doomed = orch(*words)  # without a terminal it is not begun; but before that the warning stands
-    assert doomed.status == 2 and "warning: on p4d.24xlarge it does not fit" in doomed.err
+    too_large = orch(*words)  # without a terminal it is not begun; but before that the warning stands
+    assert too_large.status == 2 and "warning: on p4d.24xlarge it does not fit" in too_large.err
 
 
 @pytest.mark.promise("P39")
@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_told_with_the_setting_that_mends_it(orch: Callable
     ("setting", "why"),
     [("batch=10", "does not divide over 16 shares"), ("mesh.tensor=3", "mesh.tensor=3 does not divide")],
 )
-def test_settings_that_cannot_be_on_these_machines_are_refused_before_anything_is_made(
+def test_settings_impossible_on_these_machines_are_refused_before_anything_is_made(
     orch: Callable[..., Said], tmp_path: Path, setting: str, why: str
 ) -> None:
     for more in (("--dry-run",), ("--yes",)):
@@ -131,6 +131,9 @@ def test_settings_that_cannot_be_on_these_machines_are_refused_before_anything_i
 
 
 def test_devices_are_what_a_program_sees(orch: Callable[..., Said], tmp_path: Path) -> None:
+    (tmp_path / "orch").mkdir()
+    (tmp_path / "orch" / "config.toml").write_text('[aws]\ninstance_profile = "orch"\n')
+
     def hardware(*words: str) -> dict[str, Any]:
         said = orch("train", *words, "batch=512", "--dry-run", "-o", "json")
         assert said.status == 0, said.err
@@ -155,7 +158,7 @@ def test_only_what_jax_trains_on_tpus_is_compiled(orch: Callable[..., Said], tmp
     assert trained.status == 2 and "no TPU slice" in trained.err
 
 
-def test_without_a_compiler_the_error_says_how_to_get_one(
+def test_without_a_compiler_the_error_explains_how_to_install_one(
     orch: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORCH_TPU_COMPILER", str(tmp_path / "nothing"))
@@ -175,15 +178,15 @@ def test_only_what_torch_trains_is_built_in_one_process(orch: Callable[..., Said
     assert said.status == 2 and "one program for all devices" in said.err
 
 
-def test_a_compiler_that_was_half_installed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partly_installed_compiler_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ORCH_TPU_COMPILER", raising=False)
     checkout = tmp_path / "checkout"
     python = checkout / ".venv-libtpu" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.touch()
-    monkeypatch.setattr(compiling, "trainer_folder", lambda: checkout)
-    where = replace(paths(), state=tmp_path / "state")
+    monkeypatch.setattr(compilation, "trainer_folder", lambda: checkout)
+    where = replace(load_paths(), state=tmp_path / "state")
     with pytest.raises(NotFoundError, match="not installed"):
-        compiling.compiler(where)
+        compilation.find_compiler(where)
     (checkout / ".venv-libtpu" / "complete").touch()
-    assert compiling.compiler(where) == python
+    assert compilation.find_compiler(where) == python

@@ -1,4 +1,4 @@
-"""What a plan says of buckets in other places, from what was learnt before; without a network."""
+"""Notes of a plan about buckets in other regions, from what was learned before; without a network."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from types import ModuleType
 import pytest
 
 from orchestrator.catalog.buckets import BucketPlace
-from orchestrator.engine.bucket_notes import bucket_notes
-from orchestrator.engine.bucket_places import FILE, SERVICES, Told, bucket_of, learn, remember, told
+from orchestrator.engine.preparation.bucket_locations import (
+    FILE,
+    SERVICES,
+    KnownBuckets,
+    bucket_of,
+    learn_bucket_locations,
+    load_known_buckets,
+    save_bucket_location,
+)
+from orchestrator.engine.preparation.bucket_notes import bucket_notes
 from orchestrator.errors import CloudError
 from orchestrator.simulator.google.gcs import gcs_server
-from orchestrator.spec.parse import parse_task
-from orchestrator.spec.task import Task
 from orchestrator.storage.bucket import Bucket
+from orchestrator.task.model import Task
+from orchestrator.task.parse import parse_task
 
 TASK = """\
 resources: {infra: gcp/us-west4, accelerators: v5litepod-16}
@@ -31,51 +39,51 @@ def task(mode: str = "COPY", infra: str = "gcp/us-west4") -> Task:
     return parse_task(text, file="t.yaml", env={}).only
 
 
-def test_a_bucket_that_never_was_asked_is_not_guessed() -> None:
-    notes = bucket_notes(task(), Told())
+def test_an_unknown_bucket_region_is_not_guessed() -> None:
+    notes = bucket_notes(task(), KnownBuckets())
     assert [note.partition(":")[0] for note in notes] == ["gs", "gs"]
-    assert "gs://data: where it is, is not known yet; the first launch finds it out" in notes
+    assert "gs://data: region unknown until the first launch (no egress estimate)" in notes
 
 
-def test_the_same_region_needs_no_word() -> None:
+def test_a_bucket_in_the_same_region_needs_no_note() -> None:
     places = {"gs://data": BucketPlace("US-WEST4"), "gs://runs": BucketPlace("us-west4")}
-    assert bucket_notes(task(), Told(places)) == []
+    assert bucket_notes(task(), KnownBuckets(places)) == []
 
 
-def test_another_region_is_told_with_size_and_price() -> None:
+def test_another_region_is_noted_with_size_and_price() -> None:
     places = {"gs://data": BucketPlace("US-EAST1"), "gs://runs": BucketPlace("US-WEST4")}
-    (note,) = bucket_notes(task(), Told(places, {"gs://data/books": 5 << 30}))
+    (note,) = bucket_notes(task(), KnownBuckets(places, {"gs://data/books": 5 << 30}))
     assert note.startswith("gs://data is in US-EAST1, not in us-west4 ($0.02 per GiB, price of 2024-01-31): ")
     assert "~/data (5.0 GiB) is copied by each of 4 hosts, about $0.40" in note
     assert note.endswith("a bucket in us-west4 is read for free")
 
 
-def test_a_mount_is_read_in_parts_so_that_no_sum_is_claimed() -> None:
+def test_a_mount_is_read_on_demand_so_no_total_cost_is_claimed() -> None:
     places = {"gs://data": BucketPlace("US-EAST1"), "gs://runs": BucketPlace("US-WEST4")}
-    (note,) = bucket_notes(task("MOUNT"), Told(places, {"gs://data/books": 5 << 30}))
+    (note,) = bucket_notes(task("MOUNT"), KnownBuckets(places, {"gs://data/books": 5 << 30}))
     assert "~/data (5.0 GiB) is read where it is" in note
     assert "about" not in note
 
 
-def test_a_multi_region_is_near_and_charged_all_the_same() -> None:
+def test_a_multi_region_in_reach_is_charged_nevertheless() -> None:
     places = {"gs://data": BucketPlace("US-WEST4"), "gs://runs": BucketPlace("US")}
-    (note,) = bucket_notes(task(), Told(places))
-    assert "gs://runs is in US, a multi-region, whose reading is always charged ($0.02 per GiB" in note
+    (note,) = bucket_notes(task(), KnownBuckets(places))
+    assert "gs://runs is in US, a multi-region, where reading is always charged ($0.02 per GiB" in note
     assert "checkpoints are read at each resume" in note
 
 
-def test_a_price_that_is_not_known_is_not_nothing() -> None:
+def test_an_unknown_price_is_not_zero() -> None:
     places = {"gs://data": BucketPlace("EUROPE-WEST4"), "gs://runs": BucketPlace("US-WEST4")}
-    (note,) = bucket_notes(task(), Told(places, {"gs://data/books": 5 << 30}))
+    (note,) = bucket_notes(task(), KnownBuckets(places, {"gs://data/books": 5 << 30}))
     assert "(price not known)" in note
     assert "$" not in note
 
 
-def test_every_region_that_may_be_taken_is_looked_at() -> None:
+def test_every_possible_region_is_compared() -> None:
     text = (TASK % "COPY").replace("infra: gcp/us-west4", "any_of: [{infra: gcp/us-west4}, {infra: gcp/us-east1}]")
-    wanted = parse_task(text, file="t.yaml", env={}).only
+    spec = parse_task(text, file="t.yaml", env={}).only
     places = {"gs://data": BucketPlace("US-EAST1"), "gs://runs": BucketPlace("US-EAST1")}
-    notes = bucket_notes(wanted, Told(places))
+    notes = bucket_notes(spec, KnownBuckets(places))
     assert len(notes) == 2
     assert all("not in us-west4" in note for note in notes)
 
@@ -92,46 +100,46 @@ run: x
 
 
 def test_a_bucket_of_s3_is_compared_with_the_region_of_the_machines() -> None:
-    wanted = parse_task(ON_AWS, file="t.yaml", env={}).only
-    unknown = bucket_notes(wanted, Told())
+    spec = parse_task(ON_AWS, file="t.yaml", env={}).only
+    unknown = bucket_notes(spec, KnownBuckets())
     assert [note.partition(": ")[0] for note in unknown] == ["s3://data", "s3://runs"]
-    assert unknown[0].endswith("the first launch finds it out")
+    assert unknown[0].endswith("until the first launch (no egress estimate)")
     places = {"s3://data": BucketPlace("us-east-1"), "s3://runs": BucketPlace("us-west-2")}
-    (note,) = bucket_notes(wanted, Told(places, {"s3://data/books": 5 << 30}))
+    (note,) = bucket_notes(spec, KnownBuckets(places, {"s3://data/books": 5 << 30}))
     assert note.startswith("s3://data is in us-east-1, not in us-west-2 ($0.02 per GiB, price of 2026-01-13): ")
     assert "~/data (5.0 GiB) is copied by each of 2 hosts, about $0.20" in note
     assert note.endswith("a bucket in us-west-2 is read for free")
 
 
 @pytest.mark.parametrize("infra", ["local", "gcp"])
-def test_no_region_no_claim(infra: str) -> None:
+def test_without_a_region_there_is_no_note(infra: str) -> None:
     places = {"gs://data": BucketPlace("US-EAST1"), "gs://runs": BucketPlace("US")}
-    assert bucket_notes(task(infra=infra), Told(places)) == []
+    assert bucket_notes(task(infra=infra), KnownBuckets(places)) == []
 
 
-def test_what_was_learnt_is_kept_and_not_asked_again(tmp_path: Path) -> None:
-    asked: list[str] = []
+def test_a_learned_location_is_cached_and_not_requested_again(tmp_path: Path) -> None:
+    queried: list[str] = []
 
     def ask(name: str) -> BucketPlace:
-        asked.append(name)
+        queried.append(name)
         if name == "closed":
             raise CloudError("no", "", "")
         return BucketPlace("US", ("us-east1", "us-west1"))
 
     for _ in range(2):
-        learn(["gs://runs/", "gs://runs", "gs://closed", "s3://runs", "file:///x"], ask, tmp_path)
-    assert asked == ["runs", "closed", "runs", "closed"]
+        learn_bucket_locations(["gs://runs/", "gs://runs", "gs://closed", "s3://runs", "file:///x"], ask, tmp_path)
+    assert queried == ["runs", "closed", "runs", "closed"]
     place = BucketPlace("US", ("us-east1", "us-west1"))
-    assert told(tmp_path) == Told({"gs://runs": place, "s3://runs": place})
+    assert load_known_buckets(tmp_path) == KnownBuckets({"gs://runs": place, "s3://runs": place})
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"buckets": 3}', '{"buckets": {"gs://a": {}}}', "\udcff"])
-def test_a_file_that_is_no_record_is_nothing_known(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_cache_file_counts_as_empty(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_bytes(text.encode("utf-8", "surrogateescape"))
-    assert told(tmp_path) == Told()
-    remember("gs://a/b", BucketPlace("EU"), tmp_path)
-    assert told(tmp_path).places == {"gs://a": BucketPlace("EU")}
+    assert load_known_buckets(tmp_path) == KnownBuckets()
+    save_bucket_location("gs://a/b", BucketPlace("EU"), tmp_path)
+    assert load_known_buckets(tmp_path).places == {"gs://a": BucketPlace("EU")}
 
 
 def test_a_buckets_name_is_found_in_any_address() -> None:
@@ -145,7 +153,7 @@ def test_a_buckets_name_is_found_in_any_address() -> None:
     ]
 
 
-def test_each_service_is_asked_by_its_own_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_service_is_queried_by_its_own_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stand_in(service: str) -> ModuleType:
         module = ModuleType(service)
 
@@ -157,8 +165,8 @@ def test_each_service_is_asked_by_its_own_library(tmp_path: Path, monkeypatch: p
 
     for service, name in SERVICES.items():
         monkeypatch.setitem(sys.modules, name, stand_in(service))
-    learn(["gs://a", "s3://b"], state=tmp_path)
-    assert told(tmp_path).places == {"gs://a": BucketPlace("gs/a"), "s3://b": BucketPlace("s3/b")}
+    learn_bucket_locations(["gs://a", "s3://b"], state=tmp_path)
+    assert load_known_buckets(tmp_path).places == {"gs://a": BucketPlace("gs/a"), "s3://b": BucketPlace("s3/b")}
 
 
 def test_the_size_of_a_folder_is_learnt_from_the_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,5 +176,5 @@ def test_the_size_of_a_folder_is_learnt_from_the_bucket(tmp_path: Path, monkeypa
         Bucket.open("gs://data").put("books/a", b"x" * 1000)
         Bucket.open("gs://data").put("books/deep/b", b"x" * 24)
         Bucket.open("gs://data").put("other", b"x")
-        learn(["gs://data/books", "gs://data/none"], lambda _: BucketPlace("EU"), tmp_path)
-    assert told(tmp_path).sizes == {"gs://data/books": 1024}
+        learn_bucket_locations(["gs://data/books", "gs://data/none"], lambda _: BucketPlace("EU"), tmp_path)
+    assert load_known_buckets(tmp_path).sizes == {"gs://data/books": 1024}

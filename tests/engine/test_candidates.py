@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.engine.candidates import QUEUE_HOURS, QUEUE_HOURS_OF_MANY, candidates
+from orchestrator.engine.preparation.candidates import QUEUE_HOURS, QUEUE_HOURS_OF_MANY, list_candidates
 from orchestrator.providers.google import choices
 from orchestrator.slices import Candidate, CapacityBlock, FlexStart, OnDemand, Owned, Reservation, Spot
-from orchestrator.spec.parse import parse_task
-from orchestrator.spec.task import Task
+from orchestrator.task.model import Task
+from orchestrator.task.parse import parse_task
 
 
 def task(resources: str, more: str = "") -> Task:
@@ -16,7 +16,7 @@ def task(resources: str, more: str = "") -> Task:
 
 
 def test_a_choice_without_a_zone_is_tried_in_every_zone_that_has_it_the_cheapest_first() -> None:
-    found = candidates(task("{accelerators: v5e-16}"))
+    found = list_candidates(task("{accelerators: v5e-16}"))
     assert len({one.zone for one in found}) == len(found) > 5
     prices = [one.price_per_hour or float("inf") for one in found]
     assert prices == sorted(prices)
@@ -25,16 +25,16 @@ def test_a_choice_without_a_zone_is_tried_in_every_zone_that_has_it_the_cheapest
 
 
 def test_a_region_or_a_zone_narrows_the_places() -> None:
-    region = candidates(task("{accelerators: v5e-16, infra: gcp/us-east5}"))
+    region = list_candidates(task("{accelerators: v5e-16, infra: gcp/us-east5}"))
     assert {one.zone for one in region} == {"us-east5-a", "us-east5-b", "us-east5-c"}
-    (one,) = candidates(task("{accelerators: v5e-16, infra: gcp/us-west4/us-west4-a}"))
+    (one,) = list_candidates(task("{accelerators: v5e-16, infra: gcp/us-west4/us-west4-a}"))
     assert (one.region, one.zone) == ("us-west4", "us-west4-a")
-    (odd,) = candidates(task("{accelerators: v5e-16, infra: gcp/asia-east1}"))
+    (odd,) = list_candidates(task("{accelerators: v5e-16, infra: gcp/asia-east1}"))
     assert (odd.region, odd.zone) == ("asia-east1", ""), "the provider says what is wrong with it"
 
 
 def test_on_demand_comes_last_as_a_fallback() -> None:
-    found = candidates(task("{accelerators: v6e-8, use_spot: true}", "recovery: {on_demand_fallback: true}"))
+    found = list_candidates(task("{accelerators: v6e-8, use_spot: true}", "recovery: {on_demand_fallback: true}"))
     kinds = [type(one.market) for one in found]
     assert kinds == sorted(kinds, key=lambda kind: kind is OnDemand)
     assert set(kinds) == {Spot, OnDemand}
@@ -49,20 +49,20 @@ def test_on_demand_comes_last_as_a_fallback() -> None:
         ("{provisioning: guaranteed}", OnDemand()),
     ],
 )
-def test_how_capacity_is_got(args: str, market: object) -> None:
-    (one,) = candidates(task(f"{{accelerators: v5e-8, infra: gcp/us-west4/us-west4-a, accelerator_args: {args}}}"))
+def test_each_market_becomes_its_kind_of_request(args: str, market: object) -> None:
+    (one,) = list_candidates(task(f"{{accelerators: v5e-8, infra: gcp/us-west4/us-west4-a, accelerator_args: {args}}}"))
     assert one.market == market
 
 
 def test_machines_that_end_with_their_reservation() -> None:
     args = "{provisioning: reservation-bound, reservation: mine}"
-    (one,) = candidates(task(f"{{accelerators: v5e-8, infra: gcp/us-west4/us-west4-a, accelerator_args: {args}}}"))
+    (one,) = list_candidates(task(f"{{accelerators: v5e-8, infra: gcp/us-west4/us-west4-a, accelerator_args: {args}}}"))
     assert (one.market, one.detail("reservation_bound")) == (Reservation("mine"), "yes")
     assert choices.read(one).path.api == "v2alpha1"
 
 
 def test_own_machines_are_never_rented_in_any_market() -> None:
-    (one,) = candidates(task("{infra: hosts}", "hosts: {addresses: [a@192.0.2.1]}"))
+    (one,) = list_candidates(task("{infra: hosts}", "hosts: {addresses: [a@192.0.2.1]}"))
     assert one.market == Owned()
 
 
@@ -73,7 +73,7 @@ def test_the_provider_understands_every_detail_that_a_task_can_name() -> None:
     more = """config: {gcp: {vpc_name: n, subnet_names: [s, unused], project: my-project, service_account: a@b.c,
         internal_ips: true, tags: [t, u], access: jump, jump: me@bastion, firewall: false,
         ssh_cidr: 203.0.113.7/32, oslogin: true}}"""
-    (one,) = candidates(task(words, more))
+    (one,) = list_candidates(task(words, more))
     assert dict(one.details) == {
         "project": "my-project",
         "network": "n",
@@ -102,42 +102,46 @@ def test_a_queued_request_waits_long_only_where_nothing_else_can_be_tried() -> N
     def hours(one: Candidate) -> float:
         return float(one.detail("valid_hours", "0"))
 
-    (alone,) = candidates(task("{accelerators: v5e-16, use_spot: true, infra: gcp/us-west4/us-west4-a}"))
+    (alone,) = list_candidates(task("{accelerators: v5e-16, use_spot: true, infra: gcp/us-west4/us-west4-a}"))
     assert hours(alone) == QUEUE_HOURS
-    many = candidates(task("{accelerators: v5e-16, use_spot: true}"))
+    many = list_candidates(task("{accelerators: v5e-16, use_spot: true}"))
     assert {hours(one) for one in many} == {QUEUE_HOURS_OF_MANY}
-    plain = candidates(task("{accelerators: v5e-16}"))
+    plain = list_candidates(task("{accelerators: v5e-16}"))
     assert {hours(one) for one in plain} == {0.0}
-    asked = candidates(task("{accelerators: v5e-16, use_spot: true, accelerator_args: {valid_hours: 9}}"))
-    assert {hours(one) for one in asked} == {9.0}
+    requested = list_candidates(task("{accelerators: v5e-16, use_spot: true, accelerator_args: {valid_hours: 9}}"))
+    assert {hours(one) for one in requested} == {9.0}
 
 
 def test_instances_are_tried_in_every_zone_of_the_regions_whose_price_is_known() -> None:
-    found = candidates(task("{accelerators: 'H100:8'}", "num_nodes: 2"))
+    found = list_candidates(task("{accelerators: 'H100:8'}", "num_nodes: 2"))
     assert [one.zone for one in found] == [f"us-east-1{letter}" for letter in "abcdef"]
-    spot = candidates(task("{accelerators: 'H100:8', use_spot: true}"))
+    spot = list_candidates(task("{accelerators: 'H100:8', use_spot: true}"))
     assert {one.region for one in spot} == {"us-east-1", "us-west-2"}
-    assert {one.region for one in candidates(task("{accelerators: 'Trainium2:16', use_spot: true}"))} == {"us-east-2"}
-    assert {one.region for one in candidates(task("{instance_type: p9.48xlarge}"))} == {"us-east-1"}
+    assert {one.region for one in list_candidates(task("{accelerators: 'Trainium2:16', use_spot: true}"))} == {
+        "us-east-2"
+    }
+    assert {one.region for one in list_candidates(task("{instance_type: p9.48xlarge}"))} == {"us-east-1"}
 
 
 def test_instances_in_a_region_a_zone_or_subnets() -> None:
-    region = candidates(task("{accelerators: 'H100:8', infra: aws/us-west-2}"))
+    region = list_candidates(task("{accelerators: 'H100:8', infra: aws/us-west-2}"))
     assert [one.zone for one in region] == [f"us-west-2{letter}" for letter in "abcd"]
-    (zone,) = candidates(task("{accelerators: 'H100:8', infra: aws/us-west-2/us-west-2b}"))
+    (zone,) = list_candidates(task("{accelerators: 'H100:8', infra: aws/us-west-2/us-west-2b}"))
     assert (zone.region, zone.zone) == ("us-west-2", "us-west-2b")
-    subnets = candidates(task("{accelerators: 'H100:8', infra: aws/us-west-2}", "config: {aws: {subnets: [s-1, s-2]}}"))
+    subnets = list_candidates(
+        task("{accelerators: 'H100:8', infra: aws/us-west-2}", "config: {aws: {subnets: [s-1, s-2]}}")
+    )
     assert [(one.zone, one.detail("subnet")) for one in subnets] == [("", "s-1"), ("", "s-2")]
-    new = candidates(task("{accelerators: 'H100:8', infra: aws/us-north-9}"))
+    new = list_candidates(task("{accelerators: 'H100:8', infra: aws/us-north-9}"))
     assert [one.zone for one in new] == ["us-north-9a", "us-north-9b", "us-north-9c"]
 
 
 def test_a_block_and_a_reservation_of_instances() -> None:
     args = "{provisioning: capacity-block, reservation: cr-1}"
     where = "infra: aws/us-east-2/us-east-2a"
-    (block,) = candidates(task(f"{{accelerators: 'H200:8', {where}, accelerator_args: {args}}}"))
+    (block,) = list_candidates(task(f"{{accelerators: 'H200:8', {where}, accelerator_args: {args}}}"))
     assert block.market == CapacityBlock("cr-1")
-    (held,) = candidates(task(f"{{accelerators: 'H200:8', {where}, accelerator_args: {{reservation: cr-2}}}}"))
+    (held,) = list_candidates(task(f"{{accelerators: 'H200:8', {where}, accelerator_args: {{reservation: cr-2}}}}"))
     assert held.market == Reservation("cr-2")
 
 
@@ -147,7 +151,7 @@ def test_everything_that_a_task_can_name_of_instances_is_a_detail() -> None:
     more = """config: {aws: {profile: p, subnets: [subnet-1], security_group: sg-1, instance_profile: i, access: jump,
         jump: me@bastion, ssh_cidr: 203.0.113.7/32, user: ec2-user}}
 limits: {max_hours: 2.5}"""
-    (one,) = candidates(task(words, more))
+    (one,) = list_candidates(task(words, more))
     assert one.disk_gib == 500
     assert dict(one.details) == {
         "profile": "p",

@@ -1,16 +1,15 @@
-"""The crash matrix on PostgreSQL: killed at every other lasting change, in turn; ORCH_EVERY_POINT=1: at every point."""
+"""The crash matrix on PostgreSQL: a few kills of each verb in turn, and in the full lane at every point."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from crash_matrix import Place, matrix
-from crash_verbs import VERBS, matrix_folder
+from crash_verbs import VERBS, Verb, matrix_folder
+from support.lanes import by_lane, spread
 from support.postgres import postgres_server
-from support.proof import report
 
 CREATING = [verb for verb in VERBS if verb.name in ("launch", "resume", "recover")]
 
@@ -25,15 +24,21 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.promise("P1")
 @pytest.mark.promise("P2")
 @pytest.mark.promise("P29")
-@pytest.mark.timeout(900)
-def test_every_verb_killed_anywhere_leaks_nothing_on_a_server_either(folder: Path) -> None:
-    """Fewer kills than on SQLite, the others in turn: the server is slower, and the engine is the same."""
-    points = "all" if os.environ.get("ORCH_EVERY_POINT") else "alternate"
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("verb", spread(VERBS))
+def test_every_command_killed_anywhere_leaks_nothing_on_a_server_either(folder: Path, verb: Verb) -> None:
     with postgres_server() as server:
-        url = server.new_store()
-        counts = matrix(Place(folder, server=url), VERBS, doubles=0.05, points=points)
-        off = matrix(Place(folder / "off", False, url), CREATING, points="distinct")
-    share = f"{points} points, a seeded share of the doubles"
-    report(f"crash matrix on postgresql: {counts} ({share}); tokens off: {len(off.violations)} violations")
+        counts = matrix(Place(folder, server=server.new_store()), [verb], doubles=by_lane(0.0, 0.05), kills=2)
+    counts.report("the same on PostgreSQL")
     assert counts.violations == [], "\n".join(counts.violations[:20])
-    assert off.violations
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.promise("P1")
+@pytest.mark.promise("P2")
+@pytest.mark.timeout(900)
+def test_the_matrix_finds_leaks_on_a_server_where_no_create_is_idempotent(folder: Path) -> None:
+    with postgres_server() as server:
+        counts = matrix(Place(folder, False, server.new_store()), CREATING, points="distinct")
+    assert counts.violations

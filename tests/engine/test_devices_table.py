@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from orchestrator.engine.devices import read, table
+from orchestrator.engine.operations.devices import group_devices, parse_devices
 
 GPU = {"kind": "cuda", "name": "NVIDIA H200", "index": 0, "total_mem_mb": 143771, "topology": "NVLink"}
 
@@ -17,21 +17,21 @@ def gpus(count: int, free: int) -> list[dict[str, object]]:
 
 @pytest.mark.promise("P40")
 def test_hosts_that_are_alike_share_a_row_and_the_least_free_memory_counts() -> None:
-    (row,) = table({0: gpus(8, 140000), 1: gpus(8, 90000)})
+    (row,) = group_devices({0: gpus(8, 140000), 1: gpus(8, 90000)})
     assert (row.ranks, row.count, row.name, row.memory, row.free) == ((0, 1), 8, "NVIDIA H200", 143771, 89993)
 
 
 @pytest.mark.promise("P40")
-def test_a_host_that_misses_a_device_stands_apart() -> None:
-    rows = table({0: gpus(8, 1000), 1: gpus(7, 1000), 2: gpus(8, 1000)})
+def test_a_host_that_misses_a_device_gets_its_own_row() -> None:
+    rows = group_devices({0: gpus(8, 1000), 1: gpus(7, 1000), 2: gpus(8, 1000)})
     assert [(row.ranks, row.count) for row in rows] == [((0, 2), 8), ((1,), 7)]
     slow = [{**gpu, "topology": "PCIe"} for gpu in gpus(8, 1000)]
-    assert [row.topology for row in table({0: gpus(8, 1000), 1: slow})] == ["NVLink", "PCIe"]
+    assert [row.topology for row in group_devices({0: gpus(8, 1000), 1: slow})] == ["NVLink", "PCIe"]
 
 
 def test_the_answer_is_found_among_other_lines() -> None:
     answer = json.dumps(gpus(2, 10), indent=2)
-    assert read(f"motd [hello]\n[\nwarning: x\n{answer}\nbye\n".encode()) == tuple(gpus(2, 10))
-    assert read(b"[]\n") == ()
+    assert parse_devices(f"motd [hello]\n[\nwarning: x\n{answer}\nbye\n".encode()) == tuple(gpus(2, 10))
+    assert parse_devices(b"[]\n") == ()
     for bad in (b"", b"Traceback\n", b"[\n1, 2]\n", answer.encode()[:-5]):
-        assert read(bad) is None
+        assert parse_devices(bad) is None

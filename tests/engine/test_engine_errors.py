@@ -1,4 +1,4 @@
-"""Each error of the cloud: what the user is told, whether it is tried again, and that nothing is made twice."""
+"""Each error of the cloud: its message, whether it is retried, and that nothing is made twice."""
 
 from __future__ import annotations
 
@@ -10,24 +10,29 @@ from pathlib import Path
 
 import pytest
 from support.driving import Listener
-from support.proof import report
-from support.simulated import Points, SimHome, sim_candidate, sim_launch, sim_task, use_home
+from support.simulated import PointedProvider, Points, SimHome, sim_candidate, sim_launch, sim_task, use_home
 
-from orchestrator.engine import prepare, sweep
-from orchestrator.engine.known import open_reader
-from orchestrator.engine.opening import open_store
-from orchestrator.engine.ready import Ready
+from orchestrator.engine.loop.drive import drive_cluster
+from orchestrator.engine.operations import sweep
+from orchestrator.engine.preparation import commands
+from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.state.opening import open_store
+from orchestrator.engine.state.recorded import open_reader
+from orchestrator.errors import CloudError
 from orchestrator.exits import Exit
-from orchestrator.paths import paths
+from orchestrator.hosts import HostOutcome
+from orchestrator.paths import load_paths
+from orchestrator.plan.actions import Action
 from orchestrator.plan.desired import Limits, Run
-from orchestrator.plan.imagined import make_plan
-from orchestrator.plan.observed import FINAL
-from orchestrator.simulator.access import InMemory
+from orchestrator.plan.dry_run import make_plan
+from orchestrator.plan.observed import FINAL_STATES
+from orchestrator.simulator.access import Access, InMemory
 from orchestrator.simulator.calls import CreateCall
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.simulator.programs import Program
 from orchestrator.simulator.scenario import Durations, Fault, FaultKind, Quota, Scenario
+from orchestrator.slices import SliceView
 
 EVEN = Durations(create=4.0, end=2.0, jitter=0.0)
 Make = Callable[..., SimHome]
@@ -40,7 +45,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """A simulated world with these fields of Scenario."""
+    """Return a function that makes a simulated home with these fields of Scenario."""
     for name in ("ORCH_HOME", "ORCH_STORE"):
         monkeypatch.setenv(name, "")
     use_home(tmp_path)
@@ -58,7 +63,7 @@ def cloud_of(home: SimHome):  # type: ignore[no-untyped-def]  # the cloud of a w
 
 
 def creates(home: SimHome) -> list[float]:
-    """When each create was sent."""
+    """Return when each create request was sent."""
     return [call.at for call in cloud_of(home).calls("create")]
 
 
@@ -79,7 +84,7 @@ TABLE = [
 def test_each_error_of_a_create_has_its_status_and_its_answer(
     make: Make, kind: FaultKind, status: int, code: str, sent: int
 ) -> None:
-    home = make(faults=(Fault("create", kind, nth=(1,)),))
+    home = make(faults=(Fault(call="create", kind=kind, nth=(1,)),))
     ending = home.drive(sim_launch(sim_task()))
     assert (ending.status, getattr(ending.step, "code", "")) == (status, code), ending
     assert len(creates(home)) == sent
@@ -87,9 +92,75 @@ def test_each_error_of_a_create_has_its_status_and_its_answer(
     assert len(cloud_of(home).live()) == (status == Exit.OK)
 
 
+class Log(Listener):
+    """What the engine reports, in order, and whether the slice was ready at that moment."""
+
+    def __init__(self, home: SimHome) -> None:
+        super().__init__()
+        self.home = home
+        self.lines: list[tuple[str, bool]] = []
+
+    def finished(self, action: Action, seconds: float) -> None:
+        self._add(f"finished {type(action).__name__}")
+
+    def failed(self, action: Action, outcomes: tuple[HostOutcome, ...]) -> None:
+        self._add(f"failed {type(action).__name__}")
+
+    def note(self, words: str) -> None:
+        self._add(words)
+
+    def _add(self, line: str) -> None:
+        ready = [one.name for one in cloud_of(self.home).live() if one.phase.value == "ready"]
+        self.lines.append((line, bool(ready)))
+
+
+class Unclear(PointedProvider):
+    """Answers the first observation with a page."""
+
+    def __init__(self, access: Access, points: Points, page: str) -> None:
+        super().__init__(access, points)
+        self.page = page
+
+    def observe(self, name: str, token: str = "") -> SliceView:
+        page, self.page = self.page, ""
+        if page:
+            raise CloudError(f"cannot observe {name}", page)
+        return super().observe(name, token)
+
+
+def test_a_slice_is_reported_as_created_only_when_its_provider_reports_it(make: Make) -> None:
+    home = make()
+    log = Log(home)
+    drive_cluster(sim_launch(sim_task()), log, services=home.services())
+    created = [ready for line, ready in log.lines if "is created" in line]
+    assert created == [True], log.lines
+    assert ("finished CreateSlice", False) in log.lines, "the request was accepted before the slice was ready"
+
+
+def test_a_refused_create_is_not_reported_as_finished(make: Make) -> None:
+    home = make(faults=(Fault(call="create", kind=FaultKind.NO_CAPACITY, rate=1.0),))
+    log = Log(home)
+    drive_cluster(sim_launch(sim_task()), log, services=home.services())
+    lines = [line for line, _ in log.lines]
+    assert "failed CreateSlice" in lines
+    assert not any("finished CreateSlice" in line or "is created" in line for line in lines), lines
+
+
+def test_an_html_answer_of_a_provider_is_one_line(make: Make) -> None:
+    page = "502: <!DOCTYPE html>\n<html><title>Error 502</title>\n<style>p {}</style>\n<p>try again\n"
+    home = make()
+    log = Log(home)
+    waits: list[str] = []
+    log.waiting = lambda wait, seconds: waits.append(wait.reason)  # type: ignore[method-assign]  # kept for the test
+    provider = Unclear(home.access, home.points, page)
+    drive_cluster(sim_launch(sim_task()), log, services=replace(home.services(), provider=lambda _: provider))
+    unclear = [reason for reason in waits if "unclear" in reason]
+    assert unclear == ["'c' is unclear (cannot observe c-1: 502: Error 502 try again)"], waits
+
+
 @pytest.mark.promise("P22")
-def test_a_quota_is_told_apart_from_a_lack_of_machines_and_not_asked_again(make: Make) -> None:
-    home = make(quotas=(Quota("sim", "v5e", 1),))
+def test_a_quota_error_is_not_a_stockout_and_is_not_retried(make: Make) -> None:
+    home = make(quotas=(Quota(region="sim", accelerator="v5e", amount=1),))
     ending = home.drive(sim_launch(sim_task()))
     assert ending.status == Exit.CAPACITY
     assert "quota" in str(ending.step)
@@ -98,8 +169,8 @@ def test_a_quota_is_told_apart_from_a_lack_of_machines_and_not_asked_again(make:
 
 @pytest.mark.promise("P23")
 @pytest.mark.parametrize("kind", [FaultKind.THROTTLED, FaultKind.UNAVAILABLE, FaultKind.TIMEOUT_AFTER])
-def test_a_cloud_that_answers_nothing_is_asked_only_so_often_and_leaves_nothing(make: Make, kind: FaultKind) -> None:
-    home = make(faults=(Fault("create", kind, rate=1.0),))
+def test_a_cloud_that_never_answers_gets_few_requests_and_nothing_is_left(make: Make, kind: FaultKind) -> None:
+    home = make(faults=(Fault(call="create", kind=kind, rate=1.0),))
     ending = home.drive(sim_launch(sim_task()))
     assert ending.status != Exit.OK
     sent = creates(home)
@@ -110,15 +181,14 @@ def test_a_cloud_that_answers_nothing_is_asked_only_so_often_and_leaves_nothing(
     assert cloud_of(home).live() == ()
     made = [one.labels["orch-intent"] for one in cloud_of(home).made()]
     assert len(made) == len(set(made)), "a repeated create made a second slice"
-    report(f"retries of a create that ends in {kind}: {len(sent)}, after {[round(at - sent[0], 1) for at in sent]} s")
 
 
 @pytest.mark.promise("P2")
 @pytest.mark.parametrize("kind", [FaultKind.DENIED, FaultKind.NO_CAPACITY])
-def test_a_refusal_after_a_create_that_may_have_acted_is_no_proof_that_nothing_lives(
-    make: Make, kind: FaultKind
-) -> None:
-    home = make(faults=(Fault("create", FaultKind.TIMEOUT_AFTER, nth=(1,)), Fault("create", kind, nth=(2,))))
+def test_a_refusal_after_an_unanswered_create_does_not_prove_that_nothing_was_made(make: Make, kind: FaultKind) -> None:
+    home = make(
+        faults=(Fault(call="create", kind=FaultKind.TIMEOUT_AFTER, nth=(1,)), Fault(call="create", kind=kind, nth=(2,)))
+    )
     home.drive(sim_launch(sim_task()))
     with open_reader() as reader:
         open_ones = {str(row["token"]) for row in reader.rows("intents") if row["state"] not in ("gone", "refused")}
@@ -127,21 +197,25 @@ def test_a_refusal_after_a_create_that_may_have_acted_is_no_proof_that_nothing_l
 
 
 @pytest.mark.promise("P5")
-def test_the_sweep_asks_again_for_an_end_that_is_stuck(make: Make) -> None:
-    home = make(faults=(Fault("end", FaultKind.STUCK, nth=(1,)),))
-    world = home.world()
-    with open_store(paths(), world) as store:
+def test_the_sweep_repeats_a_stuck_end_request(make: Make) -> None:
+    home = make(faults=(Fault(call="end", kind=FaultKind.STUCK, nth=(1,)),))
+    world = home.services()
+    with open_store(load_paths(), world) as store:
         labels = {"orch-installation": store.installation, "orch-cluster": "lost", "orch-intent": "t"}
-        cloud_of(home).create(CreateCall("lost-1", "sim-a", "v5e", 2, "t", 4, labels=labels))
+        cloud_of(home).create(
+            CreateCall(
+                name="lost-1", zone="sim-a", accelerator="v5e", hosts=2, token="t", chips_per_host=4, labels=labels
+            )
+        )
         home.pass_time(10.0)
-        found = sweep.look(store, world, ["simulated"], grace=0.0)
-        (done,) = sweep.reap(store, world, Listener(), found, grace=0.0)
+        found = sweep.judge_owned_slices(store, world, ["simulated"], grace=0.0)
+        (done,) = sweep.end_orphans(store, world, Listener(), found, grace=0.0)
     assert done.problem is None
     assert cloud_of(home).live() == ()
 
 
 @pytest.mark.promise("P11")
-def test_a_plan_of_each_verb_makes_no_call_that_changes_anything(make: Make) -> None:
+def test_a_plan_of_each_command_sends_no_changing_request(make: Make) -> None:
     home = make()
     home.drive(sim_launch(sim_task(setup="true")))
     access = home.access
@@ -149,18 +223,18 @@ def test_a_plan_of_each_verb_makes_no_call_that_changes_anything(make: Make) -> 
     before = access.cloud.state.to_json()
     locked = replace(access.cloud.scenario, read_only=True)
     access.cloud = SimulatedCloud(locked, access.clock, access.cloud.state)
-    for ready in (sim_launch(sim_task(setup="true")), sim_launch(sim_task(), cluster="d"), prepare.down("c"),
-                  prepare.stop("c")):  # fmt: skip
-        assert make_plan(ready.desired, ready.known, ready.facts).steps
-    with open_store(paths(), home.world()) as store:
-        (found,) = sweep.look(store, home.world(), ["simulated"])
+    for ready in (sim_launch(sim_task(setup="true")), sim_launch(sim_task(), cluster="d"), commands.prepare_down("c"),
+                  commands.prepare_stop("c")):  # fmt: skip
+        assert make_plan(ready.desired, ready.recorded, ready.facts).steps
+    with open_store(load_paths(), home.services()) as store:
+        (found,) = sweep.judge_owned_slices(store, home.services(), ["simulated"])
     assert found.problem is None
     after = access.cloud.state.to_json()
     assert {key: after[key] for key in KEPT} == {key: before[key] for key in KEPT}
     assert all(call.result != "read-only" for call in access.cloud.calls())
 
 
-def limited(limits: Limits, price: float = 36.0) -> Ready:
+def limited(limits: Limits, price: float = 36.0) -> PreparedCommand:
     """price: 36 dollars an hour are a cent a second."""
     ready = sim_launch(sim_task(), sim_candidate(price_per_hour=price))
     assert isinstance(ready.desired, Run)
@@ -173,7 +247,7 @@ ONE_LOOK = 10.0 + 5.0  # between two looks while the program runs, and the calls
 
 @pytest.mark.promise("P21")
 @pytest.mark.parametrize("limits", LIMITS)
-def test_a_run_stops_at_its_cap_within_one_look(make: Make, limits: Limits) -> None:
+def test_a_run_stops_at_its_cost_limit_within_one_observation(make: Make, limits: Limits) -> None:
     home = make()
     cloud_of(home).set_program("*", Program(seconds=None))
     ending = home.drive(limited(limits))
@@ -185,7 +259,7 @@ def test_a_run_stops_at_its_cap_within_one_look(make: Make, limits: Limits) -> N
 @pytest.mark.promise("P21")
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("deadly", range(10, 70, 6))
-def test_a_run_whose_orch_was_killed_ends_at_the_first_look_after_the_cap(
+def test_a_run_whose_orch_was_killed_ends_at_the_first_observation_after_the_limit(
     make: Make, limits: Limits, deadly: int
 ) -> None:
     home = make()
@@ -213,17 +287,17 @@ def _lifetime() -> float:
 
 
 def _forget_the_dead() -> None:
-    with sqlite3.connect(paths().database) as connection:
+    with sqlite3.connect(load_paths().database) as connection:
         connection.execute("UPDATE leases SET owner = '', expires = 0")
 
 
 @pytest.mark.promise("P5")
-def test_a_name_that_is_somebody_elses_leaves_no_open_record_that_a_down_would_end(make: Make) -> None:
+def test_a_name_of_another_owner_leaves_no_open_record_that_a_down_would_end(make: Make) -> None:
     home = make()
     cloud_of(home).seed_foreign("c-1", {"orch-installation": "theirs"})
     ending = home.drive(sim_launch(sim_task()))
     assert ending.status == Exit.USAGE
-    with open_store(paths(), home.world()) as store:
+    with open_store(load_paths(), home.services()) as store:
         assert store.cluster("c") is None, "the record stays open"
-        assert [intent.state in FINAL for _, intent in store.all_intents()] == [True]
+        assert [intent.state in FINAL_STATES for _, intent in store.all_intents()] == [True]
     assert not cloud_of(home).calls("end")

@@ -1,4 +1,4 @@
-"""A program that stands still, on two real hosts: who is blamed, what is kept, and what the second time means."""
+"""A program that hangs, on two real hosts: which rank is blamed, what is kept, and what a second hang means."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from support.driving import Listener, fulfil, local_task
 
-from orchestrator.engine import prepare
-from orchestrator.engine.known import open_reader
-from orchestrator.engine.ready import Ending
+from orchestrator.engine.preparation import commands
+from orchestrator.engine.preparation.prepared import CommandResult
+from orchestrator.engine.state.recorded import open_reader
 from orchestrator.exits import Exit
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.desired import After
-from orchestrator.spec.task import Checkpoint, Recovery
+from orchestrator.plan.desired import TeardownPolicy
+from orchestrator.task.model import Checkpoint, Recovery
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(240)]
 
 HANG = 4 / 60  # minutes
 
@@ -30,15 +30,17 @@ sleep 600
 """
 
 
-def launch(folder: Path, first: str, later: str, *, failures: int = 0, losses: int = 3) -> tuple[Listener, Ending]:
+def launch(
+    folder: Path, first: str, later: str, *, failures: int = 0, losses: int = 3
+) -> tuple[Listener, CommandResult]:
     task = local_task(
         2,
         run=PROGRAM.format(first=first, later=later),
         recovery=Recovery(max_preemptions=losses, max_failures=failures, hang_minutes=HANG),
-        checkpoint=Checkpoint(f"file://{folder}/bucket"),
+        checkpoint=Checkpoint(bucket=f"file://{folder}/bucket"),
     )
     listener = Listener()
-    return listener, fulfil(prepare.launch(task, cluster="c", after=After.KEEP), listener)
+    return listener, fulfil(commands.prepare_launch(task, cluster="c", after=TeardownPolicy.KEEP), listener)
 
 
 def kept(root: Path, pattern: str) -> dict[str, int]:
@@ -46,9 +48,7 @@ def kept(root: Path, pattern: str) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in root.glob(f"**/attempt-0001/{pattern}")}
 
 
-def test_a_rank_that_stops_before_the_others_is_named_and_the_next_attempt_ends_well(
-    home: Path, tmp_path: Path
-) -> None:
+def test_a_rank_that_stops_before_the_others_is_named_and_the_next_attempt_succeeds(home: Path, tmp_path: Path) -> None:
     listener, ending = launch(tmp_path, first="$([ $ORCH_RANK = 1 ] && echo 5 || echo 12)", later="30")
     assert ending.status == 0, ending
     (past,) = ending.attempts
@@ -58,7 +58,7 @@ def test_a_rank_that_stops_before_the_others_is_named_and_the_next_attempt_ends_
     for place in (home / "state", tmp_path / "bucket"):
         stacks = kept(place, "*.stacks")
         assert set(stacks) == {"0.stacks", "1.stacks"}, place
-        assert all(stacks.values()), "an empty file tells nothing"
+        assert all(stacks.values()), "an empty file is useless"
         assert set(kept(place, "*.log")) == {"0.log", "1.log"}
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C: what nobody watches is given back while it holds nothing, and left alone when it may."""
+"""Ctrl-C: a request that would be unwatched is cancelled, and a slice that may run a program is left alone."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.simulated import SimHome, sim_launch, sim_task, use_home
 
-from orchestrator.engine import drive as drive_module
-from orchestrator.engine.drive import Detached
-from orchestrator.engine.known import open_reader
+from orchestrator.engine.loop import drive as drive_module
+from orchestrator.engine.loop.drive import Detached
+from orchestrator.engine.state.recorded import open_reader
 from orchestrator.plan.observed import Observed
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
@@ -29,7 +29,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def interrupted(
     monkeypatch: pytest.MonkeyPatch, when: Callable[[Observed], bool], **fields: object
 ) -> tuple[SimHome, BaseException]:
-    """A launch that gets Ctrl-C at the first look of which `when` is true, and what it ended with."""
+    """Launch with Ctrl-C at the first observation for which `when` is true, and return how it ended."""
     durations = Durations(create=40.0, end=2.0, detect=5.0, contact=0.01, jitter=0.0)
     home = SimHome(InMemory(Scenario(**{"durations": durations, **fields}), ManualClock()))  # type: ignore[arg-type]
     with home.access.open() as cloud:
@@ -54,7 +54,7 @@ def alive(home: SimHome) -> list[str]:
         return [look.name for look in cloud.live()]
 
 
-def test_a_slice_that_is_still_being_made_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slice_still_being_created_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     home, error = interrupted(monkeypatch, lambda seen: seen.slice_state is SliceState.CREATING)
     assert isinstance(error, Detached) and "cancelled" in error.what
     assert alive(home) == []
@@ -63,22 +63,22 @@ def test_a_slice_that_is_still_being_made_is_given_back(monkeypatch: pytest.Monk
 
 
 def test_a_slice_that_was_preempted_is_ended_and_no_other_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = (Happening(Deed.PREEMPT, after_ready=60.0),)
+    lost = (Happening(do=Deed.PREEMPT, after_ready=60.0),)
     home, error = interrupted(monkeypatch, lambda seen: seen.slice_state is SliceState.PREEMPTED, happenings=lost)
-    assert isinstance(error, Detached) and "goes on" not in error.what
+    assert isinstance(error, Detached) and "continues to run" not in error.what
     assert alive(home) == []
 
 
-def test_a_program_that_runs_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_program_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     home, error = interrupted(monkeypatch, lambda seen: seen.started)
-    assert isinstance(error, Detached) and "goes on" in error.what
+    assert isinstance(error, Detached) and "continues to run" in error.what
     assert alive(home) == ["c-1"]
 
 
-def test_what_cannot_be_seen_may_hold_a_program_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    blind = (Fault("get", FaultKind.UNAVAILABLE, rate=1.0, begin=100.0),)
+def test_a_slice_in_unclear_state_may_run_a_program_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    blind = (Fault(call="get", kind=FaultKind.UNAVAILABLE, rate=1.0, begin=100.0),)
     home, error = interrupted(
         monkeypatch, lambda seen: seen.started and seen.slice_state is SliceState.UNCLEAR, faults=blind
     )
-    assert isinstance(error, Detached) and "goes on" in error.what
+    assert isinstance(error, Detached) and "continues to run" in error.what
     assert alive(home) == ["c-1"]

@@ -1,4 +1,4 @@
-"""The preview cannot lie: what a dry run lists is, action by action, what the real run then does."""
+"""What a dry run lists is, action by action, what the real run then does."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from pathlib import Path
 import pytest
 from support.driving import Listener, local_task
 
-from orchestrator.engine import prepare
-from orchestrator.engine.drive import drive
-from orchestrator.engine.known import open_reader
-from orchestrator.engine.ready import Ready
+from orchestrator.engine.loop.drive import drive_cluster
+from orchestrator.engine.preparation import commands
+from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.state.recorded import open_reader
 from orchestrator.plan.actions import Action, SyncTree
-from orchestrator.plan.compare import mismatches
-from orchestrator.plan.desired import After
-from orchestrator.plan.imagined import make_plan
-from orchestrator.spec.task import Checkpoint, FileMount, Task
+from orchestrator.plan.compare import find_mismatches
+from orchestrator.plan.desired import TeardownPolicy
+from orchestrator.plan.dry_run import make_plan
+from orchestrator.task.model import Checkpoint, FileMount, Task
 from orchestrator.values import Secret
 
 
-def check(ready: Ready, *, follow: bool = True) -> list[Action]:
+def check(ready: PreparedCommand, *, follow: bool = True) -> list[Action]:
     """Plan first, then do it, and compare; returns what was done."""
-    planned = make_plan(ready.desired, ready.known, ready.facts).actions
+    planned = make_plan(ready.desired, ready.recorded, ready.facts).actions
     done: list[Action] = []
-    drive(ready, Listener(), recorder=done, follow=follow)
+    drive_cluster(ready, Listener(), recorder=done, follow=follow)
     if not follow:
         planned = planned[: len(done)]
-    assert mismatches(planned, done) == []
+    assert find_mismatches(planned, done) == []
     assert len(done) > 0
     return done
 
 
-def variants(root: Path) -> Iterator[tuple[str, Task, After]]:
+def variants(root: Path) -> Iterator[tuple[str, Task, TeardownPolicy]]:
     """Every combination of the options that change what is done."""
     (root / "data").mkdir()
     (root / "data" / "a b").write_text("data")
@@ -47,25 +47,25 @@ def variants(root: Path) -> Iterator[tuple[str, Task, After]]:
     setup = {"setup": "echo 'set up' \"$HELLO\"", "envs": (("HELLO", "it's $HOME\n`x`"),)}
     bucket = {"checkpoint": Checkpoint(bucket=f"file://{root}/bucket")}
     for number, (a, b, c, d) in enumerate(product([{}, work], [{}, mounts], [{}, setup], [{}, bucket])):
-        after = After.DOWN if number % 2 else After.KEEP
+        after = TeardownPolicy.DOWN if number % 2 else TeardownPolicy.KEEP
         yield f"v{number}", local_task(1 + number % 2, run="true", **a, **b, **c, **d), after
 
 
 @pytest.mark.slow
-def test_every_combination_of_options_does_what_its_preview_says(home: Path, tmp_path: Path) -> None:
+def test_every_combination_of_options_does_what_its_preview_lists(home: Path, tmp_path: Path) -> None:
     count = 0
     for name, task, after in variants(tmp_path):
-        check(prepare.launch(task, cluster=name, after=after))
+        check(commands.prepare_launch(task, cluster=name, after=after))
         with open_reader() as reader:
             still_there = reader.cluster(name) is not None
-        assert still_there is (after is After.KEEP)
+        assert still_there is (after is TeardownPolicy.KEEP)
         if still_there:
-            check(prepare.down(name))
+            check(commands.prepare_down(name))
         count += 1
     assert count == 16
 
 
-def test_every_verb_on_an_existing_cluster_does_what_its_preview_says(home: Path, tmp_path: Path) -> None:
+def test_every_command_on_an_existing_cluster_does_what_its_preview_lists(home: Path, tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     task = local_task(
         2,
@@ -75,38 +75,42 @@ def test_every_verb_on_an_existing_cluster_does_what_its_preview_says(home: Path
         secret_names=("KEY",),
         secrets=(Secret("KEY", "hidden"),),
     )
-    check(prepare.launch(task, cluster="c", after=After.KEEP), follow=False)
-    check(prepare.exec_("c", "true", hosts=(1,), workdir=None))
-    check(prepare.cancel("c", None))
+    check(commands.prepare_launch(task, cluster="c", after=TeardownPolicy.KEEP), follow=False)
+    check(commands.prepare_exec("c", "true", hosts=(1,), workdir=None))
+    check(commands.prepare_cancel("c", None))
     failed = local_task(2, run="exit 4", setup="true", checkpoint=Checkpoint(bucket=f"file://{tmp_path}/bucket"))
-    drive(prepare.launch(failed, cluster="c", after=After.KEEP), Listener())
-    resumed = prepare.resume("c", after=After.KEEP)
-    planned = make_plan(resumed.desired, resumed.known, resumed.facts).actions
+    drive_cluster(commands.prepare_launch(failed, cluster="c", after=TeardownPolicy.KEEP), Listener())
+    resumed = commands.prepare_resume("c", after=TeardownPolicy.KEEP)
+    planned = make_plan(resumed.desired, resumed.recorded, resumed.facts).actions
     done: list[Action] = []
-    drive(resumed, Listener(), recorder=done)
-    assert mismatches(planned[:-1], done[:-1]) == []  # the last one records how it ended: the plan assumes success
-    check(prepare.stop("c"))
-    check(prepare.start("c"))
-    check(prepare.down("c"))
+    drive_cluster(resumed, Listener(), recorder=done)
+    assert find_mismatches(planned[:-1], done[:-1]) == []  # the last one records how it ended: the plan assumes success
+    check(commands.prepare_stop("c"))
+    check(commands.prepare_start("c"))
+    check(commands.prepare_down("c"))
 
 
 def test_the_comparison_notices_a_real_difference(home: Path, tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "f").write_text("1")
-    ready = prepare.launch(local_task(1, workdir=str(tmp_path / "w"), run="true"), cluster="c", after=After.DOWN)
-    planned = make_plan(ready.desired, ready.known, ready.facts).actions
-    assert mismatches(planned, planned[1:]) != []
+    ready = commands.prepare_launch(
+        local_task(1, workdir=str(tmp_path / "w"), run="true"), cluster="c", after=TeardownPolicy.DOWN
+    )
+    planned = make_plan(ready.desired, ready.recorded, ready.facts).actions
+    assert find_mismatches(planned, planned[1:]) != []
     other = tuple(replace(one, destination="elsewhere") if isinstance(one, SyncTree) else one for one in planned)
-    assert mismatches(planned, other) != []
+    assert find_mismatches(planned, other) != []
 
 
-def test_two_terminals_at_once_make_one_cluster_and_say_who_is_in_the_way(home: Path) -> None:
+def test_two_concurrent_launches_make_one_cluster_and_name_the_blocking_one(home: Path) -> None:
     endings: list[object] = []
 
     def launch(seconds: str) -> None:
         try:
-            ready = prepare.launch(local_task(2, run=f"sleep {seconds}"), cluster="c", after=After.KEEP)
-            endings.append(drive(ready, Listener()).status)
+            ready = commands.prepare_launch(
+                local_task(2, run=f"sleep {seconds}"), cluster="c", after=TeardownPolicy.KEEP
+            )
+            endings.append(drive_cluster(ready, Listener()).status)
         except Exception as error:  # the second one is refused; its words are looked at
             endings.append(error)
 

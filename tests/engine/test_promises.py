@@ -1,4 +1,4 @@
-"""docs/promises.md names tests that are there and carry the number, and no promise of its list is without one."""
+"""docs/promises.md names existing tests that carry their number, and every promise of its list has one."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def promises(marks: list[ast.expr]) -> list[str]:
     return [ast.literal_eval(call.args[0]) for call in named]
 
 
-def told() -> dict[str, set[str]]:
+def read_page_tests() -> dict[str, set[str]]:
     """Promise -> tests that the page names."""
     rows = re.findall(r"^## (P\d+): .*?$(.*?)(?=^## |\Z)", PAGE.read_text(), re.M | re.S)
     return {promise: set(re.findall(r"^- `([^`]+::[^`]+)`$", text, re.M)) for promise, text in rows}
 
 
 def test_every_promise_of_the_page_has_tests_and_each_of_them_carries_its_number() -> None:
-    there, page = carried(), told()
+    there, page = carried(), read_page_tests()
     assert list(page) == LIST
     for promise, names in page.items():
         assert names, f"{promise} has no test on the page"
-        gone = names - there[promise]
-        assert not gone, f"{promise}: the page names tests that are not there or do not carry its number: {gone}"
+        missing = names - there[promise]
+        assert not missing, f"{promise}: the page names tests that are not there or do not carry its number: {missing}"
 
 
 def test_the_reader_of_marks_finds_one_above_a_function_and_one_of_a_file() -> None:

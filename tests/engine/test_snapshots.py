@@ -1,4 +1,4 @@
-"""Copies for later attempts: the same files whatever happens to the originals, and no half copies."""
+"""Copies for later attempts: the same files whatever happens to the originals, and no incomplete copies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.snapshots import drop_unused, is_snapshot, keep
+from orchestrator.engine.state.snapshots import drop_unused_snapshots, is_snapshot, keep_snapshot
 from orchestrator.errors import StorageError
 from orchestrator.paths import Paths
 from orchestrator.remote.tree import read_snapshot, read_tree
@@ -40,7 +40,7 @@ def folders(where: Paths) -> list[str]:
 
 def test_a_copy_has_the_digest_of_the_original_and_keeps_it_when_that_changes(where: Paths, work: Path) -> None:
     tree = read_tree(work)
-    copy = keep(where, tree)
+    copy = keep_snapshot(where, tree)
     assert is_snapshot(where, str(copy))
     assert not is_snapshot(where, str(work))
     (work / "word.txt").write_text("second")
@@ -50,49 +50,49 @@ def test_a_copy_has_the_digest_of_the_original_and_keeps_it_when_that_changes(wh
     assert (copy / "word.txt").read_text() == "first"
 
 
-def test_the_same_content_is_kept_once_and_dropped_when_nobody_needs_it(where: Paths, work: Path) -> None:
+def test_the_same_content_is_kept_once_and_deleted_when_unused(where: Paths, work: Path) -> None:
     tree = read_tree(work)
-    assert keep(where, tree) == keep(where, tree)
+    assert keep_snapshot(where, tree) == keep_snapshot(where, tree)
     assert folders(where) == [tree.digest]
-    drop_unused(where, [tree.digest], older=0)
+    drop_unused_snapshots(where, [tree.digest], older=0)
     assert folders(where) == [tree.digest]
-    drop_unused(where, [])
+    drop_unused_snapshots(where, [])
     assert folders(where) == [tree.digest], "its launch may not be on record yet"
     os.utime(where.state / "snapshots" / tree.digest, (1.0, 1.0))
-    keep(where, tree)  # wanted once more
-    drop_unused(where, [])
+    keep_snapshot(where, tree)  # wanted once more
+    drop_unused_snapshots(where, [])
     assert folders(where) == [tree.digest]
-    drop_unused(where, [], older=0)
+    drop_unused_snapshots(where, [], older=0)
     assert folders(where) == []
 
 
 def test_a_single_file_is_kept_under_its_name(where: Paths, work: Path) -> None:
     tree = read_tree(work / "run.sh")
-    copy = keep(where, tree)
+    copy = keep_snapshot(where, tree)
     assert copy.name == "run.sh"
     assert os.access(copy, os.X_OK)
     assert read_snapshot(copy).digest == tree.digest
 
 
-def test_a_file_that_is_edited_while_it_is_copied_is_told_and_leaves_no_copy(where: Paths, work: Path) -> None:
+def test_a_file_edited_during_the_copy_is_an_error_and_leaves_no_copy(where: Paths, work: Path) -> None:
     tree = read_tree(work)
     (work / "word.txt").write_text("second")  # after it was hashed, before it is copied
     with pytest.raises(StorageError, match="changed while"):
-        keep(where, tree)
+        keep_snapshot(where, tree)
     assert folders(where) == []
 
 
-def test_a_file_that_vanishes_is_told_and_leaves_no_copy(where: Paths, work: Path) -> None:
+def test_a_file_deleted_during_the_copy_is_an_error_and_leaves_no_copy(where: Paths, work: Path) -> None:
     tree = read_tree(work)
     (work / "word.txt").unlink()
     with pytest.raises(StorageError) as caught:
-        keep(where, tree)
+        keep_snapshot(where, tree)
     assert "word.txt" in caught.value.why
     assert len(caught.value.lines()) <= 5
     assert folders(where) == []
 
 
-def test_a_full_disk_is_told_with_a_way_on_and_leaves_no_copy(
+def test_a_full_disk_is_an_error_with_a_next_step_and_leaves_no_copy(
     where: Paths, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk itself is not ours to fill: the system call says what a full one says."""
@@ -104,28 +104,28 @@ def test_a_full_disk_is_told_with_a_way_on_and_leaves_no_copy(
     monkeypatch.setattr(os, "sendfile", full)
     tree = read_tree(work)
     with pytest.raises(StorageError) as caught:
-        keep(where, tree)
+        keep_snapshot(where, tree)
     assert "No space left" in caught.value.why
     assert "without --detach" in caught.value.next_step
     assert folders(where) == []
     monkeypatch.setattr(os, "sendfile", real)
-    assert read_snapshot(keep(where, tree)).digest == tree.digest
+    assert read_snapshot(keep_snapshot(where, tree)).digest == tree.digest
 
 
-def test_a_copy_that_was_cut_off_is_no_copy_and_goes_with_the_next_clearing(where: Paths, work: Path) -> None:
+def test_an_interrupted_copy_is_ignored_and_deleted_by_the_next_cleanup(where: Paths, work: Path) -> None:
     tree = read_tree(work)
     half = where.state / "snapshots" / f".{tree.digest[:16]}-1-abcd"
     half.mkdir(parents=True)
     os.utime(half, (1.0, 1.0))  # of a command that was killed long ago
-    assert read_snapshot(keep(where, tree)).digest == tree.digest
-    drop_unused(where, [tree.digest])
+    assert read_snapshot(keep_snapshot(where, tree)).digest == tree.digest
+    drop_unused_snapshots(where, [tree.digest])
     assert folders(where) == [tree.digest]
 
 
-def test_a_copy_that_a_living_command_is_at_stays(where: Paths) -> None:
+def test_a_copy_in_progress_is_not_deleted(where: Paths) -> None:
     fresh = where.state / "snapshots" / f".0123456789abcdef-{os.getpid()}-abcd"
     fresh.mkdir(parents=True)
-    drop_unused(where, [])
+    drop_unused_snapshots(where, [])
     assert fresh.exists()
 
 
@@ -138,5 +138,5 @@ def test_fifty_thousand_small_files_are_copied(tmp_path: Path) -> None:
         for name in range(1000):
             (folder / str(name)).touch()
     (tmp_path / "state").mkdir()
-    copy = keep(Paths(tmp_path / "state"), read_tree(root))
+    copy = keep_snapshot(Paths(tmp_path / "state"), read_tree(root))
     assert sum(1 for path in copy.rglob("*") if path.is_file()) == 50_000

@@ -1,4 +1,4 @@
-"""The traces of several ranks as one: nobody's events get lost or mixed up, and the times can be compared."""
+"""The merged trace of several ranks: no event is lost or mixed up, and the times can be compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine.traces import merge
+from orchestrator.engine.operations.traces import merge_traces
 
 
 def trace(folder: Path, rank: int, events: list[dict[str, Any]], name: str = "t.json", **more: Any) -> None:
@@ -26,7 +26,7 @@ def step(at: float, **more: Any) -> dict[str, Any]:
 
 
 def merged(folder: Path) -> list[dict[str, Any]]:
-    found = merge(folder, folder / "all.json.gz", print)
+    found = merge_traces(folder, folder / "all.json.gz", print)
     assert found is not None
     events: list[dict[str, Any]] = json.loads(gzip.decompress(found.file.read_bytes()))["traceEvents"]
     return events
@@ -37,12 +37,12 @@ def of(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.promise("P41")
-def test_torchs_ranks_stand_on_one_clock(tmp_path: Path) -> None:
+def test_torch_ranks_share_one_clock(tmp_path: Path) -> None:
     trace(tmp_path, 0, [step(100.0)], baseTimeNanoseconds=1_000_000_000_000_000_000)
     trace(tmp_path, 1, [step(40.0)], baseTimeNanoseconds=1_000_000_000_000_070_000)
     times = [event["ts"] for event in of(merged(tmp_path), "step")]
     assert times == [0.0, pytest.approx(10.0)]
-    found = merge(tmp_path, tmp_path / "all.json.gz", print)
+    found = merge_traces(tmp_path, tmp_path / "all.json.gz", print)
     assert found is not None and found.one_clock and found.ranks == (0, 1)
 
 
@@ -50,12 +50,12 @@ def test_without_a_clock_ranks_begin_together(tmp_path: Path) -> None:
     trace(tmp_path, 0, [step(7e9), step(7e9 + 30)], "plugins/profile/x/h.trace.json.gz")
     trace(tmp_path, 1, [step(5.0)], "plugins/profile/x/h.trace.json.gz")
     assert [event["ts"] for event in of(merged(tmp_path), "step")] == [0.0, 30.0, 0.0]
-    found = merge(tmp_path, tmp_path / "all.json.gz", print)
+    found = merge_traces(tmp_path, tmp_path / "all.json.gz", print)
     assert found is not None and not found.one_clock
 
 
 @pytest.mark.promise("P41")
-def test_processes_and_flows_of_ranks_are_told_apart(tmp_path: Path) -> None:
+def test_processes_and_flows_of_different_ranks_stay_separate(tmp_path: Path) -> None:
     name = {"ph": "M", "name": "process_name", "pid": 42, "args": {"name": "python"}}
     flow = {"ph": "s", "name": "flow", "id": 3, "pid": "Spans", "tid": 0, "ts": 1}
     for rank in (0, 1, 12):
@@ -70,12 +70,12 @@ def test_processes_and_flows_of_ranks_are_told_apart(tmp_path: Path) -> None:
     assert order == sorted(order), "rank 12 stands after rank 1"
 
 
-def test_what_is_no_trace_is_left_alone_and_what_is_damaged_is_named(tmp_path: Path) -> None:
+def test_other_files_are_ignored_and_damaged_traces_are_named(tmp_path: Path) -> None:
     said: list[str] = []
     whole = tmp_path / "all.json.gz"
     (tmp_path / "rank-0").mkdir()
     (tmp_path / "rank-0" / "memory.json").write_text('{"peak": 3}')
-    assert merge(tmp_path, whole, said.append) is None
+    assert merge_traces(tmp_path, whole, said.append) is None
     assert not whole.exists() and not said
     packed = gzip.compress(b'{"traceEvents": []}' * 99)
     damaged = {
@@ -88,14 +88,14 @@ def test_what_is_no_trace_is_left_alone_and_what_is_damaged_is_named(tmp_path: P
     for name, content in damaged.items():
         (tmp_path / "rank-0" / name).write_bytes(content)
     trace(tmp_path, 1, [step(1.0)])
-    found = merge(tmp_path, whole, said.append)
+    found = merge_traces(tmp_path, whole, said.append)
     assert found is not None and found.ranks == (1,), "the others are made one"
     assert {Path(line.partition(" is not a trace: ")[0]).name for line in said} == set(damaged)
 
 
-def test_a_trace_that_cannot_be_written_leaves_nothing_half(tmp_path: Path) -> None:
+def test_a_trace_that_cannot_be_written_leaves_no_partial_file(tmp_path: Path) -> None:
     trace(tmp_path, 0, [step(1.0)])
     (tmp_path / "all.json.gz").mkdir()
     with pytest.raises(OSError, match="all"):
-        merge(tmp_path, tmp_path / "all.json.gz", print)
+        merge_traces(tmp_path, tmp_path / "all.json.gz", print)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.json.gz", "rank-0"]

@@ -44,7 +44,7 @@ def candidate(
 
 def spec(of: Candidate | None = None, name: str = "demo-1", token: str = TOKEN) -> SliceSpec:
     labels = (*LABELS[:2], ("orch-intent", Text.of(token)))
-    return SliceSpec("demo", name, Text.of(token), of or candidate(), labels)
+    return SliceSpec(cluster="demo", name=name, token=Text.of(token), candidate=of or candidate(), labels=labels)
 
 
 def matrix() -> dict[str, SliceSpec]:

@@ -25,7 +25,7 @@ from orchestrator.simulator.scenario import Durations, Held, Pool, Scenario, Zon
 from orchestrator.slices import Candidate, FlexStart, Reservation, SliceKeys, SliceState, SliceView, Spot
 
 ZONE = "us-west4-a"
-HELD = (Held("r-1", ZONE, "v5e", 64, unit="chips"),)
+HELD = (Held(name="r-1", zone=ZONE, accelerator="v5e", amount=64, unit="chips"),)
 FLEX = candidate("v5litepod-16", FlexStart(4.0), project=PROJECT)
 
 
@@ -47,7 +47,14 @@ class World:
         return GoogleProvider(client.open_api(session.open_session()), self.state / "google", self.clock.now)
 
     def create(self, of: Candidate) -> None:
-        mine = SliceKeys("ssh-ed25519 AAAA me", "/id", "/known", *(part[: of.hosts] for part in self._pairs()))
+        host_private, host_public = (part[: of.hosts] for part in self._pairs())
+        mine = SliceKeys(
+            user_public="ssh-ed25519 AAAA me",
+            identity_file="/id",
+            known_hosts="/known",
+            host_private=host_private,
+            host_public=host_public,
+        )
         self.provider().create(spec(of), mine)
 
     def look(self) -> SliceView:
@@ -65,7 +72,10 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     clock = ManualClock()
-    pools = tuple(Pool(ZONE, "v5e", 64, market, "chips") for market in ("flex-start", "spot", "on-demand"))
+    pools = tuple(
+        Pool(zone=ZONE, accelerator="v5e", amount=64, market=market, unit="chips")
+        for market in ("flex-start", "spot", "on-demand")
+    )
     scenario = Scenario(
         zones=(Zone(ZONE, "us-west4"),), durations=Durations(jitter=0.0), reservations=HELD, pools=pools
     )
@@ -127,7 +137,13 @@ def test_flex_start_ends_with_its_hours_and_says_so(world: World) -> None:
 def test_request_waits_until_its_deadline_and_then_has_failed(world: World) -> None:
     """The first slice takes all the machines there are; the second waits its half hour in vain."""
     big = candidate("v5litepod-64", FlexStart(8.0), project=PROJECT)
-    mine = SliceKeys("ssh-ed25519 AAAA me", "/id", "/known", world.keys.host_private * 2, world.keys.host_public * 2)
+    mine = SliceKeys(
+        user_public="ssh-ed25519 AAAA me",
+        identity_file="/id",
+        known_hosts="/known",
+        host_private=world.keys.host_private * 2,
+        host_public=world.keys.host_public * 2,
+    )
     world.provider().create(spec(big, "first-1", "first-token"), mine)
     world.clock.advance(120)
     asked = world.clock.now()
@@ -272,5 +288,11 @@ def _ready(world: World) -> object:
     from orchestrator.providers.google import sending
     from orchestrator.providers.google.planner import PLANNER
 
-    mine = SliceKeys("ssh-ed25519 AAAA me", "/id", "/known", world.keys.host_private[:4], world.keys.host_public[:4])
+    mine = SliceKeys(
+        user_public="ssh-ed25519 AAAA me",
+        identity_file="/id",
+        known_hosts="/known",
+        host_private=world.keys.host_private[:4],
+        host_public=world.keys.host_public[:4],
+    )
     return sending.ready(PLANNER, spec(FLEX, token=TOKEN), mine, PROJECT)

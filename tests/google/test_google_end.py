@@ -84,7 +84,7 @@ def test_a_slice_of_the_same_name_that_is_another_installations_is_never_ended(b
         client.open_api(session.open_session()), bench.state / "another computer", lambda: bench.clock
     )
     other.end("demo-1", "ours-1")
-    assert other.observe("demo-1", "ours-1") == SliceView(SliceState.ABSENT)
+    assert other.observe("demo-1", "ours-1") == SliceView(state=SliceState.ABSENT)
     assert theirs.observe("demo-1").state is SliceState.READY
     other.end("demo-1", "theirs-1")
-    assert other.observe("demo-1", "theirs-1") == SliceView(SliceState.ABSENT)
+    assert other.observe("demo-1", "theirs-1") == SliceView(state=SliceState.ABSENT)

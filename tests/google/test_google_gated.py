@@ -68,13 +68,13 @@ class World:
     def gone(self, name: str) -> None:
         self.provider.end(name)
         self.clock.advance(60)
-        assert self.provider.observe(name) == SliceView(SliceState.ABSENT)
+        assert self.provider.observe(name) == SliceView(state=SliceState.ABSENT)
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     clock = ManualClock()
-    pools = (Pool(ZONE, "v5e", 64, "on-demand", "chips"),)
+    pools = (Pool(zone=ZONE, accelerator="v5e", amount=64, market="on-demand", unit="chips"),)
     scenario = Scenario(zones=(Zone(ZONE, "us-west4"),), durations=Durations(jitter=0.0), pools=pools)
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", PROJECT)
     with TpuServer(InMemory(scenario, clock), project=PROJECT) as server:
@@ -159,7 +159,9 @@ def test_a_second_rule_that_is_somebody_elses_stays_and_the_first_goes(world: Wo
     world.create(asked(token="theirs-1", network="own"))
     world.provider._inner.end("demo-1")
     world.clock.advance(60)
-    world.wall.remove(Request(SERVICE, "DELETE", f"projects/{PROJECT}/global/firewalls/demo-1-ssh"), "theirs-1")
+    world.wall.remove(
+        Request(service=SERVICE, method="DELETE", target=f"projects/{PROJECT}/global/firewalls/demo-1-ssh"), "theirs-1"
+    )
     Gates(world.state / GATES).drop("demo-1")  # as another installation's: nothing is known of it here
     with pytest.raises(ConflictError, match="demo-1-peers"):
         world.create(asked(token="ours-1", network="own"))
@@ -287,7 +289,7 @@ class Standing:
         self.names = names
 
     def observe(self, _: str, token: str = "") -> SliceView:
-        return SliceView(SliceState.READY, tuple(host(rank) for rank in range(2)))
+        return SliceView(state=SliceState.READY, hosts=tuple(host(rank) for rank in range(2)))
 
     def instance_names(self, _: str) -> tuple[str, ...]:
         return self.names
@@ -295,12 +297,30 @@ class Standing:
 
 def host(rank: int) -> HostAddress:
     return HostAddress(
-        rank, f"a-{rank}", f"203.0.113.{rank}", 22, "orch", Path("k"), Path("h"), f"10.0.0.{rank}", "ssh-ed25519 A"
+        rank=rank,
+        alias=f"a-{rank}",
+        host=f"203.0.113.{rank}",
+        port=22,
+        user="orch",
+        identity_file=Path("k"),
+        known_hosts=Path("h"),
+        internal_ip=f"10.0.0.{rank}",
+        host_key="ssh-ed25519 A",
     )
 
 
 def led(tmp_path: Path, way: Way, names: tuple[str, ...] = ("", ""), **more: Any) -> SliceView:
-    gate = Gate("demo-1", "t", "my-project", ZONE, way, more.pop("jump", ""), (), opened=True, **more)
+    gate = Gate(
+        name="demo-1",
+        token="t",
+        project="my-project",
+        zone=ZONE,
+        way=way,
+        jump=more.pop("jump", ""),
+        rules=(),
+        opened=True,
+        **more,
+    )
     Gates(tmp_path / GATES).put(gate)
     real = session.Session(AnonymousCredentials(), "my-project")  # not the loopback
     return Gated(cast(Machines, Standing(names)), real, tmp_path / GATES).observe("demo-1")

@@ -18,6 +18,7 @@ from google_cases import PROJECT, keys, matrix
 from google_gcloud import Gcloud, gcloud_to
 from google_recorder import Recorder, recorder
 from support.gcloud import find_gcloud
+from support.proof import report
 from support.served import Seen
 
 from orchestrator.providers.google import body, commands, sending
@@ -43,7 +44,13 @@ def _keys(spec: SliceSpec) -> SliceKeys:
     """Two real key pairs, repeated: making thousands would only take time."""
     hosts = spec.candidate.hosts
     many = (KEYS.host_private * hosts)[:hosts]
-    return SliceKeys(KEYS.user_public, KEYS.identity_file, KEYS.known_hosts, many, (KEYS.host_public * hosts)[:hosts])
+    return SliceKeys(
+        user_public=KEYS.user_public,
+        identity_file=KEYS.identity_file,
+        known_hosts=KEYS.known_hosts,
+        host_private=many,
+        host_public=(KEYS.host_public * hosts)[:hosts],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +153,9 @@ def test_what_is_previewed_is_what_is_sent(name: str, api: TpuApi, server: Recor
 def test_a_field_that_the_api_does_not_have_is_refused() -> None:
     spec = CASES["v2-8, on demand"]
     request = sending.ready(PLANNER, spec, _keys(spec), PROJECT)
-    wrong = Request(request.service, request.method, request.target, {**request.body, "numberOfHosts": 4})
+    wrong = Request(
+        service=request.service, method=request.method, target=request.target, body={**request.body, "numberOfHosts": 4}
+    )
     with pytest.raises(ValueError, match="numberOfHosts"):
         sending.message_of(wrong)
 
@@ -155,6 +164,9 @@ def test_nothing_unknown_is_sent() -> None:
     spec = CASES["node with no project"]
     with pytest.raises(ValueError, match="unknown"):
         sending.message_of(PLANNER.create_request(spec))
+
+
+COMPARED = "what `gcloud` 528 and curl send to the TPU API for the previewed command, against what orch sends"
 
 
 @pytest.mark.parametrize("name", BY_GCLOUD)
@@ -179,6 +191,8 @@ def test_previewed_gcloud_command_sends_what_we_send(
         (theirs,) = server.take()
         _record(name, theirs)
     _compare(ours, theirs)
+    how = "gcloud's requests as recorded" if gcloud is None else "gcloud's requests"
+    report(COMPARED, {how: 1})
 
 
 @pytest.mark.parametrize("name", BY_CURL)
@@ -197,6 +211,7 @@ def test_previewed_curl_command_sends_what_we_send(name: str, api: TpuApi, serve
     (theirs,) = server.take()
     assert theirs.query == ours.query
     _compare(ours, theirs)
+    report(COMPARED, {"curl's requests": 1})
     assert not any(line in word for word in words for line in pack_keys(_keys(spec).host_private)), "no key is a word"
 
 

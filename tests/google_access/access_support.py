@@ -173,7 +173,16 @@ def candidate(**details: str) -> Candidate:
     tpu = find_slice("v5litepod-16")
     assert tpu is not None
     given = tuple((key, value) for key, value in ({"project": PROJECT} | details).items() if value)
-    return Candidate("gcp", tpu.name, tpu.hosts, 4, OnDemand(), "us-west4", "us-west4-a", details=given)
+    return Candidate(
+        provider="gcp",
+        accelerator=tpu.name,
+        hosts=tpu.hosts,
+        chips_per_host=4,
+        market=OnDemand(),
+        region="us-west4",
+        zone="us-west4-a",
+        details=given,
+    )
 
 
 def spec(name: str = "demo-1", token: str = TOKEN, **details: str) -> SliceSpec:
@@ -183,4 +192,4 @@ def spec(name: str = "demo-1", token: str = TOKEN, **details: str) -> SliceSpec:
         ("orch-intent", Text.of(token)),
         ("team", Text.of('a "team", of = some')),
     )
-    return SliceSpec("demo", name, Text.of(token), candidate(**details), labels)
+    return SliceSpec(cluster="demo", name=name, token=Text.of(token), candidate=candidate(**details), labels=labels)

@@ -169,7 +169,7 @@ def test_the_listing_has_all_pages_and_only_ours(compute: Compute) -> None:
     wall = Firewall(compute.session)
     for number in range(5):
         of = replace(spec(token=f"t-{number}"), name=f"demo-{number}")
-        for request in access.create_requests(access.Access(access.Way.IAP), of, KNOWN, "default"):
+        for request in access.create_requests(access.Access(way=access.Way.IAP), of, KNOWN, "default"):
             wall.ensure(request)
     compute.rules[f"projects/{PROJECT}/global/firewalls/default-allow-ssh"] = {"name": "default-allow-ssh"}
     other = json.dumps({"orch-installation": "other", "orch-intent": "x", "orch-slice": "other-1"})

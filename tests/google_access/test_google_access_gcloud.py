@@ -16,7 +16,7 @@ from orchestrator.providers.google import access
 from orchestrator.providers.google.access import CALLER
 from orchestrator.providers.google.firewall import Firewall, with_caller
 from orchestrator.slices import Request
-from orchestrator.values import Text, fill
+from orchestrator.values import Text, fill_unknowns
 
 CASES: dict[str, tuple[str, dict[str, str]]] = {
     "the usual": ("default", {}),
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(request: Request) -> list[str]:
-    return [fill(word, {CALLER: ADDRESS}).reveal() for word in request.command][1:]
+    return [fill_unknowns(word, {CALLER: ADDRESS}).reveal() for word in request.command][1:]
 
 
 def sent(compute: Compute, method: str) -> Seen:

@@ -18,7 +18,7 @@ from orchestrator.hosts import Failure, HostAddress
 from orchestrator.providers.google.access import Access, Way
 from orchestrator.providers.google.iap import instance_names, proxy_command
 from orchestrator.providers.google.reach import reached
-from orchestrator.remote.connect import Link, load_key, plain_config
+from orchestrator.remote.connect import Link, fabric_config, load_key
 from orchestrator.remote.failures import HostFailure
 from orchestrator.remote.fleet import Fleet
 
@@ -37,10 +37,10 @@ def on_the_way(host: HostAddress, access: Access, instance: str = "") -> HostAdd
 
 def test_a_host_is_reached_at_the_address_of_its_way(farm: Farm) -> None:
     host = replace(farm.addresses[0], host="203.0.113.1", internal_ip="10.0.0.1")
-    assert on_the_way(host, Access(Way.EXTERNAL)) == host
-    assert on_the_way(host, Access(Way.INTERNAL)) == replace(host, host="10.0.0.1")
-    assert on_the_way(host, Access(Way.JUMP, "b@bastion")).host == "10.0.0.1"
-    tunnelled = on_the_way(host, Access(Way.IAP), "t1v-n-0123abcd-w-0")
+    assert on_the_way(host, Access(way=Way.EXTERNAL)) == host
+    assert on_the_way(host, Access(way=Way.INTERNAL)) == replace(host, host="10.0.0.1")
+    assert on_the_way(host, Access(way=Way.JUMP, jump="b@bastion")).host == "10.0.0.1"
+    tunnelled = on_the_way(host, Access(way=Way.IAP), "t1v-n-0123abcd-w-0")
     assert tunnelled.host == "10.0.0.1"
     assert tunnelled.proxy == proxy_command("t1v-n-0123abcd-w-0", PROJECT, ZONE)
 
@@ -53,7 +53,7 @@ def test_two_jump_hosts_lead_to_a_slice(farm: Farm, tmp_path: Path, monkeypatch:
     inner, outer = farm.addresses[2:]
     hops = ",".join(f"{one.user}@{one.host}:{one.port}" for one in (outer, inner))
     known = tmp_path / "known_hosts"
-    hosts = [on_the_way(replace(one, known_hosts=known), Access(Way.JUMP, hops)) for one in farm.addresses[:2]]
+    hosts = [on_the_way(replace(one, known_hosts=known), Access(way=Way.JUMP, jump=hops)) for one in farm.addresses[:2]]
     assert hosts[0].jump == hosts[1].jump
     assert hosts[0].jump is not None
     assert hosts[0].jump.identity_file == tmp_path / ".ssh" / "id_ed25519"
@@ -62,7 +62,7 @@ def test_two_jump_hosts_lead_to_a_slice(farm: Farm, tmp_path: Path, monkeypatch:
     assert [host.output.decode().strip() for host in result.hosts] == [one.mark for one in farm.hosts[:2]]
     assert len(known.read_text().splitlines()) == 2  # of the two jump hosts, accepted once
     with pytest.raises(UserError, match="not the address of a host"):
-        on_the_way(farm.addresses[0], Access(Way.JUMP, "me@@bastion"))
+        on_the_way(farm.addresses[0], Access(way=Way.JUMP, jump="me@@bastion"))
 
 
 @dataclass
@@ -115,7 +115,7 @@ class TestGcloud:
     def hosts(self, farm: Farm, iap: IapService, names: list[str]) -> list[HostAddress]:
         """As for Google, but for the flags that lead gcloud to this computer."""
         flags = (f"--iap-tunnel-url-override={iap.url}", "--iap-tunnel-insecure-disable-websocket-cert-check")
-        found = [on_the_way(one, Access(Way.IAP), name) for one, name in zip(farm.addresses, names, strict=False)]
+        found = [on_the_way(one, Access(way=Way.IAP), name) for one, name in zip(farm.addresses, names, strict=False)]
         return [replace(one, proxy=(*one.proxy, *flags)) for one in found]
 
     def test_two_hosts_are_reached_through_the_tunnel(self, farm: Farm, iap: IapService) -> None:
@@ -131,7 +131,7 @@ class TestGcloud:
     def test_a_refusal_of_the_tunnel_is_told(self, farm: Farm, iap: IapService) -> None:
         (host,) = self.hosts(farm, iap, ["t1v-n-9-w-9"])
         with pytest.raises(HostFailure) as told:
-            Link(host, load_key(host.identity_file), plain_config()).transport(20)
+            Link(host, load_key(host.identity_file), fabric_config()).transport(20)
         assert told.value.failure is Failure.UNREACHABLE
         assert told.value.detail.startswith("gcloud ended with status ")
         assert "4003: 'failed to connect to backend'" in told.value.detail

@@ -16,7 +16,7 @@ from orchestrator.providers.google import access
 from orchestrator.providers.google.access import CALLER, IAP_RANGE, Way
 from orchestrator.providers.google.body import revealed
 from orchestrator.slices import Request
-from orchestrator.values import Text, Unknown, fill
+from orchestrator.values import Text, Unknown, fill_unknowns
 
 KNOWN = Text.of(PROJECT)
 
@@ -34,7 +34,7 @@ def bodies(**details: str) -> list[dict[str, Any]]:
 def fill_in(value: Any) -> Any:
     if isinstance(value, list):
         return [fill_in(one) for one in value]
-    return fill(value, {CALLER: "203.0.113.9"}).reveal() if isinstance(value, Text) else value
+    return fill_unknowns(value, {CALLER: "203.0.113.9"}).reveal() if isinstance(value, Text) else value
 
 
 def test_the_usual_rule_lets_in_one_address_to_one_port_of_these_hosts() -> None:

@@ -34,9 +34,15 @@ def _candidate(
     tpu = find_slice(accelerator)
     assert tpu is not None
     return Candidate(
-        "gcp", tpu.name, tpu.hosts * slices, tpu.chips_per_host, market or OnDemand(), "us-west4", ZONE,
+        provider="gcp",
+        accelerator=tpu.name,
+        hosts=tpu.hosts * slices,
+        chips_per_host=tpu.chips_per_host,
+        market=market or OnDemand(),
+        region="us-west4",
+        zone=ZONE,
         details=(("project", PROJECT), *details.items()),
-    )  # fmt: skip
+    )
 
 
 RUNS = {
@@ -153,7 +159,7 @@ def make_spec(name: str, candidate: Candidate) -> SliceSpec:
     token = f"5f0c91aa7be24d10a7b0c3d2e1f0{name}"
     words = {"orch-installation": INSTALLATION, "orch-cluster": "demo", "orch-intent": token}
     labels = tuple((key, Text.of(value)) for key, value in words.items())
-    return SliceSpec("demo", name, Text.of(token), candidate, labels)
+    return SliceSpec(cluster="demo", name=name, token=Text.of(token), candidate=candidate, labels=labels)
 
 
 def make_keys(hosts: int, folder: Path) -> SliceKeys:

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.errors import AccessError, CloudError
 from orchestrator.exits import Exit
-from orchestrator.providers.checks import Check, Finding, Outcome, Verdict, ok, run, status_of
+from orchestrator.providers.checks import Check, Finding, Outcome, Verdict, choose_exit_status, ok, run_checks
 
 
 class Notes:
@@ -34,14 +34,14 @@ def test_all_at_once_and_told_in_their_own_order() -> None:
 
         return Check(name, work)
 
-    assert [one.check for one in run([check("a"), check("b"), check("c")], Notes())] == ["a", "b", "c"]
+    assert [one.check for one in run_checks([check("a"), check("b"), check("c")], Notes())] == ["a", "b", "c"]
 
 
 def test_what_a_check_makes_possible_comes_after_it() -> None:
     more = Check("more", lambda: ok("more", "fine"))
     first = Check("first", lambda: Outcome(ok("first", "fine").findings, (more, more)))
     notes = Notes()
-    found = run([first, Check("last", lambda: ok("last", "fine"))], notes)
+    found = run_checks([first, Check("last", lambda: ok("last", "fine"))], notes)
     assert [one.check for one in found] == ["first", "more", "more", "last"]
     assert notes.told[0] == (("first", "last"), 0, 2)
     assert notes.told[-1][1:] == (3, 4)
@@ -55,7 +55,7 @@ def test_one_that_hangs_is_left_alone() -> None:
         return ok("hangs", "too late")
 
     began = time.monotonic()
-    found = run([Check("hangs", hang, seconds=0.3), Check("b", lambda: ok("b", "fine"))], Notes())
+    found = run_checks([Check("hangs", hang, seconds=0.3), Check("b", lambda: ok("b", "fine"))], Notes())
     assert time.monotonic() - began < 5
     never.set()
     assert [(one.check, one.verdict, one.status) for one in found] == [
@@ -71,25 +71,27 @@ def test_an_error_is_a_finding_and_a_fault_of_ours_is_not() -> None:
     def fail() -> Outcome:
         raise CloudError("no answer")
 
-    found = run([Check("a", refuse), Check("b", fail)], Notes())
-    assert found[0] == Finding("a", Verdict.FIX, "no: because", "do this", Exit.PERMISSION)
+    found = run_checks([Check("a", refuse), Check("b", fail)], Notes())
+    assert found[0] == Finding(
+        check="a", verdict=Verdict.FIX, words="no: because", fix="do this", status=Exit.PERMISSION
+    )
     assert (found[1].verdict, found[1].fix) == (Verdict.UNKNOWN, "run the same command again")
 
     def bug() -> Outcome:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        run([Check("bug", bug)], Notes())
+        run_checks([Check("bug", bug)], Notes())
 
 
 def test_what_has_to_be_mended_decides_before_what_is_not_known() -> None:
     def finding(verdict: Verdict, status: int) -> Finding:
-        return Finding("x", verdict, "", "", status)
+        return Finding(check="x", verdict=verdict, words="", fix="", status=status)
 
     fine, open_, wrong = finding(Verdict.OK, 0), finding(Verdict.UNKNOWN, 124), finding(Verdict.FIX, 4)
-    assert status_of([fine, open_, wrong, finding(Verdict.FIX, 5)]) == 4
-    assert status_of([fine, open_]) == 124
-    assert status_of([fine, finding(Verdict.UNUSED, 0)]) == 0
+    assert choose_exit_status([fine, open_, wrong, finding(Verdict.FIX, 5)]) == 4
+    assert choose_exit_status([fine, open_]) == 0
+    assert choose_exit_status([fine, finding(Verdict.UNUSED, 0)]) == 0
 
 
 def test_this_computer(orch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

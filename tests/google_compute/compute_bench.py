@@ -121,7 +121,7 @@ def spec(of: Candidate | None = None, name: str = "demo-1", token: str = TOKEN, 
         ("orch-cluster", Text.of(cluster)),
         ("orch-intent", Text.of(token)),
     )
-    return SliceSpec(cluster, name, Text.of(token), of or wanted(), labels)
+    return SliceSpec(cluster=cluster, name=name, token=Text.of(token), candidate=of or wanted(), labels=labels)
 
 
 def keyed(of: SliceSpec, folder: Path) -> SliceKeys:

@@ -85,7 +85,7 @@ def front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
 
 
 def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    return bench(tmp_path, monkeypatch, pools=(Pool(ZONE, "v6e", 0),))
+    return bench(tmp_path, monkeypatch, pools=(Pool(zone=ZONE, accelerator="v6e", amount=0),))
 
 
 def refused(status: int, reason: str) -> Any:
@@ -142,7 +142,7 @@ def test_capacity_fails_in_the_operation(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_group_waits_for_all_its_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with bench(tmp_path, monkeypatch, pools=(Pool(ZONE, "v6e", 3),)) as rig:
+    with bench(tmp_path, monkeypatch, pools=(Pool(zone=ZONE, accelerator="v6e", amount=3),)) as rig:
         front = Front(rig)
         front.policy()
         front.template()
@@ -302,7 +302,7 @@ def test_external_address_only_when_asked(front: Front) -> None:
 
 
 def test_unreachable_scope_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with bench(tmp_path, monkeypatch, Fault("list", FaultKind.PARTIAL, rate=1.0)) as rig:
+    with bench(tmp_path, monkeypatch, Fault(call="list", kind=FaultKind.PARTIAL, rate=1.0)) as rig:
         front = Front(rig)
         front.insert()
         answer = front.api.instances().aggregatedList(project=PROJECT).execute()
@@ -370,7 +370,7 @@ def test_stock_is_the_same_for_both_services(tmp_path: Path, monkeypatch: pytest
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import tpu_v2
 
-    with bench(tmp_path, monkeypatch, pools=(Pool(ZONE, "v6e", 1),)) as rig:
+    with bench(tmp_path, monkeypatch, pools=(Pool(zone=ZONE, accelerator="v6e", amount=1),)) as rig:
         Front(rig).insert()
         options = {"api_endpoint": rig.server.url}
         client = tpu_v2.TpuClient(credentials=AnonymousCredentials(), transport="rest", client_options=options)

@@ -21,6 +21,7 @@ from compute_cases import matrix
 from compute_gcloud import forgetting_gcloud
 from google_gcloud import Gcloud
 from support.gcloud import find_gcloud
+from support.proof import report
 from support.served import Seen, served
 
 from orchestrator.providers.google.compute import bodies, commands, sending
@@ -155,6 +156,7 @@ def test_previewed_command_sends_what_we_send(
             request.getfixturevalue("gcloud").run(words[1:])
         (theirs,) = server.take()
         assert mine == theirs, shown.target
+    report("what `gcloud` 528 and curl send to Compute Engine, against what orch sends", {"requests": len(planned)})
 
 
 @pytest.mark.parametrize("name", ENDS)

@@ -126,7 +126,7 @@ def test_repeated_create_after_any_crash_makes_nothing_twice(
 def test_lost_answer_is_found_out_by_looking_and_nothing_leaks(
     shape: str, number: int, kind: FaultKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with bench(tmp_path, monkeypatch, Fault("create", kind, nth=(number,))) as rig:
+    with bench(tmp_path, monkeypatch, Fault(call="create", kind=kind, nth=(number,))) as rig:
         of = spec(SHAPES[shape])
         for _ in range(3):
             try:
@@ -144,7 +144,9 @@ def test_lost_answer_is_found_out_by_looking_and_nothing_leaks(
 def test_create_that_arrives_late_is_waited_for_before_it_is_called_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with bench(tmp_path, monkeypatch, Fault("create", FaultKind.LATE, nth=(1,), seconds=60.0), cut=False) as rig:
+    with bench(
+        tmp_path, monkeypatch, Fault(call="create", kind=FaultKind.LATE, nth=(1,), seconds=60.0), cut=False
+    ) as rig:
         with pytest.raises(CloudError):
             rig.create(spec(SHAPES["instance"]))
         provider = rig.provider()
@@ -159,7 +161,7 @@ def test_create_that_arrives_late_is_waited_for_before_it_is_called_gone(
 
 @pytest.mark.parametrize("shape", ["instance", "group"])
 def test_no_capacity_fails_with_googles_words(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with bench(tmp_path, monkeypatch, pools=(Pool(ZONE, "v6e", 0),)) as rig:
+    with bench(tmp_path, monkeypatch, pools=(Pool(zone=ZONE, accelerator="v6e", amount=0),)) as rig:
         provider = rig.create(spec(SHAPES[shape]))
         rig.clock.advance(10)
         view = provider.observe("demo-1")
@@ -171,7 +173,9 @@ def test_no_capacity_fails_with_googles_words(shape: str, tmp_path: Path, monkey
 
 @pytest.mark.parametrize("shape", ["instance", "group"])
 def test_no_quota_is_told_apart(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with bench(tmp_path, monkeypatch, quotas=(Quota("us-east5", "v6e", 1, unit="chips"),)) as rig:
+    with bench(
+        tmp_path, monkeypatch, quotas=(Quota(region="us-east5", accelerator="v6e", amount=1, unit="chips"),)
+    ) as rig:
         provider = rig.create(spec(SHAPES[shape]))
         rig.clock.advance(10)
         view = provider.observe("demo-1")
@@ -184,7 +188,7 @@ def test_flex_start_waits_for_machines_and_says_until_when(
     shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = wanted("v6e-8" if shape == "instance" else "v6e-16", FlexStart(4.0), valid_hours="1")
-    with bench(tmp_path, monkeypatch, pools=(Pool(ZONE, "v6e", 0),)) as rig:
+    with bench(tmp_path, monkeypatch, pools=(Pool(zone=ZONE, accelerator="v6e", amount=0),)) as rig:
         provider = rig.create(spec(of))
         began = rig.clock.now()
         rig.clock.advance(600)
@@ -224,7 +228,7 @@ def test_dead_host_of_a_group_fails_the_slice(rig: Bench) -> None:
 
 
 def test_group_that_never_gets_all_its_hosts_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with bench(tmp_path, monkeypatch, Fault("create", FaultKind.HALF_MADE, nth=(3,), rank=1)) as rig:
+    with bench(tmp_path, monkeypatch, Fault(call="create", kind=FaultKind.HALF_MADE, nth=(3,), rank=1)) as rig:
         provider = rig.create(spec())
         rig.clock.advance(300)
         assert provider.observe("demo-1").state is SliceState.CREATING
@@ -259,7 +263,7 @@ def test_refusal_of_any_request_takes_away_what_came_before_it(
     shape: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first refusal of a create says that nothing was made: so nothing may be left."""
-    with bench(tmp_path, monkeypatch, Fault("create", FaultKind.DENIED, nth=(number,))) as rig:
+    with bench(tmp_path, monkeypatch, Fault(call="create", kind=FaultKind.DENIED, nth=(number,))) as rig:
         with pytest.raises(AccessError, match="not allowed") as caught:
             rig.create(spec(SHAPES[shape]))
         assert "roles/compute.instanceAdmin.v1" in caught.value.next_step
@@ -270,7 +274,7 @@ def test_refusal_of_any_request_takes_away_what_came_before_it(
 def test_refusal_of_the_second_part_says_that_something_was_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with bench(tmp_path, monkeypatch, Fault("create", FaultKind.DENIED, nth=(2,))) as rig:
+    with bench(tmp_path, monkeypatch, Fault(call="create", kind=FaultKind.DENIED, nth=(2,))) as rig:
         with pytest.raises(CloudError, match="only a part"):
             rig.create(spec(SHAPES["two instances"]))
         assert rig.provider().observe("demo-1").state is SliceState.CREATING
@@ -279,7 +283,7 @@ def test_refusal_of_the_second_part_says_that_something_was_made(
 
 
 def test_what_cannot_be_taken_away_at_once_is_said_to_be_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    faults = (Fault("create", FaultKind.DENIED, nth=(3,)), Fault("end", FaultKind.DENIED, nth=(1,)))
+    faults = (Fault(call="create", kind=FaultKind.DENIED, nth=(3,)), Fault(call="end", kind=FaultKind.DENIED, nth=(1,)))
     with bench(tmp_path, monkeypatch, *faults) as rig:
         with pytest.raises(CloudError, match="only a part"):
             rig.create(spec())
@@ -290,7 +294,7 @@ def test_what_cannot_be_taken_away_at_once_is_said_to_be_left(tmp_path: Path, mo
 
 
 def test_end_that_had_no_effect_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with bench(tmp_path, monkeypatch, Fault("end", FaultKind.IGNORED, nth=(1,))) as rig:
+    with bench(tmp_path, monkeypatch, Fault(call="end", kind=FaultKind.IGNORED, nth=(1,))) as rig:
         rig.ready(spec())
         rig.provider().end("demo-1")
         assert rig.provider().observe("demo-1").state is SliceState.READY
@@ -304,7 +308,7 @@ def test_end_of_what_is_absent_succeeds(rig: Bench) -> None:
 
 
 def test_unanswered_look_is_unclear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with bench(tmp_path, monkeypatch, Fault("get", FaultKind.DENIED, rate=1.0, begin=30.0)) as rig:
+    with bench(tmp_path, monkeypatch, Fault(call="get", kind=FaultKind.DENIED, rate=1.0, begin=30.0)) as rig:
         rig.create(spec())
         rig.clock.advance(41)
         view = rig.provider().observe("demo-1")
@@ -351,7 +355,7 @@ def test_slice_of_another_computer_is_seen_but_not_used_and_can_be_ended(rig: Be
 
 
 def test_listing_that_misses_a_zone_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with bench(tmp_path, monkeypatch, Fault("list", FaultKind.PARTIAL, rate=1.0)) as rig:
+    with bench(tmp_path, monkeypatch, Fault(call="list", kind=FaultKind.PARTIAL, rate=1.0)) as rig:
         rig.create(spec())
         with pytest.raises(CloudError, match="could not list all instances"):
             rig.provider().owned(INSTALLATION)
@@ -360,7 +364,10 @@ def test_listing_that_misses_a_zone_is_an_error(tmp_path: Path, monkeypatch: pyt
 
 
 def test_reads_are_repeated_and_changes_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    faults = (Fault("get", FaultKind.UNAVAILABLE, nth=(1, 2)), Fault("create", FaultKind.UNAVAILABLE, nth=(4,)))
+    faults = (
+        Fault(call="get", kind=FaultKind.UNAVAILABLE, nth=(1, 2)),
+        Fault(call="create", kind=FaultKind.UNAVAILABLE, nth=(4,)),
+    )
     with bench(tmp_path, monkeypatch, *faults) as rig:
         provider = rig.create(spec())
         assert provider.observe("demo-1").state is SliceState.CREATING
@@ -406,7 +413,7 @@ def test_records_hold_no_private_key(rig: Bench) -> None:
 def test_work_that_is_needed_is_waited_for_and_its_failure_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with bench(tmp_path, monkeypatch, pools=(Pool(ZONE, "v6e", 1),)) as rig:
+    with bench(tmp_path, monkeypatch, pools=(Pool(zone=ZONE, accelerator="v6e", amount=1),)) as rig:
         api = ComputeApi(open_session(), wait_seconds=0.0)
         operations: list[str] = []
         for number in (1, 2):

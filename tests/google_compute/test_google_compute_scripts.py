@@ -14,13 +14,13 @@ from compute_bench import KEYS
 from test_google_startup import Metadata, metadata_server
 
 from orchestrator.providers.google.startup import KEYS_PER_ENTRY, entries, pack_keys
-from orchestrator.render.templates import fill
+from orchestrator.render.templates import render_template
 
-END = "#!/usr/bin/env bash\n" + fill("google/end-instance.sh.j2")
+END = "#!/usr/bin/env bash\n" + render_template("google/end-instance.sh.j2")
 
 
 def startup(hosts: int) -> str:
-    return fill("google/startup-instance.sh.j2", hosts=hosts, keys_per_entry=KEYS_PER_ENTRY)
+    return render_template("google/startup-instance.sh.j2", hosts=hosts, keys_per_entry=KEYS_PER_ENTRY)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from google_defects_bench import SCENARIO, Bench
 
-from orchestrator.simulator.google.pretend import PretendGoogle
+from orchestrator.simulator.google.cloud import SimulatedGoogle
 from orchestrator.simulator.rehearsal import SCENARIO_FILE
 
 
@@ -17,7 +17,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     place = folder / "google"
     place.mkdir(mode=0o700)
     (place / SCENARIO_FILE).write_text(SCENARIO)
-    with PretendGoogle(place) as google:
+    with SimulatedGoogle(place) as google:
         yield Bench(folder, google)
 
 

@@ -69,7 +69,7 @@ GCLOUD = (
         "gcloud 7",
         "ssh --dry-run makes a key pair and imports it",
         WORKERS + "test_a_preview_makes_no_key_asks_nobody_and_writes_nothing",
-        E2E + "test_a_dry_run_asks_nobody_loads_no_library_of_googles_and_writes_nothing",
+        E2E + "test_a_dry_run_sends_nothing_loads_no_google_library_and_writes_nothing",
     ),
     row(
         "gcloud 8",
@@ -108,7 +108,7 @@ SKYPILOT = (
         "SUSPENDED and SUSPENDING end no wait",
         "google/test_google_observe.py::test_every_state_of_a_queued_resource_has_its_meaning",
         "google/test_google_end.py::test_suspending_resource_is_waited_for_and_then_deleted",
-        E2E + "test_a_training_goes_on_after_a_preemption_by_itself_and_after_down_by_resume",
+        E2E + "test_a_training_continues_after_a_preemption_by_itself_and_after_down_by_resume",
     ),
     row(
         "SkyPilot D3",
@@ -147,7 +147,7 @@ SKYPILOT = (
         "skypilot#4579",
         "'Insufficient reserved capacity' is shown raw, and nothing to do",
         "google/test_google_retries.py::test_every_kind_is_explained_with_something_to_do",
-        E2E + "test_a_zone_without_machines_is_told_and_the_next_one_is_taken",
+        E2E + "test_a_zone_without_machines_is_reported_and_the_next_one_is_taken",
     ),
     row(
         "skypilot#3840",
@@ -205,7 +205,7 @@ MARIN = (
     row(
         "marin#87; levanter#666",
         "suspended requests are left behind and eat the quota",
-        E2E + "test_a_training_goes_on_after_a_preemption_by_itself_and_after_down_by_resume",
+        E2E + "test_a_training_continues_after_a_preemption_by_itself_and_after_down_by_resume",
         "google/test_google_end.py::test_end_leaves_neither_queued_resource_nor_node",
     ),
     row(
@@ -258,7 +258,7 @@ MARIN = (
     row(
         "marin#5217",
         "a resume elsewhere takes an older checkpoint",
-        "storage/test_storage_checkpoints.py::test_the_newest_whole_checkpoint_is_found",
+        "storage/test_storage_checkpoints.py::test_the_newest_complete_checkpoint_is_found",
     ),
     row(
         "marin#2677",
@@ -286,7 +286,7 @@ MARIN = (
     row(
         "levanter#657",
         "a wish for capacity is ignored silently",
-        "engine/test_candidates.py::test_how_capacity_is_got",
+        "engine/test_candidates.py::test_each_market_becomes_its_kind_of_request",
     ),
 )
 
@@ -334,7 +334,7 @@ OTHERS = (
     row(
         "tpunicorn",
         "a create that fails ends it before its loop of tries",
-        E2E + "test_a_zone_without_machines_is_told_and_the_next_one_is_taken",
+        E2E + "test_a_zone_without_machines_is_reported_and_the_next_one_is_taken",
     ),
     row(
         "accelerate tpu-config",
@@ -350,7 +350,7 @@ OTHERS = (
     row(
         "axlearn#716, axlearn#786; xla_dist",
         "a program that hangs runs on for half an hour",
-        "engine/test_hang_end_to_end.py::test_a_rank_that_stops_before_the_others_is_named_and_the_next_attempt_ends_well",
+        "engine/test_hang_end_to_end.py::test_a_rank_that_stops_before_the_others_is_named_and_the_next_attempt_succeeds",
     ),
     row(
         "dstack#1337, ray#25223",
@@ -366,7 +366,7 @@ OTHERS = (
     row(
         "accelerate#501, accelerate#3325, accelerate#471",
         "PyTorch/XLA cannot be started on all hosts of a slice",
-        "render/test_run_script.py::test_xla_uses_the_tpu_unless_told_otherwise",
+        "render/test_run_script.py::test_xla_uses_the_tpu_unless_configured_otherwise",
     ),
     row(
         "jax#12456, jax#19971, jax#22436",
@@ -377,7 +377,7 @@ OTHERS = (
     row(
         "fak#15, marin-dna#564",
         "machines are billed after the launcher was killed",
-        "remote/test_limits_on_hosts.py::test_hosts_end_at_the_deadline_of_a_budget_after_the_orchestrator_is_gone",
+        "remote/test_limits_on_hosts.py::test_hosts_end_at_the_deadline_of_a_budget_without_the_orchestrator",
     ),
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.orch_process import Orch
 
-from orchestrator.simulator.google.pretend import PretendGoogle
+from orchestrator.simulator.google.cloud import SimulatedGoogle
 from orchestrator.simulator.scenario import Deed
 
 ZONE = "us-west4-a"
@@ -47,7 +47,7 @@ class Bench:
     """folder: where orch runs, its state below it."""
 
     folder: Path
-    google: PretendGoogle
+    google: SimulatedGoogle
 
     @property
     def orch(self) -> Orch:
@@ -76,4 +76,4 @@ class Bench:
         """Let it happen, and let what stands behind the node follow."""
         with self.google.cloud.open() as cloud:
             cloud.do(node, deed, rank=rank)
-        self.google.server.api.settle()
+        self.google.server.api.advance()

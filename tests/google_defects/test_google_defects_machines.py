@@ -12,12 +12,12 @@ import pytest
 from google_defects_bench import EMPTY_ZONE, Bench
 from support.orch_process import until
 
-from orchestrator.catalog.tpu import find_slice, generations
-from orchestrator.engine.candidates import candidates
+from orchestrator.catalog.tpu import find_slice, list_generations
+from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.simulator.scenario import Deed
-from orchestrator.spec.parse import parse_task
+from orchestrator.task.parse import parse_task
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(240)]
 SPOT = "use_spot: true"
 QUEUED = "accelerator_args: {gcp_queued_resource: true, valid_hours: %s}"
 
@@ -123,7 +123,7 @@ def test_v5e_gets_the_image_of_v5e(bench: Bench) -> None:
     assert request_of(bench, bench.task("i", "true"))["runtimeVersion"] == "v2-alpha-tpuv5-lite"
 
 
-SIZES = [f"{each.prefix}-{size}" for each in generations() for size in each.sizes if each.zones]
+SIZES = [f"{each.prefix}-{size}" for each in list_generations() for size in each.sizes if each.zones]
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -133,4 +133,4 @@ def test_hosts_are_slices_times_hosts_of_a_slice(name: str) -> None:
     for slices in range(1, 5):
         text = f"resources: {{accelerators: {name}, infra: gcp}}\nnum_nodes: {slices}\nrun: x\n"
         task = parse_task(text, file="t.yaml", env={}).only
-        assert {each.hosts for each in candidates(task)} == {slices * tpu.hosts}
+        assert {each.hosts for each in list_candidates(task)} == {slices * tpu.hosts}

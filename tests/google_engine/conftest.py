@@ -1,4 +1,4 @@
-"""The engine's own helpers of tests serve here as well."""
+"""Fixtures of the engine's tests, used here as well."""
 
 from __future__ import annotations
 

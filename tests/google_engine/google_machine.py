@@ -12,14 +12,14 @@ from support.google_cloud import OTHER, ZONE, tpu_zones
 from support.google_world import GoogleHome, PointedGoogle
 from support.simulated import Points, SimHome
 
-from orchestrator.simulator.faults import fits
+from orchestrator.simulator.faults import can_befall
 from orchestrator.simulator.google.server import TpuServer
 from orchestrator.simulator.scenario import FaultKind
 from orchestrator.slices import Candidate
 
 QUEUE_CALLS = ("queue", "queue-get", "queue-list", "queue-delete", "operation")
-GOOGLE_FAULTS = [*FAULTS, *((call, kind) for call in QUEUE_CALLS for kind in FaultKind if fits(kind, call))]
-ON_CREATE = [kind for kind in FaultKind if fits(kind, "create")]
+GOOGLE_FAULTS = [*FAULTS, *((call, kind) for call in QUEUE_CALLS for kind in FaultKind if can_befall(kind, call))]
+ON_CREATE = [kind for kind in FaultKind if can_befall(kind, "create")]
 assert not set(QUEUE_CALLS) & set(CALLS)
 
 
@@ -40,7 +40,7 @@ class GoogleMachine(Machine):
 
     A node has no token but its name (TPU API v2, projects.locations.nodes.create): what was asked for twice can come
     twice when the first one was ended in between. Then it is the sweep's. No page of Google's says that a look may lag
-    behind: what orch does then is in test_google_not_shown_yet.py.
+    behind: what orch does then is in test_google_delayed_listing.py.
     """
 
     tokens = False
@@ -73,9 +73,9 @@ class GoogleMachine(Machine):
         """As launch_in_trouble, for requests that wait."""
         self._do("down")
         for wait, kind in enumerate(kinds):
-            self.fault(("queue", kind if fits(kind, "queue") else FaultKind.TIMEOUT_AFTER), wait)
+            self.fault(("queue", kind if can_befall(kind, "queue") else FaultKind.TIMEOUT_AFTER), wait)
         self._do("launch", deadly)
-        self.what_lives_is_wanted_and_what_is_closed_is_gone()
+        self.no_slice_is_orphaned_and_closed_ones_are_deleted()
         self._do("launch")
 
     def teardown(self) -> None:

@@ -29,7 +29,7 @@ from support.google_cloud import OTHER, ZONE, tpu_zones
 from support.google_world import GoogleHome, PointedGoogle
 from support.simulated import QUICK, Points, SharedClock, durable, use_home
 
-from orchestrator.paths import paths
+from orchestrator.paths import load_paths
 from orchestrator.providers.google.record import Record
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.google.server import TpuServer
@@ -76,7 +76,7 @@ def google_place(root: Path, kind: type[PointedGoogle] = PointedGoogle) -> Gener
 
 
 class NotedAfterwards(PointedGoogle):
-    """What launchers do that write down what they have made: each create takes a new name, which is noted after it."""
+    """A provider that names a slice at its create and records the name after it, as many launchers do."""
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         if not self._note(spec.name).exists():
@@ -91,7 +91,7 @@ class NotedAfterwards(PointedGoogle):
         super().end(self._noted(name))
 
     def _note(self, name: str) -> Path:
-        folder = paths().state / "notes"
+        folder = load_paths().state / "notes"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / name
 
@@ -100,7 +100,7 @@ class NotedAfterwards(PointedGoogle):
 
 
 class OnlyNodes(PointedGoogle):
-    """Ends the nodes of a queued resource, and leaves the request itself, which holds its share of the quota."""
+    """A provider that ends the nodes of a queued resource but not the request, which holds its share of the quota."""
 
     def _end_queued(self, record: Record) -> bool:
         del record

@@ -5,15 +5,14 @@ The provider is the real one, with Google's client library; the cloud is simulat
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crash_matrix import finish, matrix
-from crash_verbs import matrix_folder
+from crash_matrix import finish, matrix, points_passed
+from crash_verbs import Verb, matrix_folder
 from google_matrix import BY_NAME, GOOGLE_VERBS, NotedAfterwards, OnlyNodes, google_place
-from support.proof import report
+from support.lanes import by_lane, spread
 
 
 @pytest.fixture
@@ -25,13 +24,20 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.promise("P1")
 @pytest.mark.promise("P2")
-@pytest.mark.timeout(600)
-def test_on_google_every_verb_killed_where_something_lasting_changes_leaks_nothing(folder: Path) -> None:
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("verb", spread(GOOGLE_VERBS))
+def test_on_google_every_command_killed_at_a_lasting_change_leaks_nothing(folder: Path, verb: Verb) -> None:
     with google_place(folder) as place:
-        counts = matrix(place, GOOGLE_VERBS, points="distinct" if os.environ.get("ORCH_EVERY_POINT") else "alternate")
-    report(f"crash matrix on Google's API over sockets: {counts}")
+        counts = matrix(place, [verb], doubles=by_lane(0.0, 0.05), kills=2)
+    counts.report("SIGKILL around every request to Google's API, over sockets, with Google's client library")
     assert counts.violations == [], "\n".join(counts.violations[:20])
-    around = {name for name in counts.passed if name.startswith(("sending", "answered"))}
+
+
+@pytest.mark.slow
+def test_the_commands_on_google_send_every_changing_request(folder: Path) -> None:
+    with google_place(folder) as place:
+        passed = {name for verb in GOOGLE_VERBS for name in points_passed(place, verb)}
+    around = {name for name in passed if name.startswith(("sending", "answered"))}
     assert around == {
         f"{when} {what}"
         for when in ("sending", "answered")
@@ -47,9 +53,10 @@ def test_on_google_every_verb_killed_where_something_lasting_changes_leaks_nothi
 
 
 @pytest.mark.slow
+@pytest.mark.rotating
 @pytest.mark.promise("P1")
 @pytest.mark.promise("P2")
-def test_the_matrix_sees_two_slices_where_names_are_made_up_and_noted_afterwards(folder: Path) -> None:
+def test_the_matrix_finds_two_slices_when_names_are_recorded_after_the_create(folder: Path) -> None:
     with google_place(folder, NotedAfterwards) as place:
         counts = matrix(place, [BY_NAME["launch"]], points="distinct")
     assert any("had two slices" in what and "answered POST nodes" in what for what in counts.violations), counts
@@ -57,8 +64,9 @@ def test_the_matrix_sees_two_slices_where_names_are_made_up_and_noted_afterwards
 
 
 @pytest.mark.slow
+@pytest.mark.rotating
 @pytest.mark.promise("P2")
-def test_the_matrix_sees_a_queued_resource_that_was_only_stripped_of_its_nodes(folder: Path) -> None:
+def test_the_matrix_finds_a_queued_resource_whose_nodes_alone_were_deleted(folder: Path) -> None:
     with google_place(folder, OnlyNodes) as place:
         place.begin(BY_NAME["recover"])
         wrong = finish(place, BY_NAME["recover"], "nowhere")

@@ -8,6 +8,7 @@ import pytest
 from engine_machine import run_histories
 from google_machine import GoogleMachine
 from google_matrix import NotedAfterwards
+from support.lanes import by_lane, spread
 from support.proof import report
 
 from orchestrator.providers.google import retries
@@ -25,9 +26,11 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.promise("P3")
 @pytest.mark.promise("P4")
 @pytest.mark.promise("P5")
-@pytest.mark.timeout(300)
-def test_in_random_histories_on_google_every_slice_is_wanted_and_down_leaves_nothing() -> None:
-    report(f"random histories on Google's API over sockets: {run_histories(GoogleMachine, 12, 10)}: 0 violations")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", spread(range(by_lane(1, 4))))
+def test_in_random_histories_on_google_no_slice_is_orphaned_and_down_leaves_nothing(part: int) -> None:
+    counts = run_histories(GoogleMachine, by_lane(4, 20), 10)
+    report("random histories of the Google provider over sockets", counts)
 
 
 class NotedAfterwardsMachine(GoogleMachine):
@@ -35,7 +38,7 @@ class NotedAfterwardsMachine(GoogleMachine):
 
 
 @pytest.mark.promise("P2")
-def test_the_histories_see_a_second_slice_where_names_are_made_up_and_noted_afterwards() -> None:
+def test_the_histories_find_a_second_slice_when_names_are_recorded_after_the_create() -> None:
     machine = NotedAfterwardsMachine()
     machine.begin(lag=0.0, page=50, exits=0, spot=False)
     try:

@@ -1,4 +1,4 @@
-"""What can go wrong in the pretend world of plan_world.py, and the machines it goes wrong on."""
+"""What can go wrong in the simulation of plan_simulation.py, and the machines it goes wrong on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Fault(StrEnum):
     CRASH_RECORDED = "crash after the intent is written, before the call"
     CRASH_CALLED = "crash after the call, before its result is written"
     CRASH_AFTER = "crash after the action"
-    AWAY = "crash, and nobody comes back for an hour"
+    AWAY = "crash, and no command for an hour"
     NO_CAPACITY = "the create is refused"
     FULL = "no create is accepted for a while"
     NO_ACCESS = "the create is forbidden"
@@ -30,11 +30,11 @@ class Fault(StrEnum):
     PREEMPTED = "the provider takes the slice"
     NOTICE = "the program saves and goes, and a moment later the provider takes the slice"
     FAILED = "the provider gives up on the slice"
-    ENDED_ELSEWHERE = "somebody else ends the slice"
-    STOPPED = "somebody else stops the slice"
+    ENDED_ELSEWHERE = "the slice is ended outside orch"
+    STOPPED = "the slice is stopped outside orch"
     STALE = "the provider shows old states for a while"
-    UNCLEAR = "the provider cannot be asked for a while"
-    OFFLINE = "our own network is gone for a while: neither provider nor hosts answer"
+    UNCLEAR = "the provider cannot be queried for a while"
+    OFFLINE = "our own network is down for a while: neither provider nor hosts answer"
     SLOW = "what the slice is at takes a minute longer"
     SILENT = "a host does not answer for a while"
     ALL_SILENT = "no host answers for a while, and the provider calls them ready"
@@ -47,8 +47,8 @@ class Fault(StrEnum):
     HUNG_ALIKE = "the program does not move any more, all ranks at the same step"
     HUNG_APART = "the program does not move any more, one rank a step before the others"
     UNKILLABLE = "a process hangs in a driver and cannot be killed"
-    WANTED_DOWN = "somebody asks for down"
-    CANCELLED = "somebody asks for the end of the job"
+    DOWN_REQUESTED = "`down` is requested"
+    CANCELLED = "cancel is requested"
 
 
 CRASHES = frozenset({Fault.CRASH_BEFORE, Fault.CRASH_RECORDED, Fault.CRASH_CALLED, Fault.CRASH_AFTER, Fault.AWAY})
@@ -66,7 +66,7 @@ DELAYS = frozenset({Fault.SLOW, Fault.STALE, Fault.UNCLEAR, Fault.OFFLINE, Fault
 
 @dataclass(frozen=True)
 class Mishap:
-    """One fault. number: which host, which exit code, how long. late: after the look, before the deed."""
+    """One fault. number: which host, which exit code, how long. late: after the observation, before the action."""
 
     fault: Fault = Fault.NONE
     number: int = 0
@@ -144,5 +144,5 @@ class RealSlice:
     turns: float = 0.0
     owned: bool = False
     born: float = 0.0
-    doomed_at: float | None = None  # the provider will take it then
+    preempted_at: float | None = None  # the provider will take it then
     block: bool = False  # the provider takes it at the end of its capacity block

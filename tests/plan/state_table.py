@@ -1,4 +1,4 @@
-"""The state table of decide() as data: what is seen, and what is answered.
+"""The state table of decide() as data: observed states and answers.
 
 Each row is a test (test_decide_table.py), and the rows together are docs/state-table.md:
     python tests/plan/state_table.py > docs/state-table.md
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeAlias
 
-from plan_samples import FACTS, candidate, wish
+from plan_samples import FACTS, candidate, sample_run
 
 from orchestrator.hosts import JobPhase
 from orchestrator.plan.actions import (
@@ -29,9 +29,19 @@ from orchestrator.plan.actions import (
 )
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.decide import decide
-from orchestrator.plan.desired import After, Budgets, Cancel, Desired, Down, Limits, Start, Stop, TimerWanted
-from orchestrator.plan.observed import Contact, Ended, HostView, Intent, IntentState, Observed, Outcome, Trouble, noted
-from orchestrator.plan.ranks import host_words
+from orchestrator.plan.desired import Budgets, Cancel, Desired, Down, Limits, Start, Stop, TeardownPolicy, TimerSpec
+from orchestrator.plan.observed import (
+    ActionFailure,
+    Contact,
+    EndedAttempt,
+    HostView,
+    Intent,
+    IntentState,
+    Observed,
+    Outcome,
+    encode_evidence,
+)
+from orchestrator.plan.ranks import format_hosts
 from orchestrator.plan.steps import Done, GiveUp, Step, Wait
 from orchestrator.slices import CapacityBlock, Owned, SliceState
 from orchestrator.values import Text
@@ -39,16 +49,16 @@ from orchestrator.values import Text
 NOW = 1_000_000.0
 LONG_AGO = NOW - 86_400.0
 
-RUN = wish(
+RUN = sample_run(
     2,
     budgets=Budgets(preemptions=2, failures=1, fail_on=(42,), hang_deadline=600.0, capacity_wait=3600.0),
-    after=After.KEEP,
+    teardown=TeardownPolicy.KEEP,
 )
 POOR = replace(RUN, budgets=Budgets())
 EXEC = replace(RUN, create=False)
-DOWN_AFTER = replace(RUN, after=After.DOWN)
+DOWN_AFTER = replace(RUN, teardown=TeardownPolicy.DOWN)
 TWO_HOURS = replace(RUN, limits=Limits(hours=2.0))
-TIMED = replace(RUN, timer=TimerWanted("t1", Text.of("#!/bin/bash\n")))
+TIMED = replace(RUN, timer=TimerSpec("t1", Text.of("#!/bin/bash\n")))
 PLACES = RUN.candidates
 
 IN_BLOCK = candidate(2, market=CapacityBlock("cr-1"))
@@ -68,12 +78,12 @@ class Row:
 
 
 def intent(state: IntentState = IntentState.ACCEPTED, generation: int = 1, **changes: object) -> Intent:
-    base = Intent(generation, f"demo-{generation}", PLACES[0], state, NOW - 10)
+    base = Intent(generation=generation, name=f"demo-{generation}", candidate=PLACES[0], state=state, since=NOW - 10)
     return replace(base, **changes)  # type: ignore[arg-type]  # field values by name, checked by the dataclass
 
 
 def seen(*intents: Intent, state: SliceState = SliceState.UNCLEAR, **changes: object) -> Observed:
-    base = Observed(NOW, intents, state, well_at=NOW - 10)
+    base = Observed(now=NOW, intents=intents, slice_state=state, healthy_at=NOW - 10)
     return replace(base, **changes)  # type: ignore[arg-type]  # as above
 
 
@@ -82,7 +92,9 @@ def ready(*hosts: HostView, **changes: object) -> Observed:
 
 
 def host(rank: int, **changes: object) -> HostView:
-    base = HostView(rank, Text.of(f"10.0.0.{rank}"), Contact.OK, HELD, "abcdef0123")
+    base = HostView(
+        rank=rank, internal_ip=Text.of(f"10.0.0.{rank}"), contact=Contact.OK, trees=HELD, setup="abcdef0123"
+    )
     return replace(base, **changes)  # type: ignore[arg-type]  # as above
 
 
@@ -102,16 +114,35 @@ def silent(rank: int) -> HostView:
     return host(rank, contact=Contact.DOWN)
 
 
-def trouble(times: int = 1, *, is_lost: bool = False, final: bool = False, step: str = "SyncTree") -> Trouble:
-    return Trouble(step, is_lost, "it failed", "because", "some-code", 7, times, "do this", final)
+def trouble(times: int = 1, *, is_lost: bool = False, final: bool = False, step: str = "SyncTree") -> ActionFailure:
+    return ActionFailure(
+        action=step,
+        connection_lost=is_lost,
+        what="it failed",
+        why="because",
+        code="some-code",
+        status=7,
+        times=times,
+        next_step="do this",
+        final=final,
+    )
 
 
 def moving(rank: int, step: int, age: float) -> HostView:
     return host(rank, job=JobPhase.RUNNING, step=step, beat_age=age)
 
 
-def judged(cause: EndCause, attempt: int = 1, step: int | None = None, *, ago: float = 10.0) -> Ended:
-    return Ended(attempt, cause, "the verdict", None, NOW - ago, None, None, noted(step))
+def judged(cause: EndCause, attempt: int = 1, step: int | None = None, *, ago: float = 10.0) -> EndedAttempt:
+    return EndedAttempt(
+        attempt=attempt,
+        cause=cause,
+        why="the verdict",
+        generation=None,
+        at=NOW - ago,
+        exit_code=None,
+        rank=None,
+        evidence=encode_evidence(step),
+    )
 
 
 def on_block(*hosts: HostView, left: float = 600.0, **changes: object) -> Observed:
@@ -122,31 +153,31 @@ def on_block(*hosts: HostView, left: float = 600.0, **changes: object) -> Observ
     return replace(base, **changes)  # type: ignore[arg-type]  # as above
 
 
-GONE = intent(IntentState.GONE, cause=EndCause.PREEMPTED, why="taken")
+DELETED = intent(IntentState.DELETED, cause=EndCause.PREEMPTED, why="taken")
 REFUSED = intent(IntentState.REFUSED, cause=EndCause.REFUSED, why="none left")
-CHARGED = (Ended(1, EndCause.PREEMPTED, "taken", 1),)
-TWICE = (*CHARGED, Ended(2, EndCause.PREEMPTED, "taken", 2))
+CHARGED = (EndedAttempt(attempt=1, cause=EndCause.PREEMPTED, why="taken", generation=1),)
+TWICE = (*CHARGED, EndedAttempt(attempt=2, cause=EndCause.PREEMPTED, why="taken", generation=2))
 HUNG = (moving(0, 7, 601.0), moving(1, 7, 601.0))
-UP_FOR_TWO_HOURS = intent(born=NOW - 7200.0)
+UP_FOR_TWO_HOURS = intent(billed_from=NOW - 7200.0)
 OWNED = intent(candidate=candidate(2, market=Owned()))
 ON_BLOCK, WAITED = intent(candidate=IN_BLOCK), intent(candidate=IN_BLOCK, since=LONG_AGO)
-OVER = intent(IntentState.GONE, candidate=IN_BLOCK, cause=EndCause.EXPIRED, why="over")
-EXPIRED = (Ended(1, EndCause.EXPIRED, "over", 1, NOW - 5),)
-WELL = Outcome(0, "ok", "it ended well")
-BADLY = Outcome(3, "program-failed", "it failed")
+OVER = intent(IntentState.DELETED, candidate=IN_BLOCK, cause=EndCause.EXPIRED, why="over")
+EXPIRED = (EndedAttempt(attempt=1, cause=EndCause.EXPIRED, why="over", generation=1, at=NOW - 5),)
+WELL = Outcome(status=0, code="ok", what="it succeeded")
+BADLY = Outcome(status=3, code="program-failed", what="it failed")
 SS = SliceState
 IS = IntentState
 
-Line: TypeAlias = tuple[str, Desired, Observed, str]  # what is seen in words, the wish, what is seen, the answer
+Line: TypeAlias = tuple[str, Desired, Observed, str]  # what is seen in words, the sample_run, what is seen, the answer
 
 SLICE: tuple[Line, ...] = (
     ("nothing at all", RUN, seen(), "CreateSlice demo-1"),
-    ("nothing, and the wish may not create (exec)", EXEC, seen(), "Conclude not-found"),
+    ("nothing, and the command may not create (exec)", EXEC, seen(), "Conclude not-found"),
     ("intent planned (a crash before or after the create)", RUN, seen(intent(IS.PLANNED)), "CreateSlice demo-1"),
     (
         "planned, and the create failed three times",
         RUN,
-        seen(intent(IS.PLANNED), trouble=trouble(3)),
+        seen(intent(IS.PLANNED), failure=trouble(3)),
         "EndSlice broken",
     ),
     ("the first place refused, another is left", RUN, seen(REFUSED), "CreateSlice demo-2"),
@@ -160,7 +191,7 @@ SLICE: tuple[Line, ...] = (
         "every place refused, after a loss, and there is time to wait",
         RUN,
         seen(
-            GONE,
+            DELETED,
             intent(IS.REFUSED, 2, cause=EndCause.REFUSED, since=NOW - 1),
             intent(IS.REFUSED, 3, candidate=PLACES[1], cause=EndCause.REFUSED, since=NOW),
             ended=CHARGED,
@@ -172,7 +203,7 @@ SLICE: tuple[Line, ...] = (
         "the same, and the pause of one of them is over",
         RUN,
         seen(
-            GONE,
+            DELETED,
             intent(IS.REFUSED, 2, cause=EndCause.REFUSED, since=NOW - 10),
             intent(IS.REFUSED, 3, candidate=PLACES[1], cause=EndCause.REFUSED, since=NOW),
             ended=CHARGED,
@@ -184,7 +215,7 @@ SLICE: tuple[Line, ...] = (
         "the same, for an hour",
         RUN,
         seen(
-            GONE,
+            DELETED,
             intent(IS.REFUSED, 2, cause=EndCause.REFUSED, since=NOW - 3600),
             intent(IS.REFUSED, 3, candidate=PLACES[1], cause=EndCause.REFUSED, since=NOW),
             ended=CHARGED,
@@ -195,78 +226,88 @@ SLICE: tuple[Line, ...] = (
     (
         "every place refused an earlier job",
         RUN,
-        seen(REFUSED, intent(IS.REFUSED, 2, candidate=PLACES[1], cause=EndCause.REFUSED), opened_at=2),
+        seen(REFUSED, intent(IS.REFUSED, 2, candidate=PLACES[1], cause=EndCause.REFUSED), generation_at_open=2),
         "CreateSlice demo-3",
     ),
-    ("the create is forbidden", RUN, seen(REFUSED, trouble=trouble(final=True)), "Conclude some-code"),
+    ("the create is forbidden", RUN, seen(REFUSED, failure=trouble(final=True)), "Conclude some-code"),
     ("creating, within its deadline", RUN, seen(intent(), state=SS.CREATING), "Wait slice"),
     (
         "creating, past its deadline",
         RUN,
-        seen(intent(since=LONG_AGO), state=SS.CREATING, well_at=LONG_AGO),
+        seen(intent(since=LONG_AGO), state=SS.CREATING, healthy_at=LONG_AGO),
         "EndSlice broken",
     ),
     (
-        "creating too long, and the wish may not create",
+        "creating too long, and the command may not create",
         EXEC,
-        seen(intent(since=LONG_AGO), state=SS.CREATING, well_at=LONG_AGO),
+        seen(intent(since=LONG_AGO), state=SS.CREATING, healthy_at=LONG_AGO),
         "GiveUp timeout",
     ),
     ("an old slice is being started", RUN, seen(intent(since=LONG_AGO), state=SS.STARTING), "Wait slice"),
-    ("an old slice is being stopped by somebody", RUN, seen(intent(since=LONG_AGO), state=SS.STOPPING), "Wait slice"),
-    ("an old slice is being ended by somebody", RUN, seen(intent(since=LONG_AGO), state=SS.ENDING), "Wait slice"),
+    (
+        "an old slice is being stopped by another command",
+        RUN,
+        seen(intent(since=LONG_AGO), state=SS.STOPPING),
+        "Wait slice",
+    ),
+    (
+        "an old slice is being ended by another command",
+        RUN,
+        seen(intent(since=LONG_AGO), state=SS.ENDING),
+        "Wait slice",
+    ),
     (
         "it stays half ended past the deadline",
         RUN,
-        seen(intent(since=LONG_AGO), state=SS.ENDING, well_at=LONG_AGO),
+        seen(intent(since=LONG_AGO), state=SS.ENDING, healthy_at=LONG_AGO),
         "GiveUp timeout",
     ),
     ("stopped", RUN, seen(intent(), state=SS.STOPPED), "StartSlice"),
     (
         "stopped, and a request went out a moment ago",
         RUN,
-        seen(intent(touched=NOW - 1), state=SS.STOPPED),
+        seen(intent(last_sent=NOW - 1), state=SS.STOPPED),
         "Wait pause",
     ),
     (
         "stopped, and the start failed three times",
         RUN,
-        seen(intent(), state=SS.STOPPED, trouble=trouble(3, step="StartSlice")),
+        seen(intent(), state=SS.STOPPED, failure=trouble(3, step="StartSlice")),
         "GiveUp some-code",
     ),
     (
         "still stopped, past the deadline",
         RUN,
-        seen(intent(since=LONG_AGO), state=SS.STOPPED, well_at=LONG_AGO),
+        seen(intent(since=LONG_AGO), state=SS.STOPPED, healthy_at=LONG_AGO),
         "GiveUp timeout",
     ),
-    ("stopped, and the wish may not create", EXEC, seen(intent(), state=SS.STOPPED), "Conclude not-found"),
+    ("stopped, and the command may not create", EXEC, seen(intent(), state=SS.STOPPED), "Conclude not-found"),
     ("preempted", RUN, seen(intent(), state=SS.PREEMPTED), "EndSlice preempted"),
-    ("preempted, and the wish may not create", EXEC, seen(intent(), state=SS.PREEMPTED), "Conclude host-lost"),
-    ("planned or ending, and the wish may not create", EXEC, seen(intent(IntentState.ENDING)), "Conclude host-lost"),
+    ("preempted, and the command may not create", EXEC, seen(intent(), state=SS.PREEMPTED), "Conclude host-lost"),
+    ("planned or ending, and the command may not create", EXEC, seen(intent(IntentState.ENDING)), "Conclude host-lost"),
     ("failed before the program was started", RUN, seen(intent(), state=SS.FAILED), "EndSlice broken"),
     ("failed with the program on it", RUN, seen(intent(), state=SS.FAILED, started=True), "EndSlice host-died"),
-    ("gone, not by us", RUN, seen(intent(), state=SS.ABSENT), "ForgetSlice preempted"),
-    ("the provider cannot be asked", RUN, seen(intent(), unclear_since=NOW - 10), "Wait slice"),
-    ("the provider could not be asked for long", RUN, seen(intent(), unclear_since=LONG_AGO), "GiveUp timeout"),
-    ("somebody asked for down", RUN, ready(wanted_down=True), "GiveUp conflict"),
+    ("absent, and not ended by orch", RUN, seen(intent(), state=SS.ABSENT), "ForgetSlice preempted"),
+    ("the provider cannot be queried", RUN, seen(intent(), unclear_since=NOW - 10), "Wait slice"),
+    ("the provider could not be queried for long", RUN, seen(intent(), unclear_since=LONG_AGO), "GiveUp timeout"),
+    ("`down` was requested", RUN, ready(down_requested=True), "GiveUp conflict"),
     ("READY with too few hosts shown", RUN, ready(host(0)), "GiveUp cloud"),
 )
 LOSS: tuple[Line, ...] = (
-    ("the slice was lost, not booked yet", RUN, seen(GONE), "NextAttempt preempted"),
-    ("the slice was lost, booked", RUN, seen(GONE, ended=CHARGED, attempt=2), "CreateSlice demo-2"),
+    ("the slice was lost, not charged yet", RUN, seen(DELETED), "NextAttempt preempted"),
+    ("the slice was lost, and charged", RUN, seen(DELETED, ended=CHARGED, attempt=2), "CreateSlice demo-2"),
     (
         "lost once more, no restart is left",
         RUN,
-        seen(GONE, replace(GONE, generation=2), replace(GONE, generation=3), ended=TWICE, attempt=3),
+        seen(DELETED, replace(DELETED, generation=2), replace(DELETED, generation=3), ended=TWICE, attempt=3),
         "Conclude host-lost",
     ),
     (
         "lost twice within a short time",
         RUN,
         seen(
-            GONE,
-            replace(GONE, generation=2),
+            DELETED,
+            replace(DELETED, generation=2),
             ended=(replace(TWICE[0], at=NOW - 60), replace(TWICE[1], at=NOW - 1)),
             attempt=3,
         ),
@@ -275,28 +316,28 @@ LOSS: tuple[Line, ...] = (
     (
         "lost while its program was being ended as hung",
         RUN,
-        seen(GONE, started=True, ended=(judged(EndCause.HUNG),)),
+        seen(DELETED, started=True, ended=(judged(EndCause.HUNG),)),
         "NextAttempt hung",
     ),
     (
-        "lost, and one of two earlier losses was charged already: its program had saved and gone (exit 75)",
+        "lost, and one of two earlier losses was charged already: its program had saved and ended (exit 75)",
         RUN,
         seen(
-            GONE,
-            replace(GONE, generation=2),
+            DELETED,
+            replace(DELETED, generation=2),
             ended=(
-                Ended(1, EndCause.PREEMPTED, "exit 75", None, NOW - 700),
-                Ended(2, EndCause.PREEMPTED, "taken", 1, NOW - 650),
+                EndedAttempt(attempt=1, cause=EndCause.PREEMPTED, why="exit 75", generation=None, at=NOW - 700),
+                EndedAttempt(attempt=2, cause=EndCause.PREEMPTED, why="taken", generation=1, at=NOW - 650),
             ),
             attempt=3,
         ),
         "NextAttempt preempted",
     ),
-    ("lost before this job had started anything", RUN, seen(GONE, opened_at=1), "CreateSlice demo-2"),
+    ("lost before this job had started anything", RUN, seen(DELETED, generation_at_open=1), "CreateSlice demo-2"),
 )
 ENDING_A_SLICE: tuple[Line, ...] = (
     (
-        "ending, the provider says so",
+        "ending, as the provider reports",
         RUN,
         seen(intent(IS.ENDING, cause=EndCause.PREEMPTED), state=SS.ENDING),
         "Wait slice",
@@ -309,34 +350,34 @@ ENDING_A_SLICE: tuple[Line, ...] = (
         "EndSlice asked",
     ),
     (
-        "ending, and gone",
+        "ending, and absent",
         RUN,
         seen(intent(IS.ENDING, cause=EndCause.PREEMPTED), state=SS.ABSENT),
         "ForgetSlice preempted",
     ),
-    ("ending failed three times", RUN, seen(intent(IS.ENDING), state=SS.READY, trouble=trouble(3)), "Wait slice"),
+    ("ending failed three times", RUN, seen(intent(IS.ENDING), state=SS.READY, failure=trouble(3)), "Wait slice"),
     (
         "ending failed three times, and trying again cannot help",
         RUN,
-        seen(intent(IS.ENDING), state=SS.READY, trouble=trouble(3, final=True)),
+        seen(intent(IS.ENDING), state=SS.READY, failure=trouble(3, final=True)),
         "GiveUp some-code",
     ),
     (
         "ending failed until the deadline",
         RUN,
-        seen(intent(IS.ENDING, since=LONG_AGO), state=SS.READY, trouble=trouble(9), well_at=LONG_AGO),
+        seen(intent(IS.ENDING, since=LONG_AGO), state=SS.READY, failure=trouble(9), healthy_at=LONG_AGO),
         "GiveUp some-code",
     ),
     (
-        "said to be ending for minutes: it may be stuck",
+        "reported as ending for minutes: it may be stuck",
         RUN,
         seen(intent(IS.ENDING, since=NOW - 200), state=SS.ENDING),
         "EndSlice asked",
     ),
     (
-        "not gone within the deadline",
+        "not absent within the deadline",
         RUN,
-        seen(intent(IS.ENDING, since=LONG_AGO), state=SS.ENDING, well_at=LONG_AGO),
+        seen(intent(IS.ENDING, since=LONG_AGO), state=SS.ENDING, healthy_at=LONG_AGO),
         "GiveUp timeout",
     ),
 )
@@ -379,7 +420,7 @@ HOSTS: tuple[Line, ...] = (
         "EndAttempt host-died",
     ),
     (
-        "the same, the verdict is on record",
+        "the same, the verdict is recorded",
         RUN,
         seen(
             OWNED,
@@ -427,7 +468,7 @@ HOSTS: tuple[Line, ...] = (
             contact_since=NOW - 31,
             started=True,
             ended=(judged(EndCause.HOST_DIED),),
-            trouble=trouble(3, step="StopJob"),
+            failure=trouble(3, step="StopJob"),
         ),
         "Conclude host-lost",
     ),
@@ -438,29 +479,29 @@ HOSTS: tuple[Line, ...] = (
         "Conclude host-lost",
     ),
     (
-        "the same, and the wish may not create",
+        "the same, and the command may not create",
         EXEC,
         ready(running(0), silent(1), contact_since=NOW - 31, started=True),
         "Conclude host-lost",
     ),
     ("one shows another key", RUN, ready(host(0), host(1, contact=Contact.IDENTITY)), "Conclude identity-mismatch"),
-    ("a rank is asked for that is not there", replace(RUN, ranks=(0, 7)), ready(), "Conclude usage"),
-    ("a copy or setup failed by itself", RUN, ready(trouble=trouble()), "Conclude some-code"),
+    ("a requested rank does not exist", replace(RUN, ranks=(0, 7)), ready(), "Conclude usage"),
+    ("a copy or setup failed by itself", RUN, ready(failure=trouble()), "Conclude some-code"),
     (
         "a connection broke during a step",
         RUN,
-        ready(host(0, trees=()), host(1), trouble=trouble(is_lost=True)),
+        ready(host(0, trees=()), host(1), failure=trouble(is_lost=True)),
         "SyncTree host 0",
     ),
-    ("it broke three times", RUN, ready(trouble=trouble(3, is_lost=True)), "EndSlice unreachable"),
-    ("some have not this timer", TIMED, ready(host(0, trees=(("timer", "t1"), *HELD)), host(1)), "ArmTimer host 1"),
-    ("some hold no or old files", RUN, ready(host(0), host(1, trees=(("workdir", "old"),))), "SyncTree host 1"),
+    ("it broke three times", RUN, ready(failure=trouble(3, is_lost=True)), "EndSlice unreachable"),
+    ("some do not have this timer", TIMED, ready(host(0, trees=(("timer", "t1"), *HELD)), host(1)), "ArmTimer host 1"),
+    ("some hold no files, or old ones", RUN, ready(host(0), host(1, trees=(("workdir", "old"),))), "SyncTree host 1"),
     ("some miss a bucket mount", RUN, ready(host(0, trees=HELD[:1]), host(1, trees=HELD[:1])), "FetchMount hosts 0-1"),
     ("setup has not passed, or has changed", RUN, ready(host(0), host(1, setup="old")), "RunSetup host 1"),
 )
 PROGRAM: tuple[Line, ...] = (
     ("all is prepared", RUN, ready(), "StartJob hosts 0-1"),
-    ("all is prepared, and no program is wanted", replace(RUN, job=None), ready(), "Conclude ok"),
+    ("all is prepared, and no program is given", replace(RUN, job=None), ready(), "Conclude ok"),
     ("it runs on some and was not started on others", RUN, ready(running(0), host(1), started=True), "StartJob host 1"),
     ("it runs", RUN, ready(running(0), ended(1, 0), started=True), "Wait job"),
     ("exit 0 on every host", RUN, ready(ended(0, 0), ended(1, 0), started=True), "Conclude ok"),
@@ -474,13 +515,13 @@ PROGRAM: tuple[Line, ...] = (
     (
         "one failed, another cannot be stopped",
         RUN,
-        ready(ended(0, 1), running(1), failed_since=NOW - 6, started=True, trouble=trouble(step="StopJob")),
+        ready(ended(0, 1), running(1), failed_since=NOW - 6, started=True, failure=trouble(step="StopJob")),
         "EndAttempt program",
     ),
     (
         "one failed, another cannot be stopped, no restart is left",
         POOR,
-        ready(ended(0, 1), running(1), failed_since=NOW - 6, started=True, trouble=trouble(step="StopJob")),
+        ready(ended(0, 1), running(1), failed_since=NOW - 6, started=True, failure=trouble(step="StopJob")),
         "Conclude program-failed",
     ),
     ("one failed, none runs", RUN, ready(ended(0, 1), ended(1, 143), started=True), "NextAttempt program"),
@@ -503,13 +544,13 @@ PROGRAM: tuple[Line, ...] = (
         "Conclude program-failed",
     ),
     (
-        "exit 75: it saved and asks to go on",
+        "exit 75: it saved and requests a restart",
         RUN,
         ready(ended(0, 75), ended(1, 75), started=True),
         "NextAttempt preempted",
     ),
     (
-        "it vanished on a host (killed hard, or a restart)",
+        "it vanished on a host (killed with KILL, or a restart)",
         RUN,
         ready(ended(0, 1), lost(1), started=True),
         "NextAttempt host-died",
@@ -523,53 +564,58 @@ PROGRAM: tuple[Line, ...] = (
     ("it vanished, no restart is left", POOR, ready(ended(0, 0), lost(1), started=True), "Conclude host-lost"),
 )
 HANG: tuple[Line, ...] = (
-    ("it moved less than 10 min ago", RUN, ready(moving(0, 7, 599.0), moving(1, 7, 599.0), started=True), "Wait job"),
-    ("it has not moved for 10 min", RUN, ready(*HUNG, started=True), "CollectStacks hosts 0-1"),
+    (
+        "it made progress less than 10 min ago",
+        RUN,
+        ready(moving(0, 7, 599.0), moving(1, 7, 599.0), started=True),
+        "Wait job",
+    ),
+    ("no progress for 10 min", RUN, ready(*HUNG, started=True), "CollectStacks hosts 0-1"),
     (
         "the same, and the stacks could not be collected",
         RUN,
-        ready(*HUNG, started=True, trouble=trouble(3, step="CollectStacks", is_lost=True)),
+        ready(*HUNG, started=True, failure=trouble(3, step="CollectStacks", is_lost=True)),
         "EndAttempt hung",
     ),
-    ("the stacks are collected", RUN, ready(*HUNG, started=True, stacks=True), "EndAttempt hung"),
+    ("the stacks are collected", RUN, ready(*HUNG, started=True, stacks_collected=True), "EndAttempt hung"),
     (
         "the attempt before hung as well, and got as far",
         RUN,
-        ready(*HUNG, started=True, stacks=True, attempt=2, ended=(judged(EndCause.HUNG, 1, 7),)),
+        ready(*HUNG, started=True, stacks_collected=True, attempt=2, ended=(judged(EndCause.HUNG, 1, 7),)),
         "EndAttempt program",
     ),
     (
         "the attempt before hung as well, at an earlier step",
         RUN,
-        ready(*HUNG, started=True, stacks=True, attempt=2, ended=(judged(EndCause.HUNG, 1, 6),)),
+        ready(*HUNG, started=True, stacks_collected=True, attempt=2, ended=(judged(EndCause.HUNG, 1, 6),)),
         "EndAttempt hung",
     ),
     (
-        "the verdict is on record, it runs (perhaps after a crash)",
+        "the verdict is recorded, it runs (perhaps after a crash)",
         RUN,
         ready(*HUNG, started=True, ended=(judged(EndCause.HUNG),)),
         "StopJob hosts 0-1",
     ),
     (
-        "the verdict is on record, a process cannot be killed",
+        "the verdict is recorded, a process cannot be killed",
         RUN,
-        ready(ended(0, 143), running(1), started=True, ended=(judged(EndCause.HUNG),), trouble=trouble(step="StopJob")),
+        ready(ended(0, 143), running(1), started=True, ended=(judged(EndCause.HUNG),), failure=trouble(step="StopJob")),
         "EndSlice host-died",
     ),
     (
-        "the verdict is on record, a process cannot be killed, no restart is left",
+        "the verdict is recorded, a process cannot be killed, no restart is left",
         POOR,
-        ready(ended(0, 143), running(1), started=True, ended=(judged(EndCause.HUNG),), trouble=trouble(step="StopJob")),
+        ready(ended(0, 143), running(1), started=True, ended=(judged(EndCause.HUNG),), failure=trouble(step="StopJob")),
         "Conclude program-failed",
     ),
     (
-        "the verdict is on record, it is stopped",
+        "the verdict is recorded, it is stopped",
         RUN,
         ready(ended(0, 143), ended(1, 143), started=True, ended=(judged(EndCause.HUNG, step=7),)),
         "NextAttempt hung",
     ),
     (
-        "the verdict is on record, it is stopped, no restart is left",
+        "the verdict is recorded, it is stopped, no restart is left",
         POOR,
         ready(ended(0, 143), ended(1, 143), started=True, ended=(judged(EndCause.HUNG, step=7),)),
         "Conclude program-failed",
@@ -583,7 +629,7 @@ LIMIT: tuple[Line, ...] = (
         "EndAttempt limit",
     ),
     (
-        "the same, the verdict is on record",
+        "the same, the verdict is recorded",
         TWO_HOURS,
         seen(
             UP_FOR_TWO_HOURS,
@@ -613,7 +659,7 @@ LIMIT: tuple[Line, ...] = (
         "Conclude limit",
     ),
     (
-        "a limit is reached, the verdict is on record, it cannot be stopped",
+        "a limit is reached, the verdict is recorded, it cannot be stopped",
         TWO_HOURS,
         seen(
             UP_FOR_TWO_HOURS,
@@ -621,37 +667,37 @@ LIMIT: tuple[Line, ...] = (
             hosts=(running(0), ended(1, 143)),
             started=True,
             ended=(judged(EndCause.LIMIT),),
-            trouble=trouble(step="StopJob"),
+            failure=trouble(step="StopJob"),
         ),
         "Conclude limit",
     ),
     (
-        "a limit is reached, the program had ended well before",
+        "a limit is reached, the program had succeeded before",
         TWO_HOURS,
         seen(UP_FOR_TWO_HOURS, state=SS.READY, hosts=(ended(0, 0), ended(1, 0)), started=True),
         "Conclude ok",
     ),
     ("a limit is reached, in any other state", TWO_HOURS, seen(UP_FOR_TWO_HOURS, state=SS.CREATING), "Conclude limit"),
     (
-        "the machines went away a minute before the limit: their own timer",
+        "the machines were deleted a minute before the limit: their own timer",
         TWO_HOURS,
-        seen(intent(born=NOW - 7140.0), state=SS.ABSENT, started=True),
+        seen(intent(billed_from=NOW - 7140.0), state=SS.ABSENT, started=True),
         "Conclude limit",
     ),
     (
-        "the machines went away an hour before the limit",
+        "the machines were deleted an hour before the limit",
         TWO_HOURS,
-        seen(intent(born=NOW - 3600.0), state=SS.ABSENT, started=True),
+        seen(intent(billed_from=NOW - 3600.0), state=SS.ABSENT, started=True),
         "ForgetSlice preempted",
     ),
     (
-        "a limit ended it, machines are there",
+        "a limit ended it, machines exist",
         TWO_HOURS,
-        seen(UP_FOR_TWO_HOURS, state=SS.READY, outcome=Outcome(124, "limit", "reached")),
+        seen(UP_FOR_TWO_HOURS, state=SS.READY, outcome=Outcome(status=124, code="limit", what="reached")),
         "EndSlice asked",
     ),
     (
-        "it ended well, machines are kept, and a limit is reached",
+        "it succeeded, machines are kept, and a limit is reached",
         TWO_HOURS,
         seen(UP_FOR_TWO_HOURS, state=SS.READY, outcome=WELL),
         "EndSlice asked",
@@ -659,27 +705,27 @@ LIMIT: tuple[Line, ...] = (
 )
 ENDS: tuple[Line, ...] = (
     (
-        "its block was asked for a day ago, and has not begun",
+        "its block was requested a day ago, and has not started",
         BLOCK,
-        seen(WAITED, state=SS.CREATING, slice_until=NOW + 60, well_at=LONG_AGO),
+        seen(WAITED, state=SS.CREATING, slice_until=NOW + 60, healthy_at=LONG_AGO),
         "Wait slice",
     ),
     (
-        "its block began a minute ago, it is still being made",
+        "its block started a minute ago, it is still being made",
         BLOCK,
-        seen(WAITED, state=SS.CREATING, slice_until=NOW - 60, well_at=LONG_AGO),
+        seen(WAITED, state=SS.CREATING, slice_until=NOW - 60, healthy_at=LONG_AGO),
         "Wait slice",
     ),
     (
-        "its block began half an hour ago, it is still being made",
+        "its block started half an hour ago, it is still being made",
         BLOCK,
-        seen(WAITED, state=SS.CREATING, slice_until=NOW - 1801, well_at=LONG_AGO),
+        seen(WAITED, state=SS.CREATING, slice_until=NOW - 1801, healthy_at=LONG_AGO),
         "EndSlice broken",
     ),
     ("it runs, 11 min before its machines are taken", BLOCK, on_block(running(0), running(1), left=660), "Wait job"),
     ("it runs, 10 min before", BLOCK, on_block(running(0), running(1)), "EndAttempt expired"),
     (
-        "the same, the verdict is on record",
+        "the same, the verdict is recorded",
         BLOCK,
         on_block(running(0), running(1), ended=(judged(EndCause.EXPIRED),)),
         "StopJob hosts 0-1",
@@ -697,29 +743,29 @@ ENDS: tuple[Line, ...] = (
         "NextAttempt expired",
     ),
     (
-        "the same, and no restarts are wanted",
+        "the same, and no restarts are allowed",
         replace(ANY_OF, budgets=Budgets()),
         on_block(ended(0, 0), ended(1, 143), ended=(judged(EndCause.EXPIRED),)),
         "Conclude limit",
     ),
     (
-        "the next attempt is open, the old machines are there",
+        "the next attempt is open, the old machines exist",
         ANY_OF,
         on_block(ended=EXPIRED, attempt=2, started=False),
         "EndSlice expired",
     ),
     (
-        "the next attempt is open, the old machines are gone",
+        "the next attempt is open, the old machines are deleted",
         ANY_OF,
         on_block(slice_state=SS.ABSENT, hosts=(), ended=EXPIRED, attempt=2, started=False),
         "ForgetSlice expired",
     ),
-    ("the same, booked", ANY_OF, seen(OVER, ended=EXPIRED, attempt=2), "CreateSlice demo-2"),
-    ("the same, for a job that came after it", BLOCK, seen(OVER, opened_at=1), "Conclude limit"),
+    ("the same, and charged", ANY_OF, seen(OVER, ended=EXPIRED, attempt=2), "CreateSlice demo-2"),
+    ("the same, for a job that came after it", BLOCK, seen(OVER, generation_at_open=1), "Conclude limit"),
     (
         "a process cannot be stopped, and there are other places",
         ANY_OF,
-        on_block(running(0), ended(1, 143), ended=(judged(EndCause.EXPIRED),), trouble=trouble(step="StopJob")),
+        on_block(running(0), ended(1, 143), ended=(judged(EndCause.EXPIRED),), failure=trouble(step="StopJob")),
         "NextAttempt expired",
     ),
     (
@@ -729,15 +775,15 @@ ENDS: tuple[Line, ...] = (
         "Wait contact",
     ),
     (
-        "10 min before, the provider cannot be asked any more",
+        "10 min before, the provider can no longer be queried",
         BLOCK,
         on_block(slice_state=SS.UNCLEAR, hosts=(), ended=(judged(EndCause.EXPIRED),), unclear_since=NOW - 10),
         "Wait slice",
     ),
-    ("10 min before, it ended well", BLOCK, on_block(ended(0, 0), ended(1, 0)), "Conclude ok"),
+    ("10 min before, it succeeded", BLOCK, on_block(ended(0, 0), ended(1, 0)), "Conclude ok"),
     ("10 min before, it had failed by itself", BLOCK, on_block(ended(0, 1), ended(1, 143)), "NextAttempt program"),
     (
-        "10 min before, it had saved and gone (exit 75)",
+        "10 min before, it had saved and ended (exit 75)",
         ANY_OF,
         on_block(ended(0, 75), ended(1, 75)),
         "NextAttempt expired",
@@ -750,9 +796,9 @@ ENDS: tuple[Line, ...] = (
     ),
     ("10 min before, it was not started yet", BLOCK, on_block(started=False), "Conclude limit"),
     (
-        "the same, and the machines were there before this job",
+        "the same, and the machines existed before this job",
         BLOCK,
-        on_block(started=False, opened_at=1),
+        on_block(started=False, generation_at_open=1),
         "Conclude timeout",
     ),
     (
@@ -762,7 +808,7 @@ ENDS: tuple[Line, ...] = (
         "EndSlice expired",
     ),
     (
-        "it runs, 10 min before, and the wish may not create",
+        "it runs, 10 min before, and the command may not create",
         replace(BLOCK, create=False),
         on_block(running(0), running(1)),
         "EndAttempt expired",
@@ -774,7 +820,7 @@ ENDS: tuple[Line, ...] = (
         "Conclude timeout",
     ),
     (
-        "the provider has taken the machines, nobody had looked before",
+        "the provider has taken the machines, which was not observed before",
         ANY_OF,
         on_block(slice_state=SS.PREEMPTED, hosts=(), left=-3600),
         "NextAttempt expired",
@@ -787,38 +833,38 @@ ENDS: tuple[Line, ...] = (
     ),
 )
 CANCELLED: tuple[Line, ...] = (
-    ("its end was asked for, it runs", RUN, ready(running(0), ended(1, 0), cancelled=True), "StopJob host 0"),
-    ("its end was asked for, it runs on none", RUN, ready(cancelled=True), "Conclude cancelled"),
+    ("cancel was requested, it runs", RUN, ready(running(0), ended(1, 0), cancel_requested=True), "StopJob host 0"),
+    ("cancel was requested, it runs on none", RUN, ready(cancel_requested=True), "Conclude cancelled"),
     (
-        "its end was asked for, a host does not answer",
+        "cancel was requested, a host does not answer",
         RUN,
-        ready(ended(0, 143), silent(1), cancelled=True, started=True, contact_since=NOW - 10),
+        ready(ended(0, 143), silent(1), cancel_requested=True, started=True, contact_since=NOW - 10),
         "Wait contact",
     ),
     (
-        "its end was asked for, a host did not answer for 30 s",
+        "cancel was requested, a host did not answer for 30 s",
         RUN,
-        ready(ended(0, 143), silent(1), cancelled=True, started=True, contact_since=NOW - 31),
+        ready(ended(0, 143), silent(1), cancel_requested=True, started=True, contact_since=NOW - 31),
         "Conclude cancelled",
     ),
     (
-        "its end was asked for, the provider cannot be asked",
+        "cancel was requested, the provider cannot be queried",
         RUN,
-        seen(intent(), cancelled=True, started=True, unclear_since=NOW - 10),
+        seen(intent(), cancel_requested=True, started=True, unclear_since=NOW - 10),
         "Wait slice",
     ),
     (
-        "its end was asked for, and it has ended well",
+        "cancel was requested, and it has succeeded",
         RUN,
-        ready(ended(0, 0), ended(1, 0), cancelled=True, started=True),
+        ready(ended(0, 0), ended(1, 0), cancel_requested=True, started=True),
         "Conclude ok",
     ),
 )
 END: tuple[Line, ...] = (
-    ("ended well, machines are kept", RUN, ready(outcome=WELL), "Done"),
-    ("ended badly, machines are kept", RUN, ready(outcome=BADLY), "GiveUp program-failed"),
-    ("ended, --down was asked", DOWN_AFTER, ready(outcome=BADLY), "EndSlice asked"),
-    ("ended, --down was asked, nothing is left", DOWN_AFTER, seen(GONE, outcome=WELL), "Done"),
+    ("succeeded, machines are kept", RUN, ready(outcome=WELL), "Done"),
+    ("failed, machines are kept", RUN, ready(outcome=BADLY), "GiveUp program-failed"),
+    ("ended, --down was given", DOWN_AFTER, ready(outcome=BADLY), "EndSlice asked"),
+    ("ended, --down was given, nothing is left", DOWN_AFTER, seen(DELETED, outcome=WELL), "Done"),
 )
 DOWN: tuple[Line, ...] = (
     ("nothing", Down("demo"), seen(), "Done"),
@@ -834,25 +880,25 @@ DOWN: tuple[Line, ...] = (
         "the same, and it cannot be stopped",
         Down("demo"),
         seen(
-            OWNED, state=SS.READY, hosts=(running(0), host(1)), running_job="1-a1", trouble=trouble(3, step="StopJob")
+            OWNED, state=SS.READY, hosts=(running(0), host(1)), running_job="1-a1", failure=trouble(3, step="StopJob")
         ),
         "GiveUp some-code",
     ),
     (
-        "the user's own hosts, they cannot be asked",
+        "the user's own hosts, they cannot be queried",
         Down("demo"),
         seen(OWNED, running_job="1-a1", unclear_since=NOW - 10),
         "Wait slice",
     ),
     ("ending", Down("demo"), seen(intent(IS.ENDING), state=SS.ENDING), "Wait slice"),
-    ("ending, the provider cannot be asked", Down("demo"), seen(intent(IS.ENDING)), "Wait slice"),
+    ("ending, the provider cannot be queried", Down("demo"), seen(intent(IS.ENDING)), "Wait slice"),
     (
-        "asked again a day after the first request, it is ending",
+        "requested again a day after the first request, it is ending",
         Down("demo"),
         seen(intent(IS.ENDING, since=LONG_AGO), state=SS.ENDING),
         "EndSlice asked",
     ),
-    ("gone", Down("demo"), seen(intent(IS.ENDING, cause=EndCause.ASKED), state=SS.ABSENT), "ForgetSlice asked"),
+    ("absent", Down("demo"), seen(intent(IS.ENDING, cause=EndCause.REQUESTED), state=SS.ABSENT), "ForgetSlice asked"),
 )
 STOP: tuple[Line, ...] = (
     ("no machines", Stop("demo"), seen(), "GiveUp not-found"),
@@ -860,37 +906,47 @@ STOP: tuple[Line, ...] = (
     (
         "READY, and a request went out a moment ago",
         Stop("demo"),
-        seen(intent(touched=NOW - 1), state=SS.READY),
+        seen(intent(last_sent=NOW - 1), state=SS.READY),
         "Wait pause",
     ),
     ("an old slice is stopping", Stop("demo"), seen(intent(since=LONG_AGO), state=SS.STOPPING), "Wait slice"),
     ("stopped", Stop("demo"), seen(intent(), state=SS.STOPPED), "Done"),
-    ("the request failed", Stop("demo"), ready(trouble=trouble()), "GiveUp some-code"),
+    ("the request failed", Stop("demo"), ready(failure=trouble()), "GiveUp some-code"),
     ("preempted or failed", Stop("demo"), seen(intent(), state=SS.PREEMPTED), "GiveUp cloud"),
 )
 START: tuple[Line, ...] = (
     ("stopped", Start("demo"), seen(intent(), state=SS.STOPPED), "StartSlice"),
     ("an old slice is starting", Start("demo"), seen(intent(since=LONG_AGO), state=SS.STARTING), "Wait slice"),
     ("READY", Start("demo"), ready(), "Done"),
-    ("gone", Start("demo"), seen(intent(), state=SS.ABSENT), "GiveUp cloud"),
+    ("absent", Start("demo"), seen(intent(), state=SS.ABSENT), "GiveUp cloud"),
 )
 CANCEL: tuple[Line, ...] = (
-    ("the program runs on some", Cancel("demo", "1-a1"), ready(running(0), ended(1, 0)), "StopJob host 0"),
-    ("it runs on none", Cancel("demo", "1-a1"), ready(ended(0, 143), ended(1, 0)), "Done"),
+    (
+        "the program runs on some",
+        Cancel(cluster="demo", folder="1-a1"),
+        ready(running(0), ended(1, 0)),
+        "StopJob host 0",
+    ),
+    ("it runs on none", Cancel(cluster="demo", folder="1-a1"), ready(ended(0, 143), ended(1, 0)), "Done"),
     (
         "a host does not answer",
-        Cancel("demo", "1-a1"),
+        Cancel(cluster="demo", folder="1-a1"),
         ready(ended(0, 143), silent(1), contact_since=NOW - 10),
         "Wait contact",
     ),
     (
         "a host did not answer for 30 s",
-        Cancel("demo", "1-a1"),
+        Cancel(cluster="demo", folder="1-a1"),
         ready(ended(0, 143), silent(1), contact_since=NOW - 31),
         "GiveUp host-lost",
     ),
-    ("the provider cannot be asked", Cancel("demo", "1-a1"), seen(intent(), unclear_since=NOW - 10), "Wait slice"),
-    ("no machines", Cancel("demo", "1-a1"), seen(), "Done"),
+    (
+        "the provider cannot be queried",
+        Cancel(cluster="demo", folder="1-a1"),
+        seen(intent(), unclear_since=NOW - 10),
+        "Wait slice",
+    ),
+    ("no machines", Cancel(cluster="demo", folder="1-a1"), seen(), "Done"),
 )
 
 ROWS = tuple(
@@ -901,10 +957,10 @@ ROWS = tuple(
         ("Run: ending a slice", ENDING_A_SLICE),
         ("Run: the hosts", HOSTS),
         ("Run: the program", PROGRAM),
-        ("Run: a program that does not move", HANG),
+        ("Run: a program without progress", HANG),
         ("Run: limits", LIMIT),
-        ("Run: machines that are taken back at a time that was said", ENDS),
-        ("Run: a job that shall end", CANCELLED),
+        ("Run: machines that are taken back at an announced time", ENDS),
+        ("Run: a cancelled job", CANCELLED),
         ("Run: the end", END),
         ("Down", DOWN),
         ("Stop", STOP),
@@ -916,15 +972,15 @@ ROWS = tuple(
 
 
 def answer(row: Row) -> str:
-    return words(decide(row.desired, row.observed, FACTS))
+    return describe_step(decide(row.desired, row.observed, FACTS))
 
 
-def words(step: Step) -> str:
-    """A step by its name and what tells it from others of that name."""
+def describe_step(step: Step) -> str:
+    """Return the name of a step with the value that distinguishes it."""
     name = type(step).__name__
     match step:
         case SyncTree() | FetchMount() | RunSetup() | StartJob() | StopJob() | ArmTimer() | CollectStacks():
-            return f"{name} {host_words(step.ranks)}"
+            return f"{name} {format_hosts(step.ranks)}"
         case EndSlice() | ForgetSlice() | NextAttempt() | EndAttempt():
             return f"{name} {step.cause}"
         case Conclude() | GiveUp():
@@ -939,20 +995,22 @@ def words(step: Step) -> str:
 
 HEAD = """# What `decide()` answers
 
-Each row is a test. This page is made from the rows (`python tests/plan/state_table.py > docs/state-table.md`), and a
-test compares it with them. "seen" is what the last look showed; the first row of a part that fits is the answer. A
-`Conclude` records the result and ends nothing: taking machines down comes after it, and only when that was asked or a
-limit is reached. A `GiveUp` records nothing: the same command can be typed again. The words after a name are the cause,
-the code, or the hosts. The samples have two hosts, two places to try, two restarts for a loss and one for a failed
-program; 42 is one of fail_on_exit_codes, ten minutes without a step are a hang, and a lost slice's replacement is
-looked for for an hour. Before the provider takes machines back at a time that it said, ten minutes are kept for saving.
+This page lists, for each observed state of a cluster, the next step that orch takes. Each row is a test: the page is
+made from the rows (`python tests/plan/state_table.py > docs/state-table.md`), and a test compares the two.
+
+- The first row of a section that fits is the answer. The word after a name is the cause, the code, or the hosts.
+- A `Conclude` records the result and ends no machine. Machines are taken down after it, only for `--down` or a limit.
+- A `GiveUp` records nothing: the same command can be run again.
+- The samples have two hosts, two candidates, two restarts after a loss and one after a failed program.
+- In the samples, 42 is one of fail_on_exit_codes and ten minutes without a step are a hang. A replacement for a lost
+  slice is requested for an hour. Ten minutes for saving are kept before the provider takes machines back.
 """
 
 
 def page() -> str:
     lines = [HEAD]
     for part, rows in groupby(ROWS, key=lambda row: row.part):
-        lines += [f"## {part}", "", "| seen | answer |", "| --- | --- |"]
+        lines += [f"## {part}", "", "| observed | answer |", "| --- | --- |"]
         lines += [f"| {row.seen} | `{row.answer}` |" for row in rows]
         lines.append("")
     return "\n".join(lines)

@@ -8,7 +8,7 @@ import pytest
 from plan_samples import CLEAR, plan
 
 from orchestrator.plan.actions import Action, Conclude, CreateSlice, RunSetup, StartJob, SyncTree
-from orchestrator.plan.compare import mismatches
+from orchestrator.plan.compare import find_mismatches
 from orchestrator.plan.environment import HostEnvironment
 from orchestrator.slices import Request
 from orchestrator.values import Secret, Text, Unknown
@@ -37,7 +37,7 @@ def known(environment: HostEnvironment) -> HostEnvironment:
     return replace(environment, common=common, internal_ips=ips, task_id=Text.of("run-7"))
 
 
-OTHER_BODY = Request("sample", "POST", "/slices/demo-1", {"token": Text.of("uid-7-1")})
+OTHER_BODY = Request(service="sample", method="POST", target="/slices/demo-1", body={"token": Text.of("uid-7-1")})
 PLANNED = plan(4).actions
 REAL = tuple(real(action) for action in PLANNED)
 
@@ -47,19 +47,19 @@ def at(kind: type[Action]) -> int:
 
 
 def test_a_run_that_did_as_planned_has_no_mismatch() -> None:
-    assert mismatches(PLANNED, REAL) == []
-    assert mismatches(plan(200).actions, tuple(real(action) for action in plan(200).actions)) == []
+    assert find_mismatches(PLANNED, REAL) == []
+    assert find_mismatches(plan(200).actions, tuple(real(action) for action in plan(200).actions)) == []
 
 
 def test_a_missing_and_an_extra_action_are_named() -> None:
-    assert mismatches(PLANNED, REAL[:-1]) == [f"action {len(REAL)}: ForgetSlice is only in the plan"]
-    assert mismatches(PLANNED[:-1], REAL) == [f"action {len(REAL)}: ForgetSlice is only in the run"]
+    assert find_mismatches(PLANNED, REAL[:-1]) == [f"action {len(REAL)}: ForgetSlice is only in the plan"]
+    assert find_mismatches(PLANNED[:-1], REAL) == [f"action {len(REAL)}: ForgetSlice is only in the run"]
 
 
 def changed(kind: type[Action], **changes: object) -> list[str]:
     index = at(kind)
     other = replace(REAL[index], **changes)  # type: ignore[arg-type]  # field values by name
-    return mismatches(PLANNED, (*REAL[:index], other, *REAL[index + 1 :]))
+    return find_mismatches(PLANNED, (*REAL[:index], other, *REAL[index + 1 :]))
 
 
 def environment_with(**changes: object) -> HostEnvironment:
@@ -98,9 +98,9 @@ def common_with(name: str, value: Text) -> HostEnvironment:
 )
 def test_every_way_to_differ_is_named(found: object, where: str) -> None:
     assert callable(found)
-    said = "\n".join(found())
-    assert where in said
-    assert CLEAR not in said
+    messages = "\n".join(found())
+    assert where in messages
+    assert CLEAR not in messages
 
 
 def test_a_known_part_beside_an_unknown_one_must_be_the_same() -> None:
@@ -108,9 +108,9 @@ def test_a_known_part_beside_an_unknown_one_must_be_the_same() -> None:
     create = REAL[index]
     assert isinstance(create, CreateSlice)
     other = replace(create, spec=replace(create.spec, token=Text.of("uid-7-2")))
-    assert [line for line in mismatches(PLANNED, (other, *REAL[1:])) if "token" in line]
+    assert [line for line in find_mismatches(PLANNED, (other, *REAL[1:])) if "token" in line]
 
 
 def test_another_kind_of_action_is_a_mismatch() -> None:
-    assert mismatches(PLANNED[:1], REAL[1:2])
-    assert mismatches((), ()) == []
+    assert find_mismatches(PLANNED[:1], REAL[1:2])
+    assert find_mismatches((), ()) == []

@@ -11,17 +11,19 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from plan_faults import CODES, DELAYS, LOSSES, Fault, Mishap, RealHost, RealSlice
-from plan_samples import candidate, wish
-from plan_world import World, run_to_the_end, take_down
+from plan_samples import candidate, sample_run
+from plan_simulation import SimulatedCluster, run_to_the_end, take_down
+from support.lanes import by_lane
+from support.proof import report
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
 from orchestrator.plan.actions import Conclude, CreateSlice, EndAttempt, NextAttempt, StartJob
 from orchestrator.plan.causes import LOSSES as LOSS_CAUSES
 from orchestrator.plan.causes import SLICE_LOSSES, EndCause
-from orchestrator.plan.desired import After, Budgets, Limits, Run, Strategy, TimerWanted
+from orchestrator.plan.desired import Budgets, Limits, Run, Strategy, TeardownPolicy, TimerSpec
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.observed import FINAL, Ended, Intent, IntentState, Observed
+from orchestrator.plan.observed import FINAL_STATES, EndedAttempt, Intent, IntentState, Observed
 from orchestrator.plan.recovery import JITTER, SHORT_ATTEMPT
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
 from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Owned, Request, SliceSpec, SliceState
@@ -34,16 +36,16 @@ MOST_TURNS = 1200  # far above the longest honest history: three candidates, fou
 @dataclass(frozen=True)
 class PlainRequests:
     def create_request(self, spec: SliceSpec) -> Request:
-        return Request("t", "CREATE", spec.name)
+        return Request(service="t", method="CREATE", target=spec.name)
 
     def end_request(self, name: str, candidate: Candidate) -> Request:
-        return Request("t", "END", name)
+        return Request(service="t", method="END", target=name)
 
     def stop_request(self, name: str, candidate: Candidate) -> Request:
-        return Request("t", "STOP", name)
+        return Request(service="t", method="STOP", target=name)
 
     def start_request(self, name: str, candidate: Candidate) -> Request:
-        return Request("t", "START", name)
+        return Request(service="t", method="START", target=name)
 
 
 FACTS = Facts({"sample": PlainRequests()})
@@ -57,7 +59,7 @@ ODDS = {
     Fault.PREEMPTED: 2,
     Fault.REBOOT: 2,
     Fault.SILENT: 2,
-    Fault.WANTED_DOWN: 0.2,
+    Fault.DOWN_REQUESTED: 0.2,
     Fault.CANCELLED: 0.2,
     Fault.IMPOSTOR: 0.2,
 }
@@ -93,15 +95,15 @@ PLACES = (
 )
 BLOCK = candidate(2, zone="zone-3", market=CapacityBlock("cr-1"))
 OWN = (candidate(2, market=Owned(), price_per_hour=0.0),)
-TIMER = TimerWanted("t1", Text.of("#!/bin/bash\ntrue\n"))
-wishes = st.integers(0, 2**32).map(lambda seed: random_wish(Random(seed)))
+TIMER = TimerSpec("t1", Text.of("#!/bin/bash\ntrue\n"))
+runs_to_try = st.integers(0, 2**32).map(lambda seed: random_desired(Random(seed)))
 
 
-class Watched(World):
+class CheckedSimulation(SimulatedCluster):
     """The same world; looks at every turn whether a promise is broken. proofs: what hosts said at the last look."""
 
     proofs: set[tuple[str, int, int | None]]
-    verdict: Ended | None = None  # on record for the present attempt at the last look
+    verdict: EndedAttempt | None = None  # recorded for the current attempt at the last observation
 
     def turn(self) -> bool:
         before = len(self.steps)
@@ -115,27 +117,27 @@ class Watched(World):
                 self._check_pause(step)
             if isinstance(step, Conclude) and step.code == "cancelled":
                 self._check_cancelled(step)
-            if isinstance(step, Conclude) and step.status == Exit.OK and self.wish.job is not None:
+            if isinstance(step, Conclude) and step.status == Exit.OK and self.sample_run.job is not None:
                 assert self.proofs >= {("rank", rank, 0) for rank in self.ranks}, "success without every rank's exit 0"
         self._check_now()
         return goes_on
 
-    def look(self) -> Observed:
-        observed = super().look()
-        self.proofs, self.verdict = self._proofs(), observed.condemned
+    def observe(self) -> Observed:
+        observed = super().observe()
+        self.proofs, self.verdict = self._proofs(), observed.pending_end
         return observed
 
     @property
-    def wish(self) -> Run:
+    def sample_run(self) -> Run:
         assert isinstance(self.desired, Run)
         return self.desired
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        return self.wish.ranks if self.wish.ranks is not None else tuple(range(2))
+        return self.sample_run.ranks if self.sample_run.ranks is not None else tuple(range(2))
 
     def _proofs(self) -> set[tuple[str, int, int | None]]:
-        """What every host says of the program now: ("rank", rank, exit code), None for a lost one."""
+        """Return the state of the program on every host: ("rank", rank, exit code), None for a lost one."""
         if not isinstance(self.desired, Run):
             return set()
         found: set[tuple[str, int, int | None]] = set()
@@ -148,7 +150,7 @@ class Watched(World):
 
     def _check_charge(self, step: NextAttempt, proofs: set[tuple[str, int, int | None]]) -> None:
         codes = {code for _, rank, code in proofs if rank in self.ranks}
-        budgets = self.wish.budgets
+        budgets = self.sample_run.budgets
         asks = {None, int(Exit.PREEMPTED), *budgets.restart_on}
         assert step.exit_code not in budgets.fail_on, "run again after a status that forbids it"
         if self.verdict is not None:
@@ -164,18 +166,18 @@ class Watched(World):
             assert not codes & set(budgets.fail_on), "run again although one rank forbids it"
 
     def _check_verdict(self, step: EndAttempt) -> None:
-        wish, budgets = self.wish, self.wish.budgets
+        sample_run, budgets = self.sample_run, self.sample_run.budgets
         assert self.verdict is None, "judged twice"
         codes = {code for _, rank, code in self.proofs if rank in self.ranks}
         if step.cause is EndCause.EXPIRED:
             assert self.now >= self.block_ends - budgets.save_before, "called over before its time"
         elif step.cause is EndCause.LIMIT:
-            assert wish.limits.hours is not None or wish.limits.dollars is not None
+            assert sample_run.limits.hours is not None or sample_run.limits.dollars is not None
         elif step.cause in (EndCause.HUNG, EndCause.PROGRAM) and not codes - {0}:
             hung = [job for real in self.slices.values() for host in real.hosts for job in host.jobs.values()]
             ages = [self.now - job.hung for job in hung if job.hung is not None]
             assert max(ages, default=0.0) >= budgets.hang_deadline, "called hung, and it moved"
-            assert self.folder in self.looked_into, "a hung program is ended, and nobody looked where it stands"
+            assert self.folder in self.looked_into, "a hung program is ended without its stack traces"
         elif step.cause in (EndCause.HOST_DIED, EndCause.UNREACHABLE):
             assert codes - {0} or any(real.owned for real in self.slices.values())
 
@@ -190,7 +192,7 @@ class Watched(World):
         assert not left or "may still run" in step.why, "called cancelled, and it runs on"
 
     def _check_pause(self, wait: Wait) -> None:
-        most = self.wish.budgets.backoff_cap * (1 + JITTER)
+        most = self.sample_run.budgets.backoff_cap * (1 + JITTER)
         assert wait.until is not None
         assert wait.until - self.now <= most, "a pause above its cap"
         if wait.reason.startswith("a short pause"):
@@ -198,10 +200,10 @@ class Watched(World):
             assert later.at - earlier.at < SHORT_ATTEMPT, "a pause after an attempt that did useful work"
 
     def _check_now(self) -> None:
-        assert len(self.slices) <= 1, f"two slices at once: {list(self.slices)}"
+        assert len(self.slices) <= 1, f"two slices at the same time: {list(self.slices)}"
         assert max(self.created.values(), default=0) <= 1, "a token made two slices"
         assert self.concluded <= 1, "the result was recorded twice"
-        live = {intent.name for intent in self.intents.values() if intent.state not in FINAL}
+        live = {intent.name for intent in self.intents.values() if intent.state not in FINAL_STATES}
         assert set(self.slices) <= live, "a slice without an open record"
         newest = max(self.intents, default=0)
         booked = [ended.generation for ended in self.ended if ended.generation is not None]
@@ -235,14 +237,19 @@ class Watched(World):
         return count
 
 
-def world(desired: Run, script: list[Mishap], *, existing: bool = False, lasts: float = inf) -> Watched:
+def simulation(desired: Run, script: list[Mishap], *, existing: bool = False, lasts: float = inf) -> CheckedSimulation:
     """existing: the cluster is there from an earlier job. lasts: seconds until a capacity block is over."""
-    made = Watched(desired, FACTS, list(script))
+    made = CheckedSimulation(desired, FACTS, list(script))
     made.block_ends = made.now + lasts
     made.memory.well_at = made.now
     if existing:
         made.intents[1] = Intent(
-            1, "demo-1", desired.candidates[0], IntentState.ACCEPTED, made.now - 86_400.0, born=made.now
+            generation=1,
+            name="demo-1",
+            candidate=desired.candidates[0],
+            state=IntentState.ACCEPTED,
+            since=made.now - 86_400.0,
+            billed_from=made.now,
         )
         hosts = [RealHost() for _ in range(2)]
         owned, block = (isinstance(desired.candidates[0].market, kind) for kind in (Owned, CapacityBlock))
@@ -255,12 +262,12 @@ def world(desired: Run, script: list[Mishap], *, existing: bool = False, lasts: 
 
 def keep_promises(desired: Run, script: list[Mishap], *, existing: bool, lasts: float = inf) -> str:
     """One history to its end, then `orch down`. Returns how it ended, for the counts."""
-    one = world(desired, script, existing=existing or not desired.create, lasts=lasts)
+    one = simulation(desired, script, existing=existing or not desired.create, lasts=lasts)
     ending = run_to_the_end(one, MOST_TURNS)
     well = one.outcome is not None and one.outcome.status == Exit.OK and not _unfinished(one)
     assert isinstance(ending, Done) == well, "the last word and the record differ"
-    if desired.after is After.DOWN and one.outcome is not None and not _unfinished(one):
-        assert not one.slices, "the result is said and machines are left"
+    if desired.teardown is TeardownPolicy.DOWN and one.outcome is not None and not _unfinished(one):
+        assert not one.slices, "the result is reported and machines are left"
     if one.outcome is not None and one.outcome.code == "limit" and not _unfinished(one):
         assert not one.slices, "a limit was reached and machines are left"
     assert one.losses_charged() <= one.losses + one.slow, "a loss was made up, or charged twice"
@@ -268,16 +275,16 @@ def keep_promises(desired: Run, script: list[Mishap], *, existing: bool, lasts: 
     return ending.code if isinstance(ending, GiveUp) else "ok"
 
 
-def check_down(one: World) -> None:
-    """`orch down`, typed again when a slow provider made it give up, ends well and leaves nothing."""
+def check_down(one: SimulatedCluster) -> None:
+    """`orch down`, typed again when a slow provider made it give up, succeeds and leaves nothing."""
     done = next((ending for _ in range(4) if isinstance(ending := take_down(one), Done)), None)
     assert done is not None, f"typed four times, down is still not done: {one.ending}"
-    assert not one.slices, "down says done, and a machine is left"
-    assert all(intent.state in FINAL for intent in one.intents.values())
+    assert not one.slices, "down reports done, and a machine is left"
+    assert all(intent.state in FINAL_STATES for intent in one.intents.values())
 
 
 @HISTORIES
-@given(wishes, scripts, st.booleans())
+@given(runs_to_try, scripts, st.booleans())
 def test_every_history_ends_and_down_after_it_leaves_nothing(
     desired: Run, script: list[Mishap], existing: bool
 ) -> None:
@@ -288,9 +295,10 @@ def test_every_history_ends_and_down_after_it_leaves_nothing(
 def test_thousands_of_histories_keep_every_promise_and_reach_every_ending() -> None:
     """The same promises over many more histories than hypothesis draws in the time; a seed names the one that fails."""
     endings: Counter[str] = Counter()
-    for seed in range(2000):
+    seeds = by_lane(2000, 12_000)
+    for seed in range(seeds):
         dice = Random(seed)
-        desired = random_wish(dice)
+        desired = random_desired(dice)
         script = [dice.choice(BAD) if dice.random() < 0.25 else Mishap() for _ in range(dice.randrange(90))]
         try:
             endings[keep_promises(desired, script, existing=dice.random() < 0.3)] += 1
@@ -300,15 +308,18 @@ def test_thousands_of_histories_keep_every_promise_and_reach_every_ending() -> N
         "ok", "program-failed", "host-lost", "capacity", "setup-failed", "identity-mismatch", "permission", "timeout",
         "conflict", "limit", "cancelled",
     }, endings  # fmt: skip
+    report(
+        "random histories of `decide` alone", {"histories": seeds, "kinds of faults": [str(fault) for fault in Fault]}
+    )
 
 
 @pytest.mark.promise("P2")
 def test_histories_on_a_capacity_block_keep_every_promise_and_its_end_is_never_charged() -> None:
-    """Its end is no fault of the pretend world, so that a charge for it would be a loss that was made up."""
+    """The end of a block is no fault of the simulation: a charge for it would be a loss without a cause."""
     endings: Counter[str] = Counter()
-    for seed in range(600):
+    for seed in range(by_lane(600, 3_000)):
         dice = Random(seed)
-        desired = random_wish(dice)
+        desired = random_desired(dice)
         places = () if dice.random() < 0.4 else PLACES[: dice.randint(1, 3)]
         desired = replace(desired, candidates=(BLOCK, *places))
         script = [dice.choice(BAD) if dice.random() < 0.1 else Mishap() for _ in range(dice.randrange(60))]
@@ -320,15 +331,15 @@ def test_histories_on_a_capacity_block_keep_every_promise_and_its_end_is_never_c
     assert set(endings) >= {"ok", "program-failed", "host-lost", "capacity", "timeout", "limit", "cancelled"}, endings
 
 
-def random_wish(dice: Random) -> Run:
-    return wish(
+def random_desired(dice: Random) -> Run:
+    return sample_run(
         2,
         uid=Text.of("uid"),
         run_id=Text.of("run"),
         candidates=OWN if dice.random() < 0.2 else PLACES[: dice.randint(1, 4)],
         env=(),
         mounts=(),
-        after=dice.choice(list(After)),
+        teardown=dice.choice(list(TeardownPolicy)),
         budgets=replace(
             SHORT,
             preemptions=dice.randint(0, 3),
@@ -348,14 +359,14 @@ def random_wish(dice: Random) -> Run:
     )
 
 
-def _unfinished(one: World) -> bool:
-    """It gave up on the way down, and said so: the machines did not go away in time, or the provider refused."""
+def _unfinished(one: SimulatedCluster) -> bool:
+    """Return whether the end of the machines failed with a message: not in time, or refused by the provider."""
     ending = one.ending
     return one.outcome is not None and isinstance(ending, GiveUp) and ending.what != one.outcome.what
 
 
 @HISTORIES
-@given(wishes, scripts)
+@given(runs_to_try, scripts)
 def test_a_program_failure_alone_never_costs_a_machine(desired: Run, script: list[Mishap]) -> None:
     desired = replace(desired, limits=Limits())
     kept = {
@@ -366,7 +377,7 @@ def test_a_program_failure_alone_never_costs_a_machine(desired: Run, script: lis
         Fault.CRASH_RECORDED,
         Fault.NONE,
     }
-    one = world(desired, [mishap for mishap in script if mishap.fault in kept])
+    one = simulation(desired, [mishap for mishap in script if mishap.fault in kept])
     run_to_the_end(one, MOST_TURNS)
     assert sum(isinstance(step, CreateSlice) for step in one.steps if one.created) >= len(one.created)
     assert len(one.created) <= 1, "a new slice after a failure of the program"
@@ -374,25 +385,27 @@ def test_a_program_failure_alone_never_costs_a_machine(desired: Run, script: lis
 
 
 @HISTORIES
-@given(wishes, st.lists(st.sampled_from([fault for fault in Fault if fault not in LOSSES]), max_size=40))
+@given(runs_to_try, st.lists(st.sampled_from([fault for fault in Fault if fault not in LOSSES]), max_size=40))
 def test_without_a_loss_no_loss_is_charged(desired: Run, faults: list[Fault]) -> None:
     delays = DELAYS - {Fault.OFFLINE}  # our own network alone never costs a machine
     harmless = [fault for fault in faults if fault not in {*delays, Fault.IMPOSTOR}]
-    one = world(desired, [Mishap(fault, index) for index, fault in enumerate(harmless)])
+    one = simulation(desired, [Mishap(fault, index) for index, fault in enumerate(harmless)])
     run_to_the_end(one, MOST_TURNS)
     assert all(ended.generation is None for ended in one.ended)
 
 
 @HISTORIES
-@given(wishes, st.integers(0, 60), st.sampled_from([f for f in Fault if f.value.startswith("crash")]), st.booleans())
+@given(
+    runs_to_try, st.integers(0, 60), st.sampled_from([f for f in Fault if f.value.startswith("crash")]), st.booleans()
+)
 def test_a_crash_at_any_point_changes_nothing_about_the_result(
     desired: Run, turn: int, crash: Fault, existing: bool
 ) -> None:
-    """One crash, anywhere, and the run goes on to the same end with the same number of machines and attempts."""
+    """After one crash at any point the run has the same end, with as many machines and attempts."""
     desired = replace(desired, limits=Limits())
     existing = existing or not desired.create
-    calm = world(desired, [], existing=existing)
-    one = world(desired, [*[Mishap()] * turn, Mishap(crash)], existing=existing)
+    calm = simulation(desired, [], existing=existing)
+    one = simulation(desired, [*[Mishap()] * turn, Mishap(crash)], existing=existing)
     assert run_to_the_end(one, MOST_TURNS) == run_to_the_end(calm, MOST_TURNS)
     assert (one.created, one.ended, one.outcome) == (calm.created, calm.ended, calm.outcome)
     assert isinstance(one.ending, Done)
@@ -402,7 +415,9 @@ def test_a_crash_at_any_point_changes_nothing_about_the_result(
 @HISTORIES
 @given(st.lists(mishaps, max_size=25), st.integers(0, 25), st.booleans())
 def test_down_in_the_middle_of_anything_leaves_nothing(script: list[Mishap], turns: int, existing: bool) -> None:
-    one = world(wish(2, uid=Text.of("uid"), run_id=Text.of("run"), env=(), mounts=()), script, existing=existing)
+    one = simulation(
+        sample_run(2, uid=Text.of("uid"), run_id=Text.of("run"), env=(), mounts=()), script, existing=existing
+    )
     for _ in range(turns):
         if not one.turn():
             break
@@ -410,20 +425,20 @@ def test_down_in_the_middle_of_anything_leaves_nothing(script: list[Mishap], tur
 
 
 def test_down_right_after_a_crash_or_a_lost_call_at_any_turn_leaves_nothing() -> None:
-    """Every single fault at every single turn, with `down` as the very next thing that is typed."""
-    desired = wish(
+    """Every single fault at every single turn, with `down` as the next command."""
+    desired = sample_run(
         2,
         uid=Text.of("uid"),
         run_id=Text.of("run"),
         env=(),
-        after=After.DOWN,
+        teardown=TeardownPolicy.DOWN,
         budgets=replace(SHORT, preemptions=2, failures=2),
     )
-    calm = world(desired, [])
+    calm = simulation(desired, [])
     run_to_the_end(calm, MOST_TURNS)
     for fault in Fault:
         for turn in range(len(calm.steps)):
-            one = world(desired, [*[Mishap()] * turn, Mishap(fault, 1)])
+            one = simulation(desired, [*[Mishap()] * turn, Mishap(fault, 1)])
             for _ in range(turn + 1):
                 if not one.turn():
                     break
@@ -431,10 +446,10 @@ def test_down_right_after_a_crash_or_a_lost_call_at_any_turn_leaves_nothing() ->
 
 
 @HISTORIES
-@given(wishes, scripts)
+@given(runs_to_try, scripts)
 def test_the_program_is_started_once_per_attempt_and_host_only(desired: Run, script: list[Mishap]) -> None:
     """Every start names the folder of the current attempt, so that repeating it is harmless."""
-    one = world(desired, script)
+    one = simulation(desired, script)
     run_to_the_end(one, MOST_TURNS)
     starts = [step for step in one.steps if isinstance(step, StartJob)]
     assert all(step.job == f"1-a{step.attempt}" for step in starts)
@@ -443,18 +458,18 @@ def test_the_program_is_started_once_per_attempt_and_host_only(desired: Run, scr
 
 
 def test_the_faults_reach_every_part_of_the_table() -> None:
-    """The world is not blind: each fault, alone and at some turn, changes what happens."""
+    """Each fault, alone and at some turn, changes what happens in the simulation."""
     budgets = replace(SHORT, preemptions=2, failures=2)
-    desired = wish(2, uid=Text.of("u"), run_id=Text.of("r"), after=After.DOWN, budgets=budgets)
-    calm = world(desired, [])
+    desired = sample_run(2, uid=Text.of("u"), run_id=Text.of("r"), teardown=TeardownPolicy.DOWN, budgets=budgets)
+    calm = simulation(desired, [])
     run_to_the_end(calm, MOST_TURNS)
     for fault in Fault:
         changed = False
         for turn in range(len(calm.steps)):
             for number in (1, 9):
-                one = world(desired, [*[Mishap()] * turn, Mishap(fault, number)])
+                one = simulation(desired, [*[Mishap()] * turn, Mishap(fault, number)])
                 run_to_the_end(one, MOST_TURNS)
                 changed = changed or one.steps != calm.steps or one.ending != calm.ending
-        # A process that cannot be killed is seen only when somebody wants to kill it.
+        # A process that cannot be killed has an effect only when it is killed.
         assert changed or fault in (Fault.NONE, Fault.CRASH_AFTER, Fault.UNKILLABLE), f"{fault} changes nothing at all"
     assert CODES[0] == 0

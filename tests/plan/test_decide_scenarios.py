@@ -1,4 +1,4 @@
-"""Single stories of recovery, played to their end in the pretend world: one fault each, and what has to come of it."""
+"""Scenarios of recovery, run to their end in the simulation: one fault each, and the required result."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 from plan_faults import Fault, Mishap
-from plan_samples import FACTS, candidate, wish
-from plan_world import Memory, World, run_to_the_end
-from test_decide_histories import BLOCK, MOST_TURNS, OWN, PLACES, SHORT, TIMER, Watched, world
+from plan_samples import FACTS, candidate, sample_run
+from plan_simulation import Memory, SimulatedCluster, run_to_the_end
+from test_decide_histories import BLOCK, MOST_TURNS, OWN, PLACES, SHORT, TIMER, CheckedSimulation, simulation
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
@@ -27,8 +27,8 @@ from orchestrator.plan.actions import (
     StopSlice,
 )
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.desired import After, Budgets, Limits, Run, Start, Stop
-from orchestrator.plan.imagined import make_plan
+from orchestrator.plan.desired import Budgets, Limits, Run, Start, Stop, TeardownPolicy
+from orchestrator.plan.dry_run import make_plan
 from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed
 from orchestrator.plan.steps import Done, GiveUp, Wait
 from orchestrator.slices import Candidate, SliceState
@@ -37,13 +37,13 @@ from orchestrator.values import Text
 
 def run(places: tuple[Candidate, ...] = PLACES[:2], limits: Limits | None = None, **budgets: object) -> Run:
     known: Budgets = replace(SHORT, **{"preemptions": 2, "failures": 1, **budgets})  # type: ignore[arg-type]  # by name
-    return wish(
+    return sample_run(
         2, uid=Text.of("uid"), run_id=Text.of("run"), env=(), mounts=(), candidates=places, budgets=known,
         limits=limits or Limits(), timer=TIMER,
     )  # fmt: skip
 
 
-def until(one: World, *kinds: type) -> None:
+def until(one: SimulatedCluster, *kinds: type) -> None:
     """Play until a step of one of these kinds was done."""
     while one.turn():
         if isinstance(one.steps[-1], kinds):
@@ -51,30 +51,30 @@ def until(one: World, *kinds: type) -> None:
     raise AssertionError(f"no {kinds} before the end: {one.ending}")
 
 
-def play(one: World, *mishaps: Mishap) -> Done | GiveUp:
+def play(one: SimulatedCluster, *mishaps: Mishap) -> Done | GiveUp:
     one.script = list(mishaps)
     return run_to_the_end(one, MOST_TURNS)
 
 
-def running(desired: Run) -> Watched:
+def running(desired: Run) -> CheckedSimulation:
     """The program runs, some seconds in."""
-    one = world(desired, [])
+    one = simulation(desired, [])
     until(one, StartJob)
     for _ in range(3):
         one.turn()
     return one
 
 
-def causes(one: World) -> list[tuple[EndCause, int | None]]:
+def causes(one: SimulatedCluster) -> list[tuple[EndCause, int | None]]:
     return [(ended.cause, ended.generation) for ended in one.ended]
 
 
-def kinds(one: World, *which: type) -> list[str]:
+def kinds(one: SimulatedCluster, *which: type) -> list[str]:
     return [type(step).__name__ for step in one.steps if isinstance(step, which)]
 
 
 @pytest.mark.parametrize("fault", [Fault.HUNG_ALIKE, Fault.HUNG_APART])
-def test_a_hung_program_is_looked_into_then_judged_then_stopped_then_started_again(fault: Fault) -> None:
+def test_a_hung_program_is_inspected_then_stopped_then_restarted(fault: Fault) -> None:
     one = running(run())
     assert isinstance(play(one, Mishap(fault, 1)), Done)
     order = kinds(one, StartJob, CollectStacks, EndAttempt, StopJob, NextAttempt)
@@ -105,7 +105,7 @@ def test_a_program_that_always_hangs_at_one_step_stops_when_its_failures_are_spe
 
 
 @pytest.mark.parametrize("crash", [Fault.CRASH_BEFORE, Fault.CRASH_CALLED, Fault.CRASH_AFTER, Fault.AWAY])
-def test_a_crash_between_the_verdict_and_the_stop_forgets_nothing(crash: Fault) -> None:
+def test_a_crash_between_the_verdict_and_the_stop_loses_nothing(crash: Fault) -> None:
     one = running(run())
     one.script = [Mishap(Fault.HUNG_ALIKE)]
     until(one, EndAttempt)
@@ -137,7 +137,7 @@ def test_a_failure_beside_a_process_that_cannot_be_killed_is_charged_as_a_failur
 
 
 def test_on_the_users_own_hosts_nothing_is_started_beside_a_process_that_cannot_be_killed() -> None:
-    one = running(replace(run(OWN), after=After.KEEP))
+    one = running(replace(run(OWN), teardown=TeardownPolicy.KEEP))
     ending = play(one, Mishap(Fault.UNKILLABLE), Mishap(Fault.HUNG_ALIKE))
     assert isinstance(ending, GiveUp)
     assert "could not be stopped" in ending.what
@@ -146,7 +146,7 @@ def test_on_the_users_own_hosts_nothing_is_started_beside_a_process_that_cannot_
 
 
 def test_an_own_host_that_comes_back_is_freed_of_the_old_attempt_before_the_next_one() -> None:
-    """The world itself refuses a start beside another attempt's program."""
+    """The simulation itself refuses a start beside another attempt's program."""
     one = running(run(OWN))
     for host in one.own_hosts:
         for job in host.jobs.values():
@@ -164,7 +164,7 @@ def test_our_own_network_alone_costs_no_machine_and_no_restart(seconds: int) -> 
     calm = running(run())
     turns = len(calm.steps) + 12
     for turn in range(turns):
-        one = world(run(), [*[Mishap()] * turn, Mishap(Fault.OFFLINE, seconds)])
+        one = simulation(run(), [*[Mishap()] * turn, Mishap(Fault.OFFLINE, seconds)])
         for _ in range(9):  # the user types it again when it gave up
             if isinstance(run_to_the_end(one, MOST_TURNS), Done):
                 break
@@ -187,7 +187,7 @@ def test_capacity_that_comes_back_in_time_is_waited_for_with_pauses() -> None:
     one = running(run(capacity_wait=400.0))
     assert isinstance(play(one, Mishap(Fault.PREEMPTED), Mishap(Fault.FULL, 8)), Done)
     creates = kinds(one, CreateSlice)
-    assert 3 < len(creates) < 40, "asked again and again, with pauses"
+    assert 3 < len(creates) < 40, "retried with pauses"
     assert causes(one) == [(EndCause.PREEMPTED, 1)]
     impatient = running(run(capacity_wait=0.0))
     ending = play(impatient, Mishap(Fault.PREEMPTED), Mishap(Fault.FULL, 8))
@@ -195,14 +195,14 @@ def test_capacity_that_comes_back_in_time_is_waited_for_with_pauses() -> None:
     assert ending.code == "capacity"
 
 
-def test_the_first_machines_are_waited_for_as_long_as_asked() -> None:
-    assert isinstance(play(world(run(capacity_wait_first=400.0), []), Mishap(Fault.FULL, 8)), Done)
-    ending = play(world(run(capacity_wait=400.0), []), Mishap(Fault.FULL, 8))
+def test_the_first_machines_are_waited_for_as_long_as_the_task_allows() -> None:
+    assert isinstance(play(simulation(run(capacity_wait_first=400.0), []), Mishap(Fault.FULL, 8)), Done)
+    ending = play(simulation(run(capacity_wait=400.0), []), Mishap(Fault.FULL, 8))
     assert isinstance(ending, GiveUp)
     assert ending.code == "capacity"
 
 
-def test_a_status_of_fail_on_is_never_run_again() -> None:
+def test_a_status_of_fail_on_is_never_restarted() -> None:
     one = running(run(fail_on=(42,), failures=9, preemptions=9))
     ending = play(one, Mishap(Fault.PROGRAM_ENDS, 5))
     assert isinstance(ending, GiveUp)
@@ -227,12 +227,12 @@ def test_a_slice_that_breaks_under_the_program_is_a_loss_and_begins_another_atte
     one = running(run())
     assert isinstance(play(one, Mishap(Fault.FAILED)), Done)
     assert causes(one) == [(EndCause.HOST_DIED, 1)]
-    assert one.attempt == 2, "so that it goes on from its checkpoint"
+    assert one.attempt == 2, "so that it resumes from its checkpoint"
 
 
 @pytest.mark.parametrize("early", [0.0, 1.0, 4.0])
 def test_machines_that_their_own_timer_ends_are_no_preemption(early: float) -> None:
-    one = world(run(limits=Limits(hours=0.0125)), [])  # 45 s; the program takes 50
+    one = simulation(run(limits=Limits(hours=0.0125)), [])  # 45 s; the program takes 50
     one.timer_early = early
     ending = run_to_the_end(one, MOST_TURNS)
     assert isinstance(ending, GiveUp)
@@ -242,12 +242,12 @@ def test_machines_that_their_own_timer_ends_are_no_preemption(early: float) -> N
     assert not one.slices
 
 
-def on_a_block(*places: Candidate, lasts: float, **budgets: object) -> Watched:
+def on_a_block(*places: Candidate, lasts: float, **budgets: object) -> CheckedSimulation:
     """The program, which takes 50 s, has 10 s to save before the machines of the block are taken after `lasts`."""
-    return world(run((BLOCK, *places), save_before=10.0, **budgets), [], lasts=lasts)
+    return simulation(run((BLOCK, *places), save_before=10.0, **budgets), [], lasts=lasts)
 
 
-def test_a_program_is_told_to_save_before_its_block_is_over_and_goes_on_elsewhere_uncharged() -> None:
+def test_a_program_saves_before_its_block_ends_and_resumes_elsewhere_uncharged() -> None:
     one = on_a_block(PLACES[0], lasts=50.0)
     assert isinstance(run_to_the_end(one, MOST_TURNS), Done)
     order = kinds(one, CreateSlice, StartJob, EndAttempt, StopJob, NextAttempt, EndSlice)
@@ -255,7 +255,9 @@ def test_a_program_is_told_to_save_before_its_block_is_over_and_goes_on_elsewher
     assert order == [*once, "EndAttempt", "StopJob", "NextAttempt", "EndSlice", *once, "EndSlice"]
     assert causes(one) == [(EndCause.EXPIRED, 1)]
     assert one.losses_charged() == 0
-    assert [intent.candidate for intent in one.intents.values()] == [BLOCK, PLACES[0]], "the block is not asked again"
+    assert [intent.candidate for intent in one.intents.values()] == [BLOCK, PLACES[0]], (
+        "the block is not requested again"
+    )
 
 
 def test_a_run_whose_only_machines_are_a_block_is_over_with_it_as_at_a_limit() -> None:
@@ -289,7 +291,7 @@ def test_a_launch_on_a_block_that_ends_in_a_moment_is_refused_with_the_reason() 
     one = on_a_block(lasts=9.0)
     ending = run_to_the_end(one, MOST_TURNS)
     assert isinstance(ending, GiveUp)
-    assert "too late to begin: the capacity block is over at" in ending.what
+    assert "too late to start: the capacity block is over at" in ending.what
     assert kinds(one, StartJob) == []
 
 
@@ -297,10 +299,10 @@ def test_a_launch_on_a_block_that_ends_in_a_moment_is_refused_with_the_reason() 
 @pytest.mark.parametrize("limits", [Limits(hours=0.02), Limits(dollars=0.25)])
 def test_a_limit_ends_the_machines_from_any_moment_and_under_any_single_fault(limits: Limits) -> None:
     for fault in Fault:
-        if fault in (Fault.WANTED_DOWN, Fault.CANCELLED, Fault.NO_ACCESS, Fault.IMPOSTOR):
+        if fault in (Fault.DOWN_REQUESTED, Fault.CANCELLED, Fault.NO_ACCESS, Fault.IMPOSTOR):
             continue  # it is over before
         for turn in range(0, 24, 3):
-            one = world(run(limits=limits, capacity_wait=9000.0, capacity_wait_first=9000.0), [Mishap()] * turn)
+            one = simulation(run(limits=limits, capacity_wait=9000.0, capacity_wait_first=9000.0), [Mishap()] * turn)
             one.timer_early = 0.0
             one.script.append(Mishap(fault, 3))
             for _ in range(4):
@@ -312,7 +314,7 @@ def test_a_limit_ends_the_machines_from_any_moment_and_under_any_single_fault(li
                 assert one.outcome.status == Exit.TIMEOUT
 
 
-def test_a_program_that_ended_well_just_before_its_limit_ended_well() -> None:
+def test_a_program_that_succeeded_just_before_its_limit_has_succeeded() -> None:
     one = running(run(limits=Limits(hours=1.0)))
     until(one, Wait)
     one.now += 7200.0
@@ -324,7 +326,7 @@ def test_a_program_that_ended_well_just_before_its_limit_ended_well() -> None:
 
 
 def test_a_start_that_is_always_refused_ends_after_three_tries() -> None:
-    one = world(run(), [], existing=True)
+    one = simulation(run(), [], existing=True)
     one.slices["demo-1"].state = SliceState.STOPPED
     ending = play(one, *[Mishap(Fault.CALL_LOST)] * 50)
     assert isinstance(ending, GiveUp)
@@ -338,9 +340,11 @@ def test_a_start_that_is_always_refused_ends_after_three_tries() -> None:
 def test_a_request_that_shows_no_effect_is_not_sent_in_a_hot_loop(
     desired: Start | Stop, state: SliceState, kind: type
 ) -> None:
-    one = World(desired, FACTS, [Mishap(Fault.IGNORED)] * 40)
-    one.intents[1] = Intent(1, "demo-1", candidate(2), IntentState.ACCEPTED, one.now - 9.0)
-    world_with_slice = world(run(), [], existing=True)
+    one = SimulatedCluster(desired, FACTS, [Mishap(Fault.IGNORED)] * 40)
+    one.intents[1] = Intent(
+        generation=1, name="demo-1", candidate=candidate(2), state=IntentState.ACCEPTED, since=one.now - 9.0
+    )
+    world_with_slice = simulation(run(), [], existing=True)
     one.slices = world_with_slice.slices
     one.slices["demo-1"].state = state
     one.memory.well_at = one.now
@@ -351,17 +355,34 @@ def test_a_request_that_shows_no_effect_is_not_sent_in_a_hot_loop(
     assert all(isinstance(later, Wait) for earlier, later in pairwise(shown) if isinstance(earlier, kind))
 
 
-def test_a_preview_of_a_hung_program_shows_its_whole_recovery_and_ends() -> None:
+def test_a_preview_of_a_hung_program_shows_its_complete_recovery_and_ends() -> None:
     desired = run()
     hosts = tuple(
-        HostView(rank, Text.of("ip"), Contact.OK, (("timer", "t1"), ("workdir", "d1")), "abcdef0123",
-                 JobPhase.RUNNING, step=7, beat_age=999.0)
+        HostView(
+            rank=rank,
+            internal_ip=Text.of("ip"),
+            contact=Contact.OK,
+            trees=(("timer", "t1"), ("workdir", "d1")),
+            setup="abcdef0123",
+            job=JobPhase.RUNNING,
+            step=7,
+            beat_age=999.0,
+        )
         for rank in range(2)
     )  # fmt: skip
-    intent = Intent(1, "demo-1", desired.candidates[0], IntentState.ACCEPTED, 900.0, born=900.0)
-    plan = make_plan(desired, Observed(1000.0, (intent,), SliceState.READY, hosts=hosts, started=True), FACTS)
+    intent = Intent(
+        generation=1,
+        name="demo-1",
+        candidate=desired.candidates[0],
+        state=IntentState.ACCEPTED,
+        since=900.0,
+        billed_from=900.0,
+    )
+    plan = make_plan(
+        desired, Observed(now=1000.0, intents=(intent,), slice_state=SliceState.READY, hosts=hosts, started=True), FACTS
+    )
     names = [type(action).__name__ for action in plan.actions]
-    wanted = ["CollectStacks", "EndAttempt", "StopJob", "NextAttempt", "StartJob", "Conclude"]
-    assert names[: len(wanted)] == wanted
+    expected_kinds = ["CollectStacks", "EndAttempt", "StopJob", "NextAttempt", "StartJob", "Conclude"]
+    assert names[: len(expected_kinds)] == expected_kinds
     assert isinstance(plan.ending, Done)
     assert sum(isinstance(action, Conclude) for action in plan.actions) == 1

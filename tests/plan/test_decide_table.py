@@ -1,4 +1,4 @@
-"""Every row of the state table is so, and the page in docs/ says the same."""
+"""Every row of the state table holds, and the page in docs/ is made from the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The script form with hostile content: it parses, it passes shellcheck, and really run it does what it says."""
+"""The preview as a script, with hostile content: it parses, passes shellcheck, and works when it is run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from plan_samples import FACTS, candidate, wish
+from plan_samples import FACTS, candidate, sample_run
 
 from orchestrator.plan import preview_sh
-from orchestrator.plan.desired import JobWanted, MountWanted, SetupWanted, TreeWanted
+from orchestrator.plan.bash_quoting import Variables, bash_word, heredoc_lines
+from orchestrator.plan.desired import JobSpec, MountSpec, SetupSpec, TreeSpec
+from orchestrator.plan.dry_run import Plan, make_plan
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.imagined import Plan, make_plan
 from orchestrator.plan.observed import Observed
-from orchestrator.plan.sh_words import Variables, bash_word, document
 from orchestrator.slices import Candidate, Request, SliceSpec
 from orchestrator.values import Secret, Text, Unknown
 
@@ -57,25 +57,44 @@ class HostileRequests:
 
     def _request(self, name: str, token: Text) -> Request:
         command = (Text.of("cloud"), Text.of(name), token, Text.of(self.word)) if self.command else ()
-        return Request(self.word, "POST", name, {self.word: [token, self.word]}, command)
+        return Request(
+            service=self.word, method="POST", target=name, body={self.word: [token, self.word]}, command=command
+        )
 
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     word = draw(anything)
     return make_plan(
-        wish(
+        sample_run(
             draw(st.integers(1, 3)),
             cluster=draw(anything),
             uid=draw(texts),
             run_id=draw(texts),
-            trees=(TreeWanted(draw(anything), draw(anything), draw(st.one_of(anything, st.just("~/x"))), "d", 1, 1),),
-            mounts=(MountWanted(draw(anything), draw(anything), draw(anything), "d", draw(texts)),),
-            setup=SetupWanted("digest", draw(texts)),
-            job=JobWanted(1, draw(texts)),
+            trees=(
+                TreeSpec(
+                    label=draw(anything),
+                    source=draw(anything),
+                    destination=draw(st.one_of(anything, st.just("~/x"))),
+                    digest="d",
+                    files=1,
+                    total_bytes=1,
+                ),
+            ),
+            mounts=(
+                MountSpec(
+                    label=draw(anything),
+                    source=draw(anything),
+                    destination=draw(anything),
+                    digest="d",
+                    script=draw(texts),
+                ),
+            ),
+            setup=SetupSpec("digest", draw(texts)),
+            job=JobSpec(id=1, script=draw(texts)),
             env=((draw(env_names), draw(texts)), (draw(env_names), draw(texts))),
         ),
-        Observed(0.0),
+        Observed(now=0.0),
         Facts({"sample": HostileRequests(word, command=draw(st.booleans()))}),
     )
 
@@ -86,7 +105,7 @@ SLOW_TOOLS = settings(max_examples=60, deadline=None, suppress_health_check=list
 @SLOW_TOOLS
 @given(plans(), anything)
 def test_script_of_hostile_content_parses(one: Plan, command: str) -> None:
-    script = preview_sh.render(one, command=command)
+    script = preview_sh.render_sh(one, command=command)
     checked = subprocess.run(["bash", "-n"], input=script.encode(), capture_output=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, b""), script
 
@@ -95,7 +114,7 @@ def test_script_of_hostile_content_parses(one: Plan, command: str) -> None:
 @settings(parent=SLOW_TOOLS, max_examples=25)
 @given(plans(), anything)
 def test_script_of_hostile_content_has_no_error_for_shellcheck(one: Plan, command: str) -> None:
-    script = preview_sh.render(one, command=command)
+    script = preview_sh.render_sh(one, command=command)
     argv = ["shellcheck", "-S", "error", "-s", "bash", "-"]
     checked = subprocess.run(argv, input=script.encode(), capture_output=True, check=False)
     assert checked.returncode == 0, checked.stdout.decode() + script
@@ -111,7 +130,12 @@ def test_words_and_documents_reach_a_program_byte_for_byte(values: list[str]) ->
     for value in values:
         for content in (Text.of(value), Text.of(value, Secret("TOKEN", "t"), value)):
             whole = content.reveal()
-            lines += [f"printf '%s\\0' {bash_word(content, Variables())}", "{", *document(content, Variables()), "}"]
+            lines += [
+                f"printf '%s\\0' {bash_word(content, Variables())}",
+                "{",
+                *heredoc_lines(content, Variables()),
+                "}",
+            ]
             lines.append("printf '\\0'")
             expected += [whole, whole if whole.endswith("\n") and not _controls(whole) else whole + "\n"]
     ran = subprocess.run(
@@ -127,7 +151,7 @@ def _controls(value: str) -> bool:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A PATH with an `ssh` that is this computer, a home for each host, and a `cloud` that writes down its words."""
+    """A PATH with an `ssh` that is this computer, a home for each host, and a `cloud` that records its arguments."""
     tools = tmp_path / "bin"
     tools.mkdir()
     ssh = '#!/bin/bash\nwhile [[ $1 == -* ]]; do shift 2; done\nexport HOME="$FARM/$1"; shift\nexec bash -c "$*"\n'
@@ -143,24 +167,33 @@ def machine(tmp_path: Path) -> Path:
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(hostile, hostile, hostile)
 @example('it\'s "$(touch canary)" `touch canary` \\ \n\r\x1b', "s3 'cret\n$(touch canary)", "tail\nORCH_SCRIPT\n")
-def test_the_script_really_run_does_what_the_plan_says(machine: Path, value: str, secret: str, comment: str) -> None:
-    """Files arrive, both scripts see every variable as it was meant, the provider gets its words, nothing else runs."""
+def test_the_script_does_what_the_plan_shows(machine: Path, value: str, secret: str, comment: str) -> None:
+    """Files arrive, scripts see every variable as intended, the provider gets its arguments, nothing else runs."""
     (machine / "project").mkdir(exist_ok=True)
     (machine / "project" / "file").write_text(value, newline="")
     quoted = "\n".join(f": '{line}'" for line in comment.replace("'", "").replace("\r", "").split("\n"))
     dump = f'#!/bin/bash\n{quoted}\nenv -0 > "$HOME/seen.$STAGE"\ntouch "$HOME/done.$STAGE"\n'
-    one = wish(
+    one = sample_run(
         2,
         uid=Text.of("uid"),
         run_id=Text.of(value or "run"),
-        trees=(TreeWanted("workdir", str(machine / "project"), "~/it's here/x", "d", 1, 1),),
+        trees=(
+            TreeSpec(
+                label="workdir",
+                source=str(machine / "project"),
+                destination="~/it's here/x",
+                digest="d",
+                files=1,
+                total_bytes=1,
+            ),
+        ),
         mounts=(),
-        setup=SetupWanted("digest", Text.of(dump.replace("$STAGE", "setup"))),
-        job=JobWanted(1, Text.of(dump.replace("$STAGE", "job"))),
+        setup=SetupSpec("digest", Text.of(dump.replace("$STAGE", "setup"))),
+        job=JobSpec(id=1, script=Text.of(dump.replace("$STAGE", "job"))),
         env=(("VALUE", Text.of(value)), ("TOKEN", Text.of("<", Secret("TOKEN", "x"), ">"))),
         candidates=(candidate(2),),
     )
-    script = preview_sh.render(make_plan(one, Observed(0.0), FACTS))
+    script = preview_sh.render_sh(make_plan(one, Observed(now=0.0), FACTS))
     addresses = {
         "HOST_0_ADDRESS": "10.0.0.0",
         "UNKNOWN_2_ADDRESSES_IN_RANK_ORDER_KNOWN_AFTER_CREATE": "10.0.0.0\n10.0.0.1",
@@ -189,12 +222,12 @@ def test_the_script_really_run_does_what_the_plan_says(machine: Path, value: str
 
 
 def test_script_stops_by_name_where_something_is_unknown(machine: Path) -> None:
-    script = preview_sh.render(make_plan(wish(2), Observed(0.0), FACTS))
+    script = preview_sh.render_sh(make_plan(sample_run(2), Observed(now=0.0), FACTS))
     environment = {"PATH": f"{machine / 'bin'}:{os.environ['PATH']}", "FARM": str(machine)}
     ran = subprocess.run(["bash"], input=script.encode(), env=environment, capture_output=True, text=False, check=False)
     assert ran.returncode != 0
     assert b"HF_TOKEN: set this secret" in ran.stderr
-    assert not (machine / "cloud").exists(), "money is spent before the secret is asked for"
+    assert not (machine / "cloud").exists(), "money is spent before the secret is required"
     environment["HF_TOKEN"] = "t"
     environment |= {"UNKNOWN_ID_MADE_AT_LAUNCH": "u", "UNKNOWN_RUN_ID_MADE_AT_LAUNCH": "r"}
     ran = subprocess.run(["bash"], input=script.encode(), env=environment, capture_output=True, text=False, check=False)
@@ -210,29 +243,33 @@ def test_a_secret_named_like_a_variable_of_bash_is_not_taken_from_it() -> None:
     assert len(words) == 2
 
 
-class Asking:
-    """Its create needs what an earlier request's answer tells."""
+class TwoRequests:
+    """A provider whose create needs a value of an earlier answer."""
 
     def create_request(self, spec: SliceSpec) -> Request:
         image = Unknown("image's id")
-        asked = Request(
-            "c", "GET", "image", command=(Text.of("cloud"), Text.of("images")), gives=((image, "a['b'].Id"),)
+        lookup = Request(
+            service="c",
+            method="GET",
+            target="image",
+            command=(Text.of("cloud"), Text.of("images")),
+            gives=((image, "a['b'].Id"),),
         )
         made = (Text.of("cloud"), Text.of("make"), Text.of('{"image":"', image, '"}'))
-        return Request("c", "POST", spec.name, {}, made, before=(asked,))
+        return Request(service="c", method="POST", target=spec.name, body={}, command=made, before=(lookup,))
 
     def end_request(self, name: str, candidate: Candidate) -> Request:
         del candidate
-        return Request("c", "DELETE", name)
+        return Request(service="c", method="DELETE", target=name)
 
     stop_request = start_request = end_request
 
 
-def test_what_an_answer_tells_is_handed_on_and_nobody_has_to_set_it(machine: Path) -> None:
-    told = '#!/bin/bash\nprintf \'%s\\0\' "$@" >> "$FARM/cloud"\n[ "$1" != images ] || echo "ami-1"\n'
-    (machine / "bin" / "cloud").write_text(told)
-    one = wish(2, candidates=(candidate(2),), env=())
-    script = preview_sh.render(make_plan(one, Observed(0.0), Facts({"sample": Asking()})))
+def test_a_value_of_an_answer_is_passed_on_without_being_set(machine: Path) -> None:
+    program = '#!/bin/bash\nprintf \'%s\\0\' "$@" >> "$FARM/cloud"\n[ "$1" != images ] || echo "ami-1"\n'
+    (machine / "bin" / "cloud").write_text(program)
+    one = sample_run(2, candidates=(candidate(2),), env=())
+    script = preview_sh.render_sh(make_plan(one, Observed(now=0.0), Facts({"sample": TwoRequests()})))
     environment = {"PATH": f"{machine / 'bin'}:{os.environ['PATH']}", "FARM": str(machine), "HF_TOKEN": "t"}
     environment |= {"UNKNOWN_ID_MADE_AT_LAUNCH": "u", "UNKNOWN_RUN_ID_MADE_AT_LAUNCH": "r"}
     ran = subprocess.run(["bash"], input=script.encode(), env=environment, capture_output=True, check=False)

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plan_samples import candidate, wish
+from plan_samples import candidate, sample_run
 
 from orchestrator.plan import recovery
 from orchestrator.plan.causes import LOSSES, EndCause
 from orchestrator.plan.desired import Budgets, Strategy
-from orchestrator.plan.observed import Ended, Intent, IntentState, Observed, noted
+from orchestrator.plan.observed import EndedAttempt, Intent, IntentState, Observed, encode_evidence
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.values import Text
 
@@ -22,27 +22,35 @@ A2 = candidate(region="a", zone="a-2")
 B1 = candidate(region="b", zone="b-1")
 OTHER = candidate(provider="bare", region="a", zone="a-1")
 A1_DEAR, B1_DEAR = (replace(one, market=OnDemand()) for one in (A1, B1))
-RUN = replace(wish(), budgets=Budgets(preemptions=5, failures=2), run_id=Text.of("run-1"))
+RUN = replace(sample_run(), budgets=Budgets(preemptions=5, failures=2), run_id=Text.of("run-1"))
 
 
-def ended(attempt: int, cause: EndCause = EndCause.PREEMPTED, *, at: float = NOW, **more: object) -> Ended:
-    return replace(Ended(attempt, cause, "why", None, at), **more)  # type: ignore[arg-type]  # field values by name
+def ended(attempt: int, cause: EndCause = EndCause.PREEMPTED, *, at: float = NOW, **more: object) -> EndedAttempt:
+    return replace(EndedAttempt(attempt=attempt, cause=cause, why="why", generation=None, at=at), **more)  # type: ignore[arg-type]  # field values by name
 
 
-def after(*past: Ended, intents: tuple[Intent, ...] = (), **more: object) -> Observed:
-    base = Observed(NOW, intents, ended=past, attempt=len(past) + 1)
+def after(*past: EndedAttempt, intents: tuple[Intent, ...] = (), **more: object) -> Observed:
+    base = Observed(now=NOW, intents=intents, ended=past, attempt=len(past) + 1)
     return replace(base, **more)  # type: ignore[arg-type]  # as above
 
 
 def intent(generation: int, where: Candidate, cause: EndCause | None, since: float = NOW) -> Intent:
-    state = IntentState.REFUSED if cause is EndCause.REFUSED else IntentState.GONE
-    return Intent(generation, f"demo-{generation}", where, state, since, cause, "no")
+    state = IntentState.REFUSED if cause is EndCause.REFUSED else IntentState.DELETED
+    return Intent(
+        generation=generation,
+        name=f"demo-{generation}",
+        candidate=where,
+        state=state,
+        since=since,
+        cause=cause,
+        why="no",
+    )
 
 
 def order(strategy: Strategy, *places: Candidate, lost: Candidate) -> list[Candidate]:
     run = replace(RUN, candidates=places, budgets=Budgets(strategy=strategy))
     observed = after(intents=(intent(1, lost, EndCause.PREEMPTED),))
-    return list(recovery.in_order(run, observed))
+    return list(recovery.order_candidates(run, observed))
 
 
 # --- budgets ----------------------------------------------------------------------------------------------------------
@@ -51,7 +59,7 @@ def order(strategy: Strategy, *places: Candidate, lost: Candidate) -> list[Candi
 @pytest.mark.parametrize("cause", EndCause)
 def test_every_cause_has_the_budget_of_its_kind_or_none(cause: EndCause) -> None:
     expected = 5 if cause in LOSSES else 2 if cause is EndCause.PROGRAM else 0
-    assert recovery.budget_of(cause, RUN.budgets) == expected
+    assert recovery.restart_budget(cause, RUN.budgets) == expected
 
 
 @given(st.lists(st.sampled_from([*LOSSES, EndCause.PROGRAM]), max_size=8))
@@ -59,23 +67,30 @@ def test_losses_and_failures_never_spend_the_budget_of_the_other(causes: list[En
     past = [ended(index + 1, cause, at=NOW + 10_000.0 * index) for index, cause in enumerate(causes)]
     observed = after(*past)
     failures = causes.count(EndCause.PROGRAM)
-    assert recovery.used(EndCause.PROGRAM, observed) == failures
-    assert {recovery.used(cause, observed) for cause in LOSSES} == {len(causes) - failures}
+    assert recovery.count_restarts(EndCause.PROGRAM, observed) == failures
+    assert {recovery.count_restarts(cause, observed) for cause in LOSSES} == {len(causes) - failures}
 
 
 def test_the_verdict_on_the_present_attempt_is_not_spent_yet() -> None:
-    assert recovery.used(EndCause.HUNG, after(ended(1, EndCause.HUNG), attempt=1)) == 0
-    assert recovery.used(EndCause.HUNG, after(ended(1, EndCause.HUNG), attempt=2)) == 1
+    assert recovery.count_restarts(EndCause.HUNG, after(ended(1, EndCause.HUNG), attempt=1)) == 0
+    assert recovery.count_restarts(EndCause.HUNG, after(ended(1, EndCause.HUNG), attempt=2)) == 1
 
 
 def test_a_preemption_that_the_program_announced_is_charged_once() -> None:
-    said, seen = ended(1, at=NOW), ended(2, at=NOW + 90, generation=1)
-    assert recovery.used(EndCause.PREEMPTED, after(said, seen)) == 1
+    announced, seen = ended(1, at=NOW), ended(2, at=NOW + 90, generation=1)
+    assert recovery.count_restarts(EndCause.PREEMPTED, after(announced, seen)) == 1
     later = replace(seen, at=NOW + recovery.SHORT_ATTEMPT)
-    assert recovery.used(EndCause.PREEMPTED, after(said, later)) == 2, "after useful work it is another one"
-    assert recovery.used(EndCause.PREEMPTED, after(replace(said, generation=1), replace(seen, generation=2))) == 2
-    hung = replace(said, cause=EndCause.HUNG)
-    assert recovery.used(EndCause.PREEMPTED, after(hung, seen)) == 2, "a hang does not announce a preemption"
+    assert recovery.count_restarts(EndCause.PREEMPTED, after(announced, later)) == 2, (
+        "after useful work it is another one"
+    )
+    assert (
+        recovery.count_restarts(
+            EndCause.PREEMPTED, after(replace(announced, generation=1), replace(seen, generation=2))
+        )
+        == 2
+    )
+    hung = replace(announced, cause=EndCause.HUNG)
+    assert recovery.count_restarts(EndCause.PREEMPTED, after(hung, seen)) == 2, "a hang does not announce a preemption"
 
 
 # --- pauses -----------------------------------------------------------------------------------------------------------
@@ -92,7 +107,7 @@ def pauses(count: int, budgets: Budgets, run_id: str = "run") -> list[float]:
     return found
 
 
-def test_the_first_attempt_and_the_first_restart_begin_at_once() -> None:
+def test_the_first_attempt_and_the_first_restart_start_immediately() -> None:
     assert pauses(2, RUN.budgets) == [0.0, 0.0]
 
 
@@ -113,7 +128,7 @@ def test_a_thousand_short_attempts_do_not_overflow() -> None:
     assert pauses(1100, Budgets(backoff_cap=60.0))[-1] <= 75.0
 
 
-def test_a_long_attempt_begins_the_pauses_anew() -> None:
+def test_a_long_attempt_resets_the_pauses() -> None:
     short = [ended(1, at=NOW), ended(2, at=NOW + 1), ended(3, at=NOW + 2)]
     assert recovery.pause_until(RUN, after(*short)) > NOW + 2
     long = ended(4, at=NOW + 2 + recovery.SHORT_ATTEMPT)
@@ -121,13 +136,13 @@ def test_a_long_attempt_begins_the_pauses_anew() -> None:
     assert recovery.pause_until(RUN, after(*short, replace(long, at=long.at - 0.1))) > NOW
 
 
-def test_a_pause_is_the_same_at_every_look_and_differs_between_runs() -> None:
+def test_a_pause_is_the_same_at_every_observation_and_differs_between_runs() -> None:
     many = {pauses(3, RUN.budgets, f"run-{number}")[2] for number in range(50)}
     assert len(many) > 40
     assert pauses(3, RUN.budgets, "x") == pauses(3, RUN.budgets, "x")
 
 
-def test_a_place_that_refused_more_often_is_asked_later() -> None:
+def test_a_place_that_refused_more_often_is_retried_later() -> None:
     first, second = intent(1, A1, EndCause.REFUSED), intent(2, A1, EndCause.REFUSED)
     once, twice = recovery.retry_at(RUN, [first]) - NOW, recovery.retry_at(RUN, [first, second]) - NOW
     assert 5 * 0.75 <= once <= 5 * 1.25
@@ -139,14 +154,14 @@ def test_a_place_that_refused_more_often_is_asked_later() -> None:
 
 def test_before_any_loss_the_order_is_the_users() -> None:
     run = replace(RUN, candidates=(B1, A2, A1))
-    assert recovery.in_order(run, after(intents=(intent(1, B1, EndCause.REFUSED),))) == (B1, A2, A1)
+    assert recovery.order_candidates(run, after(intents=(intent(1, B1, EndCause.REFUSED),))) == (B1, A2, A1)
 
 
-def test_failover_looks_where_it_was_then_in_the_region_then_elsewhere() -> None:
+def test_failover_tries_the_same_place_then_the_region_then_elsewhere() -> None:
     assert order(Strategy.FAILOVER, B1, OTHER, A2, A1, lost=A1) == [A1, A2, B1, OTHER]
 
 
-def test_eager_next_region_looks_elsewhere_first_and_where_it_was_last() -> None:
+def test_eager_next_region_tries_elsewhere_first_and_the_same_place_last() -> None:
     assert order(Strategy.EAGER_NEXT_REGION, A1, A2, B1, OTHER, lost=A1) == [B1, OTHER, A2, A1]
 
 
@@ -157,7 +172,7 @@ def test_places_of_equal_distance_keep_the_users_order(strategy: Strategy) -> No
 
 
 @pytest.mark.parametrize("strategy", Strategy)
-def test_on_demand_for_want_of_spot_comes_after_every_spot_place(strategy: Strategy) -> None:
+def test_on_demand_as_a_fallback_comes_after_every_spot_place(strategy: Strategy) -> None:
     found = order(strategy, A1, B1, A1_DEAR, B1_DEAR, lost=A1)
     assert set(found[:2]) == {A1, B1}
     assert set(found[2:]) == {A1_DEAR, B1_DEAR}
@@ -176,25 +191,25 @@ def test_no_place_is_lost_or_doubled(places: list[Candidate], strategy: Strategy
 def test_the_last_loss_decides_the_order() -> None:
     run = replace(RUN, candidates=(A1, B1), budgets=Budgets(strategy=Strategy.FAILOVER))
     losses = (intent(1, A1, EndCause.PREEMPTED), intent(2, B1, EndCause.UNREACHABLE))
-    assert recovery.in_order(run, after(intents=losses)) == (B1, A1)
+    assert recovery.order_candidates(run, after(intents=losses)) == (B1, A1)
 
 
 def test_refusals_are_gathered_by_place_with_each_time() -> None:
     first, second = intent(2, A1, EndCause.REFUSED), intent(4, A1, EndCause.REFUSED)
     broken, old = intent(3, B1, EndCause.BROKEN), intent(1, A2, EndCause.REFUSED)
-    observed = after(intents=(old, first, broken, second), opened_at=1)
-    assert recovery.refusals(observed) == {A1: [first, second], B1: [broken]}
+    observed = after(intents=(old, first, broken, second), generation_at_open=1)
+    assert recovery.list_refusals(observed) == {A1: [first, second], B1: [broken]}
 
 
 @pytest.mark.parametrize("cause", [EndCause.PREEMPTED, EndCause.HOST_DIED, EndCause.UNREACHABLE])
 def test_refusals_are_forgotten_after_a_loss(cause: EndCause) -> None:
     observed = after(intents=(intent(1, A1, EndCause.REFUSED), intent(2, B1, cause)))
-    assert recovery.refusals(observed) == {}
+    assert recovery.list_refusals(observed) == {}
 
 
 def test_refusals_stay_when_a_slice_was_ended_on_purpose() -> None:
-    observed = after(intents=(intent(1, A1, EndCause.REFUSED), intent(2, B1, EndCause.ASKED)))
-    assert list(recovery.refusals(observed)) == [A1]
+    observed = after(intents=(intent(1, A1, EndCause.REFUSED), intent(2, B1, EndCause.REQUESTED)))
+    assert list(recovery.list_refusals(observed)) == [A1]
 
 
 # --- hung again -------------------------------------------------------------------------------------------------------
@@ -207,13 +222,13 @@ def test_refusals_stay_when_a_slice_was_ended_on_purpose() -> None:
 def test_hung_twice_without_getting_further_is_the_programs_fault(
     before: int | None, now: int | None, again: bool
 ) -> None:
-    past = ended(1, EndCause.HUNG, evidence=noted(before))
-    assert recovery.hung_again(after(past), now) is again
+    past = ended(1, EndCause.HUNG, evidence=encode_evidence(before))
+    assert recovery.hung_without_progress(after(past), now) is again
 
 
 def test_a_hang_after_another_end_is_a_first_hang() -> None:
-    assert not recovery.hung_again(after(), 5)
-    assert not recovery.hung_again(after(ended(1, EndCause.PREEMPTED, evidence=noted(5))), 5)
-    hung = ended(1, EndCause.HUNG, evidence=noted(5))
-    assert not recovery.hung_again(after(hung, ended(2, EndCause.PREEMPTED, evidence=noted(5))), 5)
-    assert not recovery.hung_again(after(hung, attempt=1), 5), "its own verdict is not the attempt before"
+    assert not recovery.hung_without_progress(after(), 5)
+    assert not recovery.hung_without_progress(after(ended(1, EndCause.PREEMPTED, evidence=encode_evidence(5))), 5)
+    hung = ended(1, EndCause.HUNG, evidence=encode_evidence(5))
+    assert not recovery.hung_without_progress(after(hung, ended(2, EndCause.PREEMPTED, evidence=encode_evidence(5))), 5)
+    assert not recovery.hung_without_progress(after(hung, attempt=1), 5), "its own verdict is not the attempt before"

@@ -33,9 +33,9 @@ from orchestrator.slices import Candidate, OnDemand, SliceKeys, SliceSpec
 from orchestrator.values import Text
 verb, order = sys.argv[2], json.loads(Path(sys.argv[3]).read_text())
 keys = order["keys"] | {k: tuple(order["keys"][k]) for k in ("host_private", "host_public")}
-spec = SliceSpec(order["cluster"], order["name"], Text.of(order["token"]),
-                 Candidate("local", "cpu", order["hosts"], 0, OnDemand()),
-                 tuple((key, Text.of(value)) for key, value in order["labels"]))
+candidate = Candidate(provider="local", accelerator="cpu", hosts=order["hosts"], chips_per_host=0, market=OnDemand())
+spec = SliceSpec(cluster=order["cluster"], name=order["name"], token=Text.of(order["token"]), candidate=candidate,
+                 labels=tuple((key, Text.of(value)) for key, value in order["labels"]))
 provider = open_provider(Path(order["state"]))
 print("ready", flush=True)
 if verb == "create":
@@ -69,7 +69,8 @@ def make_spec(
         cluster=name.rpartition("-")[0] or name,
         name=name,
         token=Text.of(token),
-        candidate=candidate or Candidate("local", "cpu", hosts, 0, OnDemand()),
+        candidate=candidate
+        or Candidate(provider="local", accelerator="cpu", hosts=hosts, chips_per_host=0, market=OnDemand()),
         labels=(("orch-installation", Text.of(INSTALLATION)), ("orch-cluster", Text.of("demo"))),
     )
 

@@ -71,9 +71,9 @@ def test_mark_is_found_by_its_beginning_and_not_by_another(child: subprocess.Pop
 def test_signal_for_a_process_that_is_gone_does_not_reach_its_successor(child: subprocess.Popen[bytes]) -> None:
     found = processes.find(child.pid)
     assert found is not None
-    earlier = processes.Process(found.pid, found.parent, "0@another boot", zombie=False)
+    earlier = processes.Process(pid=found.pid, parent=found.parent, start="0@another boot", zombie=False)
     processes.send(earlier, signal.SIGKILL)
-    processes.send(processes.Process(2**22 + 5, 1, "0", zombie=False), signal.SIGKILL)
+    processes.send(processes.Process(pid=2**22 + 5, parent=1, start="0", zombie=False), signal.SIGKILL)
     assert child.poll() is None
     processes.send(found, signal.SIGKILL)
     assert child.wait(timeout=20) == -signal.SIGKILL
@@ -84,16 +84,20 @@ def test_sweep_ends_a_tree_that_grows_while_it_is_swept() -> None:
     env = {"PATH": "/usr/bin:/bin", processes.MARK: mark}
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", FORKER, "7"], env=env) as root:
         try:
-            grown: set[int] = set()
+            grown: list[processes.Process] = []  # their numbers alone may soon be those of others
 
             def below(table: processes.Table) -> list[processes.Process]:
                 found = processes.descendants(table, [root.pid])
-                grown.update(process.pid for process in found)
+                grown.extend(found)
                 return found
+
+            def left() -> list[processes.Process]:
+                table = processes.snapshot()
+                return [one for one in grown if one.is_same(table.get(one.pid)) and not table[one.pid].zombie]
 
             assert eventually(lambda: len(below(processes.snapshot())) > 3)
             assert processes.sweep(below, limit=20) == []
-            assert not any(map(is_alive, grown))
+            assert left() == []
             assert is_alive(root.pid)
         finally:
             root.kill()  # whose parent was ended before they were seen is below nobody
@@ -116,7 +120,7 @@ def test_sweep_waits_for_those_it_killed_also_when_nobody_names_them_any_more(
 def test_sweep_tells_who_cannot_be_ended() -> None:
     me = processes.find(os.getpid())
     assert me is not None
-    immortal = processes.Process(me.pid, me.parent, "of another process", zombie=False)
+    immortal = processes.Process(pid=me.pid, parent=me.parent, start="of another process", zombie=False)
     assert processes.sweep(lambda _: [immortal], limit=0.02) == [immortal]
 
 

@@ -94,10 +94,19 @@ def _addresses(state: Path, name: str, keys: SliceKeys) -> list[HostAddress]:
     """From the record alone: the provider of this process runs as another user."""
     record = json.loads((state / "local" / name / "slice.json").read_text())
     hosts = [
-        HostAddress(rank, f"{name}-{record['id'][:8]}-{rank}", place["host"], place["port"], record["user"],
-                    Path(keys.identity_file), Path(keys.known_hosts), place["host"], keys.host_public[rank])
+        HostAddress(
+            rank=rank,
+            alias=f"{name}-{record['id'][:8]}-{rank}",
+            host=place["host"],
+            port=place["port"],
+            user=record["user"],
+            identity_file=Path(keys.identity_file),
+            known_hosts=Path(keys.known_hosts),
+            internal_ip=place["host"],
+            host_key=keys.host_public[rank],
+        )
         for rank, place in enumerate(record["places"])
-    ]  # fmt: skip
+    ]
     Path(keys.known_hosts).write_text("".join(f"{host.alias} {host.host_key}\n" for host in hosts))
     Path(keys.known_hosts).chmod(0o644)
     return hosts

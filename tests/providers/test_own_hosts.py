@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,11 +18,20 @@ from orchestrator.providers.hosts.machines import OwnHost, from_details, parse_a
 from orchestrator.providers.hosts.planner import PLANNER
 from orchestrator.providers.hosts.provider import HostsProvider, open_provider
 from orchestrator.slices import Candidate, Owned, SliceKeys, SliceSpec, SliceState
-from orchestrator.spec.task import UserHost
+from orchestrator.task.model import UserHost
 
 
 def _spec(*machines: OwnHost) -> SliceSpec:
-    return make_spec(candidate=Candidate("hosts", "cpu", len(machines), 0, Owned(), details=to_details(machines)))
+    return make_spec(
+        candidate=Candidate(
+            provider="hosts",
+            accelerator="cpu",
+            hosts=len(machines),
+            chips_per_host=0,
+            market=Owned(),
+            details=to_details(machines),
+        )
+    )
 
 
 @pytest.fixture
@@ -36,7 +45,7 @@ def provider(tmp_path: Path) -> HostsProvider:
 
 
 def _own(host: HostAddress) -> OwnHost:
-    return OwnHost(host.host, host.user, host.port, str(host.identity_file))
+    return OwnHost(host=host.host, user=host.user, port=host.port, key=str(host.identity_file))
 
 
 def test_own_machines_are_reached_and_left_as_they_are(world: LocalWorld, provider: HostsProvider) -> None:
@@ -82,7 +91,9 @@ def test_own_machine_behind_a_jump_host_is_reached(world: LocalWorld, provider: 
 
 
 def test_several_hops_are_nested_in_order(provider: HostsProvider, keys: SliceKeys) -> None:
-    machine = OwnHost("inner", "me", key=keys.identity_file, jump="a@outer,b@middle:2222", internal_ip="10.0.0.7")
+    machine = OwnHost(
+        host="inner", user="me", key=keys.identity_file, jump="a@outer,b@middle:2222", internal_ip="10.0.0.7"
+    )
     provider.create(_spec(machine), keys)
     (host,) = provider.observe("demo-1").hosts
     assert host.internal_ip == "10.0.0.7"
@@ -96,7 +107,7 @@ def test_several_hops_are_nested_in_order(provider: HostsProvider, keys: SliceKe
 
 def test_key_that_is_not_there_is_named_before_anything_is_recorded(provider: HostsProvider, keys: SliceKeys) -> None:
     with pytest.raises(UserError, match="/nowhere/key of host box"):
-        provider.create(_spec(OwnHost("box", key="/nowhere/key")), keys)
+        provider.create(_spec(OwnHost(host="box", key="/nowhere/key")), keys)
     assert provider.observe("demo-1").state is SliceState.ABSENT
 
 
@@ -105,17 +116,17 @@ def test_without_a_key_the_usual_ones_are_tried_and_then_help_is_given(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(UserError, match="no SSH key for host box") as caught:
-        provider.create(_spec(OwnHost("box")), keys)
+        provider.create(_spec(OwnHost(host="box")), keys)
     assert f"ssh-copy-id -i {keys.identity_file}.pub box" in caught.value.next_step
     usual = tmp_path / ".ssh" / "id_rsa"
     usual.parent.mkdir()
     usual.write_text("a key")
-    provider.create(_spec(OwnHost("box")), keys)
+    provider.create(_spec(OwnHost(host="box")), keys)
     assert provider.observe("demo-1").hosts[0].identity_file == usual
 
 
 def test_number_of_hosts_and_names_must_agree(provider: HostsProvider, keys: SliceKeys) -> None:
-    spec = _spec(OwnHost("one", key=keys.identity_file))
+    spec = _spec(OwnHost(host="one", key=keys.identity_file))
     with pytest.raises(UserError, match="2 hosts are asked for and 1 are named"):
         provider.create(replace(spec, candidate=replace(spec.candidate, hosts=2)), keys)
 
@@ -123,12 +134,12 @@ def test_number_of_hosts_and_names_must_agree(provider: HostsProvider, keys: Sli
 @pytest.mark.parametrize("jump", ["user@", "a b", "host:0", "host:70000", "-oProxyCommand=x", "u@-x"])
 def test_jump_host_that_cannot_be_read_is_told_at_create(provider: HostsProvider, keys: SliceKeys, jump: str) -> None:
     with pytest.raises(UserError, match="is not the address of a host"):
-        provider.create(_spec(OwnHost("one", key=keys.identity_file, jump=jump)), keys)
+        provider.create(_spec(OwnHost(host="one", key=keys.identity_file, jump=jump)), keys)
     assert provider.observe("demo-1").state is SliceState.ABSENT
 
 
 def test_unreadable_note_is_unclear_and_never_absent(provider: HostsProvider, keys: SliceKeys, tmp_path: Path) -> None:
-    provider.create(_spec(OwnHost("one", key=keys.identity_file)), keys)
+    provider.create(_spec(OwnHost(host="one", key=keys.identity_file)), keys)
     note = tmp_path / "state" / "hosts" / "demo-1.json"
     for bad in ("", "[]", '{"name": "demo-1"}'):
         note.write_text(bad)
@@ -140,7 +151,7 @@ def test_unreadable_note_is_unclear_and_never_absent(provider: HostsProvider, ke
 
 
 def test_preview_names_the_machines_and_no_empty_field() -> None:
-    request = PLANNER.create_request(_spec(OwnHost("one", "me", 2200), OwnHost("two")))
+    request = PLANNER.create_request(_spec(OwnHost(host="one", user="me", port=2200), OwnHost(host="two")))
     assert request.body["hosts"] == [{"host": "one", "user": "me", "port": 2200}, {"host": "two", "port": 22}]
 
 
@@ -150,8 +161,8 @@ names = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,20}", fullmatch=True)
 @given(names, st.one_of(st.just(""), names), st.integers(1, 65535))
 def test_written_address_is_read_back(host: str, user: str, port: int) -> None:
     prefix = f"{user}@" if user else ""
-    assert parse_address(f"{prefix}{host}:{port}") == OwnHost(host, user, port)
-    assert parse_address(f"{prefix}{host}") == OwnHost(host, user, 22)
+    assert parse_address(f"{prefix}{host}:{port}") == OwnHost(host=host, user=user, port=port)
+    assert parse_address(f"{prefix}{host}") == OwnHost(host=host, user=user, port=22)
 
 
 @given(st.text(max_size=40))
@@ -165,7 +176,7 @@ def test_any_text_is_an_address_or_a_user_error(text: str) -> None:
 
 
 def test_ipv6_address_with_port_is_read() -> None:
-    assert parse_address("me@[fe80::1]:2200") == OwnHost("fe80::1", "me", 2200)
+    assert parse_address("me@[fe80::1]:2200") == OwnHost(host="fe80::1", user="me", port=2200)
 
 
 @given(
@@ -177,9 +188,11 @@ def test_details_carry_any_machine_unchanged(machines: list[OwnHost]) -> None:
 
 def test_machines_of_a_task_file_are_understood() -> None:
     written = UserHost(host="box", user="me", port=2200, key="~/.ssh/k", jump="a@b:22", internal_ip="10.0.0.1")
-    candidate = _spec(OwnHost("any")).candidate
-    described = replace(candidate, details=(("hosts", json.dumps([asdict(written)])),))
-    assert from_details(described) == (OwnHost("box", "me", 2200, "~/.ssh/k", "a@b:22", "10.0.0.1"),)
+    candidate = _spec(OwnHost(host="any")).candidate
+    described = replace(candidate, details=(("hosts", json.dumps([written.model_dump()])),))
+    assert from_details(described) == (
+        OwnHost(host="box", user="me", port=2200, key="~/.ssh/k", jump="a@b:22", internal_ip="10.0.0.1"),
+    )
 
 
 def test_nothing_heavy_is_loaded_by_the_providers() -> None:

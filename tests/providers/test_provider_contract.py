@@ -21,7 +21,7 @@ from support.aws_cloud import EFA, aws_candidate, aws_provider, aws_server, aws_
 from support.google_cloud import google_provider, tpu_candidate, tpu_zones
 
 from orchestrator.clock import RealClock
-from orchestrator.engine.slice_actions import request_text
+from orchestrator.engine.loop.slice_actions import request_text
 from orchestrator.errors import CloudError, ConflictError, OrchError, UserError
 from orchestrator.providers import registry
 from orchestrator.providers.hosts.machines import OwnHost, to_details
@@ -82,7 +82,7 @@ def _case(
     name: str, opened: Callable[[Path], Provider], state: Path, spec: SliceSpec, keys: SliceKeys, *, stops: bool = True
 ) -> Case:
     labels = (*spec.labels, (INTENT, spec.token))
-    return Case(registry.planner(name), opened(state), opened, state, replace(spec, labels=labels), keys, stops)
+    return Case(registry.load_planner(name), opened(state), opened, state, replace(spec, labels=labels), keys, stops)
 
 
 @contextmanager
@@ -97,8 +97,10 @@ def _local(folder: Path) -> Generator[Case]:
 @contextmanager
 def _hosts(folder: Path) -> Generator[Case]:
     keys = replace(make_keys(folder / "keys", 0), host_private=(), host_public=())
-    machines = [OwnHost(f"192.0.2.{number}", "someone", key=keys.identity_file) for number in (1, 2)]
-    candidate = Candidate("hosts", "cpu", 2, 0, Owned(), details=to_details(machines))
+    machines = [OwnHost(host=f"192.0.2.{number}", user="someone", key=keys.identity_file) for number in (1, 2)]
+    candidate = Candidate(
+        provider="hosts", accelerator="cpu", hosts=2, chips_per_host=0, market=Owned(), details=to_details(machines)
+    )
     spec = make_spec(candidate=candidate)
     yield _case("hosts", partial(registry.open_provider, "hosts"), folder / "state", spec, keys)
 
@@ -108,7 +110,9 @@ def _simulated(folder: Path) -> Generator[Case]:
     def opened(state: Path) -> Provider:
         return SimulatedProvider(Durable(state / "cloud.json", Scenario(durations=BRIEF), RealClock()), NoBodies())
 
-    candidate = Candidate("simulated", "v5e", 2, 4, OnDemand(), zone="sim-a")
+    candidate = Candidate(
+        provider="simulated", accelerator="v5e", hosts=2, chips_per_host=4, market=OnDemand(), zone="sim-a"
+    )
     yield _case("simulated", opened, folder / "state", make_spec(candidate=candidate), make_keys(folder / "keys", 2))
 
 
@@ -152,7 +156,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
 
 
 def test_what_was_never_created_is_absent_and_its_end_succeeds(case: Case) -> None:
-    assert case.provider.observe(case.spec.name) == SliceView(SliceState.ABSENT)
+    assert case.provider.observe(case.spec.name) == SliceView(state=SliceState.ABSENT)
     case.provider.end(case.spec.name)
     assert case.settled().state is SliceState.ABSENT
     assert case.provider.owned(INSTALLATION) == ()
@@ -231,7 +235,7 @@ def test_owned_slice_is_found_by_its_label_and_by_no_other(case: Case) -> None:
 
 def test_token_that_is_not_known_yet_is_never_sent(case: Case) -> None:
     with pytest.raises((ValueError, OrchError)):
-        case.provider.create(case.asking(Text.of(Unknown(), "-1")), case.keys)
+        case.provider.create(case.asking(Text.of(Unknown("id"), "-1")), case.keys)
     assert case.settled().state is SliceState.ABSENT
 
 
@@ -252,7 +256,7 @@ def test_stopped_slice_is_started_again_with_the_same_identity(case: Case) -> No
         assert case.settled() == before
         return
     provider.stop(case.spec.name)
-    assert case.settled() == SliceView(SliceState.STOPPED)
+    assert case.settled() == SliceView(state=SliceState.STOPPED)
     assert [owned.state for owned in case.provider.owned(INSTALLATION)] == [SliceState.STOPPED]
     provider.start(case.spec.name)
     after = case.settled()

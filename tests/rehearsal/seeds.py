@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,14 +20,6 @@ train:
   args: {{model.dim: 96, model.layers: 2, model.heads: 2, model.kv_heads: 1, steps: {STEPS}, batch: 32, threads: 1}}
 checkpoint: {{bucket: "file:///tmp/not-used", every: {EVERY}}}
 """
-
-
-def chosen(seeds: range) -> list[int]:
-    """One of ten, another ones each week, so that all are played in turn; with ORCH_EVERY_SEED=1 all of them."""
-    if os.environ.get("ORCH_EVERY_SEED"):
-        return list(seeds)
-    year, week, _ = datetime.now(tz=UTC).isocalendar()
-    return sorted(random.Random(f"{year}-{week}").sample(seeds, 1))
 
 
 def rehearse(folder: Path, hosts: int, *more: str) -> tuple[dict[int, str], dict[str, Any]]:

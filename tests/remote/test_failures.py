@@ -1,4 +1,4 @@
-"""The failure table of real peers: each column is told apart, within the deadline."""
+"""The failure table of real peers: each column is distinguished within the deadline."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_vanished_host_with_a_full_pipe_to_it_does_not_hang_the_clean_up(farm:
     assert took < 20
 
 
-def test_a_connection_that_died_in_silence_is_asked_before_it_is_used(
+def test_a_connection_that_died_in_silence_is_tested_before_it_is_used(
     farm: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     relay = farm.cut_off_later(1)

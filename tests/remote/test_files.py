@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from support.sshd import Farm
 
 from orchestrator.hosts import HostAddress
-from orchestrator.remote.files import fetch, fetch_tree, put
+from orchestrator.remote.files import fetch_file, fetch_tree, put_files
 from orchestrator.remote.fleet import Fleet
 
 
 def test_files_are_written_with_their_mode_and_content_of_each_host(fleet: Fleet, shared_farm: Farm) -> None:
     big = os.urandom(2_000_000)
-    result = put(
+    result = put_files(
         fleet,
         {"~/put/secret": lambda host: b"secret of %d" % host.rank, "put/it's a name": big, "put/empty": b""},
         0o640,
@@ -59,7 +59,7 @@ def test_a_secret_is_never_on_a_command_line_and_never_readable_by_others(fleet:
 
     thread = threading.Thread(target=watch)
     thread.start()
-    assert put(fleet, {"hide/token": content}).ok
+    assert put_files(fleet, {"hide/token": content}).ok
     done.set()
     thread.join()
     assert b"shut" in seen
@@ -71,12 +71,12 @@ def test_a_file_that_cannot_be_written_is_that_hosts_failure_and_the_old_one_sta
     fleet: Fleet, shared_farm: Farm
 ) -> None:
     (shared_farm.hosts[1].home / "blocked").write_text("a file, no folder")
-    result = put(fleet, {"blocked/x": b"1"}, ranks=[1, 2])
+    result = put_files(fleet, {"blocked/x": b"1"}, ranks=[1, 2])
     assert [host.outcome.ok for host in result.hosts] == [False, True]
     assert "blocked" in result.hosts[0].outcome.last_line
     assert (shared_farm.hosts[1].home / "blocked").read_text() == "a file, no folder"
     (shared_farm.hosts[0].home / "is-folder").mkdir()
-    assert "is a folder" in put(fleet, {"is-folder": b"1"}, ranks=[0]).hosts[0].outcome.last_line
+    assert "is a folder" in put_files(fleet, {"is-folder": b"1"}, ranks=[0]).hosts[0].outcome.last_line
 
 
 def test_fetch_gives_each_hosts_bytes_even_after_a_greeting(fleet: Fleet, shared_farm: Farm) -> None:
@@ -84,12 +84,12 @@ def test_fetch_gives_each_hosts_bytes_even_after_a_greeting(fleet: Fleet, shared
         (host.home / "data").write_bytes(b"\0\n%d" % rank * 1000)
     (shared_farm.hosts[1].home / ".bashrc").write_text("echo hello from the profile\n")
     (shared_farm.hosts[2].home / "data").unlink()
-    got = fetch(fleet, "~/data")
+    got = fetch_file(fleet, "~/data")
     (shared_farm.hosts[1].home / ".bashrc").unlink()
     assert got.contents == {0: b"\0\n0" * 1000, 1: b"\0\n1" * 1000}
     assert [outcome.rank for outcome in got.result.failed] == [2]
     assert "does not exist" in got.result.failed[0].last_line
-    assert not fetch(fleet, "~").result.ok
+    assert not fetch_file(fleet, "~").result.ok
 
 
 def test_fetch_tree_copies_files_and_folders_as_they_stream(fleet: Fleet, shared_farm: Farm, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_fetch_tree_copies_files_and_folders_as_they_stream(fleet: Fleet, shared
     assert (tmp_path / "one" / "run").read_text() == "x"
 
 
-def test_fetch_tree_of_what_is_missing_fails_with_words(fleet: Fleet, tmp_path: Path) -> None:
+def test_fetch_tree_of_what_is_missing_fails_with_a_message(fleet: Fleet, tmp_path: Path) -> None:
     result = fetch_tree(fleet, "no/such", lambda host: tmp_path)
     assert {host.outcome.exit_code for host in result.hosts} == {1}
     assert "does not exist" in result.hosts[0].outcome.last_line
@@ -144,6 +144,6 @@ def test_any_name_and_any_bytes_go_there_and_back(
 ) -> None:
     if name in (".", ".."):
         return
-    assert put(fleet, {f"{folder}/{name}": data}, ranks=[0]).ok
-    assert fetch(fleet, f"{folder}/{name}", ranks=[0]).contents == {0: data}
+    assert put_files(fleet, {f"{folder}/{name}": data}, ranks=[0]).ok
+    assert fetch_file(fleet, f"{folder}/{name}", ranks=[0]).contents == {0: data}
     assert not (shared_farm.hosts[0].home / "oops").exists()

@@ -32,7 +32,7 @@ def test_every_host_reports_in_rank_order(fleet: Fleet) -> None:
         result.by_rank(7)
 
 
-def test_only_the_asked_ranks_run_and_an_unknown_one_is_refused_before_anything_runs(
+def test_only_the_given_ranks_run_and_an_unknown_one_is_refused_before_anything_runs(
     fleet: Fleet, shared_farm: Farm
 ) -> None:
     result = fleet.run("echo once >> $HOME/asked", ranks=[2, 0])
@@ -56,7 +56,7 @@ def test_a_connection_that_broke_between_commands_is_opened_again(farm: Farm) ->
         assert fleet.run("true").ok
 
 
-def test_more_commands_at_once_than_sshd_allows_sessions_all_run(fleet: Fleet) -> None:
+def test_more_parallel_commands_than_sshd_allows_sessions_all_run(fleet: Fleet) -> None:
     results: list[FleetResult] = []
 
     def one(number: int) -> None:
@@ -72,7 +72,7 @@ def test_more_commands_at_once_than_sshd_allows_sessions_all_run(fleet: Fleet) -
 
 
 @pytest.mark.parametrize("size", [0, 1, 16 * 1024, 16 * 1024 + 1, 5_000_000])
-def test_standard_input_arrives_whole_and_ends(fleet: Fleet, size: int) -> None:
+def test_standard_input_arrives_complete_and_ends(fleet: Fleet, size: int) -> None:
     data = os.urandom(size)
     result = fleet.run("sha256sum | cut -d' ' -f1; wc -c", stdin=lambda host: data)
     import hashlib
@@ -80,7 +80,7 @@ def test_standard_input_arrives_whole_and_ends(fleet: Fleet, size: int) -> None:
     assert {host.output for host in result.hosts} == {hashlib.sha256(data).hexdigest().encode() + b"\n0\n"}
 
 
-def test_a_command_that_writes_before_it_reads_all_its_input_goes_on(fleet: Fleet) -> None:
+def test_a_command_that_writes_before_it_reads_all_its_input_continues(fleet: Fleet) -> None:
     result = fleet.run("head -c 6000000 /dev/zero; wc -c", stdin=b"x" * 6_000_000, keep=20)
     assert {host.output[-8:] for host in result.hosts} == {b"6000000\n"}
 
@@ -136,7 +136,7 @@ def test_an_error_of_our_own_functions_is_never_taken_for_a_lost_host(fleet: Fle
     assert caught.value is error
 
 
-def test_what_is_ended_early_on_one_host_goes_on_on_another(fleet: Fleet) -> None:
+def test_what_is_ended_early_on_one_host_continues_on_another(fleet: Fleet) -> None:
     """The hosts of these tests share one /proc, as local hosts do."""
     late = threading.Event()
 
@@ -198,7 +198,7 @@ def test_a_command_that_closes_its_output_early_still_reports_its_status(fleet: 
     assert {host.outcome.exit_code for host in result.hosts} == {9}
 
 
-def test_at_most_width_hosts_are_worked_on_at_once(shared_farm: Farm) -> None:
+def test_at_most_width_hosts_are_served_in_parallel(shared_farm: Farm) -> None:
     lock = threading.Lock()
     now = most = 0
 
@@ -224,8 +224,8 @@ def test_reachable_waits_for_a_host_that_is_still_booting(farm: Farm) -> None:
 
 
 def test_a_missing_key_file_is_named_with_the_command_that_makes_one(shared_farm: Farm, tmp_path: Path) -> None:
-    gone = replace(shared_farm.addresses[0], identity_file=tmp_path / "nokey")
-    with Fleet([gone]) as fleet, pytest.raises(UserError) as caught:
+    without_key = replace(shared_farm.addresses[0], identity_file=tmp_path / "nokey")
+    with Fleet([without_key]) as fleet, pytest.raises(UserError) as caught:
         fleet.run("true")
     assert "nokey" in caught.value.what
     assert "ssh-keygen" in caught.value.next_step

@@ -25,7 +25,7 @@ def beat(step: object, **more: object) -> str:
 
 
 def place(home: Path, job: str = "j", **files: str | bytes) -> Path:
-    """The folder of a job that was started, with these files; `heartbeat_1` stands for heartbeat.1."""
+    """The folder of a job that was started, with these files; `heartbeat_1` becomes heartbeat.1."""
     folder = home / ".orch" / "jobs" / job
     folder.mkdir(parents=True)
     for name, content in {"job": "", "alive": "", "log": "", **files}.items():
@@ -49,7 +49,7 @@ def ask(home: Path, *names: str, shell: str = "sh") -> list[str]:
 
 
 def states(fleet: Fleet, job: str) -> list[HostJob]:
-    return list(jobs.status(fleet, job).jobs)
+    return list(jobs.read_job_status(fleet, job).jobs)
 
 
 def test_the_step_and_the_age_of_a_real_job_come_with_its_state(fleet: Fleet) -> None:
@@ -58,7 +58,7 @@ echo '{"step": 41, "rank": 0, "time": "x", "phase": "saving"}' >"$ORCH_HEARTBEAT
 mv "$ORCH_HEARTBEAT_FILE.new" "$ORCH_HEARTBEAT_FILE"
 exec sleep 71
 """
-    jobs.start(fleet, "beats", script)
+    jobs.start_job(fleet, "beats", script)
     limit = time.monotonic() + 10
     while any(host.step is None for host in states(fleet, "beats")):
         assert time.monotonic() < limit
@@ -66,11 +66,11 @@ exec sleep 71
     later = states(fleet, "beats")
     assert [(host.phase, host.step, host.doing) for host in later] == [(JobPhase.RUNNING, 41, "saving")] * 3
     assert all(host.beat_age is not None and 1.0 < host.beat_age < 10 for host in later)
-    assert jobs.kill(fleet, "beats", grace=1).ok
+    assert jobs.kill_job(fleet, "beats", grace=1).ok
 
 
 def test_a_job_without_heartbeats_has_no_step_and_no_age(fleet: Fleet) -> None:
-    jobs.start(fleet, "silent", b"#!/bin/sh\necho 7\n")
+    jobs.start_job(fleet, "silent", b"#!/bin/sh\necho 7\n")
     assert [(host.step, host.beat_age, host.doing) for host in states(fleet, "silent")] == [(None, None, None)] * 3
 
 
@@ -99,7 +99,7 @@ def test_the_slowest_rank_of_a_host_counts(shared_farm: Farm, fleet: Fleet) -> N
         (beat(17), "17"),
         ('{"step":17}', "17"),
         ('{"time": "x", "step" : 17 }', "17"),
-        ('{"step": 17', "-"),  # half a file: the number may go on
+        ('{"step": 17', "-"),  # a partly written file: the number may continue
         ('{"step": ', "-"),
         ('{"step": 1.5}', "-"),
         ('{"step": -3}', "-"),
@@ -115,7 +115,7 @@ def test_the_slowest_rank_of_a_host_counts(shared_farm: Farm, fleet: Fleet) -> N
         ("17" + " " * 5000, "-"),  # no heartbeat is that long: it is not even read
     ],
 )
-def test_a_number_or_the_json_is_a_step_and_anything_else_is_none(
+def test_a_number_or_the_json_is_a_step_and_other_content_is_none(
     tmp_path: Path, shell: str, content: str | bytes, step: str
 ) -> None:
     place(tmp_path, heartbeat=content)

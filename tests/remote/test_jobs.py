@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -38,7 +39,7 @@ class Logs:
 
 
 def phases(fleet: Fleet, job: str) -> list[JobPhase]:
-    return [host.phase for host in jobs.status(fleet, job).jobs]
+    return [host.phase for host in jobs.read_job_status(fleet, job).jobs]
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 15) -> None:
@@ -53,7 +54,7 @@ def folder(host: Sshd, job: str) -> Path:
 
 
 def test_a_job_runs_detached_with_its_environment_and_leaves_its_exit_code(fleet: Fleet, shared_farm: Farm) -> None:
-    started = jobs.start(
+    started = jobs.start_job(
         fleet,
         "env",
         b'#!/bin/bash\necho "it is $SECRET in $PWD as $ORCH_JOB"\nexit 3\n',
@@ -61,7 +62,7 @@ def test_a_job_runs_detached_with_its_environment_and_leaves_its_exit_code(fleet
     )
     assert started.ok, started.failed
     logs = Logs()
-    result = jobs.follow(fleet, "env", logs)
+    result = jobs.follow_job(fleet, "env", logs)
     for rank, host in enumerate(shared_farm.hosts):
         assert logs.of(rank) == f"it is hidden $(id) {rank} in {host.home} as env\n".encode()
         assert result.hosts[rank].offset == len(logs.of(rank))
@@ -73,22 +74,23 @@ def test_a_job_runs_detached_with_its_environment_and_leaves_its_exit_code(fleet
 
 def test_a_second_start_of_the_same_job_does_nothing_and_succeeds(fleet: Fleet) -> None:
     for number in range(3):
-        assert jobs.start(fleet, "once", b"#!/bin/sh\necho run %d\n" % number).ok
+        assert jobs.start_job(fleet, "once", b"#!/bin/sh\necho run %d\n" % number).ok
     logs = Logs()
-    jobs.follow(fleet, "once", logs)
+    jobs.follow_job(fleet, "once", logs)
     assert [logs.of(rank) for rank in range(3)] == [b"run 0\n"] * 3
 
 
-def test_starts_from_many_threads_at_once_run_the_job_once(fleet: Fleet) -> None:
+def test_parallel_starts_from_many_threads_run_the_job_once(fleet: Fleet) -> None:
     threads = [
-        threading.Thread(target=jobs.start, args=(fleet, "race", b"#!/bin/sh\necho ran\nsleep 0.2\n")) for _ in range(6)
+        threading.Thread(target=jobs.start_job, args=(fleet, "race", b"#!/bin/sh\necho ran\nsleep 0.2\n"))
+        for _ in range(6)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     logs = Logs()
-    assert jobs.follow(fleet, "race", logs).ok
+    assert jobs.follow_job(fleet, "race", logs).ok
     assert [logs.of(rank) for rank in range(3)] == [b"ran\n"] * 3
 
 
@@ -101,9 +103,9 @@ def test_killed_between_claim_and_launch_the_next_start_launches_it(fleet: Fleet
         for name in ("env", "log", "alive"):
             (place / name).touch()
     assert phases(fleet, "halfway") == [JobPhase.ABSENT] * 3
-    assert jobs.start(fleet, "halfway", b"#!/bin/sh\necho another\n").ok
+    assert jobs.start_job(fleet, "halfway", b"#!/bin/sh\necho another\n").ok
     logs = Logs()
-    assert jobs.follow(fleet, "halfway", logs).ok
+    assert jobs.follow_job(fleet, "halfway", logs).ok
     assert logs.of(0) == b"launched\n"
 
 
@@ -120,42 +122,42 @@ def test_a_broken_transfer_claims_nothing(fleet: Fleet, shared_farm: Farm) -> No
 
 
 def test_a_job_survives_the_client_and_another_client_follows_it(fleet: Fleet, shared_farm: Farm) -> None:
-    assert jobs.start(fleet, "survive", b"#!/bin/sh\nfor i in 1 2 3 4 5 6; do echo $i; sleep 0.2; done\n").ok
+    assert jobs.start_job(fleet, "survive", b"#!/bin/sh\nfor i in 1 2 3 4 5 6; do echo $i; sleep 0.2; done\n").ok
     fleet.close()
     logs = Logs()
     with Fleet(shared_farm.addresses) as other:
-        assert jobs.status(other, "survive").jobs[0].phase is JobPhase.RUNNING
-        assert jobs.follow(other, "survive", logs).ok
+        assert jobs.read_job_status(other, "survive").jobs[0].phase is JobPhase.RUNNING
+        assert jobs.follow_job(other, "survive", logs).ok
     assert logs.of(1) == b"1\n2\n3\n4\n5\n6\n"
 
 
 def test_following_from_an_offset_gives_the_rest(fleet: Fleet) -> None:
-    jobs.start(fleet, "offset", b"#!/bin/sh\nprintf 0123456789\n")
+    jobs.start_job(fleet, "offset", b"#!/bin/sh\nprintf 0123456789\n")
     logs = Logs()
-    jobs.follow(fleet, "offset", logs)
+    jobs.follow_job(fleet, "offset", logs)
     again = Logs()
-    result = jobs.follow(fleet, "offset", again, offsets={0: 4, 1: 10})
+    result = jobs.follow_job(fleet, "offset", again, offsets={0: 4, 1: 10})
     assert [again.of(rank) for rank in range(3)] == [b"456789", b"", b"0123456789"]
     assert result.offsets == {0: 10, 1: 10, 2: 10}
 
 
-def test_following_can_be_stopped_while_the_job_goes_on(fleet: Fleet) -> None:
-    jobs.start(fleet, "long", b"#!/bin/sh\necho begun\nexec sleep 75\n")
+def test_following_can_be_stopped_while_the_job_continues(fleet: Fleet) -> None:
+    jobs.start_job(fleet, "long", b"#!/bin/sh\necho begun\nexec sleep 75\n")
     stop = threading.Event()
     logs = Logs()
     threading.Timer(0.5, stop.set).start()
-    result = jobs.follow(fleet, "long", logs, stop=stop)
+    result = jobs.follow_job(fleet, "long", logs, stop=stop)
     assert [host.outcome for host in result.hosts] == [None] * 3
     assert [host.offset for host in result.hosts] == [6] * 3
     assert phases(fleet, "long") == [JobPhase.RUNNING] * 3
-    assert jobs.kill(fleet, "long").ok
-    assert [job.exit_code for job in jobs.status(fleet, "long").jobs] == [143] * 3
+    assert jobs.kill_job(fleet, "long").ok
+    assert [job.exit_code for job in jobs.read_job_status(fleet, "long").jobs] == [143] * 3
 
 
 def test_a_lost_connection_is_taken_up_at_the_byte_where_it_broke(farm: Farm) -> None:
     script = b"#!/bin/bash\nfor i in $(seq 1 400); do echo line $i; sleep 0.005; done\n"
     with Fleet(farm.addresses, deadline=5) as fleet:
-        jobs.start(fleet, "cut", script)
+        jobs.start_job(fleet, "cut", script)
         logs = Logs()
         breaks = 0
 
@@ -170,7 +172,7 @@ def test_a_lost_connection_is_taken_up_at_the_byte_where_it_broke(farm: Farm) ->
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
 
-        result = jobs.follow(fleet, "cut", sink)
+        result = jobs.follow_job(fleet, "cut", sink)
     whole = b"".join(b"line %d\n" % number for number in range(1, 401))
     assert breaks == 3
     assert logs.of(1) == whole
@@ -178,11 +180,11 @@ def test_a_lost_connection_is_taken_up_at_the_byte_where_it_broke(farm: Farm) ->
     assert result.ok, result
 
 
-def test_a_host_that_dies_midway_is_told_from_a_program_that_fails(farm: Farm) -> None:
+def test_a_host_that_dies_midway_is_distinguished_from_a_program_that_fails(farm: Farm) -> None:
     with Fleet(farm.addresses, deadline=3) as fleet:
-        jobs.start(fleet, "die", b"#!/bin/sh\necho up\nsleep 1.5\nexit 9\n")
+        jobs.start_job(fleet, "die", b"#!/bin/sh\necho up\nsleep 1.5\nexit 9\n")
         threading.Timer(0.5, farm.hosts[1].kill).start()
-        result = jobs.follow(fleet, "die", Logs(), patience=2.0)
+        result = jobs.follow_job(fleet, "die", Logs(), patience=2.0)
     ends = [host.outcome for host in result.hosts]
     assert ends[0] is not None
     assert ends[1] is not None
@@ -193,14 +195,14 @@ def test_a_host_that_dies_midway_is_told_from_a_program_that_fails(farm: Farm) -
 
 def test_a_host_that_was_started_again_reports_its_job_lost(farm: Farm) -> None:
     with Fleet(farm.addresses, deadline=5) as fleet:
-        jobs.start(fleet, "reboot", b"#!/bin/sh\nsleep 60\n")
+        jobs.start_job(fleet, "reboot", b"#!/bin/sh\nsleep 60\n")
         farm.hosts[1].kill()
         farm.hosts[1].start()
         assert phases(fleet, "reboot") == [JobPhase.RUNNING, JobPhase.LOST]
-        result = jobs.follow(fleet, "reboot", Logs(), ranks=[1])
-        assert jobs.start(fleet, "reboot", b"#!/bin/sh\necho again\n").ok  # known already: not run again
+        result = jobs.follow_job(fleet, "reboot", Logs(), ranks=[1])
+        assert jobs.start_job(fleet, "reboot", b"#!/bin/sh\necho again\n").ok  # known already: not run again
         assert phases(fleet, "reboot") == [JobPhase.RUNNING, JobPhase.LOST]
-        assert jobs.kill(fleet, "reboot", grace=1).ok
+        assert jobs.kill_job(fleet, "reboot", grace=1).ok
     assert result.hosts[0].outcome is not None
     assert result.hosts[0].outcome.failure is Failure.LOST
     assert "no exit status" in result.hosts[0].outcome.detail
@@ -208,10 +210,10 @@ def test_a_host_that_was_started_again_reports_its_job_lost(farm: Farm) -> None:
 
 def test_a_frozen_host_ends_the_following_with_its_name(farm: Farm) -> None:
     with Fleet(farm.addresses, deadline=2) as fleet:
-        jobs.start(fleet, "freeze", b"#!/bin/sh\nsleep 60\n", ranks=[1])
+        jobs.start_job(fleet, "freeze", b"#!/bin/sh\nsleep 60\n", ranks=[1])
         threading.Timer(0.5, farm.hosts[1].freeze).start()
         began = time.monotonic()
-        result = jobs.follow(fleet, "freeze", Logs(), ranks=[1], patience=1.0)
+        result = jobs.follow_job(fleet, "freeze", Logs(), ranks=[1], patience=1.0)
         took = time.monotonic() - began
     farm.hosts[1].thaw()
     assert result.hosts[0].outcome is not None
@@ -220,25 +222,25 @@ def test_a_frozen_host_ends_the_following_with_its_name(farm: Farm) -> None:
 
 
 def test_the_signal_that_ended_a_program_is_named(fleet: Fleet) -> None:
-    jobs.start(fleet, "segv", b"#!/bin/bash\nkill -SEGV $$\n")
-    result = jobs.follow(fleet, "segv", Logs())
+    jobs.start_job(fleet, "segv", b"#!/bin/bash\nkill -SEGV $$\n")
+    result = jobs.follow_job(fleet, "segv", Logs())
     assert [host.outcome.signal if host.outcome else None for host in result.hosts] == ["SEGV"] * 3
-    assert [job.exit_code for job in jobs.status(fleet, "segv").jobs] == [139] * 3
+    assert [job.exit_code for job in jobs.read_job_status(fleet, "segv").jobs] == [139] * 3
 
 
 def test_a_script_without_a_first_line_runs_under_sh(fleet: Fleet) -> None:
-    jobs.start(fleet, "plain", b"echo plain; exit 2")
+    jobs.start_job(fleet, "plain", b"echo plain; exit 2")
     logs = Logs()
-    result = jobs.follow(fleet, "plain", logs)
+    result = jobs.follow_job(fleet, "plain", logs)
     assert logs.of(0) == b"plain\n"
     assert result.hosts[0].outcome is not None
     assert result.hosts[0].outcome.exit_code == 2
 
 
 def test_a_broken_environment_file_fails_the_job_with_words(fleet: Fleet) -> None:
-    jobs.start(fleet, "badenv", b"#!/bin/sh\necho never\n", env=lambda host: b"export X='unclosed\n")
+    jobs.start_job(fleet, "badenv", b"#!/bin/sh\necho never\n", env=lambda host: b"export X='unclosed\n")
     logs = Logs()
-    result = jobs.follow(fleet, "badenv", logs)
+    result = jobs.follow_job(fleet, "badenv", logs)
     assert not result.ok
     assert b"never" not in logs.of(0)
     assert b"env" in logs.of(0)
@@ -255,46 +257,46 @@ env -u ORCH_JOB_DIR sleep 82 &
 echo ready
 while :; do sleep 0.1; done
 """
-    jobs.start(fleet, "stubborn", script)
-    wait_for(lambda: all(job.last_line == "ready" for job in jobs.status(fleet, "stubborn").jobs))
+    jobs.start_job(fleet, "stubborn", script)
+    wait_for(lambda: all(job.last_line == "ready" for job in jobs.read_job_status(fleet, "stubborn").jobs))
     began = time.monotonic()
-    result = jobs.kill(fleet, "stubborn", grace=0.5)
+    result = jobs.kill_job(fleet, "stubborn", grace=0.5)
     assert result.ok, result.failed
     assert time.monotonic() - began < 15
     for host in shared_farm.hosts:
         assert host.user_pids() == []
-    assert [job.exit_code for job in jobs.status(fleet, "stubborn").jobs] == [137] * 3
+    assert [job.exit_code for job in jobs.read_job_status(fleet, "stubborn").jobs] == [137] * 3
 
 
 def test_kill_lets_a_program_save_and_choose_its_exit_code(fleet: Fleet) -> None:
-    jobs.start(
+    jobs.start_job(
         fleet,
         "save",
         b"#!/bin/bash\ntrap 'sleep 0.3; echo saved; exit 75' TERM\necho ready\nwhile :; do sleep 0.05; done\n",
     )
-    wait_for(lambda: all(job.last_line == "ready" for job in jobs.status(fleet, "save").jobs))
-    assert jobs.kill(fleet, "save", grace=10).ok
-    assert [(job.exit_code, job.last_line) for job in jobs.status(fleet, "save").jobs] == [(75, "saved")] * 3
+    wait_for(lambda: all(job.last_line == "ready" for job in jobs.read_job_status(fleet, "save").jobs))
+    assert jobs.kill_job(fleet, "save", grace=10).ok
+    assert [(job.exit_code, job.last_line) for job in jobs.read_job_status(fleet, "save").jobs] == [(75, "saved")] * 3
 
 
 def test_kill_of_an_unknown_or_finished_job_succeeds_and_ends_what_it_left_behind(
     fleet: Fleet, shared_farm: Farm
 ) -> None:
-    assert jobs.kill(fleet, "unknown").ok
-    jobs.start(fleet, "leaves", b"#!/bin/sh\nsetsid sleep 83 &\nexit 0\n")
+    assert jobs.kill_job(fleet, "unknown").ok
+    jobs.start_job(fleet, "leaves", b"#!/bin/sh\nsetsid sleep 83 &\nexit 0\n")
     wait_for(lambda: phases(fleet, "leaves") == [JobPhase.FINISHED] * 3)
     assert any(host.user_pids() for host in shared_farm.hosts)
-    assert jobs.kill(fleet, "leaves", grace=1).ok
+    assert jobs.kill_job(fleet, "leaves", grace=1).ok
     assert [host.user_pids() for host in shared_farm.hosts] == [[], [], []]
-    assert [job.exit_code for job in jobs.status(fleet, "leaves").jobs] == [0] * 3
+    assert [job.exit_code for job in jobs.read_job_status(fleet, "leaves").jobs] == [0] * 3
 
 
 def test_kill_touches_only_its_own_job(fleet: Fleet) -> None:
-    jobs.start(fleet, "a", b"#!/bin/sh\nexec sleep 84\n")
-    jobs.start(fleet, "a.b", b"#!/bin/sh\nexec sleep 84\n")
-    assert jobs.kill(fleet, "a", grace=1).ok
+    jobs.start_job(fleet, "a", b"#!/bin/sh\nexec sleep 84\n")
+    jobs.start_job(fleet, "a.b", b"#!/bin/sh\nexec sleep 84\n")
+    assert jobs.kill_job(fleet, "a", grace=1).ok
     assert phases(fleet, "a.b") == [JobPhase.RUNNING] * 3
-    assert jobs.kill(fleet, "a.b", grace=1).ok
+    assert jobs.kill_job(fleet, "a.b", grace=1).ok
 
 
 def test_a_job_killed_before_its_launch_is_never_launched(fleet: Fleet, shared_farm: Farm) -> None:
@@ -304,16 +306,31 @@ def test_a_job_killed_before_its_launch_is_never_launched(fleet: Fleet, shared_f
     (place / "run.sh").chmod(0o700)
     for name in ("env", "log", "alive"):
         (place / name).touch()
-    assert jobs.kill(fleet, "early", ranks=[0]).ok
-    assert jobs.start(fleet, "early", b"#!/bin/sh\n", ranks=[0]).ok
-    assert jobs.status(fleet, "early", ranks=[0]).jobs[0].exit_code == 143
+    assert jobs.kill_job(fleet, "early", ranks=[0]).ok
+    assert jobs.start_job(fleet, "early", b"#!/bin/sh\n", ranks=[0]).ok
+    assert jobs.read_job_status(fleet, "early", ranks=[0]).jobs[0].exit_code == 143
     assert not (shared_farm.hosts[0].home / "launched-early").exists()
 
 
-def test_several_jobs_are_asked_in_one_round_trip(fleet: Fleet) -> None:
-    jobs.start(fleet, "one", b"#!/bin/sh\necho first line\necho last line\n")
+def test_nothing_of_a_job_stays_when_its_wrapper_is_killed_and_its_folder_deleted(
+    fleet: Fleet, shared_farm: Farm
+) -> None:
+    assert jobs.start_job(fleet, "swept", b"#!/bin/sh\nexec sleep 85\n", ranks=[0]).ok
+    place = folder(shared_farm.hosts[0], "swept")
+    facts = dict(line.split("=") for line in (place / "job").read_text().splitlines())
+    of_wrapper = [int(pid) for pid in subprocess.check_output(["pgrep", "-s", facts["wrapper"]], text=True).split()]
+    assert len(of_wrapper) >= 2, "the wrapper, and what records the size of the log"
+    shutil.rmtree(place)
+    time.sleep(5.5)  # until the size is recorded again, in a folder that no longer exists
+    os.kill(int(facts["wrapper"]), signal.SIGKILL)
+    os.killpg(int(facts["group"]), signal.SIGKILL)
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in of_wrapper), 8)
+
+
+def test_several_jobs_are_read_in_one_round_trip(fleet: Fleet) -> None:
+    jobs.start_job(fleet, "one", b"#!/bin/sh\necho first line\necho last line\n")
     wait_for(lambda: phases(fleet, "one") == [JobPhase.FINISHED] * 3)
-    one, two = jobs.statuses(fleet, ["one", "never-started"])
+    one, two = jobs.read_job_statuses(fleet, ["one", "never-started"])
     assert (one.job, two.job) == ("one", "never-started")
     assert [(job.rank, job.exit_code, job.last_line, job.log_bytes) for job in one.jobs] == [
         (rank, 0, "last line", 21) for rank in range(3)
@@ -324,17 +341,17 @@ def test_several_jobs_are_asked_in_one_round_trip(fleet: Fleet) -> None:
 def test_a_host_that_cannot_answer_is_in_the_result_and_not_in_the_states(farm: Farm) -> None:
     farm.hosts[0].kill()
     with Fleet(farm.addresses, deadline=2) as fleet:
-        answer = jobs.status(fleet, "any")
+        answer = jobs.read_job_status(fleet, "any")
     assert [job.rank for job in answer.jobs] == [1]
     assert [outcome.failure for outcome in answer.result.failed] == [Failure.REFUSED]
 
 
 def test_a_last_line_with_anything_in_it_breaks_no_status(fleet: Fleet) -> None:
-    jobs.start(
+    jobs.start_job(
         fleet, "odd", b"#!/bin/bash\nprintf 'orch-job odd absent - 0 \\\\ \\x1b[31m 50%%\\r60%% $(id) \\xff\\n'\n"
     )
     wait_for(lambda: phases(fleet, "odd") == [JobPhase.FINISHED] * 3)
-    state = jobs.status(fleet, "odd").jobs[0]
+    state = jobs.read_job_status(fleet, "odd").jobs[0]
     assert state.phase is JobPhase.FINISHED
     assert state.last_line.startswith("60% $(id)")
 
@@ -342,7 +359,7 @@ def test_a_last_line_with_anything_in_it_breaks_no_status(fleet: Fleet) -> None:
 @pytest.mark.parametrize("name", ["", "../up", "a b", "a/b", ".hidden", "x" * 129, "a\nb"])
 def test_a_job_name_that_could_leave_its_folder_is_refused(fleet: Fleet, name: str) -> None:
     with pytest.raises(UserError):
-        jobs.start(fleet, name, b"")
+        jobs.start_job(fleet, name, b"")
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40))

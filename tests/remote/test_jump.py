@@ -1,4 +1,4 @@
-"""Hosts behind a jump host: reached through it, bounded, and its own failures told from theirs."""
+"""Hosts behind a jump host: reached through it, bounded, and its own failures distinguished from theirs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def test_a_jump_host_that_refuses_is_named(behind: tuple[Farm, list[HostAddress]
     assert all(farm.addresses[12].alias in host.outcome.detail for host in result.hosts)
 
 
-def test_a_host_behind_it_that_refuses_is_told_from_the_jump_host(behind: tuple[Farm, list[HostAddress]]) -> None:
+def test_a_host_behind_it_that_refuses_is_distinguished_from_the_jump_host(
+    behind: tuple[Farm, list[HostAddress]],
+) -> None:
     farm, hosts = behind
     farm.hosts[0].kill()
     with Fleet(hosts[:2], deadline=5) as fleet:
@@ -56,7 +58,7 @@ def test_a_host_behind_it_that_shows_another_key_is_refused(behind: tuple[Farm, 
     assert [host.outcome.verdict for host in result.hosts] == ["exit 0", "identity-mismatch"]
 
 
-def test_a_silent_host_behind_it_is_frozen_and_the_others_go_on(behind: tuple[Farm, list[HostAddress]]) -> None:
+def test_a_silent_host_behind_it_is_frozen_and_the_others_continue(behind: tuple[Farm, list[HostAddress]]) -> None:
     _, hosts = behind
     with (
         listener_that("silent") as port,

@@ -17,7 +17,16 @@ from orchestrator.remote.keys import known_hosts_line, make_host_key, write_know
 
 def address(alias: str, known_hosts: Path, host_key: str | None, jump: HostAddress | None = None) -> HostAddress:
     return HostAddress(
-        0, alias, "127.0.0.1", 22, "me", known_hosts.parent / "id", known_hosts, "10.0.0.1", host_key, jump
+        rank=0,
+        alias=alias,
+        host="127.0.0.1",
+        port=22,
+        user="me",
+        identity_file=known_hosts.parent / "id",
+        known_hosts=known_hosts,
+        internal_ip="10.0.0.1",
+        host_key=host_key,
+        jump=jump,
     )
 
 

@@ -1,4 +1,4 @@
-"""Limits on real hosts: installed over SSH, then nobody connects any more, and they hold."""
+"""Limits on real hosts: installed over SSH, and enforced without any further connection."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.sshd import Farm
 
-from orchestrator.remote.hands import SshHands
-from orchestrator.render.limits import LimitsWanted, render_limits, render_renewal
+from orchestrator.remote.host_operations import SshHostOperations
+from orchestrator.render.limits import LimitsSpec, render_limits, render_renewal
 
 SAVES = b"""#!/bin/bash
 trap 'sleep 0.5; touch "$HOME/saved"; exit 75' TERM
@@ -29,8 +29,8 @@ def no_environment(_: object) -> bytes:
     return b""
 
 
-def limits(seconds: float, *, deadline: float | None = None) -> LimitsWanted:
-    return LimitsWanted(
+def limits(seconds: float, *, deadline: float | None = None) -> LimitsSpec:
+    return LimitsSpec(
         max_hours=seconds / 3600,
         deadline=deadline,
         on_limit="end",
@@ -38,22 +38,22 @@ def limits(seconds: float, *, deadline: float | None = None) -> LimitsWanted:
         watch="jobs",
         grace_seconds=10,
         tick_seconds=1,
-        settle_seconds=0,
+        boot_grace_seconds=0,
     )
 
 
 @pytest.mark.promise("P6")
 @pytest.mark.promise("P21")
-def test_hosts_end_at_the_deadline_of_a_budget_after_the_orchestrator_is_gone(farm: Farm) -> None:
+def test_hosts_end_at_the_deadline_of_a_budget_without_the_orchestrator(farm: Farm) -> None:
     now = time.time()
     deadline = now + 6
-    hands = SshHands(farm.addresses)
-    assert all(outcome.ok for outcome in hands.start("train", SAVES, no_environment, [0, 1]))
+    hands = SshHostOperations(farm.addresses)
+    assert all(outcome.ok for outcome in hands.start_job("train", SAVES, no_environment, [0, 1]))
     began = time.monotonic()
-    done = hands.script(render_limits(limits(3600, deadline=deadline)).encode(), [0, 1])
+    done = hands.run_script(render_limits(limits(3600, deadline=deadline)).encode(), [0, 1])
     assert all(outcome.ok for outcome in done), done
     assert time.monotonic() - began < 5, "the timer must not hold the connection"
-    hands.close()  # from here on nobody asks after the hosts
+    hands.close()  # from here on there is no connection to the hosts
 
     stopped = [host.home / "machine-stopped" for host in farm.hosts]
     until(lambda: all(path.exists() and path.read_text() for path in stopped))
@@ -63,13 +63,15 @@ def test_hosts_end_at_the_deadline_of_a_budget_after_the_orchestrator_is_gone(fa
         assert (host.home / ".orch/limit-reached").read_text().startswith("deadline ")
 
 
-def test_a_living_orchestrator_moves_the_deadline(farm: Farm) -> None:
-    hands = SshHands(farm.addresses)
+def test_a_running_orchestrator_moves_the_deadline(farm: Farm) -> None:
+    hands = SshHostOperations(farm.addresses)
     try:
-        assert all(o.ok for o in hands.start("train", SAVES, no_environment, [0, 1]))
-        assert all(o.ok for o in hands.script(render_limits(limits(3600, deadline=time.time() + 3)).encode(), [0, 1]))
+        assert all(o.ok for o in hands.start_job("train", SAVES, no_environment, [0, 1]))
+        assert all(
+            o.ok for o in hands.run_script(render_limits(limits(3600, deadline=time.time() + 3)).encode(), [0, 1])
+        )
         for _ in range(6):
-            assert all(o.ok for o in hands.script(render_renewal(time.time() + 3).encode(), [0, 1]))
+            assert all(o.ok for o in hands.run_script(render_renewal(time.time() + 3).encode(), [0, 1]))
             time.sleep(0.8)
         assert not any((host.home / "saved").exists() for host in farm.hosts)
     finally:
@@ -79,10 +81,10 @@ def test_a_living_orchestrator_moves_the_deadline(farm: Farm) -> None:
 
 def test_the_state_is_readable_as_documented(farm: Farm) -> None:
     """The format of docs/limits.md: what `orch status` may read."""
-    hands = SshHands(farm.addresses)
+    hands = SshHostOperations(farm.addresses)
     began = time.time()
-    wanted = LimitsWanted(max_hours=2.5, idle_minutes=15, deadline=began + 900, watch="jobs", tick_seconds=1)
-    assert all(outcome.ok for outcome in hands.script(render_limits(wanted).encode(), [0, 1]))
+    limits = LimitsSpec(max_hours=2.5, idle_minutes=15, deadline=began + 900, watch="jobs", tick_seconds=1)
+    assert all(outcome.ok for outcome in hands.run_script(render_limits(limits).encode(), [0, 1]))
     hands.close()
     folder: Path = farm.hosts[0].home / ".orch" / "limits"
     until((folder / "seen").exists)

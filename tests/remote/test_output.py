@@ -15,7 +15,16 @@ from orchestrator.remote.output import LinePrinter
 
 
 def host(rank: int) -> HostAddress:
-    return HostAddress(rank, f"h{rank}", "h", 22, "me", Path("k"), Path("kh"), f"10.0.0.{rank}")
+    return HostAddress(
+        rank=rank,
+        alias=f"h{rank}",
+        host="h",
+        port=22,
+        user="me",
+        identity_file=Path("k"),
+        known_hosts=Path("kh"),
+        internal_ip=f"10.0.0.{rank}",
+    )
 
 
 def test_every_line_carries_its_hosts_name() -> None:
@@ -59,7 +68,7 @@ def test_a_line_that_never_ends_is_seen_all_the_same() -> None:
 
 
 @given(st.lists(st.binary(max_size=20), max_size=30))
-def test_however_it_is_cut_into_blocks_the_lines_come_out_whole(blocks: list[bytes]) -> None:
+def test_however_it_is_cut_into_blocks_the_lines_come_out_complete(blocks: list[bytes]) -> None:
     stream = io.BytesIO()
     printer = LinePrinter(stream)
     for block in blocks:

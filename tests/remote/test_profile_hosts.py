@@ -1,4 +1,4 @@
-"""A profile on real hosts: what is asked of them, and that nothing stays on them however it ends."""
+"""A profile on real hosts: what is requests of them, and that nothing stays on them however it ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.sshd import Farm
 
-from orchestrator.engine.profile import Wanted, record_on
+from orchestrator.engine.operations.profile import ProfileRequest, record_on_hosts
 from orchestrator.errors import OrchError
 from orchestrator.remote.fleet import Fleet
 
@@ -49,30 +49,36 @@ def test_a_profile_leaves_nothing_on_its_hosts(farm: Farm, tmp_path: Path) -> No
         raise KeyboardInterrupt
 
     with Fleet(farm.addresses) as fleet:
-        wanted = Wanted("c", 3, first_only=False, into=tmp_path / "into", wait=1.5)
+        request_of_profile = ProfileRequest(cluster="c", steps=3, first_only=False, into=tmp_path / "into", wait=1.5)
         answer(jobs[0], "late", 0, "{}")
         with pytest.raises(OrchError, match=r"recorded no 3 steps within 0\.025 min"):
-            record_on(fleet, JOB, "late", wanted, lambda _done, _total: None)
+            record_on_hosts(fleet, JOB, "late", request_of_profile, lambda _done, _total: None)
         assert [left(job) for job in jobs] == [[], []]
         with pytest.raises(KeyboardInterrupt):
-            record_on(fleet, JOB, "cut", wanted, interrupt)
+            record_on_hosts(fleet, JOB, "cut", request_of_profile, interrupt)
         assert [left(job) for job in jobs] == [[], []]
     assert not (tmp_path / "into").exists(), "half a profile is none"
 
 
-def test_the_first_rank_is_asked_alone_and_a_damaged_trace_is_a_note(farm: Farm, tmp_path: Path) -> None:
+def test_the_first_rank_records_alone_and_a_damaged_trace_is_a_note(farm: Farm, tmp_path: Path) -> None:
     job = job_of(farm.hosts[0].home)
-    asked: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
     begun = time.time()
 
     def look(done: int, total: int) -> None:
-        if not asked:
-            asked.append(json.loads((job / "profile-request.json").read_text()))
+        if not requests:
+            requests.append(json.loads((job / "profile-request.json").read_text()))
             answer(job, "one", 0, '{"traceEvents": [')
 
     with Fleet(farm.addresses[:1]) as fleet:
-        found = record_on(fleet, JOB, "one", Wanted("c", 3, True, tmp_path / "into", 20.0), look)
-    (request,) = asked
+        found = record_on_hosts(
+            fleet,
+            JOB,
+            "one",
+            ProfileRequest(cluster="c", steps=3, first_only=True, into=tmp_path / "into", wait=20.0),
+            look,
+        )
+    (request,) = requests
     assert 0 < request.pop("at") - begun < 10, "a moment ahead, at which all begin"
     assert request == {"id": "one", "steps": 3, "ranks": [0]}
     assert found.ranks == (0,) and found.merged is None and "trace.json is not a trace" in found.notes[0]

@@ -19,7 +19,7 @@ import pytest
 from support.sshd import Farm, sshd_farm
 
 from orchestrator.hosts import Failure, HostAddress, proxy_argv, ssh_argv
-from orchestrator.remote.connect import Link, load_key, plain_config
+from orchestrator.remote.connect import Link, fabric_config, load_key
 from orchestrator.remote.failures import HostFailure
 from orchestrator.remote.fleet import Fleet, FleetResult
 from orchestrator.remote.proxy import start_proxy
@@ -53,7 +53,7 @@ while True:
 
 
 class Ways:
-    """Four hosts, each reached by a relay of its own. pids: of the relays that were ever started."""
+    """Four hosts, each reached by its own relay; `pids` are those of all relays started."""
 
     def __init__(self, farm: Farm, folder: Path) -> None:
         self.farm, self.folder = farm, folder
@@ -172,7 +172,7 @@ def test_a_program_that_breaks_midway_loses_the_command_and_does_not_repeat_it(w
         assert fleet.run("true").ok  # a new program for the next command
 
 
-def test_what_the_program_says_at_a_break_is_told(ways: Ways, tmp_path: Path) -> None:
+def test_the_programs_message_at_a_break_is_reported(ways: Ways, tmp_path: Path) -> None:
     with sshd_farm(tmp_path / "harmed", 1) as farm:
         host = replace(farm.addresses[0], proxy=ways.hosts[0].proxy)
         with Fleet([host], deadline=10) as fleet:
@@ -183,7 +183,7 @@ def test_what_the_program_says_at_a_break_is_told(ways: Ways, tmp_path: Path) ->
     assert result.outcome.detail.endswith("ended with status 4: ERROR: (relay) the far end has gone")
 
 
-def test_a_program_that_stands_still_is_frozen(ways: Ways) -> None:
+def test_a_program_that_hangs_is_frozen(ways: Ways) -> None:
     with Fleet(ways.hosts[:1], deadline=2) as fleet:
         assert fleet.reachable(timeout=20).ok
         (pid,) = ways.alive
@@ -194,9 +194,9 @@ def test_a_program_that_stands_still_is_frozen(ways: Ways) -> None:
     assert not is_alive(pid)
 
 
-def test_a_program_that_ends_at_once_is_told_in_its_own_words(ways: Ways) -> None:
-    nobody = replace(ways.hosts[0], host="127.0.0.1", port=1)
-    with Fleet([nobody, *ways.hosts[1:2]], deadline=3) as fleet:
+def test_the_message_of_a_program_that_ends_immediately_is_reported(ways: Ways) -> None:
+    unreachable = replace(ways.hosts[0], host="127.0.0.1", port=1)
+    with Fleet([unreachable, *ways.hosts[1:2]], deadline=3) as fleet:
         first, second = fleet.run("true").hosts
     assert first.outcome.failure is Failure.UNREACHABLE
     assert "ended with status 3: ERROR: (relay) cannot connect: " in first.outcome.detail
@@ -209,7 +209,7 @@ def test_a_program_that_brings_nothing_is_unreachable_and_ended(ways: Ways) -> N
     with Fleet([replace(ways.hosts[0], proxy=words)], deadline=1) as fleet:
         (result,) = fleet.run("true").hosts
     assert result.outcome.failure is Failure.UNREACHABLE
-    assert "bash brought nothing from" in result.outcome.detail
+    assert "bash delivered nothing from" in result.outcome.detail
     assert "waiting for it" in result.outcome.detail
     assert ways.pids
     assert not ways.alive
@@ -219,19 +219,19 @@ def test_a_program_that_ends_after_the_host_has_spoken_has_lost_it(ways: Ways) -
     """Something answered over there: it is not out of reach."""
     words = ("bash", "-c", "echo SSH-2.0-there; sleep 0.2; echo broken >&2; exit 5")
     host = replace(ways.hosts[0], proxy=words)
-    with pytest.raises(HostFailure) as told:
-        Link(host, load_key(host.identity_file), plain_config()).transport(5)
-    assert told.value.failure is Failure.LOST
-    assert told.value.retry
+    with pytest.raises(HostFailure) as caught:
+        Link(host, load_key(host.identity_file), fabric_config()).transport(5)
+    assert caught.value.failure is Failure.LOST
+    assert caught.value.retry
 
 
-def test_an_end_that_we_made_is_not_told_as_the_programs(ways: Ways) -> None:
+def test_our_own_end_is_not_reported_as_the_programs(ways: Ways) -> None:
     sock = start_proxy(replace(ways.hosts[0], proxy=("bash", "-c", "echo a word >&2; sleep 60")))
     sock.shutdown(socket.SHUT_RDWR)
     assert sock.recv(10) == b""
-    assert sock.last_words() == ""
+    assert sock.end_reason() == ""
     sock.close()
-    assert sock.last_words() == ""
+    assert sock.end_reason() == ""
 
 
 def test_a_program_that_is_not_there_is_named_and_not_tried_again(ways: Ways) -> None:
@@ -287,7 +287,19 @@ def test_a_jump_host_may_be_behind_a_program(ways: Ways) -> None:
 def address(**changes: object) -> HostAddress:
     nowhere = Path("/nowhere")
     fields: dict[str, object] = {"proxy": ("p",)} | changes
-    return replace(HostAddress(0, "a", "10.0.0.1", 22, "me", nowhere, nowhere, "10.0.0.1"), **fields)  # type: ignore[arg-type]  # fields by name
+    return replace(
+        HostAddress(
+            rank=0,
+            alias="a",
+            host="10.0.0.1",
+            port=22,
+            user="me",
+            identity_file=nowhere,
+            known_hosts=nowhere,
+            internal_ip="10.0.0.1",
+        ),
+        **fields,
+    )  # type: ignore[arg-type]  # fields by name
 
 
 def test_tokens_are_those_of_ssh() -> None:

@@ -1,4 +1,4 @@
-"""Where a program stands that does not move: by py-spy, by its own offer, by the kernel; bounded, harmless."""
+"""Stacks of a hung program: by py-spy, by its own dump, by the kernel; bounded and harmless."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from support.sshd import Farm, Sshd
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import Failure, JobPhase
-from orchestrator.remote import dumps, jobs
+from orchestrator.remote import jobs, stacks
 from orchestrator.remote.fleet import Fleet
-from orchestrator.remote.hands import SshHands
+from orchestrator.remote.host_operations import SshHostOperations
 from orchestrator.remote.scripts import shell_command
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
@@ -51,8 +51,8 @@ def until(condition: Callable[[], bool], seconds: float = 15) -> None:
 
 def start_stuck(fleet: Fleet, job: str, text: str = STUCK, interpreter: str = sys.executable) -> None:
     program = python_job(text, interpreter=interpreter)
-    assert jobs.start(fleet, job, program, env=lambda host: b"export ORCH_RANK=%d\n" % host.rank).ok
-    until(lambda: all(host.last_line == "stuck" for host in jobs.status(fleet, job).jobs))
+    assert jobs.start_job(fleet, job, program, env=lambda host: b"export ORCH_RANK=%d\n" % host.rank).ok
+    until(lambda: all(host.last_line == "stuck" for host in jobs.read_job_status(fleet, job).jobs))
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def plain_python(tmp_path: Path) -> str:
 
 
 def still_running(fleet: Fleet, job: str) -> bool:
-    return all(host.phase is JobPhase.RUNNING for host in jobs.status(fleet, job).jobs)
+    return all(host.phase is JobPhase.RUNNING for host in jobs.read_job_status(fleet, job).jobs)
 
 
 @pytest.mark.skipif(
@@ -73,38 +73,38 @@ def still_running(fleet: Fleet, job: str) -> bool:
 )
 def test_py_spy_in_the_environment_of_the_job_names_the_blocking_function(fleet: Fleet) -> None:
     start_stuck(fleet, "spied")
-    told, failed = dumps.collect(fleet, "spied")
+    collected, failed = stacks.collect_stacks(fleet, "spied")
     assert failed == ()
     for rank in range(3):
-        assert b"waits_for_ever" in told[rank], told[rank]
-        assert b"other_thread_sleeps" in told[rank]
+        assert b"waits_for_ever" in collected[rank], collected[rank]
+        assert b"other_thread_sleeps" in collected[rank]
     assert still_running(fleet, "spied")
-    assert jobs.kill(fleet, "spied", grace=1).ok
+    assert jobs.kill_job(fleet, "spied", grace=1).ok
 
 
-def test_a_program_that_offered_it_writes_its_own_stacks_and_goes_on(
+def test_a_program_that_offered_it_writes_its_own_stacks_and_continues(
     fleet: Fleet, shared_farm: Farm, plain_python: str
 ) -> None:
     start_stuck(fleet, "offered", OFFER + STUCK, plain_python)
     for _ in range(2):  # a second look must not end it either, nor show the first again
-        told, failed = dumps.collect(fleet, "offered")
+        collected, failed = stacks.collect_stacks(fleet, "offered")
         assert failed == ()
-        assert [told[rank].count(b"in waits_for_ever") for rank in range(3)] == [1, 1, 1], told[0]
-        assert b"other_thread_sleeps" in told[2]
+        assert [collected[rank].count(b"in waits_for_ever") for rank in range(3)] == [1, 1, 1], collected[0]
+        assert b"other_thread_sleeps" in collected[2]
     assert still_running(fleet, "offered")
     written = (shared_farm.hosts[1].home / ".orch/jobs/offered/stacks-1.txt").read_text()
     assert written.count("in waits_for_ever") == 2
-    assert jobs.kill(fleet, "offered", grace=1).ok
+    assert jobs.kill_job(fleet, "offered", grace=1).ok
 
 
 def test_a_program_that_offered_nothing_is_never_signalled(fleet: Fleet, plain_python: str) -> None:
     start_stuck(fleet, "unasked", STUCK, plain_python)
-    told, _ = dumps.collect(fleet, "unasked")
-    assert b"waits in" in told[0]
-    assert b"thread" in told[0]
-    assert b"waits_for_ever" not in told[0]
+    collected, _ = stacks.collect_stacks(fleet, "unasked")
+    assert b"waits in" in collected[0]
+    assert b"thread" in collected[0]
+    assert b"waits_for_ever" not in collected[0]
     assert still_running(fleet, "unasked")
-    assert jobs.kill(fleet, "unasked", grace=1).ok
+    assert jobs.kill_job(fleet, "unasked", grace=1).ok
 
 
 def test_an_offer_of_a_process_without_the_handler_is_not_believed(fleet: Fleet, plain_python: str) -> None:
@@ -114,13 +114,13 @@ def test_an_offer_of_a_process_without_the_handler_is_not_believed(fleet: Fleet,
         'open(os.environ["ORCH_JOB_DIR"] + "/stacks-0.pid", "w").write(str(os.getpid()))\n'
     )
     start_stuck(fleet, "liar", marker + STUCK, plain_python)
-    told, _ = dumps.collect(fleet, "liar")
-    assert b"waits in" in told[0]
+    collected, _ = stacks.collect_stacks(fleet, "liar")
+    assert b"waits in" in collected[0]
     assert still_running(fleet, "liar")
-    assert jobs.kill(fleet, "liar", grace=1).ok
+    assert jobs.kill_job(fleet, "liar", grace=1).ok
 
 
-def test_an_offer_that_names_a_process_of_somebody_else_touches_nobody(fleet: Fleet, shared_farm: Farm) -> None:
+def test_an_offer_that_names_another_owners_process_has_no_effect(fleet: Fleet, shared_farm: Farm) -> None:
     """This very test process has a handler for SIGQUIT, and is not of the job."""
     import faulthandler
     import signal
@@ -128,16 +128,18 @@ def test_an_offer_that_names_a_process_of_somebody_else_touches_nobody(fleet: Fl
     with (shared_farm.root / "mine.txt").open("w+") as mine:
         faulthandler.register(signal.SIGQUIT, file=mine)
         try:
-            jobs.start(fleet, "foreign", b'#!/bin/sh\necho %d >"$ORCH_JOB_DIR/stacks-0.pid"\nsleep 72\n' % os.getpid())
+            jobs.start_job(
+                fleet, "foreign", b'#!/bin/sh\necho %d >"$ORCH_JOB_DIR/stacks-0.pid"\nsleep 72\n' % os.getpid()
+            )
             until((shared_farm.hosts[2].home / ".orch/jobs/foreign/stacks-0.pid").exists)
-            dumps.collect(fleet, "foreign")
+            stacks.collect_stacks(fleet, "foreign")
             assert mine.read() == ""
         finally:
             faulthandler.unregister(signal.SIGQUIT)
-    assert jobs.kill(fleet, "foreign", grace=1).ok
+    assert jobs.kill_job(fleet, "foreign", grace=1).ok
 
 
-def test_only_the_process_that_offered_is_asked(fleet: Fleet, shared_farm: Farm, plain_python: str) -> None:
+def test_only_the_process_that_offered_is_signalled(fleet: Fleet, shared_farm: Farm, plain_python: str) -> None:
     """Another one of the job has a handler for the same signal, which means something else there."""
     child = (
         "import os, signal, time\n"
@@ -146,11 +148,11 @@ def test_only_the_process_that_offered_is_asked(fleet: Fleet, shared_farm: Farm,
         "    while True: time.sleep(0.1)\n"
     )
     start_stuck(fleet, "family", child + OFFER + STUCK, plain_python)
-    told, _ = dumps.collect(fleet, "family")
-    assert told[0].count(b"== process") >= 2
-    assert b"in waits_for_ever" in told[0]
+    collected, _ = stacks.collect_stacks(fleet, "family")
+    assert collected[0].count(b"== process") >= 2
+    assert b"in waits_for_ever" in collected[0]
     assert [(host.home / "quit-seen").exists() for host in shared_farm.hosts] == [False] * 3
-    assert jobs.kill(fleet, "family", grace=1).ok
+    assert jobs.kill_job(fleet, "family", grace=1).ok
 
 
 def test_one_talkative_process_does_not_crowd_out_the_others(fleet: Fleet, plain_python: str) -> None:
@@ -164,54 +166,56 @@ print("stuck", flush=True)
 time.sleep(600)
 """
     start_stuck(fleet, "deep", OFFER + deep, plain_python)
-    told, _ = dumps.collect(fleet, "deep")
-    assert 30_000 < len(told[0]) < 40_000
-    assert jobs.kill(fleet, "deep", grace=1).ok
+    collected, _ = stacks.collect_stacks(fleet, "deep")
+    assert 30_000 < len(collected[0]) < 40_000
+    assert jobs.kill_job(fleet, "deep", grace=1).ok
 
 
 def test_a_stopped_process_costs_no_more_than_its_time(fleet: Fleet, plain_python: str) -> None:
     stop_itself = OFFER + "print('stuck', flush=True)\nos.kill(os.getpid(), signal.SIGSTOP)\n"
     start_stuck(fleet, "halted", stop_itself, plain_python)
     began = time.monotonic()
-    told, failed = dumps.collect(fleet, "halted")
+    collected, failed = stacks.collect_stacks(fleet, "halted")
     assert failed == ()
-    assert b"state T (stopped)" in told[0]
+    assert b"state T (stopped)" in collected[0]
     assert time.monotonic() - began < 15
-    assert jobs.kill(fleet, "halted", grace=0.5).ok
+    assert jobs.kill_job(fleet, "halted", grace=0.5).ok
 
 
 def test_the_answer_of_one_host_is_bounded(fleet: Fleet) -> None:
     names = b"".join(b"(exec -a %s sleep 73) &\n" % (b"x" * 4000) for _ in range(30))
     crowd = b"for i in $(seq 1 600); do sleep 73 & done\n"
-    jobs.start(fleet, "many", b"#!/bin/bash\n" + names + crowd + b"echo stuck\nwait\n", ranks=[0])
-    until(lambda: jobs.status(fleet, "many", ranks=[0]).jobs[0].last_line == "stuck")
+    jobs.start_job(fleet, "many", b"#!/bin/bash\n" + names + crowd + b"echo stuck\nwait\n", ranks=[0])
+    until(lambda: jobs.read_job_status(fleet, "many", ranks=[0]).jobs[0].last_line == "stuck")
     began = time.monotonic()
-    told, failed = dumps.collect(fleet, "many", ranks=[0], timeout=60)
-    assert (list(told), failed) == ([0], ())
-    assert len(told[0]) <= dumps.LARGEST
-    assert told[0].count(b"== process") > 100
+    collected, failed = stacks.collect_stacks(fleet, "many", ranks=[0], timeout=60)
+    assert (list(collected), failed) == ([0], ())
+    assert len(collected[0]) <= stacks.MAX_BYTES
+    assert collected[0].count(b"== process") > 100
     assert time.monotonic() - began < 60
     few = fleet.run(shell_command("job-stacks.sh", "many", "20", "5000"), ranks=[0])
     assert len(few.hosts[0].output) == 5000
-    assert jobs.kill(fleet, "many", grace=1).ok
+    assert jobs.kill_job(fleet, "many", grace=1).ok
 
 
-def test_an_unknown_and_a_finished_job_are_told_in_words(fleet: Fleet) -> None:
-    assert b"never started" in dumps.collect(fleet, "nobody")[0][0]
-    jobs.start(fleet, "over", b"#!/bin/sh\n")
-    until(lambda: jobs.status(fleet, "over").jobs[0].phase is JobPhase.FINISHED)
-    assert b"no process of the job is left" in dumps.collect(fleet, "over")[0][0]
+def test_an_unknown_and_a_finished_job_are_reported(fleet: Fleet) -> None:
+    assert b"never started" in stacks.collect_stacks(fleet, "missing")[0][0]
+    jobs.start_job(fleet, "over", b"#!/bin/sh\n")
+    until(lambda: jobs.read_job_status(fleet, "over").jobs[0].phase is JobPhase.FINISHED)
+    assert b"no process of the job is left" in stacks.collect_stacks(fleet, "over")[0][0]
     with pytest.raises(UserError):
-        dumps.collect(fleet, "../up")
+        stacks.collect_stacks(fleet, "../up")
 
 
-def test_hands_tell_of_the_hosts_that_answer_and_of_those_that_do_not(farm: Farm) -> None:
-    hands = SshHands(farm.addresses)
+def test_operations_report_the_hosts_that_answer_and_those_that_do_not(farm: Farm) -> None:
+    hands = SshHostOperations(farm.addresses)
     try:
-        assert all(outcome.ok for outcome in hands.start("held", b"#!/bin/sh\nsleep 74\n", lambda host: b"", [0, 1]))
+        assert all(
+            outcome.ok for outcome in hands.start_job("held", b"#!/bin/sh\nsleep 74\n", lambda host: b"", [0, 1])
+        )
         dead: Sshd = farm.hosts[1]
         dead.kill()
-        look = hands.stacks("held")
+        look = hands.collect_stacks("held")
         assert list(look.stacks) == [0]
         assert b"sleep 74" in look.stacks[0]
         assert [(outcome.rank, outcome.failure) for outcome in look.failed] == [(1, Failure.REFUSED)]

@@ -16,9 +16,9 @@ from support.sshd import Farm, Sshd, sshd_farm
 
 from orchestrator.hosts import Failure
 from orchestrator.remote.fleet import Fleet
-from orchestrator.remote.pack import Change, pack
+from orchestrator.remote.pack import Change, pack_change
 from orchestrator.remote.scripts import shell_command
-from orchestrator.remote.sync import SyncResult, sync
+from orchestrator.remote.sync import SyncResult, sync_tree
 from orchestrator.remote.tree import read_tree
 
 
@@ -58,16 +58,16 @@ def content(folder: Path) -> dict[str, tuple[str, bytes]]:
 
 
 def send(fleet: Fleet, source: Path, place: str) -> SyncResult:
-    result = sync(fleet, read_tree(source), place)
+    result = sync_tree(fleet, read_tree(source), place)
     assert result.result.ok, result.result.failed
     return result
 
 
-def test_the_first_sync_brings_the_whole_tree_to_every_host(
+def test_the_first_sync_brings_the_complete_tree_to_every_host(
     fleet: Fleet, shared_farm: Farm, source: Path, place: str
 ) -> None:
     seen: list[tuple[int, int]] = []
-    result = sync(fleet, read_tree(source), place, on_progress=lambda done, total: seen.append((done, total)))
+    result = sync_tree(fleet, read_tree(source), place, on_progress=lambda done, total: seen.append((done, total)))
     assert result.result.ok, result.result.failed
     for host in shared_farm.hosts:
         assert content(at(host, place)) == content(source)
@@ -93,7 +93,7 @@ def test_a_second_sync_sends_nothing_and_a_change_sends_only_itself(
         assert content(at(host, place)) == content(source)
 
 
-def test_what_is_gone_from_the_tree_is_deleted_and_what_is_not_ours_stays(
+def test_files_deleted_from_the_tree_are_deleted_and_foreign_files_stay(
     fleet: Fleet, shared_farm: Farm, source: Path, place: str
 ) -> None:
     send(fleet, source, place)
@@ -124,7 +124,7 @@ def test_a_file_of_theirs_in_a_new_destination_is_kept(
         assert (at(host, place) / "theirs.txt").read_text() == "theirs"
 
 
-def test_files_that_somebody_changed_or_removed_on_a_host_are_brought_back(
+def test_files_changed_or_removed_on_a_host_are_restored(
     fleet: Fleet, shared_farm: Farm, source: Path, place: str
 ) -> None:
     send(fleet, source, place)
@@ -152,12 +152,12 @@ def test_a_file_changed_back_to_the_same_size_and_second_is_noticed(
     assert victim.read_text() == (source / "run.sh").read_text()
 
 
-def test_hosts_with_different_states_each_get_what_they_lack(
+def test_hosts_with_different_states_each_get_their_missing_files(
     fleet: Fleet, shared_farm: Farm, source: Path, place: str
 ) -> None:
-    sync(fleet, read_tree(source), place, ranks=[0])
+    sync_tree(fleet, read_tree(source), place, ranks=[0])
     (source / "second").write_text("2")
-    sync(fleet, read_tree(source), place, ranks=[1])
+    sync_tree(fleet, read_tree(source), place, ranks=[1])
     (source / "third").write_text("3")
     result = send(fleet, source, place)
     assert [host.sent_files for host in result.hosts] == [2, 1, 34]
@@ -192,7 +192,7 @@ def test_an_empty_tree_and_one_file_are_trees_too(fleet: Fleet, shared_farm: Far
     assert (at(shared_farm.hosts[2], place) / "data.bin").read_bytes() == single.read_bytes()
 
 
-def test_large_content_that_does_not_shrink_arrives_whole(
+def test_large_content_that_does_not_shrink_arrives_complete(
     fleet: Fleet, shared_farm: Farm, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orchestrator.remote.pack._IN_MEMORY", 1_000_000)  # so that the stream is a mapped file
@@ -217,10 +217,10 @@ def test_over_a_long_way_text_is_compressed(
         assert content(at(host, place)) == content(source)
 
 
-def test_a_full_disk_on_one_host_is_its_failure_in_its_words_and_changes_nothing_there(
+def test_a_full_disk_on_one_host_is_its_failure_with_its_message_and_changes_nothing_there(
     fleet: Fleet, shared_farm: Farm, source: Path, place: str
 ) -> None:
-    """A file size limit of the login shell stands for the full disk: tar fails in the middle."""
+    """A file size limit of the login shell simulates the full disk: tar fails in the middle."""
     send(fleet, source, place)
     before = content(at(shared_farm.hosts[1], place))
     (source / "big").write_bytes(os.urandom(3_000_000))
@@ -228,7 +228,7 @@ def test_a_full_disk_on_one_host_is_its_failure_in_its_words_and_changes_nothing
     profile = shared_farm.hosts[1].home / ".bashrc"
     profile.write_text("trap '' XFSZ; ulimit -f 1000\n")
     try:
-        result = sync(fleet, read_tree(source), place)
+        result = sync_tree(fleet, read_tree(source), place)
     finally:
         profile.unlink()
     assert [host.outcome.verdict for host in result.result.hosts] == ["exit 0", "exit 1", "exit 0"]
@@ -249,7 +249,7 @@ def test_a_stream_that_ends_between_two_files_changes_nothing(
     (source / "pkg0" / "module 0.py").write_text("new")
     (source / "pkg1" / "module 1.py").write_text("new")
     tree = read_tree(source)
-    whole = pack(tree, Change(tree.files, ()), compress=False).stream
+    whole = pack_change(tree, Change(tree.files, ()), compress=False).stream
     key = hashlib.sha256(place.removeprefix("~/").encode()).hexdigest()[:16]
     command = shell_command("sync.sh", key, place.removeprefix("~/"))
     cut = bytes(whole).index(b"meta/complete")
@@ -261,10 +261,10 @@ def test_a_stream_that_ends_between_two_files_changes_nothing(
     assert content(at(shared_farm.hosts[0], place)) == content(source)
 
 
-def test_killed_while_it_replaces_files_the_next_sync_makes_it_whole(
+def test_killed_while_it_replaces_files_the_next_sync_completes_it(
     fleet: Fleet, shared_farm: Farm, source: Path, place: str
 ) -> None:
-    """A state as it is left between two renames: the seal is empty, some files are new, meta/ tells of them."""
+    """A state as it is left between two renames: the seal is empty, some files are new, meta/ lists them."""
     send(fleet, source, place)
     folder = at(shared_farm.hosts[0], place)
     key = hashlib.sha256(place.removeprefix("~/").encode()).hexdigest()[:16]
@@ -284,19 +284,19 @@ def test_a_destination_that_is_a_file_is_that_hosts_failure(
 ) -> None:
     at(shared_farm.hosts[2], place).parent.mkdir(parents=True, exist_ok=True)
     at(shared_farm.hosts[2], place).write_text("a file")
-    result = sync(fleet, read_tree(source), place)
+    result = sync_tree(fleet, read_tree(source), place)
     assert [host.outcome.ok for host in result.result.hosts] == [True, True, False]
     assert "not a folder" in result.result.hosts[2].outcome.last_line
     assert result.result.first_failure is not None
     assert result.result.first_failure.rank == 2
 
 
-def test_two_syncs_to_one_place_at_once_end_in_one_whole_tree(
+def test_two_parallel_syncs_to_one_place_end_in_one_complete_tree(
     fleet: Fleet, shared_farm: Farm, source: Path, place: str
 ) -> None:
     tree = read_tree(source)
     results: list[SyncResult] = []
-    threads = [threading.Thread(target=lambda: results.append(sync(fleet, tree, place))) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: results.append(sync_tree(fleet, tree, place))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -308,7 +308,7 @@ def test_two_syncs_to_one_place_at_once_end_in_one_whole_tree(
         assert content(at(host, place)) == content(source)
 
 
-def test_a_host_killed_midway_is_lost_and_the_next_sync_makes_it_whole(farm: Farm, source: Path) -> None:
+def test_a_host_killed_midway_is_lost_and_the_next_sync_completes_it(farm: Farm, source: Path) -> None:
     (source / "big").write_bytes(os.urandom(40_000_000))
     tree = read_tree(source)
     with Fleet(farm.addresses, deadline=5) as fleet:
@@ -320,10 +320,10 @@ def test_a_host_killed_midway_is_lost_and_the_next_sync_makes_it_whole(farm: Far
                 killed.set()
                 farm.hosts[1].kill()
 
-        result = sync(fleet, tree, "code", on_progress=progress)
+        result = sync_tree(fleet, tree, "code", on_progress=progress)
         assert [host.outcome.verdict for host in result.result.hosts] == ["exit 0", "lost"]
         farm.hosts[1].start()
-        again = sync(fleet, tree, "code")
+        again = sync_tree(fleet, tree, "code")
     assert again.result.ok, again.result.failed
     assert content(farm.hosts[1].home / "code") == content(source)
 
@@ -331,7 +331,7 @@ def test_a_host_killed_midway_is_lost_and_the_next_sync_makes_it_whole(farm: Far
 def test_an_unreachable_host_does_not_stop_the_others(farm: Farm, source: Path) -> None:
     farm.hosts[0].kill()
     with Fleet(farm.addresses, deadline=3) as fleet:
-        result = sync(fleet, read_tree(source), "code")
+        result = sync_tree(fleet, read_tree(source), "code")
     assert [host.outcome.verdict for host in result.result.hosts] == ["refused", "exit 0"]
     assert result.result.hosts[0].outcome.failure is Failure.REFUSED
     assert content(farm.hosts[1].home / "code") == content(source)
@@ -374,7 +374,7 @@ def test_after_any_history_the_host_holds_exactly_the_last_tree(
             else:
                 target.write_bytes(data)
                 target.chmod(0o755 if kind == "run" else 0o644)
-        result = sync(fleet, read_tree(source), place)
+        result = sync_tree(fleet, read_tree(source), place)
         assert result.result.ok, result.result.failed
         assert content(host.home / place) == content(source)
         for path in (host.home / place).rglob("*"):

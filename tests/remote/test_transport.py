@@ -1,4 +1,4 @@
-"""The tuned transport: the private names it stands on, and what they are used for."""
+"""The tuned transport: the private names it uses, and their effects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paramiko.transport import ServiceRequestingTransport, Transport
 from support.sshd import Farm
 
 from orchestrator.remote import transport as ours
-from orchestrator.remote.connect import Link, load_key, plain_config
+from orchestrator.remote.connect import Link, fabric_config, load_key
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.transport import TunedTransport
 from orchestrator.remote.wire import BlockPipe
@@ -111,7 +111,7 @@ def test_only_these_files_touch_private_names_of_paramiko() -> None:
 @pytest.fixture
 def connection(shared_farm: Farm) -> Iterator[TunedTransport]:
     address = shared_farm.addresses[0]
-    link = Link(address, load_key(address.identity_file), plain_config())
+    link = Link(address, load_key(address.identity_file), fabric_config())
     yield link.transport(10)
     link.close()
 
@@ -123,7 +123,7 @@ def test_the_fast_algorithms_are_agreed_on(connection: TunedTransport) -> None:
 
 
 def test_new_keys_in_the_middle_of_a_stream_lose_nothing(shared_farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real limit is 512 MiB; here every 256 KiB, in both directions at once."""
+    """The real limit is 512 MiB; here every 256 KiB, in both directions together."""
     exchanges: list[int] = []
     usual = TunedTransport._activate_outbound
 
@@ -183,7 +183,7 @@ def test_input_on_its_way_when_its_command_ends_does_not_end_the_other_commands(
     monkeypatch.setattr(TunedTransport, "_send_user_message", late)
     channel.send_all(memoryview(b"too late"))
     monkeypatch.undo()
-    assert other.read(5) == b"still here\n", connection.farewell
+    assert other.read(5) == b"still here\n", connection.end_message
     assert connection.answers(5)
 
 

@@ -87,7 +87,7 @@ def test_submodules_and_nested_repositories_are_sent_with_their_own_rules(tmp_pa
     ]
 
 
-def test_a_folder_that_git_was_told_to_ignore_is_sent_when_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_folder_that_git_ignores_is_sent_when_it_is_named(tmp_path: Path) -> None:
     root = fill(tmp_path / "repo", {".gitignore": "out/\n", "out/result.txt": "r"})
     git(root, "init")
     git(root, "add", ".")
@@ -112,7 +112,7 @@ def test_links_stay_links_and_the_executable_bit_is_kept(tmp_path: Path) -> None
     assert tree["d/f"].sha256 == hashlib.sha256(b"y").hexdigest()
 
 
-def test_the_digest_follows_content_mode_and_name_and_nothing_else(tmp_path: Path) -> None:
+def test_the_digest_follows_content_mode_and_name_only(tmp_path: Path) -> None:
     root = fill(tmp_path / "plain", {"a": "1", "b": "2"})
     first = read_tree(root).digest
     os.utime(root / "a", (1, 1))
@@ -179,7 +179,7 @@ def test_a_file_that_vanishes_between_list_and_read_is_named(tmp_path: Path, mon
         read_tree(root)
 
 
-def test_git_that_refuses_to_list_is_an_error_in_its_words(tmp_path: Path) -> None:
+def test_git_that_refuses_to_list_is_an_error_with_its_message(tmp_path: Path) -> None:
     root = fill(tmp_path / "repo", {"a": "1", ".git": "gitdir: /no/such/place\n"})
     with pytest.raises(UserError, match="not a git repository"):
         read_tree(root)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.remote.unpack import unpack
+from orchestrator.remote.unpack import unpack_archive
 
 
 def archive(*members: tuple[str, bytes, str]) -> tarfile.TarFile:
@@ -38,7 +38,7 @@ def old_and_new(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 def test_files_folders_and_links_inside_are_unpacked(tmp_path: Path) -> None:
     members = archive(("d", tarfile.DIRTYPE, ""), ("d/f", tarfile.REGTYPE, "x"), ("d/l", tarfile.SYMTYPE, "f"))
-    unpack(members, tmp_path / "to")
+    unpack_archive(members, tmp_path / "to")
     assert (tmp_path / "to" / "d" / "l").read_text() == "x"
     assert (tmp_path / "to" / "d" / "f").stat().st_mode & 0o6022 == 0
 
@@ -57,6 +57,6 @@ def test_what_would_leave_the_folder_or_is_no_file_is_refused(
     tmp_path: Path, members: list[tuple[str, bytes, str]]
 ) -> None:
     with pytest.raises(tarfile.TarError):
-        unpack(archive(*members), tmp_path / "a" / "to")
+        unpack_archive(archive(*members), tmp_path / "a" / "to")
     assert not (tmp_path / "a" / "out").exists()
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""A host for the timer of limits: a home, programs of its own in front of PATH, and nobody who asks after it."""
+"""A host for the timer of limits: a home directory, and its own programs first on PATH."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from render_support import program
 
 from orchestrator.remote.scripts import shell_source
-from orchestrator.render.limits import LimitsWanted, render_limits
+from orchestrator.render.limits import LimitsSpec, render_limits
 
 FAKE_CRONTAB = """#!/bin/sh
 case ${1:-} in
@@ -66,8 +66,8 @@ class Host:
 
     STOP = 'date +%s >>"$HOME/machine-stopped"'
 
-    def install(self, wanted: LimitsWanted, **env: str) -> None:
-        done = self.bash(render_limits(wanted), **env)
+    def install(self, limits_spec: LimitsSpec, **env: str) -> None:
+        done = self.bash(render_limits(limits_spec), **env)
         assert (done.returncode, done.stderr) == (0, "")
 
     def bash(self, text: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -170,7 +170,7 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> None:
         time.sleep(0.05)
 
 
-def wanted(
+def limits_spec(
     *,
     seconds: float | None = None,
     idle: float | None = None,
@@ -180,10 +180,10 @@ def wanted(
     stop: str = Host.STOP,
     watch: str = "jobs",
     grace: int = 5,
-    settle: int = 0,
-) -> LimitsWanted:
+    boot_grace: int = 0,
+) -> LimitsSpec:
     """Limits in seconds, of a timer that looks every second."""
-    return LimitsWanted(
+    return LimitsSpec(
         max_hours=None if seconds is None else seconds / 3600,
         idle_minutes=None if idle is None else idle / 60,
         deadline=deadline,
@@ -193,5 +193,5 @@ def wanted(
         watch=watch,  # type: ignore[arg-type]  # one of two words
         grace_seconds=grace,
         tick_seconds=1,
-        settle_seconds=settle,
+        boot_grace_seconds=boot_grace,
     )

@@ -1,6 +1,6 @@
 """Stale holders of an accelerator end before the program starts; those of a job that runs are left alone.
 
-A plain file in a folder of the test stands for the device node; the processes that hold it are real.
+A plain file in a folder of the test replaces the device node; the processes that hold it are real.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def hold(tmp_path: Path) -> Iterator[Hold]:
 
 def start_program(backend: Backend, tmp_path: Path, *, clear_holders: bool = True) -> tuple[int, str, str]:
     env = {**HOST, "ORCH_DEV_DIR": str(tmp_path / "dev"), "ORCH_LIBTPU_LOCKFILE": str(tmp_path / "lock")}
-    script = render_run(RunInputs(backend, user_run="echo started", clear_holders=clear_holders))
+    script = render_run(RunInputs(backend=backend, user_run="echo started", clear_holders=clear_holders))
     done = run_script(script, tmp_path / "home", {**env, "ORCH_RANKS_PER_HOST": "1"})
     return done.returncode, done.stdout, done.stderr
 

@@ -20,7 +20,7 @@ def copy(source: str, destination: str) -> str:
     return render_copy_mount(MountInputs(source, destination))
 
 
-def test_folder_of_a_file_bucket_arrives_whole_and_again(tmp_path: Path) -> None:
+def test_folder_of_a_file_bucket_arrives_complete_and_again(tmp_path: Path) -> None:
     source = tmp_path / "data"
     (source / "sub").mkdir(parents=True)
     (source / "sub" / ".hidden").write_text("one")
@@ -45,14 +45,14 @@ def test_absolute_destination_is_taken_as_it_is(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere/v").read_text() == "x"
 
 
-def test_source_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_source_is_reported(tmp_path: Path) -> None:
     done = run_script(copy(f"file://{tmp_path}/nowhere", "~/data"), tmp_path / "home")
     assert done.returncode == 1
     assert f"copy: there is nothing at file://{tmp_path}/nowhere" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a folder that is not ours")
-def test_a_folder_of_somebody_else_is_not_taken_over(tmp_path: Path) -> None:
+def test_a_folder_of_another_owner_is_not_taken_over(tmp_path: Path) -> None:
     (tmp_path / "vocab").write_text("x")
     program(tmp_path / "bin" / "mkdir", "#!/bin/sh\nexit 1\n")
     program(tmp_path / "bin" / "sudo", RECORDER + "exit 1\n")
@@ -125,7 +125,7 @@ def test_google_object_is_copied_and_a_folder_is_synced(tmp_path: Path, is_objec
     assert got[4:] == [*words, "gs://bucket/data", str(tmp_path / "home/data")]
 
 
-def test_google_source_that_refuses_is_said(tmp_path: Path) -> None:
+def test_google_source_that_refuses_is_reported(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "gcloud", "#!/bin/sh\necho 'ERROR: 403 no access' >&2\nexit 1\n")
     done = run_script(copy("gs://bucket/data", "~/data"), tmp_path / "home", path=str(tmp_path / "bin"))
     assert done.returncode == 1
@@ -141,13 +141,15 @@ def test_google_source_that_refuses_is_said(tmp_path: Path) -> None:
         ("file://data", "~/data", "absolute path"),
         ("s3:///data", "~/data", "name is missing"),
         ("gs://bucket/a*", "~/data", "pattern"),
-        ("s3://bucket/a", "/", "whole disk"),
-        ("s3://bucket/a", "~", "whole disk or home"),
-        ("s3://bucket/a", "~/", "whole disk or home"),
+        ("s3://bucket/a", "/", "entire disk"),
+        ("s3://bucket/a", "~", "entire disk or home"),
+        ("s3://bucket/a", "~/", "entire disk or home"),
         ("s3://bucket/a", "~bob/data", "home"),
     ],
 )
-def test_what_cannot_be_copied_is_refused_before_a_host_is_asked(source: str, destination: str, message: str) -> None:
+def test_what_cannot_be_copied_is_refused_before_a_host_is_contacted(
+    source: str, destination: str, message: str
+) -> None:
     with pytest.raises(UserError) as caught:
         copy(source, destination)
     assert message in caught.value.why

@@ -131,7 +131,7 @@ def test_files_are_not_hidden_by_a_mount(tmp_path: Path) -> None:
     assert host.words == []
 
 
-def test_a_bucket_that_refuses_is_told_with_the_role(tmp_path: Path) -> None:
+def test_a_bucket_that_refuses_is_reported_with_the_role(tmp_path: Path) -> None:
     host = Host(tmp_path, gcsfuse="#!/bin/sh\necho 'googleapi: Error 403' >&2\nexit 1\n")
     done = host.run(mount("gs://bucket/a", "~/data"))
     assert done.returncode == 1
@@ -141,7 +141,7 @@ def test_a_bucket_that_refuses_is_told_with_the_role(tmp_path: Path) -> None:
     assert not list((host.home / ".orch/mounts").glob("*.sh"))
 
 
-def test_a_gcsfuse_that_says_well_and_mounts_nothing_is_not_believed(tmp_path: Path) -> None:
+def test_a_gcsfuse_that_succeeds_and_mounts_nothing_is_an_error(tmp_path: Path) -> None:
     host = Host(tmp_path, gcsfuse="#!/bin/sh\nexit 0\n")
     done = host.run(mount("gs://bucket/a", "~/data"))
     assert done.returncode == 1
@@ -173,7 +173,7 @@ def test_gcsfuse_is_installed_from_google_on_a_rented_host(tmp_path: Path) -> No
     assert host.words.index("install") < host.words.index("--implicit-dirs")
 
 
-def test_a_host_without_a_network_says_so(tmp_path: Path) -> None:
+def test_a_host_without_a_network_reports_it(tmp_path: Path) -> None:
     host = Host(tmp_path)
     path = bare(host)
     host.program("curl", "#!/bin/sh\necho 'curl: (6) Could not resolve host' >&2\nexit 6\n")
@@ -202,12 +202,12 @@ def test_a_program_finds_the_mount_again_after_a_reboot(tmp_path: Path) -> None:
     assert host.run(mount("gs://bucket/a", "~/data")).returncode == 0
     host.mounts.write_text("")
     place = {"ORCH_RANK": "0", "ORCH_NUM_HOSTS": "1", "ORCH_COORDINATOR": "127.0.0.1:29500"}
-    done = host.run(render_run(RunInputs("cpu", user_run='cat "$ORCH_PROC_MOUNTS"\n')), **place)
+    done = host.run(render_run(RunInputs(backend="cpu", user_run='cat "$ORCH_PROC_MOUNTS"\n')), **place)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"bucket {host.home}/data fuse.gcsfuse" in done.stdout
     host.mounts.write_text("")
     host.program("gcsfuse", "#!/bin/sh\nexit 1\n")
-    done = host.run(render_run(RunInputs("cpu", user_run="echo ran\n")), **place)
+    done = host.run(render_run(RunInputs(backend="cpu", user_run="echo ran\n")), **place)
     assert (done.returncode, done.stdout) == (1, "")
     assert "a bucket is not mounted any more" in done.stderr
 

@@ -46,7 +46,9 @@ def test_run_of_the_trainer(backend: Backend, python: str, args: list[tuple[str,
         looks = RECORDER.replace("#!/bin/sh\n", '#!/bin/sh\n[ "$1" != -c ] || exit 0\n')
         interpreter = program(home.parent / python / "python", looks + 'printf "%s\\0" "$PWD" >"$RECORD.pwd"\n')
         (home / workdir).mkdir(parents=True)
-        text = render_run(RunInputs(backend, trainer_args=tuple(args), python=str(interpreter), workdir=workdir))
+        text = render_run(
+            RunInputs(backend=backend, trainer_args=tuple(args), python=str(interpreter), workdir=workdir)
+        )
         done = run_script(text, home, env(home))
         assert (done.returncode, done.stderr) == (0, "")
         words = [f"{key}={value}" for key, value in args]
@@ -62,7 +64,7 @@ def test_run_of_the_trainer(backend: Backend, python: str, args: list[tuple[str,
 def test_run_of_a_program(backend: Backend, workdir: str) -> None:
     with host() as home:
         (home / workdir).mkdir(parents=True)
-        text = render_run(RunInputs(backend, user_run='printf "%s\\0" "$PWD" >"$RECORD"', workdir=workdir))
+        text = render_run(RunInputs(backend=backend, user_run='printf "%s\\0" "$PWD" >"$RECORD"', workdir=workdir))
         done = run_script(text, home, env(home))
         assert (done.returncode, done.stderr) == (0, "")
         assert recorded(home.parent / "record") == [str(home / workdir)]
@@ -75,7 +77,7 @@ def test_setup_with_packages(backend: Backend, packages: list[str], workdir: str
         python = program(home.parent / "bin" / "python3", FAKE_PYTHON)
         (home / workdir).mkdir(parents=True)
         inputs = SetupInputs(
-            backend,
+            backend=backend,
             user_setup='printf "%s\\0" "$PWD" >>"$RECORD"',
             packages=tuple(packages),
             workdir=workdir,
@@ -99,7 +101,7 @@ def test_setup_with_an_interpreter(backend: Backend, python: str) -> None:
         )
         program(home / ".orch/trainer/trainer/__main__.py", "")
         (home / ".orch" / "site").mkdir(parents=True)
-        inputs = SetupInputs(backend, bundled_trainer=True, python=str(interpreter))
+        inputs = SetupInputs(backend=backend, bundled_trainer=True, python=str(interpreter))
         text = (render_setup(inputs) or "").replace('rm -rf -- "$site"', "")
         done = run_script(text, home, env(home))
         assert (done.returncode, done.stderr) == (0, "")
@@ -126,7 +128,7 @@ def test_copy_from_a_file_bucket(source: str, destination: str, absolute: bool) 
 @given(hostile(slash=True), hostile(), st.booleans())
 def test_copy_from_s3(key: str, destination: str, is_object: bool) -> None:
     with host() as home:
-        # The recorder stands for `aws`; head-object answers yes or no.
+        # The recorder replaces `aws`; head-object answers yes or no.
         head = '[ "$2" != head-object ] || exit 1\n' if not is_object else ""
         program(home.parent / "bin" / "aws", RECORDER + head + '[ "$2" != sync ] || touch "$HOME/$TARGET/x"\n')
         text = render_copy_mount(MountInputs(f"s3://bucket/{key}", f"~/{destination}"))
@@ -173,11 +175,11 @@ def test_git_checkout(url: str, ref: str, destination: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_program_of_the_user_is_run_as_it_stands(backend: Backend, tmp_path: Path) -> None:
+def test_program_of_the_user_is_run_unchanged(backend: Backend, tmp_path: Path) -> None:
     program_text = (
         "printf '%s' \"it's $((6 * 7)) \\\"x\\\" {{ 7 }} {% raw %}\" \\\n  | cat\ncat <<'EOF'\n`no` $(no)\nEOF\n# end"
     )
-    text = render_run(RunInputs(backend, user_run=program_text))
+    text = render_run(RunInputs(backend=backend, user_run=program_text))
     done = run_script(text, tmp_path / "home", env(tmp_path / "home"))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == 'it\'s 42 "x" {{ 7 }} {% raw %}`no` $(no)\n'

@@ -20,15 +20,15 @@ from test_template_guard import unsafe
 
 from orchestrator.errors import UserError
 from orchestrator.remote.scripts import shell_source
-from orchestrator.render.limits import LimitsWanted, render_limits, render_renewal, render_timer
+from orchestrator.render.limits import LimitsSpec, render_limits, render_renewal, render_timer
 
-ALL = LimitsWanted(max_hours=1.5, idle_minutes=5, deadline=2e9, since=1e9, on_limit="end", stop_command="true")
+ALL = LimitsSpec(max_hours=1.5, idle_minutes=5, deadline=2e9, since=1e9, on_limit="end", stop_command="true")
 HEAD = "#!/bin/bash\n"
 SCRIPTS = {
     "install on a machine of ours": render_limits(ALL),
-    "install on the user's own": render_limits(LimitsWanted(max_hours=1, watch="jobs")),
+    "install on the user's own": render_limits(LimitsSpec(max_hours=1, watch="jobs")),
     "timer": render_timer(ALL),
-    "remove": render_limits(LimitsWanted()),
+    "remove": render_limits(LimitsSpec()),
     "renew": HEAD + render_renewal(2e9),
 }
 
@@ -51,9 +51,9 @@ def test_each_template_of_limits_puts_out_quoted_values_only(path: Path) -> None
     assert list(unsafe(path.read_text())) == []
 
 
-def activity(host: Host, wanted: LimitsWanted = ALL) -> str:
+def activity(host: Host, limits: LimitsSpec = ALL) -> str:
     """What the timer's own function says, asked once."""
-    text = render_timer(wanted)
+    text = render_timer(limits)
     functions, _, _ = text.partition("\nexec 9>>")
     done = host.bash(f"{functions}\nactivity\n")
     assert done.returncode == 0, done.stderr
@@ -152,7 +152,7 @@ def test_a_process_that_holds_a_tpu_chip_is_activity(quiet: Host, node: str) -> 
 def test_on_a_shared_machine_only_jobs_count(quiet: Host) -> None:
     process(quiet, 800, "sshd: ann@pts/0")
     (Path(quiet.env["ORCH_PROC_DIR"]) / "loadavg").write_text("9 9.00 9 1/200 1\n")
-    assert activity(quiet, LimitsWanted(idle_minutes=5, watch="jobs")) == ""
+    assert activity(quiet, LimitsSpec(idle_minutes=5, watch="jobs")) == ""
 
 
 def test_a_tool_that_hangs_is_given_up(quiet: Host) -> None:
@@ -168,14 +168,14 @@ def test_any_stop_command_arrives_unchanged_and_is_not_run_before_its_time(comma
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         stop = f"printf '%s\\0' {shlex.quote(command)}"
-        wanted = LimitsWanted(max_hours=9, on_limit="end", stop_command=stop, watch="jobs")
+        limits = LimitsSpec(max_hours=9, on_limit="end", stop_command=stop, watch="jobs")
         # The timer inside of the installer, taken out of it as the installer's own shell does.
-        installer = render_limits(wanted).partition("\nmkdir -p")[0]
+        installer = render_limits(limits).partition("\nmkdir -p")[0]
         env = {"HOME": name, "PATH": os.environ["PATH"], "CANARY": str(folder / "canary")}
         done = subprocess.run(
             ["bash", "-c", f'{installer}\nprintf %s "$timer"'], env=env, capture_output=True, check=True, timeout=30
         )
-        assert done.stdout.decode() == render_timer(wanted)
+        assert done.stdout.decode() == render_timer(limits)
         head = done.stdout.decode().partition("\nlimits=")[0]
         done = subprocess.run(
             ["bash", "-c", f'{head}\nbash -c "$stop_command"'], env=env, capture_output=True, check=True, timeout=30
@@ -187,23 +187,23 @@ def test_any_stop_command_arrives_unchanged_and_is_not_run_before_its_time(comma
 @pytest.mark.parametrize("hours", [0, -1, math.nan, math.inf, 1e9])
 def test_a_limit_that_is_no_time_is_refused(hours: float) -> None:
     with pytest.raises(UserError):
-        LimitsWanted(max_hours=hours)
+        LimitsSpec(max_hours=hours)
     with pytest.raises(UserError):
-        LimitsWanted(idle_minutes=hours)
+        LimitsSpec(idle_minutes=hours)
 
 
 def test_limits_that_could_never_hold_are_refused() -> None:
     with pytest.raises(ValueError, match="stop_command"):
-        LimitsWanted(max_hours=1, on_limit="end", stop_command=" ")
+        LimitsSpec(max_hours=1, on_limit="end", stop_command=" ")
     with pytest.raises(ValueError, match="tick"):
-        LimitsWanted(max_hours=1, tick_seconds=0)
-    with pytest.raises(ValueError, match="moment"):
-        LimitsWanted(deadline=math.nan)
+        LimitsSpec(max_hours=1, tick_seconds=0)
+    with pytest.raises(ValueError, match="not a time"):
+        LimitsSpec(deadline=math.nan)
 
 
 @given(st.floats(min_value=1e-4, max_value=1000))
 def test_a_lifetime_is_never_rounded_down_to_nothing(hours: float) -> None:
-    text = render_timer(LimitsWanted(max_hours=hours))
+    text = render_timer(LimitsSpec(max_hours=hours))
     seconds = int(text.partition("max_seconds=")[2].split()[0])
     assert seconds >= 1
     assert abs(seconds - hours * 3600) <= 1

@@ -127,7 +127,7 @@ def test_a_mount_of_another_tool_is_left_to_a_person(tmp_path: Path, what: str, 
     assert host.words == []
 
 
-def test_a_bucket_that_refuses_is_told_with_the_rights(tmp_path: Path) -> None:
+def test_a_bucket_that_refuses_is_reported_with_the_rights(tmp_path: Path) -> None:
     host = Host(tmp_path, mount_s3="#!/bin/sh\necho 'Error: Forbidden' >&2\nexit 1\n")
     done = host.run(mount("s3://bucket/a", "~/data"))
     assert done.returncode == 1
@@ -154,7 +154,7 @@ def test_mountpoint_is_installed_in_one_version_on_a_rented_host(tmp_path: Path,
     assert host.words.index("install") < host.words.index("--read-only")
 
 
-def test_a_host_without_a_network_says_so(tmp_path: Path) -> None:
+def test_a_host_without_a_network_reports_it(tmp_path: Path) -> None:
     host = Host(tmp_path, mount_s3="")
     host.program("curl", "#!/bin/sh\necho 'curl: (6) Could not resolve host' >&2\nexit 6\n")
     host.program("apt-get", RECORDER)
@@ -179,7 +179,7 @@ def test_a_program_finds_the_mount_again_after_a_reboot(tmp_path: Path) -> None:
     assert host.run(mount("s3://bucket/a", "~/data")).returncode == 0
     host.mounts.write_text("")
     place = {"ORCH_RANK": "0", "ORCH_NUM_HOSTS": "1", "ORCH_COORDINATOR": "127.0.0.1:29500"}
-    done = host.run(render_run(RunInputs("cpu", user_run='cat "$ORCH_PROC_MOUNTS"\n')), **place)
+    done = host.run(render_run(RunInputs(backend="cpu", user_run='cat "$ORCH_PROC_MOUNTS"\n')), **place)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"mountpoint-s3 {host.home}/data fuse" in done.stdout
 

@@ -32,7 +32,7 @@ def installed(script: str) -> set[str]:
 
 
 def commands(script: str) -> Iterator[str]:
-    """Lines without their comments, with those that they go on in."""
+    """Lines without their comments, with their continuation lines."""
     yield from re.sub(r"(?m)(?:^|\s)#.*$", "", script).replace("\\\n", " ").splitlines()
 
 
@@ -47,7 +47,7 @@ def test_no_template_installs_a_placeholder(template: Path) -> None:
 
 @pytest.mark.parametrize(("backend", "neuron", "bundled"), _SETUPS)
 def test_no_setup_installs_a_placeholder(backend: Backend, neuron: bool, bundled: bool) -> None:
-    inputs = SetupInputs(backend, user_setup="true", bundled_trainer=bundled, neuron=neuron)
+    inputs = SetupInputs(backend=backend, user_setup="true", bundled_trainer=bundled, neuron=neuron)
     script = render_setup(inputs)
     assert script is not None
     assert installed(script) == set()

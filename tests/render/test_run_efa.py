@@ -1,4 +1,4 @@
-"""EFA interfaces are counted before a program of several hosts starts; a folder of the test stands for /sys."""
+"""EFA interfaces are counted before a program of several hosts starts; a folder of the test replaces /sys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(tmp_path: Path, backend: Backend, devices: list[str], **env: str) -> sub
         '#!/bin/sh\n[ "$1" = 5 ] || exec /bin/sleep "$1"\necho waited >>"$HOME/waits"\n'
         f'n=$(wc -l <"$HOME/waits")\n[ -z "$LATE" ] || {{ mkdir -p {late}; echo 0xefa2 >{late}/device; }}\n',
     )
-    text = render_run(RunInputs(backend, user_run="echo started"))
+    text = render_run(RunInputs(backend=backend, user_run="echo started"))
     more = {**TWO, "ORCH_SYS_DIR": str(tmp_path / "sys"), "LATE": "", **env}
     return run_script(text, tmp_path / "home", more, path=str(tmp_path / "bin"))
 
@@ -44,12 +44,12 @@ def test_all_interfaces_are_there(tmp_path: Path, backend: Backend) -> None:
     assert backend == "neuron" or ("4 EFA interfaces" in hint and "NET/OFI Selected provider is efa" in hint)
 
 
-def test_only_the_head_tells_how_the_proof_looks(tmp_path: Path) -> None:
+def test_only_the_head_prints_the_form_of_the_proof(tmp_path: Path) -> None:
     assert run(tmp_path, "cuda", P4D, ORCH_EFA_COUNT="4", ORCH_RANK="1").stdout == "started\n"
 
 
 @pytest.mark.parametrize("backend", ["cuda", "neuron"])
-def test_a_missing_interface_is_an_error_after_three_looks(tmp_path: Path, backend: Backend) -> None:
+def test_a_missing_interface_is_an_error_after_three_checks(tmp_path: Path, backend: Backend) -> None:
     done = run(tmp_path, backend, P4D[:-1], ORCH_EFA_COUNT="4")
     assert (done.returncode, done.stdout) == (1, "")
     assert "this host shows 3 EFA interfaces of 4" in done.stderr

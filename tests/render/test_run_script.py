@@ -24,7 +24,7 @@ TWO = {**HOST, "ORCH_RANK": "1", "ORCH_NUM_HOSTS": "2", "ORCH_COORDINATOR": "10.
 
 def shown(backend: Backend, tmp_path: Path, env: dict[str, str]) -> dict[str, str]:
     """The environment that the user's program sees."""
-    done = run_script(render_run(RunInputs(backend, user_run=SHOW)), tmp_path / "home", env)
+    done = run_script(render_run(RunInputs(backend=backend, user_run=SHOW)), tmp_path / "home", env)
     assert done.returncode == 0, done.stderr
     return dict(pair.split("=", 1) for pair in done.stdout.split("\0") if pair)
 
@@ -65,7 +65,7 @@ def test_jax_gets_coordinator_count_and_id(tmp_path: Path) -> None:
     assert (env["JAX_NUM_PROCESSES"], env["JAX_PROCESS_ID"]) == ("2", "1")
 
 
-def test_xla_uses_the_tpu_unless_told_otherwise(tmp_path: Path) -> None:
+def test_xla_uses_the_tpu_unless_configured_otherwise(tmp_path: Path) -> None:
     assert shown("xla", tmp_path, HOST)["PJRT_DEVICE"] == "TPU"
     assert shown("xla", tmp_path, {**HOST, "PJRT_DEVICE": "CPU"})["PJRT_DEVICE"] == "CPU"
 
@@ -95,38 +95,38 @@ def test_what_the_user_set_wins_even_when_it_is_empty(backend: Backend, tmp_path
 @pytest.mark.parametrize("backend", ["cpu", "cuda", "xla", "neuron", "jax"])
 def test_program_is_a_plain_bash_script(backend: Backend, text: str, status: int, out: str, tmp_path: Path) -> None:
     env = {**HOST, "ORCH_RANKS_PER_HOST": "1"}
-    done = run_script(render_run(RunInputs(backend, user_run=text)), tmp_path / "home", env)
+    done = run_script(render_run(RunInputs(backend=backend, user_run=text)), tmp_path / "home", env)
     assert (done.returncode, done.stdout) == (status, out)
 
 
 @pytest.mark.parametrize("missing", ["ORCH_RANK", "ORCH_NUM_HOSTS", "ORCH_COORDINATOR"])
 def test_a_host_that_does_not_know_its_place_does_not_start(missing: str, tmp_path: Path) -> None:
     env = {name: value for name, value in HOST.items() if name != missing}
-    done = run_script(render_run(RunInputs("cpu", user_run="echo started")), tmp_path / "home", env)
+    done = run_script(render_run(RunInputs(backend="cpu", user_run="echo started")), tmp_path / "home", env)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"{missing} is not set" in done.stderr
 
 
-def test_environment_of_our_own_is_first_on_the_path_when_asked(tmp_path: Path) -> None:
+def test_environment_of_our_own_is_first_on_the_path_when_requested(tmp_path: Path) -> None:
     program(tmp_path / "home/.orch/venv/bin/tool", "#!/bin/sh\necho ours\n")
-    with_it = run_script(render_run(RunInputs("cpu", user_run="tool", own_venv=True)), tmp_path / "home", HOST)
+    with_it = run_script(render_run(RunInputs(backend="cpu", user_run="tool", own_venv=True)), tmp_path / "home", HOST)
     assert with_it.stdout == "ours\n"
-    assert run_script(render_run(RunInputs("cpu", user_run="tool")), tmp_path / "home", HOST).returncode == 127
+    assert run_script(render_run(RunInputs(backend="cpu", user_run="tool")), tmp_path / "home", HOST).returncode == 127
 
 
-def test_trainer_without_its_python_is_said(tmp_path: Path) -> None:
-    done = run_script(render_run(RunInputs("cpu", trainer_args=())), tmp_path / "home", HOST)
+def test_trainer_without_its_python_is_reported(tmp_path: Path) -> None:
+    done = run_script(render_run(RunInputs(backend="cpu", trainer_args=())), tmp_path / "home", HOST)
     assert done.returncode == 1
     assert "there is no Python at" in done.stderr
 
 
 def test_a_run_is_one_program() -> None:
     with pytest.raises(ValueError, match="either"):
-        RunInputs("cpu")
+        RunInputs(backend="cpu")
     with pytest.raises(ValueError, match="either"):
-        RunInputs("cpu", user_run="x", trainer_args=())
+        RunInputs(backend="cpu", user_run="x", trainer_args=())
     with pytest.raises(ValueError, match="smoke"):
-        RunInputs("cpu", user_run="x", smoke=True)
+        RunInputs(backend="cpu", user_run="x", smoke=True)
 
 
 # One process per device. The trainer is played by a program whose end can be chosen; it is started for real.
@@ -158,7 +158,7 @@ def play(tmp_path: Path, args: dict[str, str], **env: str) -> subprocess.Complet
 def _played(tmp_path: Path, args: dict[str, str]) -> str:
     program(tmp_path / "home" / TRAINER_ROOT / "trainer/__main__.py", PLAYED)
     program(tmp_path / "home" / TRAINER_ROOT / "trainer/__init__.py", "")
-    return render_run(RunInputs("cuda", trainer_args=tuple(args.items()), python=sys.executable))
+    return render_run(RunInputs(backend="cuda", trainer_args=tuple(args.items()), python=sys.executable))
 
 
 def test_every_process_gets_the_variables_of_torchrun(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_count_of_processes_is_that_of_the_chips(tmp_path: Path) -> None:
     done = play(tmp_path, {}, ORCH_RANKS_PER_HOST="", ORCH_CHIPS_PER_HOST="2")
     assert len(done.stdout.splitlines()) == 2
     program(tmp_path / "bin" / "nvidia-smi", "#!/bin/sh\necho 'GPU 0: x'; echo 'GPU 1: x'; echo '  MIG'\n")
-    asked = play(tmp_path, {}, ORCH_RANKS_PER_HOST="", ORCH_CHIPS_PER_HOST="0", PATH=f"{tmp_path}/bin:/usr/bin:/bin")
-    assert len(asked.stdout.splitlines()) == 2
+    refused = play(tmp_path, {}, ORCH_RANKS_PER_HOST="", ORCH_CHIPS_PER_HOST="0", PATH=f"{tmp_path}/bin:/usr/bin:/bin")
+    assert len(refused.stdout.splitlines()) == 2
     none = play(tmp_path, {}, ORCH_RANKS_PER_HOST="", ORCH_CHIPS_PER_HOST="0")
     assert none.returncode == 1
     assert "this host shows no GPU" in none.stderr
@@ -230,7 +230,7 @@ def _start(tmp_path: Path, args: dict[str, str], started: list[subprocess.Popen[
     raise AssertionError(log.read_text())
 
 
-def test_a_stop_lets_every_process_save_and_says_75(tmp_path: Path, started: list[subprocess.Popen[bytes]]) -> None:
+def test_a_stop_lets_every_process_save_and_exits_75(tmp_path: Path, started: list[subprocess.Popen[bytes]]) -> None:
     log = _start(tmp_path, {"end": "wait", "patient": "1"}, started)
     os.killpg(started[0].pid, signal.SIGTERM)
     assert started[0].wait(30) == 75
@@ -257,7 +257,7 @@ def test_the_real_trainer_trains_with_one_process_per_device(tmp_path: Path) -> 
     (home / TRAINER_ROOT / "trainer").symlink_to(CHECKOUT / "trainer")
     (home / "text").write_bytes(bytes(range(256)) * 400)
     args = {"device": "cpu", "model": "tiny", "steps": "2", "batch": "4", "seq_len": "16", "data": str(home / "text")}
-    text = render_run(RunInputs("cuda", trainer_args=tuple(args.items()), python=sys.executable))
+    text = render_run(RunInputs(backend="cuda", trainer_args=tuple(args.items()), python=sys.executable))
     done = run_script(text, home, {**HOST, "ORCH_COORDINATOR": f"127.0.0.1:{_free_port()}", "ORCH_RANKS_PER_HOST": "2"})
     assert done.returncode == 0, done.stderr
     assert "step 2/2" in done.stdout

@@ -31,8 +31,8 @@ def starts(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("backend", ["cpu", "jax"])
-def test_the_smoke_test_comes_first_with_what_says_where_the_run_works(tmp_path: Path, backend: Backend) -> None:
-    text = render_run(RunInputs(backend, trainer_args=ARGS, device="cpu", smoke=True))
+def test_the_smoke_test_comes_first_with_the_settings_of_devices_and_data(tmp_path: Path, backend: Backend) -> None:
+    text = render_run(RunInputs(backend=backend, trainer_args=ARGS, device="cpu", smoke=True))
     done = run_script(text, tmp_path / "home", played(tmp_path))
     assert done.returncode == 0, done.stderr
     engine = "jax" if backend == "jax" else "torch"
@@ -45,7 +45,7 @@ def test_the_smoke_test_comes_first_with_what_says_where_the_run_works(tmp_path:
 
 @pytest.mark.parametrize(("backend", "processes"), [("cpu", 1), ("cuda", 2)])
 def test_a_smoke_test_that_fails_is_the_end(tmp_path: Path, backend: Backend, processes: int) -> None:
-    text = render_run(RunInputs(backend, trainer_args=ARGS, smoke=True))
+    text = render_run(RunInputs(backend=backend, trainer_args=ARGS, smoke=True))
     env = {**played(tmp_path), "SMOKE": "5", "ORCH_RANKS_PER_HOST": str(processes)}
     done = run_script(text, tmp_path / "home", env)
     assert done.returncode == 5
@@ -54,7 +54,7 @@ def test_a_smoke_test_that_fails_is_the_end(tmp_path: Path, backend: Backend, pr
 
 
 def test_with_one_process_a_device_both_start_once_on_each(tmp_path: Path) -> None:
-    text = render_run(RunInputs("cuda", trainer_args=ARGS, smoke=True))
+    text = render_run(RunInputs(backend="cuda", trainer_args=ARGS, smoke=True))
     done = run_script(text, tmp_path / "home", {**played(tmp_path), "RUN": "75", "ORCH_RANKS_PER_HOST": "2"})
     assert done.returncode == 75, done.stderr
     assert sorted(line[0] for line in starts(tmp_path)) == ["0", "0", "1", "1"]
@@ -98,7 +98,7 @@ def test_all_processes_of_a_tpu_agree_on_what_torchtpu_needs(
             "ORCH_ATTEMPT": "2",
             "ORCH_DEV_DIR": str(tmp_path),
         }
-        done = run_script(render_run(RunInputs("tpu", trainer_args=(), topology="2x4")), home, env)
+        done = run_script(render_run(RunInputs(backend="tpu", trainer_args=(), topology="2x4")), home, env)
         assert done.returncode == 0, done.stderr
         files = sorted(home.glob("env.*"), key=lambda file: int(file.suffix[1:]))
         assert [file.name for file in files] == [f"env.{rank * each + at}" for at in range(each)]
@@ -134,17 +134,19 @@ def test_the_torch_of_an_image_is_used_when_it_is_new_enough(tmp_path: Path, ver
     record.touch()
     env = {**HOST, "ORCH_VENVS_DIR": str(tmp_path / "opt"), "REAL": sys.executable, "RECORD": str(record)}
     env |= {"IMAGE_TORCH": version}
-    setup = render_setup(SetupInputs("cuda", bundled_trainer=True))
+    setup = render_setup(SetupInputs(backend="cuda", bundled_trainer=True))
     assert setup is not None
     done = run_script(setup, home, env)
     assert done.returncode == 0, done.stderr
     assert ("--target" in recorded(record)) is used
     assert ("torch==2.13.0" in recorded(record)) is not used
-    run = run_script(render_run(RunInputs("cuda", trainer_args=())), home, {**env, "ORCH_RANKS_PER_HOST": "1"})
+    run = run_script(render_run(RunInputs(backend="cuda", trainer_args=())), home, {**env, "ORCH_RANKS_PER_HOST": "1"})
     assert run.returncode == 0, run.stderr
     python = tmp_path / "opt/pytorch/bin/python" if used else home / ".orch/venv/bin/python"
     shown = run_script(
-        render_run(RunInputs("cuda", trainer_args=())).replace("exec -- ", "echo ").replace('"$@" &', 'echo "$@" &'),
+        render_run(RunInputs(backend="cuda", trainer_args=()))
+        .replace("exec -- ", "echo ")
+        .replace('"$@" &', 'echo "$@" &'),
         home,
         {**env, "ORCH_RANKS_PER_HOST": "1"},
     )
@@ -160,7 +162,7 @@ def test_the_chips_of_a_slice_are_not_started_by_one_host_alone(
     program(home / TRAINER_ROOT / "trainer/__main__.py", "")
     text = '#!/bin/sh\ncase "$*" in *find_spec*) ;; *) echo "$ORCH_NUM_HOSTS $*" >>"$HOME/starts" ;; esac\n'
     python = program(tmp_path / "bin" / "played", text)
-    setup = render_setup(SetupInputs(backend, bundled_trainer=True, device=device, python=str(python)))
+    setup = render_setup(SetupInputs(backend=backend, bundled_trainer=True, device=device, python=str(python)))
     assert setup is not None
     done = run_script(setup, home, {**HOST, "ORCH_NUM_HOSTS": hosts, "ORCH_DEV_DIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr

@@ -27,7 +27,7 @@ def run(text: str, tmp_path: Path, env: dict[str, str]) -> subprocess.CompletedP
 
 def shown(tmp_path: Path, env: dict[str, str], backend: Backend = "neuron") -> dict[str, str]:
     """The environment that the user's program sees."""
-    done = run(render_run(RunInputs(backend, user_run="env -0", neuron=True)), tmp_path, env)
+    done = run(render_run(RunInputs(backend=backend, user_run="env -0", neuron=True)), tmp_path, env)
     assert (done.returncode, done.stderr) == (0, "")
     return dict(pair.split("=", 1) for pair in done.stdout.split("\0") if pair)
 
@@ -57,7 +57,7 @@ def test_cores_are_those_that_frameworks_see(
     assert env.get("NEURON_CC_FLAGS") == ("--lnc=1" if cores == "128" else None)
 
 
-def test_the_compiler_is_told_of_logical_cores_once(tmp_path: Path) -> None:
+def test_the_compiler_gets_the_logical_cores_once(tmp_path: Path) -> None:
     env = {**HOST, **TRN1, "ORCH_ACCELERATOR": "trn2.48xlarge", "NEURON_LOGICAL_NC_CONFIG": "1"}
     theirs = shown(tmp_path, {**env, "NEURON_CC_FLAGS": "--model-type=transformer"})
     assert theirs["NEURON_CC_FLAGS"] == "--model-type=transformer --lnc=1"
@@ -65,7 +65,7 @@ def test_the_compiler_is_told_of_logical_cores_once(tmp_path: Path) -> None:
         assert shown(tmp_path, {**env, "NEURON_CC_FLAGS": own})["NEURON_CC_FLAGS"] == own
 
 
-def test_pytorch_finds_its_cores_from_what_torchrun_says(tmp_path: Path) -> None:
+def test_pytorch_finds_its_cores_from_the_variables_of_torchrun(tmp_path: Path) -> None:
     """A list of cores for each host would be taken for one of each process by libneuronxla."""
     assert not [name for name in shown(tmp_path, {**TWO, **TRN1}) if name.startswith("NEURON_PJRT")]
 
@@ -82,8 +82,8 @@ def test_jax_is_one_process_a_host(tmp_path: Path) -> None:
 
 
 def test_jax_on_a_tpu_knows_nothing_of_trainium(tmp_path: Path) -> None:
-    assert "NEURON" not in render_run(RunInputs("jax", user_run="x"))
-    assert "neuron" not in (render_setup(SetupInputs("jax", packages=("jax",))) or "")
+    assert "NEURON" not in render_run(RunInputs(backend="jax", user_run="x"))
+    assert "neuron" not in (render_setup(SetupInputs(backend="jax", packages=("jax",))) or "")
 
 
 def test_compiled_graphs_are_kept_in_the_bucket_of_the_run(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_a_port_that_the_kernel_could_give_away_is_reserved(tmp_path: Path, port
         assert (name, ports.split(",")[-1]) == ("net.ipv4.ip_local_reserved_ports", port)
 
 
-def test_a_type_of_unknown_size_is_asked_for(tmp_path: Path) -> None:
-    text = render_run(RunInputs("neuron", user_run="true"))
+def test_a_type_of_unknown_size_is_queried(tmp_path: Path) -> None:
+    text = render_run(RunInputs(backend="neuron", user_run="true"))
     done = run(text, tmp_path, {**HOST, "ORCH_ACCELERATOR": "trn9", "ORCH_CHIPS_PER_HOST": "4"})
     assert done.returncode == 1
     assert "how many cores has trn9?" in done.stderr
@@ -116,8 +116,8 @@ def test_a_type_of_unknown_size_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["neuron", "jax"])
-def test_missing_chips_are_an_error_unless_told_otherwise(tmp_path: Path, backend: Backend) -> None:
-    text = render_run(RunInputs(backend, user_run="echo started", neuron=True))
+def test_missing_chips_are_an_error_unless_configured_otherwise(tmp_path: Path, backend: Backend) -> None:
+    text = render_run(RunInputs(backend=backend, user_run="echo started", neuron=True))
     env = {**HOST, **TRN1, "ORCH_CHIPS_PER_HOST": "17"}
     done = run(text, tmp_path, env)
     assert (done.returncode, done.stdout) == (1, "")
@@ -153,22 +153,22 @@ def test_a_program_finds_the_python_of_the_image(
     for name in names:
         venv(tmp_path, name)
     env = {**HOST, "ORCH_RANKS_PER_HOST": "2"}
-    done = run(render_run(RunInputs(backend, user_run="python me.py | head -n 1", neuron=True)), tmp_path, env)
+    done = run(render_run(RunInputs(backend=backend, user_run="python me.py | head -n 1", neuron=True)), tmp_path, env)
     assert (done.returncode, done.stdout) == (0, f"{expected} me.py\n"), done.stderr
-    setup = render_setup(SetupInputs(backend, user_setup="python -m pip list | head -n 1", neuron=True))
+    setup = render_setup(SetupInputs(backend=backend, user_setup="python -m pip list | head -n 1", neuron=True))
     assert setup is not None
     assert run(setup, tmp_path, env).stdout == f"{expected} -m pip list\n"
 
 
 def test_a_program_without_an_image_of_aws_takes_what_there_is(tmp_path: Path) -> None:
     env = {**HOST, "ORCH_RANKS_PER_HOST": "2"}
-    done = run(render_run(RunInputs("neuron", user_run="echo started")), tmp_path, env)
+    done = run(render_run(RunInputs(backend="neuron", user_run="echo started")), tmp_path, env)
     assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
 
 
 def test_the_lazy_torch_gets_one_process_for_all_cores(tmp_path: Path) -> None:
     venv(tmp_path, "pytorch_2_9", lazy=True)
-    done = run(render_run(RunInputs("neuron", trainer_args=(), device="xla")), tmp_path, {**HOST, **TRN1})
+    done = run(render_run(RunInputs(backend="neuron", trainer_args=(), device="xla")), tmp_path, {**HOST, **TRN1})
     assert done.returncode == 0, done.stderr
     first, *rest = done.stdout.splitlines()
     assert first == "pytorch_2_9 -m trainer engine=torch device=xla"
@@ -176,16 +176,16 @@ def test_the_lazy_torch_gets_one_process_for_all_cores(tmp_path: Path) -> None:
     assert "PJRT_DEVICE=NEURON" in rest
 
 
-def test_an_image_without_the_lazy_torch_says_so(tmp_path: Path) -> None:
+def test_an_image_without_the_lazy_torch_is_reported(tmp_path: Path) -> None:
     venv(tmp_path, "torch_neuronx_2_14_0")
-    done = run(render_run(RunInputs("neuron", trainer_args=(), device="xla")), tmp_path, {**HOST, **TRN1})
+    done = run(render_run(RunInputs(backend="neuron", trainer_args=(), device="xla")), tmp_path, {**HOST, **TRN1})
     assert done.returncode == 1 and "has no torch_xla" in done.stderr and "engine=jax" in done.stderr
 
 
 def test_the_native_torch_gets_one_process_for_each_core(tmp_path: Path) -> None:
     venv(tmp_path, "torch_neuronx_2_14_0")
     env = {**TWO, **TRN1, "ORCH_RANKS_PER_HOST": "2"}
-    lines = run(render_run(RunInputs("neuron", trainer_args=())), tmp_path, env).stdout.splitlines()
+    lines = run(render_run(RunInputs(backend="neuron", trainer_args=())), tmp_path, env).stdout.splitlines()
     assert lines.count("torch_neuronx_2_14_0 -m trainer engine=torch device=neuron") == 2
     assert not [line for line in lines if line.startswith("NEURON_PJRT")]
 
@@ -194,8 +194,8 @@ def test_the_native_torch_gets_one_process_for_each_core(tmp_path: Path) -> None
 def test_the_lazy_torch_on_several_hosts_is_refused_before_anything_is_installed(tmp_path: Path, kind: str) -> None:
     venv(tmp_path, "pytorch_2_9", lazy=True)
     program(tmp_path / "home" / TRAINER_ROOT / "trainer/__main__.py", "")
-    setup = render_setup(SetupInputs("neuron", bundled_trainer=True, device="xla"))
-    text = setup if kind == "setup" else render_run(RunInputs("neuron", trainer_args=(), device="xla"))
+    setup = render_setup(SetupInputs(backend="neuron", bundled_trainer=True, device="xla"))
+    text = setup if kind == "setup" else render_run(RunInputs(backend="neuron", trainer_args=(), device="xla"))
     assert text is not None
     done = run(text, tmp_path, {**TWO, **TRN1})
     assert done.returncode == 1

@@ -25,7 +25,7 @@ file = pathlib.Path(os.environ["DISKS"])
 disks = json.loads(file.read_text())
 where = os.environ["PLACE"]
 
-def told():
+def reported():
     with open(os.environ["CALLS"], "a") as calls:
         calls.write(" ".join([tool, *words]) + chr(10))
     if tool == os.environ.get("BROKEN"):
@@ -52,19 +52,19 @@ elif tool == "blkid":
 elif tool == "mountpoint":
     sys.exit(not any(disk["mounted"] == where for disk in disks.values()))
 elif tool == "mkfs.ext4":
-    told()
+    reported()
     array = {"model": "", "children": [], "cached": "", "mounted": ""}
     disks.setdefault(words[-1], array)["signature"] = "ext4 orch-scratch"
 elif tool == "mdadm" and "--create" in words:
-    told()
+    reported()
     for name in words[-int(next(w for w in words if "--raid-devices=" in w).partition("=")[2]):]:
         disks[name]["signature"] = "linux_raid_member"
 elif tool == "mount":
-    told()
+    reported()
     disks[words[-2]]["mounted"] = words[-1]
     pathlib.Path(words[-1]).mkdir(exist_ok=True)
 elif tool == "systemctl" and words[0] == "start":
-    told()
+    reported()
     for disk in disks.values():
         if disk["model"] == "LVM":
             disk["mounted"] = where
@@ -128,7 +128,7 @@ def test_one_disk_needs_no_array(tmp_path: Path) -> None:
     assert host.calls[1] == f"mount -o noatime -- /dev/nvme1n1 {host.place}"
 
 
-def test_without_mdadm_one_disk_is_used_and_said(tmp_path: Path) -> None:
+def test_without_mdadm_one_disk_is_used_and_reported(tmp_path: Path) -> None:
     host = Host(tmp_path, {"/dev/nvme1n1": disk(), "/dev/nvme2n1": disk()}, without="mdadm")
     done = host.run()
     assert done.returncode == 0
@@ -163,7 +163,7 @@ def test_a_disk_that_may_hold_something_is_never_touched(tmp_path: Path, one: Di
 
 
 @pytest.mark.parametrize("tool", ["lsblk", "wipefs"])
-def test_a_disk_that_cannot_be_looked_at_is_never_touched(tmp_path: Path, tool: str) -> None:
+def test_a_disk_that_cannot_be_examined_is_never_touched(tmp_path: Path, tool: str) -> None:
     host = Host(tmp_path, {"/dev/nvme1n1": disk()})
     look = f'#!/bin/sh\ncase "$*" in *--nodeps*) echo "/dev/nvme1n1 {NVME}" ;; *) exit 1 ;; esac\n'
     program(tmp_path / "bin" / tool, look)
@@ -171,13 +171,13 @@ def test_a_disk_that_cannot_be_looked_at_is_never_touched(tmp_path: Path, tool: 
     assert host.calls == []
 
 
-def test_again_and_after_a_reboot_nothing_is_made_anew(tmp_path: Path) -> None:
+def test_again_and_after_a_reboot_nothing_is_made_again(tmp_path: Path) -> None:
     host = Host(tmp_path, {"/dev/nvme1n1": disk()})
     for _ in range(2):
         assert host.run().returncode == 0
     assert len(host.calls) == 2
     host.unmounted()
-    done = host.run(render_run(RunInputs("cpu", user_run='echo "$ORCH_SCRATCH"', scratch=str(host.place))))
+    done = host.run(render_run(RunInputs(backend="cpu", user_run='echo "$ORCH_SCRATCH"', scratch=str(host.place))))
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{host.place}\n", "")
     assert [call.split()[0] for call in host.calls] == ["mkfs.ext4", "mount", "mount"]
 
@@ -191,7 +191,7 @@ def test_a_folder_that_the_image_makes_is_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tool", ["mdadm", "mkfs.ext4", "mount"])
-def test_a_step_that_fails_is_told_with_its_command(tmp_path: Path, tool: str) -> None:
+def test_a_step_that_fails_is_reported_with_its_command(tmp_path: Path, tool: str) -> None:
     host = Host(tmp_path, {"/dev/nvme1n1": disk(), "/dev/nvme2n1": disk()})
     done = host.run(BROKEN=tool)
     assert done.returncode == 1
@@ -200,11 +200,11 @@ def test_a_step_that_fails_is_told_with_its_command(tmp_path: Path, tool: str) -
     assert not (tmp_path / "home/.orch/scratch.sh").exists()
 
 
-def test_programs_are_told_of_the_folder_only_when_it_is_there(tmp_path: Path) -> None:
+def test_programs_get_the_folder_only_when_it_exists(tmp_path: Path) -> None:
     host = Host(tmp_path, {"/dev/nvme0n1": ROOT})
     show = 'echo "${ORCH_SCRATCH-none}"'
-    run = render_run(RunInputs("cuda", user_run=show, scratch=str(host.place)))
-    setup = render_setup(SetupInputs("cuda", user_setup=show, scratch=str(host.place))) or ""
+    run = render_run(RunInputs(backend="cuda", user_run=show, scratch=str(host.place)))
+    setup = render_setup(SetupInputs(backend="cuda", user_setup=show, scratch=str(host.place))) or ""
     host.place.mkdir()  # where nothing is mounted, it is the root disk
     assert [host.run(text).stdout for text in (run, setup)] == ["none\n"] * 2
     host.disks.write_text(json.dumps({"/dev/nvme1n1": disk(mounted=str(host.place))}))

@@ -17,7 +17,7 @@ from render_support import TEMPLATES, hostile
 
 from orchestrator.errors import UserError
 from orchestrator.render import templates
-from orchestrator.render.quoting import code, q
+from orchestrator.render.quoting import mark_as_code, quote_word
 
 USER_PROGRAMS = {"user_setup", "user_run"}
 
@@ -95,29 +95,29 @@ def test_every_quoted_value_is_known_to_the_hostile_tests() -> None:
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of templates of the test's own."""
-    monkeypatch.setattr(templates, "folder", lambda: tmp_path)
-    templates.environment.cache_clear()
+    monkeypatch.setattr(templates, "template_folder", lambda: tmp_path)
+    templates.template_environment.cache_clear()
     yield tmp_path
-    templates.environment.cache_clear()
+    templates.template_environment.cache_clear()
 
 
 def test_filling_refuses_a_value_without_quotes(scratch: Path) -> None:
     (scratch / "bad.j2").write_text("echo {{ name }}\n")
     with pytest.raises(TypeError, match=r"without `\| q`"):
-        templates.fill("bad.j2", name="x")
+        templates.render_template("bad.j2", name="x")
 
 
 def test_filling_refuses_a_name_that_is_not_given(scratch: Path) -> None:
     (scratch / "bad.j2").write_text("echo {{ name | q }}{% if other %}x{% endif %}\n")
     with pytest.raises(UndefinedError, match="other"):
-        templates.fill("bad.j2", name="x")
+        templates.render_template("bad.j2", name="x")
     (scratch / "worse.j2").write_text("echo {{ name }}\n")
     with pytest.raises(UndefinedError, match="name"):
-        templates.fill("worse.j2")
+        templates.render_template("worse.j2")
 
 
 def test_only_our_two_filters_exist() -> None:
-    assert set(templates.environment().filters) == {"q", "code"}
+    assert set(templates.template_environment().filters) == {"q", "code"}
 
 
 def test_templates_are_found_in_an_installed_package(tmp_path: Path) -> None:
@@ -126,28 +126,28 @@ def test_templates_are_found_in_an_installed_package(tmp_path: Path) -> None:
     shutil.copytree(source, tmp_path / "orchestrator", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(TEMPLATES, tmp_path / "orchestrator" / "_templates")
     ask = (
-        "from orchestrator.render.templates import folder\n"
+        "from orchestrator.render.templates import template_folder\n"
         "from orchestrator.render.scripts import RunInputs, render_run\n"
-        "assert render_run(RunInputs('cpu', user_run='x'))\n"
-        "print(folder())"
+        "assert render_run(RunInputs(backend='cpu', user_run='x'))\n"
+        "print(template_folder())"
     )
     done = subprocess.run([sys.executable, "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, f"{tmp_path}/orchestrator/_templates\n"), done.stderr
 
 
 @given(hostile(slash=True))
-def test_quoted_value_is_one_word_for_a_shell(value: str) -> None:
-    assert shlex.split(q(value)) == [value]
+def test_quoted_value_is_one_argument_for_a_shell(value: str) -> None:
+    assert shlex.split(quote_word(value)) == [value]
 
 
 @given(st.lists(hostile(slash=True), min_size=1, max_size=20))
 def test_bash_gets_the_very_bytes(values: list[str]) -> None:
-    script = "printf '%s\\0' " + " ".join(q(value) for value in values)
+    script = "printf '%s\\0' " + " ".join(quote_word(value) for value in values)
     done = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
     assert done.stdout.decode().split("\0")[:-1] == values
 
 
-@pytest.mark.parametrize("make", [q, code])
+@pytest.mark.parametrize("make", [quote_word, mark_as_code])
 @pytest.mark.parametrize("bad", ["a\0b", "\ud800"])
 def test_what_no_script_can_hold_is_refused_with_a_next_step(make: object, bad: str) -> None:
     assert callable(make)
@@ -156,7 +156,7 @@ def test_what_no_script_can_hold_is_refused_with_a_next_step(make: object, bad: 
     assert caught.value.next_step
 
 
-@pytest.mark.parametrize("value", [None, True, 1.5, b"x", ["x"], q("x")])
+@pytest.mark.parametrize("value", [None, True, 1.5, b"x", ["x"], quote_word("x")])
 def test_other_types_are_not_quoted_by_accident(value: object) -> None:
     with pytest.raises(TypeError):
-        q(value)
+        quote_word(value)

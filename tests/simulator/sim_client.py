@@ -1,4 +1,4 @@
-"""A client of a kept cloud, as a process of its own: creates and ends slices for ever, until it is killed."""
+"""A client of a kept cloud, as a separate process: creates and ends slices for ever, until it is killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def main(folder: Path, prefix: str, rounds: int) -> None:
     print("ready", flush=True)
     for number in range(rounds):
         name = f"{prefix}-{number}"
-        call = CreateCall(name, CALL.zone, CALL.accelerator, 1, f"token-{name}")
+        call = CreateCall(name=name, zone=CALL.zone, accelerator=CALL.accelerator, hosts=1, token=f"token-{name}")
         for _ in range(2):
             with access.open() as cloud:
                 cloud.create(call)

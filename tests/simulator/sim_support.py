@@ -19,7 +19,15 @@ from orchestrator.values import Text
 
 INSTALLATION = "ours"
 EVEN = Durations(jitter=0.0)  # create 40 s, end 20 s, stop 20 s, start 30 s, to the second
-CALL = CreateCall("demo-1", "sim-a", "v5e", 2, "token-1", 4, labels={"orch-installation": INSTALLATION})
+CALL = CreateCall(
+    name="demo-1",
+    zone="sim-a",
+    accelerator="v5e",
+    hosts=2,
+    token="token-1",
+    chips_per_host=4,
+    labels={"orch-installation": INSTALLATION},
+)
 SPOT = replace(CALL, market="spot")
 
 
@@ -64,7 +72,7 @@ def make_sim(*faults: Fault, durations: Durations = EVEN, **fields: object) -> S
 
 
 def fault(call: str, kind: FaultKind, nth: int = 1, **fields: object) -> Fault:
-    return Fault(call, kind, nth=(nth,), **fields)  # type: ignore[arg-type]  # fields of Fault
+    return Fault(call=call, kind=kind, nth=(nth,), **fields)  # type: ignore[arg-type]  # fields of Fault
 
 
 def make_spec(
@@ -76,16 +84,29 @@ def make_spec(
         cluster=cluster,
         name=name,
         token=Text.of(token),
-        candidate=Candidate("simulated", "v5e", hosts, 4, market or OnDemand(), zone=zone),
+        candidate=Candidate(
+            provider="simulated",
+            accelerator="v5e",
+            hosts=hosts,
+            chips_per_host=4,
+            market=market or OnDemand(),
+            zone=zone,
+        ),
         labels=tuple((key, Text.of(value)) for key, value in labels.items()),
     )
 
 
 def make_keys(hosts: int, folder: Path = Path("keys")) -> SliceKeys:
-    """Not real ones: nobody connects with them."""
+    """Return keys that are not real: no client connects with them."""
     public = tuple(f"ssh-ed25519 AAAA{rank}" for rank in range(hosts))
     private = tuple(f"private {rank}" for rank in range(hosts))
-    return SliceKeys("ssh-ed25519 USER", str(folder / "id"), str(folder / "known_hosts"), private, public)
+    return SliceKeys(
+        user_public="ssh-ed25519 USER",
+        identity_file=str(folder / "id"),
+        known_hosts=str(folder / "known_hosts"),
+        host_private=private,
+        host_public=public,
+    )
 
 
 def refusal(deed: Callable[[], object]) -> Code:

@@ -72,7 +72,11 @@ def make_slice_keys(folder: Path) -> SliceKeys:
     identity.write_text(private)
     pairs = [make_host_key() for _ in range(2)]
     return SliceKeys(
-        public, str(identity), str(folder / "known_hosts"), tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+        user_public=public,
+        identity_file=str(identity),
+        known_hosts=str(folder / "known_hosts"),
+        host_private=tuple(a for a, _ in pairs),
+        host_public=tuple(b for _, b in pairs),
     )
 
 
@@ -144,7 +148,7 @@ def test_stopped_slice_keeps_its_homes_and_its_addresses(folder: Path) -> None:
     assert eventually(lambda: not sim.processes())
 
 
-def test_host_that_dies_by_itself_is_told_as_lost(folder: Path) -> None:
+def test_host_that_dies_by_itself_is_reported_as_lost(folder: Path) -> None:
     sim = make_rehearsal(folder)
     sim.up()
     for pid in living(f"{sim.folder}/"):
@@ -156,7 +160,7 @@ def test_host_that_dies_by_itself_is_told_as_lost(folder: Path) -> None:
 
 
 def test_step_of_a_real_program_brings_what_waits_for_it(folder: Path) -> None:
-    sim = make_rehearsal(folder, Happening(Deed.PREEMPT, step=50, rank=1))
+    sim = make_rehearsal(folder, Happening(do=Deed.PREEMPT, step=50, rank=1))
     hosts = sim.up()
     for rank, step in ((0, 80), (1, 49)):
         beat = json.dumps({"step": step, "rank": rank})
@@ -167,8 +171,8 @@ def test_step_of_a_real_program_brings_what_waits_for_it(folder: Path) -> None:
     sim.provider.end("demo-1")
 
 
-def test_pump_kills_the_hosts_at_their_time_though_nobody_asks(folder: Path) -> None:
-    sim = make_rehearsal(folder, Happening(Deed.PREEMPT, after_ready=100.0))
+def test_pump_kills_the_hosts_on_time_without_any_call(folder: Path) -> None:
+    sim = make_rehearsal(folder, Happening(do=Deed.PREEMPT, after_ready=100.0))
     sim.up()
     with Pump(sim.provider, every=0.05) as pump:
         assert sim.processes()
@@ -183,7 +187,7 @@ def test_bodies_of_a_cloud_that_was_thrown_away_are_ended(folder: Path) -> None:
     old.up()
     clock = ManualClock(old.clock.now() + 1000)
     new = SimulatedProvider(InMemory(Scenario(), clock), LocalBodies(old.folder))
-    new.settle()
+    new.advance()
     assert eventually(lambda: not old.processes())
 
 
@@ -199,7 +203,9 @@ def test_two_resources_of_one_name_have_bodies_of_their_own(folder: Path) -> Non
     assert all(len(name) <= 63 for name in names)
 
 
-def test_computer_without_sshd_is_told_before_anything_is_made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_computer_without_sshd_is_reported_before_anything_is_created(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sim = make_rehearsal(folder)
     monkeypatch.setenv("ORCH_SSHD", "/nowhere/sshd")
     with pytest.raises(UserError, match="not a program"):

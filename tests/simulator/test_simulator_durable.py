@@ -29,6 +29,8 @@ from orchestrator.simulator.scenario import Fault, FaultKind, Scenario
 from orchestrator.simulator.state import CloudState
 from orchestrator.slices import SliceState
 
+pytestmark = pytest.mark.rotating
+
 CLIENT = Path(__file__).with_name("sim_client.py")
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = Scenario(durations=EVEN)
@@ -65,15 +67,15 @@ def test_jobs_and_marks_outlive_the_client(tmp_path: Path) -> None:
     clock.advance(41)
     hosts = SimulatedProvider(access, NoBodies()).observe("demo-1").hosts
     first = SimulatedHands(access, hosts)
-    first.start("c-1-a1", b"", lambda _: b"", [0, 1])
-    first.mark("setup", "digest")
+    first.start_job("c-1-a1", b"", lambda _: b"", [0, 1])
+    first.write_mark("setup", "digest")
     second = SimulatedHands(Durable(tmp_path / "cloud.json", SCENARIO, clock), hosts)
-    assert [job.phase for job in second.look("c-1-a1").jobs] == [JobPhase.RUNNING] * 2
-    assert second.marks().held == {0: {"setup": "digest"}, 1: {"setup": "digest"}}
+    assert [job.phase for job in second.read_job("c-1-a1").jobs] == [JobPhase.RUNNING] * 2
+    assert second.read_marks().held == {0: {"setup": "digest"}, 1: {"setup": "digest"}}
 
 
 def test_failed_call_is_kept_as_well(tmp_path: Path) -> None:
-    scenario = Scenario(faults=(Fault("create", FaultKind.TIMEOUT_AFTER, nth=(1,)),))
+    scenario = Scenario(faults=(Fault(call="create", kind=FaultKind.TIMEOUT_AFTER, nth=(1,)),))
     access = Durable(tmp_path / "cloud.json", scenario, ManualClock())
     with pytest.raises(ApiError), access.open() as cloud:
         cloud.create(CALL)
@@ -86,7 +88,9 @@ def test_same_calls_give_the_same_history_as_in_memory(tmp_path: Path) -> None:
     histories = []
     for place in ("memory", "file"):
         clock = ManualClock()
-        scenario = Scenario(seed=5, lag=3.0, faults=(Fault("*", FaultKind.UNAVAILABLE, rate=0.3),), spot_life=90.0)
+        scenario = Scenario(
+            seed=5, lag=3.0, faults=(Fault(call="*", kind=FaultKind.UNAVAILABLE, rate=0.3),), spot_life=90.0
+        )
         access = InMemory(scenario, clock) if place == "memory" else Durable(tmp_path / "c.json", scenario, clock)
         provider = SimulatedProvider(access, NoBodies())
         seen: list[str] = []
@@ -149,7 +153,7 @@ def test_step_that_is_cut_off_leaves_the_cloud_as_it_was(tmp_path: Path) -> None
 def test_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     access = Durable(tmp_path / "in" / "cloud.json", SCENARIO, ManualClock())
     with access.open() as cloud:
-        cloud.settle()
+        cloud.advance()
     assert access.path.stat().st_mode & 0o777 == 0o600
     assert access.path.parent.stat().st_mode & 0o777 == 0o700
 
@@ -179,7 +183,7 @@ def test_folder_has_its_scenario_beside_the_cloud(tmp_path: Path) -> None:
 def test_registry_opens_the_provider(tmp_path: Path) -> None:
     provider = registry.open_provider("simulated", tmp_path)
     assert provider.observe("demo-1").state is SliceState.ABSENT
-    assert registry.planner("simulated").name == "simulated"
+    assert registry.load_planner("simulated").name == "simulated"
     assert (tmp_path / "simulated" / "cloud.json").exists()
 
 

@@ -32,9 +32,13 @@ from orchestrator.simulator.world import World
 from orchestrator.slices import OnDemand, Reservation, SliceState, Spot
 
 API_FAULTS = [kind for kind in FaultKind if not kind.value.startswith("host-")]
-POOLS = (Pool("sim-a", "v5e", 6, "spot"), Pool("sim-a", "v5e", 6, "on-demand"), Pool("sim-b", "v5e", 5))
-HELD = (Held("r1", "sim-a", "v5e", 4),)
-QUOTAS = (Quota("sim", "v5e", 12),)
+POOLS = (
+    Pool(zone="sim-a", accelerator="v5e", amount=6, market="spot"),
+    Pool(zone="sim-a", accelerator="v5e", amount=6, market="on-demand"),
+    Pool(zone="sim-b", accelerator="v5e", amount=5),
+)
+HELD = (Held(name="r1", zone="sim-a", accelerator="v5e", amount=4),)
+QUOTAS = (Quota(region="sim", accelerator="v5e", amount=12),)
 DEEDS = [Deed.PREEMPT, Deed.MAINTENANCE, Deed.FAIL, Deed.VANISH, Deed.FAIL_HOST, Deed.REBOOT_HOST, Deed.SILENCE_HOST]
 MARKETS = [OnDemand(), Spot(), Reservation("r1")]
 
@@ -58,14 +62,14 @@ class Driven:
         self.clock = ManualClock()
         self.access = InMemory(scenario, self.clock) if file is None else Durable(file, scenario, self.clock)
         self.provider = SimulatedProvider(self.access, NoBodies(), INSTALLATION)
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def do(self, step: Step) -> str:
         try:
             said = str(self._do(step))
         except (OrchError, ApiError, KeyError) as error:
             said = f"{type(error).__name__} {error}"
-        self.told.append(said)
+        self.reported.append(said)
         return said
 
     def _do(self, step: Step) -> object:
@@ -88,8 +92,14 @@ class Driven:
 def _directly(cloud: SimulatedCloud, step: Step, name: str) -> object:
     queued = f"queued-{step.number}"
     if step.verb == "queue":
-        node = CreateCall(f"node-{step.number}-{step.other}", "sim-a", "v5e", 2, market="spot")
-        return cloud.queue(QueueCall(queued, node, f"r-{step.number}-{step.other}", step.seconds or None))
+        node = CreateCall(
+            name=f"node-{step.number}-{step.other}", zone="sim-a", accelerator="v5e", hosts=2, market="spot"
+        )
+        return cloud.queue(
+            QueueCall(
+                name=queued, node=node, request_id=f"r-{step.number}-{step.other}", valid_for=step.seconds or None
+            )
+        )
     if step.verb == "unqueue":
         return cloud.delete_queued(queued, force=bool(step.other))
     return cloud.do(name, DEEDS[step.other], rank=0, notice=step.seconds)
@@ -245,7 +255,7 @@ class CloudMachine(RuleBasedStateMachine):
     @staticmethod
     def _log(driven: Driven) -> object:
         with driven.access.open() as cloud:
-            cloud.settle()
+            cloud.advance()
             return cloud.calls(), json.dumps(cloud.state.to_json())
 
 
@@ -270,12 +280,12 @@ def test_create_repeated_until_it_is_answered_makes_one_slice(scenario: Scenario
             driven.clock.advance(3)
     driven.clock.advance(3600)
     with driven.access.open() as cloud:
-        cloud.settle()
+        cloud.advance()
         assert len(cloud.made_for("token-1")) <= 1
 
 
 def test_harness_sees_the_second_slice_where_tokens_are_not_honoured() -> None:
-    careless = Scenario(honour_tokens=False, faults=(Fault("create", FaultKind.TIMEOUT_AFTER, nth=(1,)),))
+    careless = Scenario(honour_tokens=False, faults=(Fault(call="create", kind=FaultKind.TIMEOUT_AFTER, nth=(1,)),))
     driven = Driven(careless)
     assert "not known whether it acted" in driven.do(Step("create"))
     driven.do(Step("create"))

@@ -60,7 +60,7 @@ def test_life_of_a_slice_as_the_engine_sees_it() -> None:
     sim.provider.end("demo-1")
 
 
-def test_maintenance_is_told_as_hosts_that_come_back() -> None:
+def test_maintenance_is_reported_as_hosts_that_come_back() -> None:
     sim = make_sim()
     sim.launch()
     sim.cloud.do("demo-1", Deed.MAINTENANCE)
@@ -90,8 +90,11 @@ def test_refusal_of_the_api_is_the_error_that_fits(kind: FaultKind, error: type[
 
 
 @pytest.mark.promise("P22")
-def test_quota_zone_and_market_are_told_apart() -> None:
-    sim = make_sim(quotas=(Quota("sim", "v5e", 1),), pools=(Pool("sim-b", "v6e", 1),))
+def test_quota_zone_and_market_are_distinguished() -> None:
+    sim = make_sim(
+        quotas=(Quota(region="sim", accelerator="v5e", amount=1),),
+        pools=(Pool(zone="sim-b", accelerator="v6e", amount=1),),
+    )
     with pytest.raises(QuotaError, match="0 of 1 in use"):
         sim.provider.create(make_spec(), KEYS)
     with pytest.raises(CapacityError, match="sim-b has no v5e"):
@@ -100,14 +103,14 @@ def test_quota_zone_and_market_are_told_apart() -> None:
         sim.provider.create(make_spec(market=Reservation("r9"), zone="us-west4-a"), KEYS)
     with pytest.raises(UserError, match="no reservation cr-1"):
         sim.provider.create(make_spec(market=CapacityBlock("cr-1"), zone="us-west4-a"), KEYS)
-    with pytest.raises(UserError, match="none of your own"):
+    with pytest.raises(UserError, match="none that you own"):
         sim.provider.create(make_spec(market=Owned()), KEYS)
     sim.provider.create(make_spec(market=Spot(), zone="us-west4-a"), KEYS)
     assert [(look.market, look.zone) for look in sim.cloud.live()] == [("spot", "us-west4-a")]
 
 
 @pytest.mark.parametrize("kind", [FaultKind.TIMEOUT_BEFORE, FaultKind.TIMEOUT_AFTER])
-def test_time_out_says_that_nobody_knows(kind: FaultKind) -> None:
+def test_timeout_says_that_the_result_is_unknown(kind: FaultKind) -> None:
     sim = make_sim(fault("create", kind), fault("end", kind))
     with pytest.raises(CloudError, match="not known whether it acted"):
         sim.provider.create(make_spec(), KEYS)
@@ -121,7 +124,7 @@ def test_time_out_says_that_nobody_knows(kind: FaultKind) -> None:
 
 
 def test_one_create_is_one_request() -> None:
-    sim = make_sim(Fault("create", FaultKind.UNAVAILABLE, rate=1.0))
+    sim = make_sim(Fault(call="create", kind=FaultKind.UNAVAILABLE, rate=1.0))
     with pytest.raises(CloudError):
         sim.provider.create(make_spec(), KEYS)
     assert len(sim.cloud.calls("create")) == 1, "whether it is sent again is the engine's decision"
@@ -143,7 +146,7 @@ def test_name_of_another_request_is_a_conflict() -> None:
 @pytest.mark.promise("P3")
 @pytest.mark.parametrize("kind", [FaultKind.THROTTLED, FaultKind.INTERNAL, FaultKind.UNAVAILABLE, FaultKind.DENIED])
 def test_look_that_fails_is_unclear_and_never_absent(kind: FaultKind) -> None:
-    sim = make_sim(Fault("get", kind, rate=1.0, begin=10.0))
+    sim = make_sim(Fault(call="get", kind=kind, rate=1.0, begin=10.0))
     sim.provider.create(make_spec(), KEYS)
     sim.clock.advance(41)
     view = sim.provider.observe("demo-1")
@@ -165,7 +168,7 @@ def test_slice_that_is_not_shown_yet_is_unclear_and_never_absent() -> None:
 
 @pytest.mark.promise("P3")
 def test_what_is_known_of_a_name_from_before_says_nothing_about_a_create_without_an_answer() -> None:
-    sim = make_sim(Fault("create", FaultKind.TIMEOUT_AFTER, nth=(1,)), lag=30.0)
+    sim = make_sim(Fault(call="create", kind=FaultKind.TIMEOUT_AFTER, nth=(1,)), lag=30.0)
     sim.provider.observe("demo-1")
     sim.clock.advance(60)
     assert sim.provider.observe("demo-1").state is SliceState.ABSENT
@@ -177,7 +180,7 @@ def test_what_is_known_of_a_name_from_before_says_nothing_about_a_create_without
     assert SliceState.UNCLEAR in states
 
 
-def test_slice_that_has_gone_is_absent_once_the_lag_has_passed() -> None:
+def test_deleted_slice_is_absent_once_the_lag_has_passed() -> None:
     sim = make_sim(lag=30.0)
     sim.provider.create(make_spec(), KEYS)
     sim.clock.advance(90)
@@ -215,7 +218,7 @@ def test_listing_reads_all_pages_past_empty_ones() -> None:
 def test_foreign_resources_are_neither_listed_nor_touched() -> None:
     sim = make_sim()
     sim.cloud.seed_foreign("demo-1", {"Orch-Installation": INSTALLATION})
-    sim.cloud.seed_foreign("demo-2", {"orch-installation": "somebody else"})
+    sim.cloud.seed_foreign("demo-2", {"orch-installation": "another owner"})
     sim.cloud.seed_foreign("demo-3")
     assert sim.provider.owned(INSTALLATION) == ()
     for verb in (sim.provider.end, sim.provider.stop, sim.provider.start):

@@ -104,7 +104,7 @@ def test_same_name_may_live_in_two_zones() -> None:
 
 
 def test_create_without_capacity_is_refused() -> None:
-    sim = make_sim(pools=(Pool("sim-a", "v5e", 16, unit="chips"),))
+    sim = make_sim(pools=(Pool(zone="sim-a", accelerator="v5e", amount=16, unit="chips"),))
     sim.ready()
     sim.cloud.create(OTHER)
     third = replace(CALL, name="third-1", token="token-3")
@@ -116,7 +116,12 @@ def test_create_without_capacity_is_refused() -> None:
 
 
 def test_capacity_of_a_market_is_its_own() -> None:
-    sim = make_sim(pools=(Pool("sim-a", "v5e", 2, "spot"), Pool("sim-a", "v5e", 2, "on-demand")))
+    sim = make_sim(
+        pools=(
+            Pool(zone="sim-a", accelerator="v5e", amount=2, market="spot"),
+            Pool(zone="sim-a", accelerator="v5e", amount=2, market="on-demand"),
+        )
+    )
     sim.cloud.create(CALL)
     sim.cloud.create(replace(SPOT, name="spot-1", token="token-2"))
     assert refusal(lambda: sim.cloud.create(replace(SPOT, name="spot-2", token="token-3"))) is Code.NO_CAPACITY
@@ -134,8 +139,11 @@ def test_capacity_can_fail_late() -> None:
     sim.cloud.end("demo-1")
 
 
-def test_quota_is_told_apart_from_capacity() -> None:
-    sim = make_sim(quotas=(Quota("sim", "v5e", 3),), pools=(Pool("sim-a", "v5e", 2), Pool("sim-b", "v5e", 9)))
+def test_quota_is_distinguished_from_capacity() -> None:
+    sim = make_sim(
+        quotas=(Quota(region="sim", accelerator="v5e", amount=3),),
+        pools=(Pool(zone="sim-a", accelerator="v5e", amount=2), Pool(zone="sim-b", accelerator="v5e", amount=9)),
+    )
     sim.ready()
     assert refusal(lambda: sim.cloud.create(OTHER)) is Code.QUOTA
     assert refusal(lambda: sim.cloud.create(replace(OTHER, zone="sim-b"))) is Code.QUOTA
@@ -144,8 +152,8 @@ def test_quota_is_told_apart_from_capacity() -> None:
 
 
 def test_reservation_has_machines_of_its_own() -> None:
-    held = Held("r1", "sim-a", "v5e", 2)
-    sim = make_sim(pools=(Pool("sim-a", "v5e", 2),), reservations=(held,))
+    held = Held(name="r1", zone="sim-a", accelerator="v5e", amount=2)
+    sim = make_sim(pools=(Pool(zone="sim-a", accelerator="v5e", amount=2),), reservations=(held,))
     sim.ready()
     reserved = replace(OTHER, market="reservation:r1")
     assert sim.cloud.create(reserved).phase is Phase.CREATING
@@ -156,7 +164,7 @@ def test_reservation_has_machines_of_its_own() -> None:
 
 
 def test_accelerator_must_be_offered_in_the_zone() -> None:
-    sim = make_sim(pools=(Pool("sim-a", "v6e", 8),))
+    sim = make_sim(pools=(Pool(zone="sim-a", accelerator="v6e", amount=8),))
     assert refusal(lambda: sim.cloud.create(CALL)) is Code.NOT_OFFERED
     assert sim.cloud.create(replace(CALL, zone="sim-b")).zone == "sim-b"
 
@@ -170,8 +178,8 @@ def test_zone_that_is_not_there_is_refused_unless_the_scenario_has_them_all() ->
 
 
 def test_capacity_changes_at_its_time() -> None:
-    more = Happening(Deed.CAPACITY, at=60, zone="sim-a", accelerator="v5e", amount=2)
-    sim = make_sim(pools=(Pool("sim-a", "v5e", 0),), happenings=(more,))
+    more = Happening(do=Deed.CAPACITY, at=60, zone="sim-a", accelerator="v5e", amount=2)
+    sim = make_sim(pools=(Pool(zone="sim-a", accelerator="v5e", amount=0),), happenings=(more,))
     assert refusal(lambda: sim.cloud.create(CALL)) is Code.NO_CAPACITY
     sim.clock.advance(60)
     assert sim.cloud.create(CALL).phase is Phase.CREATING
@@ -200,7 +208,7 @@ def test_preemption_gives_notice() -> None:
 
 
 def test_preempted_resource_stays_until_ended() -> None:
-    sim = make_sim(pools=(Pool("sim-a", "v5e", 2),))
+    sim = make_sim(pools=(Pool(zone="sim-a", accelerator="v5e", amount=2),))
     sim.ready(SPOT)
     sim.cloud.preempt("demo-1", 1)
     sim.clock.advance(86_400)
@@ -216,8 +224,8 @@ def test_maintenance_restarts_the_hosts() -> None:
     sim.ready(OTHER)
     hands = sim.launch()
     before = hands.hosts
-    hands.start("c-1-a1", b"", lambda _: b"", [0, 1])
-    hands.mark("setup", "digest")
+    hands.start_job("c-1-a1", b"", lambda _: b"", [0, 1])
+    hands.write_mark("setup", "digest")
     sim.cloud.end("other-1")
     sim.clock.advance(21)
     sim.cloud.do("demo-1", Deed.MAINTENANCE)
@@ -226,8 +234,8 @@ def test_maintenance_restarts_the_hosts() -> None:
     after = sim.hands()
     assert [host.alias for host in after.hosts] == [host.alias for host in before]
     assert {host.host for host in after.hosts}.isdisjoint(host.host for host in before)
-    assert [job.phase for job in after.look("c-1-a1").jobs] == [JobPhase.LOST] * 2
-    assert after.marks().held == {0: {"setup": "digest"}, 1: {"setup": "digest"}}
+    assert [job.phase for job in after.read_job("c-1-a1").jobs] == [JobPhase.LOST] * 2
+    assert after.read_marks().held == {0: {"setup": "digest"}, 1: {"setup": "digest"}}
 
 
 def test_dead_host_is_noticed_late() -> None:
@@ -235,7 +243,7 @@ def test_dead_host_is_noticed_late() -> None:
     hands = sim.launch()
     sim.cloud.do("demo-1", Deed.FAIL_HOST, 1)
     assert sim.phase() == "ready"
-    look = hands.look("job")
+    look = hands.read_job("job")
     assert [(outcome.rank, outcome.failure) for outcome in look.failed] == [(1, Failure.UNREACHABLE)]
     sim.clock.advance(60)
     assert sim.phase() == "failed"
@@ -254,7 +262,7 @@ def test_half_made_create_never_gets_ready() -> None:
 
 
 def test_stopped_resource_gives_its_machines_back() -> None:
-    sim = make_sim(pools=(Pool("sim-a", "v5e", 2),))
+    sim = make_sim(pools=(Pool(zone="sim-a", accelerator="v5e", amount=2),))
     sim.ready()
     sim.cloud.stop("demo-1")
     sim.clock.advance(21)
@@ -421,11 +429,13 @@ def test_end_of_an_ending_resource_succeeds() -> None:
 
 
 def queued(name: str = "q-1", request: str = "r-1", valid_for: float | None = None, node: str = "node-1") -> QueueCall:
-    return QueueCall(name, replace(CALL, name=node, token="", market="spot"), request, valid_for)
+    return QueueCall(
+        name=name, node=replace(CALL, name=node, token="", market="spot"), request_id=request, valid_for=valid_for
+    )
 
 
 def test_queue_waits_for_machines_in_order() -> None:
-    sim = make_sim(pools=(Pool("sim-a", "v5e", 2),))
+    sim = make_sim(pools=(Pool(zone="sim-a", accelerator="v5e", amount=2),))
     cloud = sim.cloud
     assert cloud.queue(queued()).phase is QueuePhase.CREATING
     cloud.queue(queued("q-2", "r-2", node="node-2"))
@@ -448,10 +458,12 @@ def test_queue_waits_for_machines_in_order() -> None:
 
 
 def test_small_request_does_not_overtake_a_large_one_of_its_kind() -> None:
-    sim = make_sim(pools=(Pool("sim-a", "v5e", 1), Pool("sim-b", "v5e", 1)))
+    sim = make_sim(
+        pools=(Pool(zone="sim-a", accelerator="v5e", amount=1), Pool(zone="sim-b", accelerator="v5e", amount=1))
+    )
     for name, hosts, zone in (("q-large", 2, "sim-a"), ("q-small", 1, "sim-a"), ("q-elsewhere", 1, "sim-b")):
         node = replace(CALL, name=f"node-{name}", token="", hosts=hosts, zone=zone)
-        sim.cloud.queue(QueueCall(name, node, name))
+        sim.cloud.queue(QueueCall(name=name, node=node, request_id=name))
     sim.clock.advance(120)
     assert {look.name: look.phase for look in sim.cloud.list_queued()} == {
         "q-large": QueuePhase.WAITING,
@@ -470,7 +482,7 @@ def test_queue_request_id_makes_it_repeatable() -> None:
 
 
 def test_queue_request_expires_and_stays() -> None:
-    sim = make_sim(pools=(Pool("sim-a", "v5e", 0),))
+    sim = make_sim(pools=(Pool(zone="sim-a", accelerator="v5e", amount=0),))
     sim.cloud.queue(queued(valid_for=600.0))
     sim.clock.advance(599)
     assert sim.cloud.get_queued("q-1").phase is QueuePhase.WAITING
@@ -498,7 +510,7 @@ def test_preempted_queue_request_is_suspended() -> None:
 
 
 def test_suspended_queue_request_holds_quota() -> None:
-    sim = make_sim(quotas=(Quota("sim", "v5e", 2),))
+    sim = make_sim(quotas=(Quota(region="sim", accelerator="v5e", amount=2),))
     sim.cloud.queue(queued())
     sim.clock.advance(60)
     sim.cloud.preempt("node-1")
@@ -534,9 +546,9 @@ def test_suspending_queue_request_cannot_be_deleted() -> None:
 # --- the account, its hosts -------------------------------------------------------------------------------
 
 
-def test_foreign_resource_can_be_told_apart() -> None:
+def test_foreign_resource_can_be_distinguished() -> None:
     sim = make_sim()
-    sim.cloud.seed_foreign("demo-7", {"orch-installation": "somebody else"})
+    sim.cloud.seed_foreign("demo-7", {"orch-installation": "another owner"})
     sim.cloud.seed_foreign("bare")
     assert len(sim.cloud.list_page().items) == 2
     assert (sim.cloud.live(), sim.cloud.trespasses()) == ((), ())
@@ -547,7 +559,7 @@ def test_foreign_resource_can_be_told_apart() -> None:
 def test_call_may_be_limited_to_a_label() -> None:
     sim = make_sim()
     sim.ready()
-    sim.cloud.seed_foreign("bare", {"orch-installation": "somebody else"})
+    sim.cloud.seed_foreign("bare", {"orch-installation": "another owner"})
     ours = Label("orch-installation", INSTALLATION)
     for verb in (sim.cloud.stop, sim.cloud.start, sim.cloud.end):
         assert refusal(partial(verb, "bare", only=ours)) is Code.DENIED
@@ -558,7 +570,7 @@ def test_call_may_be_limited_to_a_label() -> None:
 
 
 def test_nothing_happens_by_itself_to_foreign_resources() -> None:
-    sim = make_sim(happenings=(Happening(Deed.PREEMPT, at=10),), spot_life=10.0)
+    sim = make_sim(happenings=(Happening(do=Deed.PREEMPT, at=10),), spot_life=10.0)
     sim.cloud.seed_foreign("bare")
     sim.clock.advance(3600)
     assert sim.cloud.get("bare").phase is Phase.READY
@@ -571,7 +583,7 @@ def test_address_is_used_again() -> None:
     sim.clock.advance(21)
     sim.ready(OTHER)
     assert [host.address for host in sim.cloud.get("other-1").hosts] == [host.host for host in old.hosts]
-    look = old.look("job")
+    look = old.read_job("job")
     assert {outcome.failure for outcome in look.failed} == {Failure.IDENTITY}
 
 
@@ -579,8 +591,8 @@ def test_job_under_one_name_runs_once() -> None:
     sim = make_sim()
     sim.cloud.set_program("*", Program(seconds=30.0))
     hands = sim.launch()
-    hands.start("c-1-a1", b"", lambda _: b"", [0, 1])
+    hands.start_job("c-1-a1", b"", lambda _: b"", [0, 1])
     sim.clock.advance(20)
-    assert all(outcome.ok for outcome in hands.start("c-1-a1", b"", lambda _: b"", [0, 1]))
+    assert all(outcome.ok for outcome in hands.start_job("c-1-a1", b"", lambda _: b"", [0, 1]))
     sim.clock.advance(10)
-    assert [job.phase for job in hands.look("c-1-a1").jobs] == [JobPhase.FINISHED] * 2
+    assert [job.phase for job in hands.read_job("c-1-a1").jobs] == [JobPhase.FINISHED] * 2

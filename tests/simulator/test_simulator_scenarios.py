@@ -13,7 +13,7 @@ from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.simulator.programs import Program
 from orchestrator.simulator.scenario import Deed, Fault, FaultKind, Happening, Held, Pool, Quota, Scenario, Zone
-from orchestrator.simulator.scenario_file import named_scenario, names, parse_scenario, read_scenario
+from orchestrator.simulator.scenario_file import list_scenarios, named_scenario, parse_scenario, read_scenario
 from orchestrator.simulator.state import Phase
 
 EVERYTHING = """
@@ -76,14 +76,14 @@ def test_everything_that_can_be_written_is_read() -> None:
     assert scenario.honour_tokens is False
     assert (scenario.durations.create, scenario.durations.jitter) == (90.0, 0.5)
     assert scenario.zones == (Zone("z-a", "z"),)
-    assert scenario.pools == (Pool("z-a", "v5e", 8, "spot", "chips"),)
-    assert scenario.quotas == (Quota("z", "*", 4),)
-    assert scenario.reservations == (Held("r", "z-a", "v5e", 2),)
+    assert scenario.pools == (Pool(zone="z-a", accelerator="v5e", amount=8, market="spot", unit="chips"),)
+    assert scenario.quotas == (Quota(region="z", accelerator="*", amount=4),)
+    assert scenario.reservations == (Held(name="r", zone="z-a", accelerator="v5e", amount=2),)
     assert scenario.faults == (
-        Fault("create", FaultKind.TIMEOUT_AFTER, nth=(2,)),
-        Fault("get", FaultKind.STALE, rate=0.25, begin=10.0, end=120.0, seconds=5.0),
+        Fault(call="create", kind=FaultKind.TIMEOUT_AFTER, nth=(2,)),
+        Fault(call="get", kind=FaultKind.STALE, rate=0.25, begin=10.0, end=120.0, seconds=5.0),
     )
-    assert scenario.happenings == (Happening(Deed.PREEMPT, step=50, rank=2, notice=30.0),)
+    assert scenario.happenings == (Happening(do=Deed.PREEMPT, step=50, rank=2, notice=30.0),)
 
 
 def test_empty_scenario_is_the_calm_default() -> None:
@@ -118,14 +118,14 @@ def test_empty_scenario_is_the_calm_default() -> None:
         ('[[event]]\nstep = 3\ndo = "capacity"', 3, "at a time"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(text: str, line: int, words: str) -> None:
+def test_errors_are_reported_with_their_line(text: str, line: int, words: str) -> None:
     with pytest.raises(UserError) as caught:
         parse_scenario(text, "my.toml")
     assert f"my.toml, line {line}:" in caught.value.what
     assert words in caught.value.why
 
 
-def test_broken_toml_is_told_with_its_line() -> None:
+def test_broken_toml_is_reported_with_its_line() -> None:
     with pytest.raises(UserError, match="line 2"):
         parse_scenario("seed = 1\nspeed = = 2")
 
@@ -138,8 +138,8 @@ def test_file_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
 
 
 def test_ready_made_scenarios_are_these() -> None:
-    assert set(names()) == {"calm", "stockout", "preempt-often", "flaky-api", "stuck-delete", "half-made"}
-    seeds = [named_scenario(name).seed for name in names()]
+    assert set(list_scenarios()) == {"calm", "stockout", "preempt-often", "flaky-api", "stuck-delete", "half-made"}
+    seeds = [named_scenario(name).seed for name in list_scenarios()]
     assert len(set(seeds)) == len(seeds)
 
 
@@ -160,12 +160,12 @@ def test_calm_lets_everything_succeed_within_seconds() -> None:
 
 def test_stockout_refuses_one_create_fails_another_and_then_has_machines() -> None:
     cloud, clock = cloud_of("stockout")
-    elsewhere = CreateCall("demo-1", "sim-b", "v5e", 2, "t1")
+    elsewhere = CreateCall(name="demo-1", zone="sim-b", accelerator="v5e", hosts=2, token="t1")
     assert refusal(lambda: cloud.create(elsewhere)) is Code.NO_CAPACITY
     cloud.create(elsewhere)
     clock.advance(3)
     assert cloud.get("demo-1").phase is Phase.FAILED
-    here = CreateCall("demo-2", "sim-a", "v5e", 2, "t2")
+    here = CreateCall(name="demo-2", zone="sim-a", accelerator="v5e", hosts=2, token="t2")
     assert refusal(lambda: cloud.create(here)) is Code.NO_CAPACITY
     clock.advance(600)
     cloud.create(here)
@@ -178,7 +178,7 @@ def test_preempt_often_takes_spot_machines_again_and_again() -> None:
     lives: list[float] = []
     for number in range(20):
         name = f"demo-{number}"
-        cloud.create(CreateCall(name, "sim-a", "v5e", 2, f"t{number}", market="spot"))
+        cloud.create(CreateCall(name=name, zone="sim-a", accelerator="v5e", hosts=2, token=f"t{number}", market="spot"))
         began = clock.now()
         while cloud.get(name).phase is not Phase.PREEMPTED:
             clock.advance(1)
@@ -193,7 +193,9 @@ def test_flaky_api_still_makes_one_resource_for_one_token() -> None:
     for number in range(30):
         for _ in range(30):
             try:
-                cloud.create(CreateCall(f"demo-{number}", "sim-a", "v5e", 2, f"t{number}"))
+                cloud.create(
+                    CreateCall(name=f"demo-{number}", zone="sim-a", accelerator="v5e", hosts=2, token=f"t{number}")
+                )
                 break
             except ApiError:
                 failures += 1
@@ -202,7 +204,7 @@ def test_flaky_api_still_makes_one_resource_for_one_token() -> None:
     assert failures > 3
 
 
-def test_stuck_delete_needs_to_be_asked_more_than_once() -> None:
+def test_stuck_delete_needs_more_than_one_request() -> None:
     cloud, clock = cloud_of("stuck-delete")
     cloud.create(CALL)
     clock.advance(3)
@@ -217,7 +219,7 @@ def test_stuck_delete_needs_to_be_asked_more_than_once() -> None:
 def test_half_made_never_finishes_the_first_and_breaks_the_second() -> None:
     cloud, clock = cloud_of("half-made")
     cloud.create(CALL)
-    cloud.create(CreateCall("demo-2", "sim-b", "v5e", 2, "t2"))
+    cloud.create(CreateCall(name="demo-2", zone="sim-b", accelerator="v5e", hosts=2, token="t2"))
     clock.advance(30)
     assert [look.phase for look in cloud.live()] == [Phase.CREATING, Phase.READY]
     clock.advance(90)
@@ -227,32 +229,32 @@ def test_half_made_never_finishes_the_first_and_breaks_the_second() -> None:
 def test_event_at_a_step_waits_for_the_program_to_make_it() -> None:
     from sim_support import make_sim
 
-    sim = make_sim(happenings=(Happening(Deed.PREEMPT, step=50, rank=1),))
+    sim = make_sim(happenings=(Happening(do=Deed.PREEMPT, step=50, rank=1),))
     sim.cloud.set_program("*", Program(seconds=200.0, step_seconds=2.0))
     hands = sim.launch()
     sim.clock.advance(1000)
     assert sim.phase() == "ready"
-    hands.start("c-1-a1", b"", lambda _: b"", [0, 1])
+    hands.start_job("c-1-a1", b"", lambda _: b"", [0, 1])
     sim.clock.advance(99)
     assert sim.phase() == "ready"
     sim.clock.advance(1)
     assert sim.phase() == "preempted"
 
 
-def test_step_told_from_outside_counts_as_well_and_happens_once() -> None:
+def test_step_reported_from_outside_counts_as_well_and_happens_once() -> None:
     from sim_support import make_sim
 
-    sim = make_sim(happenings=(Happening(Deed.SILENCE_HOST, step=50, rank=0, seconds=60.0),))
+    sim = make_sim(happenings=(Happening(do=Deed.SILENCE_HOST, step=50, rank=0, seconds=60.0),))
     hands = sim.launch()
     sim.cloud.report_step("demo-1", 0, 49)
-    assert hands.look("job").failed == ()
+    assert hands.read_job("job").failed == ()
     sim.cloud.report_step("demo-1", 1, 60)
-    assert hands.look("job").failed == ()
+    assert hands.read_job("job").failed == ()
     sim.cloud.report_step("demo-1", 0, 51)
-    assert [outcome.rank for outcome in hands.look("job").failed] == [0]
+    assert [outcome.rank for outcome in hands.read_job("job").failed] == [0]
     sim.clock.advance(61)
     sim.cloud.report_step("demo-1", 0, 52)
-    assert hands.look("job").failed == ()
+    assert hands.read_job("job").failed == ()
 
 
 def test_spot_life_follows_the_seed() -> None:
@@ -278,9 +280,9 @@ def test_example_of_the_documentation_is_a_scenario() -> None:
     scenario = parse_scenario("\n".join(line[4:] for line in lines[begin:end]))
     assert (scenario.seed, scenario.speed, scenario.notice) == (7, 60.0, 30.0)
     assert scenario.reservations
-    assert scenario.happenings == (Happening(Deed.PREEMPT, step=50, rank=2),)
+    assert scenario.happenings == (Happening(do=Deed.PREEMPT, step=50, rank=2),)
 
 
 def test_documentation_names_every_fault_event_and_scenario() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert [word for word in (*FaultKind, *Deed, *names()) if f"`{word}`" not in text] == []
+    assert [word for word in (*FaultKind, *Deed, *list_scenarios()) if f"`{word}`" not in text] == []

@@ -38,7 +38,20 @@ def _call(operation: str, params: dict[str, Any], guard: Guard, tags: dict[str, 
     """Through the door, with resources that carry these tags."""
     found = tags or {}
     needs = ec2_needs(operation, params, REGION, lambda name: found.get(name, {}))
-    guard.admit(AwsCall("ec2", REGION, "POST", "/", {}, {}, b"", operation, params), needs)
+    guard.admit(
+        AwsCall(
+            service="ec2",
+            region=REGION,
+            method="POST",
+            path="/",
+            query={},
+            headers={},
+            body=b"",
+            operation=operation,
+            params=params,
+        ),
+        needs,
+    )
 
 
 def _policy(*statements: dict[str, Any]) -> Grants:
@@ -131,7 +144,7 @@ def test_a_refusal_of_ec2_has_its_code_its_status_and_an_encoded_message() -> No
 def test_of_what_is_not_there_nothing_is_asked_and_ec2_says_so_itself() -> None:
     assert ec2_needs("TerminateInstances", {"InstanceIds": ["i-1"]}, REGION, lambda name: None) == ()
     (need,) = ec2_needs("StopInstances", {"InstanceIds": ["i-1", "i-2"]}, REGION, {"i-2": OURS}.get)
-    assert need == Need("ec2:StopInstances", f"{EC2}:instance/i-2", OURS)
+    assert need == Need(action="ec2:StopInstances", resource=f"{EC2}:instance/i-2", resource_tags=OURS)
 
 
 @pytest.mark.parametrize(
@@ -156,18 +169,21 @@ def test_of_what_is_not_there_nothing_is_asked_and_ec2_says_so_itself() -> None:
 )
 def test_conditions(condition: dict[str, Any], tags: dict[str, str], decision: str) -> None:
     guard = Guard(_policy(_allow(Condition=condition)))
-    assert guard.decide(Need("ec2:StopInstances", f"{EC2}:instance/i-1", tags), REGION) == decision
+    assert (
+        guard.decide(Need(action="ec2:StopInstances", resource=f"{EC2}:instance/i-1", resource_tags=tags), REGION)
+        == decision
+    )
 
 
 def test_a_deny_wins_and_actions_are_without_regard_to_case_but_arns_are_not() -> None:
     deny = {"Effect": "Deny", "Action": "ec2:terminate*", "Resource": f"{EC2}:instance/i-1"}
     guard = Guard(_policy(_allow(Action="EC2:*"), deny))
-    assert guard.decide(Need("ec2:TerminateInstances", f"{EC2}:instance/i-1"), REGION) == EXPLICIT
-    assert guard.decide(Need("ec2:TerminateInstances", f"{EC2}:instance/I-1"), REGION) == ALLOWED
-    assert guard.decide(Need("s3:GetObject", "arn:aws:s3:::b/k"), REGION) == IMPLICIT
+    assert guard.decide(Need(action="ec2:TerminateInstances", resource=f"{EC2}:instance/i-1"), REGION) == EXPLICIT
+    assert guard.decide(Need(action="ec2:TerminateInstances", resource=f"{EC2}:instance/I-1"), REGION) == ALLOWED
+    assert guard.decide(Need(action="s3:GetObject", resource="arn:aws:s3:::b/k"), REGION) == IMPLICIT
     with pytest.raises(AwsRefusal, match="with an explicit deny"):
-        guard.check("ec2", Need("ec2:TerminateInstances", f"{EC2}:instance/i-1"), REGION)
-    assert Guard(owner()).decide(Need("anything:AtAll"), REGION) == ALLOWED
+        guard.check("ec2", Need(action="ec2:TerminateInstances", resource=f"{EC2}:instance/i-1"), REGION)
+    assert Guard(owner()).decide(Need(action="anything:AtAll"), REGION) == ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -197,7 +213,7 @@ def test_the_hosts_policy_is_enough_for_one_prefix_of_one_bucket_and_for_nothing
         for name, value in {**env, "AWS_REGION": REGION}.items():
             monkeypatch.setenv(name, value)
         ours = Bucket.open("s3://mine/runs/a")
-        ours.check(write=True)
+        ours.check_access(write=True)
         (tmp_path / "big").write_bytes(bytes(9 << 20))
         ours.upload_file(tmp_path / "big", "ckpt/big")
         ours.download_file("ckpt/big", tmp_path / "back")

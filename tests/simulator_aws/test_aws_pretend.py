@@ -12,28 +12,28 @@ import pytest
 from botocore.exceptions import ClientError
 
 from orchestrator.catalog.buckets import BucketPlace
-from orchestrator.catalog.ec2_regions import regions
+from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.providers.aws.buckets import place_of
 from orchestrator.providers.aws.planner import PLANNER
-from orchestrator.simulator.aws.pretend import PretendAws, aws_scenario, without_aws
+from orchestrator.simulator.aws.cloud import SimulatedAws, aws_scenario, without_aws
 from orchestrator.simulator.scenario import Scenario, Zone
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.storage.bucket import Bucket
 
 
 @pytest.fixture
-def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendAws]:
+def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedAws]:
     for name in os.environ.keys() - without_aws().keys():
         monkeypatch.delenv(name)
-    with PretendAws(tmp_path / "aws") as made:
+    with SimulatedAws(tmp_path / "aws") as made:
         for name, value in made.env.items():
             monkeypatch.setenv(name, value)
         yield made
 
 
-def test_orchs_own_clients_are_led_to_it(aws: PretendAws, tmp_path: Path) -> None:
+def test_orchs_own_clients_are_led_to_it(aws: SimulatedAws, tmp_path: Path) -> None:
     bucket = Bucket.open("s3://mine/run")
-    bucket.check(write=True)
+    bucket.check_access(write=True)
     assert bucket.put_if_absent("lock", b"1") and not bucket.put_if_absent("lock", b"2")
     assert bucket.get("lock") == b"1"
     (tmp_path / "big").write_bytes(bytes(9 << 20))
@@ -44,14 +44,22 @@ def test_orchs_own_clients_are_led_to_it(aws: PretendAws, tmp_path: Path) -> Non
     }
 
 
-def test_programs_on_hosts_are_led_to_it_by_the_plan(aws: PretendAws) -> None:
-    candidate = Candidate("aws", "p5.48xlarge", 1, 8, OnDemand(), "us-east-1", "us-east-1a")
+def test_programs_on_hosts_are_led_to_it_by_the_plan(aws: SimulatedAws) -> None:
+    candidate = Candidate(
+        provider="aws",
+        accelerator="p5.48xlarge",
+        hosts=1,
+        chips_per_host=8,
+        market=OnDemand(),
+        region="us-east-1",
+        zone="us-east-1a",
+    )
     names = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
     facts = dict(PLANNER.host_facts(candidate).env)
     assert {name: facts.get(name) for name in names} == {name: aws.env[name] for name in names}
 
 
-def test_the_endpoint_of_all_services_has_the_buckets_as_well(aws: PretendAws) -> None:
+def test_the_endpoint_of_all_services_has_the_buckets_as_well(aws: SimulatedAws) -> None:
     direct, through = boto3.client("s3"), boto3.client("s3", endpoint_url=aws.server.url)
     through.put_object(Bucket="mine", Key="a ü", Body=b"0123456789", Metadata={"m": "1"})
     seen: Any = direct.head_object(Bucket="mine", Key="a ü")
@@ -68,7 +76,7 @@ def test_the_endpoint_of_all_services_has_the_buckets_as_well(aws: PretendAws) -
 
 def test_zones_are_those_of_ec2_where_the_scenario_names_none() -> None:
     zones = {(zone.name, zone.region) for zone in aws_scenario(Scenario()).zones}
-    assert {name for name, _ in zones} == {name for names in regions().values() for name in names}
+    assert {name for name, _ in zones} == {name for names in load_zones_by_region().values() for name in names}
     assert ("us-east-1a", "us-east-1") in zones
     own = Scenario(zones=(Zone("us-east-1f", "us-east-1"),))
     assert aws_scenario(own) is own

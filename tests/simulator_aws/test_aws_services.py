@@ -113,9 +113,9 @@ def test_images_have_names_ids_and_root_devices_of_their_own() -> None:
 
 def test_quotas_are_the_scenarios_counted_in_vcpus() -> None:
     limits = (
-        Quota("us-east-1", "p5.48xlarge", 2),
-        Quota("*", "p5.48xlarge", 8, market="spot", unit="chips"),
-        Quota("us-west-2", "trn1.32xlarge", 1, market="on-demand"),
+        Quota(region="us-east-1", accelerator="p5.48xlarge", amount=2),
+        Quota(region="*", accelerator="p5.48xlarge", amount=8, market="spot", unit="chips"),
+        Quota(region="us-west-2", accelerator="trn1.32xlarge", amount=1, market="on-demand"),
     )
     scenario = Scenario(quotas=limits)
     for account in _account(scenario, Grants(quotas={ADDRESSES: 1})):
@@ -236,7 +236,7 @@ _SIMULATE = {
     ],
 )
 def test_faults_of_the_scenario_befall_these_calls_too(kind: FaultKind, code: str, status: int) -> None:
-    scenario = Scenario(faults=(Fault("get-parameter", kind, nth=(1,)),))
+    scenario = Scenario(faults=(Fault(call="get-parameter", kind=kind, nth=(1,)),))
     for account in _account(scenario, owner()):
         ssm = account.client("ssm")
         assert _refused(ssm.get_parameter, Name=GPU) == (code, status)

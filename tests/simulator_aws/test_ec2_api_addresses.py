@@ -28,7 +28,7 @@ def test_five_elastic_ips(ec2: Ec2, make_ec2: Make) -> None:
     ec2.at(OTHER_REGION).allocate_address()
     ec2.api.release_address(AllocationId=held[0])
     allocate(ec2)
-    few = make_ec2(quotas=(Quota(REGION, "elastic-ip", 1),))
+    few = make_ec2(quotas=(Quota(region=REGION, accelerator="elastic-ip", amount=1),))
     allocate(few)
     assert refusal(few.api.allocate_address) == ("AddressLimitExceeded", 400)
 

@@ -45,7 +45,7 @@ def state(ec2: Ec2, block: dict[str, Any]) -> str:
 @pytest.fixture
 def morning(make_ec2: Make) -> Ec2:
     """It is 08:00 UTC, and the zones have no such machines beyond what blocks hold."""
-    return make_ec2(now=MIDNIGHT + 8 * HOUR, pools=(Pool("*", "*", 0),))
+    return make_ec2(now=MIDNIGHT + 8 * HOUR, pools=(Pool(zone="*", accelerator="*", amount=0),))
 
 
 def test_block_lasts_days_or_weeks(morning: Ec2) -> None:

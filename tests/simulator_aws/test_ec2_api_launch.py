@@ -74,7 +74,7 @@ def test_after_the_end_the_token_answers_the_same(ec2: Ec2) -> None:
 
 
 def test_between_least_and_most(make_ec2: Make) -> None:
-    ec2 = make_ec2(pools=(Pool(ZONE, P4D, 3),))
+    ec2 = make_ec2(pools=(Pool(zone=ZONE, accelerator=P4D, amount=3),))
     assert len(ec2.run(MinCount=2, MaxCount=5, ClientToken="t-1")) == 3
     assert len(ec2.run(MinCount=2, MaxCount=5, ClientToken="t-1")) == 3
     assert refusal(ec2.run, MinCount=1, MaxCount=5) == ("InsufficientInstanceCapacity", 500)
@@ -83,7 +83,7 @@ def test_between_least_and_most(make_ec2: Make) -> None:
 
 
 def test_no_capacity_is_a_server_error(make_ec2: Make) -> None:
-    ec2 = make_ec2(pools=(Pool(ZONE, P4D, 1), Pool(OTHER, P4D, 1)))
+    ec2 = make_ec2(pools=(Pool(zone=ZONE, accelerator=P4D, amount=1), Pool(zone=OTHER, accelerator=P4D, amount=1)))
     assert refusal(ec2.run, count=2) == ("InsufficientInstanceCapacity", 500)
     assert f"({ZONE})" in words_of(ec2.run, count=2)
     assert f"choosing {OTHER}." in words_of(ec2.run, count=2)
@@ -92,7 +92,7 @@ def test_no_capacity_is_a_server_error(make_ec2: Make) -> None:
 
 
 def test_type_is_offered_in_some_zones(make_ec2: Make) -> None:
-    ec2 = make_ec2(pools=(Pool(OTHER, P4D, 4), Pool(ZONE, P5, 4)))
+    ec2 = make_ec2(pools=(Pool(zone=OTHER, accelerator=P4D, amount=4), Pool(zone=ZONE, accelerator=P5, amount=4)))
     assert refusal(ec2.run) == ("Unsupported", 400)
     assert f"choosing {OTHER}." in words_of(ec2.run)
     assert refusal(ec2.run, InstanceType="p5e.48xlarge", InstanceMarketOptions={"MarketType": "spot"}) == (
@@ -116,7 +116,12 @@ def test_unknown_type_is_refused(ec2: Ec2) -> None:
 
 
 def test_quota_counts_against_the_region(make_ec2: Make) -> None:
-    ec2 = make_ec2(quotas=(Quota(REGION, P4D, 2, "on-demand"), Quota(REGION, P4D, 1, "spot")))
+    ec2 = make_ec2(
+        quotas=(
+            Quota(region=REGION, accelerator=P4D, amount=2, market="on-demand"),
+            Quota(region=REGION, accelerator=P4D, amount=1, market="spot"),
+        )
+    )
     ec2.run(2)
     assert refusal(ec2.run) == ("VcpuLimitExceeded", 400)
     spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
@@ -125,7 +130,10 @@ def test_quota_counts_against_the_region(make_ec2: Make) -> None:
 
 
 def test_reservation_fits_its_zone_and_type(make_ec2: Make) -> None:
-    ec2 = make_ec2(reservations=(Held("cr-0123456789abcdef0", ZONE, P4D, 2),), pools=(Pool(ZONE, P4D, 0),))
+    ec2 = make_ec2(
+        reservations=(Held(name="cr-0123456789abcdef0", zone=ZONE, accelerator=P4D, amount=2),),
+        pools=(Pool(zone=ZONE, accelerator=P4D, amount=0),),
+    )
     spec = {"CapacityReservationTarget": {"CapacityReservationId": "cr-0123456789abcdef0"}}
     target = {"CapacityReservationSpecification": spec}
     full = ("ReservationCapacityExceeded", 400)
@@ -148,7 +156,7 @@ def test_reservation_fits_its_zone_and_type(make_ec2: Make) -> None:
     ("preference", "fits"), [("open", False), ("none", False), ("capacity-reservations-only", True)]
 )
 def test_target_wants_no_preference(make_ec2: Make, preference: str, fits: bool) -> None:
-    ec2 = make_ec2(reservations=(Held("cr-1", ZONE, P4D, 2),))
+    ec2 = make_ec2(reservations=(Held(name="cr-1", zone=ZONE, accelerator=P4D, amount=2),))
     spec = {"CapacityReservationTarget": {"CapacityReservationId": "cr-1"}, "CapacityReservationPreference": preference}
     if fits:
         assert len(ec2.run(CapacityReservationSpecification=spec)) == 1

@@ -92,7 +92,7 @@ def test_what_was_launched_together_stops_together(ec2: Ec2) -> None:
 
 
 def test_a_start_may_find_no_machines(make_ec2: Make) -> None:
-    ec2 = make_ec2(pools=(Pool(ZONE, P4D, 1),))
+    ec2 = make_ec2(pools=(Pool(zone=ZONE, accelerator=P4D, amount=1),))
     first = ec2.running()[0]["InstanceId"]
     ec2.api.stop_instances(InstanceIds=[first])
     ec2.clock.advance(21)
@@ -181,7 +181,7 @@ def test_cancelled_spot_request_leaves_the_instance(ec2: Ec2) -> None:
 
 
 def test_late_failure_ends_the_instance(make_ec2: Make) -> None:
-    ec2 = make_ec2(faults=(Fault("create", FaultKind.LATE_STOCKOUT, nth=(1,)),))
+    ec2 = make_ec2(faults=(Fault(call="create", kind=FaultKind.LATE_STOCKOUT, nth=(1,)),))
     ec2.run(2)
     ec2.clock.advance(41)
     assert set(ec2.states()) == {"shutting-down"}
@@ -208,14 +208,14 @@ def test_dead_host_is_stopped(make_ec2: Make) -> None:
 
 
 def test_some_of_a_launch_may_never_come_up(make_ec2: Make) -> None:
-    ec2 = make_ec2(faults=(Fault("create", FaultKind.HALF_MADE, nth=(1,), rank=1),))
+    ec2 = make_ec2(faults=(Fault(call="create", kind=FaultKind.HALF_MADE, nth=(1,), rank=1),))
     ec2.running(3)
     ec2.clock.advance(600)
     assert ec2.states() == ["running", "pending", "running"]
 
 
 def test_a_look_may_be_behind(make_ec2: Make) -> None:
-    ec2 = make_ec2(faults=(Fault("list", FaultKind.STALE, nth=(1,), seconds=30.0),))
+    ec2 = make_ec2(faults=(Fault(call="list", kind=FaultKind.STALE, nth=(1,), seconds=30.0),))
     ec2.run()
     ec2.clock.advance(50)
     assert [ec2.states(), ec2.states()] == [["pending"], ["running"]]

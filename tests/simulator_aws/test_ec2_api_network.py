@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ec2_support import FAR, OTHER, OTHER_REGION, P4D, P5, REGION, ZONE, Ec2, efa, refusal, tags, words_of
 
-from orchestrator.catalog.ec2 import instances
+from orchestrator.catalog.ec2 import load_instances
 from orchestrator.simulator.aws.ec2.visit import left
 
 WRONG_VALUE, WRONG_PAIR = ("InvalidParameterValue", 400), ("InvalidParameterCombination", 400)
@@ -18,9 +18,11 @@ def plain(card: int = 0, device: int = 0, **more: Any) -> dict[str, Any]:
     return {"NetworkCardIndex": card, "DeviceIndex": device, "InterfaceType": "interface", **more}
 
 
-@pytest.mark.parametrize("kind", [name for name, one in instances().items() if one.efa_max and REGION in one.regions])
+@pytest.mark.parametrize(
+    "kind", [name for name, one in load_instances().items() if one.efa_max and REGION in one.regions]
+)
 def test_every_type_takes_an_efa_on_each_card_that_has_one(ec2: Ec2, kind: str) -> None:
-    known = instances()[kind]
+    known = load_instances()[kind]
     given = efa(known.network_cards, known.efa_on_card0)
     market = {} if known.on_demand else {"InstanceMarketOptions": {"MarketType": "spot"}}
     shown = ec2.running(InstanceType=kind, NetworkInterfaces=given, **market)[0]["NetworkInterfaces"]

@@ -68,7 +68,7 @@ def test_page_may_be_smaller_than_asked(make_ec2: Make) -> None:
 
 
 def test_page_may_be_empty_and_not_the_last(make_ec2: Make) -> None:
-    ec2 = make_ec2(faults=(Fault("list", FaultKind.EMPTY_PAGE, nth=(1,)),))
+    ec2 = make_ec2(faults=(Fault(call="list", kind=FaultKind.EMPTY_PAGE, nth=(1,)),))
     ec2.run()
     first = ec2.api.describe_instances()
     assert first["Reservations"] == []
@@ -113,10 +113,30 @@ def test_interfaces_are_listed_by_their_instance(ec2: Ec2) -> None:
 
 def test_unknown_parameter_is_refused(ec2: Ec2) -> None:
     for name in ("CreateVpc", "DescribeVolumes"):
-        call = AwsCall("ec2", REGION, "POST", "/", {}, {}, b"", name, {})
+        call = AwsCall(
+            service="ec2",
+            region=REGION,
+            method="POST",
+            path="/",
+            query={},
+            headers={},
+            body=b"",
+            operation=name,
+            params={},
+        )
         with pytest.raises(AwsRefusal, match="InvalidAction"):
             ec2.server.ec2.handle(call)
-    call = AwsCall("ec2", REGION, "POST", "/", {}, {}, b"", "DescribeInstances", {"Nonsense": "1"})
+    call = AwsCall(
+        service="ec2",
+        region=REGION,
+        method="POST",
+        path="/",
+        query={},
+        headers={},
+        body=b"",
+        operation="DescribeInstances",
+        params={"Nonsense": "1"},
+    )
     with pytest.raises(AwsRefusal, match="UnknownParameter"):
         ec2.server.ec2.handle(call)
     assert refusal(ec2.api.create_vpc, CidrBlock="10.0.0.0/16") == ("InvalidAction", 400)
@@ -135,7 +155,7 @@ def test_unknown_parameter_is_refused(ec2: Ec2) -> None:
 )
 def test_faults_befall_every_kind_of_call(make_ec2: Make, kind: FaultKind, code: str, http: int) -> None:
     calls = ("create", "list", "end", "stop", "start", "create-security-group", "allocate-address", "describe-subnets")
-    ec2 = make_ec2(faults=tuple(Fault(call, kind, nth=(1,)) for call in calls))
+    ec2 = make_ec2(faults=tuple(Fault(call=call, kind=kind, nth=(1,)) for call in calls))
     assert refusal(ec2.run) == (code, http)
     only = ec2.run()[0]["InstanceId"]
     ec2.clock.advance(41)
@@ -152,7 +172,7 @@ def test_faults_befall_every_kind_of_call(make_ec2: Make, kind: FaultKind, code:
 
 
 def test_a_listing_that_would_not_be_whole_is_refused(make_ec2: Make) -> None:
-    ec2 = make_ec2(faults=(Fault("list", FaultKind.PARTIAL, nth=(1,)),))
+    ec2 = make_ec2(faults=(Fault(call="list", kind=FaultKind.PARTIAL, nth=(1,)),))
     ec2.run()
     assert refusal(ec2.api.describe_instances) == ("Unavailable", 503)
     assert len(ec2.look()) == 1
@@ -160,7 +180,7 @@ def test_a_listing_that_would_not_be_whole_is_refused(make_ec2: Make) -> None:
 
 def test_a_lost_answer_may_have_acted(make_ec2: Make) -> None:
     calls = ("create", "create-placement-group", "allocate-address", "end")
-    ec2 = make_ec2(faults=tuple(Fault(call, FaultKind.TIMEOUT_AFTER, nth=(1,)) for call in calls))
+    ec2 = make_ec2(faults=tuple(Fault(call=call, kind=FaultKind.TIMEOUT_AFTER, nth=(1,)) for call in calls))
     assert refusal(ec2.run)[1] == 503
     assert refusal(ec2.api.create_placement_group, GroupName="pg")[1] == 503
     assert refusal(ec2.api.allocate_address)[1] == 503
@@ -172,7 +192,7 @@ def test_a_lost_answer_may_have_acted(make_ec2: Make) -> None:
 
 
 def test_a_late_launch_comes_when_nobody_waits(make_ec2: Make) -> None:
-    ec2 = make_ec2(faults=(Fault("create", FaultKind.LATE, nth=(1,), seconds=30.0),))
+    ec2 = make_ec2(faults=(Fault(call="create", kind=FaultKind.LATE, nth=(1,), seconds=30.0),))
     assert refusal(ec2.run, NetworkInterfaces=efa(4))[1] == 503
     assert ec2.look() == []
     ec2.clock.advance(75)
@@ -181,7 +201,7 @@ def test_a_late_launch_comes_when_nobody_waits(make_ec2: Make) -> None:
 
 
 def test_a_connection_may_break_instead() -> None:
-    access = InMemory(scenario(faults=(Fault("create", FaultKind.TIMEOUT_AFTER, nth=(1,)),)), ManualClock())
+    access = InMemory(scenario(faults=(Fault(call="create", kind=FaultKind.TIMEOUT_AFTER, nth=(1,)),)), ManualClock())
     with AwsServer(access, cut=True) as server:
         api = client(server.url)
         with pytest.raises(ConnectionClosedError):

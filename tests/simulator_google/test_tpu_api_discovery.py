@@ -64,7 +64,7 @@ def test_node_lives_its_life_by_the_discovery_client(version: str) -> None:
 
 
 def test_flex_start_is_a_market_of_its_own_and_needs_a_run_duration() -> None:
-    with tpu_api(pools=(Pool(ZONE, "v6e", 8, "flex-start", "chips"),)) as tpu:
+    with tpu_api(pools=(Pool(zone=ZONE, accelerator="v6e", amount=8, market="flex-start", unit="chips"),)) as tpu:
         flex = {"provisioningModel": "FLEX_START", "queueingPolicy": {"validUntilDuration": "600s"}}
         assert refusal(lambda: queue(tpu, **flex)) == (400, "INVALID_ARGUMENT")
         for wrong in ("0s", "604801s", "soon"):
@@ -95,7 +95,7 @@ def test_run_duration_ends_the_nodes() -> None:
 
 
 def test_models_and_tiers_of_the_new_version_are_understood() -> None:
-    held = (Held("r1", ZONE, "v6e", 64, unit="chips"),)
+    held = (Held(name="r1", zone=ZONE, accelerator="v6e", amount=64, unit="chips"),)
     reservation = f"{PARENT}/reservations/r1"
     with tpu_api(reservations=held) as tpu:
         nodes = service(tpu).nodes()

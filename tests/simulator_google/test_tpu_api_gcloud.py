@@ -115,7 +115,7 @@ def test_queued_resource_lives_its_life_by_gcloud(tmp_path: Path) -> None:
 
 
 def test_gcloud_says_what_the_api_refuses(tmp_path: Path) -> None:
-    with tpu_api(pools=(Pool(ZONE, "v5e", 0),)) as tpu:
+    with tpu_api(pools=(Pool(zone=ZONE, accelerator="v5e", amount=0),)) as tpu:
         for options, words in (
             (f"--zone={ZONE} --accelerator-type=v5litepod-12 --version=v2-alpha-tpuv5-lite", "INVALID_ARGUMENT"),
             (f"--zone={ZONE} --accelerator-type=v5litepod-8 --version=tpu-vm-v5-lite", "INVALID_ARGUMENT"),

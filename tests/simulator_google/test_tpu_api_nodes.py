@@ -115,7 +115,7 @@ def test_operation_is_found_by_a_server_of_a_later_process(tmp_path: Path) -> No
 
 
 def test_capacity_fails_in_the_operation() -> None:
-    with tpu_api(pools=(Pool(ZONE, "v5e", 8, unit="chips"),)) as tpu:
+    with tpu_api(pools=(Pool(zone=ZONE, accelerator="v5e", amount=8, unit="chips"),)) as tpu:
         create = tpu.create()
         assert (create.done(), tpu.state()) == (False, "ABSENT")
         tpu.clock.advance(6)
@@ -138,7 +138,7 @@ def test_stockout_after_the_create_was_accepted_leaves_a_terminated_node() -> No
 
 
 def test_quota_is_refused_at_once() -> None:
-    with tpu_api(quotas=(Quota("us-west4", "v5e", 8, unit="chips"),)) as tpu:
+    with tpu_api(quotas=(Quota(region="us-west4", accelerator="v5e", amount=8, unit="chips"),)) as tpu:
         error = refusal(tpu.create)
         assert isinstance(error, exceptions.TooManyRequests)
         assert "Quota" in error.message
@@ -182,14 +182,14 @@ def test_accelerator_type_must_exist() -> None:
 
 
 def test_type_that_the_zone_does_not_have_is_told_apart_from_one_that_does_not_exist() -> None:
-    with tpu_api(pools=(Pool(ZONE, "v6e", 9),)) as tpu:
+    with tpu_api(pools=(Pool(zone=ZONE, accelerator="v6e", amount=9),)) as tpu:
         assert "not available in the zone" in refusal(tpu.create).message
         assert "is no accelerator type" in refusal(lambda: tpu.create(accelerator_type="v5litepod-12")).message
 
 
 def test_every_size_of_the_catalogue_has_as_many_workers_as_it_says() -> None:
     with tpu_api() as tpu:
-        sizes = [(each, size) for each in catalog.generations() if each.name != "tpu7x" for size in each.sizes]
+        sizes = [(each, size) for each in catalog.list_generations() if each.name != "tpu7x" for size in each.sizes]
         for number, (generation, size) in enumerate(sizes):
             kind = f"{generation.prefix}-{size}"
             tpu.create(f"n{number}", accelerator_type=kind, runtime_version=generation.runtime_version)
@@ -404,7 +404,7 @@ def test_what_only_the_service_writes_is_not_taken_from_a_request() -> None:
 
 
 def test_fields_that_exclude_each_other_are_refused() -> None:
-    with tpu_api(reservations=(Held("r1", ZONE, "v5e", 9),)) as tpu:
+    with tpu_api(reservations=(Held(name="r1", zone=ZONE, accelerator="v5e", amount=9),)) as tpu:
         networks = {"network_config": {"network": "a"}, "network_configs": [{"network": "b"}]}
         for fields in (networks, {"scheduling_config": {"spot": True, "reserved": True}}):
             assert isinstance(refusal(lambda fields=fields: tpu.create(**fields)), exceptions.BadRequest), fields

@@ -16,12 +16,12 @@ from orchestrator.simulator.google.queued import STATES
 from orchestrator.simulator.scenario import Deed, Durations, Held, Pool, Quota
 from orchestrator.simulator.state import CloudState, QueuePhase
 
-FULL = (Pool(ZONE, "v5e", 0, unit="chips"),)
+FULL = (Pool(zone=ZONE, accelerator="v5e", amount=0, unit="chips"),)
 SPOT = tpu_v2.QueuedResource.Spot()
 
 
 def room(chips: int) -> tuple[Pool, ...]:
-    return (Pool(ZONE, "v5e", chips, unit="chips"),)
+    return (Pool(zone=ZONE, accelerator="v5e", amount=chips, unit="chips"),)
 
 
 def test_client_sees_all_ten_states() -> None:
@@ -131,7 +131,7 @@ def test_deleted_node_suspends_its_request() -> None:
 
 
 def test_suspended_request_keeps_its_quota_until_deleted() -> None:
-    with tpu_api(quotas=(Quota("us-west4", "v5e", 40, unit="chips"),)) as tpu:
+    with tpu_api(quotas=(Quota(region="us-west4", accelerator="v5e", amount=40, unit="chips"),)) as tpu:
         tpu.active(count=2, spot=SPOT)
         tpu.cloud.preempt("q-1-0")
         tpu.clock.advance(21)
@@ -184,7 +184,7 @@ def test_multislice_is_suspended_when_its_last_slice_has_gone() -> None:
 
 
 def test_quota_of_a_multislice_is_that_of_all_its_slices() -> None:
-    with tpu_api(quotas=(Quota("us-west4", "v5e", 31, unit="chips"),)) as tpu:
+    with tpu_api(quotas=(Quota(region="us-west4", accelerator="v5e", amount=31, unit="chips"),)) as tpu:
         assert isinstance(refusal(lambda: tpu.queue(count=2)), exceptions.TooManyRequests)
         assert list(tpu.client.list_queued_resources(parent=PARENT)) == []
 
@@ -226,7 +226,7 @@ def test_request_may_name_its_earliest_time() -> None:
 
 
 def test_reset_queues_a_suspended_request_again() -> None:
-    quota = Quota("us-west4", "v5e", 16, unit="chips")
+    quota = Quota(region="us-west4", accelerator="v5e", amount=16, unit="chips")
     with tpu_api(pools=room(16), quotas=(quota,)) as tpu:
         name = {"name": f"{PARENT}/queuedResources/q-1"}
         tpu.active(spot=SPOT, queueing_policy={"valid_until_duration": {"seconds": 200}})
@@ -289,7 +289,7 @@ def test_requests_that_make_no_sense_are_refused() -> None:
 
 
 def test_reservation_serves_only_its_own() -> None:
-    held = (Held("r1", ZONE, "v5e", 16, unit="chips"),)
+    held = (Held(name="r1", zone=ZONE, accelerator="v5e", amount=16, unit="chips"),)
     with tpu_api(pools=FULL, reservations=held) as tpu:
         tpu.active(reservation_name=f"{PARENT}/reservations/-")
         assert tpu.cloud.live()[0].market == "reservation:r1"

@@ -124,7 +124,7 @@ def make_client(server: TpuServer) -> tpu_v2.TpuClient:
 
 
 def fault(call: str, kind: FaultKind, nth: int = 1, **fields: Any) -> Fault:
-    return Fault(call, kind, nth=(nth,), **fields)
+    return Fault(call=call, kind=kind, nth=(nth,), **fields)
 
 
 def refusal(deed: Callable[[], object]) -> exceptions.GoogleAPICallError:

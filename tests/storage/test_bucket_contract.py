@@ -43,7 +43,7 @@ def test_what_is_put_is_got_and_described(bucket: Bucket) -> None:
     assert info.modified.utcoffset() is not None
 
 
-def test_an_object_that_is_not_there_is_told_so(bucket: Bucket) -> None:
+def test_a_missing_object_is_reported(bucket: Bucket) -> None:
     assert bucket.head("no/such") is None
     assert not bucket.exists("no/such")
     with pytest.raises(NotFoundError, match="no/such"):
@@ -166,7 +166,7 @@ def test_more_than_a_thousand_folders_are_all_listed(place: Place) -> None:
     assert place.bucket.list_dir("top").folders == tuple(name.rsplit("/", 1)[0] for name in names)
 
 
-def test_listing_orders_folders_and_files_as_whole_names(bucket: Bucket) -> None:
+def test_listing_orders_folders_and_files_as_complete_names(bucket: Bucket) -> None:
     names = (
         ["a-b", "a/b", "a.b", "a/b-c", "a0", "a/b/c"]
         if bucket.address.scheme != "file"
@@ -234,7 +234,7 @@ def test_names_that_not_every_store_can_hold_are_refused_before_anything_is_sent
     assert list(bucket.list()) == []
 
 
-def test_a_big_file_travels_whole_both_ways(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_big_file_is_complete_in_both_directions(bucket: Bucket, tmp_path: Path) -> None:
     content = os.urandom(1 << 20) * 21 + b"tail"
     (tmp_path / "big").write_bytes(content)
     up: list[int] = []
@@ -299,7 +299,7 @@ def test_a_damaged_object_is_detected_and_the_file_here_stays(cloud: Place, tmp_
     assert _names(tmp_path) == ["part", "target"]
 
 
-def test_deleting_is_idempotent_and_goes_on_past_missing_objects(bucket: Bucket) -> None:
+def test_deleting_is_idempotent_and_continues_past_missing_objects(bucket: Bucket) -> None:
     bucket.delete("never/was")
     for name in ("a/1", "a/2", "b"):
         bucket.put(name, b"")
@@ -309,8 +309,8 @@ def test_deleting_is_idempotent_and_goes_on_past_missing_objects(bucket: Bucket)
 
 
 def test_check_proves_reading_and_writing_and_leaves_nothing(bucket: Bucket) -> None:
-    bucket.check()
-    bucket.check(write=True)
+    bucket.check_access()
+    bucket.check_access(write=True)
     assert list(bucket.list()) == []
 
 

@@ -27,8 +27,8 @@ from orchestrator.storage.bucket import Bucket
 from orchestrator.storage.folder import _try_lock
 
 OPERATIONS: dict[str, Callable[[Bucket], object]] = {
-    "check": lambda bucket: bucket.check(),
-    "check-write": lambda bucket: bucket.check(write=True),
+    "check": lambda bucket: bucket.check_access(),
+    "check-write": lambda bucket: bucket.check_access(write=True),
     "get": lambda bucket: bucket.get("k"),
     "put": lambda bucket: bucket.put("k", b""),
     "put_if_absent": lambda bucket: bucket.put_if_absent("k", b""),
@@ -53,29 +53,29 @@ def test_a_conditional_write_into_a_missing_bucket_is_not_taken_for_a_lost_race(
         Bucket.open(f"{cloud.scheme}://no-such-bucket-here").replace_if("k", b"2", version)
 
 
-def test_a_missing_folder_bucket_is_told_and_made_by_the_first_write(tmp_path: Path) -> None:
+def test_a_missing_folder_bucket_is_reported_and_made_by_the_first_write(tmp_path: Path) -> None:
     bucket = Bucket.open(f"file://{tmp_path}/not/yet")
     for operation in ("check", "list", "list_dir", "get"):
         with pytest.raises(NotFoundError):
             OPERATIONS[operation](bucket)
-    bucket.check(write=True)
-    bucket.check()
+    bucket.check_access(write=True)
+    bucket.check_access()
     assert (tmp_path / "not/yet").is_dir()
 
 
-def test_a_file_in_the_place_of_the_bucket_is_told(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_bucket_is_reported(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("x")
     bucket = Bucket.open(f"file://{tmp_path}/f")
     with pytest.raises(StorageError):
-        bucket.check(write=True)
+        bucket.check_access(write=True)
     with pytest.raises(NotFoundError, match="a file stands there"):
-        bucket.check()
+        bucket.check_access()
 
 
-@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs Linux's /sys, where nobody may make a folder")
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs Linux's /sys, where no user may make a folder")
 def test_a_folder_that_refuses_writing_is_a_permission_error() -> None:
     with pytest.raises(AccessError) as caught:
-        Bucket.open("file:///sys/kernel/orch-bucket").check(write=True)
+        Bucket.open("file:///sys/kernel/orch-bucket").check_access(write=True)
     assert caught.value.next_step
 
 
@@ -101,11 +101,11 @@ for write in (lambda: bucket.put("pointer", os.urandom(2 << 20)),
 assert bucket.get("pointer") == b"kept"
 assert sorted(os.listdir(disk / "bucket")) == ["pointer"], os.listdir(disk / "bucket")
 assert sorted(os.listdir(disk)) == ["big", "bucket"], os.listdir(disk)
-print("told and clean")
+print("reported and clean")
 """
 
 
-def test_a_full_disk_is_told_and_the_old_object_stays(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_old_object_stays(tmp_path: Path) -> None:
     mount = shutil.which("unshare"), shutil.which("mount")
     if None in mount or subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
         pytest.skip("needs unshare(1) and the right to make a mount namespace, for a disk of one MiB")
@@ -115,13 +115,13 @@ def test_a_full_disk_is_told_and_the_old_object_stays(tmp_path: Path) -> None:
     script = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" -c "$3" "$1" "$4"'
     argv = ["unshare", "-rm", "sh", "-c", script, "sh", str(disk), sys.executable, FULL_DISK, str(tmp_path / "source")]
     result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
-    assert result.stdout == "told and clean\n", result.stderr
+    assert result.stdout == "reported and clean\n", result.stderr
 
 
-def test_refused_and_forbidden_credentials_are_told_apart_from_a_missing_bucket(
+def test_refused_and_forbidden_credentials_are_distinguished_from_a_missing_bucket(
     own_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Bucket.open("gs://faulty").check(write=True)
+    Bucket.open("gs://faulty").check_access(write=True)
     own_gcs.create_bucket("closed")
     own_gcs.forbidden.add("closed")
     for operation in OPERATIONS.values():
@@ -174,19 +174,19 @@ def test_a_secret_key_never_reaches_an_error(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_endpoint_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.storage.connect._patient", _impatient)
+    monkeypatch.setattr("orchestrator.storage.connect._standard_retries", _impatient)
     _use_s3(monkeypatch, "http://127.0.0.1:9")
     with pytest.raises(StorageError, match=r"127\.0\.0\.1:9 cannot be reached"):
-        Bucket.open("s3://some-bucket").check()
+        Bucket.open("s3://some-bucket").check_access()
     with pytest.raises(StorageError, match=r"127\.0\.0\.1:9 cannot be reached"):
         Bucket.open("s3://some-bucket").put_if_absent("k", b"")
 
 
-def test_a_profile_that_does_not_exist_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_that_does_not_exist_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
-    with pytest.raises(AccessError, match="nobody"):
+    monkeypatch.setenv("AWS_PROFILE", "missing-profile")
+    with pytest.raises(AccessError, match="missing-profile"):
         Bucket.open("s3://some-bucket")
 
 
@@ -214,8 +214,8 @@ def test_a_short_outage_heals(own_gcs: GcsServer) -> None:
     assert [info.path for info in bucket.list()] == ["k"]
 
 
-def test_a_long_outage_is_told_with_the_status(own_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.storage.connect._patient", _impatient)
+def test_a_long_outage_is_reported_with_the_status(own_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.storage.connect._standard_retries", _impatient)
     bucket = Bucket.open("gs://faulty")
     own_gcs.fail_next(1000, 503)
     with pytest.raises(StorageError, match="503"):
@@ -224,7 +224,7 @@ def test_a_long_outage_is_told_with_the_status(own_gcs: GcsServer, monkeypatch: 
         bucket.put_if_absent("k", b"x")
 
 
-def test_a_download_that_is_cut_goes_on_at_the_byte_where_it_stopped(own_gcs: GcsServer, tmp_path: Path) -> None:
+def test_a_download_that_is_cut_resumes_at_the_byte_where_it_stopped(own_gcs: GcsServer, tmp_path: Path) -> None:
     bucket = Bucket.open("gs://faulty")
     content = os.urandom(12 << 20)
     (tmp_path / "big").write_bytes(content)
@@ -405,7 +405,7 @@ def _always(status: int, body: str) -> Iterator[str]:
         thread.join(10)
 
 
-def test_a_delete_of_several_that_is_not_allowed_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delete_of_several_that_is_not_allowed_is_reported_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """S3 answers such a request with 200, and says of each key by itself that it was refused."""
 
     def admit(action: str, resource: str, context: Mapping[str, str]) -> None:

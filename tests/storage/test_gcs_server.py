@@ -1,4 +1,4 @@
-"""The pretend Cloud Storage keeps the documented rules itself; asked with a plain HTTP client, not with ours."""
+"""The simulated Cloud Storage keeps the documented rules, tested with a plain HTTP client instead of ours."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_generations_rise_even_for_the_same_content(server: GcsServer) -> None:
 
 def test_ranges_are_served_and_bad_ones_refused(server: GcsServer) -> None:
     _ask(server, "PUT", "/b/k", b"0123456789")
-    for asked, expected in (("bytes=2-4", b"234"), ("bytes=7-", b"789"), ("bytes=-2", b"89"), ("bytes=8-99", b"89")):
-        status, headers, body = _ask(server, "GET", "/b/k", headers={"Range": asked})
+    for header, expected in (("bytes=2-4", b"234"), ("bytes=7-", b"789"), ("bytes=-2", b"89"), ("bytes=8-99", b"89")):
+        status, headers, body = _ask(server, "GET", "/b/k", headers={"Range": header})
         assert (status, body) == (206, expected)
         assert headers["content-range"].endswith("/10")
     assert _ask(server, "GET", "/b/k", headers={"Range": "bytes=10-"})[0] == 416
@@ -90,7 +90,7 @@ def test_multipart_rules_are_enforced(server: GcsServer) -> None:
     assert _ask(server, "DELETE", here)[0] == 404
 
 
-def test_an_aborted_upload_is_gone(server: GcsServer) -> None:
+def test_an_aborted_upload_leaves_nothing(server: GcsServer) -> None:
     body = _ask(server, "POST", "/b/k?uploads=")[2].decode()
     here = f"/b/k?uploadId={body.split('<UploadId>')[1].split('<')[0]}"
     assert _ask(server, "DELETE", here)[0] == 204
@@ -98,12 +98,12 @@ def test_an_aborted_upload_is_gone(server: GcsServer) -> None:
     assert not server.uploads
 
 
-def test_unknown_things_are_refused(server: GcsServer) -> None:
+def test_unknown_names_are_refused(server: GcsServer) -> None:
     assert b"NoSuchBucket" in _ask(server, "GET", "/nope/k")[2]
     assert b"NoSuchKey" in _ask(server, "GET", "/b/nope")[2]
     assert _ask(server, "DELETE", "/b/nope")[0] == 404
     assert _ask(server, "GET", "/b?list-type=1")[0] == 501
-    assert _ask(server, "GET", "/b?list-type=2&wishes=3")[0] == 400
+    assert _ask(server, "GET", "/b?list-type=2&colour=3")[0] == 400
     assert _ask(server, "PUT", "/b/k", b"x", {"Content-MD5": "AAAA"})[0] == 400
 
 
@@ -115,7 +115,9 @@ def _complete(server: GcsServer, path: str, parts: list[tuple[int, str]]) -> Ans
 def _stored(server: GcsServer):
     from orchestrator.simulator.buckets import StoredObject
 
-    return StoredObject(b"", '"e"', server.next_generation(), 0.0, {}, "text/plain")
+    return StoredObject(
+        data=b"", e_tag='"e"', generation=server.next_generation(), modified=0.0, metadata={}, content_type="text/plain"
+    )
 
 
 def _ask(server: GcsServer, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:

@@ -20,20 +20,23 @@ from orchestrator.storage.bucket import Bucket
 from orchestrator.storage.checkpoints import (
     Checkpoint,
     Skipped,
+    find_newest_complete,
     get_task,
     list_checkpoints,
     list_runs,
-    newest_complete,
     put_task,
 )
+from trainer.checkpoint.layout import parse_manifest
+from trainer.checkpoint.manifest import CorruptCheckpoint
+from trainer.errors import StorageError
 
 RUN = "run-1"
 
 
-def test_the_newest_whole_checkpoint_is_found(place: Place) -> None:
+def test_the_newest_complete_checkpoint_is_found(place: Place) -> None:
     for step in (100, 1200, 99999999, 100000000):
         _save(place.bucket, step)
-    found = newest_complete(place.bucket, RUN, "checksums")
+    found = find_newest_complete(place.bucket, RUN, "checksums")
     assert found.skipped == ()
     assert found.checkpoint is not None
     assert found.checkpoint.step == 100000000
@@ -44,8 +47,45 @@ def test_the_newest_whole_checkpoint_is_found(place: Place) -> None:
 
 def test_a_run_without_checkpoints_has_none(bucket: Bucket) -> None:
     bucket.put("other/checkpoints/step-00000001/manifest.json", b"{}")
-    assert newest_complete(bucket, RUN).checkpoint is None
-    assert newest_complete(bucket, RUN).skipped == ()
+    assert find_newest_complete(bucket, RUN).checkpoint is None
+    assert find_newest_complete(bucket, RUN).skipped == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"format": 3},
+        {"format": "2"},
+        {"step": 201},
+        {"time": "yesterday"},
+        {"world": 0},
+        {"parts": []},
+        {"parts": [{"name": "../x", "size": 1, "header": 1, "sha256": "0" * 64}]},
+        {"config": None},
+    ],
+)
+def test_the_trainer_and_storage_judge_a_manifest_by_one_definition(bucket: Bucket, change: dict[str, object]) -> None:
+    content = b"weights"
+    part = {"name": "part-00000-000.safetensors", "size": 7, "header": 1, "sha256": hashlib.sha256(content).hexdigest()}
+    manifest: dict[str, object] = {"format": 2, "step": 200, "run_id": RUN, "attempt": 1, "world": 1, "data": None}
+    manifest |= {"time": "2026-11-20T18:30:00Z", "weights_only": True, "parts": [part], "config": {}, **change}
+    text = json.dumps(manifest).encode()
+    path = f"{RUN}/checkpoints/step-00000200"
+    bucket.put(f"{path}/part-00000-000.safetensors", content)
+    bucket.put(f"{path}/manifest.json", text)
+    (entry,) = list_checkpoints(bucket, RUN)
+    try:
+        read = parse_manifest(text, 200)
+    except (CorruptCheckpoint, StorageError) as error:
+        assert isinstance(entry, Skipped)
+        assert change
+        refused = manifest["format"] == 3  # the trainer's error also says which version reads it
+        assert "format 3" in str(error) + entry.reason if refused else entry.reason == str(error)
+    else:
+        assert isinstance(entry, Checkpoint)
+        assert entry.manifest == read
+        assert not change
 
 
 def _no_manifest(bucket: Bucket, path: str) -> None:
@@ -103,13 +143,11 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("damage", "reason"), DAMAGES)
-def test_a_checkpoint_that_is_not_whole_is_passed_over_with_its_reason(
-    bucket: Bucket, damage: Any, reason: str
-) -> None:
+def test_an_incomplete_checkpoint_is_skipped_with_its_reason(bucket: Bucket, damage: Any, reason: str) -> None:
     _save(bucket, 100)
     path = _save(bucket, 200)
     damage(bucket, path)
-    found = newest_complete(bucket, RUN, "checksums")
+    found = find_newest_complete(bucket, RUN, "checksums")
     assert found.checkpoint is not None
     assert found.checkpoint.step == 100
     assert [(skipped.step, skipped.path) for skipped in found.skipped] == [(200, path)]
@@ -120,8 +158,8 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over_with_its_reason(
 
 def test_only_checksums_see_a_damage_that_keeps_the_size(bucket: Bucket) -> None:
     _damaged_part(bucket, _save(bucket, 100))
-    assert newest_complete(bucket, RUN, "sizes").checkpoint is not None
-    assert newest_complete(bucket, RUN, "checksums").checkpoint is None
+    assert find_newest_complete(bucket, RUN, "sizes").checkpoint is not None
+    assert find_newest_complete(bucket, RUN, "checksums").checkpoint is None
 
 
 def test_folders_that_are_no_steps_are_ignored(bucket: Bucket) -> None:
@@ -149,7 +187,7 @@ def test_no_manifest_however_broken_stops_the_search(request: pytest.FixtureRequ
     place = make_place("file", request)
     _save(place.bucket, 100)
     place.bucket.put(f"{RUN}/checkpoints/step-00000200/manifest.json", manifest)
-    found = newest_complete(place.bucket, RUN)
+    found = find_newest_complete(place.bucket, RUN)
     assert found.checkpoint is not None
     assert found.checkpoint.step == 100
     assert found.skipped[0].step == 200
@@ -166,7 +204,7 @@ def test_a_runs_task_is_kept_once_and_runs_are_listed(bucket: Bucket) -> None:
     assert list_runs(bucket) == [RUN, "run-b"]
 
 
-def test_an_unknown_run_is_told_with_the_way_to_the_known_ones(bucket: Bucket) -> None:
+def test_an_unknown_run_is_reported_with_the_command_that_lists_runs(bucket: Bucket) -> None:
     put_task(bucket, "run-b", b"{}")
     with pytest.raises(NotFoundError, match="there is no run run-x") as caught:
         get_task(bucket, "run-x")
@@ -174,8 +212,8 @@ def test_an_unknown_run_is_told_with_the_way_to_the_known_ones(bucket: Bucket) -
 
 
 @pytest.mark.slow
-def test_what_the_trainer_writes_is_whole_here_and_damage_is_seen_by_both(tmp_path: Path) -> None:
-    """The layout is written down twice, in trainer/ and here: a real run of one must satisfy the other."""
+def test_what_the_trainer_writes_is_complete_here_and_damage_is_seen_by_both(tmp_path: Path) -> None:
+    """The manifest has one definition; the folders' layout is still known to both sides, so a real run must fit it."""
     pytest.importorskip("torch")
     place = f"file://{tmp_path}/bu cket"
     environment = {**os.environ, "ORCH_CHECKPOINT_URI": f"{place}/{RUN}/checkpoints", "ORCH_RUN_ID": RUN}
@@ -183,15 +221,15 @@ def test_what_the_trainer_writes_is_whole_here_and_damage_is_seen_by_both(tmp_pa
     done = subprocess.run([*argv, f"data={__file__}"], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     bucket = Bucket.open(place)
-    found = newest_complete(bucket, RUN, "checksums")
+    found = find_newest_complete(bucket, RUN, "checksums")
     assert found.checkpoint is not None, found.skipped
     assert (found.checkpoint.step, found.skipped) == (4, ())
     assert json.loads(bucket.get(f"{RUN}/checkpoints/latest.json"))["step"] == 4
     assert list_runs(bucket) == [RUN]
     part = found.checkpoint.manifest.parts[0]
     bucket.put(f"{found.checkpoint.path}/{part.name}", bytes(part.size))
-    assert newest_complete(bucket, RUN, "sizes").checkpoint is not None
-    again = newest_complete(bucket, RUN, "checksums")
+    assert find_newest_complete(bucket, RUN, "sizes").checkpoint is not None
+    again = find_newest_complete(bucket, RUN, "checksums")
     assert again.checkpoint is not None
     assert (again.checkpoint.step, [skipped.step for skipped in again.skipped]) == (2, [4])
     resumed = subprocess.run(
@@ -202,7 +240,7 @@ def test_what_the_trainer_writes_is_whole_here_and_damage_is_seen_by_both(tmp_pa
         check=False,
     )
     assert resumed.returncode == 0, resumed.stderr
-    assert newest_complete(bucket, RUN, "checksums").checkpoint is not None
+    assert find_newest_complete(bucket, RUN, "checksums").checkpoint is not None
     assert "skipped checkpoint 4" in resumed.stdout + resumed.stderr
 
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from storage_places import Place
 
-from orchestrator.cli.storage import storage
+from orchestrator.cli.commands.settings.storage import storage
 from orchestrator.errors import NotFoundError, OrchError, UserError
 from orchestrator.exits import Exit
 
@@ -26,11 +26,11 @@ def test_ls_shows_folders_and_objects_with_sizes_people_read(place: Place) -> No
     assert [line.split()[-1] for line in _ok("ls", "-r", place.uri).stdout.splitlines()] == ["dir/inner", "top"]
 
 
-def test_ls_as_json_is_one_document_with_a_format_number(place: Place) -> None:
+def test_ls_as_json_is_one_document_with_a_version(place: Place) -> None:
     place.bucket.put("a/ü 1", b"xyz")
     place.bucket.put("a/b/c", b"")
     found = json.loads(_ok("ls", f"{place.uri}/a", "-o", "json").stdout)
-    assert (found["format"], found["uri"], found["folders"]) == (1, f"{place.uri}/a", ["b"])
+    assert (found["version"], found["uri"], found["folders"]) == (1, f"{place.uri}/a", ["b"])
     assert [(entry["path"], entry["size"]) for entry in found["objects"]] == [("ü 1", 3)]
     assert found["objects"][0]["modified"].endswith("+00:00")
     deep = json.loads(_ok("ls", "-r", f"{place.uri}/a", "-o", "json").stdout)
@@ -75,7 +75,7 @@ def test_cp_r_and_sync_move_trees(place: Place, tmp_path: Path) -> None:
     assert isinstance(_fails("sync", f"{place.uri}/typo", str(tmp_path / "dst")), NotFoundError)
 
 
-def test_dry_run_says_what_the_real_run_does_and_changes_nothing(place: Place, tmp_path: Path) -> None:
+def test_dry_run_prints_what_the_real_run_does_and_changes_nothing(place: Place, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/new").write_bytes(b"1")
     place.bucket.put("t/old", b"x")
@@ -114,7 +114,7 @@ def test_rm_does_not_take_a_folder_without_r(place: Place) -> None:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (("cp", "here", "there"), "one side has to be a bucket"),
+        (("cp", "here", "there"), "one side must be a bucket"),
         (("cp", "gs://a1/x", "s3://b1/x"), "both are buckets"),
         (("cp", ".", "gs://a1/x"), "add -r"),
         (("sync", "here", "there"), "both are on this computer"),
@@ -122,7 +122,7 @@ def test_rm_does_not_take_a_folder_without_r(place: Place) -> None:
         (("ls", "https://x/y"), "not a bucket URI"),
     ],
 )
-def test_wrong_words_are_usage_errors_that_say_the_right_ones(argv: tuple[str, ...], words: str) -> None:
+def test_wrong_arguments_are_usage_errors_with_the_right_ones(argv: tuple[str, ...], words: str) -> None:
     error = _fails(*argv)
     assert error.exit_status == Exit.USAGE
     assert words in " ".join(error.lines())
@@ -130,8 +130,8 @@ def test_wrong_words_are_usage_errors_that_say_the_right_ones(argv: tuple[str, .
 
 def test_help_begins_with_examples_and_loads_nothing_heavy() -> None:
     code = (
-        "import sys; from orchestrator.cli.storage import storage\n"
-        "for name in [None, *storage.commands]:\n"
+        "import sys; from orchestrator.cli.commands.settings.storage import storage\n"
+        "for name in [None, *storage.list_commands(None)]:\n"
         "    try: storage([*([name] if name else []), '--help'])\n"
         "    except SystemExit: pass\n"
         "print('HEAVY', [m for m in ('obstore', 'pydantic', 'rich', 'boto3', 'paramiko') if m in sys.modules])"
@@ -139,8 +139,8 @@ def test_help_begins_with_examples_and_loads_nothing_heavy() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "HEAVY []"
     assert result.stdout.count("Usage: ") == result.stdout.count("Examples:") == 5
-    for page in result.stdout.split("Usage: ")[1:]:
-        assert page.splitlines()[2].strip() == "Examples:"
+    for page in result.stdout.split("Examples:\n")[1:]:
+        assert page.splitlines()[0].strip().startswith("orch storage ") and "Usage: " in page
 
 
 def test_a_file_bucket_needs_no_cloud_library(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from storage_places import Place
 from orchestrator.errors import NotFoundError, StorageError, UserError
 from orchestrator.simulator.google.gcs import GcsServer
 from orchestrator.storage.bucket import Bucket
-from orchestrator.storage.sync import Progress, plan_download, plan_upload, run
+from orchestrator.storage.sync import Progress, plan_download, plan_upload, run_sync
 
 TREE = {
     "a.txt": b"alpha",
@@ -35,53 +35,53 @@ def test_a_tree_goes_up_and_comes_down_the_same(place: Place, tmp_path: Path) ->
     plan = plan_upload(tmp_path / "src", place.bucket, "data/set")
     assert {transfer.path for transfer in plan.transfers} == TREE.keys()
     assert plan.size == sum(map(len, TREE.values()))
-    run(plan)
-    run(plan_download(place.bucket, "data/set", tmp_path / "dst"))
+    run_sync(plan)
+    run_sync(plan_download(place.bucket, "data/set", tmp_path / "dst"))
     assert _read(tmp_path / "dst") == TREE
 
 
 def test_a_second_sync_sends_nothing_either_way(place: Place, tmp_path: Path, gcs: GcsServer) -> None:
     _write(tmp_path / "src", TREE)
-    run(plan_upload(tmp_path / "src", place.bucket))
-    run(plan_download(place.bucket, "", tmp_path / "dst"))
+    run_sync(plan_upload(tmp_path / "src", place.bucket))
+    run_sync(plan_download(place.bucket, "", tmp_path / "dst"))
     gcs.seen.clear()
     up = plan_upload(tmp_path / "src", place.bucket)
     down = plan_download(place.bucket, "", tmp_path / "dst")
-    run(up)
-    run(down)
+    run_sync(up)
+    run_sync(down)
     assert (up.transfers, up.unchanged, down.transfers, down.unchanged) == ((), len(TREE), (), len(TREE))
     assert all(request.method in ("GET", "HEAD") for request in gcs.seen)
 
 
 def test_a_change_of_the_same_size_is_seen_both_ways(place: Place, tmp_path: Path) -> None:
     _write(tmp_path / "src", TREE)
-    run(plan_upload(tmp_path / "src", place.bucket))
-    run(plan_download(place.bucket, "", tmp_path / "dst"))
+    run_sync(plan_upload(tmp_path / "src", place.bucket))
+    run_sync(plan_download(place.bucket, "", tmp_path / "dst"))
     (tmp_path / "src/a.txt").write_bytes(b"omega")
     up = plan_upload(tmp_path / "src", place.bucket)
     assert [(transfer.path, transfer.reason) for transfer in up.transfers] == [("a.txt", "content")]
-    run(up)
+    run_sync(up)
     down = plan_download(place.bucket, "", tmp_path / "dst")
     assert [(transfer.path, transfer.reason) for transfer in down.transfers] == [("a.txt", "content")]
-    run(down)
+    run_sync(down)
     assert (tmp_path / "dst/a.txt").read_bytes() == b"omega"
 
 
 def test_a_local_edit_of_the_same_size_and_time_is_undone_by_a_download(cloud: Place, tmp_path: Path) -> None:
     _write(tmp_path / "src", {"f": b"right"})
-    run(plan_upload(tmp_path / "src", cloud.bucket))
-    run(plan_download(cloud.bucket, "", tmp_path / "dst"))
+    run_sync(plan_upload(tmp_path / "src", cloud.bucket))
+    run_sync(plan_download(cloud.bucket, "", tmp_path / "dst"))
     found = (tmp_path / "dst/f").stat()
     (tmp_path / "dst/f").write_bytes(b"wrong")
     os.utime(tmp_path / "dst/f", ns=(found.st_atime_ns, found.st_mtime_ns))
-    run(plan_download(cloud.bucket, "", tmp_path / "dst"))
+    run_sync(plan_download(cloud.bucket, "", tmp_path / "dst"))
     assert (tmp_path / "dst/f").read_bytes() == b"right"
 
 
 def test_objects_of_other_programs_are_fetched_once(cloud: Place, tmp_path: Path) -> None:
     cloud.bucket.put("theirs", b"no checksum beside it")
     assert cloud.bucket.sha256("theirs") == ""
-    run(plan_download(cloud.bucket, "", tmp_path))
+    run_sync(plan_download(cloud.bucket, "", tmp_path))
     assert plan_download(cloud.bucket, "", tmp_path).transfers == ()
     os.utime(tmp_path / "theirs", (1, 1))
     assert [transfer.path for transfer in plan_download(cloud.bucket, "", tmp_path).transfers] == ["theirs"]
@@ -92,16 +92,16 @@ def test_without_delete_nothing_is_removed_and_with_it_exactly_the_rest(place: P
     for name in ("keep", "extra", "sub/extra"):
         place.bucket.put(f"p/{name}", b"old")
     place.bucket.put("outside", b"safe")
-    run(plan_upload(tmp_path / "src", place.bucket, "p"))
+    run_sync(plan_upload(tmp_path / "src", place.bucket, "p"))
     assert place.bucket.exists("p/extra")
     plan = plan_upload(tmp_path / "src", place.bucket, "p", delete=True)
     assert plan.deletes == ("extra", "sub/extra")
-    run(plan)
+    run_sync(plan)
     assert [info.path for info in place.bucket.list()] == ["outside", "p/keep", "p/sub/keep"]
     _write(tmp_path / "dst", {"mine": b"x", "keep": b"other"})
-    run(plan_download(place.bucket, "p", tmp_path / "dst"))
+    run_sync(plan_download(place.bucket, "p", tmp_path / "dst"))
     assert (tmp_path / "dst/mine").exists()
-    run(plan_download(place.bucket, "p", tmp_path / "dst", delete=True))
+    run_sync(plan_download(place.bucket, "p", tmp_path / "dst", delete=True))
     assert _read(tmp_path / "dst") == {"keep": b"1", "sub/keep": b"2"}
 
 
@@ -121,24 +121,24 @@ SLOW_SYNC = """
 import sys, time
 from pathlib import Path
 from orchestrator.storage.bucket import Bucket
-from orchestrator.storage.sync import plan_download, plan_upload, run
+from orchestrator.storage.sync import plan_download, plan_upload, run_sync
 bucket, folder = Bucket.open(sys.argv[2]), Path(sys.argv[3])
 plan = plan_upload(folder, bucket) if sys.argv[1] == "up" else plan_download(bucket, "", folder)
 def slow(progress):
     time.sleep(0.02)
     print(progress.files_done, flush=True)
-run(plan, slow)
+run_sync(plan, slow)
 """
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
-def test_a_sync_that_is_killed_goes_on_with_the_files_that_are_missing(
+def test_a_sync_that_is_killed_resumes_with_the_files_that_are_missing(
     place: Place, tmp_path: Path, direction: str
 ) -> None:
     tree = {f"f{i:03d}": os.urandom(2000) for i in range(60)}
     _write(tmp_path / "src", tree)
     if direction == "down":
-        run(plan_upload(tmp_path / "src", place.bucket))
+        run_sync(plan_upload(tmp_path / "src", place.bucket))
     folder = tmp_path / ("src" if direction == "up" else "dst")
     argv = [sys.executable, "-c", SLOW_SYNC, direction, place.uri, str(folder)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
@@ -156,8 +156,8 @@ def test_a_sync_that_is_killed_goes_on_with_the_files_that_are_missing(
     assert 20 <= len(arrived) < 60
     assert set(arrived.values()) == {2000}
     assert {transfer.path for transfer in plan.transfers} == tree.keys() - arrived.keys()
-    run(plan)
-    run(plan_download(place.bucket, "", tmp_path / "check"))
+    run_sync(plan)
+    run_sync(plan_download(place.bucket, "", tmp_path / "check"))
     assert _read(tmp_path / "check") == tree
 
 
@@ -170,7 +170,7 @@ def test_leftovers_of_a_killed_download_are_removed_when_they_are_old(bucket: Bu
         path.write_bytes(b"half")
     os.utime(old, (time.time() - 7200,) * 2)
     assert plan_upload(folder, bucket).transfers == ()
-    run(plan_download(bucket, "", folder))
+    run_sync(plan_download(bucket, "", folder))
     assert sorted(path.name for path in folder.iterdir()) == [young.name, "a"]
 
 
@@ -180,7 +180,7 @@ def test_the_first_failure_stops_the_sync_and_is_raised(own_gcs: GcsServer, tmp_
     plan = plan_upload(tmp_path, bucket, delete=True)
     own_gcs.fail_next(1000, 400, "PUT")
     with pytest.raises(StorageError, match="400"):
-        run(plan)
+        run_sync(plan)
     assert sum(request.method == "PUT" for request in own_gcs.seen) < 40
 
 
@@ -197,7 +197,7 @@ def test_a_failure_stops_the_other_copies_midway(bucket: Bucket, tmp_path: Path)
         time.sleep(0.05)
 
     with pytest.raises(ZeroDivisionError):
-        run(plan_upload(tmp_path / "src", bucket), fail_once)
+        run_sync(plan_upload(tmp_path / "src", bucket), fail_once)
     assert list(bucket.list()) == []
 
 
@@ -209,14 +209,14 @@ def test_a_failed_copy_keeps_the_deletions_from_happening(own_gcs: GcsServer, tm
     assert plan.deletes == ("old-name",)
     own_gcs.fail_next(1000, 400, "PUT")
     with pytest.raises(StorageError):
-        run(plan)
+        run_sync(plan)
     assert bucket.exists("old-name")
 
 
-def test_progress_ends_at_the_whole_and_never_goes_back(bucket: Bucket, tmp_path: Path) -> None:
+def test_progress_ends_at_the_total_and_never_goes_back(bucket: Bucket, tmp_path: Path) -> None:
     _write(tmp_path, TREE)
     seen: list[Progress] = []
-    run(plan_upload(tmp_path, bucket), seen.append)
+    run_sync(plan_upload(tmp_path, bucket), seen.append)
     counts = [(now.files_done, now.bytes_done) for now in seen]
     assert counts == sorted(counts)
     assert counts[-1] == (len(TREE), sum(map(len, TREE.values())))
@@ -225,14 +225,14 @@ def test_progress_ends_at_the_whole_and_never_goes_back(bucket: Bucket, tmp_path
 
 def test_a_damaged_object_stops_a_download_and_no_part_of_it_stays(cloud: Place, tmp_path: Path) -> None:
     _write(tmp_path / "src", {"f": b"good"})
-    run(plan_upload(tmp_path / "src", cloud.bucket))
+    run_sync(plan_upload(tmp_path / "src", cloud.bucket))
     cloud.damage("f", b"evil")
     with pytest.raises(StorageError, match="damaged"):
-        run(plan_download(cloud.bucket, "", tmp_path / "dst"))
+        run_sync(plan_download(cloud.bucket, "", tmp_path / "dst"))
     assert _read(tmp_path / "dst") == {}
 
 
-def test_things_that_are_no_files_are_named_and_left_alone(bucket: Bucket, tmp_path: Path) -> None:
+def test_entries_that_are_not_files_are_named_and_skipped(bucket: Bucket, tmp_path: Path) -> None:
     _write(tmp_path, {"real": b"1", "dir/inner": b"2"})
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "broken").symlink_to("nowhere")
@@ -242,11 +242,13 @@ def test_things_that_are_no_files_are_named_and_left_alone(bucket: Bucket, tmp_p
         os.link(f"{short}/s", tmp_path / "socket")
         plan = plan_upload(tmp_path, bucket)
     assert plan.skipped == ("broken", "loop", "socket")
-    run(plan)
+    run_sync(plan)
     assert [info.path for info in bucket.list()] == ["dir/inner", "link", "real"]
 
 
-def test_a_file_name_that_no_object_can_have_is_told_before_anything_is_sent(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_file_name_that_no_object_can_have_is_reported_before_anything_is_sent(
+    bucket: Bucket, tmp_path: Path
+) -> None:
     _write(tmp_path, {"fine": b"1", "new\nline": b"2"})
     with pytest.raises(UserError, match="control character"):
         plan_upload(tmp_path, bucket)
@@ -257,10 +259,10 @@ def test_a_consoles_folder_marker_does_not_become_a_file(own_gcs: GcsServer, tmp
     bucket = Bucket.open("gs://faulty")
     bucket.put("dir", b"")
     bucket.put("dir/file", b"x")
-    run(plan_download(bucket, "", tmp_path / "out"))
+    run_sync(plan_download(bucket, "", tmp_path / "out"))
     assert _read(tmp_path / "out") == {"dir/file": b"x"}
     bucket.put("dir", b"content")
-    with pytest.raises(StorageError, match="object and a folder at once"):
+    with pytest.raises(StorageError, match="both an object and a folder"):
         plan_download(bucket, "", tmp_path / "out2")
 
 
@@ -280,11 +282,11 @@ def test_after_a_sync_with_delete_both_sides_are_equal(first: dict[str, bytes], 
         here, there = Path(folder, "here"), Path(folder, "there")
         _write(here, first or {"x": b""})
         _write(there, second)
-        run(plan_upload(here, Bucket.open(f"file://{there}"), delete=True))
+        run_sync(plan_upload(here, Bucket.open(f"file://{there}"), delete=True))
         assert _read(there) == _read(here)
         assert plan_upload(here, Bucket.open(f"file://{there}"), delete=True).transfers == ()
         _write(Path(folder, "back"), second)
-        run(plan_download(Bucket.open(f"file://{there}"), "", Path(folder, "back"), delete=True))
+        run_sync(plan_download(Bucket.open(f"file://{there}"), "", Path(folder, "back"), delete=True))
         assert _read(Path(folder, "back")) == _read(here)
 
 
@@ -302,7 +304,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 
 def test_memory_does_not_grow_with_the_file(place: Place, tmp_path: Path) -> None:
-    """160 MiB through a client of its own process: far less than that in memory."""
+    """160 MiB through a client in a separate process: far less than that in memory."""
     with (tmp_path / "big").open("wb") as writer:
         for _ in range(160):
             writer.write(os.urandom(1 << 20))

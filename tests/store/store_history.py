@@ -10,15 +10,22 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import ConflictError
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.observed import Ended, IntentState, Outcome
+from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.store.leases import Lease
 from orchestrator.store.records import ClusterRecord, NewJob
 from orchestrator.store.store import Store
 
-LOCAL = Candidate("local", "cpu", 4, 0, OnDemand(), details=(("shape", "4"),))
-READS = frozenset({"cluster", "half_down", "intents", "job", "jobs", "watchable", "find_run", "last_run_of", "ended",
-                   "pipeline", "pipelines", "pipeline_jobs", "all_intents"})  # fmt: skip
+LOCAL = Candidate(
+    provider="local", accelerator="cpu", hosts=4, chips_per_host=0, market=OnDemand(), details=(("shape", "4"),)
+)
+READS = frozenset(
+    {
+        "cluster", "clusters", "clusters_going_down", "intents", "job", "jobs", "unattended_jobs", "find_run",
+        "last_run_of",
+        "ended_attempts", "pipeline", "pipelines", "pipeline_jobs", "all_intents",
+    }
+)  # fmt: skip
 NOT_A_ROW = frozenset({"acquire", "renew", "release", "changing"})  # leases, and the transaction itself
 
 _nasty = st.text(alphabet=st.characters(exclude_categories=()), max_size=12)  # NUL and half characters included
@@ -58,8 +65,19 @@ def play(store: Store, step: Step) -> None:
 
 def _new(step: Step) -> NewJob:
     ranks = (0, step.number) if step.flag else None
-    return NewJob("launch", f"run-{step.number}", step.text, step.text, "", ranks, "keep", wish=step.text,
-                  watch="engine" if step.flag else "", pipeline=step.text, stage=step.number)  # fmt: skip
+    return NewJob(
+        kind="launch",
+        run_id=f"run-{step.number}",
+        digest=step.text,
+        task=step.text,
+        bucket="",
+        ranks=ranks,
+        after_end="keep",
+        launch_request=step.text,
+        watch="engine" if step.flag else "",
+        pipeline=step.text,
+        stage=step.number,
+    )
 
 
 def _intent(call: Callable[[Store, Step, ClusterRecord, Lease, str], None]) -> Callable[..., None]:
@@ -88,29 +106,42 @@ def _pipeline(call: Callable[[Store, Step, str, Lease], None]) -> Callable[..., 
     return only_if_there
 
 
-def _ended(step: Step) -> Ended:
+def _ended(step: Step) -> EndedAttempt:
     code = step.number if step.flag else None
-    return Ended(step.number, step.cause, step.text, step.number, 12.5 if step.flag else 0.0, code, code, step.text)
+    return EndedAttempt(
+        attempt=step.number,
+        cause=step.cause,
+        why=step.text,
+        generation=step.number,
+        at=12.5 if step.flag else 0.0,
+        exit_code=code,
+        rank=code,
+        evidence=step.text,
+    )
 
 
 _DO: dict[str, Callable[..., Any]] = {
     "open_cluster": lambda store, step, cluster, lease: None,  # done before every step
-    "want": lambda store, step, cluster, lease: store.want(cluster, "down" if step.flag else "up"),
+    "set_desired_state": lambda store, step, cluster, lease: store.set_desired_state(
+        cluster, "down" if step.flag else "up"
+    ),
     "set_limits": lambda store, step, cluster, lease: store.set_limits(cluster, {"max_hours": step.number}),
     "note_hosts": lambda store, step, cluster, lease: store.note_hosts(lease, cluster, ()),
-    "note_held": lambda store, step, cluster, lease: store.note_held(None, cluster, {"0": {"setup": step.text}}),
+    "note_host_contents": lambda store, step, cluster, lease: store.note_host_contents(
+        None, cluster, {"0": {"setup": step.text}}
+    ),
     "note_state": lambda store, step, cluster, lease: store.note_state(cluster, "ready"),
     "close_cluster": lambda store, step, cluster, lease: store.close_cluster(lease, cluster),
     "write_intent": lambda store, step, cluster, lease: store.write_intent(
         lease, cluster, step.number, f"{step.cluster}-{step.number}", LOCAL, step.text, "request"
     ),
-    "move_intent": _intent(
-        lambda store, step, cluster, lease, name: store.move_intent(
+    "update_intent": _intent(
+        lambda store, step, cluster, lease, name: store.update_intent(
             lease, cluster, name, step.state, step.cause if step.flag else None, step.text
         )
     ),
-    "note_born": _intent(
-        lambda store, step, cluster, lease, name: store.note_born(lease, cluster, name, 1e9 + step.number)
+    "note_billing_start": _intent(
+        lambda store, step, cluster, lease, name: store.note_billing_start(lease, cluster, name, 1e9 + step.number)
     ),
     "touch_intent": _intent(lambda store, step, cluster, lease, name: store.touch_intent(lease, cluster, name)),
     "open_job": lambda store, step, cluster, lease: store.open_job(cluster, _new(step)),
@@ -125,9 +156,11 @@ _DO: dict[str, Callable[..., Any]] = {
     "next_attempt": _job(
         lambda store, step, cluster, lease: store.next_attempt(cluster, step.number, _ended(step), step.number + 1)
     ),
-    "conclude": _job(
-        lambda store, step, cluster, lease: store.conclude(
-            cluster, step.number, Outcome(step.number, step.text, step.text, step.text, step.text)
+    "record_outcome": _job(
+        lambda store, step, cluster, lease: store.record_outcome(
+            cluster,
+            step.number,
+            Outcome(status=step.number, code=step.text, what=step.text, why=step.text, next_step=step.text),
         )
     ),
     "open_pipeline": lambda store, step, cluster, lease: store.open_pipeline(

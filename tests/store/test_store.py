@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.errors import ConflictError, OrchError
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.observed import Ended, IntentState, Outcome
+from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
 from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Owned, Reservation, Spot
 from orchestrator.store.leases import Holder, Lease
 from orchestrator.store.location import Location
@@ -22,8 +22,12 @@ from orchestrator.store.read import Reader, open_reader_at
 from orchestrator.store.records import NewJob, candidate_from_json, candidate_to_json
 from orchestrator.store.store import Store
 
-LOCAL = Candidate("local", "cpu", 4, 0, OnDemand(), details=(("shape", "4"),))
-JOB = NewJob("launch", "run-1", "digest", "{}", "file:///b", None, "keep")
+LOCAL = Candidate(
+    provider="local", accelerator="cpu", hosts=4, chips_per_host=0, market=OnDemand(), details=(("shape", "4"),)
+)
+JOB = NewJob(
+    kind="launch", run_id="run-1", digest="digest", task="{}", bucket="file:///b", ranks=None, after_end="keep"
+)
 
 
 def taken(store: Store, name: str = "cluster:c") -> Lease:
@@ -37,15 +41,19 @@ def test_what_is_written_is_read_back_by_the_light_reader(location: Location) ->
         cluster = store.open_cluster("c", "local:4")
         lease = taken(store)
         store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
-        store.move_intent(lease, cluster, "c-1", IntentState.ENDING, EndCause.PREEMPTED, "taken back")
+        store.update_intent(lease, cluster, "c-1", IntentState.ENDING, EndCause.PREEMPTED, "taken back")
         job = store.open_job(cluster, JOB)
         store.start_attempt(cluster, job.id)
-        store.next_attempt(cluster, job.id, Ended(1, EndCause.PREEMPTED, "taken back", 1), 2)
-        store.conclude(cluster, job.id, Outcome(3, "program-failed", "it failed", "why", "next"))
-        written = (store.intents(cluster), store.jobs(cluster), store.ended(cluster, job.id))
+        store.next_attempt(
+            cluster, job.id, EndedAttempt(attempt=1, cause=EndCause.PREEMPTED, why="taken back", generation=1), 2
+        )
+        store.record_outcome(
+            cluster, job.id, Outcome(status=3, code="program-failed", what="it failed", why="why", next_step="next")
+        )
+        written = (store.intents(cluster), store.jobs(cluster), store.ended_attempts(cluster, job.id))
     with open_reader_at(location) as reader:
         (seen,) = reader.clusters()
-        assert (reader.intents(seen), reader.jobs(seen), reader.ended(seen, 1)) == written
+        assert (reader.intents(seen), reader.jobs(seen), reader.ended_attempts(seen, 1)) == written
         assert reader.find_run("run-1") == ("c", written[1][0])
         assert reader.last_run_of("c") == written[1][0]
         assert [event.kind for event in reader.events("c")] == [
@@ -61,7 +69,7 @@ def test_a_store_that_is_not_there_reads_as_empty(tmp_path: Path) -> None:
     assert not (tmp_path / "none.db").exists()
 
 
-def test_a_file_that_is_no_store_is_refused_in_plain_words(tmp_path: Path) -> None:
+def test_a_file_that_is_no_store_is_refused_with_an_explanation(tmp_path: Path) -> None:
     broken = tmp_path / "orch.db"
     broken.write_text("this is not a database, not at all, but it is long enough to look like a file")
     with pytest.raises(OrchError, match="cannot be used"):
@@ -75,7 +83,7 @@ def test_an_intent_written_twice_is_one_intent(location: Location) -> None:
         cluster = store.open_cluster("c", "")
         lease = taken(store)
         store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
-        store.move_intent(lease, cluster, "c-1", IntentState.ACCEPTED)
+        store.update_intent(lease, cluster, "c-1", IntentState.ACCEPTED)
         store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
         (intent,) = store.intents(cluster)
     assert intent.state is IntentState.ACCEPTED
@@ -87,16 +95,16 @@ def test_the_time_of_a_state_is_kept_when_its_request_is_sent_again(location: Lo
         cluster = store.open_cluster("c", "")
         lease = taken(store)
         store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
-        store.move_intent(lease, cluster, "c-1", IntentState.ENDING, EndCause.ASKED, "x")
+        store.update_intent(lease, cluster, "c-1", IntentState.ENDING, EndCause.REQUESTED, "x")
         (first,) = store.intents(cluster)
         time.sleep(0.01)
-        store.move_intent(lease, cluster, "c-1", IntentState.ENDING, EndCause.ASKED, "x")
+        store.update_intent(lease, cluster, "c-1", IntentState.ENDING, EndCause.REQUESTED, "x")
         (again,) = store.intents(cluster)
     assert again.since == first.since
-    assert again.touched > first.touched
+    assert again.last_sent > first.last_sent
 
 
-def test_a_name_is_free_again_when_its_cluster_is_gone_and_gets_a_new_uid(location: Location) -> None:
+def test_a_name_is_free_again_when_its_cluster_is_closed_and_gets_a_new_uid(location: Location) -> None:
     with Store(location) as store:
         first = store.open_cluster("c", "")
         assert store.open_cluster("c", "").uid == first.uid
@@ -116,7 +124,7 @@ def test_two_openers_of_one_name_get_one_cluster(location: Location) -> None:
         assert len(set(pool.map(open_it, range(8)))) == 1
 
 
-def test_two_jobs_opened_at_once_get_two_numbers(location: Location) -> None:
+def test_two_jobs_opened_together_get_two_numbers(location: Location) -> None:
     with Store(location) as store:
         cluster = store.open_cluster("c", "")
 
@@ -150,7 +158,7 @@ def test_a_holder_that_was_overtaken_can_write_nothing(location: Location) -> No
         assert not store.renew(late)
 
 
-def test_the_lease_of_a_killed_process_is_taken_over_at_once(location: Location) -> None:
+def test_the_lease_of_a_killed_process_is_taken_over_immediately(location: Location) -> None:
     script = textwrap.dedent(f"""
         import pathlib, time
         from orchestrator.store.store import Store
@@ -175,5 +183,17 @@ def test_the_lease_of_a_killed_process_is_taken_over_at_once(location: Location)
 
 @pytest.mark.parametrize("market", [OnDemand(), Spot(), Owned(), Reservation("r-1"), CapacityBlock("cb-1")])
 def test_every_market_survives_the_store(market: OnDemand | Spot | Owned | Reservation | CapacityBlock) -> None:
-    candidate = Candidate("aws", "H100:8", 2, 8, market, "us-east-1", "use1-az4", 110.08, "list", 500, (("a", "b"),))
+    candidate = Candidate(
+        provider="aws",
+        accelerator="H100:8",
+        hosts=2,
+        chips_per_host=8,
+        market=market,
+        region="us-east-1",
+        zone="use1-az4",
+        price_per_hour=110.08,
+        price_note="list",
+        disk_gib=500,
+        details=(("a", "b"),),
+    )
     assert candidate_from_json(candidate_to_json(candidate)) == candidate

@@ -18,15 +18,15 @@ from store_history import LOCAL, METHODS, NOT_A_ROW, READS, Step, histories, pla
 from support.postgres import PostgresServer
 
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.observed import Ended, IntentState, Outcome
+from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
 from orchestrator.store import schema
 from orchestrator.store.audited import KEYS, NOT_AUDITED, TABLES_NOT_AUDITED, Head
-from orchestrator.store.check import faults, tables
+from orchestrator.store.integrity import find_store_faults, read_audited_tables
 from orchestrator.store.leases import Lease
 from orchestrator.store.location import Location
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.records import EventRecord, NewJob
-from orchestrator.store.replay import Tables, rebuild, verify
+from orchestrator.store.replay import Tables, rebuild_tables, verify_chain
 from orchestrator.store.store import Store
 
 pytestmark = pytest.mark.promise("P25")
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.promise("P25")
 def tables_of(location: Location) -> Tables:
     """What the database really holds, without the columns that are not audited."""
     with open_reader_at(location) as reader:
-        return tables(reader)
+        return read_audited_tables(reader)
 
 
 def audit_of(location: Location) -> tuple[list[EventRecord], Head]:
@@ -66,8 +66,8 @@ def test_the_events_of_any_history_rebuild_the_real_tables(fresh: Callable[[], L
             play(store, step)
         real = tables_of(location)
     events, head = audit_of(location)
-    assert rebuild(events) == real
-    assert verify(events, head) is None
+    assert rebuild_tables(events) == real
+    assert verify_chain(events, head) is None
     assert all(event.actor and event.cause and event.kind for event in events)
 
 
@@ -78,7 +78,7 @@ def test_every_table_and_column_is_audited_or_named_with_a_reason() -> None:
         assert all(columns.values())
 
 
-def test_a_change_tells_its_row_its_actor_its_cause_and_both_values(location: Location) -> None:
+def test_an_event_names_its_row_its_actor_its_cause_and_both_values(location: Location) -> None:
     with Store(location, lambda: 1000.0) as store:
         _story(store)
         cluster = store.cluster("c")
@@ -101,19 +101,23 @@ def test_a_change_that_is_repeated_leaves_no_second_event(location: Location) ->
         assert store.open_cluster("c", "") == cluster
         lease = store.acquire("cluster:c", "launch")
         assert isinstance(lease, Lease)
-        job = store.queue_job(cluster, NewJob("exec", "", "d", "", "", None, "keep"))
+        job = store.queue_job(
+            cluster, NewJob(kind="exec", run_id="", digest="d", task="", bucket="", ranks=None, after_end="keep")
+        )
         for _ in range(2):
-            store.want(cluster, "down")
+            store.set_desired_state(cluster, "down")
             store.set_limits(cluster, {"max_cost": 5})
             store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
-            store.move_intent(lease, cluster, "c-1", IntentState.ENDING, EndCause.ASKED, "x")
+            store.update_intent(lease, cluster, "c-1", IntentState.ENDING, EndCause.REQUESTED, "x")
             if not counts:
                 store.take_from_queue(lease, cluster, job.id)  # raises when the job is ended
             store.set_watch(cluster, job.id, "engine")
-            store.end_attempt(cluster, job.id, Ended(1, EndCause.PROGRAM, "x", 1))
-            store.next_attempt(cluster, job.id, Ended(1, EndCause.PROGRAM, "x", 1), 2)
-            store.conclude(cluster, job.id, Outcome(3, "program-failed", "it failed"))
-            store.conclude(cluster, job.id, Outcome(0, "", "another outcome comes too late"))
+            store.end_attempt(cluster, job.id, EndedAttempt(attempt=1, cause=EndCause.PROGRAM, why="x", generation=1))
+            store.next_attempt(
+                cluster, job.id, EndedAttempt(attempt=1, cause=EndCause.PROGRAM, why="x", generation=1), 2
+            )
+            store.record_outcome(cluster, job.id, Outcome(status=3, code="program-failed", what="it failed"))
+            store.record_outcome(cluster, job.id, Outcome(status=0, code="", what="another outcome comes too late"))
             store.open_pipeline("p", ("a", "b"), uid="p1")
             store.advance_pipeline("p1", 1)
             store.end_pipeline("p1", "ended", 0, "all done")
@@ -137,10 +141,12 @@ def _story(store: Store) -> None:
     cluster = store.open_cluster("c", "local:4")
     lease = store.acquire("cluster:c", "launch")
     assert isinstance(lease, Lease)
-    store.open_job(cluster, NewJob("exec", "", "d", "", "", None, "keep"))
+    store.open_job(
+        cluster, NewJob(kind="exec", run_id="", digest="d", task="", bucket="", ranks=None, after_end="keep")
+    )
     store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
-    store.move_intent(lease, cluster, "c-1", IntentState.ACCEPTED)
-    store.move_intent(lease, cluster, "c-1", IntentState.ENDING, EndCause.PREEMPTED, "taken back")
+    store.update_intent(lease, cluster, "c-1", IntentState.ACCEPTED)
+    store.update_intent(lease, cluster, "c-1", IntentState.ENDING, EndCause.PREEMPTED, "taken back")
     store.release(lease)
 
 
@@ -155,7 +161,7 @@ def test_a_changed_column_of_any_event_is_found(story: tuple[list[EventRecord], 
     events, head = story
     for index, event in enumerate(events):
         forged = [*events[:index], replace(event, **{column: CHANGES[column]}), *events[index + 1 :]]
-        fault = verify(forged, head)
+        fault = verify_chain(forged, head)
         assert fault is not None
         assert fault.seq in {event.seq, event.seq + 1, 0}
 
@@ -163,30 +169,30 @@ def test_a_changed_column_of_any_event_is_found(story: tuple[list[EventRecord], 
 def test_a_removed_event_is_found_also_at_the_end(story: tuple[list[EventRecord], Head]) -> None:
     events, head = story
     for index in range(len(events)):
-        assert verify([*events[:index], *events[index + 1 :]], head) is not None
+        assert verify_chain([*events[:index], *events[index + 1 :]], head) is not None
 
 
 @given(st.data())
 def test_events_in_another_order_are_found(story: tuple[list[EventRecord], Head], data: st.DataObject) -> None:
     events, head = story
     order = data.draw(st.permutations(range(len(events))))
-    fault = verify([events[index] for index in order], head)
+    fault = verify_chain([events[index] for index in order], head)
     assert (fault is None) == (list(order) == sorted(order))
 
 
 def test_an_event_that_was_put_between_two_is_found(story: tuple[list[EventRecord], Head]) -> None:
     events, head = story
     for index in range(len(events)):
-        assert verify([*events[:index], events[index], *events[index:]], head) is not None
+        assert verify_chain([*events[:index], events[index], *events[index:]], head) is not None
 
 
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("UPDATE jobs SET status = 0, state = 'ended'", "was changed from outside: state, status"),
-        ("DELETE FROM intents", "was removed from outside"),
+        ("UPDATE jobs SET status = 0, state = 'ended'", "was changed by another program: state, status"),
+        ("DELETE FROM intents", "was removed by another program"),
         ("INSERT INTO pipelines VALUES ('u', 'n', '[]', 0, 'running', NULL, '', 0, NULL, '')", "pipeline u was added"),
-        ("UPDATE events SET actor = 'somebody else' WHERE seq = 2", "the audit was changed: event 2"),
+        ("UPDATE events SET actor = 'another owner' WHERE seq = 2", "the audit was changed: event 2"),
         ("DELETE FROM events WHERE seq = 3", "the audit was changed: event 4"),
     ],
 )
@@ -195,16 +201,16 @@ def test_what_was_changed_behind_the_stores_back_is_found_by_the_check(
 ) -> None:
     with Store(location) as store:
         _story(store)
-        assert faults(location) == ()
+        assert find_store_faults(location) == ()
         with store._database.writing() as tx:
             tx.exec_driver_sql(statement)
             tx.commit()
-    (fault,) = faults(location)
+    (fault,) = find_store_faults(location)
     assert said in fault
 
 
 def test_an_absent_store_has_no_faults(tmp_path: Path) -> None:
-    assert faults(tmp_path / "none.db") == ()
+    assert find_store_faults(tmp_path / "none.db") == ()
 
 
 def test_events_cut_off_the_end_are_noticed_at_the_next_start(tmp_path: Path) -> None:
@@ -213,17 +219,17 @@ def test_events_cut_off_the_end_are_noticed_at_the_next_start(tmp_path: Path) ->
         _story(store)
     with sqlite3.connect(database) as raw:
         raw.execute("DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)")
-    with pytest.raises(Exception, match="events were lost or changed from outside"):
+    with pytest.raises(Exception, match="events were lost or changed"):
         Store(database)
 
 
 def test_an_event_that_contradicts_the_rows_before_it_is_refused(story: tuple[list[EventRecord], Head]) -> None:
     events, _ = story
     changed = [event for event in events if event.before is not None]
-    with pytest.raises(ValueError, match="was not as the event says"):
-        rebuild([*events, changed[0]])
-    with pytest.raises(ValueError, match="was there already"):
-        rebuild([*events, events[0]])
+    with pytest.raises(ValueError, match="differs from the state"):
+        rebuild_tables([*events, changed[0]])
+    with pytest.raises(ValueError, match="exists already"):
+        rebuild_tables([*events, events[0]])
 
 
 def _numbers() -> Iterator[float]:
@@ -244,7 +250,7 @@ def test_all_times_that_are_written_come_from_the_clock_that_was_given(location:
         (job,) = store.jobs(cluster)
         noted = store.cluster("c")
         assert noted is not None
-        written = [cluster.created, intent.since, intent.touched, job.created, noted.last_seen]
+        written = [cluster.created, intent.since, intent.last_sent, job.created, noted.last_seen]
     events, _ = audit_of(location)
     assert max(*written, *(event.at for event in events)) < 100.0
     assert [event.at for event in events] == sorted(event.at for event in events)

@@ -17,11 +17,11 @@ import pytest
 from test_store_audit import audit_of, tables_of
 
 from orchestrator.errors import OrchError
-from orchestrator.store.check import faults
 from orchestrator.store.failures import StoreError
+from orchestrator.store.integrity import find_store_faults
 from orchestrator.store.read import Reader
 from orchestrator.store.records import EventRecord
-from orchestrator.store.replay import rebuild, verify
+from orchestrator.store.replay import rebuild_tables, verify_chain
 from orchestrator.store.store import Store
 
 pytestmark = pytest.mark.promise("P9")
@@ -58,7 +58,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
     return folder.with_name("copy"), lengths
 
 
-def test_a_log_cut_at_any_byte_keeps_every_commit_that_was_whole_before_it(
+def test_a_log_cut_at_any_byte_keeps_every_commit_before_the_cut(
     written: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
     folder, lengths = written
@@ -73,7 +73,7 @@ def test_a_log_cut_at_any_byte_keeps_every_commit_that_was_whole_before_it(
         assert seen[:acknowledged] == [f"remark {number}" for number in range(acknowledged)]
         assert len(seen) <= acknowledged + 1
         events, head = audit_of(database)
-        assert verify(events, head) is None
+        assert verify_chain(events, head) is None
 
 
 def test_a_log_whose_last_pages_are_torn_keeps_every_commit_before_them(
@@ -104,23 +104,23 @@ def test_a_file_whose_growth_was_cut_inside_a_page_is_completed_from_the_log(
 
 
 @pytest.fixture(scope="module")
-def settled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[EventRecord]]:
+def finished_store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[EventRecord]]:
     """A closed store of some 300 events, all in the one file."""
-    database = tmp_path_factory.mktemp("settled") / "orch.db"
+    database = tmp_path_factory.mktemp("finished_store") / "orch.db"
     with Store(database) as store:
         for number in range(40):
             cluster = store.open_cluster(f"c{number}", "a summary of some length" * 4)
             for word in ("stopped", "up", "stopped", "down"):
-                store.want(cluster, word)
+                store.set_desired_state(cluster, word)
             store.event(cluster.name, "remark", "x" * 300)
     return database, audit_of(database)[0]
 
 
 @pytest.mark.parametrize("keep", [0, 1, 15, 16, 99, 100, 4095, 4096, 5000, 8192, 20000, 0.5, 0.9, 0.999])
 def test_a_file_that_was_cut_short_is_refused_with_what_to_do(
-    settled: tuple[Path, list[EventRecord]], tmp_path: Path, keep: float
+    finished_store: tuple[Path, list[EventRecord]], tmp_path: Path, keep: float
 ) -> None:
-    source, expected = settled
+    source, expected = finished_store
     database = tmp_path / "orch.db"
     shutil.copy(source, database)
     os.truncate(database, int(keep if keep >= 1 or keep == 0 else source.stat().st_size * keep))
@@ -138,10 +138,10 @@ def test_a_file_that_was_cut_short_is_refused_with_what_to_do(
 
 
 def test_a_page_that_no_command_would_read_is_missed_at_the_next_start(
-    settled: tuple[Path, list[EventRecord]], tmp_path: Path
+    finished_store: tuple[Path, list[EventRecord]], tmp_path: Path
 ) -> None:
     database = tmp_path / "orch.db"
-    content = bytearray(settled[0].read_bytes())
+    content = bytearray(finished_store[0].read_bytes())
     middle = len(content) // 4096 // 2 * 4096
     content[middle : middle + 4096] = random.Random(23).randbytes(4096)
     database.write_bytes(content)
@@ -150,9 +150,9 @@ def test_a_page_that_no_command_would_read_is_missed_at_the_next_start(
 
 
 def test_overwritten_pages_are_refused_or_found_by_the_check_of_the_audit(
-    settled: tuple[Path, list[EventRecord]], tmp_path: Path
+    finished_store: tuple[Path, list[EventRecord]], tmp_path: Path
 ) -> None:
-    source, expected = settled
+    source, expected = finished_store
     dice = random.Random(22)
     size = source.stat().st_size
     refused = found = 0
@@ -171,8 +171,8 @@ def test_overwritten_pages_are_refused_or_found_by_the_check_of_the_audit(
             assert error.next_step
             refused += 1
             continue
-        if events != expected or real != rebuild(expected):
-            assert faults(database)
+        if events != expected or real != rebuild_tables(expected):
+            assert find_store_faults(database)
             found += 1
     assert refused > 20
     assert found > 0
@@ -182,7 +182,7 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     database = tmp_path / "orch.db"
     with contextlib.closing(sqlite3.connect(database)) as raw:
         raw.execute("CREATE TABLE bookmarks (url TEXT)")
-    with pytest.raises(StoreError, match="of another program"):
+    with pytest.raises(StoreError, match="belongs to another program"):
         Store(database)
     with contextlib.closing(sqlite3.connect(database)) as raw:
         assert raw.execute("SELECT name FROM sqlite_master").fetchall() == [("bookmarks",)]
@@ -198,7 +198,6 @@ def test_a_file_in_another_format_is_left_alone(tmp_path: Path) -> None:
 
 FILL = """
 import pathlib, resource, signal, sys
-from orchestrator.store.check import faults
 from orchestrator.store.failures import StoreError
 from orchestrator.store.store import Store
 database, limit = pathlib.Path(sys.argv[1]), int(sys.argv[2])
@@ -258,7 +257,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_told_and_the_store_goes_on_when_there_is_space_again(tiny_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_the_store_continues_when_there_is_space_again(tiny_disk: Path) -> None:
     database = tiny_disk / "orch.db"
     ballast = tiny_disk / "ballast"
     ballast.write_bytes(b"x" * 400_000)
@@ -277,7 +276,7 @@ def test_a_full_disk_is_told_and_the_store_goes_on_when_there_is_space_again(tin
     with Store(database) as store:
         store.event("c", "remark", "after")
     events, head = audit_of(database)
-    assert verify(events, head) is None
+    assert verify_chain(events, head) is None
 
 
 def as_nobody(program: str, database: Path) -> str:
@@ -334,7 +333,7 @@ CHANGE = """
 
 
 @pytest.mark.parametrize("still_open", [False, True])
-def test_in_a_folder_where_we_may_not_write_light_commands_read_and_others_say_what_to_do(
+def test_in_a_folder_that_is_not_writable_light_commands_read_and_others_name_the_next_step(
     tmp_path: Path, still_open: bool
 ) -> None:
     folder = tmp_path / "closed"
@@ -354,16 +353,16 @@ def test_in_a_folder_where_we_may_not_write_light_commands_read_and_others_say_w
     assert f"make {folder} writable for you, or set ORCH_HOME" in said
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "closed"
     folder.mkdir()
     with open_to_all(folder, 0o555):
         said = as_nobody(CHANGE, folder / "state" / "orch.db")
-    assert "cannot be made" in said
+    assert "cannot create" in said
     assert "ORCH_HOME" in said
 
 
-def test_a_store_that_another_process_keeps_locked_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_another_process_keeps_locked_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.store.connection.BUSY_SECONDS", 0.2)
     database = tmp_path / "orch.db"
     Store(database).__exit__()

@@ -12,7 +12,7 @@ from support.postgres import PASSWORD, PostgresServer
 
 from orchestrator.errors import OrchError, UserError
 from orchestrator.paths import Paths
-from orchestrator.store.location import described, store_location, without_secrets
+from orchestrator.store.location import describe_location, mask_secrets, store_location
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.store import Store
 
@@ -58,14 +58,14 @@ def test_another_address_is_refused_without_being_repeated(address: str) -> None
 
 
 def test_an_address_is_described_without_password_and_options() -> None:
-    assert described("postgresql://me:s3cr3t@db:5433/orch?password=s3cr3t") == "postgresql://me@db:5433/orch"
-    assert described("postgresql://me:s3/cr3t@db/orch") == "postgresql://(unreadable address)"
-    assert described(Path("/state/orch.db")) == "/state/orch.db"
+    assert describe_location("postgresql://me:s3cr3t@db:5433/orch?password=s3cr3t") == "postgresql://me@db:5433/orch"
+    assert describe_location("postgresql://me:s3/cr3t@db/orch") == "postgresql://(unreadable address)"
+    assert describe_location(Path("/state/orch.db")) == "/state/orch.db"
 
 
 def test_secrets_are_taken_out_as_written_and_as_decoded() -> None:
     address = "postgresql://me:p%40ss@db/orch?sslpassword=zwei"
-    assert without_secrets("p%40ss p@ss zwei", address) == "*** *** ***"
+    assert mask_secrets("p%40ss p@ss zwei", address) == "*** *** ***"
 
 
 @pytest.mark.parametrize("fault", ["password", "port", "database"])
@@ -94,7 +94,7 @@ def test_the_password_is_in_no_event_no_repr_and_no_process_list(postgres: Postg
     assert PASSWORD not in "\n".join(shown) + processes
 
 
-def test_without_the_driver_the_error_says_what_to_install() -> None:
+def test_without_the_driver_the_error_names_what_to_install() -> None:
     program = """
 import sys
 sys.modules["psycopg"] = None

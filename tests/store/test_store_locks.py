@@ -18,7 +18,7 @@ with Store(Path(sys.argv[1])) as store:
 """
 
 
-def test_a_second_look_in_the_same_process_keeps_the_log_in_its_place(tmp_path: Path) -> None:
+def test_a_second_open_in_the_same_process_keeps_the_log_in_its_place(tmp_path: Path) -> None:
     """Who closes the database last removes its log. One who dropped our lock would take us for gone, and do it."""
     database = tmp_path / "orch.db"
     with Store(database) as store, store._database.reading() as tx:

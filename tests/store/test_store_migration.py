@@ -18,15 +18,15 @@ from test_store_audit import audit_of, tables_of
 
 from orchestrator.errors import OrchError
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.observed import Ended, IntentState, Outcome
+from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
 from orchestrator.store.leases import Lease
 from orchestrator.store.location import Location
 from orchestrator.store.read import open_reader_at
-from orchestrator.store.replay import rebuild, verify
+from orchestrator.store.replay import rebuild_tables, verify_chain
 from orchestrator.store.store import Store
 from orchestrator.store.version import SCHEMA_VERSION
 
-pytestmark = pytest.mark.promise("P8")
+pytestmark = [pytest.mark.promise("P8"), pytest.mark.rotating]
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def test_light_commands_read_a_version_1_store_without_changing_it(old: Location
         assert [cluster.name for cluster in reader.clusters()] == ["busy", "going", "starting"]
         busy = reader.cluster("busy")
         assert busy is not None
-        assert (busy.limits, reader.jobs(busy)[0].watch, reader.ended(busy, 1)[0].evidence) == ("{}", "", "")
-        assert (len(reader.events(None)), reader.pipelines(), reader.watchable()) == (24, (), ())
-        assert [cluster.name for cluster in reader.half_down()] == ["going"]
+        assert (busy.limits, reader.jobs(busy)[0].watch, reader.ended_attempts(busy, 1)[0].evidence) == ("{}", "", "")
+        assert (len(reader.events(None)), reader.pipelines(), reader.unattended_jobs()) == (24, (), ())
+        assert [cluster.name for cluster in reader.clusters_going_down()] == ["going"]
     assert rows_of(old) == before
 
 
@@ -58,8 +58,8 @@ def test_every_row_of_version_1_survives_the_upgrade_and_is_in_the_audit(old: Lo
     }
     assert after["events"][: len(before["events"])] == before["events"]
     events, head = audit_of(old)
-    assert verify(events, head) is None
-    assert rebuild(events) == real
+    assert verify_chain(events, head) is None
+    assert rebuild_tables(events) == real
 
 
 def test_the_upgraded_tables_are_those_of_a_new_store(old: Location, tmp_path: Path, request: Any) -> None:
@@ -94,21 +94,26 @@ def test_a_launch_a_job_and_a_down_that_were_cut_midway_are_driven_to_their_end(
             if current.state is IntentState.PLANNED:
                 token = f"{cluster.uid}-{current.generation}"
                 store.write_intent(lease, cluster, current.generation, current.name, current.candidate, token, "again")
-                store.move_intent(lease, cluster, current.name, IntentState.ACCEPTED)
+                store.update_intent(lease, cluster, current.name, IntentState.ACCEPTED)
             for job in store.jobs(cluster):
                 if job.state != "ended":
                     store.start_attempt(cluster, job.id)
-                    store.next_attempt(cluster, job.id, Ended(job.attempt, EndCause.PROGRAM, "x"), job.attempt + 1)
-                    store.conclude(cluster, job.id, Outcome(0, "", "it ended well"))
+                    store.next_attempt(
+                        cluster,
+                        job.id,
+                        EndedAttempt(attempt=job.attempt, cause=EndCause.PROGRAM, why="x"),
+                        job.attempt + 1,
+                    )
+                    store.record_outcome(cluster, job.id, Outcome(status=0, code="", what="it succeeded"))
             if current.state is not IntentState.ENDING:
-                store.move_intent(lease, cluster, current.name, IntentState.ENDING, EndCause.ASKED, "down")
-            store.move_intent(lease, cluster, current.name, IntentState.GONE)
+                store.update_intent(lease, cluster, current.name, IntentState.ENDING, EndCause.REQUESTED, "down")
+            store.update_intent(lease, cluster, current.name, IntentState.DELETED)
             store.close_cluster(lease, cluster)
             assert store.cluster(name) is None
         real = tables_of(old)
     events, head = audit_of(old)
-    assert verify(events, head) is None
-    assert rebuild(events) == real
+    assert verify_chain(events, head) is None
+    assert rebuild_tables(events) == real
 
 
 def _hold(store: Store, name: str) -> Lease:
@@ -120,7 +125,7 @@ def _hold(store: Store, name: str) -> Lease:
     return lease
 
 
-def test_an_upgrade_that_is_killed_at_any_statement_leaves_version_1_whole(old: Location) -> None:
+def test_an_upgrade_that_is_killed_at_any_statement_leaves_version_1_complete(old: Location) -> None:
     before = rows_of(old)
     whole = 0
     for deadly in range(1, 400, 2):
@@ -133,7 +138,7 @@ def test_an_upgrade_that_is_killed_at_any_statement_leaves_version_1_whole(old: 
     with Store(old) as store:
         assert store.cluster("busy") is not None
     events, head = audit_of(old)
-    assert verify(events, head) is None
+    assert verify_chain(events, head) is None
 
 
 def _killed_at(location: Location, deadly: int) -> bool:
@@ -158,7 +163,7 @@ def _killed_at(location: Location, deadly: int) -> bool:
     return os.WIFSIGNALED(status)
 
 
-def test_several_that_upgrade_at_once_do_it_once(old: Location) -> None:
+def test_several_that_upgrade_together_do_it_once(old: Location) -> None:
     def opened(_: int) -> str:
         with Store(old) as store:
             return store.installation
@@ -166,11 +171,11 @@ def test_several_that_upgrade_at_once_do_it_once(old: Location) -> None:
     with ThreadPoolExecutor(6) as pool:
         assert set(pool.map(opened, range(6))) == {"d651a4dc48c3"}
     events, head = audit_of(old)
-    assert verify(events, head) is None
+    assert verify_chain(events, head) is None
     assert len([event for event in events if event.kind == "upgrade"]) == 12
 
 
-def test_several_that_make_a_store_at_once_make_one(location: Location) -> None:
+def test_several_that_make_a_store_together_make_one(location: Location) -> None:
     def opened(_: int) -> str:
         with Store(location) as store:
             return store.installation
@@ -214,7 +219,7 @@ def test_without_a_backup_nothing_is_upgraded(tmp_path: Path) -> None:
     put_v1(database)
     before = rows_of(database)
     (tmp_path / "orch.db.bak.part").mkdir()
-    with pytest.raises(OrchError, match="no backup of it can be written"):
+    with pytest.raises(OrchError, match="its backup cannot be written"):
         Store(database)
     assert rows_of(database) == before
 

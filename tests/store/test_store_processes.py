@@ -18,7 +18,7 @@ from test_store_audit import audit_of
 
 from orchestrator.store.leases import Holder, Lease
 from orchestrator.store.location import Location
-from orchestrator.store.replay import verify
+from orchestrator.store.replay import verify_chain
 from orchestrator.store.store import Store
 
 pytestmark = pytest.mark.promise("P7")
@@ -53,11 +53,11 @@ def test_no_step_is_done_twice_by_several_processes(location: Location, tmp_path
     steps = [line.split() for line in done.read_text().splitlines()]
     assert [int(step) for step, _ in steps] == list(range(1, 41))  # each once, and in order
     events, head = audit_of(location)
-    assert verify(events, head) is None
+    assert verify_chain(events, head) is None
 
 
 def test_no_step_is_done_twice_when_holders_are_killed(location: Location, tmp_path: Path) -> None:
-    """A killed holder is replaced at once; a step it had begun but not recorded may be done again, by its number."""
+    """A killed holder is replaced immediately; a step it had begun but not recorded may be repeated, by its number."""
     done = tmp_path / "done"
     with Store(location) as store:
         store.open_pipeline("p", (), uid="p")
@@ -73,7 +73,7 @@ def test_no_step_is_done_twice_when_holders_are_killed(location: Location, tmp_p
     assert set(begun) == set(range(1, 41))
     assert sum(begun.values()) <= 40 + 3  # only the step that a kill cut off
     events, head = audit_of(location)
-    assert verify(events, head) is None
+    assert verify_chain(events, head) is None
 
 
 def test_a_holder_that_was_stopped_for_longer_than_its_lease_is_refused(location: Location, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def _stop_outside_a_transaction(process: subprocess.Popen[str], location: Locati
 
 
 def _free(location: Location) -> bool:
-    """Nobody is inside a writing transaction."""
+    """No process is inside a writing transaction."""
     if isinstance(location, Path):
         raw = sqlite3.connect(location, timeout=0.1, isolation_level=None)
         try:

@@ -13,31 +13,33 @@ from support.cut_proxy import cut_proxy
 from support.postgres import PostgresServer, postgres_server
 from test_store_audit import audit_of
 
-from orchestrator.engine.lease import LeaseKeeper
+from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.errors import ConflictError
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.observed import Ended, Outcome
+from orchestrator.plan.observed import EndedAttempt, Outcome
 from orchestrator.store import connection
-from orchestrator.store.check import faults
 from orchestrator.store.failures import StoreError
+from orchestrator.store.integrity import find_store_faults
 from orchestrator.store.leases import Holder, Lease
 from orchestrator.store.location import Location
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.records import ClusterRecord, NewJob
 from orchestrator.store.store import Store
 
-JOB = NewJob("launch", "run-1", "digest", "{}", "", None, "keep")
+JOB = NewJob(kind="launch", run_id="run-1", digest="digest", task="{}", bucket="", ranks=None, after_end="keep")
 
 WRITES: dict[str, Callable[[Store, ClusterRecord, Lease], object]] = {
     "open_cluster": lambda store, cluster, lease: store.open_cluster("other", ""),
-    "want": lambda store, cluster, lease: store.want(cluster, "down"),
+    "set_desired_state": lambda store, cluster, lease: store.set_desired_state(cluster, "down"),
     "write_intent": lambda store, cluster, lease: store.write_intent(lease, cluster, 1, "c-1", LOCAL, "t", "r"),
     "open_job": lambda store, cluster, lease: store.open_job(cluster, JOB),
     "start_attempt": lambda store, cluster, lease: store.start_attempt(cluster, 1),
     "next_attempt": lambda store, cluster, lease: store.next_attempt(
-        cluster, 1, Ended(1, EndCause.PREEMPTED, "taken"), 2
+        cluster, 1, EndedAttempt(attempt=1, cause=EndCause.PREEMPTED, why="taken"), 2
     ),
-    "conclude": lambda store, cluster, lease: store.conclude(cluster, 1, Outcome(0, "", "done")),
+    "record_outcome": lambda store, cluster, lease: store.record_outcome(
+        cluster, 1, Outcome(status=0, code="", what="done")
+    ),
     "open_pipeline": lambda store, cluster, lease: store.open_pipeline("p", ("a",)),
     "event": lambda store, cluster, lease: store.event("c", "remark", "x"),
     "close_cluster": lambda store, cluster, lease: store.close_cluster(lease, cluster),
@@ -67,7 +69,7 @@ def test_a_commit_whose_answer_was_lost_is_found_and_not_repeated(postgres: Post
         assert proxy.cuts == 1
         made = len(audit_of(direct)[0]) - before
     assert made == (2 if write == "next_attempt" else 1)
-    assert faults(direct) == ()
+    assert find_store_faults(direct) == ()
 
 
 @pytest.mark.parametrize("write", sorted(WRITES))
@@ -79,14 +81,14 @@ def test_a_commit_that_never_arrived_is_an_error_and_leaves_nothing(postgres: Po
         proxy.arm(b"COMMIT\0", after=False)
         with pytest.raises(StoreError, match="cannot be reached") as caught:
             WRITES[write](store, cluster, lease)
-        assert "give the command again" in caught.value.next_step
+        assert "repeat the command" in caught.value.next_step
         assert proxy.cuts == 1
         assert audit_of(direct) == before
         WRITES[write](store, cluster, lease)  # given again, it goes through
-    assert faults(direct) == ()
+    assert find_store_faults(direct) == ()
 
 
-def test_a_connection_lost_inside_a_transaction_leaves_nothing_and_the_next_command_goes_on(
+def test_a_connection_lost_inside_a_transaction_leaves_nothing_and_the_next_command_works(
     postgres: PostgresServer,
 ) -> None:
     address = postgres.new_store()
@@ -98,11 +100,11 @@ def test_a_connection_lost_inside_a_transaction_leaves_nothing_and_the_next_comm
             postgres.sql(f"SELECT pg_terminate_backend({mine})")
             change.tx.exec_driver_sql("SELECT 1")
         assert audit_of(address) == before
-        store.want(cluster, "down")
-        assert [record.name for record in store.half_down()] == ["c"]
+        store.set_desired_state(cluster, "down")
+        assert [record.name for record in store.clusters_going_down()] == ["c"]
 
 
-def test_a_server_that_restarts_is_waited_for_and_one_that_stays_away_is_told() -> None:
+def test_a_server_that_restarts_is_waited_for_and_one_that_stays_away_is_reported() -> None:
     with postgres_server() as server:
         address = server.url()
         with Store(address) as store:
@@ -110,16 +112,16 @@ def test_a_server_that_restarts_is_waited_for_and_one_that_stays_away_is_told() 
             server.stop(orderly=True)
             starting = threading.Timer(1.0, server.start)
             starting.start()
-            store.want(cluster, "stopped")
+            store.set_desired_state(cluster, "stopped")
             starting.join()
             seen = store.cluster("c")
             assert seen is not None
-            assert seen.wanted == "stopped"
+            assert seen.desired_state == "stopped"
             server.stop(orderly=True)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(connection, "PATIENCE", 0.5)
+                patch.setattr(connection, "RECONNECT_SECONDS", 0.5)
                 with pytest.raises(StoreError, match="cannot be reached") as caught:
-                    store.want(cluster, "up")
+                    store.set_desired_state(cluster, "up")
             assert "when the server answers" in caught.value.next_step
         for opened in (Store, open_reader_at):
             began = time.monotonic()
@@ -129,7 +131,7 @@ def test_a_server_that_restarts_is_waited_for_and_one_that_stays_away_is_told() 
 
 
 def test_a_lease_is_kept_through_a_restart_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "PATIENCE", 0.2)  # the renewal fails, instead of waiting for the server
+    monkeypatch.setattr(connection, "RECONNECT_SECONDS", 0.2)  # the renewal fails, instead of waiting for the server
     with postgres_server() as server, Store(server.url(), lease_seconds=6.0) as store:
         cluster = store.open_cluster("c", "")
         with LeaseKeeper(store, "c", "test", Silent()) as keeper:  # type: ignore[arg-type]  # only note() is called
@@ -148,7 +150,7 @@ class Silent:
         raise AssertionError(words)
 
 
-def test_leases_run_by_the_servers_clock_whatever_the_clocks_of_the_clients_say(
+def test_leases_run_by_the_servers_clock_whatever_the_clocks_of_the_clients_show(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = postgres.new_store()
@@ -165,7 +167,7 @@ def test_leases_run_by_the_servers_clock_whatever_the_clocks_of_the_clients_say(
 
 
 @pytest.mark.promise("P7")
-def test_of_many_that_take_a_lease_at_once_one_gets_it(location: Location) -> None:
+def test_of_many_that_take_a_lease_together_one_gets_it(location: Location) -> None:
     count = 8
     with Store(location) as store:
         for number in range(6):
@@ -201,7 +203,7 @@ def test_two_that_wait_for_the_same_lease_do_not_both_get_it(postgres: PostgresS
 
 
 @pytest.mark.promise("P7")
-def test_nobody_can_take_a_lease_over_between_the_check_and_the_commit(postgres: PostgresServer) -> None:
+def test_no_other_can_take_a_lease_over_between_the_check_and_the_commit(postgres: PostgresServer) -> None:
     address = postgres.new_store()
     order: list[str] = []
     with Store(address, lease_seconds=0.2) as store, Store(address, lease_seconds=5.0) as other:
@@ -213,7 +215,7 @@ def test_nobody_can_take_a_lease_over_between_the_check_and_the_commit(postgres:
             order.append("taken over" if isinstance(got, Lease) else "refused")
 
         with store.changing(lease) as change:
-            time.sleep(0.3)  # the lease has run out, and is ours until somebody takes it
+            time.sleep(0.3)  # the lease has run out, and is ours until another takes it
             thread = threading.Thread(target=take_over)
             thread.start()
             time.sleep(0.3)
@@ -234,18 +236,20 @@ def test_a_client_that_is_stopped_midway_does_not_keep_the_others_out_for_ever(
         cluster = sleeper.open_cluster("c", "")
         with pytest.raises(StoreError, match="cannot be reached"), sleeper.changing() as change:
             change.tx.exec_driver_sql("SELECT 1")
-            other.want(cluster, "down")  # waits until the server has thrown the sleeper out
+            other.set_desired_state(cluster, "down")  # waits until the server has thrown the sleeper out
             change.tx.exec_driver_sql("SELECT 1")
-        assert [record.name for record in other.half_down()] == ["c"]
-    assert faults(address) == ()
+        assert [record.name for record in other.clusters_going_down()] == ["c"]
+    assert find_store_faults(address) == ()
 
 
-def test_a_writer_that_waits_too_long_is_told_why(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_waits_too_long_gets_the_reason(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     address = postgres.new_store()
     Store(address).__exit__()
     monkeypatch.setattr(connection, "BUSY_SECONDS", 0.3)
-    told = pytest.raises(StoreError, match="writing for too long")
-    with Store(address) as store, Store(address) as other, other.changing(), told:
+    refused = pytest.raises(StoreError, match="writing for too long")
+    with Store(address) as store, Store(address) as other, other.changing(), refused:
         store.event("c", "remark", "x")
 
 
@@ -261,7 +265,7 @@ def test_the_sessions_settings_do_not_depend_on_the_administrators(postgres: Pos
         postgres.sql("ALTER ROLE orch RESET ALL")
 
 
-def test_a_server_that_only_reads_is_told(postgres: PostgresServer) -> None:
+def test_a_read_only_server_is_reported(postgres: PostgresServer) -> None:
     address = postgres.new_store()
     with Store(address) as store:
         store.open_cluster("c", "")

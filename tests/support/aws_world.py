@@ -11,15 +11,15 @@ from support.aws_cloud import EFA, ONE_CARD, OTHER, ZONE, aws_candidate, aws_pro
 from support.simulated import PointedHands, Points, SimHome
 
 from orchestrator.hosts import HostAddress
-from orchestrator.paths import paths
+from orchestrator.paths import load_paths
 from orchestrator.providers.aws.provider import AwsProvider
-from orchestrator.remote.hands import Hands
+from orchestrator.remote.host_operations import HostOperations
 from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.aws.ec2.keys import with_keys
-from orchestrator.simulator.reading import shown
+from orchestrator.simulator.reading import describe_resource
 from orchestrator.simulator.state import Resource
-from orchestrator.simulator.world import alias
+from orchestrator.simulator.world import host_alias
 from orchestrator.slices import Candidate, OnDemand, SliceKeys, SliceSpec, Spot
 from orchestrator.values import Text
 
@@ -28,7 +28,7 @@ _READS = ("Describe", "Get")
 
 
 def pointed(points: Points) -> Callable[[Any], None]:
-    """A hook for clients: a point before each request leaves, one when its answer has come and nobody has read it."""
+    """A hook for clients: a point before each request leaves, one when its answer has come, unread."""
 
     def name(event_name: str) -> str:
         operation = event_name.rpartition(".")[2]
@@ -82,7 +82,7 @@ class AwsHands(PointedHands):
 
 
 def _as_the_cloud_calls_them(access: Access, hosts: tuple[HostAddress, ...]) -> tuple[HostAddress, ...]:
-    """Where our key answers, the cloud's own address and name of that host; else where nobody answers."""
+    """Where our key answers, the cloud's own address and name of that host; else an address without a server."""
     with access.open() as cloud:
         living = (one for one in cloud.host_world().living() if "ec2" in one.extra)
         known = {key: (address, name) for one in living for key, address, name in _named(one)}
@@ -91,8 +91,8 @@ def _as_the_cloud_calls_them(access: Access, hosts: tuple[HostAddress, ...]) -> 
 
 
 def _named(resource: Resource) -> list[tuple[str | None, str, str]]:
-    keys = with_keys(shown(resource)).extra["keys"]["host_public"]
-    return [(keys[host.rank], host.address, alias(resource, host.rank)) for host in resource.hosts]
+    keys = with_keys(describe_resource(resource)).extra["keys"]["host_public"]
+    return [(keys[host.rank], host.address, host_alias(resource, host.rank)) for host in resource.hosts]
 
 
 @dataclass
@@ -104,11 +104,11 @@ class AwsHome(SimHome):
     provider_name: ClassVar[str] = "aws"
 
     def provider(self) -> PointedAws:
-        made = self._opened(paths().state)
+        made = self._opened(load_paths().state)
         made.points = self.points
         return made
 
-    def hands(self, hosts: tuple[HostAddress, ...]) -> Hands:
+    def hands(self, hosts: tuple[HostAddress, ...]) -> HostOperations:
         return AwsHands(self.access, hosts, self.points)
 
     def candidate(self, hosts: int = 2, *, spot: bool = False, other_zone: bool = False) -> Candidate:
@@ -123,9 +123,15 @@ class AwsHome(SimHome):
         market = Spot() if name.endswith("2") else OnDemand()
         candidate = aws_candidate(EFA, market, hosts=2, access="eip")  # an account has no more than five Elastic IPs
         private, public = zip(*(make_host_key() for _ in range(candidate.hosts)), strict=True)
-        keys = SliceKeys(make_host_key()[1], "/nowhere", "/nowhere", private, public)
-        self._opened(paths().state.parent.parent / "lost", Points()).create(
-            SliceSpec("lost", name, token, candidate, labels), keys
+        keys = SliceKeys(
+            user_public=make_host_key()[1],
+            identity_file="/nowhere",
+            known_hosts="/nowhere",
+            host_private=private,
+            host_public=public,
+        )
+        self._opened(load_paths().state.parent.parent / "lost", Points()).create(
+            SliceSpec(cluster="lost", name=name, token=token, candidate=candidate, labels=labels), keys
         )
 
     def _opened(self, state: Path, points: Points | None = None) -> PointedAws:

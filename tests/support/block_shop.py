@@ -1,6 +1,6 @@
-"""A pretend EC2 that sells Capacity Blocks and does nothing else: what AWS documents of the three operations.
+"""Simulated EC2 that sells Capacity Blocks and does nothing else: what AWS documents of the three operations.
 
-Shapes and forms are botocore's own, by the pretend AWS's codec; the server is the pretend AWS's as well.
+Shapes and forms are botocore's own, by the simulated AWS's codec; the server is the simulated AWS's as well.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class BlockShop:
             "PurchaseCapacityBlock": self._sell,
             "DescribeCapacityReservations": self._list,
         }
-        return AwsAnswer(200, CODEC.encode(call.operation, answers[call.operation](call.region, given)))
+        return AwsAnswer(status=200, body=CODEC.encode(call.operation, answers[call.operation](call.region, given)))
 
     def _offer(self, region: str, given: dict[str, Any]) -> dict[str, Any]:
         fitting = [
@@ -89,9 +89,9 @@ class BlockShop:
         return {"CapacityReservation": block}
 
     def _list(self, region: str, given: dict[str, Any]) -> dict[str, Any]:
-        wanted = {(one["Name"].removeprefix("tag:"), *one["Values"]) for one in given.get("Filters", [])}
+        filters = {(one["Name"].removeprefix("tag:"), *one["Values"]) for one in given.get("Filters", [])}
         held = [block for place, block in self.sold if place == region]
-        shown = [one for one in held if wanted <= {(tag["Key"], tag["Value"]) for tag in one["Tags"]}]
+        shown = [one for one in held if filters <= {(tag["Key"], tag["Value"]) for tag in one["Tags"]}]
         return {"CapacityReservations": shown}
 
 

@@ -1,4 +1,4 @@
-"""Driving real local hosts with the real engine, and keeping what it tells."""
+"""Driving real local hosts with the real engine, and recording its reports."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orchestrator.catalog.accelerators import resolve_local
-from orchestrator.engine.drive import drive
-from orchestrator.engine.ready import Ending, Ready
+from orchestrator.engine.loop.drive import drive_cluster
+from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.plan.actions import Action
 from orchestrator.plan.steps import Wait
-from orchestrator.spec.infra import parse_infra
-from orchestrator.spec.task import Resources, Task
+from orchestrator.task.infra import parse_infra
+from orchestrator.task.model import Resources, Task
 
 
 @dataclass
 class Listener:
-    """Keeps what the engine tells."""
+    """Recorder of the engine's reports."""
 
     actions: list[Action] = field(default_factory=list[Action])
     notes: list[str] = field(default_factory=list[str])
@@ -56,9 +56,9 @@ class Listener:
 
 
 def local_task(hosts: int = 2, **fields: object) -> Task:
-    choice = Resources(parse_infra(f"local:{hosts}"), resolve_local(str(hosts)))
+    choice = Resources(infra=parse_infra(f"local:{hosts}"), machine=resolve_local(str(hosts)))
     return Task(choices=(choice,), **fields)  # type: ignore[arg-type]  # the fields of Task, checked by its users
 
 
-def fulfil(ready: Ready, listener: Listener | None = None) -> Ending:
-    return drive(ready, listener or Listener())
+def fulfil(ready: PreparedCommand, listener: Listener | None = None) -> CommandResult:
+    return drive_cluster(ready, listener or Listener())

@@ -1,4 +1,4 @@
-"""Where the real gcloud is, and a surrounding in which it asks nobody but a server on this computer."""
+"""Where the real gcloud is, and a surrounding in which it contacts only a server on this computer."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ def find_gcloud() -> tuple[str, str] | None:
     gcloud = shutil.which("gcloud")
     if gcloud is None:
         return None
-    asked = subprocess.run(
+    done = subprocess.run(
         [gcloud, "info", "--format=value(installation.sdk_root,basic.python_location)"],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    words = asked.stdout.split()
-    return (words[0], words[1]) if asked.returncode == 0 and len(words) == 2 else None
+    words = done.stdout.split()
+    return (words[0], words[1]) if done.returncode == 0 and len(words) == 2 else None
 
 
 def gcloud_settings(folder: Path, url: str, account: str = "") -> dict[str, str]:
-    """Variables of a surrounding in which gcloud asks nobody but the server at `url`."""
+    """Variables of a surrounding in which gcloud contacts only the server at `url`."""
     folder.mkdir(parents=True, exist_ok=True)
     token = folder / "token"
     token.write_text("no-token")

@@ -13,16 +13,16 @@ from support.google_cloud import OTHER, ZONE, google_api, tpu_candidate
 from support.simulated import PointedHands, Points, SimHome
 
 from orchestrator.hosts import HostAddress
-from orchestrator.paths import paths
+from orchestrator.paths import load_paths
 from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.provider import GoogleProvider
-from orchestrator.remote.hands import Hands
+from orchestrator.remote.host_operations import HostOperations
 from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.google.keys import with_keys
-from orchestrator.simulator.reading import shown
+from orchestrator.simulator.reading import describe_resource
 from orchestrator.simulator.state import Resource
-from orchestrator.simulator.world import alias
+from orchestrator.simulator.world import host_alias
 from orchestrator.slices import Candidate, OnDemand, SliceKeys, SliceSpec, Spot
 from orchestrator.values import Text
 
@@ -30,7 +30,7 @@ ACCELERATORS = {1: "v4-8", 2: "v4-16"}  # by the number of hosts
 
 
 class PointedRequests(HTTPAdapter):
-    """A point before each request leaves, and one when its answer has come and nobody has read it."""
+    """A point before each request leaves, and one when its answer has come and no client has read it."""
 
     def __init__(self, points: Points) -> None:
         super().__init__()
@@ -99,8 +99,8 @@ def _as_the_cloud_calls_them(access: Access, hosts: tuple[HostAddress, ...]) -> 
 
 
 def _names(resource: Resource) -> list[tuple[tuple[str, str | None], str]]:
-    keys = with_keys(shown(resource)).extra["keys"]["host_public"]
-    return [((host.address, keys[host.rank]), alias(resource, host.rank)) for host in resource.hosts]
+    keys = with_keys(describe_resource(resource)).extra["keys"]["host_public"]
+    return [((host.address, keys[host.rank]), host_alias(resource, host.rank)) for host in resource.hosts]
 
 
 @dataclass
@@ -114,11 +114,11 @@ class GoogleHome(SimHome):
     def provider(self) -> PointedGoogle:
         api: Any = google_api(self.url)
         api._client.transport._session.mount("http://", PointedRequests(self.points))
-        provider = self.kind(api, paths().state / "google", self.clock.now)
+        provider = self.kind(api, load_paths().state / "google", self.clock.now)
         provider.points = self.points
         return provider
 
-    def hands(self, hosts: tuple[HostAddress, ...]) -> Hands:
+    def hands(self, hosts: tuple[HostAddress, ...]) -> HostOperations:
         return GoogleHands(self.access, hosts, self.points)
 
     def candidate(self, hosts: int = 2, *, spot: bool = False, other_zone: bool = False) -> Candidate:
@@ -132,6 +132,12 @@ class GoogleHome(SimHome):
         labels = tuple((key, Text.of(value)) for key, value in given.items())
         candidate = self.candidate(spot=name.endswith("2"))
         private, public = zip(*(make_host_key() for _ in range(candidate.hosts)), strict=True)
-        keys = SliceKeys(make_host_key()[1], "/nowhere", "/nowhere", private, public)
-        elsewhere = self.kind(google_api(self.url), paths().state.parent.parent / "lost", self.clock.now)
-        elsewhere.create(SliceSpec("lost", name, token, candidate, labels), keys)
+        keys = SliceKeys(
+            user_public=make_host_key()[1],
+            identity_file="/nowhere",
+            known_hosts="/nowhere",
+            host_private=private,
+            host_public=public,
+        )
+        elsewhere = self.kind(google_api(self.url), load_paths().state.parent.parent / "lost", self.clock.now)
+        elsewhere.create(SliceSpec(cluster="lost", name=name, token=token, candidate=candidate, labels=labels), keys)

@@ -35,14 +35,14 @@ class Heard:
     def text(self) -> str:
         return "".join(list(self.said))
 
-    def until(self, pattern: str, seconds: float = 60.0) -> None:
+    def until(self, pattern: str, seconds: float = 150.0) -> None:
         def there() -> bool:
             assert self.process.poll() is None or re.search(pattern, self.text), self.text
             return bool(re.search(pattern, self.text))
 
         until(f"{pattern!r} in: {self.text}", there, seconds)
 
-    def status(self, seconds: float = 90.0) -> int:
+    def status(self, seconds: float = 150.0) -> int:
         status = self.process.wait(seconds)
         for reader in self._readers:
             reader.join(10)

@@ -1,4 +1,4 @@
-"""The command line as a process of its own, in an orch of its own."""
+"""Command line as a separate process, in its own orch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Orch:
         return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=self.env, cwd=self.folder)
 
 
-def until(what: str, look: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(what: str, look: Callable[[], bool], seconds: float = 150.0) -> None:
     """Wait for something to become so; a failure names it."""
     end = time.monotonic() + seconds
     while not look():

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests, in a folder of its own, on a free loopback port and a Unix socket.
+"""A real PostgreSQL server for tests, in its own folder, on a free loopback port and a Unix socket.
 
     with postgres_server() as server:
         address = server.new_store()
@@ -25,7 +25,7 @@ from pathlib import Path
 PASSWORD = "s3cr3t-of-the-test"  # no real one
 _SPEED = ("fsync=off", "full_page_writes=off", "max_connections=60", "shared_buffers=16MB")
 
-# Runs the server as its child, and ends it at once when standard input ends: by us, or because we were killed.
+# Runs the server as its child, and ends it immediately when standard input ends: by us, or because we were killed.
 # "shutdown" on standard input lets it end as an administrator would.
 _WATCHER = """
 "$@" & server=$!
@@ -54,7 +54,7 @@ class PostgresServer:
         return f"postgresql://orch:{PASSWORD}@127.0.0.1:{port or self.port}/{database}"
 
     def new_store(self, *, port: int | None = None) -> str:
-        """The address of an empty place for tables: a schema of its own, which is made faster than a database."""
+        """The address of an empty place for tables: its own schema, which is made faster than a database."""
         name = f"t{next(self._names)}"
         self.sql(f"CREATE SCHEMA {name}")
         return self.url(port=port) + f"?options=-csearch_path%3D{name}"

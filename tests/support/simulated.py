@@ -20,14 +20,14 @@ from typing import Any, ClassVar
 from sqlalchemy.engine.default import DefaultDialect
 from support.driving import Listener, local_task
 
-from orchestrator.engine import prepare
-from orchestrator.engine.drive import drive
-from orchestrator.engine.ready import Ending, Ready
-from orchestrator.engine.world import World
+from orchestrator.engine.loop.drive import drive_cluster
+from orchestrator.engine.preparation import commands
+from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
+from orchestrator.engine.services import Services
 from orchestrator.hosts import HostAddress, HostOutcome
-from orchestrator.plan.desired import After, Run
+from orchestrator.plan.desired import Run, TeardownPolicy
 from orchestrator.providers.protocol import Provider
-from orchestrator.remote.hands import Hands
+from orchestrator.remote.host_operations import HostOperations
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.bodies import NoBodies
 from orchestrator.simulator.calls import CreateCall
@@ -37,7 +37,7 @@ from orchestrator.simulator.hands import SimulatedHands
 from orchestrator.simulator.provider import SimulatedProvider
 from orchestrator.simulator.scenario import Durations, Scenario
 from orchestrator.slices import Candidate, Market, OnDemand, SliceKeys, SliceSpec, SliceView, Spot
-from orchestrator.spec.task import Task
+from orchestrator.task.model import Task
 
 QUICK = Durations(create=0.4, end=0.3, stop=0.3, start=0.3, contact=0.01, jitter=0.0)
 
@@ -171,25 +171,25 @@ class PointedHands(SimulatedHands):
         super().__init__(PointedAccess(access, points), hosts)
         self._points = points
 
-    def mark(self, label: str, digest: str, ranks: Sequence[int] | None = None) -> tuple[HostOutcome, ...]:
+    def write_mark(self, label: str, digest: str, ranks: Sequence[int] | None = None) -> tuple[HostOutcome, ...]:
         with self._points.around(f"mark {label}"):
-            return super().mark(label, digest, ranks)
+            return super().write_mark(label, digest, ranks)
 
-    def sync(self, *given: Any) -> tuple[HostOutcome, ...]:
+    def sync_tree(self, *given: Any) -> tuple[HostOutcome, ...]:
         with self._points.around("sync"):
-            return super().sync(*given)
+            return super().sync_tree(*given)
 
-    def script(self, content: bytes, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
+    def run_script(self, content: bytes, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
         with self._points.around("script"):
-            return super().script(content, ranks)
+            return super().run_script(content, ranks)
 
-    def start(self, job: str, *given: Any) -> tuple[HostOutcome, ...]:
+    def start_job(self, job: str, *given: Any) -> tuple[HostOutcome, ...]:
         with self._points.around("start setup" if "setup" in job else "start program"):
-            return super().start(job, *given)
+            return super().start_job(job, *given)
 
-    def kill(self, *given: Any) -> tuple[HostOutcome, ...]:
+    def kill_job(self, *given: Any) -> tuple[HostOutcome, ...]:
         with self._points.around("kill"):
-            return super().kill(*given)
+            return super().kill_job(*given)
 
 
 @dataclass
@@ -210,7 +210,7 @@ class SimHome:
     def provider(self) -> Provider:
         return PointedProvider(self.access, self.points)
 
-    def hands(self, hosts: tuple[HostAddress, ...]) -> Hands:
+    def hands(self, hosts: tuple[HostAddress, ...]) -> HostOperations:
         return PointedHands(self.access, hosts, self.points)
 
     def candidate(self, hosts: int = 2, *, spot: bool = False, other_zone: bool = False) -> Candidate:
@@ -221,40 +221,54 @@ class SimHome:
         token = f"token-{name}"
         labels = {"orch-installation": installation, "orch-cluster": "lost", "orch-intent": token}
         with self.access.open() as cloud:
-            cloud.create(CreateCall(name, "sim-a", "v5e", 2, token, 4, labels=labels))
+            cloud.create(
+                CreateCall(
+                    name=name, zone="sim-a", accelerator="v5e", hosts=2, token=token, chips_per_host=4, labels=labels
+                )
+            )
 
-    def world(self) -> World:
+    def services(self) -> Services:
         provider = self.provider()
-        return World(lambda _: provider, self.hands, self.clock, live=False)
+        return Services(provider=lambda _: provider, host_operations=self.hands, clock=self.clock, follows_logs=False)
 
-    def drive(self, ready: Ready, *, follow: bool = True) -> Ending:
+    def drive(self, ready: PreparedCommand, *, follow: bool = True) -> CommandResult:
         with self.points.commits():
-            return drive(ready, Listener(), follow=follow, world=self.world())
+            return drive_cluster(ready, Listener(), follow=follow, services=self.services())
 
     def pass_time(self, seconds: float) -> None:
         self.clock.sleep(seconds)
         with self.access.open() as cloud:
-            cloud.settle()
+            cloud.advance()
 
 
 def sim_candidate(hosts: int = 2, zone: str = "sim-a", market: Market | None = None, **fields: Any) -> Candidate:
-    return Candidate("simulated", "v5e", hosts, 4, market or OnDemand(), zone=zone, **fields)
+    return Candidate(
+        provider="simulated",
+        accelerator="v5e",
+        hosts=hosts,
+        chips_per_host=4,
+        market=market or OnDemand(),
+        zone=zone,
+        **fields,
+    )
 
 
-def simulated(ready: Ready, *candidates: Candidate) -> Ready:
-    """The same wish, for the simulated cloud."""
+def simulated(ready: PreparedCommand, *candidates: Candidate) -> PreparedCommand:
+    """Return the same request for the simulated cloud."""
     if not isinstance(ready.desired, Run) or not ready.desired.create:
         return ready
-    wanted = candidates or (sim_candidate(ready.desired.candidates[0].hosts),)
-    return replace(ready, desired=replace(ready.desired, candidates=wanted))
+    chosen = candidates or (sim_candidate(ready.desired.candidates[0].hosts),)
+    return replace(ready, desired=replace(ready.desired, candidates=chosen))
 
 
 def sim_task(**fields: Any) -> Task:
     return local_task(2, **{"run": "true", **fields})
 
 
-def sim_launch(task: Task, *candidates: Candidate, cluster: str = "c", after: After = After.KEEP) -> Ready:
-    return simulated(prepare.launch(task, cluster=cluster, after=after), *candidates)
+def sim_launch(
+    task: Task, *candidates: Candidate, cluster: str = "c", after: TeardownPolicy = TeardownPolicy.KEEP
+) -> PreparedCommand:
+    return simulated(commands.prepare_launch(task, cluster=cluster, after=after), *candidates)
 
 
 def durable(root: Path, clock: SharedClock, **fields: Any) -> Access:

@@ -38,7 +38,7 @@ SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 def sshd_farm(root: Path, count: int, *, extra: str = "", one_port: bool = False) -> Iterator[Farm]:
     """`count` servers below the folder `root`; `extra` is added to every sshd_config.
 
-    one_port: all listen on the same port number, for tools that can be told only one.
+    one_port: all listen on the same port number, for tools that accept only one.
     """
     root.mkdir(parents=True, exist_ok=True)
     if os.geteuid() == 0:
@@ -213,7 +213,7 @@ class Relay:
         self._peer: dict[socket.socket, socket.socket] = {}
         self._selector = selectors.DefaultSelector()
         self._wake, self._waker = socket.socketpair()
-        self._gone = False
+        self._ended = False
         self._closing = False
         self.address = replace(target, port=self._listener.getsockname()[1])
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -233,7 +233,7 @@ class Relay:
         self._selector.close()
 
     def vanish(self) -> None:
-        self._gone = True
+        self._ended = True
         for sock in [self._listener, *self._sockets]:
             drop_packets(sock)
         self._waker.send(b"x")
@@ -245,7 +245,7 @@ class Relay:
                 assert isinstance(sock, socket.socket)
                 if sock is self._wake:
                     sock.recv(16)
-                elif self._gone:
+                elif self._ended:
                     self._selector.unregister(sock)
                 elif sock is self._listener:
                     self._join()

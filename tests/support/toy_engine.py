@@ -26,7 +26,7 @@ import numpy as np
 from trainer.config import Config
 from trainer.engine import FloatArray, Numbers, TokenArray
 from trainer.environment import World
-from trainer.shape.box import Box, Piece
+from trainer.shape.box import Box, TensorRegion
 from trainer.shape.mesh import Mesh, RowShare
 from trainer.team import Team
 
@@ -72,8 +72,8 @@ class ToyEngine:
             self.stand_still()
         time.sleep(self._seconds)
         mine = np.bincount(rows[:, 1:].ravel(), minlength=self._size)
-        told = self._team.gather([mine.tolist(), stop])
-        counts = np.sum([each for each, _ in told], axis=0)
+        gathered = self._team.gather([mine.tolist(), stop])
+        counts = np.sum([each for each, _ in gathered], axis=0)
         weights, moment = (self._state[name].astype(np.float64) for name in NAMES)
         chances = np.exp(weights) / np.exp(weights).sum()
         loss = -float((counts * np.log(chances)).sum() / counts.sum())
@@ -82,7 +82,7 @@ class ToyEngine:
         self._state[NAMES[0]] = (weights - 1000 * rate * moment).astype(np.float32)
         self._state[NAMES[1]] = moment.astype(np.float32)
         loss = loss if step < self._breaks else float("nan")
-        self._numbers = Numbers(loss, float(np.linalg.norm(gradient)), sum(wish for _, wish in told))
+        self._numbers = Numbers(loss, float(np.linalg.norm(gradient)), sum(stop for _, stop in gathered))
 
     def stand_still(self) -> None:
         while True:
@@ -91,20 +91,20 @@ class ToyEngine:
     def numbers(self) -> Numbers:
         return self._numbers
 
-    def written(self) -> Sequence[Piece]:
+    def written(self) -> Sequence[TensorRegion]:
         each = -(-self._size // self._world.size)
         first = self._world.rank * each
         box = Box((first,), (min(each, self._size - first),))
-        return [Piece(name, (self._size,), box) for name in NAMES]
+        return [TensorRegion(name, (self._size,), box) for name in NAMES]
 
-    def copy_out(self, into: Mapping[Piece, FloatArray]) -> None:
+    def copy_out(self, into: Mapping[TensorRegion, FloatArray]) -> None:
         for piece, array in into.items():
             array[...] = self._state[piece.name][piece.box.slices()]
 
-    def needed(self) -> Sequence[Piece]:
-        return [Piece(name, (self._size,), Box.whole((self._size,))) for name in NAMES]
+    def needed(self) -> Sequence[TensorRegion]:
+        return [TensorRegion(name, (self._size,), Box.whole((self._size,))) for name in NAMES]
 
-    def load(self, values: Iterable[tuple[Piece, FloatArray]]) -> None:
+    def load(self, values: Iterable[tuple[TensorRegion, FloatArray]]) -> None:
         time.sleep(self._start)
         for piece, array in values:
             self._state[piece.name][piece.box.slices()] = array
@@ -139,7 +139,7 @@ class ToyEngine:
 
 
 if __name__ == "__main__":
-    from trainer.__main__ import guarded
-    from trainer.commands.train import train_by
+    from trainer.__main__ import run_and_report_errors
+    from trainer.commands.train import train_with_engine
 
-    sys.exit(guarded(lambda: train_by(["engine=torch", "device=cpu", *sys.argv[1:]], open_toy)))
+    sys.exit(run_and_report_errors(lambda: train_with_engine(["engine=torch", "device=cpu", *sys.argv[1:]], open_toy)))

@@ -1,4 +1,4 @@
-"""A run that hangs, on real hosts: it is seen to stand still, and the stacks of every rank name where."""
+"""A run that hangs, on real hosts: the hang is detected, and the stacks of every rank show where."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import pytest
 from support.sshd import Farm, sshd_farm
 from trainer_ranks import REPOSITORY, SMALL, Launcher, free_port
 
-from orchestrator.engine.profile import Wanted, record_on
+from orchestrator.engine.operations.profile import ProfileRequest, record_on_hosts
 from orchestrator.hosts import HostJob, JobPhase
-from orchestrator.remote import dumps, jobs
+from orchestrator.remote import jobs, stacks
 from orchestrator.remote.fleet import Fleet
 
 SPY = Path(sys.executable).parent / "py-spy"
@@ -27,9 +27,9 @@ SPY = Path(sys.executable).parent / "py-spy"
 # The trainer, with a mistake of its user's: from some step on rank 1 takes a lock twice.
 DEADLOCK = """
 import os, sys, threading
-from trainer.__main__ import leave, main
-from trainer.data.batches import Batches
-take, lock = Batches.take, threading.Lock()
+from trainer.__main__ import exit_process, main
+from trainer.data.batches import BatchLoader
+take, lock = BatchLoader.take_rows, threading.Lock()
 def take_with_a_lock(self, step):
     if os.environ["RANK"] == "1" and os.path.exists(os.environ["ORCH_JOB_DIR"] + "/hang"):
         lock.acquire()
@@ -37,8 +37,8 @@ def take_with_a_lock(self, step):
     return take(self, step)
 def takes_it_again():
     lock.acquire()
-Batches.take = take_with_a_lock
-leave(main(sys.argv[1:]))
+BatchLoader.take_rows = take_with_a_lock
+exit_process(main(sys.argv[1:]))
 """
 
 
@@ -56,19 +56,25 @@ def until(condition: Callable[[], bool], seconds: float) -> None:
 
 
 def run_text(python: str, program: str, corpus: Path) -> bytes:
-    """Two ranks on each host, by what starts one for each device."""
+    """Start two ranks on each host, as a launcher does for two devices."""
     words = [python, "-c", program, *SMALL, f"data={corpus}", "steps=1000000", "compile=false"]
     ranks = (REPOSITORY / "templates/run/ranks.sh.j2").read_text()
     return f"#!/bin/bash\nset -e -- {shlex.join(words)}\nORCH_RANKS_PER_HOST=2\n{ranks}".encode()
 
 
 def profiled(fleet: Fleet, farm: Farm, folder: Path) -> None:
-    """All ranks of all hosts, told apart, and on one clock: what one waits for in another can be seen."""
+    """The stacks of all ranks of all hosts, labelled and on one clock, so that waiting ranks can be matched."""
     for host in farm.hosts:
         trainer = host.home / ".orch/trainer/trainer"
         trainer.mkdir(parents=True)
         (trainer / "profiling.py").touch()  # one that knows profiles
-    found = record_on(fleet, "hang", "p", Wanted("c", 4, False, folder, 60.0), lambda _done, _total: None)
+    found = record_on_hosts(
+        fleet,
+        "hang",
+        "p",
+        ProfileRequest(cluster="c", steps=4, first_only=False, into=folder, wait=60.0),
+        lambda _done, _total: None,
+    )
     assert (found.ranks, found.failed) == ((0, 1, 2, 3), ())
     assert found.merged is not None and found.merged.one_clock
     events = json.loads(gzip.decompress(found.merged.file.read_bytes()))["traceEvents"]
@@ -84,10 +90,8 @@ def profiled(fleet: Fleet, farm: Farm, folder: Path) -> None:
 
 @pytest.mark.promise("P35")
 @pytest.mark.slow
-def test_a_deadlock_of_one_rank_is_seen_on_all_and_both_stacks_name_it(
-    farm: Farm, corpus: Path, tmp_path: Path
-) -> None:
-    """Two ranks on each of two hosts, which are profiled before."""
+def test_deadlock_of_one_rank_is_detected_and_named_by_the_stacks(farm: Farm, corpus: Path, tmp_path: Path) -> None:
+    """Run two ranks on each of two hosts, after a profile."""
     python = tmp_path / "bin" / "python"  # the same interpreter by a path with no py-spy beside it
     python.parent.mkdir()
     python.symlink_to(Path(sys.executable).resolve())
@@ -104,9 +108,9 @@ def test_a_deadlock_of_one_rank_is_seen_on_all_and_both_stacks_name_it(
     with Fleet(farm.addresses, deadline=20) as fleet:
 
         def states() -> list[HostJob]:
-            return list(jobs.status(fleet, "hang").jobs)
+            return list(jobs.read_job_status(fleet, "hang").jobs)
 
-        started = jobs.start(
+        started = jobs.start_job(
             fleet,
             "hang",
             run_text(str(python), DEADLOCK, corpus),
@@ -126,11 +130,11 @@ def test_a_deadlock_of_one_rank_is_seen_on_all_and_both_stacks_name_it(
         assert [(state.phase, state.step) for state in later] == [(JobPhase.RUNNING, step) for step in steps]
         assert all(now.beat_age and was and now.beat_age - was > 1 for now, was in zip(later, first, strict=True))
 
-        told, failed = dumps.collect(fleet, "hang")
+        reported, failed = stacks.collect_stacks(fleet, "hang")
         assert failed == ()
-        assert b"in takes_it_again" in told[0], told[0].decode()
-        waiting = [told[host].count(b'torch_engine/engine.py"') for host in (0, 1)]  # for rank 1
-        assert waiting == [1, 2], told[1].decode()
+        assert b"in takes_it_again" in reported[0], reported[0].decode()
+        waiting = [reported[host].count(b'torch_engine/engine.py"') for host in (0, 1)]  # for rank 1
+        assert waiting == [1, 2], reported[1].decode()
         assert "takes_it_again" in (farm.hosts[0].home / ".orch/jobs/hang/stacks-1.txt").read_text()
 
         for host in farm.hosts if SPY.exists() else ():  # the same again, by py-spy in the environment that setup makes
@@ -138,16 +142,16 @@ def test_a_deadlock_of_one_rank_is_seen_on_all_and_both_stacks_name_it(
             link.parent.mkdir(parents=True)
             link.symlink_to(SPY)
         if SPY.exists():
-            told, failed = dumps.collect(fleet, "hang")
+            reported, failed = stacks.collect_stacks(fleet, "hang")
             assert failed == ()
-            assert b"takes_it_again (" in told[0], told[0].decode()
-            assert b"step (trainer/torch_engine/engine.py" in told[1], told[1].decode()
+            assert b"takes_it_again (" in reported[0], reported[0].decode()
+            assert b"step (trainer/torch_engine/engine.py" in reported[1], reported[1].decode()
         assert [state.phase for state in states()] == [JobPhase.RUNNING] * 2
-        assert jobs.kill(fleet, "hang", grace=0.5).ok
+        assert jobs.kill_job(fleet, "hang", grace=0.5).ok
 
 
-def test_the_offer_does_not_disturb_a_run(launch: Launcher, tmp_path: Path) -> None:
-    """Asked in the middle of its steps, a run goes on to its end."""
+def test_stack_dump_does_not_disturb_a_run(launch: Launcher, tmp_path: Path) -> None:
+    """Request the stacks in the middle of a run; it continues to its end."""
     ranks = launch.toy(1, "steps=400", environment={"ORCH_JOB_DIR": str(tmp_path), "TOY_SECONDS": "0.002"})
     ranks.wait_for("step 20/400")
     assert int((tmp_path / "stacks-0.pid").read_text()) == ranks.processes[0].pid
@@ -158,20 +162,20 @@ def test_the_offer_does_not_disturb_a_run(launch: Launcher, tmp_path: Path) -> N
     assert "in _steps" in (tmp_path / "stacks-0.txt").read_text()
 
 
-def test_without_a_job_folder_the_signal_ends_the_program_as_ever(launch: Launcher) -> None:
+def test_without_a_job_folder_the_signal_ends_the_program_as_usual(launch: Launcher) -> None:
     ranks = launch.toy(1, "steps=100000", environment={"TOY_SECONDS": "0.01"})
     ranks.wait_for("step 5/")
     ranks.signal(0, signal.SIGQUIT)
     assert ranks.wait() == [-signal.SIGQUIT]
 
 
-def test_a_folder_that_cannot_be_written_costs_one_line(launch: Launcher, tmp_path: Path) -> None:
+def test_unwritable_job_folder_is_reported_in_one_line(launch: Launcher, tmp_path: Path) -> None:
     ranks = launch.toy(1, "steps=2", environment={"ORCH_JOB_DIR": str(tmp_path / "absent")}).ok()
     assert ranks.text().count("note: rank 0 offers no stack dumps") == 1
 
 
-def test_a_crash_in_native_code_leaves_its_stacks_in_the_log() -> None:
-    text = "import os; from trainer.stacks import offer_stacks; offer_stacks({}, 0); os.abort()"
+def test_crash_in_native_code_leaves_its_stacks_in_the_log() -> None:
+    text = "import os; from trainer.stacks import enable_stack_dumps; enable_stack_dumps({}, 0); os.abort()"
     done = subprocess.run(
         [sys.executable, "-c", text], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
     )
@@ -179,15 +183,15 @@ def test_a_crash_in_native_code_leaves_its_stacks_in_the_log() -> None:
     assert "Fatal Python error: Aborted" in done.stderr
 
 
-def test_a_heartbeat_tells_what_begins_at_once(tmp_path: Path) -> None:
+def test_new_phase_is_written_to_the_heartbeat_immediately(tmp_path: Path) -> None:
     from trainer.console import Console
     from trainer.environment import World
     from trainer.heartbeat import Heartbeat
 
     beat = Heartbeat(tmp_path / "beat", World(), Console(World()))
-    told: list[tuple[int | None, str]] = []
+    reported: list[tuple[int | None, str]] = []
     for step, phase in ((None, "starting"), (1, "training"), (2, "training"), (2, "saving")):
         beat.beat(step, phase)
         content = json.loads((tmp_path / "beat").read_text())
-        told.append((content["step"], content["phase"]))
-    assert told == [(None, "starting"), (1, "training"), (1, "training"), (2, "saving")]
+        reported.append((content["step"], content["phase"]))
+    assert reported == [(None, "starting"), (1, "training"), (1, "training"), (2, "saving")]

@@ -1,4 +1,4 @@
-"""The heartbeat: a file that is whole at any time, and never a reason for a run to end."""
+"""The heartbeat: a file that is complete at any time, and whose failure never ends a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.environment import World
 from trainer.heartbeat import Heartbeat
 
 
-def test_a_heartbeat_is_written_at_most_once_a_second_and_at_the_end(tmp_path: Path) -> None:
+def test_heartbeat_is_written_at_most_once_a_second_and_at_the_end(tmp_path: Path) -> None:
     beat = Heartbeat(tmp_path / "beat", World(rank=3), Console(World()))
     for step in range(1, 200):
         beat.beat(step)
@@ -24,12 +24,12 @@ def test_a_heartbeat_is_written_at_most_once_a_second_and_at_the_end(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["beat"]
 
 
-def test_ranks_of_one_host_have_heartbeats_of_their_own(tmp_path: Path) -> None:
+def test_each_rank_of_a_host_has_its_own_heartbeat(tmp_path: Path) -> None:
     Heartbeat(tmp_path / "beat", World(rank=9, local_rank=1), Console(World())).beat(1)
     assert [path.name for path in tmp_path.iterdir()] == ["beat.1"]
 
 
-def test_a_heartbeat_that_cannot_be_written_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_heartbeat_is_reported_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     beat = Heartbeat(tmp_path / "absent/beat", World(rank=1), Console(World()))
     beat.beat(1)
     beat.beat(2, final=True)

@@ -1,4 +1,4 @@
-"""The command line of the trainer: typed, checked, with a nearest key for a wrong one; no trace, exit 2."""
+"""The command line of the trainer: typed, checked, with the nearest key for a wrong one; no traceback, status 2."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainer_ranks import REPOSITORY
 
-from trainer.commands import COMMANDS, load
+from trainer.commands import COMMANDS, load_command
 from trainer.config import Config
 from trainer.environment import World, read_run, read_world, split_address
 from trainer.errors import ConfigError
-from trainer.help import text_of
-from trainer.options import PRESETS, Key, flat, keys, parse
+from trainer.help import format_command_help
+from trainer.options import PRESETS, Key, flatten_config, list_keys, parse_config
 
 
 def texts(key: Key) -> st.SearchStrategy[str]:
@@ -36,26 +36,27 @@ def texts(key: Key) -> st.SearchStrategy[str]:
     return st.floats(least, most if most is not None else 1e6, allow_nan=False).map(repr)
 
 
-PLAIN = [key for key in keys() if not key.name.startswith("model.")]
+PLAIN = [key for key in list_keys() if not key.name.startswith("model.")]
 
 
 @given(st.data())
-def test_every_value_that_is_taken_is_read_back_the_same(data: st.DataObject) -> None:
+def test_every_accepted_value_is_read_back_the_same(data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(PLAIN), unique_by=lambda key: key.name))
     words = {key.name: data.draw(texts(key)) for key in chosen}
-    config = parse([f"{name}={text}" for name, text in words.items()])
+    config = parse_config([f"{name}={text}" for name, text in words.items()])
     shown = {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in flat(config).items()
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in flatten_config(config).items()
     }
-    automatic = {key.name for key in keys() if key.doc.auto}
+    automatic = {key.name for key in list_keys() if key.doc.auto}
     again = [f"{n}={'auto' if n in automatic and t == '0' else t}" for n, t in shown.items()]
-    assert parse(again) == config
+    assert parse_config(again) == config
 
 
 @given(st.text())
-def test_any_word_is_taken_or_refused_with_a_message(word: str) -> None:
+def test_any_word_is_accepted_or_refused_with_a_message(word: str) -> None:
     try:
-        parse([word])
+        parse_config([word])
     except ConfigError as error:
         assert str(error)
 
@@ -95,22 +96,22 @@ def test_any_word_is_taken_or_refused_with_a_message(word: str) -> None:
         (f"steps={'9' * 400}", "steps=99999999...: has more than 64 bits"),
     ],
 )
-def test_each_mistake_has_its_own_words(word: str, message: str) -> None:
+def test_each_mistake_has_its_own_message(word: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse([word])
+        parse_config([word])
     assert message in str(caught.value)
 
 
-def test_a_preset_sets_many_keys_and_a_key_wins_wherever_it_stands() -> None:
-    assert parse(["model=10m"]).model.dim == 384
-    assert parse(["model.dim=96", "model=10m", "steps=5", "steps=6"]).model.dim == 96
-    assert parse(["steps=5", "steps=6"]).steps == 6
+def test_preset_sets_many_keys_and_a_key_wins_in_any_position() -> None:
+    assert parse_config(["model=10m"]).model.dim == 384
+    assert parse_config(["model.dim=96", "model=10m", "steps=5", "steps=6"]).model.dim == 96
+    assert parse_config(["steps=5", "steps=6"]).steps == 6
     for name in PRESETS:
-        parse([f"model={name}"])
+        parse_config([f"model={name}"])
 
 
 def test_data_is_short_for_its_source() -> None:
-    assert parse(["data=/x:y=z"]).data.source == "/x:y=z"
+    assert parse_config(["data=/x:y=z"]).data.source == "/x:y=z"
 
 
 @given(batch=st.integers(1, 200), ranks=st.integers(1, 9), accumulate=st.integers(1, 5))
@@ -185,14 +186,14 @@ def test_help_begins_with_examples_and_lists_every_key() -> None:
     result = command("--help")
     assert result.returncode == 0
     assert result.stdout.index("Examples:") < result.stdout.index("Keys (key=default;")
-    for key in keys():
+    for key in list_keys():
         assert f"  {key.name}=" in result.stdout
     examples = [line.strip() for line in result.stdout.splitlines() if line.startswith("  python -m trainer model=")]
     assert len(examples) >= 3
     for name in COMMANDS:
         assert f"\n  {name} " in result.stdout
     for example in examples:
-        parse(shlex.split(example.removeprefix("python -m trainer ")))
+        parse_config(shlex.split(example.removeprefix("python -m trainer ")))
 
 
 def test_a_wrong_key_ends_with_status_2_and_one_line() -> None:
@@ -240,19 +241,19 @@ def test_the_trainer_never_imports_the_orchestrator() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_there_and_says_in_one_line_what_it_does(name: str) -> None:
-    found = load(name)
+def test_every_command_exists_and_has_a_one_line_summary(name: str) -> None:
+    found = load_command(name)
     assert callable(found.run)
     assert found.SUMMARY.strip()
     assert "\n" not in found.SUMMARY
-    assert "\n" in text_of(name)
+    assert "\n" in format_command_help(name)
 
 
 def test_the_table_of_keys_rebuilds_the_defaults_and_every_preset() -> None:
     table = json.loads(command("keys").stdout)
-    assert [key["name"] for key in table["keys"]] == [key.name for key in keys()]
+    assert [key["name"] for key in table["keys"]] == [key.name for key in list_keys()]
     by_name = {key["name"]: key for key in table["keys"]}
-    assert {name: key["default"] for name, key in by_name.items()} == flat(Config())
+    assert {name: key["default"] for name, key in by_name.items()} == flatten_config(Config())
     assert by_name["dtype"]["kind"] == "choice"
     assert by_name["dtype"]["choices"] == ["fp32", "bf16", "fp16"]
     assert by_name["optim.beta1"] | {"doc": ""} == {
@@ -262,10 +263,10 @@ def test_the_table_of_keys_rebuilds_the_defaults_and_every_preset() -> None:
     assert by_name["model.vocab"]["auto"]
     assert table["aliases"] == {"data": "data.source", "tokenizer": "data.tokenizer"}
     for name, preset in table["presets"].items():
-        assert parse([f"model={name}"]) == parse([f"{key}={text}" for key, text in preset.items()])
+        assert parse_config([f"model={name}"]) == parse_config([f"{key}={text}" for key, text in preset.items()])
 
 
-def test_a_reader_that_goes_away_is_no_crash() -> None:
+def test_closed_standard_output_is_no_crash() -> None:
     done = subprocess.run(
         f"{shlex.quote(sys.executable)} -m trainer keys | head -c 1",
         shell=True, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False,

@@ -1,4 +1,4 @@
-"""Whole runs: the same losses on any number of ranks, and after any interruption."""
+"""Complete runs: the same losses on any number of ranks, and after any interruption."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from trainer_ranks import REPOSITORY, SMALL, Launcher, free_port
 
 from trainer.config import OptimConfig
 from trainer.schedule import learning_rate
+
+pytestmark = pytest.mark.rotating
 
 TOLERANCE = 2e-5
 
@@ -44,7 +46,7 @@ def test_four_ranks_twice_and_resumed_are_bitwise_the_same(launch: Launcher, tmp
 
 
 @pytest.mark.promise("P34")
-def test_sigterm_to_one_rank_saves_and_all_exit_75_and_the_curve_goes_on(launch: Launcher, tmp_path: Path) -> None:
+def test_sigterm_to_one_rank_saves_and_all_exit_75_and_the_curve_continues(launch: Launcher, tmp_path: Path) -> None:
     straight = launch(2, "steps=60").ok()
     place = f"checkpoint.uri={tmp_path}/run/checkpoints"
     stopped = launch(2, "steps=60", place, "checkpoint.every=1000")
@@ -64,7 +66,7 @@ def test_sigterm_to_one_rank_saves_and_all_exit_75_and_the_curve_goes_on(launch:
 
 
 @pytest.mark.promise("P34")
-def test_sigterm_without_a_place_to_save_is_told_from_a_saved_stop(launch: Launcher) -> None:
+def test_sigterm_without_a_place_to_save_is_distinguished_from_a_saved_stop(launch: Launcher) -> None:
     ranks = launch.toy(1, "steps=100000", environment={"TOY_SECONDS": "0.01"})
     ranks.wait_for("step 3/")
     ranks.signal(0, signal.SIGTERM)
@@ -178,26 +180,26 @@ def test_a_loss_that_is_not_a_number_stops_before_it_is_saved(launch: Launcher, 
 
 
 @pytest.mark.promise("P34")
-def test_a_saved_stop_is_75_also_when_the_numbers_cannot_be_kept(launch: Launcher, tmp_path: Path) -> None:
+def test_saved_stop_exits_75_also_when_the_metrics_cannot_be_written(launch: Launcher, tmp_path: Path) -> None:
     words = ("steps=100000", f"checkpoint.uri={tmp_path}/c", "metrics.file=/dev/full")
     ranks = launch.toy(1, *words, environment={"TOY_SECONDS": "0.01"})
     ranks.wait_for("step 3/")
     ranks.signal(0, signal.SIGTERM)
     assert ranks.wait() == [75], ranks.text()
-    assert "note: the last numbers are lost: " in ranks.text()
+    assert "note: the last metrics are lost: " in ranks.text()
     assert launch.toy(1, "steps=2", "metrics.file=/dev/full").wait() == [10], "a run that is over has lost them"
 
 
 @pytest.mark.promise("P34")
-def test_an_engine_that_fails_when_all_is_done_fails_no_run(launch: Launcher, tmp_path: Path) -> None:
+def test_engine_that_fails_after_the_run_is_done_does_not_fail_it(launch: Launcher, tmp_path: Path) -> None:
     ranks = launch.toy(2, "steps=2", f"checkpoint.uri={tmp_path}/c/checkpoints", environment={"TOY_LEAVES": "broken"})
     ranks.ok()
     assert "note: while leaving: RuntimeError: no way out" in ranks.text(1)
-    told = json.loads((tmp_path / "c/diagnostics.json").read_text())["ranks"]
-    assert told == [{"rank": rank, "error": "RuntimeError: no counters here"} for rank in (0, 1)]
+    reported = json.loads((tmp_path / "c/diagnostics.json").read_text())["ranks"]
+    assert reported == [{"rank": rank, "error": "RuntimeError: no counters here"} for rank in (0, 1)]
 
 
-def test_a_run_goes_on_when_nobody_reads_its_output(tmp_path: Path, corpus: Path) -> None:
+def test_run_continues_when_its_output_is_closed(tmp_path: Path, corpus: Path) -> None:
     words = [*SMALL, f"data={corpus}", "steps=9", f"checkpoint.uri={tmp_path}/c", f"metrics.file={tmp_path}/m"]
     command = shlex.join([sys.executable, "-m", "support.toy_engine", *words])
     done = subprocess.run(
@@ -205,7 +207,7 @@ def test_a_run_goes_on_when_nobody_reads_its_output(tmp_path: Path, corpus: Path
         cwd=REPOSITORY / "tests", env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "TOY_SECONDS": "0.1"},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "note: standard output was closed; the run goes on without it\n")
+    assert (done.returncode, done.stderr) == (0, "note: standard output was closed; the run continues without it\n")
     assert (tmp_path / "c/step-00000009/manifest.json").exists()
 
 

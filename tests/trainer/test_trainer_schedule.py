@@ -1,4 +1,4 @@
-"""The course of the learning rate, and how often the numbers of a step are looked at."""
+"""The learning-rate schedule, and how often the numbers of a step are read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainer.cadence import Cadence
 from trainer.config import DistConfig, OptimConfig, ScheduleName
 from trainer.environment import World
 from trainer.schedule import learning_rate
-from trainer.tcp_team import join
+from trainer.tcp_team import join_team
 
 
 def rates(schedule: ScheduleName, steps: int = 100, **more: float) -> list[float]:
@@ -64,15 +64,15 @@ def test_the_rate_never_leaves_its_bounds_and_never_rises_after_the_warm_up(
     assert all(later <= before + 1e-9 for before, later in itertools.pairwise(curve))
 
 
-def test_all_ranks_look_at_the_same_steps_and_the_slowest_one_decides() -> None:
+def test_all_ranks_read_the_same_steps_and_the_slowest_one_decides() -> None:
     port = free_port()
 
     def one(rank: int) -> list[int]:
-        team = join(World(rank=rank, size=2, coordinator=f"127.0.0.1:{port}"), DistConfig(), "x")
+        team = join_team(World(rank=rank, size=2, coordinator=f"127.0.0.1:{port}"), DistConfig(), "x")
         cadence, looks = Cadence(team, 64), list[int]()
         for step in (1, 2, 3):
             time.sleep(0.2 if rank else 0.01)
-            cadence.looked(step)
+            cadence.record_read(step)
         looks = [step for step in range(4, 100) if cadence.is_due(step)]
         team.close()
         return looks

@@ -1,4 +1,4 @@
-"""The processes of a run as one team over TCP: they meet, agree, and are told who is lost."""
+"""The processes of a run as one team over TCP: they meet, agree, and learn which rank is lost."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trainer_ranks import free_port
 from trainer.config import Config, DistConfig
 from trainer.environment import World
 from trainer.errors import ConfigError, DataError, PeerError, TrainerError
-from trainer.meeting import TORCHRUN_PORTS
 from trainer.peers import PeerWatch
-from trainer.tcp_team import TcpTeam, join
+from trainer.rendezvous import TORCHRUN_PORTS
+from trainer.tcp_team import TcpTeam, join_team
 from trainer.team import Team
-from trainer.wire import Closed, Foreign, Inbox, Unreachable, prepare, send
+from trainer.wire import ConnectionClosed, Inbox, InvalidMessage, PeerUnreachable, configure_socket, send_value
 
 QUICK = DistConfig(join_timeout=5, timeout=5)
 
@@ -31,12 +31,12 @@ def world(rank: int, size: int, port: int, launcher: Any = "orch") -> World:
 
 
 def everywhere(size: int, work: Callable[[Team], Any], port: int = 0, config: DistConfig = QUICK, **more: Any) -> Any:
-    """The answers of all ranks, or the errors; each rank is a thread with sockets of its own."""
+    """Return the answers of all ranks, or the errors; each rank is a thread with its own sockets."""
     port = port or free_port()
 
     def one(rank: int) -> Any:
         try:
-            team = join(world(rank, size, port, **more), config, "run x attempt 1")
+            team = join_team(world(rank, size, port, **more), config, "run x attempt 1")
         except TrainerError as error:
             return error
         try:
@@ -58,22 +58,22 @@ def test_every_rank_gets_every_value_in_rank_order() -> None:
     assert everywhere(4, work) == [expected] * 4
 
 
-def test_one_alone_gets_what_many_would() -> None:
-    team = join(World(), QUICK)
+def test_single_rank_gets_the_same_values_as_many_would() -> None:
+    team = join_team(World(), QUICK)
     assert team.gather({"pair": (1, 2), "number": 0.1}) == [{"pair": [1, 2], "number": 0.1}]
-    host, _, port = team.meeting_place().rpartition(":")
+    host, _, port = team.rendezvous_address().rpartition(":")
     assert (host, int(port) > 0) == ("127.0.0.1", True)
 
 
-def test_side_channels_have_an_order_of_their_own() -> None:
+def test_each_side_channel_has_its_own_order() -> None:
     def work(team: Team) -> Any:
         rank = team.world.rank
         sides = [team.side_channel(5) for _ in range(3)]
         with ThreadPoolExecutor(3) as pool:
-            told = [pool.submit(lambda at, side: [side.gather((at, rank, turn)) for turn in range(30)], at, side)
+            reported = [pool.submit(lambda at, side: [side.gather((at, rank, turn)) for turn in range(30)], at, side)
                     for at, side in enumerate(sides)]  # fmt: skip
             main = [team.gather(turn) for turn in range(30)]
-            return main, [future.result() for future in told]
+            return main, [future.result() for future in reported]
 
     main, sides = everywhere(3, work)[0]
     assert main == [[turn] * 3 for turn in range(30)]
@@ -89,23 +89,23 @@ def test_rank_0_may_be_the_last_to_use_a_side_channel() -> None:
     assert everywhere(2, work) == [[0, 1], [0, 1]]
 
 
-def test_the_meeting_place_is_free_and_the_same_for_all() -> None:
-    places = set(everywhere(3, lambda team: team.meeting_place()))
+def test_rendezvous_address_is_free_and_the_same_on_all_ranks() -> None:
+    places = set(everywhere(3, lambda team: team.rendezvous_address()))
     assert len(places) == 1
     host, _, port = places.pop().rpartition(":")
     with socket.socket() as listener:
         listener.bind((host, int(port)))
 
 
-def test_the_same_port_serves_the_next_attempt_at_once() -> None:
+def test_the_same_port_serves_the_next_attempt_immediately() -> None:
     port = free_port()
     for _ in range(5):
         assert everywhere(3, lambda team: team.gather(1), port) == [[1, 1, 1]] * 3
 
 
 @pytest.fixture
-def strangers() -> Iterator[Callable[[int], None]]:
-    """Connections that talk nonsense, or nothing, to a port; they stay open."""
+def other_programs() -> Iterator[Callable[[int], None]]:
+    """Open connections that send nonsense, or nothing, to a port; they stay open."""
     held: list[socket.socket] = []
 
     def come(port: int) -> None:
@@ -126,9 +126,9 @@ def strangers() -> Iterator[Callable[[int], None]]:
         connection.close()
 
 
-def test_strangers_disturb_nobody(strangers: Callable[[int], None]) -> None:
+def test_connections_of_other_programs_disturb_no_rank(other_programs: Callable[[int], None]) -> None:
     port = free_port()
-    late = threading.Thread(target=strangers, args=(port,))
+    late = threading.Thread(target=other_programs, args=(port,))
     late.start()
 
     def work(team: Team) -> Any:
@@ -144,29 +144,29 @@ def test_strangers_disturb_nobody(strangers: Callable[[int], None]) -> None:
 
 
 @pytest.mark.promise("P36")
-def test_a_rank_of_another_attempt_waits_for_its_own_and_says_whom_it_met() -> None:
+def test_rank_of_another_attempt_waits_for_its_own_and_reports_which_one_it_met() -> None:
     port = free_port()
-    told: list[str] = []
+    reported: list[str] = []
 
-    def stranger(team: Team) -> Any:
+    def other_attempt(team: Team) -> Any:
         if team.world.rank == 0:
             with pytest.raises(PeerError) as caught:
-                join(world(1, 2, port), DistConfig(join_timeout=1), "run x attempt 2")
-            told.append(str(caught.value))
+                join_team(world(1, 2, port), DistConfig(join_timeout=1), "run x attempt 2")
+            reported.append(str(caught.value))
         return team.gather(None)
 
-    assert everywhere(2, stranger, port) == [[None, None]] * 2
-    assert "here is run x attempt 1, not run x attempt 2" in told[0]
+    assert everywhere(2, other_attempt, port) == [[None, None]] * 2
+    assert "this is run x attempt 1, not run x attempt 2" in reported[0]
 
 
 @pytest.mark.promise("P35")
-def test_who_did_not_come_is_named_on_every_rank_that_did() -> None:
+def test_missing_ranks_are_named_on_every_rank_that_arrived() -> None:
     port = free_port()
     quick = DistConfig(join_timeout=1)
     with ThreadPoolExecutor(2) as pool:
         errors = [
             error.exception()
-            for error in [pool.submit(join, world(rank, 4, port), quick, "run x attempt 1") for rank in (0, 3)]
+            for error in [pool.submit(join_team, world(rank, 4, port), quick, "run x attempt 1") for rank in (0, 3)]
         ]
     for rank, error in zip((0, 3), errors, strict=True):
         assert isinstance(error, PeerError)
@@ -175,22 +175,22 @@ def test_who_did_not_come_is_named_on_every_rank_that_did() -> None:
 
 
 @pytest.mark.promise("P36")
-def test_ranks_that_count_differently_do_not_meet() -> None:
+def test_ranks_with_different_world_sizes_do_not_meet() -> None:
     port = free_port()
     with ThreadPoolExecutor(2) as pool:
-        three = pool.submit(join, world(1, 3, port), DistConfig(join_timeout=1), "run x attempt 1")
+        three = pool.submit(join_team, world(1, 3, port), DistConfig(join_timeout=1), "run x attempt 1")
         # It gives up first, and its port then refuses without a word.
-        two = pool.submit(join, world(0, 2, port), DistConfig(join_timeout=0.6), "run x attempt 1")
-        assert "here are 2 ranks, not 3" in str(three.exception())
+        two = pool.submit(join_team, world(0, 2, port), DistConfig(join_timeout=0.6), "run x attempt 1")
+        assert "this run has 2 ranks, not 3" in str(three.exception())
         assert "rank 1 did not come" in str(two.exception())
 
 
 @pytest.mark.promise("P35")
-@pytest.mark.parametrize("gone", [0, 1, 2])
-def test_a_rank_that_leaves_is_named_at_once_on_every_other(gone: int) -> None:
+@pytest.mark.parametrize("leaving", [0, 1, 2])
+def test_rank_that_leaves_is_named_immediately_on_every_other(leaving: int) -> None:
     def work(team: Team) -> Any:
         team.gather(None)
-        if team.world.rank == gone:
+        if team.world.rank == leaving:
             return team.close()
         begun = time.monotonic()
         try:
@@ -200,13 +200,13 @@ def test_a_rank_that_leaves_is_named_at_once_on_every_other(gone: int) -> None:
         return "nothing noticed"
 
     answers = everywhere(3, work)
-    assert [answers[rank] for rank in range(3) if rank != gone] == [
-        (f"rank {rank} lost rank {gone}: it has left", True) for rank in range(3) if rank != gone
+    assert [answers[rank] for rank in range(3) if rank != leaving] == [
+        (f"rank {rank} lost rank {leaving}: it has left", True) for rank in range(3) if rank != leaving
     ]
 
 
 @pytest.mark.promise("P35")
-def test_a_rank_that_does_not_answer_is_named_after_the_limit() -> None:
+def test_rank_that_does_not_answer_is_named_after_the_timeout() -> None:
     def work(team: Team) -> Any:
         if team.world.rank == 2:
             time.sleep(1.0)
@@ -229,7 +229,7 @@ def two_free_ports() -> int:
             return port
 
 
-def test_under_torchrun_a_taken_master_port_is_no_hindrance() -> None:
+def test_taken_master_port_under_torchrun_is_tolerated() -> None:
     port = two_free_ports()
     with socket.socket() as agent, socket.socket() as other:
         agent.bind(("127.0.0.1", port))
@@ -240,7 +240,7 @@ def test_under_torchrun_a_taken_master_port_is_no_hindrance() -> None:
 
 
 @pytest.mark.promise("P35")
-def test_a_rank_that_fails_tells_the_others_why() -> None:
+def test_rank_that_fails_reports_to_the_others_why() -> None:
     def work(team: Team) -> Any:
         watch = PeerWatch(team, 5)
         with watch:
@@ -250,8 +250,8 @@ def test_a_rank_that_fails_tells_the_others_why() -> None:
             try:
                 team.gather(None)
             except PeerError as error:
-                explained = str(watch.explained(error))
-                watch.over()
+                explained = str(watch.explain_loss(error))
+                watch.finish()
                 return explained
         return ""
 
@@ -260,12 +260,12 @@ def test_a_rank_that_fails_tells_the_others_why() -> None:
     assert answers[2] == "rank 2 lost rank 1: it ended with error[data]: no such file"
 
 
-def test_a_watched_team_that_ends_well_is_left_in_peace() -> None:
+def test_watched_team_that_succeeds_is_not_ended() -> None:
     def work(team: Team) -> Any:
         assert isinstance(team, TcpTeam)
         with PeerWatch(team, 5) as watch:
             team.gather(None)
-            watch.over()
+            watch.finish()
         time.sleep(0.2 * team.world.rank)
         return "fine"
 
@@ -284,7 +284,7 @@ def test_a_watched_team_that_ends_well_is_left_in_peace() -> None:
         ({}, type(None), "None"),
     ],
 )
-def test_ranks_that_mean_another_run_are_told_which_value_differs(
+def test_rank_set_up_for_another_run_gets_the_value_that_differs(
     change: dict[str, Any], kind: type, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import platform
@@ -302,7 +302,20 @@ def test_ranks_that_mean_another_run_are_told_which_value_differs(
         config = dataclasses.replace(
             Config(engine="torch"), **{n: v for n, v in mine.items() if n in ("steps", "threads")}
         )
-        agree_on_run(team, config, DataState(0, 0, 8, 32, "x", 1000, 256, mine.get("fingerprint", "a")))
+        agree_on_run(
+            team,
+            config,
+            DataState(
+                step=0,
+                seed=0,
+                batch=8,
+                seq_len=32,
+                source="x",
+                total_tokens=1000,
+                vocab=256,
+                fingerprint=mine.get("fingerprint", "a"),
+            ),
+        )
         return agree_on_program(team, mine.get("program", "this"))
 
     for answer in everywhere(2, work):
@@ -310,24 +323,24 @@ def test_ranks_that_mean_another_run_are_told_which_value_differs(
         assert words in str(answer)
 
 
-def test_json_that_is_too_deep_is_no_value_of_ours() -> None:
+def test_json_that_is_too_deep_is_an_invalid_message() -> None:
     one, other = socket.socketpair()
     with one, other:
         text = b"[" * 100_000
         one.sendall(len(text).to_bytes(4, "big") + text)
-        with pytest.raises(Foreign):
+        with pytest.raises(InvalidMessage):
             Inbox(other).receive(time.monotonic() + 5)
 
 
 @pytest.mark.promise("P35")
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux gives a connection up on demand")
-def test_a_connection_that_the_kernel_gives_up_is_no_limit_of_ours() -> None:
-    """To Python both are a TimeoutError; after ours a rank that lives is waited for, after the other nobody answers."""
+def test_connection_given_up_by_the_kernel_is_distinguished_from_our_timeout() -> None:
+    """Both are a TimeoutError in Python; only after ours may the other rank still answer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         one = socket.create_connection(listener.getsockname())
         other, _ = listener.accept()
         with one, other:
-            inbox = Inbox(prepare(one))
+            inbox = Inbox(configure_socket(one))
             idle, pause, count = (
                 one.getsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_KEEP{word}"))
                 for word in ("IDLE", "INTVL", "CNT")
@@ -339,8 +352,8 @@ def test_a_connection_that_the_kernel_gives_up_is_no_limit_of_ours() -> None:
             one.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    one.send(bytes(1 << 20))  # nobody takes it
-            with pytest.raises(Unreachable):
+                    one.send(bytes(1 << 20))  # no one reads it
+            with pytest.raises(PeerUnreachable):
                 inbox.receive(time.monotonic() + 20)
-            with pytest.raises(Closed):
-                send(one, "more", time.monotonic() + 5)
+            with pytest.raises(ConnectionClosed):
+                send_value(one, "more", time.monotonic() + 5)

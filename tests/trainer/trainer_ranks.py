@@ -54,15 +54,15 @@ def run_rank(words: list[str], environment: dict[str, str], folder: str, log: st
     for name in [name for name in os.environ if name.startswith(("ORCH_", "AWS_")) or name in ("RANK", "WORLD_SIZE")]:
         del os.environ[name]
     os.environ.update(environment)
-    from trainer.__main__ import guarded, leave, main
+    from trainer.__main__ import exit_process, main, run_and_report_errors
 
     if toy:
         from support.toy_engine import open_toy
 
-        from trainer.commands.train import train_by
+        from trainer.commands.train import train_with_engine
 
-        leave(guarded(lambda: train_by(words, open_toy)))
-    leave(main(words))
+        exit_process(run_and_report_errors(lambda: train_with_engine(words, open_toy)))
+    exit_process(main(words))
 
 
 @dataclass
@@ -112,7 +112,7 @@ class Ranks:
 
 @dataclass
 class Launcher:
-    """`launch(4, "steps=10")` starts four ranks that meet on a free port, each start in a folder of its own."""
+    """`launch(4, "steps=10")` starts four ranks that meet on a free port, each start in its own folder."""
 
     folder: Path
     corpus: Path

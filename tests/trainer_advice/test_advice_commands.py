@@ -1,4 +1,4 @@
-"""`trainer advise`, `compile`, `rehearse-world` as typed: what is missing is asked for; nothing heavy is loaded."""
+"""`trainer advise`, `compile`, `rehearse-world` as typed: missing arguments are named; no framework is loaded."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ def test_advice_needs_no_framework() -> None:
         (("rehearse-world", "hosts=2", "batch=4"), "needs torch"),
     ],
 )
-def test_what_is_missing_or_wrong_is_named(words: tuple[str, ...], said: str) -> None:
+def test_missing_or_wrong_argument_is_named(words: tuple[str, ...], said: str) -> None:
     done = trainer(*words)
     assert done.returncode == 2 and said in done.stderr, done.stderr

@@ -1,4 +1,4 @@
-"""Bytes on a device: counted by hand, never more by more division, and as the TPU compiler measured."""
+"""Bytes on a device: counted by hand, never more with more sharding, and as the TPU compiler measured."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.errors import ConfigError
-from trainer.options import parse
-from trainer.shape.architecture import parameter_count
+from trainer.options import parse_config
+from trainer.shape.architecture import count_parameters
 from trainer.shape.box import Box
 from trainer.shape.hardware import Hardware
-from trainer.shape.layout import box_of
-from trainer.shape.memory import memory, usable_memory
+from trainer.shape.layout import compute_box
+from trainer.shape.memory import estimate_memory, estimate_usable_memory
 from trainer.shape.mesh import Mesh
 
 GIB = 1 << 30
 SIZES = st.sampled_from(["tiny", "10m", "100m", "1b", "8b"])
 
 
-def test_the_state_is_what_lies_on_a_device_by_the_sharding_plan() -> None:
-    from trainer.shape.architecture import parameters
+def test_state_bytes_on_a_device_follow_the_sharding_plan() -> None:
+    from trainer.shape.architecture import list_parameters
 
-    config = parse(["model=100m", "batch=64", "model.vocab=32000", "optim.ema=0.9"])
+    config = parse_config(["model=100m", "batch=64", "model.vocab=32000", "optim.ema=0.9"])
     mesh = Mesh(2, 4, 2)
-    on_device = sum(box_of(parameter, mesh, 5).size for parameter in parameters(config.model))
-    need = memory(config, mesh, "torch")
+    on_device = sum(compute_box(parameter, mesh, 5).size for parameter in list_parameters(config.model))
+    need = estimate_memory(config, mesh, "torch")
     assert need.weights == need.averages == need.gradients == 4 * on_device
     assert need.optimizer == 8 * on_device
     assert need.state == 16 * on_device
 
 
-def test_one_device_holds_the_whole_model() -> None:
-    config = parse(["model=10m", "batch=8"])
-    need = memory(config, Mesh(), "torch")
-    assert need.weights == 4 * parameter_count(config.model) == 4 * Box.whole((parameter_count(config.model),)).size
+def test_one_device_holds_the_complete_model() -> None:
+    config = parse_config(["model=10m", "batch=8"])
+    need = estimate_memory(config, Mesh(), "torch")
+    assert need.weights == 4 * count_parameters(config.model) == 4 * Box.whole((count_parameters(config.model),)).size
 
 
 def test_adafactor_keeps_almost_nothing() -> None:
     adam, factored = (
-        memory(parse(["model=1b", "batch=8", f"optim.kind={kind}"]), Mesh(), "torch") for kind in ("adamw", "adafactor")
+        estimate_memory(parse_config(["model=1b", "batch=8", f"optim.kind={kind}"]), Mesh(), "torch")
+        for kind in ("adamw", "adafactor")
     )
     assert factored.optimizer < adam.optimizer / 500
 
@@ -51,18 +52,18 @@ def test_adafactor_keeps_almost_nothing() -> None:
     model=SIZES, engine=st.sampled_from(["torch", "jax"]), remat=st.booleans(), dtype=st.sampled_from(["fp32", "bf16"])
 )
 def test_more_devices_never_need_more_memory_each(model: str, engine: str, remat: bool, dtype: str) -> None:
-    config = parse([f"model={model}", "batch=64", f"remat={remat}", f"dtype={dtype}"])
-    totals = [memory(config, Mesh(fsdp=count), engine).total for count in (2, 4, 8, 16, 32, 64)]  # type: ignore[arg-type]  # of sampled_from
+    config = parse_config([f"model={model}", "batch=64", f"remat={remat}", f"dtype={dtype}"])
+    totals = [estimate_memory(config, Mesh(fsdp=count), engine).total for count in (2, 4, 8, 16, 32, 64)]  # type: ignore[arg-type]  # of sampled_from
     assert totals == sorted(totals, reverse=True)
 
 
 @settings(max_examples=60, deadline=None)
 @given(model=SIZES, engine=st.sampled_from(["torch", "jax"]), times=st.sampled_from([2, 4, 8]))
-def test_what_saves_memory_saves_memory(model: str, engine: str, times: int) -> None:
-    base = parse([f"model={model}", "batch=64", "remat=false", "model.vocab=32000", "dtype=bf16"])
-    need = memory(base, Mesh(fsdp=8), engine)  # type: ignore[arg-type]  # of sampled_from
-    remat = memory(dataclasses.replace(base, remat=True), Mesh(fsdp=8), engine)  # type: ignore[arg-type]  # as above
-    parts = memory(dataclasses.replace(base, accumulate=times), Mesh(fsdp=8), engine)  # type: ignore[arg-type]  # as above
+def test_settings_that_save_memory_reduce_the_estimate(model: str, engine: str, times: int) -> None:
+    base = parse_config([f"model={model}", "batch=64", "remat=false", "model.vocab=32000", "dtype=bf16"])
+    need = estimate_memory(base, Mesh(fsdp=8), engine)  # type: ignore[arg-type]  # of sampled_from
+    remat = estimate_memory(dataclasses.replace(base, remat=True), Mesh(fsdp=8), engine)  # type: ignore[arg-type]  # as above
+    parts = estimate_memory(dataclasses.replace(base, accumulate=times), Mesh(fsdp=8), engine)  # type: ignore[arg-type]  # as above
     assert remat.activations < need.activations
     assert parts.activations * times == pytest.approx(need.activations)
 
@@ -79,12 +80,12 @@ def test_what_saves_memory_saves_memory(model: str, engine: str, times: int) -> 
         ("model=1b batch=32 seq_len=4096 remat=true dtype=bf16", Mesh(fsdp=16), 4.48),
     ],
 )
-def test_it_is_near_what_the_tpu_compiler_says(words: str, mesh: Mesh, measured: float) -> None:
-    assert memory(parse(words.split()), mesh, "jax").total == pytest.approx(measured * GIB, rel=0.2)
+def test_estimate_is_near_what_the_tpu_compiler_reports(words: str, mesh: Mesh, measured: float) -> None:
+    assert estimate_memory(parse_config(words.split()), mesh, "jax").total == pytest.approx(measured * GIB, rel=0.2)
 
 
 @pytest.mark.promise("P39")
-# MiB on a device, by torch's own tracker over a step with pretended processes (trainer/torch_engine/rehearsal.py).
+# MiB on a device, by torch's own tracker over a step with fake processes (trainer/torch_engine/rehearsal.py).
 @pytest.mark.parametrize(
     ("words", "mesh", "measured"),
     [
@@ -96,13 +97,15 @@ def test_it_is_near_what_the_tpu_compiler_says(words: str, mesh: Mesh, measured:
         ("model=30m dtype=bf16 batch=16 model.vocab=32000", Mesh(1, 4, 2), 777.2),
     ],
 )
-def test_it_is_near_what_torch_allocates(words: str, mesh: Mesh, measured: float) -> None:
-    assert memory(parse(words.split()), mesh, "torch").total == pytest.approx(measured * (1 << 20), rel=0.2)
+def test_estimate_is_near_what_torch_allocates(words: str, mesh: Mesh, measured: float) -> None:
+    assert estimate_memory(parse_config(words.split()), mesh, "torch").total == pytest.approx(
+        measured * (1 << 20), rel=0.2
+    )
 
 
-def test_logits_never_exist_all_at_once() -> None:
+def test_logits_are_never_all_in_memory_together() -> None:
     small, large = (
-        memory(parse(["model=100m", "batch=32", f"model.vocab={vocab}"]), Mesh(), "jax").logits
+        estimate_memory(parse_config(["model=100m", "batch=32", f"model.vocab={vocab}"]), Mesh(), "jax").logits
         for vocab in (64_000, 128_000)
     )
     assert small == large < GIB
@@ -110,9 +113,11 @@ def test_logits_never_exist_all_at_once() -> None:
 
 def test_a_batch_that_does_not_divide_is_refused() -> None:
     with pytest.raises(ConfigError, match="batch=16"):
-        memory(parse(["batch=10"]), Mesh(fsdp=16), "jax")
+        estimate_memory(parse_config(["batch=10"]), Mesh(fsdp=16), "jax")
 
 
-def test_a_device_gives_a_program_less_than_it_has() -> None:
-    assert usable_memory(Hardware("a", "tpu", 1, memory_bytes=16 * GIB)) == pytest.approx(15.6 * GIB, rel=0.01)
-    assert usable_memory(Hardware("a", "cpu", 1)) is None
+def test_device_offers_a_program_less_than_its_memory() -> None:
+    assert estimate_usable_memory(Hardware(name="a", kind="tpu", devices=1, memory_bytes=16 * GIB)) == pytest.approx(
+        15.6 * GIB, rel=0.01
+    )
+    assert estimate_usable_memory(Hardware(name="a", kind="cpu", devices=1)) is None

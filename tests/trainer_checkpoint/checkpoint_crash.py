@@ -1,4 +1,4 @@
-"""A checkpoint writer that is killed at a chosen moment, and others that race. Light: processes import it."""
+"""A checkpoint writer that is killed at a chosen moment, and writers that race. Light, because processes import it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any
 
 from checkpoint_toy import ToyEngine, config_of, data_of
 
-from trainer.checkpoint.pointer import advance
-from trainer.checkpoint.store import Buffer, Entry, Found, Store, Version, open_store
-from trainer.checkpoint.writer import CheckpointWriter, Keep, Origin
+from trainer.checkpoint.pointer import advance_latest
+from trainer.checkpoint.store import Buffer, ObjectEntry, Store, StoredObject, Version, open_store
+from trainer.checkpoint.writer import CheckpointWriter, RetentionPolicy, RunInfo
 from trainer.environment import World
-from trainer.options import flat
+from trainer.options import flatten_config
 from trainer.shape.mesh import Mesh
-from trainer.tcp_team import Alone
+from trainer.tcp_team import SingleProcessTeam
 
 CONFIG = config_of()
-TWO = Keep(2)
+TWO = RetentionPolicy(2)
 
 
 def server() -> ForkServerContext:
@@ -32,28 +32,28 @@ def server() -> ForkServerContext:
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(["trainer.checkpoint.session", "trainer.tcp_team"])
     here = Path(__file__).resolve()
-    wanted = [str(here.parents[2]), str(here.parent), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(wanted))
+    folders = [str(here.parents[2]), str(here.parent), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(folders))
     return context
 
 
-def writer_for(store: Store, *, attempt: int = 1, keep: Keep = TWO) -> CheckpointWriter:
-    return CheckpointWriter(store, Alone(World()), Origin("run", attempt, flat(CONFIG)), keep)
+def writer_for(store: Store, *, attempt: int = 1, keep: RetentionPolicy = TWO) -> CheckpointWriter:
+    return CheckpointWriter(store, SingleProcessTeam(World()), RunInfo("run", attempt, flatten_config(CONFIG)), keep)
 
 
 def engine_at(step: int) -> ToyEngine:
     return ToyEngine(CONFIG, Mesh(), steps=step)
 
 
-def write(store: Store, step: int, *, attempt: int = 1, keep: Keep = TWO) -> None:
-    """One checkpoint, to its end."""
+def write(store: Store, step: int, *, attempt: int = 1, keep: RetentionPolicy = TWO) -> None:
+    """Write one checkpoint completely."""
     writer = writer_for(store, attempt=attempt, keep=keep)
     writer.save(engine_at(step), data_of(step))
-    writer.wait()
+    writer.wait_until_written()
 
 
 class DyingStore(Store):
-    """Kills its process at the n-th moment; each request has one before it and one after it."""
+    """A store that kills its process at the n-th moment; each request has one before it and one after it."""
 
     def __init__(self, inner: Store, moment: int) -> None:
         self.__dict__.update(inner.__dict__)
@@ -71,8 +71,8 @@ class DyingStore(Store):
         self._tick()
         return result
 
-    def find(self, path: str) -> Found | None:
-        result: Found | None = self._around("find", path)
+    def find(self, path: str) -> StoredObject | None:
+        result: StoredObject | None = self._around("find", path)
         return result
 
     def put(self, path: str, data: Buffer) -> None:
@@ -81,19 +81,19 @@ class DyingStore(Store):
     def create(self, path: str, data: bytes) -> bool:
         return bool(self._around("create", path, data))
 
-    def swap(self, path: str, data: bytes, expected: Version | None) -> bool:
-        return bool(self._around("swap", path, data, expected))
+    def replace_if_unchanged(self, path: str, data: bytes, expected: Version | None) -> bool:
+        return bool(self._around("replace_if_unchanged", path, data, expected))
 
-    def entries(self, prefix: str) -> list[Entry]:
-        result: list[Entry] = self._around("entries", prefix)
+    def list_objects(self, prefix: str) -> list[ObjectEntry]:
+        result: list[ObjectEntry] = self._around("list_objects", prefix)
         return result
 
-    def folders(self) -> list[str]:
-        result: list[str] = self._around("folders")
+    def list_folders(self) -> list[str]:
+        result: list[str] = self._around("list_folders")
         return result
 
     def delete(self, paths: Sequence[str]) -> None:
-        # One by one: each removal is a moment of its own.
+        # One by one: each removal is a separate moment.
         for path in paths:
             self._around("delete", [path])
 
@@ -101,14 +101,14 @@ class DyingStore(Store):
 def write_until_killed(
     uri: str, step: int, moment: int, attempt: int, environ: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Ends with status 0 when the moment is after the last request. environ: leads to the bucket."""
+    """Write one checkpoint; end with status 0 when the moment is after the last request."""
     os.environ.update(environ)
     write(DyingStore(open_store(uri), moment), step, attempt=attempt)
     os._exit(0)
 
 
 def endless_saves(uri: str, first: int) -> None:
-    """One checkpoint after the other, until somebody kills the process."""
+    """Write one checkpoint after the other until the process is killed."""
     writer = writer_for(open_store(uri))
     for step in _upwards(first):
         writer.save(engine_at(step), data_of(step))
@@ -121,10 +121,10 @@ def _upwards(first: int) -> Iterator[int]:
 
 
 def race(uri: str, barrier: Barrier, results: Queue[list[int]], rounds: int) -> None:
-    """One of many processes that all move `latest` to the same steps; answers with the steps it won."""
+    """Move `latest` to the same steps as many other processes; send the steps that this one won."""
     store, won = open_store(uri), list[int]()
     for step in range(1, rounds + 1):
         barrier.wait(60)
-        if advance(store, step):
+        if advance_latest(store, step):
             won.append(step)
     results.put(won)

@@ -1,4 +1,4 @@
-"""An engine without arithmetic: state laid out over a mesh as the real ones lay it out. Light: processes import it."""
+"""An engine without arithmetic, its state laid out over a mesh like the real engines'. Light: processes import it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from trainer.config import Config, DistConfig, EngineName
 from trainer.data.state import DataState
 from trainer.engine import FloatArray, Numbers, TokenArray
 from trainer.environment import Run, World
-from trainer.meeting import free_port
-from trainer.options import parse
-from trainer.shape.architecture import Parameter, parameters
-from trainer.shape.box import Box, Piece
-from trainer.shape.layout import box_of, writer_of
+from trainer.options import parse_config
+from trainer.rendezvous import find_free_port
+from trainer.shape.architecture import Parameter, list_parameters
+from trainer.shape.box import Box, TensorRegion
+from trainer.shape.layout import choose_writer, compute_box
 from trainer.shape.mesh import Mesh, RowShare
-from trainer.tcp_team import join
+from trainer.tcp_team import join_team
 from trainer.team import Team
 
 T = TypeVar("T")
@@ -42,15 +42,15 @@ MOMENTS: Mapping[str, Sequence[str]] = {"adamw": ("exp_avg", "exp_avg_sq"), "ada
 
 
 def config_of(*words: str) -> Config:
-    return parse([*SMALL, *words])
+    return parse_config([*SMALL, *words])
 
 
 def data_of(step: int) -> DataState:
-    return DataState(step, 0, 8, 32, "x", 1000, 64, "f")
+    return DataState(step=step, seed=0, batch=8, seq_len=32, source="x", total_tokens=1000, vocab=64, fingerprint="f")
 
 
 def truth(name: str, shape: tuple[int, ...], step: int) -> FloatArray:
-    """What the whole tensor is after `step` steps: another one for every name, shape and step."""
+    """Return the complete tensor after `step` steps; it differs for every name, shape and step."""
     key = zlib.crc32(f"{name} {shape}".encode())
     values = np.arange(int(np.prod(shape)), dtype=np.float32) * np.float32(1e-3)
     return (values + np.float32(key % 1009 + 10_000 * step)).reshape(shape)
@@ -63,7 +63,7 @@ class ToyEngine:
         self.config, self._mesh, self.steps = config, mesh, steps
         local = mesh.devices // processes
         self._devices = range(process * local, (process + 1) * local)
-        self.state: dict[Piece, FloatArray] = {}
+        self.state: dict[TensorRegion, FloatArray] = {}
 
     @property
     def name(self) -> EngineName:
@@ -100,29 +100,29 @@ class ToyEngine:
     def numbers(self) -> Numbers:
         return Numbers(0.0, 0.0, 0)
 
-    def written(self) -> Sequence[Piece]:
+    def written(self) -> Sequence[TensorRegion]:
         return [
             piece
-            for position, parameter in enumerate(parameters(self.config.model))
+            for position, parameter in enumerate(list_parameters(self.config.model))
             for device in self._devices
-            if writer_of(parameter, position, self._mesh, device) == device
-            for piece in self._pieces(parameter, box_of(parameter, self._mesh, device))
+            if choose_writer(parameter, position, self._mesh, device) == device
+            for piece in self._pieces(parameter, compute_box(parameter, self._mesh, device))
         ]
 
-    def copy_out(self, into: Mapping[Piece, FloatArray]) -> None:
+    def copy_out(self, into: Mapping[TensorRegion, FloatArray]) -> None:
         assert list(into) == list(self.written())
         for piece, view in into.items():
             view[...] = truth(piece.name, piece.shape, self.steps)[piece.box.slices()]
 
-    def needed(self) -> Sequence[Piece]:
+    def needed(self) -> Sequence[TensorRegion]:
         boxes = {
-            (parameter, box_of(parameter, self._mesh, device))
-            for parameter in parameters(self.config.model)
+            (parameter, compute_box(parameter, self._mesh, device))
+            for parameter in list_parameters(self.config.model)
             for device in self._devices
         }
         return [piece for parameter, box in sorted(boxes, key=repr) for piece in self._pieces(parameter, box)]
 
-    def load(self, values: Iterable[tuple[Piece, FloatArray]]) -> None:
+    def load(self, values: Iterable[tuple[TensorRegion, FloatArray]]) -> None:
         for piece, array in values:
             assert piece not in self.state, "each piece comes once"
             assert array.shape == piece.box.extent
@@ -150,23 +150,23 @@ class ToyEngine:
         """Every value is that of `step`. expected: the tensor whose values stand there; None: zeros."""
         for piece, values in self.state.items():
             source = expected(piece.name)
-            wanted = np.zeros(piece.shape, np.float32) if source is None else truth(source, piece.shape, step)
-            np.testing.assert_array_equal(values, wanted[piece.box.slices()], err_msg=piece.name)
+            correct = np.zeros(piece.shape, np.float32) if source is None else truth(source, piece.shape, step)
+            np.testing.assert_array_equal(values, correct[piece.box.slices()], err_msg=piece.name)
 
-    def _pieces(self, parameter: Parameter, box: Box) -> Iterator[Piece]:
+    def _pieces(self, parameter: Parameter, box: Box) -> Iterator[TensorRegion]:
         names = [f"model/{parameter.name}"]
         names += [f"optimizer/{parameter.name}/{moment}" for moment in MOMENTS[self.config.optim.kind]]
         names += [f"average/{parameter.name}"] if self.config.optim.ema else []
-        return (Piece(name, parameter.shape, box) for name in names)
+        return (TensorRegion(name, parameter.shape, box) for name in names)
 
 
 def as_world(size: int, rank: Callable[[Team], T]) -> list[T]:
     """`rank(team)` in a thread for each rank; they meet over real sockets. Raises what a rank raises."""
-    address = f"127.0.0.1:{free_port('127.0.0.1')}"
+    address = f"127.0.0.1:{find_free_port('127.0.0.1')}"
 
     def run(number: int) -> T:
-        world = World(number, size, coordinator=address, launcher="orch") if size > 1 else World()
-        team = join(world, DistConfig(timeout=20.0, join_timeout=20.0))
+        world = World(rank=number, size=size, coordinator=address, launcher="orch") if size > 1 else World()
+        team = join_team(world, DistConfig(timeout=20.0, join_timeout=20.0))
         try:
             return rank(team)
         finally:
@@ -181,12 +181,12 @@ def save(place: str, config: Config, mesh: Mesh, processes: int, *steps: int, at
     lines: list[str] = []
 
     def rank(team: Team) -> None:
-        run = Run("run", attempt, place)
+        run = Run(run_id="run", attempt=attempt, checkpoint_uri=place)
         session = Checkpoints.open(config, run, team, lines.append if team.world.is_first else lambda _: None)
         for step in steps:
             engine = ToyEngine(config, mesh, team.world.rank, team.world.size, step)
             assert session.save(engine, data_of(step), wait=True)
-        team.gather(None)  # nobody leaves while another still needs it
+        team.gather(None)  # no rank leaves while another still needs it
 
     as_world(processes, rank)
     return lines
@@ -199,7 +199,7 @@ def resume(
     lines: list[str] = []
 
     def rank(team: Team) -> tuple[int, ToyEngine]:
-        run = Run("run", 2, place, resume_from)
+        run = Run(run_id="run", attempt=2, checkpoint_uri=place, resume_from=resume_from)
         session = Checkpoints.open(config, run, team, lines.append if team.world.is_first else lambda _: None)
         engine = ToyEngine(config, mesh, team.world.rank, team.world.size)
         return session.resume(engine, data_of(0)), engine

@@ -1,4 +1,4 @@
-"""Whole checkpoints in gs:// and s3://, over sockets: killed while saving, resumed, pruned, harmed; bytes read once."""
+"""Complete checkpoints in gs:// and s3://, over sockets: killed while saving, resumed, pruned, damaged."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from orchestrator.simulator.aws.s3 import s3_server
 from orchestrator.simulator.buckets import BucketServer
 from orchestrator.simulator.google.gcs import gcs_server
 from trainer.checkpoint import reader
-from trainer.checkpoint.layout import Manifest, manifest_path, part_name, part_path, step_folder
+from trainer.checkpoint.layout import manifest_path, part_name, part_path, step_folder
+from trainer.checkpoint.manifest import Manifest
 from trainer.checkpoint.regions import open_contents
 from trainer.checkpoint.store import Store, open_store
 from trainer.environment import World
 from trainer.shape.mesh import Mesh
-from trainer.tcp_team import Alone
+from trainer.tcp_team import SingleProcessTeam
 
 
 @dataclass(frozen=True)
 class Place:
-    """A folder of a strict pretend bucket. environ: leads to it."""
+    """A folder of a strict simulated bucket and the environment that leads to it."""
 
     uri: str
     server: BucketServer
@@ -57,19 +58,19 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 def taken(store: Store, reasons: list[str]) -> int | None:
     """The step that a resume takes; its tensors must be those of that step."""
-    found = reader.newest(store, Alone(World()), reasons.append, room=1 << 30)
+    found = reader.find_newest_checkpoint(store, SingleProcessTeam(World()), reasons.append, room=1 << 30)
     if found is None:
         return None
     engine, contents = ToyEngine(CONFIG, Mesh()), open_contents(store, found.manifest, found.kept)
-    engine.load(contents.assemble({piece.name: [piece] for piece in engine.needed()}))
+    engine.load(contents.read_pieces({piece.name: [piece] for piece in engine.needed()}))
     engine.check(found.manifest.step)
     return found.manifest.step
 
 
-def test_killed_while_saving_then_resumed_pruned_and_harmed(place: Place) -> None:
+def test_killed_while_saving_then_resumed_pruned_and_damaged(place: Place) -> None:
     store = open_store(place.uri)
     outcomes = set[int | None]()
-    for step, moment in ((3, 1), (6, 4), (9, 6), (12, 8)):  # asked for the manifest; part; manifest; pointer
+    for step, moment in ((3, 1), (6, 4), (9, 6), (12, 8)):  # reading the manifest; part; manifest; pointer
         for earlier in (step - 2, step - 1):
             write(store, earlier, attempt=step)
         arguments = (place.uri, step, moment, step, place.environ)
@@ -83,7 +84,9 @@ def test_killed_while_saving_then_resumed_pruned_and_harmed(place: Place) -> Non
     assert outcomes == {0, 1}
     write(store, 14, attempt=14)
     write(store, 15, attempt=14)
-    assert sorted(store.folders()) == [step_folder(step) for step in (14, 15)], "what the killed ones left is gone"
+    assert sorted(store.list_folders()) == [step_folder(step) for step in (14, 15)], (
+        "leftovers of killed writers are removed"
+    )
     place.harm(part_path(15, part_name(0, 0)))
     reasons: list[str] = []
     assert taken(store, reasons) == 14
@@ -102,8 +105,8 @@ def test_processes_of_the_same_mesh_read_each_byte_once(place: Place) -> None:
     assert lines[0] == f"skipped checkpoint 3: {part_name(1, 0)} does not have its checksum"
     parts = {place.key(part_path(2, part.name)) for part in manifest.parts}
     ranges = [seen.headers["range"] for seen in place.server.seen if seen.method == "GET" and seen.key in parts]
-    asked = sum(int(last) - int(first) + 1 for text in ranges for first, last in re.findall(r"(\d+)-(\d+)", text))
-    assert asked == manifest.size
+    requested = sum(int(last) - int(first) + 1 for text in ranges for first, last in re.findall(r"(\d+)-(\d+)", text))
+    assert requested == manifest.size
 
 
 def test_another_mesh_reads_what_is_in_the_bucket(place: Place) -> None:

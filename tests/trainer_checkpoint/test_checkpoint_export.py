@@ -1,4 +1,4 @@
-"""Out to Hugging Face's Llama layout and back: names, values, settings, and the same function of the tokens."""
+"""Export to and import from Hugging Face's Llama layout: names, values, settings, and the same function of tokens."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from hypothesis.extra import numpy as st_numpy
 
 from trainer.__main__ import main
 from trainer.checkpoint import reader
-from trainer.checkpoint.inward import import_weights
+from trainer.checkpoint.dtypes import decode_values, encode_values
 from trainer.checkpoint.layout import manifest_path, part_name, step_folder
-from trainer.checkpoint.numbers import decode, encode
-from trainer.checkpoint.outward import Wish, export
+from trainer.checkpoint.llama_export import ExportRequest, export_weights
+from trainer.checkpoint.llama_import import import_weights
 from trainer.checkpoint.regions import open_contents
 from trainer.checkpoint.store import open_store
 from trainer.environment import World
-from trainer.options import parse
-from trainer.shape.architecture import parameters
+from trainer.options import parse_config
+from trainer.shape.architecture import list_parameters
 from trainer.shape.mesh import Mesh
-from trainer.tcp_team import Alone
+from trainer.tcp_team import SingleProcessTeam
 
 WORDS = ("model.dim=32", "model.layers=2", "model.heads=4", "model.kv_heads=2", "model.ffn=48", "model.vocab=64")
 SETTINGS = {
@@ -150,16 +150,16 @@ def test_an_imported_llama_is_the_same_function_here_and_bit_equal_when_exported
     tensors = llama_folder(tmp_path / "hf", **changes)
     place = str(tmp_path / "checkpoints")
     assert main(["import", str(tmp_path / "hf"), place]) == 0
-    told = capsys.readouterr().out
-    words = told.split("python -m trainer ")[1].split(" ...")[0].split()
-    model = parse(words).model  # what the user is told to type makes this very model
+    reported = capsys.readouterr().out
+    words = reported.split("python -m trainer ")[1].split(" ...")[0].split()
+    model = parse_config(words).model  # the printed words configure this very model
     store = open_store(place)
-    found = reader.newest(store, Alone(World()), lambda _: None)
+    found = reader.find_newest_checkpoint(store, SingleProcessTeam(World()), lambda _: None)
     assert found is not None
     contents = open_contents(store, found.manifest)
     ours = Transformer(model, 16).eval()
     ours.load_state_dict(
-        {p.name: torch.from_numpy(contents.whole(f"model/{p.name}")) for p in parameters(model)}, strict=True
+        {p.name: torch.from_numpy(contents.read_tensor(f"model/{p.name}")) for p in list_parameters(model)}, strict=True
     )
     tokens = np.random.default_rng(1).integers(0, 64, 16)
     with torch.no_grad():
@@ -209,14 +209,14 @@ def test_the_weights_of_many_processes_are_exported_in_shards(tmp_path: Path, av
     place, config = str(tmp_path / "run/checkpoints"), config_of("optim.ema=0.5")
     save(place, config, Mesh(fsdp=2, tensor=2), 4, 1, 2)
     lines: list[str] = []
-    wish = Wish(str(tmp_path / "run"), tmp_path / "hf", average=average, shard_bytes=20_000)
-    export(wish, lines.append)
+    request = ExportRequest(place=str(tmp_path / "run"), folder=tmp_path / "hf", average=average, shard_bytes=20_000)
+    export_weights(request, lines.append)
     index = json.loads((tmp_path / "hf" / "model.safetensors.index.json").read_text())
     assert len(set(index["weight_map"].values())) > 2
     found = read_folder(tmp_path / "hf")
     assert found.keys() == index["weight_map"].keys()
     assert index["metadata"]["total_size"] == sum(values.nbytes for values in found.values())
-    shape = {p.name: p.shape for p in parameters(config.model)}
+    shape = {p.name: p.shape for p in list_parameters(config.model)}
     for theirs, ours in (
         ("model.layers.1.self_attn.o_proj.weight", "blocks.1.attention.out.weight"),
         ("model.layers.0.post_attention_layernorm.weight", "blocks.0.ffn_norm.weight"),
@@ -242,7 +242,7 @@ def test_narrow_types_tokenizer_and_refusals_on_the_command_line(
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
     capsys.readouterr()
     for words, text in (
-        (["export", str(place), str(tmp_path / "bf16")], "is there already: name a folder that is not"),
+        (["export", str(place), str(tmp_path / "bf16")], "exists: name a new folder"),
         (["export", str(place), str(tmp_path / "x"), "--average"], "checkpoint 7 has no averaged weights"),
         (["export", f"{place}/{step_folder(9)}", str(tmp_path / "x")], "no such checkpoint"),
         (["export", str(place), str(tmp_path / "x"), "dtype=fp16"], "beyond the range of fp16: use dtype=bf16"),
@@ -251,7 +251,7 @@ def test_narrow_types_tokenizer_and_refusals_on_the_command_line(
         (["export", str(place), str(tmp_path / "x"), "more"], "unknown word 'more'"),
         (["export", str(place), "dtypes=bf16"], "did you mean dtype=?"),
         (["import", str(tmp_path / "bf16")], "two places are needed"),
-        (["import", str(tmp_path / "bf16"), str(place)], "holds checkpoints already: name another place"),
+        (["import", str(tmp_path / "bf16"), str(place)], "already holds checkpoints: name another place"),
         (["import", str(tmp_path), str(tmp_path / "y")], "config.json cannot be read"),
     ):
         assert main(words) != 0
@@ -268,7 +268,7 @@ def test_narrow_types_tokenizer_and_refusals_on_the_command_line(
     assert "skipped checkpoint 7" in capsys.readouterr().out
 
 
-def test_files_with_holes_are_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_files_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     llama_folder(tmp_path / "hf")
     weights = tmp_path / "hf" / "model-00002-of-00002.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
@@ -276,10 +276,10 @@ def test_files_with_holes_are_refused_in_a_line(tmp_path: Path, capsys: pytest.C
     assert "model-00002-of-00002.safetensors ends too early" in capsys.readouterr().err
     (tmp_path / "hf" / "model.safetensors.index.json").write_text('{"weight_map": ["model.safetensors"]}')
     assert main(["import", str(tmp_path / "hf"), str(tmp_path / "c")]) == 10
-    assert "weight_map does not say" in capsys.readouterr().err
+    assert "weight_map does not name" in capsys.readouterr().err
 
 
-def test_going_out_and_coming_in_need_no_framework(tmp_path: Path) -> None:
+def test_export_and_import_need_no_framework(tmp_path: Path) -> None:
     llama_folder(tmp_path / "hf", tie_word_embeddings=True)
     program = (
         "import sys; from trainer.__main__ import main; status = main(sys.argv[1:]); "
@@ -323,6 +323,6 @@ def test_bfloat16_is_rounded_as_torch_rounds_it(values: np.ndarray) -> None:
     halves = np.array([0x3F808000, 0x3F818000, 0x3F817FFF, 0x3F808001, 0xBF808000], np.uint32).view(np.float32)
     values = np.concatenate((values, halves))
     expected = torch.from_numpy(values).bfloat16()
-    written = encode(values, "BF16")
+    written = encode_values(values, "BF16")
     np.testing.assert_array_equal(written, expected.view(torch.uint16).numpy())
-    np.testing.assert_array_equal(decode(written.data.cast("B"), "BF16"), expected.float().numpy())
+    np.testing.assert_array_equal(decode_values(written.data.cast("B"), "BF16"), expected.float().numpy())

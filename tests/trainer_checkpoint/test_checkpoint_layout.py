@@ -1,4 +1,4 @@
-"""The bucket layout as a contract: exact JSON, exact names, and no reader that trips over rubbish."""
+"""The bucket layout as a contract: exact JSON, exact names, and readers that survive any input."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from hypothesis import strategies as st
 
 from trainer.checkpoint import pointer
 from trainer.checkpoint.layout import (
-    Broken,
     Latest,
-    Manifest,
-    Part,
-    key_of,
+    format_region_key,
     manifest_path,
+    parse_manifest,
+    parse_region_key,
+    parse_step_folder,
     part_name,
-    piece_of,
+    read_data_state,
     run_folder,
     split_uri,
     step_folder,
-    step_of,
 )
-from trainer.checkpoint.snapshot import HostBuffer, groups, read_header
+from trainer.checkpoint.manifest import CorruptCheckpoint, Part
+from trainer.checkpoint.snapshot import HostBuffer, group_pieces, parse_header
 from trainer.checkpoint.store import open_store
 from trainer.data.state import DataState
 from trainer.errors import StorageError
-from trainer.shape.box import Box, Piece
+from trainer.shape.box import Box, TensorRegion
 
 EXAMPLE = {
     "format": 2,
@@ -60,14 +60,21 @@ EXAMPLE = {
 
 
 def test_the_manifest_is_exactly_the_documented_json() -> None:
-    manifest = Manifest.from_json(json.dumps(EXAMPLE).encode(), 1200)
-    assert manifest.parts[1] == Part("part-00002-001.safetensors", 12, 8, "b" * 64)
-    assert manifest.data == DataState(
-        1200, 7, 32, 128, "python-stdlib", 1000000, 256, "0123456789abcdef0123456789abcdef"
+    manifest = parse_manifest(json.dumps(EXAMPLE).encode(), 1200)
+    assert manifest.parts[1] == Part(name="part-00002-001.safetensors", size=12, header=8, sha256="b" * 64)
+    assert read_data_state(manifest) == DataState(
+        step=1200,
+        seed=7,
+        batch=32,
+        seq_len=128,
+        source="python-stdlib",
+        total_tokens=1000000,
+        vocab=256,
+        fingerprint="0123456789abcdef0123456789abcdef",
     )
     assert json.loads(manifest.to_json()) == EXAMPLE
     imported = {**EXAMPLE, "step": 0, "weights_only": True, "data": None}
-    assert json.loads(Manifest.from_json(json.dumps(imported).encode(), 0).to_json()) == imported
+    assert json.loads(parse_manifest(json.dumps(imported).encode(), 0).to_json()) == imported
 
 
 def test_names_and_pointer_are_exactly_as_documented() -> None:
@@ -80,19 +87,19 @@ def test_names_and_pointer_are_exactly_as_documented() -> None:
     assert run_folder("file:///somewhere/else/") == "file:///somewhere/else"
     assert split_uri("gs://b/r/checkpoints/step-00001200/") == ("gs://b/r/checkpoints", 1200)
     assert split_uri("gs://b/r/checkpoints") == ("gs://b/r/checkpoints", None)
-    region = Piece("model/blocks.0.ffn.up.weight", (128, 64), Box((0, 32), (64, 32)))
-    assert key_of(region) == "model/blocks.0.ffn.up.weight[0:64,32:64]of[128,64]"
-    assert key_of(Piece("model/norm.weight", (64,), Box((0,), (64,)))) == "model/norm.weight"
+    region = TensorRegion("model/blocks.0.ffn.up.weight", (128, 64), Box((0, 32), (64, 32)))
+    assert format_region_key(region) == "model/blocks.0.ffn.up.weight[0:64,32:64]of[128,64]"
+    assert format_region_key(TensorRegion("model/norm.weight", (64,), Box((0,), (64,)))) == "model/norm.weight"
 
 
 @given(st.integers(min_value=0, max_value=10**12))
 def test_every_step_survives_its_folder_name(step: int) -> None:
-    assert step_of(step_folder(step)) == step
+    assert parse_step_folder(step_folder(step)) == step
 
 
 @pytest.mark.parametrize("name", ["step-1200", "step-0000001200", "step-00001200x", "xstep-00001200", "step-", ""])
 def test_other_folder_names_are_no_steps(name: str) -> None:
-    assert step_of(name) is None
+    assert parse_step_folder(name) is None
 
 
 @pytest.mark.parametrize(
@@ -110,65 +117,65 @@ def test_other_folder_names_are_no_steps(name: str) -> None:
         ({"config": 3}, "cannot be read"),
     ],
 )
-def test_a_manifest_that_is_not_right_says_why(change: dict[str, object], reason: str) -> None:
-    with pytest.raises(Broken, match=reason):
-        Manifest.from_json(json.dumps({**EXAMPLE, **change}).encode(), 1200)
+def test_invalid_manifest_is_refused_with_a_reason(change: dict[str, object], reason: str) -> None:
+    with pytest.raises(CorruptCheckpoint, match=reason):
+        parse_manifest(json.dumps({**EXAMPLE, **change}).encode(), 1200)
 
 
 @pytest.mark.parametrize(("number", "who"), [(1, "only the trainer of orch 0.1.0 reads"), (3, "a newer trainer wrote")])
-def test_another_format_is_refused_and_never_passed_over(number: int, who: str) -> None:
+def test_another_format_is_refused_and_never_skipped(number: int, who: str) -> None:
     with pytest.raises(StorageError, match=f"checkpoint 1200 is of format {number}, which {who}; .* format 2"):
-        Manifest.from_json(json.dumps({**EXAMPLE, "format": number}).encode(), 1200)
+        parse_manifest(json.dumps({**EXAMPLE, "format": number}).encode(), 1200)
 
 
 JSON = st.recursive(st.none() | st.integers() | st.text(), st.lists).map(lambda value: json.dumps(value).encode())
 
 
 @given(st.binary() | JSON)
-def test_rubbish_is_broken_and_nothing_else(text: bytes) -> None:
-    with pytest.raises(Broken):
-        Manifest.from_json(text, 1)
-    with pytest.raises(Broken):
+def test_random_bytes_are_a_corrupt_manifest_and_nothing_else(text: bytes) -> None:
+    with pytest.raises(CorruptCheckpoint):
+        parse_manifest(text, 1)
+    with pytest.raises(CorruptCheckpoint):
         Latest.from_json(text)
-    with pytest.raises(Broken):
-        read_header(b"12345678" + text)
+    with pytest.raises(CorruptCheckpoint):
+        parse_header(b"12345678" + text)
 
 
 @given(data=st.data())
-def test_a_cut_manifest_is_broken(data: st.DataObject) -> None:
+def test_truncated_manifest_is_corrupt(data: st.DataObject) -> None:
     text = json.dumps(EXAMPLE).encode()
     end = data.draw(st.integers(min_value=0, max_value=len(text) - 1))
-    with pytest.raises(Broken):
-        Manifest.from_json(text[:end], 1200)
+    with pytest.raises(CorruptCheckpoint):
+        parse_manifest(text[:end], 1200)
 
 
 @st.composite
-def regions(draw: st.DrawFn) -> Piece:
+def regions(draw: st.DrawFn) -> TensorRegion:
     shape = tuple(draw(st.lists(st.integers(1, 6), max_size=3)))
     low = tuple(draw(st.integers(0, count - 1)) for count in shape)
     extent = tuple(draw(st.integers(1, count - at)) for count, at in zip(shape, low, strict=True))
     name = draw(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12))
-    return Piece(f"model/{name}", shape, Box(low, extent))
+    return TensorRegion(f"model/{name}", shape, Box(low, extent))
 
 
 @given(regions())
-def test_every_region_survives_its_key(piece: Piece) -> None:
+def test_every_region_survives_its_key(piece: TensorRegion) -> None:
     if "]of[" not in piece.name and "\n" not in piece.name:
-        assert piece_of(key_of(piece), piece.box.extent) == piece
+        assert parse_region_key(format_region_key(piece), piece.box.extent) == piece
 
 
 @pytest.mark.parametrize(
     ("key", "extent"),
     [("a[0:2]of[4]", (3,)), ("a[2:6]of[4]", (4,)), ("a[0:2,0:2]of[4]", (2, 2)), ("a[0:2]of[4]", (2, 1))],
 )
-def test_a_key_that_contradicts_its_shape_is_broken(key: str, extent: tuple[int, ...]) -> None:
-    with pytest.raises(Broken):
-        piece_of(key, extent)
+def test_key_that_contradicts_its_shape_is_corrupt(key: str, extent: tuple[int, ...]) -> None:
+    with pytest.raises(CorruptCheckpoint):
+        parse_region_key(key, extent)
 
 
 @settings(max_examples=60)
-@given(st.lists(regions(), max_size=6, unique_by=key_of), st.integers(1, 400))
-def test_the_library_reads_back_every_bit_of_the_parts(pieces: list[Piece], limit: int) -> None:
+@given(st.lists(regions(), max_size=6, unique_by=format_region_key), st.integers(1, 400))
+def test_the_library_reads_back_every_bit_of_the_parts(pieces: list[TensorRegion], limit: int) -> None:
     buffer = HostBuffer(pieces, limit)
     assert list(buffer.views) == pieces
     for number, view in enumerate(buffer.views.values()):
@@ -177,15 +184,23 @@ def test_the_library_reads_back_every_bit_of_the_parts(pieces: list[Piece], limi
     for part in buffer.parts:
         assert sum(piece.bytes for piece in part.views) <= limit or len(part.views) == 1
         found |= safetensors.numpy.load(bytes(part.data))
-        assert [entry.key for entry in read_header(part.data[: part.header])] == [key_of(piece) for piece in part.views]
-    assert found.keys() == {key_of(piece) for piece in pieces}
+        assert [entry.key for entry in parse_header(part.data[: part.header])] == [
+            format_region_key(piece) for piece in part.views
+        ]
+    assert found.keys() == {format_region_key(piece) for piece in pieces}
     for piece, view in buffer.views.items():
-        np.testing.assert_array_equal(found[key_of(piece)], view)
+        np.testing.assert_array_equal(found[format_region_key(piece)], view)
 
 
-def test_a_piece_larger_than_a_part_has_one_of_its_own() -> None:
-    pieces = [Piece(f"model/{name}", (size,), Box((0,), (size,))) for name, size in (("a", 1), ("b", 50), ("c", 1))]
-    assert [[piece.name for piece in group] for group in groups(pieces, 100)] == [["model/a"], ["model/b"], ["model/c"]]
+def test_region_larger_than_a_part_has_its_own_part() -> None:
+    pieces = [
+        TensorRegion(f"model/{name}", (size,), Box((0,), (size,))) for name, size in (("a", 1), ("b", 50), ("c", 1))
+    ]
+    assert [[piece.name for piece in group] for group in group_pieces(pieces, 100)] == [
+        ["model/a"],
+        ["model/b"],
+        ["model/c"],
+    ]
 
 
 @settings(max_examples=50)
@@ -216,8 +231,8 @@ def test_pruning_keeps_the_newest_the_multiples_what_latest_names_and_everything
     (place / "other").mkdir()
     (place / "other/keep.txt").touch()
     (place / "latest.json").write_bytes(Latest(named).to_json())
-    removed = pointer.prune(store, keep, every)
-    left = {step for path in place.iterdir() if (step := step_of(path.name)) is not None}
+    removed = pointer.prune_checkpoints(store, keep, every)
+    left = {step for path in place.iterdir() if (step := parse_step_folder(path.name)) is not None}
     newer = {step for step in complete | partial if step > named}
     expected = newer | {named, 0} | set(sorted((step for step in complete if step <= named), reverse=True)[:keep])
     expected |= {step for step in complete if every and step % every == 0}
@@ -226,7 +241,7 @@ def test_pruning_keeps_the_newest_the_multiples_what_latest_names_and_everything
     assert (place / "other/keep.txt").exists()
 
 
-def test_what_killed_writers_left_in_a_folder_goes_with_it(tmp_path: Path) -> None:
+def test_leftovers_of_killed_writers_are_removed_with_their_folder(tmp_path: Path) -> None:
     store = open_store(str(tmp_path), create=True)
     store.put(manifest_path(5), b"{}")
     store.put("latest.json", Latest(5).to_json())
@@ -234,12 +249,12 @@ def test_what_killed_writers_left_in_a_folder_goes_with_it(tmp_path: Path) -> No
         (tmp_path / step_folder(step)).mkdir()
         (tmp_path / step_folder(step) / name).touch()
     (tmp_path / step_folder(3) / "notes of a person").rename(tmp_path / step_folder(3) / ".notes")
-    pointer.prune(store, 1)
-    assert sorted(store.folders()) == [step_folder(3), step_folder(5)], "only what writers leave is removed"
+    pointer.prune_checkpoints(store, 1)
+    assert sorted(store.list_folders()) == [step_folder(3), step_folder(5)], "only what writers leave is removed"
 
 
 def test_without_a_pointer_nothing_is_pruned(tmp_path: Path) -> None:
     store = open_store(str(tmp_path), create=True)
     store.put(manifest_path(1), b"{}")
-    assert pointer.prune(store, 1) == []
+    assert pointer.prune_checkpoints(store, 1) == []
     assert (tmp_path / manifest_path(1)).exists()

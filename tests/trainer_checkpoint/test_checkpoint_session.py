@@ -1,4 +1,4 @@
-"""What a resume takes, what it refuses with which words, and what it says when something begins anew."""
+"""Which checkpoint a resume uses, what it refuses with which message, and what it reports."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from trainer.checkpoint.store import Store, open_store
 from trainer.config import Config
 from trainer.environment import Run, World
 from trainer.errors import ConfigError, DataError, StorageError, TrainerError
-from trainer.shape.box import Box, Piece
+from trainer.shape.box import Box, TensorRegion
 from trainer.shape.mesh import Mesh
-from trainer.tcp_team import Alone
+from trainer.tcp_team import SingleProcessTeam
 from trainer.team import Team
 
-ALONE = Alone(World())
+ALONE = SingleProcessTeam(World())
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_another_model_or_optimizer_is_refused(place: str, word: str, text: str)
     assert refused(place, config_of(word)).startswith(text)
 
 
-def test_the_same_shape_in_other_words_and_other_settings_are_no_other_model(place: str) -> None:
+def test_the_same_shape_written_differently_and_other_settings_are_the_same_model(place: str) -> None:
     save(place, CONFIG, Mesh(), 1, 1)
     words = ("model.head=8", "model.rope_theta=500", "optim.lr=1", "remat=true", "mesh.fsdp=2")
     done, (engine,), lines = resume(place, config_of(*words), Mesh(), 1)
@@ -89,13 +89,13 @@ def test_a_missing_tensor_is_named(place: str) -> None:
     assert "the checkpoint has no tensor optimizer/" in message
 
 
-def test_another_format_is_refused_on_every_rank_and_nothing_is_begun(place: str) -> None:
+def test_another_format_is_refused_on_every_rank_and_no_run_starts(place: str) -> None:
     save(place, CONFIG, Mesh(), 1, 1)
     path = Path(place.removeprefix("file://"), manifest_path(1))
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 1}))
 
     def rank(team: Team) -> str:
-        session = Checkpoints.open(CONFIG, Run("run", 2, place), team, lambda _: None)
+        session = Checkpoints.open(CONFIG, Run(run_id="run", attempt=2, checkpoint_uri=place), team, lambda _: None)
         with pytest.raises(StorageError) as caught:
             session.resume(ToyEngine(CONFIG, Mesh(data=2), team.world.rank, 2), data_of(0))
         return str(caught.value)
@@ -105,7 +105,7 @@ def test_another_format_is_refused_on_every_rank_and_nothing_is_begun(place: str
     assert first.startswith("checkpoint 1 is of format 1, which only the trainer of orch 0.1.0 reads")
 
 
-def test_a_bucket_that_only_rank_0_cannot_read_stops_all_at_once(
+def test_bucket_that_only_rank_0_cannot_read_stops_all_immediately(
     tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in s3.environment.items():
@@ -113,7 +113,7 @@ def test_a_bucket_that_only_rank_0_cannot_read_stops_all_at_once(
 
     def rank(team: Team) -> str:
         place = "s3://never-made/run" if team.world.is_first else str(tmp_path / "whole")
-        session = Checkpoints.open(CONFIG, Run("run", 2, place), team, lambda _: None)
+        session = Checkpoints.open(CONFIG, Run(run_id="run", attempt=2, checkpoint_uri=place), team, lambda _: None)
         with pytest.raises(StorageError) as caught:
             session.resume(ToyEngine(CONFIG, Mesh(data=2), team.world.rank, 2), data_of(0))
         return str(caught.value)
@@ -124,13 +124,13 @@ def test_a_bucket_that_only_rank_0_cannot_read_stops_all_at_once(
 
 
 @pytest.mark.promise("P32")
-def test_other_data_is_refused_or_told(place: str) -> None:
+def test_other_data_is_refused_or_reported(place: str) -> None:
     save(place, CONFIG, Mesh(), 1, 1)
 
     def with_other_batch(config: Config) -> list[str]:
         lines: list[str] = []
         data = data_of(0)
-        session = Checkpoints.open(config, Run("run", 2, place), ALONE, lines.append)
+        session = Checkpoints.open(config, Run(run_id="run", attempt=2, checkpoint_uri=place), ALONE, lines.append)
         object.__setattr__(data, "vocab", 128)
         session.resume(ToyEngine(config, Mesh()), data)
         return lines
@@ -151,7 +151,7 @@ def test_never_and_required(place: str) -> None:
 def test_resuming_from_a_named_step_and_from_another_run(place: str, tmp_path: Path) -> None:
     save(place, CONFIG, Mesh(), 1, 1, 2, 3)
     assert resume(place, CONFIG, Mesh(), 1, f"{place}/{step_folder(3)}")[0] == 3
-    with pytest.raises(ConfigError, match="this run has later checkpoints; leave it out to go on"):
+    with pytest.raises(ConfigError, match="this run has later checkpoints; leave it out to resume"):
         resume(place, CONFIG, Mesh(), 1, f"{place}/{step_folder(2)}")
     other = f"file://{tmp_path}/other/checkpoints"
     done, (engine,), lines = resume(other, CONFIG, Mesh(), 1, f"{place}/{step_folder(2)}")
@@ -164,12 +164,12 @@ def test_resuming_from_a_named_step_and_from_another_run(place: str, tmp_path: P
         resume(other, CONFIG, Mesh(), 1, place)
 
 
-def test_a_new_run_begins_where_it_is_told_and_goes_on_from_its_own(place: str, tmp_path: Path) -> None:
+def test_new_run_begins_at_the_named_checkpoint_and_resumes_from_its_own(place: str, tmp_path: Path) -> None:
     save(place, CONFIG, Mesh(), 1, 2)
     other = f"file://{tmp_path}/other"
     tuned = config_of(f"checkpoint.start={place}/{step_folder(2)}")
-    for told in ("", "latest"):  # the latter in each later attempt, also when the first one saved nothing
-        done, (engine,), lines = resume(other, tuned, Mesh(), 1, told)
+    for resume_from in ("", "latest"):  # the latter in each later attempt, also when the first one saved nothing
+        done, (engine,), lines = resume(other, tuned, Mesh(), 1, resume_from)
         engine.check(2)
         assert done == 2 and f"in {place}" in lines[-1]
     with pytest.raises(StorageError, match="no intact checkpoint there or before it"):
@@ -197,32 +197,39 @@ def test_never_and_a_named_step_do_not_go_together(place: str) -> None:
     assert resume(place, never, Mesh(), 1, "latest")[0] == 0
 
 
-def test_a_save_under_way_is_finished_and_what_fails_then_is_a_note(place: str) -> None:
+def test_save_in_progress_is_finished_and_its_failure_is_a_note(place: str) -> None:
     lines: list[str] = []
-    session = Checkpoints.open(CONFIG, Run("run", 1, place), ALONE, lines.append)
+    session = Checkpoints.open(CONFIG, Run(run_id="run", attempt=1, checkpoint_uri=place), ALONE, lines.append)
     session.save(ToyEngine(CONFIG, Mesh(), steps=1), data_of(1), wait=False)
-    session.finish()
+    session.finish_save()
     folder = Path(place.removeprefix("file://"))
     assert (folder / manifest_path(1)).exists()
     (folder / step_folder(2)).write_text("in the way")
     session.save(ToyEngine(CONFIG, Mesh(), steps=2), data_of(2), wait=False)
-    session.finish()
+    session.finish_save()
     assert lines[-1].startswith("note: checkpoint 2 was not written")
 
 
 def test_after_a_resume_from_elsewhere_the_same_step_is_saved_here(place: str, tmp_path: Path) -> None:
     save(place, CONFIG, Mesh(), 1, 2)
     own = open_store(f"file://{tmp_path}/own", create=True)
-    session = Checkpoints.open(CONFIG, Run("run", 1, own.uri, f"{place}/{step_folder(2)}"), ALONE, lambda _: None)
+    session = Checkpoints.open(
+        CONFIG,
+        Run(run_id="run", attempt=1, checkpoint_uri=own.uri, resume_from=f"{place}/{step_folder(2)}"),
+        ALONE,
+        lambda _: None,
+    )
     engine = ToyEngine(CONFIG, Mesh(), steps=2)
     assert session.resume(engine, data_of(0)) == 2
     session.save(engine, data_of(2), wait=True)
-    assert own.folders() == [step_folder(2)]
+    assert own.list_folders() == [step_folder(2)]
 
 
-def test_a_step_is_saved_once_and_the_stall_is_told_once(place: str) -> None:
-    session = Checkpoints.open(config_of("checkpoint.every=4"), Run("run", 1, place), ALONE, lambda _: None)
-    assert [step for step in range(1, 10) if session.due(step)] == [4, 8]
+def test_step_is_saved_once_and_the_stall_is_reported_once(place: str) -> None:
+    session = Checkpoints.open(
+        config_of("checkpoint.every=4"), Run(run_id="run", attempt=1, checkpoint_uri=place), ALONE, lambda _: None
+    )
+    assert [step for step in range(1, 10) if session.is_due(step)] == [4, 8]
     engine = ToyEngine(CONFIG, Mesh(), steps=4)
     assert session.save(engine, data_of(4), wait=False)
     assert session.save(engine, data_of(4), wait=True)
@@ -230,7 +237,7 @@ def test_a_step_is_saved_once_and_the_stall_is_told_once(place: str) -> None:
     assert session.take_stall() == 0
     manifest = Path(place.removeprefix("file://"), manifest_path(4))
     before = manifest.stat().st_mtime_ns
-    again = Checkpoints.open(CONFIG, Run("run", 2, place), ALONE, lambda _: None)
+    again = Checkpoints.open(CONFIG, Run(run_id="run", attempt=2, checkpoint_uri=place), ALONE, lambda _: None)
     again.resume(engine, data_of(0))
     again.save(engine, data_of(4), wait=True)
     assert manifest.stat().st_mtime_ns == before
@@ -238,7 +245,7 @@ def test_a_step_is_saved_once_and_the_stall_is_told_once(place: str) -> None:
 
 def test_without_a_place_nothing_is_saved() -> None:
     session = Checkpoints.open(config_of("checkpoint.every=1"), Run(), ALONE, lambda _: None)
-    assert not session.due(1)
+    assert not session.is_due(1)
     assert not session.save(ToyEngine(CONFIG, Mesh(), steps=1), data_of(1), wait=True)
     assert session.resume(ToyEngine(CONFIG, Mesh()), data_of(0)) == 0
 
@@ -260,11 +267,11 @@ def test_only_the_rows_that_are_needed_are_read(tmp_path: Path) -> None:
     write(inner, 1)
     counts: list[int] = []
     store = _Counting(inner, counts.append)
-    found = reader.newest(store, ALONE, lambda _: None)
+    found = reader.find_newest_checkpoint(store, ALONE, lambda _: None)
     assert found is not None
     contents = open_contents(store, found.manifest)
     counts.clear()
-    rows = Piece("model/embedding.weight", (64, 32), Box((10, 0), (5, 32)))
-    block = Piece("model/blocks.0.ffn.up.weight", (48, 32), Box((3, 30), (2, 2)))
-    assert len(list(contents.assemble({piece.name: [piece] for piece in (rows, block)}))) == 2
+    rows = TensorRegion("model/embedding.weight", (64, 32), Box((10, 0), (5, 32)))
+    block = TensorRegion("model/blocks.0.ffn.up.weight", (48, 32), Box((3, 30), (2, 2)))
+    assert len(list(contents.read_pieces({piece.name: [piece] for piece in (rows, block)}))) == 2
     assert sorted(counts) == [2 * 32 * 4, 5 * 32 * 4]

@@ -13,7 +13,8 @@ from support.s3 import S3Server
 
 from orchestrator.simulator.google.gcs import GcsServer
 from trainer.checkpoint import pointer
-from trainer.checkpoint.layout import Broken, Latest
+from trainer.checkpoint.layout import Latest
+from trainer.checkpoint.manifest import CorruptCheckpoint
 from trainer.checkpoint.store import Store, open_store
 from trainer.errors import StorageError
 
@@ -22,7 +23,7 @@ Opened = Callable[[], Store]
 
 @pytest.fixture(params=["file", "s3", "gs"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
-    """Opens the same empty folder as often as asked: each call is another client."""
+    """Return an opener of one empty folder; each call is another client."""
     if request.param == "file":
         return lambda: open_store(f"file://{tmp_path}/a folder/x", create=True)
     name = f"bucket-{uuid4().hex[:12]}"
@@ -52,12 +53,12 @@ def test_what_is_put_is_found_listed_and_deleted(opened: Opened) -> None:
     found = opened().find("a/b.bin")
     assert found is not None
     assert found.data == b"12345678"
-    assert {(e.path, e.size) for e in store.entries("")} == {("a/b.bin", 8), ("a/c.bin", 0), ("d/e/f.bin", 100)}
-    assert {e.path for e in store.entries("a")} == {"a/b.bin", "a/c.bin"}
-    assert sorted(store.folders()) == ["a", "d"]
-    assert store.ranges("a/b.bin", [6, 0], [2, 3]) == [b"78", b"123"]
+    assert {(e.path, e.size) for e in store.list_objects("")} == {("a/b.bin", 8), ("a/c.bin", 0), ("d/e/f.bin", 100)}
+    assert {e.path for e in store.list_objects("a")} == {"a/b.bin", "a/c.bin"}
+    assert sorted(store.list_folders()) == ["a", "d"]
+    assert store.read_ranges("a/b.bin", [6, 0], [2, 3]) == [b"78", b"123"]
     store.delete(["a/b.bin", "a/c.bin", "a/never.bin"])
-    assert store.folders() == ["d"]
+    assert store.list_folders() == ["d"]
 
 
 def test_create_takes_one_writer_and_forgives_a_repeated_one(opened: Opened) -> None:
@@ -72,17 +73,17 @@ def test_create_takes_one_writer_and_forgives_a_repeated_one(opened: Opened) -> 
 
 def test_swap_needs_the_state_that_was_read(opened: Opened) -> None:
     store = opened()
-    assert store.swap("p", b"one", None)
-    assert not store.swap("p", b"other", None)
+    assert store.replace_if_unchanged("p", b"one", None)
+    assert not store.replace_if_unchanged("p", b"other", None)
     before = store.find("p")
     assert before is not None
-    assert opened().swap("p", b"two", before.version)
-    assert not store.swap("p", b"three", before.version)
+    assert opened().replace_if_unchanged("p", b"two", before.version)
+    assert not store.replace_if_unchanged("p", b"three", before.version)
     after = store.find("p")
     assert after is not None
     assert after.data == b"two"
     store.delete(["p"])
-    assert not store.swap("p", b"four", after.version)
+    assert not store.replace_if_unchanged("p", b"four", after.version)
     assert store.find("p") is None
 
 
@@ -95,7 +96,7 @@ def test_sixteen_racing_writers_have_one_winner_each_round_and_never_go_back(ope
         def write(number: int, store: Store, step: int = step) -> None:
             try:
                 barrier.wait()  # noqa: B023 - joined before the next round
-                if pointer.advance(store, step):
+                if pointer.advance_latest(store, step):
                     wins.append(number)  # noqa: B023 - as above
             except BaseException as error:
                 failures.append(error)  # noqa: B023 - as above
@@ -118,7 +119,7 @@ def test_sixteen_writers_of_sixteen_steps_end_at_the_highest_and_are_never_seen_
 
     def write(step: int, store: Store) -> None:
         try:
-            pointer.advance(store, step)
+            pointer.advance_latest(store, step)
         except BaseException as error:
             failures.append(error)
 
@@ -160,14 +161,14 @@ def test_racing_processes_on_a_local_folder_have_one_winner_each_round(tmp_path:
     assert _latest(open_store(uri)) == 6
 
 
-def test_pointer_that_is_no_json_is_an_error_for_readers_and_made_anew_by_a_writer(opened: Opened) -> None:
+def test_pointer_that_is_no_json_is_an_error_for_readers_and_replaced_by_a_writer(opened: Opened) -> None:
     store = opened()
     store.put("latest.json", b"{half")
-    with pytest.raises(Broken):
+    with pytest.raises(CorruptCheckpoint):
         pointer.read_latest(store)
-    assert pointer.advance(store, 3)
+    assert pointer.advance_latest(store, 3)
     assert _latest(store) == 3
-    assert not pointer.advance(store, 2)
+    assert not pointer.advance_latest(store, 2)
 
 
 def test_missing_bucket_is_a_clear_error(s3: S3Server) -> None:
@@ -175,12 +176,12 @@ def test_missing_bucket_is_a_clear_error(s3: S3Server) -> None:
     with pytest.raises(StorageError, match="s3://no-such-bucket-here/x"):
         store.put("a", b"1")
     with pytest.raises(StorageError, match="cannot be listed"):
-        store.folders()
+        store.list_folders()
 
 
-def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_impossible_places_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot be made"):
+    with pytest.raises(StorageError, match="cannot be created"):
         open_store(f"file://{tmp_path}/file/below", create=True)
     with pytest.raises(StorageError, match="no such folder"):
         open_store(f"file://{tmp_path}/absent")
@@ -190,9 +191,9 @@ def test_places_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 def test_hidden_files_of_the_local_lock_are_not_listed(tmp_path: Path) -> None:
     store = open_store(str(tmp_path), create=True)
-    pointer.advance(store, 1)
-    pointer.advance(store, 2)
-    assert [entry.path for entry in store.entries("")] == ["latest.json"]
+    pointer.advance_latest(store, 1)
+    pointer.advance_latest(store, 2)
+    assert [entry.path for entry in store.list_objects("")] == ["latest.json"]
 
 
 def _latest(store: Store) -> int:

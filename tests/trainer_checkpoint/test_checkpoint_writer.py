@@ -1,4 +1,4 @@
-"""Writing checkpoints: whole or not at all, whenever the writer dies, and every failure is seen."""
+"""Writing checkpoints: complete or absent, whenever the writer is killed, and every failure is reported."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ from trainer.checkpoint import pointer, reader
 from trainer.checkpoint.layout import LATEST, Latest, manifest_path, part_name, step_folder
 from trainer.checkpoint.regions import open_contents
 from trainer.checkpoint.session import Checkpoints
-from trainer.checkpoint.store import Entry, Store, open_store
-from trainer.checkpoint.writer import CheckpointWriter, Keep, Origin
+from trainer.checkpoint.store import ObjectEntry, Store, open_store
+from trainer.checkpoint.writer import CheckpointWriter, RetentionPolicy, RunInfo
 from trainer.environment import Run, World
 from trainer.errors import StorageError
-from trainer.shape.box import Box, Piece
+from trainer.shape.box import Box, TensorRegion
 from trainer.shape.mesh import Mesh
-from trainer.tcp_team import Alone
+from trainer.tcp_team import SingleProcessTeam
 from trainer.team import Team
 
-ALONE = Alone(World())
+pytestmark = pytest.mark.rotating
+
+ALONE = SingleProcessTeam(World())
 
 
 def newest_step(store: Store, reasons: list[str] | None = None) -> int | None:
     """The step that a resume takes; its tensors must be those of that step."""
-    found = reader.newest(store, ALONE, (reasons if reasons is not None else []).append)
+    found = reader.find_newest_checkpoint(store, ALONE, (reasons if reasons is not None else []).append)
     if found is None:
         return None
     engine = ToyEngine(CONFIG, Mesh())
-    engine.load(open_contents(store, found.manifest).assemble({piece.name: [piece] for piece in engine.needed()}))
+    engine.load(open_contents(store, found.manifest).read_pieces({piece.name: [piece] for piece in engine.needed()}))
     engine.check(found.manifest.step)
     return found.manifest.step
 
 
 @pytest.mark.promise("P16")
-def test_killed_at_any_moment_of_a_checkpoint_leaves_the_old_or_the_new_one_whole(tmp_path: Path) -> None:
+def test_killed_at_any_moment_of_a_checkpoint_leaves_the_old_or_the_new_one_complete(tmp_path: Path) -> None:
     moments, outcomes = 0, set[int | None]()
     while True:
         store = open_store(f"file://{tmp_path}/{moments}", create=True)
@@ -58,7 +60,7 @@ def test_killed_at_any_moment_of_a_checkpoint_leaves_the_old_or_the_new_one_whol
         assert latest.step in (2, outcome), "the pointer never names what is not there"
         for path in Path(tmp_path, str(moments)).glob("*/manifest.json"):
             step = int(path.parent.name[5:])
-            found = reader.newest(store, ALONE, lambda _: None, up_to=step)
+            found = reader.find_newest_checkpoint(store, ALONE, lambda _: None, up_to=step)
             assert found is not None
             assert found.manifest.step == step, "a manifest never outlives a part"
         outcomes.add(outcome)
@@ -88,7 +90,7 @@ def test_killed_while_replacing_a_step_never_mixes_old_and_new_parts(tmp_path: P
     assert moment >= 8
 
 
-def test_killed_at_random_moments_the_one_before_is_taken(tmp_path: Path) -> None:
+def test_killed_at_random_moments_the_previous_checkpoint_is_used(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/c", create=True)
     write(store, 1)
     newest, delays = 1, random.Random(7)  # only when to kill
@@ -107,7 +109,9 @@ def test_killed_at_random_moments_the_one_before_is_taken(tmp_path: Path) -> Non
         assert found is not None
         assert found >= seen
         newest = found
-    assert len(store.folders()) <= 4, "the remains of killed writers go as well"
+    write(store, newest + 1)
+    kept = [step_folder(newest), step_folder(newest + 1)]
+    assert sorted(store.list_folders()) == kept, "one complete save removes the leftovers of killed writers"
 
 
 def test_a_failed_upload_is_raised_and_leaves_no_manifest(tmp_path: Path) -> None:
@@ -116,7 +120,7 @@ def test_a_failed_upload_is_raised_and_leaves_no_manifest(tmp_path: Path) -> Non
     writer = writer_for(store)
     writer.save(engine_at(5), data_of(5))
     with pytest.raises(StorageError, match="checkpoint 5 was not written by rank 0"):
-        writer.wait()
+        writer.wait_until_written()
     assert newest_step(store) is None
     assert pointer.read_latest(store) is None
 
@@ -135,7 +139,9 @@ def test_one_rank_that_cannot_write_fails_the_checkpoint_on_all(tmp_path: Path) 
     (place / step_folder(5) / part_name(1, 0) / "in the way").mkdir(parents=True)
 
     def rank(team: Team) -> str:
-        session = Checkpoints.open(CONFIG, Run("run", 1, str(place)), team, lambda _: None)
+        session = Checkpoints.open(
+            CONFIG, Run(run_id="run", attempt=1, checkpoint_uri=str(place)), team, lambda _: None
+        )
         with pytest.raises(StorageError) as caught:
             session.save(ToyEngine(CONFIG, Mesh(fsdp=2), team.world.rank, 2, 5), data_of(5), wait=True)
         return str(caught.value)
@@ -147,18 +153,18 @@ def test_one_rank_that_cannot_write_fails_the_checkpoint_on_all(tmp_path: Path) 
 
 
 class _Forgetful(ToyEngine):
-    """An engine with a fault: nobody writes the last norm."""
+    """An engine with a fault: no process writes the last norm."""
 
-    def written(self) -> list[Piece]:
+    def written(self) -> list[TensorRegion]:
         return [piece for piece in super().written() if piece.name != "model/norm.weight"]
 
 
-def test_a_checkpoint_that_would_lack_values_is_not_written(tmp_path: Path) -> None:
+def test_a_checkpoint_with_missing_values_is_not_written(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/c", create=True)
     writer = writer_for(store)
     writer.save(_Forgetful(CONFIG, Mesh(), steps=5), data_of(5))
     with pytest.raises(StorageError, match="checkpoint 5 was not written: its parts hold"):
-        writer.wait()
+        writer.wait_until_written()
     assert not (tmp_path / "c" / manifest_path(5)).exists()
 
 
@@ -166,8 +172,8 @@ def test_the_saved_values_are_those_of_the_moment_of_saving(tmp_path: Path) -> N
     store = open_store(f"file://{tmp_path}/c", create=True)
     writer, engine = writer_for(store), engine_at(5)
     writer.save(engine, data_of(5))
-    engine.steps = 6  # training goes on while the thread writes
-    writer.wait()
+    engine.steps = 6  # training continues while the thread writes
+    writer.wait_until_written()
     assert newest_step(store) == 5
 
 
@@ -183,19 +189,19 @@ def test_an_attempt_that_is_out_of_date_does_not_touch_a_newer_ones_checkpoint(t
 def test_older_checkpoints_are_pruned_down_to_keep_and_its_multiples(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/c", create=True)
     for step in range(1, 8):
-        write(store, step, keep=Keep(2, every=3))
-    assert sorted(store.folders()) == [step_folder(step) for step in (3, 6, 7)]
+        write(store, step, keep=RetentionPolicy(2, every=3))
+    assert sorted(store.list_folders()) == [step_folder(step) for step in (3, 6, 7)]
 
 
 def test_a_save_behind_latest_is_kept_with_the_one_it_came_from(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/c", create=True)
     for step in (2, 4, 6, 8):
-        write(store, step, keep=Keep(9))
-    write(store, 3, attempt=2, keep=Keep(1))
-    assert sorted(store.folders()) == [step_folder(step) for step in (2, 3, 4, 6, 8)]
+        write(store, step, keep=RetentionPolicy(9))
+    write(store, 3, attempt=2, keep=RetentionPolicy(1))
+    assert sorted(store.list_folders()) == [step_folder(step) for step in (2, 3, 4, 6, 8)]
 
 
-def test_a_broken_pointer_is_made_anew_by_the_next_save(tmp_path: Path) -> None:
+def test_corrupt_pointer_is_replaced_by_the_next_save(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/c", create=True)
     write(store, 1)
     (tmp_path / "c" / LATEST).write_text("{")
@@ -204,7 +210,7 @@ def test_a_broken_pointer_is_made_anew_by_the_next_save(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("P34")
-def test_who_is_lost_after_the_manifest_takes_nothing_from_the_checkpoint(tmp_path: Path) -> None:
+def test_rank_lost_after_the_manifest_does_not_undo_the_checkpoint(tmp_path: Path) -> None:
     place, lines = f"file://{tmp_path}/c", list[str]()
 
     def rank(team: Team) -> None:
@@ -214,12 +220,14 @@ def test_who_is_lost_after_the_manifest_takes_nothing_from_the_checkpoint(tmp_pa
             side.gather([[], {}, ""])
             side.close()
             return
-        writer = CheckpointWriter(open_store(place, create=True), side, Origin("run", 1, {}), Keep(2), lines.append)
+        writer = CheckpointWriter(
+            open_store(place, create=True), side, RunInfo("run", 1, {}), RetentionPolicy(2), lines.append
+        )
         writer.save(engine_at(5), data_of(5))
-        writer.wait()
+        writer.wait_until_written()
 
     as_world(2, rank)
-    assert lines[0].startswith("note: checkpoint 5 is whole, but then: rank 0 lost rank 1")
+    assert lines[0].startswith("note: checkpoint 5 is complete, but then: rank 0 lost rank 1")
     assert newest_step(open_store(place)) == 5
 
 
@@ -230,14 +238,14 @@ class _Vanishing(Store):
         self.__dict__.update(inner.__dict__)
         self._step = step
 
-    def entries(self, prefix: str) -> list[Entry]:
-        found = super().entries(prefix)
+    def list_objects(self, prefix: str) -> list[ObjectEntry]:
+        found = super().list_objects(prefix)
         if prefix == step_folder(self._step):
             self.delete([entry.path for entry in found])
         return found
 
 
-def test_a_checkpoint_that_is_pruned_while_it_is_looked_at_is_passed_over(tmp_path: Path) -> None:
+def test_checkpoint_pruned_while_it_is_examined_is_skipped(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/c", create=True)
     write(store, 1)
     write(store, 2)
@@ -250,7 +258,7 @@ def test_a_checkpoint_that_is_pruned_while_it_is_looked_at_is_passed_over(tmp_pa
 @pytest.mark.parametrize(
     "harm", ["flip", "cut", "remove part", "remove manifest", "cut manifest", "swap parts", "flip the other rank's"]
 )
-def test_whatever_is_harmed_the_one_before_is_taken_and_the_reason_is_told(tmp_path: Path, harm: str) -> None:
+def test_any_damage_makes_the_previous_checkpoint_be_used_and_is_reported(tmp_path: Path, harm: str) -> None:
     place = tmp_path / "c"
     save(str(place), CONFIG, Mesh(fsdp=2), 2, 1, 2)
     store = open_store(f"file://{place}")
@@ -287,16 +295,16 @@ def test_checkpoints_in_s3_are_written_and_read_in_ranges(s3: S3Server, monkeypa
     keys = [o["Key"] for o in s3.client.list_objects_v2(Bucket="checkpoints-of-tests")["Contents"]]
     assert f"run/checkpoints/{manifest_path(3)}" in keys
     assert not any(step_folder(1) in key for key in keys)
-    found = reader.newest(store, ALONE, lambda _: None)
+    found = reader.find_newest_checkpoint(store, ALONE, lambda _: None)
     assert found is not None
     contents = open_contents(store, found.manifest)
     name, tensor = next((n, t) for n, t in contents.tensors.items() if len(t.shape) == 2)
-    middle = Piece(name, tensor.shape, Box((3, 5), (7, 9)))
-    values = dict(contents.assemble({name: [middle]}))[middle]
-    np.testing.assert_array_equal(values, contents.whole(name)[3:10, 5:14])
+    middle = TensorRegion(name, tensor.shape, Box((3, 5), (7, 9)))
+    values = dict(contents.read_pieces({name: [middle]}))[middle]
+    np.testing.assert_array_equal(values, contents.read_tensor(name)[3:10, 5:14])
 
 
-def test_a_bucket_that_cannot_be_read_is_no_reason_to_take_an_older_checkpoint(s3: S3Server) -> None:
+def test_unreadable_bucket_never_leads_to_an_older_checkpoint(s3: S3Server) -> None:
     store = open_store("s3://never-made/run/checkpoints", environ=s3.environment)
     with pytest.raises(StorageError):
         newest_step(store)

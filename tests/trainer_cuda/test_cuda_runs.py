@@ -1,5 +1,7 @@
-"""Runs on a GPU, where there is one, beside the same runs on the processor. Everywhere, each test's code runs with
-device=cpu, so that it is known to work when it meets a GPU."""
+"""Runs on a GPU, where there is one, compared with the same runs on the processor.
+
+Everywhere, each test's code also runs with device=cpu, so that it is known to work when it meets a GPU.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,13 @@ from typing import Any
 
 import pytest
 
-from trainer.accelerators.discovery import discover
-from trainer.accelerators.peaks import peak_flops
+from trainer.accelerators.discovery import discover_devices
+from trainer.accelerators.peaks import find_peak_flops
+
+pytestmark = pytest.mark.rotating
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-GPUS = [device for device in discover() if device.kind == "cuda"]
+GPUS = [device for device in discover_devices() if device.kind == "cuda"]
 NO_GPU = "this machine has no NVIDIA GPU"
 NEAR = 2e-4  # fp32 on both: only sums are made in another order
 NARROW = 3e-2
@@ -43,7 +47,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    """A run sets what torch has for the whole process."""
+    """Restore torch's process-wide settings, which a run changes."""
     import torch
 
     if GPUS and not torch.cuda.is_available():
@@ -55,17 +59,19 @@ def _as_before() -> Iterator[None]:
 
 
 def run(folder: Path, corpus: Path, device: str, *words: str) -> Records:
-    """A whole run in this process; its lines of metrics."""
+    """Run completely in this process; return the lines of metrics."""
     from trainer.environment import Run, World
     from trainer.errors import Exit
-    from trainer.loop import train
-    from trainer.options import parse
+    from trainer.loop import run_training
+    from trainer.options import parse_config
 
     folder.mkdir(exist_ok=True)
     metrics = folder / "metrics.jsonl"
     metrics.unlink(missing_ok=True)
-    config = parse([*WORDS, f"data={corpus}", f"device={device}", f"steps={STEPS}", f"metrics.file={metrics}", *words])
-    assert train(config, Run(), World()) == Exit.OK
+    config = parse_config(
+        [*WORDS, f"data={corpus}", f"device={device}", f"steps={STEPS}", f"metrics.file={metrics}", *words]
+    )
+    assert run_training(config, Run(), World()) == Exit.OK
     return [json.loads(line) for line in metrics.read_text().splitlines()]
 
 
@@ -75,14 +81,14 @@ def losses(records: Sequence[dict[str, Any]]) -> list[float]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> list[float]:
-    """What the processor computes in fp32."""
+    """Return the losses that the processor computes in fp32."""
     found = losses(run(tmp_path_factory.mktemp("expected"), corpus, "cpu"))
     assert found[-1] < found[0]
     return found
 
 
 @either
-def test_a_run_has_the_processors_losses_and_tells_of_its_device(
+def test_run_has_the_losses_of_the_processor_and_reports_its_device(
     device: str, tmp_path: Path, corpus: Path, expected: list[float]
 ) -> None:
     records = run(tmp_path, corpus, device, "accumulate=2", "remat=true")
@@ -96,12 +102,12 @@ def test_a_run_has_the_processors_losses_and_tells_of_its_device(
 def test_narrow_products_are_near_and_the_same_twice(
     device: str, tmp_path: Path, corpus: Path, expected: list[float]
 ) -> None:
-    """With deterministic=true, to the last bit: on a GPU that is the repeatable kernel of attention."""
+    """With deterministic=true they are equal to the last bit: on a GPU by the repeatable attention kernel."""
     records = run(tmp_path, corpus, device, "dtype=bf16")
     assert losses(records) == pytest.approx(expected, abs=NARROW)
     assert losses(records) != expected
     assert losses(run(tmp_path, corpus, device, "dtype=bf16")) == losses(records)
-    known = device == "cuda" and peak_flops(GPUS[0], "bf16") is not None
+    known = device == "cuda" and find_peak_flops(GPUS[0], "bf16") is not None
     assert (records[-1]["mfu"] is not None) == known
     if known:
         assert 0 < records[-1]["mfu"] < 1
@@ -116,10 +122,8 @@ def test_narrow_products_are_near_and_the_same_twice(
         pytest.param("cpu", "cuda", marks=on_gpu),
     ],
 )
-def test_a_run_goes_on_on_the_same_device_and_on_the_other(
-    first: str, second: str, tmp_path: Path, corpus: Path
-) -> None:
-    """On the same one to the last bit."""
+def test_run_resumes_on_the_same_device_and_on_the_other(first: str, second: str, tmp_path: Path, corpus: Path) -> None:
+    """On the same device the losses are equal to the last bit."""
     words = ("dtype=bf16", "optim.schedule=constant")
     place = f"checkpoint.uri={tmp_path}/run/checkpoints"
     begun = run(tmp_path, corpus, first, *words, place, "steps=3")
@@ -134,7 +138,7 @@ def test_a_run_goes_on_on_the_same_device_and_on_the_other(
 def test_a_compiled_run_has_the_same_losses(
     tmp_path: Path, corpus: Path, expected: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the loss whole, and in slices of 32 tokens. (On a processor, tests/trainer_torch has it.)"""
+    """Compute the loss in one piece, and in slices of 32 tokens. (tests/trainer_torch has it for a processor.)"""
     from trainer.torch_engine import build
 
     records = run(tmp_path, corpus, "cuda", "compile=true")
@@ -145,11 +149,11 @@ def test_a_compiled_run_has_the_same_losses(
 
 
 @either
-def test_the_device_is_listed_and_says_how_it_does(device: str) -> None:
-    from trainer.accelerators.registry import open_native
+def test_device_is_listed_with_its_state(device: str) -> None:
+    from trainer.accelerators.registry import open_native_device
     from trainer.environment import World
 
-    accelerator = open_native(device, World())  # type: ignore[arg-type]
+    accelerator = open_native_device(device, World())  # type: ignore[arg-type]
     found, snapshot = accelerator.describe(), accelerator.snapshot()
     assert found.kind == device
     assert (found.total_mem_mb or 0) > 1000
@@ -157,7 +161,7 @@ def test_the_device_is_listed_and_says_how_it_does(device: str) -> None:
     if device == "cuda":
         assert found.name == accelerator_name()
         assert "allocated_bytes.all.peak" in snapshot["allocator"]
-    listed = [one for one in discover() if one.kind == device]
+    listed = [one for one in discover_devices() if one.kind == device]
     assert any(one.name == found.name or one.total_mem_mb is None for one in listed)  # None: there is no nvidia-smi
 
 
@@ -186,7 +190,7 @@ def test_jax_has_the_same_losses(device: str, tmp_path: Path, corpus: Path, expe
 
 
 def program(folder: Path, corpus: Path, launcher: list[str], *words: str) -> Records:
-    """The same run as a program of its own."""
+    """Do the same run as a separate program."""
     metrics = folder / "metrics.jsonl"
     settings = [*WORDS, f"data={corpus}", f"steps={STEPS}", f"metrics.file={metrics}", *words]
     env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}

@@ -1,4 +1,4 @@
-"""Real things for the tests of the data: text, a BPE tokenizer, an S3 server."""
+"""Fixtures for the tests of the data: text, a BPE tokenizer, an S3 server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ settings.load_profile("trainer-data")
 
 @pytest.fixture(scope="session")
 def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """About 90 kB in three files."""
+    """Folder of text, about 90 kB in three files."""
     folder = tmp_path_factory.mktemp("text")
     for number in range(3):
         lines = [f"line {i} of file {number}: the sum of {i} and {i + 1} is {2 * i + 1}\n" for i in range(600)]
@@ -27,7 +27,7 @@ def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tokenizer_file(tmp_path_factory: pytest.TempPathFactory, text_folder: Path) -> Path:
-    """A byte-level BPE tokenizer of 400 tokens that learned from the text."""
+    """File of a byte-level BPE tokenizer with 400 tokens, trained on the text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -53,7 +53,7 @@ def s3_once() -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3(s3_once: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """The server, with the variables that lead to it."""
+    """S3 server, with the environment variables that point to it."""
     for name, value in s3_once.environment.items():
         monkeypatch.setenv(name, value)
     return s3_once
@@ -61,7 +61,7 @@ def s3(s3_once: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
 
 @pytest.fixture
 def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsServer]:
-    """Google's storage, with the variable that leads to it."""
+    """Google Cloud Storage server, with the environment variable that points to it."""
     with gcs_server() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         yield server

@@ -1,4 +1,4 @@
-"""What the tests of the data share."""
+"""Helpers that the tests of the data share."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ def opened(source: object, tokenizer: str = "auto", notes: list[str] | None = No
 
 
 def tokens_of(corpus: Corpus) -> list[int]:
-    """All of them."""
-    found: list[int] = corpus.read(np.array([0]), corpus.total)[0].tolist()
+    """Return all tokens of the corpus."""
+    found: list[int] = corpus.read(np.array([0]), corpus.total_tokens)[0].tolist()
     return found

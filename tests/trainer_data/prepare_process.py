@@ -1,4 +1,4 @@
-"""`python -m trainer prepare` as a process of its own."""
+"""Run `python -m trainer prepare` in its own process."""
 
 from __future__ import annotations
 

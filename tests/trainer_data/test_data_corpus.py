@@ -1,4 +1,4 @@
-"""The corpus: windows over many files as if they were one, and clear words when they are not there."""
+"""The corpus: windows over many files as over one file, and clear errors when files are missing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainer.errors import DataError, StorageError
 
 @pytest.mark.promise("P33")
 @given(contents=st.lists(st.binary(max_size=40), min_size=1, max_size=6).filter(any), data=st.data())
-def test_windows_are_those_of_the_files_put_together(
+def test_windows_equal_those_of_the_concatenated_files(
     tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("files")
@@ -29,7 +29,7 @@ def test_windows_are_those_of_the_files_put_together(
         (folder / f"{number}.txt").write_bytes(content)
     whole = b"".join(contents)
     corpus = opened(folder)
-    assert (corpus.total, corpus.vocab) == (len(whole), 256)
+    assert (corpus.total_tokens, corpus.vocab) == (len(whole), 256)
     length = data.draw(st.integers(0, len(whole)))
     starts = data.draw(st.lists(st.integers(0, len(whole) - length), min_size=1, max_size=4))
     rows = corpus.read(np.array(starts, dtype=np.int64), length)
@@ -48,7 +48,7 @@ def test_folders_are_read_in_order_of_names_without_hidden_files(tmp_path: Path)
     assert text_of(opened(f"{tmp_path}/b.txt")) == b"2"
 
 
-def test_a_path_with_a_colon_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_path_with_a_colon_is_taken_literally(tmp_path: Path) -> None:
     (tmp_path / "odd:name").write_text("x")
     assert text_of(opened(f"{tmp_path}/odd:name")) == b"x"
 
@@ -65,9 +65,9 @@ def test_the_fingerprint_follows_names_and_sizes(tmp_path: Path) -> None:
     assert len({before, longer, renamed}) == 3
 
 
-def test_the_standard_library_is_read_where_it_lies() -> None:
+def test_the_standard_library_is_read_in_place() -> None:
     corpus = opened("python-stdlib")
-    assert corpus.total > 5_000_000
+    assert corpus.total_tokens > 5_000_000
     first = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))[0]
     assert first.read_bytes()[:50] in bytes(corpus.read(np.array([0]), 200_000)[0])
     assert opened("python-stdlib").fingerprint == corpus.fingerprint
@@ -80,25 +80,25 @@ def test_a_missing_place_is_named(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["", ":*.txt", "file://"])
-def test_no_place_is_not_the_current_folder(source: str) -> None:
+def test_an_empty_place_does_not_mean_the_current_folder(source: str) -> None:
     with pytest.raises(DataError, match="names no place: give a path"):
         opened(source)
 
 
-def test_packed_files_are_no_text(tmp_path: Path, s3: S3Server) -> None:
+def test_compressed_files_are_refused_as_text(tmp_path: Path, s3: S3Server) -> None:
     s3.create_bucket("packed-of-tests")
     bucket = "s3://packed-of-tests/text"
     for name in ("a.txt", "b.jsonl.gz"):
         (tmp_path / name).write_bytes(b"x" * 100)
         open_store(bucket).put(name, b"x" * 100)
     for place in (str(tmp_path), f"{tmp_path}/b.jsonl.gz", bucket):
-        with pytest.raises(DataError, match=r"b\.jsonl\.gz is no plain text: python -m trainer prepare"):
+        with pytest.raises(DataError, match=r"b\.jsonl\.gz is not plain text: run python -m trainer prepare"):
             opened(place)
-    assert opened(f"{tmp_path}:*.txt").total == opened(f"{bucket}:*.txt").total == 100
+    assert opened(f"{tmp_path}:*.txt").total_tokens == opened(f"{bucket}:*.txt").total_tokens == 100
 
 
-def test_a_foreign_place_is_refused() -> None:
-    with pytest.raises(DataError, match=r"data=http://host/x: not a path, nor an s3://, gs:// or hf:// place"):
+def test_an_unknown_scheme_is_refused() -> None:
+    with pytest.raises(DataError, match=r"data=http://host/x: expected a path or an s3://, gs:// or hf:// address"):
         opened("http://host/x")
 
 
@@ -120,11 +120,11 @@ def test_an_index_of_another_program_is_text(tmp_path: Path) -> None:
     assert text_of(opened(tmp_path)) == b'{"shards": []}'
 
 
-def test_text_with_a_tokenizer_tells_the_command_to_type(tmp_path: Path) -> None:
+def test_text_with_a_tokenizer_names_the_prepare_command(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x" * 100)
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as refused:
         opened(f"{tmp_path}:*.txt", "/my/tokenizer.json")
-    assert f"python -m trainer prepare '{tmp_path}:*.txt' FOLDER tokenizer=/my/tokenizer.json" in str(told.value)
+    assert f"python -m trainer prepare '{tmp_path}:*.txt' FOLDER tokenizer=/my/tokenizer.json" in str(refused.value)
     assert opened(f"{tmp_path}:*.txt", "bytes").vocab == 256
 
 
@@ -133,7 +133,7 @@ def test_text_with_a_tokenizer_tells_the_command_to_type(tmp_path: Path) -> None
 def test_a_bucket_gives_the_same_corpus_as_the_files(
     s3: S3Server, text_folder: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
 ) -> None:
-    """keep: whether the corpus is small enough to be kept as it is read. Read by several threads at once."""
+    """Read by several threads in parallel. keep: the corpus is small enough to be kept in memory as it is read."""
     if not keep:
         monkeypatch.setattr(readers, "_KEPT_WHOLE", 0)
     monkeypatch.setattr(readers, "_BLOCK", 10_000)
@@ -143,16 +143,16 @@ def test_a_bucket_gives_the_same_corpus_as_the_files(
         s3.client.put_object(Bucket=bucket, Key=f"text/{path.name}", Body=path.read_bytes())
     s3.client.put_object(Bucket=bucket, Key="text/readme.md", Body=b"not this")
     local, remote = opened(text_folder), opened(f"s3://{bucket}/text:*.txt")
-    assert (remote.total, remote.fingerprint) == (local.total, local.fingerprint)
+    assert (remote.total_tokens, remote.fingerprint) == (local.total_tokens, local.fingerprint)
     some = np.random.default_rng(0)
-    starts = [some.integers(0, local.total - 12_000, 12) for _ in range(6)]
-    starts[0][:3] = [0, local.total - 12_000, 30_000]
+    starts = [some.integers(0, local.total_tokens - 12_000, 12) for _ in range(6)]
+    starts[0][:3] = [0, local.total_tokens - 12_000, 30_000]
     with ThreadPoolExecutor(3) as threads:
         found = list(threads.map(lambda at: remote.read(at, 12_000), starts))
     assert all(np.array_equal(rows, local.read(at, 12_000)) for rows, at in zip(found, starts, strict=True))
 
 
-def test_a_bucket_without_what_is_asked_for_is_named(s3: S3Server) -> None:
+def test_a_bucket_without_matching_objects_is_named(s3: S3Server) -> None:
     s3.create_bucket("empty-of-tests")
     s3.client.put_object(Bucket="empty-of-tests", Key="text/readme.md", Body=b"not this")
     with pytest.raises(DataError, match=r"no object here matches \*\.rst"):

@@ -1,4 +1,4 @@
-"""Text files that stay open: how many, until when, and what many threads read of them."""
+"""Open text files: how many, how long, and reads from many threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`prepare`: the same tokens for any number of workers and after any interruption; whole, or clearly not."""
+"""`prepare`: the same tokens for any number of workers and after any interruption; complete, or clearly not."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from prepare_process import started
 
 from trainer.checkpoint.store import open_store
 from trainer.commands.prepare import HELP, run
-from trainer.data.documents import Text
-from trainer.data.encoding import encode
-from trainer.data.index import INDEX, PROGRESS
+from trainer.data.documents import TextChunk
+from trainer.data.encoding import encode_batch
+from trainer.data.index import INDEX_NAME, PROGRESS_NAME
 from trainer.data.tokenizers import read_tokenizer
 from trainer.errors import ConfigError, DataError, StorageError
 
@@ -41,10 +41,10 @@ def test_shards_hold_each_document_in_order_with_its_end(
     assert corpus.vocab == library.get_vocab_size() == 400
     assert corpus.read(np.array([0]), 1).dtype == np.uint16
     assert (tmp_path / "a/tokenizer.json").read_bytes() == tokenizer_file.read_bytes()
-    index = json.loads((tmp_path / "a" / INDEX).read_bytes())
+    index = json.loads((tmp_path / "a" / INDEX_NAME).read_bytes())
     assert (index["documents"], index["tokens"]) == (3, len(expected))
     assert len(index["shards"]) == 3
-    assert not (tmp_path / "a" / PROGRESS).exists()
+    assert not (tmp_path / "a" / PROGRESS_NAME).exists()
     assert f"{len(expected):,} tokens of 3 documents" in capsys.readouterr().out
 
     run(words)
@@ -52,14 +52,16 @@ def test_shards_hold_each_document_in_order_with_its_end(
     assert opened(tmp_path / "a", str(tokenizer_file)).fingerprint == corpus.fingerprint
     with pytest.raises(DataError, match="another tokenizer"):
         opened(tmp_path / "a", "bytes")
-    with pytest.raises(ConfigError, match="already holds other tokens"):
+    with pytest.raises(ConfigError, match="already has other tokens"):
         run([str(text_folder), str(tmp_path / "a")])
 
 
 @pytest.mark.promise("P33")
-def test_a_document_that_comes_in_parts_ends_once() -> None:
+def test_a_document_in_chunks_ends_once() -> None:
     tokens = read_tokenizer("bytes")
-    found = encode(tokens.open(), tokens, [Text(b"on", False), Text(b"e", True), Text(b"two", True)])
+    found = encode_batch(
+        tokens.open_encoder(), tokens, [TextChunk(b"on", False), TextChunk(b"e", True), TextChunk(b"two", True)]
+    )
     assert (found.tokens.tobytes(), found.documents) == (b"one\0two\0", 2)
 
 
@@ -76,10 +78,10 @@ def test_every_token_of_a_tokenizer_fits_its_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("P33")
-def test_killed_at_any_shard_it_goes_on_and_the_result_is_the_same(
+def test_killed_at_any_shard_prepare_resumes_with_the_same_result(
     tmp_path: Path, text_folder: Path, tokenizer_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One process writes all. Another with two workers loses one, is run again and killed, and finished by one."""
+    """One run writes all; another loses a worker, is restarted, killed, and finished by a third."""
     big = tmp_path / "text"
     for number in range(8):
         shutil.copytree(text_folder, big / str(number))
@@ -91,30 +93,30 @@ def test_killed_at_any_shard_it_goes_on_and_the_result_is_the_same(
     os.kill(worker_of(process.pid), signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert errors.startswith("error[failure]: a process that makes tokens ended (status -9)")
+    assert errors.startswith("error[failure]: an encoding process ended (status -9)")
     assert errors.count("\n") == 1
 
     process = started(str(big), str(tmp_path / "killed"), *settings, "workers=2")
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("going on behind")
+    assert process.stdout.readline().startswith("resuming after")
     assert process.stdout.readline().startswith("shard-")
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert (tmp_path / "killed" / PROGRESS).exists()
-    assert not (tmp_path / "killed" / INDEX).exists()
-    with pytest.raises(DataError, match="half prepared: run the same"):
+    assert (tmp_path / "killed" / PROGRESS_NAME).exists()
+    assert not (tmp_path / "killed" / INDEX_NAME).exists()
+    with pytest.raises(DataError, match="only partly prepared: run the same"):
         opened(tmp_path / "killed")
-    with pytest.raises(ConfigError, match="part of other tokens"):
+    with pytest.raises(ConfigError, match="unfinished shards of another text"):
         run([str(big), str(tmp_path / "killed"), settings[0], "shard_tokens=30000"])
 
     run([str(big), str(tmp_path / "killed"), *settings, "workers=1"])
-    assert capsys.readouterr().out.count("going on behind") == 1
+    assert capsys.readouterr().out.count("resuming after") == 1
     assert contents(tmp_path / "killed") == contents(tmp_path / "once")
     assert opened(tmp_path / "killed").fingerprint == opened(tmp_path / "once").fingerprint
 
 
-def test_a_full_disk_is_one_line_and_afterwards_it_goes_on(tmp_path: Path, text_folder: Path) -> None:
-    """The limit of a file's size stands for the disk's end: the third shard is larger than the limit."""
+def test_a_full_disk_is_one_error_line_and_prepare_resumes(tmp_path: Path, text_folder: Path) -> None:
+    """A limit on file sizes simulates a full disk: the third shard is larger than the limit."""
     text = tmp_path / "text"
     text.mkdir()
     for number, size in enumerate((1000, 1000, 300_000)):
@@ -122,14 +124,14 @@ def test_a_full_disk_is_one_line_and_afterwards_it_goes_on(tmp_path: Path, text_
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
-        with pytest.raises(StorageError, match="cannot be written") as told:
+        with pytest.raises(StorageError, match="cannot be written") as message:
             run([str(text), str(tmp_path / "tokens"), "shard_tokens=1000", "workers=1"])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert "\n" not in str(told.value)
-    assert not (tmp_path / "tokens" / INDEX).exists()
+    assert "\n" not in str(message.value)
+    assert not (tmp_path / "tokens" / INDEX_NAME).exists()
     run([str(text), str(tmp_path / "tokens"), "shard_tokens=1000", "workers=1"])
-    assert opened(tmp_path / "tokens").total == 1000 + 1000 + 300_000 + 3
+    assert opened(tmp_path / "tokens").total_tokens == 1000 + 1000 + 300_000 + 3
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
@@ -144,8 +146,12 @@ def test_from_a_bucket_into_a_bucket(
     run([f"{bucket}/text", f"{bucket}/tokens", *settings])
     run([str(text_folder), str(tmp_path / "tokens"), *settings])
     remote, local = opened(f"{bucket}/tokens"), opened(tmp_path / "tokens")
-    assert (remote.total, remote.vocab, remote.fingerprint) == (local.total, local.vocab, local.fingerprint)
-    starts = np.array([0, 4990, local.total - 200])
+    assert (remote.total_tokens, remote.vocab, remote.fingerprint) == (
+        local.total_tokens,
+        local.vocab,
+        local.fingerprint,
+    )
+    starts = np.array([0, 4990, local.total_tokens - 200])
     assert np.array_equal(remote.read(starts, 200), local.read(starts, 200))
 
 
@@ -154,39 +160,39 @@ def test_a_changed_shard_is_another_corpus_and_a_short_one_is_refused(tmp_path: 
         (tmp_path / f"{name}.txt").write_text(text)
         run([str(tmp_path / f"{name}.txt"), str(tmp_path / name)])
     first, second = opened(tmp_path / "a"), opened(tmp_path / "b")
-    assert first.total == second.total == 14
+    assert first.total_tokens == second.total_tokens == 14
     assert first.fingerprint != second.fingerprint
     shard = tmp_path / "a/shard-00000.bin"
     shard.write_bytes(shard.read_bytes()[:-1])
-    with pytest.raises(DataError, match="has 13 bytes, the index says 14"):
+    with pytest.raises(DataError, match="has 13 bytes, but the index lists 14"):
         opened(tmp_path / "a")
-    (tmp_path / "b" / INDEX).write_text((tmp_path / "b" / INDEX).read_text()[:-30])
+    (tmp_path / "b" / INDEX_NAME).write_text((tmp_path / "b" / INDEX_NAME).read_text()[:-30])
     with pytest.raises(DataError, match=r"cannot be read .*prepare the text again"):
         opened(tmp_path / "b")
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["a"], "two places are needed"),
         (["a", "b", "tokeniser=x"], r"did you mean tokenizer=\?"),
         (["a", "tokeniser=x"], r"did you mean tokenizer=\?"),
         (["a", "b", "workers=0"], "workers=0: must be at least 1"),
         (["a", "b", "eod=</s>"], "has no named tokens"),
-        (["{text}", "{text}/tokens"], "lies within"),
-        (["s3://b/text", "s3://b/text/tokens"], "lies within"),
+        (["{text}", "{text}/tokens"], "is inside"),
+        (["s3://b/text", "s3://b/text/tokens"], "is inside"),
         (["{text}", "{tmp}/x", "tokenizer={tokenizer}", "eod=</s>"], "has no token '</s>'"),
     ],
 )
-def test_wrong_words_are_explained(
-    tmp_path: Path, text_folder: Path, tokenizer_file: Path, words: list[str], told: str
+def test_wrong_arguments_are_explained(
+    tmp_path: Path, text_folder: Path, tokenizer_file: Path, words: list[str], message: str
 ) -> None:
     names = {"text": text_folder, "tmp": tmp_path, "tokenizer": tokenizer_file}
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         run([word.format(**names) for word in words])
 
 
-def test_a_tokenizer_that_cuts_and_fills_up_for_its_model_does_not_here(
+def test_truncation_and_padding_of_a_tokenizer_file_are_switched_off(
     tmp_path: Path, text_folder: Path, tokenizer_file: Path
 ) -> None:
     stored = json.loads(tokenizer_file.read_text())
@@ -218,7 +224,7 @@ def test_the_help_names_every_key() -> None:
 
 
 def worker_of(process: int) -> int:
-    """One of the processes that make tokens for it."""
+    """Return the process id of one of its encoding processes."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     return next(int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes())
 

@@ -1,4 +1,4 @@
-"""What `prepare` reads: plain and packed text, JSON lines, Parquet, data sets of the hub."""
+"""Input of `prepare`: plain and compressed text, JSON lines, Parquet, data sets of the hub."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from hypothesis import strategies as st
 from support.s3 import S3Server
 
 from trainer.data import documents
-from trainer.data.documents import open_documents, parts_of
-from trainer.data.hub import HubName, parse, version_of
+from trainer.data.documents import open_documents, split_document
+from trainer.data.hub import HubName, parse_hub_name, query_version
 from trainer.data.state import DataState
 from trainer.errors import DataError
 
 
 def texts(source: object, column: str = "text") -> list[bytes]:
-    """Whole documents."""
+    """Return the complete documents."""
     found, begun = list[bytes](), b""
     reader = open_documents(str(source), column)
     for part in reader.read():
         begun += part.data
-        if part.ends:
+        if part.is_last:
             found.append(begun)
             begun = b""
     assert begun == b""
-    assert reader.size is None or reader.seen == reader.size
+    assert reader.size is None or reader.bytes_read == reader.size
     return found
 
 
 @given(text=st.text(alphabet="aé€\U0001f600\n", max_size=60))
-def test_parts_are_the_document_and_whole_characters(text: str) -> None:
+def test_chunks_join_to_the_document_and_split_no_character(text: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(documents, "_PART", 7)
-        parts = list(parts_of(io.BytesIO(text.encode())))
+        parts = list(split_document(io.BytesIO(text.encode())))
     assert b"".join(part.data for part in parts) == text.encode()
-    assert [part.ends for part in parts] == [False] * (len(parts) - 1) + [True] * bool(text)
+    assert [part.is_last for part in parts] == [False] * (len(parts) - 1) + [True] * bool(text)
     for part in parts:
         part.data.decode()
 
@@ -59,18 +59,18 @@ def test_kinds_of_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
-        ("a.jsonl", b'{"text": "x"}\n{"body": "y"}\n', "a.jsonl, line 2 has no 'text': name the text's column"),
+        ("a.jsonl", b'{"text": "x"}\n{"body": "y"}\n', "a.jsonl, line 2 has no key 'text': name the key of the text"),
         ("a.jsonl", b'{"text": 3}\n', "a.jsonl, line 1: the column holds int, not text"),
         ("a.jsonl", b"text\n", "a.jsonl, line 1: not JSON"),
         ("a.txt.gz", gzip.compress(b"x" * 100_000)[:-20], "a.txt.gz cannot be read"),
         ("a.txt.gz", b"not packed", "a.txt.gz cannot be read"),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+def test_unreadable_input_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         texts(tmp_path)
 
 
@@ -100,31 +100,33 @@ def test_parquet_is_read_or_its_library_is_named(tmp_path: Path) -> None:
         texts(tmp_path)
 
 
-def test_names_of_the_hub() -> None:
-    assert parse("hf://owner/name") == HubName("owner/name", "", "", "train")
-    assert parse("hf://wikitext#wikitext-2-raw-v1@abc:test") == HubName("wikitext", "wikitext-2-raw-v1", "abc", "test")
+def test_hub_names_are_parsed() -> None:
+    assert parse_hub_name("hf://owner/name") == HubName(name="owner/name", config="", revision="", split="train")
+    assert parse_hub_name("hf://wikitext#wikitext-2-raw-v1@abc:test") == HubName(
+        name="wikitext", config="wikitext-2-raw-v1", revision="abc", split="test"
+    )
     with pytest.raises(DataError, match=r"must be hf://NAME\[#CONFIG\]"):
-        parse("hf://#x")
+        parse_hub_name("hf://#x")
 
 
 def test_a_folder_of_a_data_set_is_another_version_when_a_file_changes(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a.jsonl").write_text("one")
-    name = parse(f"hf://{tmp_path}")
-    versions = [version_of(name), version_of(name)]
+    name = parse_hub_name(f"hf://{tmp_path}")
+    versions = [query_version(name), query_version(name)]
     os.utime(tmp_path / "data/a.jsonl", ns=(0, 0))
-    versions.append(version_of(name))
+    versions.append(query_version(name))
     (tmp_path / "data/a.jsonl").rename(tmp_path / "data/b.jsonl")
-    versions.append(version_of(name))
+    versions.append(query_version(name))
     assert [versions.index(version) for version in versions] == [0, 0, 2, 3]
     commit = "0123456789abcdef0123456789abcdef01234567"
-    assert version_of(HubName("no/such-set", "", commit, "train")) == commit
+    assert query_version(HubName(name="no/such-set", config="", revision=commit, split="train")) == commit
 
 
 def test_the_cache_is_a_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORCH_DATA_CACHE", "gs://bucket/cache")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(DataError, match="ORCH_DATA_CACHE=gs://bucket/cache: must be a folder of this machine"):
+    with pytest.raises(DataError, match="ORCH_DATA_CACHE=gs://bucket/cache: must be a folder on this machine"):
         opened("hf://owner/name")
 
 
@@ -143,16 +145,28 @@ def test_a_data_set_becomes_shards_once_for_each_version_or_its_library_is_named
     first = opened(source, notes=notes)
     assert bytes(tokens_of(first)) == b"one\0two\0"
     assert "becomes token shards" in notes[0]
-    told = len(notes)
+    message = len(notes)
     assert opened(source, notes=notes).fingerprint == first.fingerprint
-    assert len(notes) == told
+    assert len(notes) == message
     (tmp_path / "set/train.jsonl").write_text('{"text": "one"}\n{"text": "six"}\n')
     second = opened(source)
     assert bytes(tokens_of(second)) == b"one\0six\0"
-    before, now = (DataState(3, 0, 1, 1, source, each.total, 256, each.fingerprint) for each in (first, second))
+    before, now = (
+        DataState(
+            step=3,
+            seed=0,
+            batch=1,
+            seq_len=1,
+            source=source,
+            total_tokens=each.total_tokens,
+            vocab=256,
+            fingerprint=each.fingerprint,
+        )
+        for each in (first, second)
+    )
     with pytest.raises(DataError, match="corpus fingerprint"):
-        now.check_continues(before, allow_change=False)
+        now.check_compatible(before, allow_change=False)
     (tmp_path / "set").rename(tmp_path / "away")
-    assert opened(source).fingerprint == second.fingerprint, "where it cannot be asked for, the last version counts"
+    assert opened(source).fingerprint == second.fingerprint, "without a query, the last known version counts"
     with pytest.raises(DataError, match="cannot be read"):
         opened("hf://no/such-set")

@@ -1,4 +1,4 @@
-"""engine=auto and device=auto: what is there and what is installed decides; an explicit word wins and is checked."""
+"""engine=auto and device=auto: devices and installed packages decide; an explicit word wins and is checked."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from pathlib import Path
 import pytest
 
 from trainer.accelerators.device import Device
-from trainer.accelerators.registry import choose_engine, open_native
+from trainer.accelerators.registry import choose_engine, open_native_device
 from trainer.environment import World
 from trainer.errors import DeviceError, TrainerError
-from trainer.options import parse
+from trainer.options import parse_config
 
-CPU = Device("cpu", "c", "v", 0, 1, 1, "t")
+CPU = Device(kind="cpu", name="c", vendor="v", index=0, total_mem_mb=1, available_mem_mb=1, topology="t")
 
 
 def devices(kind: str) -> list[Device]:
-    return [CPU] if kind == "cpu" else [Device(kind, "x", "v", 0, 1, 1, "t"), CPU]  # type: ignore[arg-type]
+    return (
+        [CPU]
+        if kind == "cpu"
+        else [Device(kind=kind, name="x", vendor="v", index=0, total_mem_mb=1, available_mem_mb=1, topology="t"), CPU]
+    )  # type: ignore[arg-type]
 
 
 def only(*packages: str) -> Callable[[str], bool]:
@@ -42,14 +46,14 @@ TORCH, BOTH = ("torch",), ("torch", "jax")
     ],
 )
 def test_auto(kind: str, packages: tuple[str, ...], engine: str, device: str) -> None:
-    assert choose_engine(parse([]), devices(kind), only(*packages)) == (engine, device)
+    assert choose_engine(parse_config([]), devices(kind), only(*packages)) == (engine, device)
 
 
 @pytest.mark.parametrize(
     ("version", "device"),
     [("2.9.0.2.15.32035", "xla"), ("2.13.3.0.1", "neuron"), ("2.14.3.0+x", "neuron"), ("odd", "xla")],
 )
-def test_the_two_packages_that_are_called_torch_neuronx_are_told_apart(
+def test_the_two_packages_named_torch_neuronx_are_distinguished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, device: str
 ) -> None:
     """AWS's images may bring a torch_xla beside the native one."""
@@ -58,7 +62,7 @@ def test_the_two_packages_that_are_called_torch_neuronx_are_told_apart(
     metadata.write_text(f"Metadata-Version: 2.1\nName: torch-neuronx\nVersion: {version}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     has = only("torch", "torch_neuronx", "torch_xla")
-    assert choose_engine(parse([]), devices("neuron"), has) == ("torch", device)
+    assert choose_engine(parse_config([]), devices("neuron"), has) == ("torch", device)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +77,7 @@ def test_the_two_packages_that_are_called_torch_neuronx_are_told_apart(
     ],
 )
 def test_an_explicit_word_wins(words: list[str], kind: str, engine: str, device: str) -> None:
-    assert choose_engine(parse(words), devices(kind), only(*BOTH)) == (engine, device)
+    assert choose_engine(parse_config(words), devices(kind), only(*BOTH)) == (engine, device)
 
 
 @pytest.mark.parametrize(
@@ -85,27 +89,29 @@ def test_an_explicit_word_wins(words: list[str], kind: str, engine: str, device:
         ([], "tpu", TORCH, "none of jax, torch_tpu and torch_xla is installed"),
     ],
 )
-def test_what_cannot_be_says_what_to_do(words: list[str], kind: str, packages: tuple[str, ...], message: str) -> None:
+def test_impossible_choice_names_what_to_do(
+    words: list[str], kind: str, packages: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(TrainerError, match=message):
-        choose_engine(parse(words), devices(kind), only(*packages))
+        choose_engine(parse_config(words), devices(kind), only(*packages))
 
 
 @pytest.mark.parametrize(
     ("name", "advice"), [("cuda", "nvidia-smi"), ("tpu", "pip install torch_tpu"), ("neuron", "image of AWS Neuron")]
 )
-def test_a_device_that_is_not_there_is_an_error_with_advice(name: str, advice: str) -> None:
+def test_missing_device_is_an_error_with_advice(name: str, advice: str) -> None:
     torch = pytest.importorskip("torch")
     present = torch.accelerator.current_accelerator(check_available=True)
     if present is not None and present.type == name:
         pytest.skip(f"this machine has a {name} device")
     with pytest.raises(DeviceError, match=f"(?s)device={name}: .*{advice}.*device=cpu"):
-        open_native(name, World())  # type: ignore[arg-type]
+        open_native_device(name, World())  # type: ignore[arg-type]
 
 
 def test_the_processor_as_a_device() -> None:
-    cpu = open_native("cpu", World())
+    cpu = open_native_device("cpu", World())
     assert (cpu.name, cpu.device.type, cpu.backend, cpu.compiler) == ("cpu", "cpu", "gloo", "inductor")
-    assert cpu.notes(parse(["dtype=fp16"])) == [cpu.flags.fp16.otherwise]
-    assert cpu.notes(parse(["dtype=bf16"])) == []
+    assert cpu.notes(parse_config(["dtype=fp16"])) == [cpu.capabilities.fp16.fallback]
+    assert cpu.notes(parse_config(["dtype=bf16"])) == []
     assert cpu.snapshot()["device"] == "cpu"
     assert (cpu.memory() or 0) > 50_000_000

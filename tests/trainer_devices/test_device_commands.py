@@ -15,7 +15,7 @@ import pytest
 
 from trainer.environment import World
 from trainer.errors import StorageError, TrainerError
-from trainer.smoking import stages
+from trainer.smoke_test import stages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -64,27 +64,27 @@ def test_smoke_stops_at_the_first_failure_with_its_status(tmp_path: Path) -> Non
 
 @pytest.mark.promise("P40")
 def test_a_device_that_computes_wrongly_is_found() -> None:
-    """Forward; backward alone; and, of several ranks, one that comes to other sums."""
+    """Break the forward pass, the backward pass alone, and the sums of one of several ranks."""
     code = """
 import torch.nn.functional as F
-from trainer.__main__ import leave, main
+from trainer.__main__ import exit_process, main
 from trainer.errors import DeviceError
-from trainer.smoking import checking
+from trainer.smoke_test import device_check
 from trainer.torch_engine.slots import Slot
 small = ["check", "model.dim=32", "model.layers=2", "batch=4", "seq_len=16", "threads=1", "device=cpu", "engine=torch"]
 right, slope = F.silu, Slot.gradient
 Slot.gradient = lambda slot: -slope(slot)
 assert main(small) == 4
 Slot.gradient = slope
-checking._compare([[2.0, 1.0, 1.9]] * 3)
+device_check._check_ranks_agree([[2.0, 1.0, 1.9]] * 3)
 try:
-    checking._compare([[2.0, 1.0, 1.9], [2.0, 1.001, 1.9]])
+    device_check._check_ranks_agree([[2.0, 1.0, 1.9], [2.0, 1.001, 1.9]])
 except DeviceError as error:
-    assert "rank 1 comes to" in str(error)
+    assert "rank 1 computes" in str(error)
 else:
     raise AssertionError("other sums are the same")
 F.silu = lambda x: right(x) * 1.5
-leave(main(small))
+exit_process(main(small))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 4, done.stdout
@@ -92,9 +92,7 @@ leave(main(small))
 
 
 @pytest.mark.promise("P40")
-def test_a_run_that_ends_well_with_other_numbers_fails_its_stage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_that_succeeds_with_other_numbers_fails_its_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program in the trainer's place that writes the losses it is given, wherever it began."""
     program, said, place = tmp_path / "python", tmp_path / "said", tmp_path / "checkpoints"
     program.write_text(
@@ -103,28 +101,31 @@ def test_a_run_that_ends_well_with_other_numbers_fails_its_stage(
     )
     program.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(program))
-    bench, losses = stages.Bench((), tmp_path, str(place), World()), [3.0, 2.5, 2.2, 2.0, 1.9, 1.8]
+    bench, losses = (
+        stages.SmokeRun(words=(), folder=tmp_path, place=str(place), world=World()),
+        [3.0, 2.5, 2.2, 2.0, 1.9, 1.8],
+    )
 
     def says(*numbers: float) -> None:
         said.write_text("".join(f'{{"loss": {number!r}}}\n' for number in numbers))
 
     says(*losses)
-    assert stages.loop(bench)[1] == losses
+    assert stages.check_loop(bench)[1] == losses
     says(*losses[:5])
     with pytest.raises(TrainerError, match="5 of 6 steps"):
-        stages.loop(bench)
+        stages.check_loop(bench)
     (place / "step-00000003").mkdir(parents=True)
     (place / "step-00000003" / "manifest.json").touch()
     with pytest.raises(StorageError, match="step-00000006 has no manifest"):
-        stages.checkpoint(bench)
+        stages.check_checkpoint(bench)
     says(*losses[3:])
-    assert "bit for bit" in stages.resume(bench, losses)
+    assert "bit for bit" in stages.check_resume(bench, losses)
     says(2.0, 1.9, 1.8 + 1e-8)
-    assert "within" in stages.resume(bench, losses)
+    assert "within" in stages.check_resume(bench, losses)
     for wrong in ((2.0, 1.9), (2.0, 1.9, 1.801), losses[:3]):
         says(*wrong)
         with pytest.raises(StorageError, match="without the interruption"):
-            stages.resume(bench, losses)
+            stages.check_resume(bench, losses)
 
 
 def test_a_smoke_test_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_smoke_proves_a_machine_and_leaves_nothing(tmp_path: Path) -> None:
     ]
     assert all(line.startswith("✓") for line in lines)
     assert "bit for bit" in lines[-1]
-    assert last.startswith("all is well")
+    assert last.startswith("passed")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("trainer-smoke")] == []
     assert list((tmp_path / "checkpoints").iterdir()) == []
     assert not (tmp_path / "events").exists()

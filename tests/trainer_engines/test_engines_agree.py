@@ -1,4 +1,4 @@
-"""Engines, meshes and numbers of processes against each other, as whole programs: parts of the benches' matrices."""
+"""Engines, meshes and numbers of processes compared as complete programs: parts of the benches' matrices."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.jax, pytest.mark.rotating]
+
 ROOT = Path(__file__).resolve().parents[2]
 XLA_PYTHON = ROOT / ".venv-xla" / "bin" / "python"
 
@@ -15,8 +17,8 @@ XLA_PYTHON = ROOT / ".venv-xla" / "bin" / "python"
 @pytest.mark.promise("P31")
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_the_losses_of_200_steps_are_those_of_one_torch_process() -> None:
-    """And those of torch_xla on four devices, where scripts/xla-env has made it."""
+def test_losses_of_200_steps_equal_those_of_one_torch_process() -> None:
+    """Also those of torch_xla on four devices, if scripts/xla-env has made its environment."""
     runs = ["torch 1", "torch 2 fsdp", "jax 2 x 2 devices fsdp x tensor", "xla 4 devices fsdp x tensor"]
     table = _bench("equality.py", f"runs={','.join(runs)}", "steps=200")
     assert len(table) == 1 + len(runs) - (not XLA_PYTHON.exists()), table
@@ -25,13 +27,13 @@ def test_the_losses_of_200_steps_are_those_of_one_torch_process() -> None:
 @pytest.mark.promise("P32")
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_run_killed_on_four_fsdp_hosts_goes_on_with_jax_on_two_and_then_on_one() -> None:
+def test_a_run_killed_on_four_fsdp_hosts_continues_with_jax_on_two_and_then_on_one() -> None:
     table = _bench("resume.py", "steps=40", "chain=torch 4 fsdp,jax 2 fsdp,torch 1")
     assert len(table) == 1 + 2, table
 
 
-def test_a_loss_that_is_another_is_seen() -> None:
-    """The bench itself: a run with another seed must not pass for the same."""
+def test_a_different_loss_is_detected() -> None:
+    """The bench itself: a run with another seed must not pass as equal."""
     done = _run("equality.py", "runs=torch 1,torch 1 seed 1", "steps=10")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "MISS" in done.stdout

@@ -1,4 +1,4 @@
-"""Four devices on the processor, and programs that are compiled fast rather than well: set before JAX is imported."""
+"""Four CPU devices, and programs that compile fast but run slowly; set before JAX is imported."""
 
 from __future__ import annotations
 

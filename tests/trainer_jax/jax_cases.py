@@ -1,4 +1,4 @@
-"""Small runs of engines in this process: the same rows for each, what came of them, and the state taken out."""
+"""Small runs of engines in this process: the same rows for each, their results, and their states."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ import numpy.typing as npt
 from trainer.config import Config, DistConfig
 from trainer.engine import Engine, FloatArray, TokenArray
 from trainer.environment import World
-from trainer.jax_engine.compiling import Compilations
+from trainer.jax_engine.compiling import CompilationCounter
 from trainer.jax_engine.engine import JaxEngine
-from trainer.jax_engine.grid import lay_out, row_share, topology_of
+from trainer.jax_engine.grid import arrange_devices, assign_rows, detect_topology
 from trainer.jax_engine.library import jax
-from trainer.jax_engine.step import build
-from trainer.options import parse
-from trainer.shape.mesh import resolve
-from trainer.tcp_team import join
+from trainer.jax_engine.step import build_step
+from trainer.options import parse_config
+from trainer.shape.mesh import resolve_mesh
+from trainer.tcp_team import join_team
 
 SMALL = "model.dim=32 model.layers=2 model.heads=4 model.kv_heads=2 seq_len=16 batch=8 threads=1 device=cpu"
 RATE = 1e-2
 
 
 def settings(words: str = "") -> Config:
-    return parse([*SMALL.split(), *words.split()])
+    return parse_config([*SMALL.split(), *words.split()])
 
 
 def jax_engine(words: str = "", devices: int = 1) -> JaxEngine:
-    """On the first of this process's devices, as open_jax makes it on all of them."""
+    """Open an engine on the first of this process's devices; open_jax_engine uses all of them."""
     config = settings(words)
-    counter = Compilations()
+    counter = CompilationCounter()
     chosen = jax.devices()[:devices]
-    mesh = resolve(config.mesh, topology_of(chosen), config.model)
-    grid = lay_out(chosen, mesh)
-    return JaxEngine(config, World(), build(config, mesh, grid), row_share(grid, 0), counter)
+    mesh = resolve_mesh(config.mesh, detect_topology(chosen), config.model)
+    grid = arrange_devices(chosen, mesh)
+    return JaxEngine(config, World(), build_step(config, mesh, grid), assign_rows(grid, 0), counter)
 
 
 def torch_engine(words: str = "") -> Engine:
-    from trainer.torch_engine.engine import open_torch
+    from trainer.torch_engine.engine import open_torch_engine
 
     world = World()
-    return open_torch(settings(words + " engine=torch"), world, join(world, DistConfig()))
+    return open_torch_engine(settings(words + " engine=torch"), world, join_team(world, DistConfig()))
 
 
 def rows_of(config: Config, step: int) -> TokenArray:
-    """Text-like: few tokens are frequent, so that the loss falls."""
+    """Make rows that resemble text: a few tokens are frequent, so the loss falls."""
     random = np.random.default_rng([7, step])
     drawn = np.minimum(random.geometric(0.05, (config.batch, config.seq_len + 1)), config.model.tokens) - 1
     return drawn.astype(np.uint8)
@@ -55,7 +55,7 @@ def rows_of(config: Config, step: int) -> TokenArray:
 def run(
     engine: Engine, words: str = "", steps: int = 4, first: int = 0, rate: float = RATE
 ) -> list[tuple[float, float]]:
-    """Loss and gradient norm of each step."""
+    """Run steps, and return the loss and gradient norm of each."""
     config = settings(words)
     found: list[tuple[float, float]] = []
     for step in range(first, first + steps):
@@ -66,7 +66,7 @@ def run(
 
 
 def state_of(*engines: Engine) -> dict[str, FloatArray]:
-    """Whole tensors of the state, put together from what the engines write; each value is written exactly once."""
+    """Assemble whole tensors from the engines' regions, and check that each value is written exactly once."""
     whole: dict[str, FloatArray] = {}
     times: dict[str, npt.NDArray[np.int64]] = {}
     for engine in engines:
@@ -80,7 +80,7 @@ def state_of(*engines: Engine) -> dict[str, FloatArray]:
 
 
 def give(engine: Engine, state: Mapping[str, FloatArray]) -> None:
-    """Load a state; one buffer is used for all pieces of a size, as the contract allows."""
+    """Load a state; one buffer is reused for all regions of a size, as the contract allows."""
     buffers: dict[tuple[int, ...], FloatArray] = {}
 
     def pieces() -> Any:

@@ -1,4 +1,4 @@
-"""One rank of a world of JAX processes: `python jax_world.py KEY=VALUE ...`. Prints what it saw as JSON.
+"""Run one rank of several JAX processes, `python jax_world.py KEY=VALUE ...`, and print its results as JSON.
 
 LAST_WORDS=die: after its steps the last rank ends by SIGTERM, as JAX has left that, and the others go on until they
 notice.
@@ -15,14 +15,14 @@ from jax_cases import RATE, rows_of, settings
 
 from trainer.environment import read_world
 from trainer.errors import PeerError
-from trainer.jax_engine.engine import open_jax
-from trainer.tcp_team import join
+from trainer.jax_engine.engine import open_jax_engine
+from trainer.tcp_team import join_team
 
 
 def main(words: str) -> int:
     config, world = settings(words), read_world(os.environ)
-    team = join(world, config.dist)
-    engine = open_jax(config, world, team)
+    team = join_team(world, config.dist)
+    engine = open_jax_engine(config, world, team)
     programs = team.gather(engine.program())
     first, count = engine.share.rows(config.batch)
     losses: list[float] = []

@@ -1,4 +1,4 @@
-"""Every way of computing attention gives the same values and gradients. The TPU's kernel is interpreted here."""
+"""Every implementation of attention has the same values and gradients; the TPU's kernel is interpreted here."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from jax import Array
 
 from trainer.config import DTypeName
 from trainer.jax_engine.arithmetic import Arithmetic
-from trainer.jax_engine.attention import attend, choose_kernel, fused, splash
+from trainer.jax_engine.attention import attend, choose_kernel, fused_attention, splash_attention
 from trainer.shape.limits import ATTENTION_CHUNK
 from trainer.shape.mesh import Mesh
+
+pytestmark = pytest.mark.jax
 
 Kernel = Callable[[Array, Array, Array], Array]
 CLOSE = {"fp32": 2e-5, "bf16": 4e-2}  # values are of the order of 1
@@ -49,15 +51,15 @@ def plain(dtype: DTypeName) -> Kernel:
 
 
 @pytest.mark.parametrize(("dtype", "length", "shared"), [("fp32", 384, 2), ("bf16", 256, 4)])
-def test_the_kernel_of_tpus_is_the_plain_computation(dtype: DTypeName, length: int, shared: int) -> None:
-    found = results(partial(splash, interpret=True), dtype, length, shared, 128)
+def test_the_tpu_kernel_equals_plain_attention(dtype: DTypeName, length: int, shared: int) -> None:
+    found = results(partial(splash_attention, interpret=True), dtype, length, shared, 128)
     assert_alike(found, results(plain(dtype), dtype, length, shared, 128), dtype)
 
 
-def test_rows_taken_in_parts_are_the_whole_ones() -> None:
+def test_chunked_attention_equals_whole_attention() -> None:
     length = 2 * ATTENTION_CHUNK + 16
     # JAX's own, which takes them whole.
-    whole = results(partial(fused, implementation="xla"), "fp32", length, 2, 8)
+    whole = results(partial(fused_attention, implementation="xla"), "fp32", length, 2, 8)
     assert_alike(results(plain("fp32"), "fp32", length, 2, 8), whole, "fp32")
 
 
@@ -76,7 +78,7 @@ def test_rows_taken_in_parts_are_the_whole_ones() -> None:
         ("cpu", "bf16", 128, 2048, "plain"),
     ],
 )
-def test_a_kernel_is_taken_where_it_computes_what_was_asked(
+def test_a_kernel_is_chosen_only_where_it_computes_the_requested_result(
     platform: str, dtype: DTypeName, head_dim: int, length: int, kernel: str
 ) -> None:
     assert choose_kernel(platform, Arithmetic(dtype, Mesh()), head_dim, length) == kernel

@@ -1,4 +1,4 @@
-"""What JAX says when it cannot have the devices becomes what to do; slices that did not find each other are noticed."""
+"""JAX's errors about devices are translated with the next step, and unconnected slices are noticed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 
 from trainer.environment import World
 from trainer.errors import DeviceError
-from trainer.jax_engine.devices import check_processes, refusal
+from trainer.jax_engine.devices import check_processes, explain_refusal
+
+pytestmark = pytest.mark.jax
 
 # As libtpu gives them (jax issues 22070 and 10192), and JAX hands them on.
 IN_USE = (
@@ -26,14 +28,14 @@ LOCKED = (
 
 
 @pytest.mark.parametrize(
-    ("said", "step"), [(IN_USE, "end that process"), (LOCKED, "when no process uses the chips"), ("odd", "odd")]
+    ("refusal", "step"), [(IN_USE, "end that process"), (LOCKED, "when no process uses the chips"), ("odd", "odd")]
 )
-def test_a_tpu_that_is_in_use_says_what_to_do(said: str, step: str) -> None:
-    words = refusal(said)
+def test_a_tpu_in_use_is_reported_with_the_next_step(refusal: str, step: str) -> None:
+    words = explain_refusal(refusal)
     assert step in words and "JAX_PLATFORMS" not in words
 
 
-def test_ranks_that_see_other_processes_than_there_are_do_not_train() -> None:
+def test_ranks_that_see_another_number_of_processes_do_not_train() -> None:
     world = World(rank=1, size=4, coordinator="10.0.0.1:80", launcher="orch")
     check_processes("tpu", world, 4)
     with pytest.raises(DeviceError, match=r"sees 2 processes where the run has 4: .*MEGASCALE_SLICE_ID"):
@@ -43,16 +45,16 @@ def test_ranks_that_see_other_processes_than_there_are_do_not_train() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_of_two_ranks_does_not_begin_where_jax_sees_one_process() -> None:
+def test_a_run_of_two_ranks_does_not_start_where_jax_sees_one_process() -> None:
     script = """
 import jax
 from jax_cases import settings
 from trainer.config import DistConfig
 from trainer.environment import World
 from trainer.jax_engine.devices import open_devices
-from trainer.tcp_team import join
+from trainer.tcp_team import join_team
 jax.distributed.initialize("127.0.0.1:%d", 1, 0, cluster_detection_method="deactivate")
-open_devices(settings(), World(size=2, coordinator="127.0.0.1:1"), join(World(), DistConfig()))
+open_devices(settings(), World(size=2, coordinator="127.0.0.1:1"), join_team(World(), DistConfig()))
 """
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""The JAX engine against the torch engine, over its meshes, and with itself after a load. One process, four devices."""
+"""The JAX engine compared with the torch engine, over its meshes, and after a load; one process, four devices."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from trainer.engine import FloatArray
 from trainer.environment import World
 from trainer.errors import ConfigError, DeviceError, StorageError
 from trainer.jax_engine import attention, vocabulary
-from trainer.jax_engine.ahead import collectives_of
+from trainer.jax_engine.ahead_of_time import count_collectives
 from trainer.jax_engine.devices import open_devices
 from trainer.jax_engine.engine import JaxEngine
-from trainer.jax_engine.grid import lay_out, topology_of
-from trainer.jax_engine.leaves import scans
-from trainer.jax_engine.step import build
-from trainer.shape.architecture import parameters
-from trainer.shape.mesh import resolve
-from trainer.tcp_team import join
+from trainer.jax_engine.grid import arrange_devices, detect_topology
+from trainer.jax_engine.leaves import uses_scan
+from trainer.jax_engine.step import build_step
+from trainer.shape.architecture import list_parameters
+from trainer.shape.mesh import resolve_mesh
+from trainer.tcp_team import join_team
+
+pytestmark = pytest.mark.jax
 
 ALIKE = 1e-5
 HARD = "model.tied=false optim.kind=adafactor optim.ema=0.9 accumulate=2 optim.weight_decay=0.3"
@@ -30,21 +32,21 @@ HARD = "model.tied=false optim.kind=adafactor optim.ema=0.9 accumulate=2 optim.w
 
 @pytest.fixture(scope="module")
 def plain() -> tuple[list[tuple[float, float]], Mapping[str, FloatArray]]:
-    """What torch makes of four steps."""
+    """Return the torch engine's results of four steps."""
     engine = torch_engine()
     return run(engine), state_of(engine)
 
 
 @pytest.fixture(scope="module")
 def hard() -> tuple[list[tuple[float, float]], Mapping[str, FloatArray]]:
-    """The same with every option that changes the arithmetic."""
+    """Return the same with every option that changes the arithmetic."""
     engine = torch_engine(HARD)
     return run(engine, HARD), state_of(engine)
 
 
 @pytest.fixture(scope="module")
 def alone() -> JaxEngine:
-    """An engine on one device, after some steps."""
+    """Return an engine on one device after some steps."""
     engine = jax_engine()
     run(engine)
     return engine
@@ -82,7 +84,7 @@ def test_every_mesh_gives_the_same_losses_and_state(
 
 
 @pytest.mark.promise("P31")
-def test_adafactor_averages_and_accumulation_are_those_of_the_torch_engine_on_a_divided_mesh(
+def test_adafactor_averages_and_accumulation_equal_the_torch_engines_on_a_sharded_mesh(
     hard: tuple[list[tuple[float, float]], Mapping[str, FloatArray]],
 ) -> None:
     words = HARD + " mesh.fsdp=2 mesh.tensor=2"
@@ -92,7 +94,7 @@ def test_adafactor_averages_and_accumulation_are_those_of_the_torch_engine_on_a_
 
 
 @pytest.mark.promise("P32")
-def test_a_state_goes_to_torch_and_comes_back(alone: JaxEngine) -> None:
+def test_a_state_is_moved_to_torch_and_back(alone: JaxEngine) -> None:
     there = torch_engine()
     give(there, state_of(alone))
     expected = run(alone, first=4, steps=2)
@@ -103,7 +105,7 @@ def test_a_state_goes_to_torch_and_comes_back(alone: JaxEngine) -> None:
 
 
 @pytest.mark.promise("P32")
-def test_a_loaded_state_goes_on_to_the_last_bit(alone: JaxEngine) -> None:
+def test_a_loaded_state_continues_with_the_same_bits(alone: JaxEngine) -> None:
     before, compiled = state_of(alone), alone.counters()["compilations"]
     expected = run(alone, first=4, steps=3)
     after = state_of(alone)
@@ -114,28 +116,28 @@ def test_a_loaded_state_goes_on_to_the_last_bit(alone: JaxEngine) -> None:
     assert alone.counters()["compilations"] == compiled
 
 
-def test_scanned_blocks_recomputed_in_the_backward_pass_are_the_written_out_ones() -> None:
+def test_scanned_recomputed_blocks_equal_unrolled_ones() -> None:
     words = "model.layers=33 remat=true"
-    assert scans(33, "cpu")
-    assert not scans(32, "cpu")
+    assert uses_scan(33, "cpu")
+    assert not uses_scan(32, "cpu")
     engine, other = jax_engine(words), torch_engine(words)
-    names = {f"model/{parameter.name}" for parameter in parameters(settings(words).model)}
+    names = {f"model/{parameter.name}" for parameter in list_parameters(settings(words).model)}
     assert {piece.name for piece in engine.needed() if piece.name.startswith("model/")} == names
     _assert_alike(run(engine, words, steps=2), run(other, words, steps=2))
     give(engine, state_of(other))
     _assert_alike(run(engine, words, steps=1, first=2), run(other, words, steps=1, first=2))
 
 
-def test_long_rows_and_large_vocabularies_go_in_parts(
+def test_long_rows_and_large_vocabularies_are_computed_in_chunks(
     monkeypatch: pytest.MonkeyPatch, plain: tuple[list[tuple[float, float]], Mapping[str, FloatArray]]
 ) -> None:
     monkeypatch.setattr(attention, "ATTENTION_CHUNK", 6)
     monkeypatch.setattr(vocabulary, "LOGITS_BYTES", 4 * 8 * 256 * 4)
-    assert vocabulary.chunks(8, 16, 256) == 4
+    assert vocabulary.count_chunks(8, 16, 256) == 4
     _assert_alike(run(jax_engine()), plain[0])
 
 
-def test_half_precision_is_bf16_and_says_so(
+def test_half_precision_is_bf16_and_noted(
     alone: JaxEngine, plain: tuple[list[tuple[float, float]], Mapping[str, FloatArray]]
 ) -> None:
     engine = jax_engine("dtype=fp16")
@@ -147,13 +149,13 @@ def test_half_precision_is_bf16_and_says_so(
     assert {values.dtype for values in state_of(engine).values()} == {np.dtype(np.float32)}
 
 
-def test_a_wish_to_stop_is_counted(alone: JaxEngine) -> None:
+def test_a_stop_request_is_counted(alone: JaxEngine) -> None:
     assert alone.numbers().stops == 0
     alone.step(rows_of(settings(), 0), 0.0, True, 0)
     assert alone.numbers().stops == 1
 
 
-def test_a_state_with_a_hole_is_refused() -> None:
+def test_an_incomplete_state_is_refused() -> None:
     engine = jax_engine()
     state = state_of(engine)
     pieces = [(piece, state[piece.name]) for piece in engine.needed() if "ffn.up" not in piece.name]
@@ -161,22 +163,22 @@ def test_a_state_with_a_hole_is_refused() -> None:
         engine.load(pieces)
 
 
-def test_a_device_that_is_not_there_is_refused_before_jax_looks_for_it() -> None:
+def test_a_missing_device_is_refused_before_jax_searches_for_it() -> None:
     world = World()
-    team = join(world, DistConfig())
+    team = join_team(world, DistConfig())
     with pytest.raises(DeviceError, match="device=neuron: this machine has none"):
         open_devices(settings("device=neuron"), world, team)
     with pytest.raises(ConfigError, match="torch_xla"):
         open_devices(settings("device=xla"), world, team)
 
 
-def test_a_step_asks_the_network_for_each_weight_twice_and_for_each_gradient_once() -> None:
+def test_a_step_gathers_each_weight_twice_and_reduces_each_gradient_once() -> None:
     config = settings("mesh.fsdp=4")
-    mesh = resolve(config.mesh, topology_of(jax.devices()), config.model)
-    step = build(config, mesh, lay_out(jax.devices(), mesh))
+    mesh = resolve_mesh(config.mesh, detect_topology(jax.devices()), config.model)
+    step = build_step(config, mesh, arrange_devices(jax.devices(), mesh))
     program = step.function.trace(*step.arguments).jaxpr.jaxpr
-    found = {(one.kind, one.axes): one for one in collectives_of(program, {"data": 1, "fsdp": 4, "tensor": 1})}
-    weights = parameters(settings().model)
+    found = {(one.kind, one.axes): one for one in count_collectives(program, {"data": 1, "fsdp": 4, "tensor": 1})}
+    weights = list_parameters(settings().model)
     matrices = [weight for weight in weights if weight.decays and weight.role != "embedding"]
     # Norms and the embedding are gathered once; it is looked up and is the head, so it comes twice as well.
     assert found["all-gather", "fsdp"].count == 2 * len(matrices) + (len(weights) - len(matrices) - 1) + 2

@@ -1,4 +1,4 @@
-"""Several JAX processes on loopback: the same losses as one, each feeding its rows, and the loss of one is noticed."""
+"""Several JAX processes on loopback: the same losses as one, each with its rows; a lost process is noticed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from jax_cases import jax_engine, run, settings
 
-from trainer.shape.architecture import parameter_count
+from trainer.shape.architecture import count_parameters
 
 HERE = Path(__file__).resolve().parent
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.jax, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.rotating]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +45,20 @@ def test_two_processes_with_two_devices_each_agree_with_one() -> None:
         assert rank.seen["programs"] == 1
     assert [rank.seen["rows"] for rank in ranks] == [[0, 4], [4, 4]]
     # Weights and two moments, each written by one of them.
-    assert sum(rank.seen["written"] for rank in ranks) == 3 * parameter_count(settings().model)
+    assert sum(rank.seen["written"] for rank in ranks) == 3 * count_parameters(settings().model)
 
 
 @pytest.mark.promise("P35")
-def test_processes_that_share_rows_agree_and_notice_that_one_was_ended() -> None:
+def test_processes_that_share_rows_agree_and_notice_a_killed_one() -> None:
     ranks = _world(4, 1, "mesh.data=2 mesh.tensor=2 accumulate=2", LAST_WORDS="die")
     expected = [loss for loss, _ in run(jax_engine(), steps=3)]
     for rank in ranks:
         np.testing.assert_allclose(rank.seen["losses"], expected, rtol=1e-5)
         assert rank.seen["stops"] == [0, 3, 0]
     assert [rank.seen["rows"] for rank in ranks] == [[0, 4], [0, 4], [4, 4], [4, 4]]
-    # Copies of every weight lie on several of them; each is written once, and nobody writes nothing.
+    # Copies of every weight lie on several of them; each is written once, and every process writes some.
     written = [rank.seen["written"] for rank in ranks]
-    assert sum(written) == 3 * parameter_count(settings().model)
+    assert sum(written) == 3 * count_parameters(settings().model)
     assert min(written) > 0
     assert ranks[3].status == -signal.SIGTERM
     for rank in ranks[:3]:
@@ -77,7 +77,7 @@ def _world(size: int, devices: int, words: str, **more: str) -> list[Rank]:
             env={
                 **os.environ,
                 **more,
-                # Which nobody answers for: ranks meet directly.
+                # Nothing listens there: ranks connect directly.
                 "http_proxy": "http://127.0.0.1:9",
                 "PYTHONPATH": path,
                 "JAX_NUM_CPU_DEVICES": str(devices),

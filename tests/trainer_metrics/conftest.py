@@ -1,4 +1,4 @@
-"""An S3 server, and the variables that lead to it."""
+"""An S3 server, and the environment variables that point to it."""
 
 from __future__ import annotations
 

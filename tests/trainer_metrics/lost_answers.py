@@ -1,4 +1,4 @@
-"""An HTTP relay to an S3 server that passes requests on and then says that they failed."""
+"""HTTP relay to an S3 server that forwards requests and then reports that they failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Relay:
-    """lose: from now on, every request is done, and answered with 403. writes: PUT requests that were passed on."""
+    """A relay that can lose responses.
+
+    Attributes:
+        lose: Whether each request is forwarded but answered with 403.
+        writes: Number of PUT requests forwarded.
+    """
 
     url: str = ""
     lose: bool = False
@@ -51,7 +56,7 @@ def relay_that_loses_answers(target: str) -> Iterator[Relay]:
         do_GET = do_PUT = do_POST = _pass_on  # noqa: N815  # the names that the library calls
 
         def log_message(self, format: str, *args: object) -> None:
-            """Silent."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     relay.url = f"http://127.0.0.1:{server.server_port}"

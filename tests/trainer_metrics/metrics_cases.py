@@ -38,7 +38,7 @@ def record(step: int, loss: float = 0.1) -> StepRecord:
 
 
 def logged(notes: list[str], attempt: int = 1, **places: str) -> MetricsLog:
-    """A log without a bucket. places: fields of MetricsConfig."""
+    """Open a log without a bucket; `places` are fields of MetricsConfig."""
     config = Config(metrics=MetricsConfig(**{"file": "", **places}))
     return open_metrics(config, Run(run_id="run-1", attempt=attempt), World(), None, notes.append)
 

@@ -1,4 +1,4 @@
-"""The log: nothing is lost in an outage, nothing is written twice or over, nothing is swallowed, nothing waits."""
+"""The metrics log: nothing is lost in an outage, written twice, overwritten or hidden, and training never waits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def steps(file: Path) -> list[int]:
 
 
 @pytest.mark.promise("P37")
-def test_lines_wait_out_an_outage_in_order(tmp_path: Path) -> None:
+def test_lines_are_kept_in_order_through_an_outage(tmp_path: Path) -> None:
     run, notes = tmp_path / "run", list[str]()
     store = open_store(str(run), create=True)
     (run / "metrics").write_text("in the way")
@@ -44,7 +44,7 @@ def test_lines_wait_out_an_outage_in_order(tmp_path: Path) -> None:
         until(lambda: notes)
         opened.write(record(2))
         (run / "metrics").unlink()
-    assert "numbers are kept back" in notes[0]
+    assert "metrics are held back" in notes[0]
     assert [step for part in parts(run) for step in part] == [1, 2]
 
 
@@ -67,8 +67,8 @@ def test_parts_of_an_earlier_start_of_the_attempt_are_kept(tmp_path: Path) -> No
 
 
 @pytest.mark.promise("P37")
-def test_a_part_whose_answer_was_lost_is_not_written_again(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The write is done but said to have failed; later lines come before it is tried again."""
+def test_a_part_whose_response_was_lost_is_not_written_again(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write succeeds but is reported as failed; later lines arrive before it is retried."""
     s3.create_bucket("metrics-of-tests")
     with relay_that_loses_answers(s3.url) as relay:
         monkeypatch.setenv("AWS_ENDPOINT_URL", relay.url)
@@ -87,17 +87,17 @@ def test_a_part_whose_answer_was_lost_is_not_written_again(s3: S3Server, monkeyp
     assert [item["Key"] for item in found] == [f"run/metrics/attempt-0001/part-0000{number}.jsonl" for number in (1, 2)]
 
 
-def test_a_local_file_that_cannot_be_written_is_told_before_the_first_step(tmp_path: Path) -> None:
+def test_a_local_file_that_cannot_be_written_is_reported_before_the_first_step(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"metrics\.file="):
         logged([], file=str(tmp_path / "file/below"))
 
 
 @pytest.mark.promise("P37")
-def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
-    """The limit of a file's size stands for the disk's end."""
+def test_a_full_disk_leaves_no_partial_line(tmp_path: Path) -> None:
+    """A limit on file sizes simulates a full disk."""
     path, notes = tmp_path / "metrics.jsonl", list[str]()
-    line = len(record(1).as_line())
+    line = len(record(1).to_json_line())
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with logged(notes, file=str(path)) as opened:
         opened.write(record(1))
@@ -117,7 +117,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
 class Stuck:
     """A sink whose server does not answer."""
 
-    name, keeps, every = "stuck", False, 0.0
+    name, must_keep_all, interval_s = "stuck", False, 0.0
 
     def __init__(self) -> None:
         self.answers = threading.Event()
@@ -126,14 +126,14 @@ class Stuck:
         self.answers.wait(30)
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest.mark.promise("P37")
-def test_training_never_waits_for_a_sink_and_the_end_only_a_while(
+def test_training_never_waits_for_a_sink_and_the_end_waits_briefly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "_PATIENCE", 0.3)
+    monkeypatch.setattr(log, "_END_WAIT_S", 0.3)
     stuck, notes = Stuck(), list[str]()
     begun = time.monotonic()
     with MetricsLog([stuck, LocalFile(tmp_path / "m.jsonl")], notes.append) as opened:
@@ -142,7 +142,7 @@ def test_training_never_waits_for_a_sink_and_the_end_only_a_while(
         assert time.monotonic() - begun < 5
     assert time.monotonic() - begun < 10
     assert steps(tmp_path / "m.jsonl") == list(range(1, 1001))
-    assert notes == ["note: stuck did not take the last numbers in time"]
+    assert notes == ["note: stuck did not accept the last metrics in time"]
     stuck.answers.set()
 
 

@@ -1,4 +1,4 @@
-"""Other tools: what TensorBoard and MLflow have afterwards; a missing library and a broken sink."""
+"""Other tools: the contents of TensorBoard and MLflow after a run; a missing library and a broken sink."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainer.errors import ConfigError
 
 
 def scalars(folder: Path) -> dict[tuple[str, int], float]:
-    """What the event files hold, by the library's own definitions: records of length, checksum, data, checksum."""
+    """Read the event files with the library's own definitions: records of length, checksum, data, checksum."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "torch", None)  # the library would load it, for seconds and for nothing
         from tensorboardX.proto.event_pb2 import Event
@@ -58,7 +58,7 @@ def test_tensorboard_has_the_curves_of_both_attempts_and_no_step_twice(tmp_path:
     assert notes == []
 
 
-def test_a_broken_sink_is_a_note_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_broken_sink_is_a_note_and_the_others_continue(tmp_path: Path) -> None:
     (tmp_path / "board").write_text("in the way")
     notes: list[str] = []
     with logged(notes, tensorboard=str(tmp_path / "board"), file=str(tmp_path / "m.jsonl")) as opened:
@@ -66,11 +66,11 @@ def test_a_broken_sink_is_a_note_and_the_others_go_on(tmp_path: Path) -> None:
             opened.write(record(step))
     assert len((tmp_path / "m.jsonl").read_text().splitlines()) == 3
     assert len(notes) == 1
-    assert notes[0].startswith(f"note: metrics.tensorboard={tmp_path}/board: numbers are lost: ")
+    assert notes[0].startswith(f"note: metrics.tensorboard={tmp_path}/board: metrics are lost: ")
 
 
 @pytest.mark.parametrize("library", ["wandb", "mlflow"])
-def test_a_missing_library_is_told_before_training(library: str) -> None:
+def test_a_missing_library_is_reported_before_training(library: str) -> None:
     if find_spec(library):
         pytest.skip(f"{library} is installed")
     with pytest.raises(ConfigError, match=rf"metrics\.{library}=mine needs .*: pip install {library}"):
@@ -105,8 +105,10 @@ def test_mlflow_has_one_run_for_all_attempts(tmp_path: Path, monkeypatch: pytest
 
 
 def histories(path: Path) -> list[dict[str, Any]]:
-    """What a file of an offline run holds: LevelDB's log format (blocks of 32 KiB; records of checksum, length, kind),
-    7 bytes in, with the library's own records."""
+    """Read the library's own records from the file of an offline run.
+
+    The format is LevelDB's log (blocks of 32 KiB; records of checksum, length, kind), after 7 bytes.
+    """
     from wandb.proto.wandb_internal_pb2 import Record
 
     data, at, begun, found = path.read_bytes(), 7, b"", list[dict[str, Any]]()
@@ -125,15 +127,13 @@ def histories(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_wandb_has_one_run_and_loses_no_step_that_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_has_one_run_and_loses_no_repeated_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb", reason="an optional library")
     for name, value in {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}.items():
         monkeypatch.setenv(name, value)
     notes: list[str] = []
     with logged(notes, wandb="mine") as opened:
-        for step in (1, 2, 3, 2, 3):  # as after a crash: the same run there goes on
+        for step in (1, 2, 3, 2, 3):  # as after a crash: the same run there continues
             opened.write(record(step, loss=step / 4))
         opened.write(record(4, loss=math.nan))
     assert notes == []

@@ -1,4 +1,4 @@
-"""torch's own compiler with a C++ compiler behind it, as `compile=true` takes it on a processor."""
+"""torch's own compiler with a C++ compiler, as `compile=true` uses it on a CPU."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from trainer.torch_engine.compiling import Compiled
+from trainer.torch_engine.compiling import TorchCompiler
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Empty, so that everything is compiled; quickly, not well: whole blocks would take half a minute."""
+    """Empty compiler cache, so that everything is compiled, with few optimizations to save time."""
     inductor: Any = pytest.importorskip("torch._inductor.config")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_DEBUG_COMPILE", "1")  # g++ -O0
@@ -39,14 +39,14 @@ def values_and_slopes(function: Callable[[Tensor, Tensor], Tensor]) -> list[Tens
 
 
 @pytest.mark.slow
-def test_what_inductor_compiles_computes_the_same_and_is_found_again(cache: Path) -> None:
+def test_inductor_computes_the_same_and_reuses_its_cache(cache: Path) -> None:
     counters: Any = __import__("torch._dynamo.utils", fromlist=["counters"]).counters
     expected = values_and_slopes(gated)
     made: list[set[Path]] = []
     for _ in range(2):  # the second time as after a restart
         torch.compiler.reset()
         counters.clear()
-        compiled = Compiled("inductor")
+        compiled = TorchCompiler("inductor")
         function = compiled(gated)
         for _ in range(2):
             for one, other in zip(values_and_slopes(function), expected, strict=True):

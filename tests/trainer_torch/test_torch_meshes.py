@@ -25,6 +25,8 @@ from trainer.config import Config
 from trainer.engine import FloatArray
 from trainer.shape.mesh import Mesh
 
+pytestmark = pytest.mark.rotating
+
 change = dataclasses.replace
 
 ADAFACTOR = change(SMALL, optim=change(SMALL.optim, kind="adafactor"))
@@ -56,7 +58,7 @@ Found = Mapping[tuple[Config, Mesh], tuple[Outcome, Mapping[str, FloatArray]]]
 
 @pytest.fixture(scope="module")
 def found() -> Found:
-    """Numbers and final state of every case; one start of processes for each size."""
+    """Return the numbers and the final state of every case; processes start once per world size."""
     result: dict[tuple[Config, Mesh], tuple[Outcome, Mapping[str, FloatArray]]] = {}
     for size, cases in CASES.items():
         ranks = in_world(size, on_meshes, cases)
@@ -92,7 +94,7 @@ def test_the_model_learns_and_its_average_follows(found: Found) -> None:
 
 
 @pytest.mark.promise("P31")
-def test_recomputed_blocks_and_micro_batches_change_nothing(found: Found) -> None:
+def test_recomputed_blocks_and_micro_batches_change_no_result(found: Found) -> None:
     for config in (IN_TWO, REMAT):
         losses = [loss for loss, _, _ in found[config, Mesh()][0]]
         assert losses == pytest.approx([loss for loss, _, _ in found[SMALL, Mesh()][0]], abs=1e-5)
@@ -100,12 +102,12 @@ def test_recomputed_blocks_and_micro_batches_change_nothing(found: Found) -> Non
 
 
 @pytest.mark.promise("P34")
-def test_every_wish_to_stop_is_counted_once(found: Found) -> None:
+def test_every_stop_request_is_counted_once(found: Found) -> None:
     for (_, mesh), (numbers, _) in found.items():
         assert [stops for _, _, stops in numbers] == [mesh.devices - 1 if step == 3 else 0 for step in range(STEPS)]
 
 
-def test_narrow_products_are_near_the_wide_ones(found: Found) -> None:
+def test_bf16_products_are_close_to_fp32_ones(found: Found) -> None:
     wide, narrow = found[SMALL, Mesh()][0], found[NARROW, Mesh()][0]
     assert [loss for loss, _, _ in narrow] == pytest.approx([loss for loss, _, _ in wide], abs=5e-3)
     assert narrow != wide
@@ -121,7 +123,7 @@ def test_a_resumed_run_is_the_same_to_the_last_bit(size: int) -> None:
 
 
 @pytest.mark.promise("P32")
-def test_a_state_goes_on_on_any_mesh(found: Found) -> None:
+def test_a_state_can_be_continued_on_any_mesh(found: Found) -> None:
     """Written by 4 processes (HSDP), continued by 2 (fsdp; tensor) and by 1."""
     _, state = found[SMALL, Mesh(2, 2)]
     alone = in_world(1, continued, SMALL, Mesh(), state)[0]
@@ -133,14 +135,14 @@ def test_a_state_goes_on_on_any_mesh(found: Found) -> None:
 
 @pytest.mark.promise("P35")
 @pytest.mark.parametrize("mesh", [Mesh(2), Mesh(1, 2), Mesh(1, 1, 2)], ids=repr)
-def test_a_rank_that_left_is_noticed_at_once(mesh: Mesh) -> None:
-    (told, seconds), _ = in_world(2, left_alone, mesh, together=False)
-    assert "rank 0 lost another rank" in told
+def test_a_rank_that_left_is_noticed_immediately(mesh: Mesh) -> None:
+    (error, seconds), _ = in_world(2, left_alone, mesh, together=False)
+    assert "rank 0 lost another rank" in error
     assert seconds < 10
 
 
-def test_the_size_of_the_buffers_changes_nothing() -> None:
-    """With two ranks a sum has one order, so the bits are the same however the gradients are cut up."""
+def test_the_size_of_the_buffers_changes_no_result() -> None:
+    """A sum over two ranks has only one order, so the bits are the same for any bucket size."""
     for rank in in_world(2, with_small_buckets, SMALL, Mesh(2), [1, 20_000, 32 << 20]):
         assert rank[0] == rank[1] == rank[2]
         assert any(any(gradient) for gradient in rank[0])
@@ -148,7 +150,7 @@ def test_the_size_of_the_buffers_changes_nothing() -> None:
 
 @pytest.mark.slow
 def test_compiled_blocks_compute_the_same(found: Found) -> None:
-    """On divided weights as well, and on a tensor axis, whose sums must have arrived before a program reads them."""
+    """Also on sharded weights, and on a tensor axis, whose sums must be complete before a program reads them."""
     config = change(SMALL, compile=True)
     alone = in_world(1, on_meshes, [(config, Mesh()), (change(config, remat=True), Mesh())])[0]
     cut = (change(config, remat=True), Mesh(1, 1, 2))
@@ -157,7 +159,7 @@ def test_compiled_blocks_compute_the_same(found: Found) -> None:
     for numbers, _ in [*alone, *divided]:
         assert [loss for loss, _, _ in numbers] == pytest.approx([loss for loss, _, _ in expected], abs=1e-5)
         assert [norm for _, norm, _ in numbers] == pytest.approx([norm for _, norm, _ in expected], abs=4e-5)
-    (programs, told), _ = in_world(2, compiled_on, config, [Mesh(2), Mesh(1, 1, 2)])
+    (programs, notes), _ = in_world(2, compiled_on, config, [Mesh(2), Mesh(1, 1, 2)])
     assert programs[0] == 3  # a block, the last norm and the loss, forward with backward: not one for each layer
     assert programs[1] - programs[0] == 2  # more rows on each; a divided vocabulary's loss is not compiled
-    assert told == [[], []]
+    assert notes == [[], []]

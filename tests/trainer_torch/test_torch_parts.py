@@ -1,4 +1,4 @@
-"""The parts of the torch engine against plain torch, plain arithmetic, and what was written down."""
+"""The parts of the torch engine compared with plain torch, plain arithmetic, and written formulas."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from torch import nn
 from trainer.config import Config, ModelConfig, OptimConfig
 from trainer.environment import World
 from trainer.errors import PeerError
-from trainer.shape.architecture import flops_per_token, parameter_count, parameters
-from trainer.shape.initial import initial
+from trainer.shape.architecture import count_flops_per_token, count_parameters, list_parameters
+from trainer.shape.initial_values import make_initial_values
 from trainer.shape.mesh import Mesh
-from trainer.tcp_team import Alone
+from trainer.tcp_team import SingleProcessTeam
 from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
-from trainer.torch_engine.engine import open_torch
-from trainer.torch_engine.group import interface_towards, translated
-from trainer.torch_engine.loss import mean_loss, sliced_loss, whole_slice
+from trainer.torch_engine.engine import open_torch_engine
+from trainer.torch_engine.loss import compute_mean_loss, compute_slice_loss, compute_sliced_loss
 from trainer.torch_engine.model import Transformer
-from trainer.torch_engine.optimizer import Averages, Optimizer
-from trainer.torch_engine.parallel import Groups
-from trainer.torch_engine.rotary import rotary_table, rotate
-from trainer.torch_engine.slots import Slot, fill, slots_of
+from trainer.torch_engine.optimizer import AveragedWeights, Optimizer
+from trainer.torch_engine.parallel import AxisGroups
+from trainer.torch_engine.process_group import find_interface_to, translate_errors
+from trainer.torch_engine.rotary import apply_rotary, make_rotary_table
+from trainer.torch_engine.slots import Slot, fill_initial_values, list_slots
 
 SMALL = ModelConfig(dim=32, layers=2, heads=4, kv_heads=2, vocab=64)
 TOKENS = torch.randint(0, 64, (3, 17), generator=torch.Generator().manual_seed(1))
@@ -38,7 +38,7 @@ TOKENS = torch.randint(0, 64, (3, 17), generator=torch.Generator().manual_seed(1
 def small(**changes: Any) -> Transformer:
     config = dataclasses.replace(SMALL, **changes)
     model = Transformer(config, 16)
-    fill(slots_of(model, config, Mesh(), 0), seed=0)
+    fill_initial_values(list_slots(model, config, Mesh(), 0), seed=0)
     return model
 
 
@@ -50,32 +50,32 @@ def logits(model: Transformer, tokens: torch.Tensor) -> torch.Tensor:
 def test_the_model_has_exactly_the_listed_parameters(tied: bool) -> None:
     config = dataclasses.replace(SMALL, tied=tied)
     found = {name: tuple(p.shape) for name, p in Transformer(config, 16).named_parameters()}
-    assert found == {p.name: p.shape for p in parameters(config)}
+    assert found == {p.name: p.shape for p in list_parameters(config)}
 
 
 @pytest.mark.promise("P37")
 def test_a_tied_head_counts_once_as_weight_and_once_as_work() -> None:
     tied, untied = SMALL, dataclasses.replace(SMALL, tied=False)
-    assert parameter_count(untied) - parameter_count(tied) == 64 * 32
-    assert flops_per_token(untied, 16) == flops_per_token(tied, 16)
+    assert count_parameters(untied) - count_parameters(tied) == 64 * 32
+    assert count_flops_per_token(untied, 16) == count_flops_per_token(tied, 16)
     # By hand. Weights: query and out, key and value, three of the feed-forward layer, the head. Two products forward,
     # four backward. Attention: two products with half of the 16 positions, three times as much in all.
     weights = 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 88 * 32) + 64 * 32
-    assert flops_per_token(tied, 16) == 6 * weights + 3 * 2 * (2 * 2 * 32 * (16 // 2))
+    assert count_flops_per_token(tied, 16) == 6 * weights + 3 * 2 * (2 * 2 * 32 * (16 // 2))
 
 
 @pytest.mark.promise("P31")
-def test_first_values_are_those_of_every_engine() -> None:
+def test_initial_values_are_the_same_in_every_engine() -> None:
     model = small()
-    for parameter, handle in zip(parameters(SMALL), dict(model.named_parameters()).values(), strict=True):
-        whole = slots_of(model, SMALL, Mesh(), 0)
+    for parameter, handle in zip(list_parameters(SMALL), dict(model.named_parameters()).values(), strict=True):
+        whole = list_slots(model, SMALL, Mesh(), 0)
         box = next(slot.box for slot in whole if slot.parameter == parameter)
-        assert np.array_equal(handle.detach().numpy(), initial(parameter, box, 0)), parameter.name
+        assert np.array_equal(handle.detach().numpy(), make_initial_values(parameter, box, 0)), parameter.name
 
 
-def test_an_untrained_model_knows_nothing() -> None:
+def test_an_untrained_model_has_the_loss_of_a_uniform_guess() -> None:
     model = small()
-    loss = mean_loss(model(TOKENS[:, :-1]), model.head_weight(), TOKENS[:, 1:])
+    loss = compute_mean_loss(model(TOKENS[:, :-1]), model.head_weight(), TOKENS[:, 1:])
     assert loss.item() == pytest.approx(math.log(64), abs=0.2)
 
 
@@ -100,12 +100,12 @@ def test_each_key_head_serves_its_group_of_query_heads() -> None:
     torch.testing.assert_close(full(TOKENS[:, :-1]), grouped(TOKENS[:, :-1]))
 
 
-def test_positions_turn_by_their_distance_only() -> None:
-    cosine, sine = rotary_table(32, 8, 10_000.0)
+def test_rotary_scores_depend_only_on_distance() -> None:
+    cosine, sine = make_rotary_table(32, 8, 10_000.0)
     query, key = torch.randn(1, 1, 1, 8), torch.randn(1, 1, 1, 8)
 
     def score(at: int, other: int) -> float:
-        turned = rotate(query, cosine[at : at + 1], sine[at : at + 1]) * rotate(
+        turned = apply_rotary(query, cosine[at : at + 1], sine[at : at + 1]) * apply_rotary(
             key, cosine[other : other + 1], sine[other : other + 1]
         )
         return turned.sum().item()
@@ -115,12 +115,12 @@ def test_positions_turn_by_their_distance_only() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 48, 100])
-def test_a_loss_in_slices_is_the_loss(rows: int) -> None:
+def test_the_sliced_loss_equals_the_loss(rows: int) -> None:
     hidden, weight = torch.randn(3, 16, 8), torch.randn(64, 8)
     targets = TOKENS[:, 1:]
     found: list[list[torch.Tensor]] = []
-    compilable = partial(sliced_loss, rows=rows, slicer=whole_slice)
-    for function in (mean_loss, partial(sliced_loss, rows=rows), compilable):
+    compilable = partial(compute_sliced_loss, rows=rows, slicer=compute_slice_loss)
+    for function in (compute_mean_loss, partial(compute_sliced_loss, rows=rows), compilable):
         x, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
         loss = function(x, w, targets) * 0.5
         loss.backward()
@@ -134,7 +134,7 @@ def test_a_loss_in_slices_is_the_loss(rows: int) -> None:
 
 def slots_and_gradients(steps: int) -> tuple[list[Slot], list[list[torch.Tensor]]]:
     model = small()
-    slots = list(slots_of(model, SMALL, Mesh(), 0))
+    slots = list(list_slots(model, SMALL, Mesh(), 0))
     draw = torch.Generator().manual_seed(3)
     made = [[torch.randn(s.weight.shape, generator=draw) * 0.01 for s in slots] for _ in range(steps)]
     for gradients in made:
@@ -151,7 +151,7 @@ def apply_all(optimizer: Optimizer, made: list[list[torch.Tensor]], factor: floa
 @pytest.mark.promise("P31")
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("factor", [None, 0.25])
-def test_adamw_is_torchs(fused: bool, factor: float | None) -> None:
+def test_adamw_equals_torchs(fused: bool, factor: float | None) -> None:
     config = OptimConfig(weight_decay=0.3)
     slots, made = slots_and_gradients(4)
     model = small()
@@ -176,11 +176,11 @@ def test_adamw_is_torchs(fused: bool, factor: float | None) -> None:
 
 
 @pytest.mark.promise("P31")
-def test_adafactor_is_what_is_written() -> None:
+def test_adafactor_equals_its_written_formula() -> None:
     config = OptimConfig(kind="adafactor", weight_decay=0.3)
     slots, made = slots_and_gradients(4)
     weights = [slot.weight.numpy().astype(np.float64) for slot in slots]
-    optimizer = Adafactor(slots, config, Mesh(), Groups(None, None, None, None))
+    optimizer = Adafactor(slots, config, Mesh(), AxisGroups(mesh=None, data=None, fsdp=None, tensor=None))
     apply_all(optimizer, made, 0.5)
     state: dict[int, Any] = {}
     b = config.beta2
@@ -208,9 +208,9 @@ def test_adafactor_is_what_is_written() -> None:
 
 
 @pytest.mark.promise("P31")
-def test_the_average_is_the_weighted_sum() -> None:
+def test_averaged_weights_are_the_weighted_sum() -> None:
     slots, made = slots_and_gradients(3)
-    averages = Averages(slots, OptimConfig(ema=0.75))
+    averages = AveragedWeights(slots, OptimConfig(ema=0.75))
     expected = slots[0].weight.clone()
     for gradients in made:
         slots[0].weight.sub_(gradients[0])
@@ -220,7 +220,7 @@ def test_the_average_is_the_weighted_sum() -> None:
 
 
 def test_blocks_share_one_compiled_program_and_keep_their_names() -> None:
-    from trainer.torch_engine.compiling import Compiled
+    from trainer.torch_engine.compiling import TorchCompiler
 
     calls: list[int] = []
 
@@ -230,7 +230,7 @@ def test_blocks_share_one_compiled_program_and_keep_their_names() -> None:
 
     model = small()
     plain = model(TOKENS[:, :-1])
-    compiled = Compiled(backend)  # type: ignore[arg-type]  # torch takes a function too
+    compiled = TorchCompiler(backend)  # type: ignore[arg-type]  # torch takes a function too
     for block in model.blocks:
         block.forward = compiled(block.forward)
     torch.testing.assert_close(model(TOKENS[:, :-1]), plain)
@@ -239,13 +239,13 @@ def test_blocks_share_one_compiled_program_and_keep_their_names() -> None:
     assert "blocks.0.attention.query.weight" in dict(model.named_parameters())
 
 
-def test_a_compiler_that_fails_is_left_aside() -> None:
-    from trainer.torch_engine.compiling import Compiled
+def test_a_failing_compiler_is_not_used_again() -> None:
+    from trainer.torch_engine.compiling import TorchCompiler
 
     def backend(graph: Any, inputs: Any) -> Any:
         raise RuntimeError("no compiler here")
 
-    compiled = Compiled(backend)  # type: ignore[arg-type]  # torch takes a function too
+    compiled = TorchCompiler(backend)  # type: ignore[arg-type]  # torch takes a function too
     linear = nn.Linear(4, 4)
     x = torch.randn(2, 4)
     torch.testing.assert_close(compiled(linear.forward)(x), linear(x))
@@ -269,9 +269,9 @@ def test_a_compiler_that_fails_is_left_aside() -> None:
         ("mat1 and mat2 shapes cannot be multiplied", False),
     ],
 )
-def test_a_lost_rank_is_told_from_a_fault_of_our_own(text: str, lost: bool) -> None:
+def test_a_lost_rank_is_distinguished_from_a_local_error(text: str, lost: bool) -> None:
     def fail(ranks: int) -> None:
-        with translated(World(size=ranks), 5):
+        with translate_errors(World(size=ranks), 5):
             raise RuntimeError(text)
 
     with pytest.raises(PeerError if lost else RuntimeError):
@@ -281,13 +281,13 @@ def test_a_lost_rank_is_told_from_a_fault_of_our_own(text: str, lost: bool) -> N
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux")
-def test_the_interface_towards_a_host_is_named_and_an_unknown_one_is_none() -> None:
-    assert interface_towards("127.0.0.1", 9) == "lo"
-    assert interface_towards("::1", 9) == ""
+def test_the_interface_to_a_host_is_named_and_an_unknown_host_has_none() -> None:
+    assert find_interface_to("127.0.0.1", 9) == "lo"
+    assert find_interface_to("::1", 9) == ""
 
 
 @pytest.mark.promise("P36")
-def test_a_program_is_told_from_every_other_that_would_not_fit_it() -> None:
+def test_programs_that_do_not_fit_together_have_different_digests() -> None:
     base = Config(model=SMALL, batch=8, seq_len=16, threads=torch.get_num_threads(), deterministic=False)
     others = [
         dataclasses.replace(base, **change)
@@ -301,5 +301,7 @@ def test_a_program_is_told_from_every_other_that_would_not_fit_it() -> None:
         )
     ]
     alone = World()
-    programs = [open_torch(config, alone, Alone(alone)).program() for config in (base, base, *others)]
+    programs = [
+        open_torch_engine(config, alone, SingleProcessTeam(alone)).program() for config in (base, base, *others)
+    ]
     assert programs[0] == programs[1] and len(set(programs)) == 1 + len(others)

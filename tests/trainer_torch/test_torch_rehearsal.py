@@ -1,4 +1,4 @@
-"""The step of a large mesh, built in one process: as the real engine has it, and as torch's own tools count it."""
+"""The step of a large mesh, rehearsed in one process, compared with the real engine and torch's own tools."""
 
 from __future__ import annotations
 
@@ -13,65 +13,65 @@ from torch_worlds import in_world
 
 from trainer.config import Config
 from trainer.errors import ConfigError
-from trainer.shape.architecture import parameter_count
+from trainer.shape.architecture import count_parameters
 from trainer.shape.mesh import Mesh
-from trainer.torch_engine.rehearsal import rehearse
+from trainer.torch_engine.rehearsal import rehearse_step
 
 PLAIN = dataclasses.replace(SMALL, optim=dataclasses.replace(SMALL.optim, ema=0.0))
 
 
-def test_the_bytes_of_a_device_are_its_share() -> None:
-    whole = 4 * parameter_count(SMALL.model)
+def test_a_device_has_its_share_of_the_bytes() -> None:
+    whole = 4 * count_parameters(SMALL.model)
     config = dataclasses.replace(SMALL, batch=64)
     for mesh, share in ((Mesh(), 1), (Mesh(data=8), 1), (Mesh(fsdp=8), 8), (Mesh(2, 4), 4)):
-        found = rehearse(config, mesh, mesh.devices - 1)
+        found = rehearse_step(config, mesh, mesh.devices - 1)
         assert found.weights == found.gradients == found.averages == whole // share
         assert found.optimizer == 2 * whole // share
         assert found.peak > found.weights + found.optimizer + found.averages
 
 
 @pytest.mark.promise("P39")
-def test_the_collectives_are_those_of_real_processes() -> None:
-    """What the operations of two real ranks were, counted by torch's own tool."""
+def test_the_collectives_equal_those_of_real_processes() -> None:
+    """The operations of two real ranks are counted by torch's own tool."""
     meshes = [Mesh(1, 2), Mesh(1, 1, 2)]
     for rank, found in enumerate(in_world(2, counted_collectives, PLAIN, meshes)):
         for mesh, real in zip(meshes, found, strict=True):
-            rehearsed = {c.kind: c.count for c in rehearse(PLAIN, mesh, rank).collectives}
+            rehearsed = {c.kind: c.count for c in rehearse_step(PLAIN, mesh, rank).collectives}
             assert rehearsed == real
             assert sum(rehearsed.values()) > 3
 
 
-def test_both_ends_of_a_large_mesh_make_the_same_collectives() -> None:
+def test_first_and_last_device_of_a_large_mesh_have_the_same_collectives() -> None:
     config = dataclasses.replace(SMALL, batch=64, dtype="bf16", remat=True)
     mesh = Mesh(2, 8, 4)
-    first, last = rehearse(config, mesh, 0), rehearse(config, mesh, mesh.devices - 1)
+    first, last = rehearse_step(config, mesh, 0), rehearse_step(config, mesh, mesh.devices - 1)
     assert first.collectives == last.collectives
     assert {c.kind for c in first.collectives} == {"all_gather", "reduce_scatter", "all_reduce"}
     assert not torch.distributed.is_initialized()
 
 
 @pytest.mark.promise("P39")
-def test_the_peak_is_what_torchs_memory_tracker_finds() -> None:
+def test_the_peak_equals_that_of_torchs_memory_tracker() -> None:
     from trainer.torch_engine import rehearsal
-    from trainer.torch_engine.build import assemble, divided
+    from trainer.torch_engine.build import assemble_model, build_sharded_model
 
-    accelerator = rehearsal.Pretended()
-    parts = divided(PLAIN, accelerator, Mesh())
+    accelerator = rehearsal.FakeAccelerator()
+    parts = build_sharded_model(PLAIN, accelerator, Mesh())
     with FakeTensorMode(allow_non_fake_inputs=True), MemTracker() as tracker:
-        build = assemble(PLAIN, accelerator, Mesh(), parts, 0)
+        build = assemble_model(PLAIN, accelerator, Mesh(), parts, 0)
         rows = torch.zeros((PLAIN.batch, PLAIN.seq_len + 1), dtype=torch.int64)
         build.step(rows, 1e-3, False, 0)
         theirs = max(found["Total"] for found in tracker.get_tracker_snapshot("peak").values())
-    assert rehearse(PLAIN, Mesh(), 0).peak == pytest.approx(theirs, rel=0.01)
+    assert rehearse_step(PLAIN, Mesh(), 0).peak == pytest.approx(theirs, rel=0.01)
 
 
-def test_recomputation_and_division_save_memory() -> None:
+def test_recomputation_and_sharding_save_memory() -> None:
     config = Config(batch=64, seq_len=256, model=dataclasses.replace(SMALL.model, layers=3))
-    plain = rehearse(config, Mesh(1, 8), 0).peak
-    assert rehearse(dataclasses.replace(config, remat=True), Mesh(1, 8), 0).peak < 0.7 * plain
-    assert rehearse(config, Mesh(1, 16), 0).peak < plain
+    plain = rehearse_step(config, Mesh(1, 8), 0).peak
+    assert rehearse_step(dataclasses.replace(config, remat=True), Mesh(1, 8), 0).peak < 0.7 * plain
+    assert rehearse_step(config, Mesh(1, 16), 0).peak < plain
 
 
 def test_a_batch_that_does_not_divide_is_refused() -> None:
     with pytest.raises(ConfigError, match="batch=8"):
-        rehearse(SMALL, Mesh(16), 0)
+        rehearse_step(SMALL, Mesh(16), 0)

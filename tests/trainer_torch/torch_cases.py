@@ -1,4 +1,4 @@
-"""What the ranks of the tests do."""
+"""Functions that the ranks of the tests run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch.distributed.tensor.debug import CommDebugMode
 
-from trainer.accelerators.registry import open_native
+from trainer.accelerators.registry import open_native_device
 from trainer.config import Config, ModelConfig, OptimConfig
 from trainer.engine import FloatArray, Numbers, TokenArray
 from trainer.environment import World
 from trainer.errors import PeerError
-from trainer.shape.box import Piece
-from trainer.shape.mesh import Mesh, row_share
+from trainer.shape.box import TensorRegion
+from trainer.shape.mesh import Mesh, assign_rows
 from trainer.team import Team
-from trainer.torch_engine import group
-from trainer.torch_engine.build import assemble, divided
+from trainer.torch_engine import process_group
+from trainer.torch_engine.build import assemble_model, build_sharded_model
 from trainer.torch_engine.engine import TorchEngine
-from trainer.torch_engine.gradients import Buckets
+from trainer.torch_engine.gradients import BucketedGradients
 
 SMALL = Config(
     batch=8,
@@ -39,7 +39,7 @@ Outcome = list[tuple[float, float, int]]
 
 
 def rows_of(config: Config, step: int) -> TokenArray:
-    """A step's whole batch, with something to learn in it."""
+    """Make a step's whole batch, which contains a learnable pattern."""
     draw = np.random.default_rng([7, step])
     starts = draw.integers(0, 16, (config.batch, 1))
     return ((starts + np.arange(config.seq_len + 1) * draw.integers(1, 3, (config.batch, 1))) % 40).astype(np.uint8)
@@ -51,7 +51,7 @@ def share_of(engine: TorchEngine, config: Config, step: int) -> TokenArray:
 
 
 def engine_on(config: Config, world: World, mesh: Mesh) -> TorchEngine:
-    accelerator = open_native("cpu", world)
+    accelerator = open_native_device("cpu", world)
     # The whole front of torch.compile, gradients included, without minutes in a C++ compiler.
     accelerator.compiler = "aot_eager"  # type: ignore[misc,assignment]  # an attribute of the real class
     return TorchEngine(config, world, accelerator, mesh)
@@ -68,7 +68,7 @@ def run(engine: TorchEngine, config: Config, first: int = 0, last: int = STEPS) 
     return found
 
 
-def take_out(engine: TorchEngine) -> dict[Piece, FloatArray]:
+def take_out(engine: TorchEngine) -> dict[TensorRegion, FloatArray]:
     arrays = {piece: np.full(piece.box.extent, np.nan, np.float32) for piece in engine.written()}
     engine.copy_out(arrays)
     return arrays
@@ -78,8 +78,8 @@ def put_in(engine: TorchEngine, whole: Mapping[str, FloatArray]) -> None:
     engine.load((piece, whole[piece.name][piece.box.slices()]) for piece in engine.needed())
 
 
-def put_together(parts: list[dict[Piece, FloatArray]]) -> dict[str, FloatArray]:
-    """Whole tensors from what the processes wrote. Every element must have been written exactly once."""
+def put_together(parts: list[dict[TensorRegion, FloatArray]]) -> dict[str, FloatArray]:
+    """Assemble whole tensors from the processes' regions, and check that each element is written exactly once."""
     whole: dict[str, FloatArray] = {}
     seen: dict[str, Any] = {}
     for part in parts:
@@ -94,15 +94,15 @@ def put_together(parts: list[dict[Piece, FloatArray]]) -> dict[str, FloatArray]:
 
 def join_once(world: World, team: Team) -> None:
     if world.size > 1:
-        group.join(torch.device("cpu"), "gloo", team, SMALL.dist)
+        process_group.join_process_group(torch.device("cpu"), "gloo", team, SMALL.dist)
 
 
 def on_meshes(
     world: World, team: Team, cases: list[tuple[Config, Mesh]]
-) -> list[tuple[Outcome, dict[Piece, FloatArray]]]:
-    """Each case's numbers over all steps, and the state that this rank writes at the end."""
+) -> list[tuple[Outcome, dict[TensorRegion, FloatArray]]]:
+    """Return each case's numbers over all steps, and the state that this rank writes at the end."""
     join_once(world, team)
-    found: list[tuple[Outcome, dict[Piece, FloatArray]]] = []
+    found: list[tuple[Outcome, dict[TensorRegion, FloatArray]]] = []
     for config, mesh in cases:
         engine = engine_on(config, world, mesh)
         found.append((run(engine, config), take_out(engine)))
@@ -110,7 +110,7 @@ def on_meshes(
 
 
 def stopped_and_resumed(world: World, team: Team, cases: list[tuple[Config, Mesh]]) -> list[tuple[Outcome, Outcome]]:
-    """Each case run through, and run with a stop at half way: a new engine that is loaded with what all had written."""
+    """Run each case uninterrupted, and again with a reload half way into a new engine."""
     join_once(world, team)
     found: list[tuple[Outcome, Outcome]] = []
     for config, mesh in cases:
@@ -128,7 +128,7 @@ def stopped_and_resumed(world: World, team: Team, cases: list[tuple[Config, Mesh
 
 
 def continued(world: World, team: Team, config: Config, mesh: Mesh, whole: Mapping[str, FloatArray]) -> Outcome:
-    """From a state after all steps, two steps more."""
+    """Run two more steps from a state after all steps."""
     join_once(world, team)
     engine = engine_on(config, world, mesh)
     put_in(engine, whole)
@@ -136,7 +136,7 @@ def continued(world: World, team: Team, config: Config, mesh: Mesh, whole: Mappi
 
 
 def left_alone(world: World, team: Team, mesh: Mesh) -> tuple[str, float]:
-    """The last rank leaves after two steps; what the others see, and after how many seconds."""
+    """End the last rank after two steps; return the others' error, and after how many seconds it came."""
     join_once(world, team)
     engine = engine_on(SMALL, world, mesh)
     run(engine, SMALL, last=2)
@@ -151,17 +151,17 @@ def left_alone(world: World, team: Team, mesh: Mesh) -> tuple[str, float]:
 
 
 def with_small_buckets(world: World, team: Team, config: Config, mesh: Mesh, sizes: list[int]) -> list[list[bytes]]:
-    """The summed gradients of one step, bit for bit, for buffers of at most these bytes."""
+    """Return the exact summed gradients of one step, for buckets of at most these sizes in bytes."""
     join_once(world, team)
-    accelerator = open_native("cpu", world)
-    first, count = row_share(mesh, world.rank, world.size).rows(config.batch)
+    accelerator = open_native_device("cpu", world)
+    first, count = assign_rows(mesh, world.rank, world.size).rows(config.batch)
     rows = accelerator.to_device(rows_of(config, 0)[first : first + count])
     found: list[list[bytes]] = []
     for size in sizes:
-        build = assemble(config, accelerator, mesh, divided(config, accelerator, mesh), world.rank)
-        build.begin(config.seed)
+        build = assemble_model(config, accelerator, mesh, build_sharded_model(config, accelerator, mesh), world.rank)
+        build.initialize_weights(config.seed)
         group_of_copies = torch.distributed.group.WORLD
-        build = dataclasses.replace(build, gradients=Buckets(build.slots, mesh, group_of_copies, size))
+        build = dataclasses.replace(build, gradients=BucketedGradients(build.slots, mesh, group_of_copies, size))
         for _ in range(2):  # the second time the buffers are used again
             summed = build.gradients.finish(build.backward(rows), stop=False)
         found.append([gradient.numpy().tobytes() for gradient in summed.gradients])
@@ -169,7 +169,7 @@ def with_small_buckets(world: World, team: Team, config: Config, mesh: Mesh, siz
 
 
 def counted_collectives(world: World, team: Team, config: Config, meshes: list[Mesh]) -> list[dict[str, int]]:
-    """Of one step on each mesh, by torch's own counter."""
+    """Count the collectives of one step on each mesh with torch's own counter."""
     join_once(world, team)
     found: list[dict[str, int]] = []
     for mesh in meshes:
@@ -186,13 +186,13 @@ def counted_collectives(world: World, team: Team, config: Config, meshes: list[M
 
 
 def compiled_on(world: World, team: Team, config: Config, meshes: list[Mesh]) -> tuple[list[float], list[list[str]]]:
-    """Programs compiled so far and notes, after two steps on each mesh."""
+    """Return the number of compiled programs and the notes, after two steps on each mesh."""
     join_once(world, team)
     programs: list[float] = []
-    told: list[list[str]] = []
+    notes: list[list[str]] = []
     for mesh in meshes:
         engine = engine_on(config, world, mesh)
         run(engine, config, last=2)
         programs.append(engine.counters()["compilations"])
-        told.append(list(engine.notes()))
-    return programs, told
+        notes.append(list(engine.notes()))
+    return programs, notes

@@ -1,4 +1,4 @@
-"""Worlds of torch processes for tests: forked from one server that has torch loaded. Many cases run in one start."""
+"""Groups of torch processes for tests, forked from one server that has loaded torch; many cases run per start."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def _rank(
 
     from trainer.config import DistConfig
     from trainer.environment import World
-    from trainer.tcp_team import join
-    from trainer.torch_engine.group import leave
+    from trainer.tcp_team import join_team
+    from trainer.torch_engine.process_group import exit_process
 
     torch.set_num_threads(1)
     alone = size == 1
-    world = World(rank, size, sharers=size, coordinator="" if alone else f"127.0.0.1:{port}", launcher="orch")
+    world = World(rank=rank, size=size, sharers=size, coordinator="" if alone else f"127.0.0.1:{port}", launcher="orch")
     try:
-        team = join(world, DistConfig(join_timeout=30, timeout=30))
+        team = join_team(world, DistConfig(join_timeout=30, timeout=30))
         answer = function(world, team, *arguments)
         answers.put((rank, answer))
         if together:
@@ -88,4 +88,4 @@ def _rank(
     answers.close()
     answers.join_thread()
     sys.stdout.flush()
-    leave(0)
+    exit_process(0)

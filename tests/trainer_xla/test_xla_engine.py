@@ -1,4 +1,4 @@
-"""device=xla on the real torch_xla, over 4 devices of its processor backend: torch's numbers, one program a step."""
+"""device=xla on the real torch_xla with 4 CPU devices: torch's numbers, one program per step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import pytest
 
 from trainer.environment import World
 from trainer.errors import DeviceError
-from trainer.options import parse
+from trainer.options import parse_config
 from trainer.shape.mesh import Topology
-from trainer.torch_engine.engine import open_torch
+from trainer.torch_engine.engine import open_torch_engine
+
+pytestmark = pytest.mark.xla
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PYTHON = REPOSITORY / ".venv-xla" / "bin" / "python"
@@ -41,8 +43,8 @@ class Alone:
 
 
 def on_torch(words: list[str], rows: Any, state: dict[str, Any] | None = None) -> tuple[list[float], dict[str, Any]]:
-    """Losses of the torch engine on the processor, and its state at the end."""
-    engine = open_torch(parse([*SMALL, *words, "device=cpu"]), World(), Alone())  # type: ignore[arg-type]
+    """Return the losses of the torch engine on the CPU, and its final state."""
+    engine = open_torch_engine(parse_config([*SMALL, *words, "device=cpu"]), World(), Alone())  # type: ignore[arg-type]
     if state is not None:
         engine.load((piece, state[piece.name]) for piece in engine.needed())
     losses = []
@@ -69,7 +71,7 @@ def expected(rows: Any) -> dict[str, tuple[list[float], dict[str, Any]]]:
 def found(
     tmp_path_factory: pytest.TempPathFactory, rows: Any, expected: dict[str, tuple[list[float], dict[str, Any]]]
 ) -> dict[str, Any]:
-    """All cases in one process, and `moved`: from torch's state of `divided` on."""
+    """Run all cases in one process, and `moved`, which continues torch's state of `divided`."""
     folder = tmp_path_factory.mktemp("xla")
     np.save(folder / "rows.npy", rows)
     np.savez(folder / "torch.npz", **expected["divided"][1])
@@ -97,7 +99,7 @@ def found(
 @needs_xla
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_losses_and_state_are_those_of_torch_on_the_processor(
+def test_losses_and_state_equal_torchs_on_the_cpu(
     found: dict[str, Any], expected: dict[str, tuple[list[float], dict[str, Any]]], name: str
 ) -> None:
     losses, state = expected[name]
@@ -117,7 +119,7 @@ def test_losses_and_state_are_those_of_torch_on_the_processor(
 def test_a_step_is_compiled_once(found: dict[str, Any], name: str) -> None:
     before, first, *later = found[name]["compiled"]
     assert first == before + 1
-    # Not for another rate, nor for a wish to stop, nor after the state was copied out.
+    # Not for another rate, nor for a stop request, nor after the state was copied out.
     assert set(later) == {first}
     assert found[name]["stops"] == 1
     # Loading compiles what takes the values in, at most, and no step.
@@ -130,7 +132,7 @@ def test_a_step_is_compiled_once(found: dict[str, Any], name: str) -> None:
 @pytest.mark.promise("P32")
 @needs_xla
 @pytest.mark.slow
-def test_training_goes_on_from_the_state_of_another_engine(
+def test_training_continues_from_the_state_of_another_engine(
     found: dict[str, Any], expected: dict[str, tuple[list[float], dict[str, Any]]], rows: Any
 ) -> None:
     plain = [word for word in CASES["divided"] if not word.startswith("mesh.")]
@@ -142,35 +144,35 @@ def test_training_goes_on_from_the_state_of_another_engine(
 
 @needs_xla
 @pytest.mark.slow
-def test_each_of_several_hosts_puts_its_rows_where_the_mesh_has_them(found: dict[str, Any], rows: Any) -> None:
+def test_each_of_several_hosts_places_its_rows_as_the_mesh_requires(found: dict[str, Any], rows: Any) -> None:
     quarters = np.split(rows[0], 4)
     assert found["hosts"]["copies"] == [quarter.tolist() for quarter in quarters]
     halves = np.split(rows[0], 2)  # two devices of a tensor group have the same rows
     assert found["hosts"]["divided"] == [half.tolist() for half in halves for _ in range(2)]
 
 
-def test_slices_and_hosts_decide_how_far_the_weights_are_divided() -> None:
+def test_slices_and_hosts_decide_how_the_weights_are_sharded() -> None:
     pytest.importorskip("torch")
-    from trainer.xla_engine.runtime import topology_of
+    from trainer.xla_engine.runtime import detect_topology
 
     one, two = [{"name": "TPU"}] * 8, [{"slice_index": at // 4} for at in range(8)]
-    assert topology_of("TPU", 4, one) == Topology(8, 8, divide=True)
-    assert topology_of("TPU", 4, two) == Topology(8, 4, divide=True)
-    assert topology_of("NEURON", 32, [{}] * 64) == Topology(64, 32, divide=True)
-    assert not topology_of("CPU", 4, [{}] * 4).divide
+    assert detect_topology("TPU", 4, one) == Topology(8, 8, shard_weights=True)
+    assert detect_topology("TPU", 4, two) == Topology(8, 4, shard_weights=True)
+    assert detect_topology("NEURON", 32, [{}] * 64) == Topology(64, 32, shard_weights=True)
+    assert not detect_topology("CPU", 4, [{}] * 4).shard_weights
 
 
-def test_without_torch_xla_it_says_what_to_install() -> None:
+def test_without_torch_xla_the_error_names_what_to_install() -> None:
     pytest.importorskip("torch")
     if "torch_xla" in sys.modules:
         pytest.skip("torch_xla is loaded")
-    from trainer.xla_engine.engine import open_xla
+    from trainer.xla_engine.engine import open_xla_engine
 
     with pytest.raises(DeviceError, match=r"torch==2\.9\.0 with torch_xla==2\.9\.0"):
-        open_xla(parse([*SMALL, "device=xla"]), World(), Alone())  # type: ignore[arg-type]
+        open_xla_engine(parse_config([*SMALL, "device=xla"]), World(), Alone())  # type: ignore[arg-type]
 
 
-def test_the_environment_says_when_it_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_environment_is_reported(tmp_path: Path) -> None:
     script = tmp_path / "scripts" / "xla-env"
     script.parent.mkdir()
     script.write_bytes((REPOSITORY / "scripts" / "xla-env").read_bytes())

@@ -1,4 +1,4 @@
-"""Runs in .venv-xla: the engine for torch_xla on 4 pretended devices. Prints what each case came to, as JSON."""
+"""Run the engine for torch_xla on 4 simulated devices in .venv-xla, and print each case's results as JSON."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch
 import torch_xla
 
 from trainer.environment import World
-from trainer.options import parse
-from trainer.shape.mesh import row_share
-from trainer.xla_engine.engine import XlaEngine, open_xla
-from trainer.xla_engine.runtime import Marks, Runtime
+from trainer.options import parse_config
+from trainer.shape.mesh import assign_rows
+from trainer.xla_engine.engine import XlaEngine, open_xla_engine
+from trainer.xla_engine.runtime import Runtime, ShardingMarker
 
 
 class Alone:
-    """A team of one."""
+    """A team of one rank."""
 
     world = World()
 
@@ -28,8 +28,8 @@ class Alone:
 
 
 def run(words: list[str], rows: Any, state: Path | None, left: Path) -> dict[str, Any]:
-    """Train on the rows, from a state if one is given; leaves the state at the end. Counts compilations."""
-    engine = open_xla(parse(words), World(), Alone())  # type: ignore[arg-type]  # only `gather` is called
+    """Train on the rows, from a state if one is given; return losses, compilations and the final state."""
+    engine = open_xla_engine(parse_config(words), World(), Alone())  # type: ignore[arg-type]  # only `gather` is called
     if state is not None:
         given = np.load(state)
         engine.load((piece, given[piece.name][piece.box.slices()]) for piece in engine.needed())
@@ -64,23 +64,23 @@ def run(words: list[str], rows: Any, state: Path | None, left: Path) -> dict[str
 
 
 def hosts_rows(words: list[str], rows: Any) -> list[Any]:
-    """Two hosts of two devices each, pretended: what lies on each device when its host sends its share of the rows."""
-    config = parse(words)
+    """Simulate two hosts of two devices each; return the rows on each device after its host sends its share."""
+    config = parse_config(words)
     runtime = Runtime(World(), Alone())  # type: ignore[arg-type]  # only `gather` is called
     mesh = runtime.mesh(config)
-    marks = Marks(runtime, mesh)
+    marks = ShardingMarker(runtime, mesh)
     found: list[Any] = []
     for host in range(2):
-        share = row_share(mesh, host, 2)
+        share = assign_rows(mesh, host, 2)
         first, count = share.rows(len(rows))
-        sent = marks.send(rows[first : first + count], share)
+        sent = marks.send_rows(rows[first : first + count], share)
         local = range(2 * host, 2 * host + 2)
-        found += [shard.data.tolist() for device, shard in marks.shards(sent) if device in local]
+        found += [shard.data.tolist() for device, shard in marks.list_shards(sent) if device in local]
     return found
 
 
 def values(engine: XlaEngine) -> dict[str, Any]:
-    """Every tensor of the state, put together; a gap would stay nan."""
+    """Assemble every tensor of the state; a gap would stay nan."""
     parts = {piece: np.empty(piece.box.extent, np.float32) for piece in engine.written()}
     engine.copy_out(parts)
     whole: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.errors import CapacityError, OrchError, ProgramFailed
 from orchestrator.exits import Exit
 from orchestrator.hosts import Failure, HostAddress, HostOutcome, ssh_argv
-from orchestrator.values import MASK, Secret, Text, Unknown, fill, text
+from orchestrator.values import MASK, Secret, Text, Unknown, fill_unknowns, to_text
 
 
 def host(**changes: object) -> HostAddress:
@@ -48,10 +48,10 @@ def test_a_jump_host_becomes_a_proxy_command_with_its_own_trust() -> None:
 @pytest.mark.parametrize(
     ("outcome", "status", "verdict"),
     [
-        (HostOutcome(0, "h", exit_code=3), 3, "exit 3"),
-        (HostOutcome(0, "h", signal="SEGV"), 139, "signal SEGV"),
-        (HostOutcome(0, "h", signal="ODD"), 255, "signal ODD"),
-        (HostOutcome(0, "h", failure=Failure.FROZEN), None, "frozen"),
+        (HostOutcome(rank=0, host="h", exit_code=3), 3, "exit 3"),
+        (HostOutcome(rank=0, host="h", signal="SEGV"), 139, "signal SEGV"),
+        (HostOutcome(rank=0, host="h", signal="ODD"), 255, "signal ODD"),
+        (HostOutcome(rank=0, host="h", failure=Failure.FROZEN), None, "frozen"),
     ],
 )
 def test_an_outcome_has_the_status_a_shell_would_show(outcome: HostOutcome, status: int | None, verdict: str) -> None:
@@ -63,7 +63,7 @@ def test_an_unknown_can_be_shown_and_never_sent() -> None:
     assert value.preview() == "http://(address):80"
     with pytest.raises(ValueError, match="still unknown: address"):
         value.reveal()
-    assert value.fill({Unknown("address"): "h"}) == text("http://h:80")
+    assert value.fill({Unknown("address"): "h"}) == to_text("http://h:80")
 
 
 def test_a_secret_is_masked_wherever_it_is_printed() -> None:
@@ -82,9 +82,9 @@ def test_a_filled_text_matches_the_plan_it_came_from(parts: list[str | Unknown |
 
 
 def test_a_text_that_differs_in_a_known_part_does_not_match() -> None:
-    planned = Text.of("a", Unknown(), "b")
-    assert planned.matches(text("a.*b"))
-    assert not planned.matches(text("a.*c"))
+    planned = Text.of("a", Unknown("x"), "b")
+    assert planned.matches(to_text("a.*b"))
+    assert not planned.matches(to_text("a.*c"))
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class Outer:
 
 
 def test_fill_reaches_every_text_of_a_value() -> None:
-    outer = Outer((text(Unknown("x")), text("y")), "n")
-    assert fill(outer, {Unknown("x"): "1"}) == Outer((text("1"), text("y")), "n")
+    outer = Outer((to_text(Unknown("x")), to_text("y")), "n")
+    assert fill_unknowns(outer, {Unknown("x"): "1"}) == Outer((to_text("1"), to_text("y")), "n")
 
 
 def test_an_error_is_at_most_five_lines_with_its_code_and_the_next_step() -> None:

@@ -1,4 +1,4 @@
-"""What the torch engine needs of a device."""
+"""The interface between the torch engine and a device."""
 
 from __future__ import annotations
 
@@ -22,34 +22,45 @@ Compiler: TypeAlias = Literal["inductor", "tpu", "neuron"]
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
-    """Whether a device can do something; otherwise: one sentence, what is done instead."""
+class Capability:
+    """Whether a device supports something.
 
-    there: bool
-    otherwise: str
+    Attributes:
+        fallback: One sentence: what is used instead.
+    """
+
+    supported: bool
+    fallback: str
 
     def __bool__(self) -> bool:
-        return self.there
+        return self.supported
 
 
-@dataclass(frozen=True, slots=True)
-class Flags:
-    """fp16: arithmetic in it. flash: attention without the matrix of scores. compile: torch.compile. fused: AdamW."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a device supports.
 
-    fp16: Flag
-    flash: Flag
-    compile: Flag
-    fused: Flag
+    Attributes:
+        fp16: Arithmetic in it.
+        flash: Attention without the matrix of scores.
+        compile: torch.compile.
+        fused: A fused AdamW.
+    """
 
-    def taken(self, config: Config) -> list[str]:
-        """The fallbacks that a run with this config takes, one sentence each."""
-        wanted = (
+    fp16: Capability
+    flash: Capability
+    compile: Capability
+    fused: Capability
+
+    def list_fallbacks(self, config: Config) -> list[str]:
+        """Return the fallbacks that a run with this config takes, one sentence each."""
+        requested = (
             (config.dtype == "fp16", self.fp16),
             (True, self.flash),
             (config.compile, self.compile),
             (config.optim.kind == "adamw", self.fused),
         )
-        return [flag.otherwise for asked, flag in wanted if asked and not flag]
+        return [capability.fallback for used, capability in requested if used and not capability]
 
     def as_json(self) -> dict[str, bool]:
         return {"fp16": bool(self.fp16), "flash": bool(self.flash), "compile": bool(self.compile)} | {
@@ -58,7 +69,10 @@ class Flags:
 
 
 class NativeAccelerator(Protocol):
-    """One device of this process that torch computes on directly. The functions that make one raise DeviceError."""
+    """One device of this process that torch computes on directly.
+
+    The functions that open one raise DeviceError.
+    """
 
     @property
     def name(self) -> NativeName:
@@ -70,7 +84,7 @@ class NativeAccelerator(Protocol):
 
     @property
     def backend(self) -> Backend:
-        """Of process groups whose tensors lie on the device."""
+        """The backend of process groups whose tensors are on the device."""
         ...
 
     @property
@@ -79,7 +93,7 @@ class NativeAccelerator(Protocol):
         ...
 
     @property
-    def flags(self) -> Flags: ...
+    def capabilities(self) -> Capabilities: ...
 
     @property
     def launch(self) -> str:
@@ -87,23 +101,23 @@ class NativeAccelerator(Protocol):
         ...
 
     def autocast(self, dtype: DTypeName) -> AbstractContextManager[object]:
-        """Matrix products in bf16 for bf16 and fp16, nothing for fp32."""
+        """Compute matrix products in bf16 for bf16 and fp16; change nothing for fp32."""
         ...
 
     def to_device(self, rows: TokenArray) -> Tensor:
-        """int64, same shape. May return before the copy is done."""
+        """Copy rows to the device as int64, same shape; may return before the copy is done."""
         ...
 
     def synchronize(self) -> None:
-        """Wait until everything asked for is done."""
+        """Wait until all submitted work is done."""
         ...
 
     def memory(self) -> int | None:
-        """Most bytes in use at once so far; None when the device does not say."""
+        """Return the peak bytes in use so far; None when the device does not report it."""
         ...
 
     def peak_flops(self, dtype: DTypeName) -> float | None:
-        """Published peak of this device, or None when it is not in our table."""
+        """Return the published peak of this device, or None when our table lacks it."""
         ...
 
     def describe(self) -> Device: ...
@@ -111,17 +125,17 @@ class NativeAccelerator(Protocol):
     def set_deterministic(self, *, compiled: bool) -> None: ...
 
     def seed(self, number: int) -> None:
-        """Of all random generators of torch."""
+        """Seed all random generators of torch."""
         ...
 
     def snapshot(self) -> Mapping[str, Any]:
-        """How the device does now, JSON-able: torch's memory figures, nvidia-smi's or the Neuron driver's numbers."""
+        """Return the device's current state, JSON-able: torch's memory figures, nvidia-smi's or the Neuron driver's."""
         ...
 
     def activities(self) -> Sequence[Any]:
-        """torch.profiler.ProfilerActivity members that see this device's work."""
+        """Return the torch.profiler.ProfilerActivity members that record this device's work."""
         ...
 
     def notes(self, config: Config | None = None) -> Sequence[str]:
-        """What the user should know: idle devices, and the fallbacks that this config takes. One line each."""
+        """Return what the user should know, one line each: idle devices, and the fallbacks that this config takes."""
         ...

@@ -1,4 +1,4 @@
-"""What is known of a device that nobody has opened."""
+"""The description of a device, without opening it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,26 @@ from typing import Literal, TypeAlias
 Kind: TypeAlias = Literal["cpu", "cuda", "tpu", "neuron"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One processor, GPU or chip. Memory in MiB; None is what cannot be known without opening the device.
+    """One processor, GPU or chip; None is what cannot be known without opening the device.
 
-    index: by PCI order. topology: all below in words. peers: devices of this kind on the machine. cores: physical.
-    devices: as how many a framework sees it (both cores of a TPU7x, two cores of a Trainium1). slice: such as
-    "v5litepod-16 4x4". links: fast network between devices. network: between machines. bus: PCI address.
+    Attributes:
+        kind: cpu, cuda, tpu or neuron.
+        name: As the vendor's tool prints it.
+        vendor: Who made it.
+        index: By PCI order.
+        total_mem_mb: MiB.
+        available_mem_mb: MiB.
+        topology: All below as one text.
+        peers: Devices of this kind on the machine.
+        cores: Physical cores.
+        devices: How many devices a framework sees in it (both cores of a TPU7x, two cores of a Trainium1).
+        slice: Such as "v5litepod-16 4x4".
+        links: Fast network between devices.
+        network: Network between machines.
+        bus: PCI address.
+        uuid: Of a GPU.
     """
 
     kind: Kind
@@ -37,6 +50,6 @@ class Device:
         return asdict(self)
 
 
-def topology(*parts: str | None) -> str:
-    """What is known, in words."""
+def describe_topology(*parts: str | None) -> str:
+    """Join what is known to one text."""
     return ", ".join(part for part in parts if part)

@@ -1,4 +1,4 @@
-"""How a device does now, by what its driver and its tools tell without being asked to compute."""
+"""The current state of devices as their drivers and tools report it, without computing on them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from trainer.accelerators.pci import entries, number
+from trainer.accelerators.pci import list_entries, read_number
 
-ALLOCATOR = (
+ALLOCATOR_COUNTERS = (
     "allocated_bytes.all.current",
     "allocated_bytes.all.peak",
     "reserved_bytes.all.peak",
@@ -24,19 +24,19 @@ _MONITOR_SECONDS = 8.0
 _ROOT = Path("/")
 
 
-def neuron_driver(index: int, root: Path = _ROOT) -> Mapping[str, Any]:
-    """Bytes in use on each core of a chip, by the driver's own files."""
+def read_neuron_driver(index: int, root: Path = _ROOT) -> Mapping[str, Any]:
+    """Return the bytes in use on each core of a chip, from the driver's files."""
     folder = root / f"sys/devices/virtual/neuron_device/neuron{index}"
-    cores = [entry for entry in entries(folder) if entry.name.startswith("neuron_core")]
+    cores = [entry for entry in list_entries(folder) if entry.name.startswith("neuron_core")]
     memory = "stats/memory_usage/device_mem"
     return {
-        core.name: {what: number(core / memory / what) for what in ("present", "peak")}
+        core.name: {what: read_number(core / memory / what) for what in ("present", "peak")}
         for core in sorted(cores, key=lambda entry: (len(entry.name), entry.name))
     }
 
 
-def neuron_monitor() -> Mapping[str, Any]:
-    """The first report of neuron-monitor, which goes on reporting until it is ended. Empty when it does not answer."""
+def read_neuron_monitor() -> Mapping[str, Any]:
+    """Return the first report of neuron-monitor, which reports until it is ended; empty when it does not answer."""
     try:
         tool = subprocess.Popen(["neuron-monitor"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     except OSError:
@@ -52,8 +52,8 @@ def neuron_monitor() -> Mapping[str, Any]:
         tool.communicate()
 
 
-def load() -> list[float]:
-    """Mean number of processes that ran or waited in the last 1, 5 and 15 minutes."""
+def read_load_average() -> list[float]:
+    """Return the mean number of processes that ran or waited in the last 1, 5 and 15 minutes."""
     return [round(value, 2) for value in os.getloadavg()]
 
 

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from trainer.accelerators import discovery, health, nvidia
-from trainer.accelerators.base import Backend, Compiler, Flag, Flags, NativeName
+from trainer.accelerators.base import Backend, Capabilities, Capability, Compiler, NativeName
 from trainer.accelerators.device import Device
-from trainer.accelerators.peaks import peak_flops
-from trainer.accelerators.rows import ROWS, Row
+from trainer.accelerators.peaks import find_peak_flops
+from trainer.accelerators.traits import TRAITS, DeviceTraits
 from trainer.config import Config, DTypeName
 from trainer.engine import TokenArray
 from trainer.environment import World
@@ -38,12 +38,16 @@ _AMPERE = (8, 0)  # compute capability from which GPUs multiply in bf16
 _ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
-class Native:
-    """See trainer.accelerators.base.NativeAccelerator."""
+class TorchDevice:
+    """The implementation of NativeAccelerator for all devices that are part of torch."""
 
     def __init__(self, name: NativeName, world: World) -> None:
-        """Raises DeviceError when torch has no such device, or fewer than there are ranks on this host."""
-        self._row = ROWS[name]
+        """Open the device of this rank.
+
+        Raises:
+            DeviceError: torch has no such device, or fewer than this host has ranks.
+        """
+        self._row = TRAITS[name]
         self._local_size = world.local_size
         self._described: Device | None = None
         self.name: NativeName = name
@@ -51,8 +55,8 @@ class Native:
         self.compiler: Compiler = self._row.compiler
         self.launch = self._row.launch
         self.device = torch.device("cpu") if name == "cpu" else _open(self._row, world)
-        self.flags = _flags(self._row, self.device)
-        # TPUs compute float32 products in bf16 unless told (torch_tpu, precision). GPUs would take TF32, of 10 bits, by
+        self.capabilities = _find_capabilities(self._row, self.device)
+        # TPUs compute float32 products in bf16 by default (torch_tpu, precision). GPUs would take TF32, of 10 bits, by
         # "high": seven times as fast on an H100, but losses would no longer agree with those of other devices.
         torch.set_float32_matmul_precision("highest")
 
@@ -80,7 +84,7 @@ class Native:
             return None
 
     def peak_flops(self, dtype: DTypeName) -> float | None:
-        return peak_flops(self.describe(), dtype)
+        return find_peak_flops(self.describe(), dtype)
 
     def describe(self) -> Device:
         if self._described is None:
@@ -94,7 +98,7 @@ class Native:
         strict = self.name == "cuda"
         if compiled:
             torch.use_deterministic_algorithms(True, warn_only=not strict)
-        else:  # the same, but the other one also loads the compiler, to tell it: a second of every start
+        else:  # the same, without loading the compiler, which takes a second of every start
             torch.set_deterministic_debug_mode("error" if strict else "warn")
         # Else every new tensor is filled first, which shows reads of unset memory: an aid for debugging torch.
         unchecked: Any = torch.utils.deterministic  # the switch is made at run time, so no checker knows it
@@ -108,14 +112,14 @@ class Native:
         found = self.describe()
         result: dict[str, Any] = {"device": str(self.device), "launch": self.launch, "peak_bytes": self.memory()}
         if self.name == "cuda":
-            result["nvidia_smi"] = nvidia.ask_health(found.uuid or found.bus or str(found.index))
+            result["nvidia_smi"] = nvidia.query_health(found.uuid or found.bus or str(found.index))
             stats: Mapping[str, Any] = torch.cuda.memory_stats(self.device)
-            result["allocator"] = {key: stats[key] for key in health.ALLOCATOR if key in stats}
+            result["allocator"] = {key: stats[key] for key in health.ALLOCATOR_COUNTERS if key in stats}
         if self.name == "neuron":
-            result["neuron_driver"] = health.neuron_driver(found.index)
-            result["neuron_monitor"] = health.neuron_monitor()
+            result["neuron_driver"] = health.read_neuron_driver(found.index)
+            result["neuron_monitor"] = health.read_neuron_monitor()
         if self.name == "cpu":
-            result["load"] = health.load()
+            result["load"] = health.read_load_average()
         return result
 
     def activities(self) -> Sequence[Any]:
@@ -125,52 +129,68 @@ class Native:
         return [kinds.CPU, kinds.CUDA if self.name == "cuda" else kinds.PrivateUse1]
 
     def notes(self, config: Config | None = None) -> Sequence[str]:
-        said: list[str] = []
+        notes: list[str] = []
         idle = 0 if self.name == "cpu" else int(_accelerator.device_count()) - self._local_size
         if idle > 0:
-            said.append(f"{idle} {self.name} devices of this host are not used: {self.launch}")
+            notes.append(f"{idle} {self.name} devices of this host are not used: {self.launch}")
         if config is None:
-            return said
+            return notes
         capability = torch.cuda.get_device_capability(self.device) if self.name == "cuda" else None
-        if self.flags.flash and not self._row.attends(config.seq_len, config.model.head_dim):
-            said.append(self.flags.flash.otherwise)
-        return [*said, *self.flags.taken(config), *_slow(config, capability)]
+        if self.capabilities.flash and not self._row.supports_attention(config.seq_len, config.model.head_dim):
+            notes.append(self.capabilities.flash.fallback)
+        return [*notes, *self.capabilities.list_fallbacks(config), *_describe_slow_settings(config, capability)]
 
     def _find(self) -> Device:
         if self.name == "cpu":
-            return discovery.processor()
+            return discovery.discover_processor()
         found = self._discovered()
         if self.name != "cuda" or (found is not None and found.total_mem_mb is not None):
-            return found or Device(self.name, str(self.device), "unknown", self.device.index or 0, None, None, None)
-        # Without nvidia-smi, as in some containers: by what torch says of the device, which is open by now.
+            return found or Device(
+                kind=self.name,
+                name=str(self.device),
+                vendor="unknown",
+                index=self.device.index or 0,
+                total_mem_mb=None,
+                available_mem_mb=None,
+                topology=None,
+            )
+        # Without nvidia-smi, as in some containers: torch describes the device, which is open by now.
         about = _cuda.get_device_properties(self.device)
-        known = found or Device("cuda", "", "NVIDIA", self.device.index or 0, None, None, None)
+        known = found or Device(
+            kind="cuda",
+            name="",
+            vendor="NVIDIA",
+            index=self.device.index or 0,
+            total_mem_mb=None,
+            available_mem_mb=None,
+            topology=None,
+        )
         return replace(known, name=str(about.name), total_mem_mb=int(about.total_memory) >> 20)
 
     def _discovered(self) -> Device | None:
-        """By the kernel's files and the vendor's tool; None when they do not show it."""
-        found = [device for device in discovery.discover() if device.kind == self.name]
+        """Return the device as the kernel's files and the vendor's tool show it; None when they do not."""
+        found = [device for device in discovery.discover_devices() if device.kind == self.name]
         index = self.device.index or 0
         if self.name == "cuda":
-            shown = nvidia.visible(os.environ, [device.uuid for device in found])
+            shown = nvidia.list_visible_indices(os.environ, [device.uuid for device in found])
             found = [found[position] for position in shown]
         by_device = [device for device in found for _ in range(device.devices)]
         return by_device[index] if index < len(by_device) else None
 
 
-def _open(row: Row, world: World) -> torch.device:
-    """The device of this rank, made torch's current one."""
+def _open(row: DeviceTraits, world: World) -> torch.device:
+    """Return the device of this rank, made torch's current one."""
     if row.name == "cuda":
         # So that torch counts the devices as nvidia-smi and discovery do. Read when CUDA starts.
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    if row.package and find_spec(row.package) and not any(d.kind == row.name for d in discovery.discover()):
-        # torch_tpu aborts the process when it is asked for a chip that is not there.
-        raise DeviceError(
-            f"device={row.name}: this machine has none (looked at its PCI devices); {row.absent}, or use device=cpu"
-        )
+    if row.package and find_spec(row.package) and not any(d.kind == row.name for d in discovery.discover_devices()):
+        # torch_tpu aborts the process when it opens a chip that does not exist.
+        raise DeviceError(f"device={row.name}: its PCI bus shows none; {row.install_hint}, or use device=cpu")
     present: torch.device | None = _accelerator.current_accelerator(check_available=True)
     if present is None or present.type != row.name:
-        raise DeviceError(f"device={row.name}: torch {torch.__version__} finds none; {row.absent}, or use device=cpu")
+        raise DeviceError(
+            f"device={row.name}: torch {torch.__version__} finds none; {row.install_hint}, or use device=cpu"
+        )
     count: int = _accelerator.device_count()
     if world.local_size > count:
         raise DeviceError(f"device={row.name}: {world.local_size} ranks on this host, but only {count} devices")
@@ -185,18 +205,18 @@ def _open(row: Row, world: World) -> torch.device:
             # TorchNeuron gives a rank its core in init_process_group, by LOCAL_RANK; nothing may open one before.
             _accelerator.set_device_index(world.local_rank)
         if row.name == "cuda":
-            _take_memory(device)
+            _open_allocator(device)
     except RuntimeError as error:  # in use by another process alone, an uncorrected memory error, ...
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise DeviceError(f"device={row.name}: {device} does not open: {why}; {row.absent}") from error
+        raise DeviceError(f"device={row.name}: {device} does not open: {why}; {row.install_hint}") from error
     return device
 
 
-def _take_memory(device: torch.device) -> None:
-    """The first piece of it, by which the device is opened.
+def _open_allocator(device: torch.device) -> None:
+    """Allocate the first memory, which opens the device.
 
-    In segments that grow, so that weights which come and go leave no holes; virtual GPUs have none (PyTorch
-    documentation, "Optimizing memory usage with PYTORCH_ALLOC_CONF", 2026).
+    It uses expandable segments, so that weights which are allocated and freed leave no gaps; virtual GPUs have none
+    (PyTorch documentation, "Optimizing memory usage with PYTORCH_ALLOC_CONF", 2026).
     """
     set_allocator: Any = getattr(_core, "_accelerator_setAllocatorSettings", None)  # older torch has none
     if set_allocator is not None and not any(os.environ.get(name) for name in _ALLOCATOR):
@@ -208,8 +228,13 @@ def _take_memory(device: torch.device) -> None:
     torch.empty(1, device=device)
 
 
-def _slow(config: Config, capability: tuple[int, int] | None) -> list[str]:
-    """What would be faster on a GPU, one sentence each. capability: of the GPU; None: no GPU."""
+def _describe_slow_settings(config: Config, capability: tuple[int, int] | None) -> list[str]:
+    """Return what would be faster on a GPU, one sentence each.
+
+    Args:
+        config: Of the run.
+        capability: Compute capability of the GPU; None for no GPU.
+    """
     if capability is None:
         return []
     if capability < _AMPERE:
@@ -221,19 +246,19 @@ def _slow(config: Config, capability: tuple[int, int] | None) -> list[str]:
     return []
 
 
-def _flags(row: Row, device: torch.device) -> Flags:
-    return Flags(
-        fp16=Flag(False, "dtype=fp16 is computed in bf16: it needs no loss scaling, and is as fast"),
-        flash=Flag(
+def _find_capabilities(row: DeviceTraits, device: torch.device) -> Capabilities:
+    return Capabilities(
+        fp16=Capability(False, "dtype=fp16 is computed in bf16: it needs no loss scaling, and is as fast"),
+        flash=Capability(
             row.flash and (row.name != "cuda" or torch.cuda.get_device_capability(device) >= _AMPERE),
             f"attention on {row.name} goes through torch's plain products: its memory grows with seq_len squared",
         ),
-        compile=Flag(_compiles(row), f"compile=true is left out: {row.compile_needs}"),
-        fused=Flag(row.fused, f"AdamW on {row.name} is the plain one, not a fused kernel"),
+        compile=Capability(_compiles(row), f"compile=true is left out: {row.compile_needs}"),
+        fused=Capability(row.fused, f"AdamW on {row.name} is the plain one, not a fused kernel"),
     )
 
 
-def _compiles(row: Row) -> bool:
+def _compiles(row: DeviceTraits) -> bool:
     if row.compiler != "inductor":
         return True
     cxx = bool(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"))

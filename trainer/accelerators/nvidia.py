@@ -1,4 +1,4 @@
-"""What nvidia-smi says of the GPUs: which there are, how they are joined, how they do."""
+"""Queries of nvidia-smi: which GPUs there are, how they are connected, and their current state."""
 
 from __future__ import annotations
 
@@ -25,9 +25,14 @@ _HEALTH = (
 _OLD_NAMES: Mapping[str, str] = MappingProxyType({"clocks_event_reasons.active": "clocks_throttle_reasons.active"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """total, free: MiB."""
+    """A GPU as nvidia-smi lists it.
+
+    Attributes:
+        total: Memory in MiB.
+        free: Memory in MiB.
+    """
 
     name: str
     bus: str | None
@@ -36,15 +41,18 @@ class Gpu:
     free: int | None
 
 
-def ask() -> list[Gpu]:
-    """All GPUs in the order of their PCI addresses; none when the tool is absent or does not answer."""
+def query_gpus() -> list[Gpu]:
+    """Return all GPUs in the order of their PCI addresses; none when the tool is absent or does not answer."""
     rows = _table(_run(f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"), columns=6)
-    found = [Gpu(name, _address(bus), uuid, _number(total), _number(free)) for _, bus, uuid, name, total, free in rows]
+    found = [
+        Gpu(name=name, bus=_address(bus), uuid=uuid, total=_number(total), free=_number(free))
+        for _, bus, uuid, name, total, free in rows
+    ]
     return sorted(found, key=lambda gpu: gpu.bus or "")
 
 
-def ask_links() -> dict[int, int]:
-    """For each GPU, with how many others NVLink joins it."""
+def query_links() -> dict[int, int]:
+    """Return, for each GPU, to how many others NVLink connects it."""
     found: dict[int, int] = {}
     for line in _run("topo", "-m").splitlines():
         words = re.sub(r"\x1b\[[0-9;]*m", "", line).split()
@@ -53,8 +61,12 @@ def ask_links() -> dict[int, int]:
     return found
 
 
-def ask_health(device: str) -> dict[str, str | float]:
-    """How one GPU does now, by nvidia-smi's own names. device: index, PCI address or UUID. Empty without an answer."""
+def query_health(device: str) -> dict[str, str | float]:
+    """Return the state of one GPU by nvidia-smi's own names; empty without an answer.
+
+    Args:
+        device: Index, PCI address or UUID.
+    """
     # The tool answers nothing at all when it does not know one of the names.
     for names in (_HEALTH, tuple(_OLD_NAMES.get(name, name) for name in _HEALTH)):
         rows = _table(
@@ -65,24 +77,32 @@ def ask_health(device: str) -> dict[str, str | float]:
     return {}
 
 
-def without_tool(known: Sequence[tuple[str, str]], files: int) -> list[Gpu]:
-    """known: (PCI address, name) from /sys. files: how many device files there are, which is what counts."""
-    if len(known) == files:
-        return [Gpu(name, address, None, None, None) for address, name in known]
-    return [Gpu("NVIDIA GPU", None, None, None, None)] * files
+def list_gpus_without_tool(known: Sequence[tuple[str, str]], files: int) -> list[Gpu]:
+    """Return the GPUs that /sys shows, or unnamed ones.
 
-
-def visible(environ: Mapping[str, str], uuids: Sequence[str | None]) -> list[int]:
-    """Indices, by PCI order, of the GPUs that CUDA shows to this process, in its order.
-
-    uuids: of all GPUs. CUDA stops at the first word that it does not know (CUDA C++ Programming Guide, environment
-    variables).
+    Args:
+        known: (PCI address, name) from /sys.
+        files: Number of device files, which is the number of GPUs.
     """
-    wanted = environ.get("CUDA_VISIBLE_DEVICES")
-    if wanted is None:
+    if len(known) == files:
+        return [Gpu(name=name, bus=address, uuid=None, total=None, free=None) for address, name in known]
+    return [Gpu(name="NVIDIA GPU", bus=None, uuid=None, total=None, free=None)] * files
+
+
+def list_visible_indices(environ: Mapping[str, str], uuids: Sequence[str | None]) -> list[int]:
+    """Return the indices, by PCI order, of the GPUs that CUDA shows to this process, in its order.
+
+    CUDA stops at the first word that it does not know (CUDA C++ Programming Guide, environment variables).
+
+    Args:
+        environ: The environment variables.
+        uuids: Of all GPUs.
+    """
+    setting = environ.get("CUDA_VISIBLE_DEVICES")
+    if setting is None:
         return list(range(len(uuids)))
     found: list[int] = []
-    for word in (part.strip() for part in wanted.split(",")):
+    for word in (part.strip() for part in setting.split(",")):
         if word.isdigit() and int(word) < len(uuids):
             found.append(int(word))
             continue
@@ -108,7 +128,7 @@ def _table(answer: str, columns: int) -> list[list[str]]:
 
 
 def _address(text: str) -> str:
-    """nvidia-smi writes the domain with eight digits, /sys with four: 00000000:53:00.0."""
+    """Shorten an address: nvidia-smi writes the domain with eight digits (00000000:53:00.0), /sys with four."""
     return text.lower()[4:] if re.match(r"[0-9A-Fa-f]{8}:", text) else text.lower()
 
 

@@ -1,6 +1,6 @@
 """Published peak arithmetic of devices in bf16, for model FLOP utilisation: dense, without sparsity.
 
-A device that is not listed has no MFU rather than a wrong one.
+A device that is not listed has no MFU, which is better than a wrong one.
 """
 
 from __future__ import annotations
@@ -10,17 +10,22 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from trainer.accelerators.device import Device
+from trainer.accelerators.tpu_generations import GENERATIONS
 from trainer.config import DTypeName
 
 _TITAN = "torchtitan, tools/utils.py, which quotes the makers' data sheets"
-_TPU = "torch_tpu 0.2.0, utils/hardware.py, and torchtitan, both of which quote Google's pages of each generation"
-_OLD_TPU = "Jouppi et al., A Domain Specific Supercomputer for Training (2020); TPU v3: also its Cloud TPU page"
 _NEURON = "AWS Neuron documentation, architecture of Trainium, Trainium2 and Trainium3; per chip"
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """flops: FLOP/s of a whole chip in bf16. source, as_of: where it was read, and when."""
+    """A published peak.
+
+    Attributes:
+        flops: FLOP/s of a whole chip in bf16.
+        source: Where it is published.
+        as_of: When it was read.
+    """
 
     flops: float
     source: str
@@ -38,13 +43,7 @@ PEAKS: Mapping[str, Peak] = MappingProxyType(
         "NVIDIA B200": Peak(2250e12, _TITAN, "2026-08"),
         "NVIDIA B300 SXM6 AC": Peak(2250e12, _TITAN, "2026-08"),
         "NVIDIA L40S": Peak(362e12, _TITAN, "2026-11"),
-        "TPU v2": Peak(46e12, _OLD_TPU, "2026-11"),
-        "TPU v3": Peak(123e12, _OLD_TPU, "2026-11"),
-        "TPU v4": Peak(275e12, _TPU, "2026-11"),
-        "TPU v5e": Peak(197e12, _TPU, "2026-11"),
-        "TPU v5p": Peak(459e12, _TPU, "2026-11"),
-        "TPU v6e": Peak(918e12, _TPU, "2026-11"),
-        "TPU v7": Peak(2307e12, _TPU, "2026-11"),
+        **{each.device: Peak(each.peak_flops, each.peak_source, "2026-11") for each in GENERATIONS},
         "AWS Trainium1": Peak(190e12, _NEURON, "2026-08"),
         "AWS Trainium2": Peak(667e12, _NEURON, "2026-08"),
         "AWS Trainium3": Peak(671e12, _NEURON, "2026-08"),
@@ -52,8 +51,8 @@ PEAKS: Mapping[str, Peak] = MappingProxyType(
 )
 
 
-def peak_flops(device: Device, dtype: DTypeName) -> float | None:
-    """FLOP/s of one device as a framework sees it: a chip's peak over the devices that it is.
+def find_peak_flops(device: Device, dtype: DTypeName) -> float | None:
+    """Return the FLOP/s of one device as a framework sees it: a chip's peak over its devices.
 
     fp16 is computed in bf16. For fp32 there is no published peak that a training step could reach.
     """

@@ -1,4 +1,4 @@
-"""From the words of `engine=` and `device=` to what computes, and to a device that is ready."""
+"""Chooses engine and device from the words of `engine=` and `device=`, and opens the device."""
 
 from __future__ import annotations
 
@@ -15,26 +15,30 @@ from trainer.errors import ConfigError, DeviceError
 if TYPE_CHECKING:
     from trainer.environment import World
 
-Family: TypeAlias = Literal["torch", "jax"]
-Word: TypeAlias = Literal["cpu", "cuda", "tpu", "neuron", "xla"]
+EngineFamily: TypeAlias = Literal["torch", "jax"]
+DeviceWord: TypeAlias = Literal["cpu", "cuda", "tpu", "neuron", "xla"]
 
 
-def open_native(name: NativeName, world: World) -> NativeAccelerator:
-    """The device of this rank. Raises DeviceError when it is not there or not usable, with what to do."""
-    from trainer.accelerators.native import Native
+def open_native_device(name: NativeName, world: World) -> NativeAccelerator:
+    """Open the device of this rank.
 
-    return Native(name, world)
+    Raises:
+        DeviceError: It is missing or unusable; the message says what to do.
+    """
+    from trainer.accelerators.native import TorchDevice
+
+    return TorchDevice(name, world)
 
 
-def installed(package: str) -> bool:
-    """Whether a package could be imported; nothing is."""
+def is_installed(package: str) -> bool:
+    """Return whether a package could be imported, without importing it."""
     return find_spec(package) is not None
 
 
 def is_torch_neuron() -> bool:
-    """Whether torch-neuronx is TorchNeuron, torch's own device, and not the older PyTorch/XLA of the same name.
+    """Return whether torch-neuronx is TorchNeuron, torch's own device, and not the older PyTorch/XLA of the same name.
 
-    By its version, as AWS says ("Troubleshooting: TorchNeuron", Neuron 2.33, October 2026): it began with 2.13.
+    The version decides: TorchNeuron began with 2.13 (AWS, "Troubleshooting: TorchNeuron", Neuron 2.33, October 2026).
     """
     try:
         major, minor = version("torch-neuronx").split(".")[:2]
@@ -46,14 +50,20 @@ def is_torch_neuron() -> bool:
 def choose_engine(
     config: Config,
     devices: Sequence[Device],
-    has: Callable[[str], bool] = installed,
+    has: Callable[[str], bool] = is_installed,
     native: Callable[[], bool] = is_torch_neuron,
-) -> tuple[Family, Word]:
-    """What `engine=` and `device=` mean on a machine with these devices; an explicit word wins.
+) -> tuple[EngineFamily, DeviceWord]:
+    """Resolve `engine=` and `device=` on a machine with these devices; an explicit word wins.
 
-    devices: of trainer.accelerators.discovery.discover. has: whether a package is installed. native: as
-    is_torch_neuron. Raises ConfigError for words that exclude each other, DeviceError when nothing installed can use
-    the device.
+    Args:
+        config: Of the run.
+        devices: From trainer.accelerators.discovery.
+        has: Returns whether a package is installed.
+        native: As `is_torch_neuron`.
+
+    Raises:
+        ConfigError: The words exclude each other.
+        DeviceError: Nothing that is installed can use the device.
     """
     device = _device(config.device, devices)
     if config.engine == "jax" or (config.engine == "auto" and _prefers_jax(device, has)):
@@ -61,9 +71,9 @@ def choose_engine(
     return "torch", _for_torch(config, device, has, native)
 
 
-def _device(wanted: DeviceName, devices: Sequence[Device]) -> Word:
-    if wanted != "auto":
-        return wanted
+def _device(name: DeviceName, devices: Sequence[Device]) -> DeviceWord:
+    if name != "auto":
+        return name
     kinds = {device.kind for device in devices}
     order: tuple[NativeName, ...] = ("cuda", "neuron", "tpu")
     for kind in order:
@@ -72,7 +82,7 @@ def _device(wanted: DeviceName, devices: Sequence[Device]) -> Word:
     return "cpu"
 
 
-def _prefers_jax(device: Word, has: Callable[[str], bool]) -> bool:
+def _prefers_jax(device: DeviceWord, has: Callable[[str], bool]) -> bool:
     if device in ("cpu", "cuda"):
         return not has("torch") and has("jax")
     if device == "tpu":
@@ -81,7 +91,7 @@ def _prefers_jax(device: Word, has: Callable[[str], bool]) -> bool:
     return device == "neuron" and has("jax") and not has("torch_neuronx") and not has("torch_xla")
 
 
-def _for_jax(config: Config, device: Word, has: Callable[[str], bool]) -> Word:
+def _for_jax(config: Config, device: DeviceWord, has: Callable[[str], bool]) -> DeviceWord:
     if device == "xla":
         raise ConfigError("device=xla is torch_xla's: with engine=jax say device=tpu, neuron, cuda or cpu")
     if not has("jax"):
@@ -90,7 +100,9 @@ def _for_jax(config: Config, device: Word, has: Callable[[str], bool]) -> Word:
     return device
 
 
-def _for_torch(config: Config, device: Word, has: Callable[[str], bool], native: Callable[[], bool]) -> Word:
+def _for_torch(
+    config: Config, device: DeviceWord, has: Callable[[str], bool], native: Callable[[], bool]
+) -> DeviceWord:
     if not has("torch"):
         raise DeviceError(f"engine={config.engine}: torch is not installed; `pip install torch`, or engine=jax")
     if device == "neuron" and has("torch_xla") and not native():

@@ -1,1 +1,1 @@
-"""Checkpoints in a bucket: written beside the training, whole or not there at all, found again and verified."""
+"""Checkpoints in a bucket: written beside the training, complete or absent, found again and verified."""

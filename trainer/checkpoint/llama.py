@@ -13,7 +13,7 @@ from typing import Any
 
 from trainer.config import AUTO, ModelConfig
 from trainer.errors import ConfigError
-from trainer.shape.architecture import Parameter, parameters
+from trainer.shape.architecture import Parameter, list_parameters
 
 _BLOCK: Mapping[str, str] = MappingProxyType(
     {
@@ -37,12 +37,12 @@ _REST: Mapping[str, str] = MappingProxyType(
 )
 
 
-def names(model: ModelConfig) -> Mapping[str, Parameter]:
-    """Our parameters by their name there, in the order of the forward pass."""
-    return {_name(parameter.name): parameter for parameter in parameters(model)}
+def map_parameter_names(model: ModelConfig) -> Mapping[str, Parameter]:
+    """Return the parameters by the names that Hugging Face's Llama has for them."""
+    return {_name(parameter.name): parameter for parameter in list_parameters(model)}
 
 
-def config_of(model: ModelConfig, seq_len: int, dtype: str, end: int | None) -> dict[str, Any]:
+def make_hf_config(model: ModelConfig, seq_len: int, dtype: str, end: int | None) -> dict[str, Any]:
     """config.json. dtype: as torch names it. end: the token that ends a document, if known."""
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -55,7 +55,7 @@ def config_of(model: ModelConfig, seq_len: int, dtype: str, end: int | None) -> 
         "intermediate_size": model.hidden,
         "vocab_size": model.tokens,
         "tie_word_embeddings": model.tied,
-        "rope_theta": model.rope_theta,  # where versions before 5 look for it
+        "rope_theta": model.rope_theta,  # read by transformers before version 5
         "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_theta},
         "rms_norm_eps": model.norm_eps,
         "hidden_act": "silu",
@@ -69,19 +69,19 @@ def config_of(model: ModelConfig, seq_len: int, dtype: str, end: int | None) -> 
     }
 
 
-def model_of(config: Mapping[str, Any]) -> ModelConfig:
+def parse_hf_config(config: Mapping[str, Any]) -> ModelConfig:
     """Our settings for a config.json. Raises ConfigError for a model that this trainer does not compute alike."""
     if config.get("model_type") != "llama":
         raise ConfigError(f"config.json is of a {config.get('model_type')!r} model: only 'llama' can be imported")
     rope = _rope(config)
-    for key, value, wanted in (
+    for key, value, supported in (
         ("rope_type", rope.get("rope_type", rope.get("type", "default")), "default"),
         ("hidden_act", config.get("hidden_act", "silu"), "silu"),
         ("attention_bias", config.get("attention_bias", False), False),
         ("mlp_bias", config.get("mlp_bias", False), False),
     ):
-        if value != wanted:
-            raise ConfigError(f"config.json has {key}={value!r}: this trainer computes only {wanted!r}")
+        if value != supported:
+            raise ConfigError(f"config.json has {key}={value!r}: this trainer computes only {supported!r}")
     try:
         dim, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
         head = int(config.get("head_dim") or dim // heads)

@@ -1,7 +1,7 @@
-"""Finds the checkpoint to go on from. Only what is whole and intact is ever taken.
+"""Finds the checkpoint to resume from; only a complete and intact one is used.
 
-All processes take part: rank 0 proposes, each checks some of the parts, and one refusal counts for all. What a process
-checks is mostly what it will need, so it keeps the parts in memory: they are read once, and are taken as checked.
+All processes take part: rank 0 proposes, each verifies some of the parts, and one refusal applies to all. What a
+process verifies is mostly what it will need, so it keeps these parts in memory and does not read them again.
 """
 
 from __future__ import annotations
@@ -15,79 +15,115 @@ from typing import NoReturn, TypeVar, cast
 
 import numpy as np
 
-from trainer.checkpoint.layout import Broken, Manifest, Part, manifest_path, part_path, split_uri, step_folder, step_of
+from trainer.checkpoint.chunks import read_in_chunks
+from trainer.checkpoint.layout import (
+    manifest_path,
+    parse_manifest,
+    parse_step_folder,
+    part_path,
+    split_uri,
+    step_folder,
+)
+from trainer.checkpoint.manifest import CorruptCheckpoint, Manifest, Part
 from trainer.checkpoint.store import Store, open_store
-from trainer.checkpoint.streams import stretches
 from trainer.errors import ConfigError, StorageError
 from trainer.team import Team
 
-_CHECKERS = 4  # parts that a process reads at once to check them
+_CHECKERS = 4  # parts that a process verifies concurrently
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A complete checkpoint whose checksums held when it was chosen. kept: parts in memory, by path."""
+    """A complete checkpoint whose checksums were correct when it was chosen.
+
+    Attributes:
+        kept: Parts in memory, by path.
+    """
 
     store: Store
     manifest: Manifest
     kept: Mapping[str, memoryview] = field(default_factory=dict[str, memoryview], repr=False)
 
 
-def newest(
+def find_newest_checkpoint(
     store: Store, team: Team, report: Callable[[str], None], *, up_to: int | None = None, room: int = 0
 ) -> Checkpoint | None:
-    """The newest intact checkpoint, at or before step `up_to`; each one that is passed over is reported.
+    """Return the newest intact checkpoint, the same on every rank; None if there is none.
 
-    room: bytes of values that this process may keep in memory. Returns the same on every rank, but for what is kept.
-    Raises StorageError on all ranks when the bucket cannot be read, or a checkpoint is of another format: that is no
-    reason to take an older one.
+    Args:
+        store: The folder of checkpoints.
+        team: All ranks of the run.
+        report: Receives why each newer checkpoint was skipped.
+        up_to: The largest step to consider.
+        room: Bytes of values that this process may keep in memory.
+
+    Raises:
+        StorageError: The bucket cannot be read, or a checkpoint has another format (which does not justify an older
+            one); raised on every rank.
     """
-    for step in first_says(team, lambda: _steps(store, up_to)):
-        text, refusal = first_says(team, partial(_read_manifest, store, step))
+    for step in broadcast_from_first(team, lambda: _steps(store, up_to)):
+        text, refusal = broadcast_from_first(team, partial(_read_manifest, store, step))
         if not refusal:
-            manifest = Manifest.from_json(text.encode(), step)
-            found, refusal = _checked(store, manifest, team, room)
+            manifest = parse_manifest(text.encode(), step)
+            found, refusal = _verify_checkpoint(store, manifest, team, room)
             if found is not None:
                 return found
         report(f"skipped checkpoint {step}: {refusal}")
     return None
 
 
-def choose(
+def choose_checkpoint(
     own: Store, resume_from: str, team: Team, report: Callable[[str], None], *, room: int = 0
 ) -> Checkpoint | None:
-    """The checkpoint to start from. resume_from: "", "latest", or the URI of a step's folder. room: see `newest`.
+    """Return the checkpoint to start from; None for a new run.
 
-    "" and "latest": the newest of this run. A folder of this run: that one, or the newest before it. A folder of
-    another run (to fine-tune): this run's own newest once it has one, since that is further.
+    Args:
+        own: This run's folder of checkpoints.
+        resume_from: "" or "latest": the newest of this run. A folder of this run: that step, or the newest before it. A
+            folder of another run (to fine-tune): this run's own newest once it has one, since that is further.
+        team: All ranks of the run.
+        report: Receives why each newer checkpoint was skipped.
+        room: See `find_newest_checkpoint`.
 
-    Raises ConfigError for a folder of this run behind its newest: each attempt would go back there again.
+    Raises:
+        ConfigError: The folder is of this run and behind its newest: each attempt would go back there again.
+        StorageError: A folder is named that has no intact checkpoint.
     """
     if resume_from in ("", "latest"):
-        return newest(own, team, report, room=room)
+        return find_newest_checkpoint(own, team, report, room=room)
     place, step = _split(resume_from)
     if open_store(place).uri == own.uri:
-        if first_says(team, lambda: _has_later(own, step)):
+        if broadcast_from_first(team, lambda: _has_later(own, step)):
             raise ConfigError(
-                f"ORCH_RESUME_FROM={resume_from}: this run has later checkpoints; leave it out to go on, "
+                f"ORCH_RESUME_FROM={resume_from}: this run has later checkpoints; leave it out to resume, "
                 "or give another checkpoint.uri to go back"
             )
-        found = newest(own, team, report, up_to=step, room=room)
-        return found if found is not None else _nothing(resume_from)
-    return newest(own, team, report, room=room) or named(resume_from, team, report, room=room)
+        found = find_newest_checkpoint(own, team, report, up_to=step, room=room)
+        return found if found is not None else _raise_nothing_to_start_from(resume_from)
+    return find_newest_checkpoint(own, team, report, room=room) or find_named_checkpoint(
+        resume_from, team, report, room=room
+    )
 
 
-def named(resume_from: str, team: Team, report: Callable[[str], None], *, room: int = 0) -> Checkpoint:
-    """The checkpoint in that folder, or the newest intact one before it. Raises StorageError when there is none."""
+def find_named_checkpoint(resume_from: str, team: Team, report: Callable[[str], None], *, room: int = 0) -> Checkpoint:
+    """Return the checkpoint in that folder, or the newest intact one before it.
+
+    Raises:
+        StorageError: There is none.
+    """
     place, step = _split(resume_from)
-    found = newest(open_store(place), team, report, up_to=step, room=room)
-    return found if found is not None else _nothing(resume_from)
+    found = find_newest_checkpoint(open_store(place), team, report, up_to=step, room=room)
+    return found if found is not None else _raise_nothing_to_start_from(resume_from)
 
 
-def first_says(team: Team, find: Callable[[], T]) -> T:
-    """What rank 0 found, on every rank. T: JSON-able. Raises its StorageError on every rank: else they would wait."""
+def broadcast_from_first(team: Team, find: Callable[[], T]) -> T:
+    """Return on every rank what rank 0 found; it must be JSON-able.
+
+    Raises:
+        StorageError: Rank 0's, on every rank, because the others would wait.
+    """
     if team.world.is_first:
         try:
             answer = [find(), ""]
@@ -101,30 +137,42 @@ def first_says(team: Team, find: Callable[[], T]) -> T:
     return cast("T", value)
 
 
-def check_part(store: Store, step: int, part: Part, into: memoryview | None = None) -> str:
-    """Read a part to its end. into: of its size, to keep it there. Returns what is wrong, or "".
+def verify_part(store: Store, step: int, part: Part, into: memoryview | None = None) -> str:
+    """Read a part to its end; return what is wrong with it, or "".
 
-    Raises StorageError when it cannot be read.
+    Args:
+        store: The folder of checkpoints.
+        step: Of the checkpoint.
+        part: As the manifest describes it.
+        into: Memory of its size, to keep it.
+
+    Raises:
+        StorageError: It cannot be read.
     """
     digest = hashlib.sha256()
-    for stretch in stretches(store, part_path(step, part.name), 0, part.size, into):
+    for stretch in read_in_chunks(store, part_path(step, part.name), 0, part.size, into):
         digest.update(stretch)
     return "" if digest.hexdigest() == part.sha256 else f"{part.name} does not have its checksum"
 
 
-def checker_of(part: Part, index: int, writers: int, ranks: int) -> int:
-    """The rank that checks a part: the one that most likely needs it. index: among all parts. writers: processes that
-    wrote the checkpoint.
+def choose_verifying_rank(part: Part, index: int, writers: int, ranks: int) -> int:
+    """Return the rank that verifies a part: the one that most likely needs it.
 
-    Processes hold their regions in the order of their ranks, so the one at the writer's place among all: on the same
-    mesh that is the writer itself. Where there are more processes than writers, those at its place take turns.
+    Processes hold their regions in the order of their ranks, so it is the one at the writer's relative position: on the
+    same mesh the writer itself. Where there are more processes than writers, those at its position take turns.
+
+    Args:
+        part: As the manifest describes it.
+        index: Among all parts.
+        writers: Processes that wrote the checkpoint.
+        ranks: Processes that read it.
     """
     writer = min(part.writer, writers - 1)
     low, high = writer * ranks // writers, (writer + 1) * ranks // writers
     return low + index % max(1, high - low)
 
 
-def _nothing(resume_from: str) -> NoReturn:
+def _raise_nothing_to_start_from(resume_from: str) -> NoReturn:
     raise StorageError(f"nothing to start from: {resume_from}: no intact checkpoint there or before it")
 
 
@@ -142,20 +190,20 @@ def _has_later(store: Store, step: int) -> bool:
 
 
 def _steps(store: Store, up_to: int | None) -> list[int]:
-    steps = [step for name in store.folders() if (step := step_of(name)) is not None]
+    steps = [step for name in store.list_folders() if (step := parse_step_folder(name)) is not None]
     return sorted((step for step in steps if up_to is None or step <= up_to), reverse=True)
 
 
 def _read_manifest(store: Store, step: int) -> tuple[str, str]:
-    """(its text, "") or ("", what is wrong)."""
+    """Return (the manifest's text, "") or ("", what is wrong)."""
     found = store.find(manifest_path(step))
     if found is None:
         return "", "it has no manifest: its writer was stopped"
     try:
-        manifest = Manifest.from_json(found.data, step)
-    except Broken as error:
+        manifest = parse_manifest(found.data, step)
+    except CorruptCheckpoint as error:
         return "", str(error)
-    sizes = {entry.path.rsplit("/", 1)[-1]: entry.size for entry in store.entries(step_folder(step))}
+    sizes = {entry.path.rsplit("/", 1)[-1]: entry.size for entry in store.list_objects(step_folder(step))}
     for part in manifest.parts:
         if part.name not in sizes:
             return "", f"{part.name} is missing"
@@ -164,16 +212,16 @@ def _read_manifest(store: Store, step: int) -> tuple[str, str]:
     return found.data.decode(), ""
 
 
-def _checked(store: Store, manifest: Manifest, team: Team, room: int) -> tuple[Checkpoint | None, str]:
-    """(the checkpoint, "") or (None, what is wrong), the same on every rank. Raises StorageError on every rank."""
+def _verify_checkpoint(store: Store, manifest: Manifest, team: Team, room: int) -> tuple[Checkpoint | None, str]:
+    """Return (the checkpoint, "") or (None, what is wrong), the same on every rank."""
     rank, ranks = team.world.rank, team.world.size
     mine = [
         part
         for index, part in enumerate(manifest.parts)
-        if checker_of(part, index, max(1, manifest.world), ranks) == rank
+        if choose_verifying_rank(part, index, max(1, manifest.world), ranks) == rank
     ]
-    kept = dict(_places(manifest.step, mine, room))
-    verdicts = team.gather(_check_parts(store, manifest.step, mine, kept))
+    kept = dict(_allocate_parts(manifest.step, mine, room))
+    verdicts = team.gather(_verify_parts(store, manifest.step, mine, kept))
     unreadable = next((error for error, _ in verdicts if error), "")
     if unreadable:
         raise StorageError(unreadable)
@@ -181,18 +229,18 @@ def _checked(store: Store, manifest: Manifest, team: Team, room: int) -> tuple[C
     return (None, refusal) if refusal else (Checkpoint(store, manifest, kept), "")
 
 
-def _places(step: int, parts: Sequence[Part], room: int) -> Iterator[tuple[str, memoryview]]:
-    """Memory for the parts that are kept, by path."""
+def _allocate_parts(step: int, parts: Sequence[Part], room: int) -> Iterator[tuple[str, memoryview]]:
+    """Yield memory for the parts that are kept, by path."""
     for part in parts:
         if part.size - part.header <= room:
             room -= part.size - part.header
             yield part_path(step, part.name), np.empty(part.size, np.uint8).data
 
 
-def _check_parts(store: Store, step: int, parts: Sequence[Part], kept: Mapping[str, memoryview]) -> tuple[str, str]:
-    """Returns (why they cannot be read, what is wrong), each "" if nothing is."""
+def _verify_parts(store: Store, step: int, parts: Sequence[Part], kept: Mapping[str, memoryview]) -> tuple[str, str]:
+    """Return (why the parts cannot be read, what is wrong with them), each "" if nothing is."""
     with ThreadPoolExecutor(_CHECKERS, thread_name_prefix="check-part") as pool:
-        begun = [pool.submit(check_part, store, step, part, kept.get(part_path(step, part.name))) for part in parts]
+        begun = [pool.submit(verify_part, store, step, part, kept.get(part_path(step, part.name))) for part in parts]
         try:
             return "", next((verdict for future in begun if (verdict := future.result())), "")
         except StorageError as error:

@@ -1,7 +1,7 @@
-"""Reads any regions of a checkpoint's tensors, whoever wrote them in whatever pieces: only the bytes that are needed.
+"""Reads any regions of a checkpoint's tensors, whichever processes wrote them: only the bytes that are needed.
 
-Regions are read by rows of the pieces that were written, many of them at once; a tensor's regions for all devices of a
-process are cut from one reading. Parts that were kept in memory when they were checked are not read again.
+Regions are read by rows of the written ones, many of them concurrently; a tensor's regions for all devices of a process
+are cut from one read. Parts that were kept in memory when they were verified are not read again.
 """
 
 from __future__ import annotations
@@ -16,22 +16,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainer.checkpoint.layout import Broken, Manifest, Part, part_path
-from trainer.checkpoint.snapshot import read_header
+from trainer.checkpoint.chunks import read_object_into
+from trainer.checkpoint.layout import part_path
+from trainer.checkpoint.manifest import CorruptCheckpoint, Manifest, Part
+from trainer.checkpoint.snapshot import parse_header
 from trainer.checkpoint.store import Store
-from trainer.checkpoint.streams import fill
 from trainer.engine import FloatArray
 from trainer.errors import StorageError
-from trainer.shape.box import Box, Piece
+from trainer.shape.box import Box, TensorRegion
 
-_READERS = 16  # regions, or headers, that are read at once
+_READERS = 16  # regions, or headers, that are read concurrently
 _AHEAD = 2 << 30  # bytes of tensors that are begun before the first of them is taken, besides that one
-_BLOCK = 32 << 20  # bytes of rows that are read at once when they must be cut
+_BLOCK = 32 << 20  # bytes of rows that are read together when they must be cut
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A region as it was written. path: of its part. start: where its values begin in it, in bytes."""
+    """A region as it was written.
+
+    Attributes:
+        box: Its place in the tensor.
+        path: Of its part.
+        start: Byte at which its values begin in the part.
+    """
 
     box: Box
     path: str
@@ -40,7 +47,12 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """shape: of the whole."""
+    """A tensor of a checkpoint.
+
+    Attributes:
+        shape: Of the complete tensor.
+        stored: The regions that were written.
+    """
 
     shape: tuple[int, ...]
     stored: tuple[Stored, ...]
@@ -48,19 +60,24 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a checkpoint holds, by tensor name. kept: parts that are in memory, by path."""
+    """The contents of a checkpoint, by tensor name.
+
+    Attributes:
+        kept: Parts that are in memory, by path.
+    """
 
     store: Store
     tensors: Mapping[str, Tensor]
     kept: Mapping[str, memoryview]
 
-    def assemble(self, wanted: Mapping[str, Sequence[Piece]]) -> Iterator[tuple[Piece, FloatArray]]:
-        """The values of each wanted piece. wanted: by the name of the tensor to take the values from.
+    def read_pieces(self, requested: Mapping[str, Sequence[TensorRegion]]) -> Iterator[tuple[TensorRegion, FloatArray]]:
+        """Yield the values of each requested region, by the name of the tensor to read them from.
 
-        Raises StorageError for a tensor or a region that is not there, or cannot be read.
+        Raises:
+            StorageError: A tensor or a region is missing or cannot be read.
         """
         with ThreadPoolExecutor(_READERS, thread_name_prefix="restore") as pool:
-            left, begun, ahead = deque(wanted.items()), deque[_Reading](), 0
+            left, begun, ahead = deque(requested.items()), deque[_Reading](), 0
             try:
                 while left or begun:
                     while left and (not begun or ahead + _bytes(left[0][1]) <= _AHEAD):
@@ -72,13 +89,17 @@ class Contents:
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def whole(self, name: str) -> FloatArray:
-        """All values of a tensor. Raises StorageError."""
+    def read_tensor(self, name: str) -> FloatArray:
+        """Return all values of a tensor.
+
+        Raises:
+            StorageError: It is missing or cannot be read.
+        """
         tensor = self.tensors.get(name)
         shape = tensor.shape if tensor is not None else ()
-        return next(self.assemble({name: [Piece(name, shape, Box.whole(shape))]}))[1]
+        return next(self.read_pieces({name: [TensorRegion(name, shape, Box.whole(shape))]}))[1]
 
-    def _begin(self, pool: ThreadPoolExecutor, name: str, pieces: Sequence[Piece]) -> _Reading:
+    def _begin(self, pool: ThreadPoolExecutor, name: str, pieces: Sequence[TensorRegion]) -> _Reading:
         tensor = self.tensors.get(name)
         if tensor is None:
             raise StorageError(f"{self.store.uri}: the checkpoint has no tensor {name}")
@@ -103,15 +124,15 @@ class Contents:
         return _Reading(_bytes(pieces), targets, jobs)
 
     def _read(self, stored: Stored, needed: Sequence[_Overlap]) -> None:
-        """Copy what is needed of one written region to where it is needed."""
+        """Copy what is needed of one written region to its targets."""
         row = _row_bytes(stored.box)
         if len(needed) == 1 and _is_run(needed[0], stored.box):
             box, values, overlap = needed[0]
-            low, high = _rows(overlap.within(box))
-            start = stored.start + _rows(overlap.within(stored.box))[0] * row
+            low, high = _rows(overlap.relative_to(box))
+            start = stored.start + _rows(overlap.relative_to(stored.box))[0] * row
             self._fill(stored.path, start, values.reshape(-1).data.cast("B")[low * row : high * row])
             return
-        bounds = [_rows(overlap.within(stored.box)) for _, _, overlap in needed]
+        bounds = [_rows(overlap.relative_to(stored.box)) for _, _, overlap in needed]
         low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
         step = max(1, _BLOCK // max(1, row))
         for at in range(low, high, step):
@@ -121,17 +142,17 @@ class Contents:
             for box, values, overlap in needed:
                 common = overlap.overlap(block)
                 if common is not None:
-                    values[common.within(box).slices()] = rows[common.within(block).slices()]
+                    values[common.relative_to(box).slices()] = rows[common.relative_to(block).slices()]
 
     def _view(self, stored: Stored) -> FloatArray:
-        """A region of a part in memory, where it lies there."""
+        """Return a region of a part in memory, without a copy."""
         values = np.frombuffer(self.kept[stored.path], np.float32, stored.box.size, stored.start)
         return values.reshape(stored.box.extent)
 
     def _fill(self, path: str, start: int, target: memoryview) -> None:
         held = self.kept.get(path)
         if held is None:
-            fill(self.store, path, start, target)
+            read_object_into(self.store, path, start, target)
         else:  # by numpy, which lets other threads run while it copies
             np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(held, np.uint8)[start : start + len(target)])
 
@@ -149,10 +170,10 @@ class _Reading:
     """A tensor on its way. bytes: of all its targets."""
 
     bytes: int
-    targets: Sequence[tuple[Piece, FloatArray]]
+    targets: Sequence[tuple[TensorRegion, FloatArray]]
     jobs: Sequence[Future[None]]
 
-    def result(self) -> Sequence[tuple[Piece, FloatArray]]:
+    def result(self) -> Sequence[tuple[TensorRegion, FloatArray]]:
         for job in self.jobs:
             job.result()
         return self.targets
@@ -162,12 +183,21 @@ def open_contents(
     store: Store,
     manifest: Manifest,
     kept: Mapping[str, memoryview] = MappingProxyType({}),
-    needed: Sequence[Piece] = (),
+    needed: Sequence[TensorRegion] = (),
 ) -> Contents:
-    """Read the headers of all parts; of those in memory alone where they hold all that is `needed`, as after a restart
-    on the same mesh: hundreds of processes need not read each other's headers then.
+    """Read the headers of the parts.
 
-    kept: parts that are in memory, by path. Raises StorageError, also for a header that is not ours.
+    Where the parts in memory hold all that is needed, as after a restart on the same mesh, only theirs are read:
+    hundreds of processes then need not read each other's headers.
+
+    Args:
+        store: The folder of checkpoints.
+        manifest: Of the checkpoint.
+        kept: Parts that are in memory, by path.
+        needed: The regions that this process needs; none given: all.
+
+    Raises:
+        StorageError: A part cannot be read, or its header is not of this trainer.
     """
     if needed:
         here = [part for part in manifest.parts if part_path(manifest.step, part.name) in kept]
@@ -190,7 +220,7 @@ def _contents(store: Store, step: int, parts: Sequence[Part], kept: Mapping[str,
     return Contents(store, MappingProxyType(tensors), kept)
 
 
-def _holds(tensors: Mapping[str, Tensor], needed: Sequence[Piece]) -> bool:
+def _holds(tensors: Mapping[str, Tensor], needed: Sequence[TensorRegion]) -> bool:
     """Whether every value of the pieces is there. Each value of a checkpoint is stored once."""
     for piece in needed:
         tensor = tensors.get(piece.name)
@@ -202,7 +232,7 @@ def _holds(tensors: Mapping[str, Tensor], needed: Sequence[Piece]) -> bool:
     return True
 
 
-def _entries(store: Store, step: int, kept: Mapping[str, memoryview], part: Part) -> list[tuple[Piece, int]]:
+def _entries(store: Store, step: int, kept: Mapping[str, memoryview], part: Part) -> list[tuple[TensorRegion, int]]:
     path = part_path(step, part.name)
     held = kept.get(path)
     if held is not None:
@@ -211,8 +241,8 @@ def _entries(store: Store, step: int, kept: Mapping[str, memoryview], part: Part
         head = memoryview(bytearray(part.header))
         store.read_into(path, 0, head)
     try:
-        return [(entry.piece, entry.start) for entry in read_header(head)]
-    except Broken as error:
+        return [(entry.piece, entry.start) for entry in parse_header(head)]
+    except CorruptCheckpoint as error:
         raise StorageError(f"{store.uri}/{path}: {error}") from error
 
 
@@ -221,7 +251,7 @@ def _is_run(needed: _Overlap, stored: Box) -> bool:
     return needed.overlap.extent[1:] == needed.box.extent[1:] == stored.extent[1:]
 
 
-def _bytes(pieces: Sequence[Piece]) -> int:
+def _bytes(pieces: Sequence[TensorRegion]) -> int:
     return sum(piece.bytes for piece in pieces)
 
 

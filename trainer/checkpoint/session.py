@@ -9,28 +9,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainer.checkpoint import reader
-from trainer.checkpoint.fitting import Fit, check_same_model, fit
-from trainer.checkpoint.layout import Manifest, step_of
+from trainer.checkpoint.layout import parse_step_folder, read_data_state
+from trainer.checkpoint.manifest import Manifest
 from trainer.checkpoint.regions import Contents, open_contents
-from trainer.checkpoint.snapshot import free_memory
+from trainer.checkpoint.restore_plan import RestorePlan, check_same_model, plan_restore
+from trainer.checkpoint.snapshot import read_free_memory
 from trainer.checkpoint.store import Store, open_store
-from trainer.checkpoint.writer import CheckpointWriter, Keep, Origin
+from trainer.checkpoint.writer import CheckpointWriter, RetentionPolicy, RunInfo
 from trainer.config import Config
 from trainer.data.state import DataState
 from trainer.engine import Engine, FloatArray
 from trainer.environment import Run
 from trainer.errors import ConfigError, PeerError, StorageError
-from trainer.options import flat
-from trainer.shape.box import Piece
+from trainer.options import flatten_config
+from trainer.shape.box import TensorRegion
 from trainer.team import Team
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Checkpoints:
-    """Without a place to write to, saving does nothing.
+    """The checkpoints of one run; without a place to write to, saving does nothing.
 
-    team: of the resume, which may take long. saved: the step of the newest save; -1: none. stall: seconds that training
-    stood still since `take_stall`.
+    Attributes:
+        team: A channel for the resume, which may take long.
+        saved: The step of the newest save; -1 for none.
+        stall: Seconds for which saves interrupted training since `take_stall`.
     """
 
     config: Config
@@ -44,74 +47,89 @@ class Checkpoints:
 
     @classmethod
     def open(cls, config: Config, run: Run, team: Team, report: Callable[[str], None]) -> Checkpoints:
-        """config: with the model that is trained, `auto` resolved.
+        """Open the place of the checkpoints.
 
-        Raises StorageError when the place cannot be opened.
+        Args:
+            config: With the model that is trained, `auto` resolved.
+            run: Which run and attempt this is.
+            team: A channel for the resume, which may take long.
+            report: Receives notes.
+
+        Raises:
+            StorageError: The place cannot be opened.
         """
         settings = config.checkpoint
         uri = settings.uri or run.checkpoint_uri
-        # `latest` is what every later attempt is told: it may well have nothing of its own yet.
+        # Every later attempt gets `latest`, possibly before the run has its own checkpoint.
         start = run.resume_from if run.resume_from not in ("", "latest") else settings.start
         if not uri:
-            return cls(config, None, None, team, report, start)
+            return cls(config=config, store=None, writer=None, team=team, report=report, resume_from=start)
         store = open_store(uri, create=True)
-        origin = Origin(run.run_id, run.attempt, flat(config))
+        origin = RunInfo(run.run_id, run.attempt, flatten_config(config))
         side = team.side_channel(settings.timeout)
-        writer = CheckpointWriter(store, side, origin, Keep(settings.keep, settings.keep_every), report)
-        return cls(config, store, writer, team, report, start)
+        writer = CheckpointWriter(store, side, origin, RetentionPolicy(settings.keep, settings.keep_every), report)
+        return cls(config=config, store=store, writer=writer, team=team, report=report, resume_from=start)
 
     def resume(self, engine: Engine, data: DataState) -> int:
-        """Load the checkpoint to go on from; returns the steps that are done. data: this run's, at step 0.
+        """Load the checkpoint to resume from; return the steps that are done.
 
-        Raises StorageError, and DataError or ConfigError when the checkpoint is of other data or another model.
+        Args:
+            engine: Receives the state.
+            data: This run's data state, at step 0.
+
+        Raises:
+            StorageError: A checkpoint cannot be read, or is required and absent.
+            DataError: The checkpoint is of another corpus.
+            ConfigError: The checkpoint is of another model or data order.
         """
         self._check_memory(engine)
         done = self._resume(engine, data)
         if self.writer is not None:
-            self.writer.prepare(engine)  # its memory comes after that of the parts that were read
+            self.writer.allocate_buffers(engine)  # its memory comes after that of the parts that were read
         return done
 
-    def due(self, step: int) -> bool:
-        """Whether the step that was just done, the step-th, is to be saved."""
+    def is_due(self, step: int) -> bool:
+        """Return whether the step that was just done is to be saved."""
         every = self.config.checkpoint.every
         return self.writer is not None and every > 0 and step % every == 0
 
     def save(self, engine: Engine, data: DataState, *, wait: bool) -> bool:
-        """Begin to write, or with `wait` write to the end. False when there is no place to write to."""
+        """Begin a save; with `wait`, complete it. Return False when there is no place to write to."""
         if self.writer is None:
             return False
         if self.saved != data.step:
             self.stall += self.writer.save(engine, data)
             self.saved = data.step
         if wait:
-            self.writer.wait()
+            self.writer.wait_until_written()
         return True
 
-    def check(self) -> None:
-        """Raise what went wrong in the background."""
+    def raise_failure(self) -> None:
+        """Raise the error of a background save that failed."""
         if self.writer is not None:
-            self.writer.check()
+            self.writer.raise_failure()
 
-    def finish(self) -> None:
-        """Let the save under way come to its end before the run fails; what goes wrong with it is only told."""
+    def finish_save(self) -> None:
+        """Wait for the save in progress before the run fails; an error of the save is only reported."""
         try:
             if self.writer is not None:
-                self.writer.wait()
+                self.writer.wait_until_written()
         except (StorageError, PeerError) as error:
             self.report(f"note: {error}")
 
     def take_stall(self) -> float:
+        """Return the seconds for which saves interrupted training since the last call."""
         stall, self.stall = self.stall, 0.0
         return stall
 
     def _check_memory(self, engine: Engine) -> None:
-        """Raises StorageError where the first save could only end with the system killing the process."""
+        """Check that the first save fits into memory, before the system would kill the process for it."""
         needed = sum(piece.bytes for piece in engine.written()) * max(1, self.team.world.sharers)
-        free = free_memory()
+        free = read_free_memory()
         if self.writer is not None and free is not None and needed > free:
             raise StorageError(
                 f"a save needs {needed / 1e9:,.1f} GB of this host's memory for the copy that is written while "
-                f"training goes on, but {free / 1e9:,.1f} GB are free: use more hosts, or ones with more memory"
+                f"training continues, but {free / 1e9:,.1f} GB are free: use more hosts, or ones with more memory"
             )
 
     def _resume(self, engine: Engine, data: DataState) -> int:
@@ -123,13 +141,13 @@ class Checkpoints:
         # As much in memory as a save will need.
         found = self._find(room=sum(piece.bytes for piece in engine.written()))
         if found is not None:
-            return self._take(found, engine, data, begun)
+            return self._restore(found, engine, data, begun)
         if self.config.resume == "required":
             place = self.store.uri if self.store else "no checkpoint.uri"
             raise StorageError(f"resume=required, but there is no intact checkpoint in {place}")
         return 0
 
-    def _take(self, found: reader.Checkpoint, engine: Engine, data: DataState, begun: float) -> int:
+    def _restore(self, found: reader.Checkpoint, engine: Engine, data: DataState, begun: float) -> int:
         manifest = found.manifest
         own = self.store is not None and found.store.uri == self.store.uri
         if not own and manifest.step >= self.config.steps:
@@ -137,12 +155,15 @@ class Checkpoints:
                 f"steps={self.config.steps}, but the checkpoint is at step {manifest.step}: give more steps"
             )
         notes = check_same_model(manifest.config, self.config.model)
-        if manifest.data is not None:
-            changes = data.check_continues(manifest.data, allow_change=self.config.data.allow_change)
+        earlier = read_data_state(manifest)
+        if earlier is not None:
+            changes = data.check_compatible(earlier, allow_change=self.config.data.allow_change)
             notes += [f"note: {change}; the order of the data is another from here on" for change in changes]
         needed = engine.needed()
         contents = open_contents(found.store, manifest, found.kept, needed)
-        chosen = fit(needed, contents.tensors, manifest.config, self.config, weights_only=manifest.weights_only)
+        chosen = plan_restore(
+            needed, contents.tensors, manifest.config, self.config, weights_only=manifest.weights_only
+        )
         for note in (*notes, *chosen.notes):
             self.report(note)
         engine.load(_values(contents, chosen))
@@ -153,13 +174,13 @@ class Checkpoints:
 
     def _find(self, room: int) -> reader.Checkpoint | None:
         if self.store is not None:
-            return reader.choose(self.store, self.resume_from, self.team, self.report, room=room)
+            return reader.choose_checkpoint(self.store, self.resume_from, self.team, self.report, room=room)
         if self.resume_from in ("", "latest"):
             return None
-        return reader.named(self.resume_from, self.team, self.report, room=room)
+        return reader.find_named_checkpoint(self.resume_from, self.team, self.report, room=room)
 
     def _refuse_named_step(self) -> None:
-        # `latest` is no wish of a person: it stands in every later attempt.
+        # `latest` is no choice of the user: every later attempt gets it.
         if self.resume_from not in ("", "latest"):
             raise ConfigError(
                 f"resume=never, but ORCH_RESUME_FROM or checkpoint.start is {self.resume_from}: leave one of them out"
@@ -169,23 +190,26 @@ class Checkpoints:
         store = self.store
         if store is None:
             return
-        if reader.first_says(self.team, lambda: any(step_of(name) is not None for name in store.folders())):
+        if reader.broadcast_from_first(
+            self.team, lambda: any(parse_step_folder(name) is not None for name in store.list_folders())
+        ):
             raise ConfigError(
                 f"resume=never, but {store.uri} already holds checkpoints: use another checkpoint.uri, or resume=auto"
             )
 
 
-def _values(contents: Contents, chosen: Fit) -> Iterator[tuple[Piece, FloatArray]]:
-    yield from contents.assemble(chosen.read)
+def _values(contents: Contents, chosen: RestorePlan) -> Iterator[tuple[TensorRegion, FloatArray]]:
+    yield from contents.read_pieces(chosen.read)
     for piece in chosen.zeros:
         yield piece, np.zeros(piece.box.extent, np.float32)
 
 
 def _resumed(manifest: Manifest, store: Store, seconds: float) -> str:
-    if manifest.data is None:
+    data = read_data_state(manifest)
+    if data is None:
         return f"started from the imported weights in {store.uri}, read in {seconds:.2f} s"
     return (
         f"resumed from step {manifest.step} of attempt {manifest.attempt}, "
-        f"data position {manifest.data.position:,} rows, written by {manifest.world} ranks, "
+        f"data position {data.position:,} rows, written by {manifest.world} ranks, "
         f"in {store.uri}, read in {seconds:.2f} s"
     )

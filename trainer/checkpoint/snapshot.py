@@ -1,7 +1,7 @@
-"""What a process writes, as safetensors files in memory, filled in place: the only copy between training and bucket.
+"""A process's share of a checkpoint as safetensors files in memory: the only copy between training and bucket.
 
 The files' form: 8 bytes with the header's length (little endian), a JSON header, then the tensors' bytes
-(safetensors documentation, "Format", read November 2026). The safetensors library reads them back.
+(safetensors documentation, "Format", read November 2026). The safetensors library reads them.
 """
 
 from __future__ import annotations
@@ -14,25 +14,36 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from trainer.checkpoint.layout import Broken, key_of, piece_of
+from trainer.checkpoint.layout import format_region_key, parse_region_key
+from trainer.checkpoint.manifest import CorruptCheckpoint
 from trainer.engine import FloatArray
-from trainer.shape.box import Piece
+from trainer.shape.box import TensorRegion
 
 PART_BYTES = 1 << 30
-"""Parts are closed at this size, so that several are hashed and sent at once, and read back in small steps."""
+"""Parts are closed at this size, so that several are hashed and sent in parallel, and read back in small steps."""
 
 _ALIGN = 64  # values begin where a vector unit can read them
 
 
 class PartBuffer:
-    """One part. data: the whole file; views: where each piece's values lie in it; header: bytes before the first."""
+    """One part in memory.
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    Attributes:
+        data: The complete file.
+        views: Where each region's values are in it.
+        header: Bytes before the first value.
+    """
+
+    def __init__(self, pieces: Sequence[TensorRegion]) -> None:
         entries: dict[str, dict[str, object]] = {}
         start = 0
         for piece in pieces:
             end = start + piece.bytes
-            entries[key_of(piece)] = {"dtype": "F32", "shape": piece.box.extent, "data_offsets": [start, end]}
+            entries[format_region_key(piece)] = {
+                "dtype": "F32",
+                "shape": piece.box.extent,
+                "data_offsets": [start, end],
+            }
             start = end
         text = json.dumps(entries, separators=(",", ":")).encode()
         text += b" " * (-(8 + len(text)) % _ALIGN)
@@ -40,30 +51,30 @@ class PartBuffer:
         whole: npt.NDArray[np.uint8] = np.empty(self.header + start, np.uint8)
         self.data = whole.data
         self.data[: self.header] = len(text).to_bytes(8, "little") + text
-        self.views: dict[Piece, FloatArray] = {}
+        self.views: dict[TensorRegion, FloatArray] = {}
         start = self.header
         for piece in pieces:
             flat = whole[start : start + piece.bytes].view(np.float32)
             self.views[piece] = flat.reshape(piece.box.extent)
             start += piece.bytes
 
-    def touch(self) -> None:
-        """Have the system hand out the memory now: else the first copy waits for one page after the other."""
+    def prefault(self) -> None:
+        """Make the system allocate the memory now, so that the first copy does not wait for each page."""
         np.frombuffer(self.data, np.uint8)[self.header :: 4096] = 0
 
 
 class HostBuffer:
-    """All parts of a process: made once, and filled again for every checkpoint."""
+    """All parts of a process: allocated once, and filled again for every checkpoint."""
 
-    def __init__(self, pieces: Sequence[Piece], limit: int = PART_BYTES) -> None:
-        self.parts = tuple(PartBuffer(group) for group in groups(pieces, limit))
-        self.views: Mapping[Piece, FloatArray] = {
+    def __init__(self, pieces: Sequence[TensorRegion], limit: int = PART_BYTES) -> None:
+        self.parts = tuple(PartBuffer(group) for group in group_pieces(pieces, limit))
+        self.views: Mapping[TensorRegion, FloatArray] = {
             piece: view for part in self.parts for piece, view in part.views.items()
         }
 
 
-def free_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Bytes that this machine can still hand out, swap included; None where the system does not say."""
+def read_free_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """Return the bytes that this machine can still allocate, swap included; None where this is unknown."""
     try:
         lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
         return sum(1024 * int(lines[name].split()[0]) for name in ("MemAvailable", "SwapFree"))
@@ -71,9 +82,9 @@ def free_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
         return None
 
 
-def groups(pieces: Sequence[Piece], limit: int = PART_BYTES) -> Iterator[list[Piece]]:
-    """Neighbours that make a part of at most `limit` bytes; a piece that is larger has a part of its own."""
-    group, size = list[Piece](), 0
+def group_pieces(pieces: Sequence[TensorRegion], limit: int = PART_BYTES) -> Iterator[list[TensorRegion]]:
+    """Yield neighbouring regions that make a part of at most `limit` bytes; a larger region has its own part."""
+    group, size = list[TensorRegion](), 0
     for piece in pieces:
         if group and size + piece.bytes > limit:
             yield group
@@ -84,9 +95,17 @@ def groups(pieces: Sequence[Piece], limit: int = PART_BYTES) -> Iterator[list[Pi
         yield group
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An entry of a part. dtype: as safetensors names it. start, end: of its bytes, counted from the part's begin."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderEntry:
+    """An entry of a part's header.
+
+    Attributes:
+        key: See layout.py.
+        dtype: As safetensors names it.
+        shape: Of the region.
+        start: First byte of its values, from the part's beginning.
+        end: The byte after them.
+    """
 
     key: str
     dtype: str
@@ -95,28 +114,36 @@ class Entry:
     end: int
 
     @property
-    def piece(self) -> Piece:
-        """Raises Broken when the entry is none of ours."""
-        piece = piece_of(self.key, self.shape)
+    def piece(self) -> TensorRegion:
+        """The region that the entry describes.
+
+        Raises:
+            CorruptCheckpoint: It does not describe float32 values of this trainer.
+        """
+        piece = parse_region_key(self.key, self.shape)
         if self.dtype != "F32" or self.end - self.start != piece.bytes:
-            raise Broken(f"the entry {self.key!r} is not of float32 values")
+            raise CorruptCheckpoint(f"the entry {self.key!r} is not of float32 values")
         return piece
 
 
-def read_header(head: bytes | bytearray | memoryview) -> list[Entry]:
-    """head: the bytes of a safetensors file before its values. Raises Broken."""
+def parse_header(head: bytes | bytearray | memoryview) -> list[HeaderEntry]:
+    """Parse the bytes of a safetensors file before its values.
+
+    Raises:
+        CorruptCheckpoint: They are no valid header.
+    """
     try:
         content = json.loads(bytes(head[8:]))
         return [
-            Entry(
-                str(key),
-                str(entry["dtype"]),
-                tuple(map(int, entry["shape"])),
-                len(head) + int(entry["data_offsets"][0]),
-                len(head) + int(entry["data_offsets"][1]),
+            HeaderEntry(
+                key=str(key),
+                dtype=str(entry["dtype"]),
+                shape=tuple(map(int, entry["shape"])),
+                start=len(head) + int(entry["data_offsets"][0]),
+                end=len(head) + int(entry["data_offsets"][1]),
             )
             for key, entry in content.items()
             if key != "__metadata__"
         ]
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise Broken(f"a safetensors header cannot be read: {error!r}") from error
+        raise CorruptCheckpoint(f"a safetensors header cannot be read: {error!r}") from error

@@ -1,7 +1,7 @@
-"""A folder of a bucket (file://, s3://, gs://) with the two conditional writes that checkpoints rest on.
+"""A folder of a bucket (file://, s3://, gs://) with the two conditional writes that checkpoints depend on.
 
-obstore does the work. A local folder has no conditional replace there (obstore 0.12), so that one is done here
-with an advisory lock and an atomic rename; the lock of `name` is the file `.name.lock` beside it.
+obstore implements them. For a local folder it has no conditional replace (obstore 0.12), so that one is done here with
+an advisory lock and an atomic rename; the lock of `name` is the file `.name.lock` beside it.
 """
 
 from __future__ import annotations
@@ -31,21 +31,29 @@ if TYPE_CHECKING:
     from obstore import UpdateVersion
     from obstore.store import ClientConfig, GCSCredential, RetryConfig
 
-_METADATA_SERVER = "169.254.169.254"  # where EC2 and Google machines ask for their role
+_METADATA_SERVER = "169.254.169.254"  # where EC2 and Google machines get their role's credentials
 _CHUNK = 32 << 20  # bytes of one request that reads
 _SEND = 16 << 20  # bytes of one request that writes: of 10,000 at most, so an object may have 160 GB
-_SENDS = 8  # of them at once for an object
-_DELETES = 16  # requests at once
+_SENDS = 8  # concurrent ones for an object
+_DELETES = 16  # concurrent requests
 _WRITE = 64 << 20  # bytes of one system call, which cannot take more than 2 GiB
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 def open_store(place: str, *, create: bool = False, environ: Mapping[str, str] = os.environ) -> Store:
-    """`place`: a file://, s3:// or gs:// URI, or a path. create: make a local folder that is not there.
+    """Open a folder.
 
-    Credentials and endpoints come from the environment (AWS_*, GOOGLE_*, STORAGE_EMULATOR_HOST) or from the
-    machine's role. Raises StorageError.
+    Credentials and endpoints come from the environment (AWS_*, GOOGLE_*, STORAGE_EMULATOR_HOST) or from the machine's
+    role.
+
+    Args:
+        place: A file://, s3:// or gs:// URI, or a path.
+        create: Create a local folder that does not exist.
+        environ: The environment variables.
+
+    Raises:
+        StorageError: It cannot be opened.
     """
     scheme, separator, rest = place.partition("://")
     if not separator or scheme == "file":
@@ -54,7 +62,7 @@ def open_store(place: str, *, create: bool = False, environ: Mapping[str, str] =
     prefix = prefix.strip("/")
     if scheme not in ("s3", "gs") or not bucket:
         raise StorageError(f"{place}: not a file://, s3:// or gs:// place")
-    with _explained(place, "cannot be opened"):
+    with _translating_errors(place, "cannot be opened"):
         if scheme == "s3":
             return Store(f"s3://{rest.rstrip('/')}", _s3(bucket, prefix, environ), None)
         return Store(f"gs://{rest.rstrip('/')}", _gcs(bucket, prefix, environ), None)
@@ -62,37 +70,44 @@ def open_store(place: str, *, create: bool = False, environ: Mapping[str, str] =
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Which state of an object was read. Compare only for equality."""
+    """The state of an object that was read; compare only for equality."""
 
     e_tag: str | None
     generation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredObject:
+    """An object with its content."""
+
     data: bytes
     version: Version
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """An object below the folder. path: relative to it. size: bytes."""
+class ObjectEntry:
+    """An object in a listing.
+
+    Attributes:
+        path: Relative to the store's folder.
+        size: Bytes.
+    """
 
     path: str
     size: int
 
 
 class Store:
-    """Every method raises StorageError, naming the object, when the bucket refuses or cannot be reached."""
+    """A folder of a bucket; every method raises StorageError, naming the object, when the bucket fails."""
 
     def __init__(self, uri: str, backend: S3Store | GCSStore | LocalStore, folder: Path | None) -> None:
         self.uri = uri
         self._backend = backend
         self._folder = folder
 
-    def find(self, path: str) -> Found | None:
-        """The whole object, or None when there is none."""
-        with self._explained(path, "cannot be read"):
+    def find(self, path: str) -> StoredObject | None:
+        """Return the complete object, or None if there is none."""
+        with self._translating_errors(path, "cannot be read"):
             try:
                 result = obstore.get(self._backend, path)
                 data = bytes(result.bytes())
@@ -100,12 +115,12 @@ class Store:
                 return None
             meta = result.meta
         if self._folder is not None:
-            return Found(data, _content_version(data))
-        return Found(data, Version(meta.get("e_tag"), meta.get("version")))
+            return StoredObject(data, _content_version(data))
+        return StoredObject(data, Version(meta.get("e_tag"), meta.get("version")))
 
     def put(self, path: str, data: Buffer) -> None:
-        """Write or replace, whole or not at all; on a local disk it is there also after a power failure."""
-        with self._explained(path, "cannot be written"):
+        """Write or replace an object, completely or not at all; on a local disk it also survives a power failure."""
+        with self._translating_errors(path, "cannot be written"):
             if self._folder is not None:
                 target = self._folder / path
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -114,62 +129,62 @@ class Store:
             obstore.put(self._backend, path, data, chunk_size=_SEND, max_concurrency=_SENDS)
 
     def create(self, path: str, data: bytes) -> bool:
-        """Write only if there is no such object; False when there is one with other content."""
-        with self._explained(path, "cannot be written"):
+        """Write an object if there is none; return False when one with other content exists."""
+        with self._translating_errors(path, "cannot be written"):
             try:
                 obstore.put(self._backend, path, data, mode="create")
             except AlreadyExistsError:
-                # A first try whose answer was lost looks the same as somebody else's object.
+                # An earlier try whose answer was lost leaves our own object there.
                 found = self.find(path)
                 return found is not None and found.data == data
             return True
 
-    def swap(self, path: str, data: bytes, expected: Version | None) -> bool:
-        """Replace the state that was read (None: no object); False when it is no longer the present one."""
+    def replace_if_unchanged(self, path: str, data: bytes, expected: Version | None) -> bool:
+        """Replace the state that was read (None: no object); return False when the object has changed since."""
         if expected is None:
             return self._create_only(path, data)
         if self._folder is not None:
             return _swap_file(self._folder / path, data, expected)
-        with self._explained(path, "cannot be written"):
+        with self._translating_errors(path, "cannot be written"):
             try:
                 obstore.put(self._backend, path, data, mode=_condition(expected))
             except (PreconditionError, FileNotFoundError):
                 return False
             return True
 
-    def entries(self, prefix: str) -> list[Entry]:
-        """Everything below `prefix` ("" or a folder), without hidden files, in no order."""
-        with self._explained(prefix, "cannot be listed"):
+    def list_objects(self, prefix: str) -> list[ObjectEntry]:
+        """Return everything below `prefix` ("" or a folder), without hidden files, in no order."""
+        with self._translating_errors(prefix, "cannot be listed"):
             # Its annotations speak of pyarrow, which is not installed.
             pages: Any = obstore.list(self._backend, prefix or None)  # pyright: ignore[reportUnknownMemberType]
-            entries = [Entry(str(meta["path"]), int(meta["size"])) for page in pages for meta in page]
+            entries = [ObjectEntry(str(meta["path"]), int(meta["size"])) for page in pages for meta in page]
         return [entry for entry in entries if not entry.path.rsplit("/", 1)[-1].startswith(".")]
 
-    def folders(self) -> list[str]:
-        """Names of the folders directly below."""
-        with self._explained("", "cannot be listed"):
+    def list_folders(self) -> list[str]:
+        """Return the names of the direct subfolders."""
+        with self._translating_errors("", "cannot be listed"):
             listing: Any = obstore.list_with_delimiter(self._backend)  # pyright: ignore[reportUnknownMemberType]
             paths: Sequence[str] = listing["common_prefixes"]  # as above
         return [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
 
-    def ranges(self, path: str, offsets: Sequence[int], counts: Sequence[int]) -> list[bytes]:
-        """Stretches of one object, in order; nearby ones are read together."""
-        with self._explained(path, "cannot be read"):
+    def read_ranges(self, path: str, offsets: Sequence[int], counts: Sequence[int]) -> list[bytes]:
+        """Return ranges of one object, in order; nearby ones are read together."""
+        with self._translating_errors(path, "cannot be read"):
             parts = obstore.get_ranges(self._backend, path, starts=offsets, lengths=counts)
             return [bytes(part) for part in parts]
 
     def read_into(self, path: str, offset: int, target: memoryview) -> None:
-        """Fill `target` (bytes, writable) with what lies at `offset` of an object."""
-        with self._explained(path, "cannot be read"):
+        """Fill `target` (bytes, writable) from `offset` of an object."""
+        with self._translating_errors(path, "cannot be read"):
             if self._folder is not None:
                 count = _read_file(self._folder / path, offset, target)
             else:
-                count = self._read_ranges(path, offset, target)
+                count = self._read_bucket_into(path, offset, target)
             if count != len(target):
                 raise StorageError(f"{self.uri}/{path} ends too early: it changed while it was read")
 
     def delete(self, paths: Sequence[str]) -> None:
-        """In no order. Objects that are not there are no error."""
+        """Delete objects, in no order; absent ones are no error."""
         if len(paths) > 1 and self._folder is None:
             with ThreadPoolExecutor(_DELETES, thread_name_prefix="delete") as pool:
                 list(pool.map(self._delete_one, paths))
@@ -180,12 +195,12 @@ class Store:
             for folder in {(self._folder / path).parent for path in paths} - {self._folder}:
                 _remove_if_empty(folder)
 
-    def tidy(self, folder: str) -> None:
-        """Remove a local folder in which there is nothing but what killed writers left."""
+    def remove_leftovers(self, folder: str) -> None:
+        """Remove a local folder that holds nothing but what killed writers left."""
         if self._folder is None:
             return
         place = self._folder / folder
-        with self._explained(folder, "cannot be tidied"):
+        with self._translating_errors(folder, "cannot be tidied"):
             left = list(place.iterdir()) if place.is_dir() else []
             if left and all(_is_leftover(path.name) for path in left):
                 for path in left:
@@ -193,22 +208,22 @@ class Store:
             _remove_if_empty(place)
 
     def _delete_one(self, path: str) -> None:
-        with self._explained(path, "cannot be deleted"), suppress(FileNotFoundError):
+        with self._translating_errors(path, "cannot be deleted"), suppress(FileNotFoundError):
             obstore.delete(self._backend, path)
 
-    def _read_ranges(self, path: str, offset: int, target: memoryview) -> int:
+    def _read_bucket_into(self, path: str, offset: int, target: memoryview) -> int:
         # In stretches: the client's time limit is for one request with all of its answer.
         for at in range(0, len(target), _CHUNK):
-            wanted = min(_CHUNK, len(target) - at)
-            found = obstore.get_range(self._backend, path, start=offset + at, length=wanted)
+            count = min(_CHUNK, len(target) - at)
+            found = obstore.get_range(self._backend, path, start=offset + at, length=count)
             # numpy lets other threads run while it copies.
             np.copyto(np.frombuffer(target[at : at + len(found)], np.uint8), np.frombuffer(memoryview(found), np.uint8))
-            if len(found) != wanted:
+            if len(found) != count:
                 return at + len(found)
         return len(target)
 
     def _create_only(self, path: str, data: bytes) -> bool:
-        with self._explained(path, "cannot be written"):
+        with self._translating_errors(path, "cannot be written"):
             try:
                 obstore.put(self._backend, path, data, mode="create")
             except AlreadyExistsError:
@@ -216,8 +231,8 @@ class Store:
             return True
 
     @contextmanager
-    def _explained(self, path: str, what: str) -> Generator[None]:
-        with _explained(f"{self.uri}/{path}" if path else self.uri, what):
+    def _translating_errors(self, path: str, what: str) -> Generator[None]:
+        with _translating_errors(f"{self.uri}/{path}" if path else self.uri, what):
             yield
 
 
@@ -227,7 +242,7 @@ def _local(folder: Path, create: bool) -> Store:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
+        raise StorageError(f"{folder}: cannot be created: {error.strerror}") from error
     return Store(f"file://{folder}", LocalStore(folder), folder)
 
 
@@ -251,14 +266,14 @@ def _gcs(bucket: str, prefix: str, environ: Mapping[str, str]) -> GCSStore:
         bucket,
         prefix=prefix or None,
         config={"base_url": base},
-        credential_provider=_anonymous,
+        credential_provider=_anonymous_credential,
         client_options=_client(base),
         retry_config=_retry(),
     )
 
 
-def _anonymous() -> GCSCredential:
-    """An emulator asks for no login, but obstore sends none of its writes without a token."""
+def _anonymous_credential() -> GCSCredential:
+    """Return a placeholder: an emulator needs no login, but obstore sends no write without a token."""
     return {"token": "anonymous", "expires_at": None}
 
 
@@ -285,7 +300,7 @@ def _content_version(data: bytes) -> Version:
 
 
 def _read_file(path: Path, offset: int, target: memoryview) -> int:
-    """Bytes that were read; fewer than asked for at the file's end."""
+    """Return the number of bytes that were read; fewer than requested at the file's end."""
     done = 0
     with path.open("rb", buffering=0) as file:
         file.seek(offset)
@@ -308,7 +323,7 @@ def _swap_file(path: Path, data: bytes, expected: Version) -> bool:
 
 
 def _write_file(path: Path, data: Buffer) -> None:
-    # Several machines may share the folder, so a process number names nobody.
+    # Several machines may share the folder, so a process id is not unique.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         with temporary.open("wb", buffering=0) as file:
@@ -323,7 +338,7 @@ def _write_file(path: Path, data: Buffer) -> None:
 
 
 def _is_leftover(name: str) -> bool:
-    """Of a killed writer: ours, or obstore's own staging file."""
+    """Return whether a file was left by a killed writer: ours, or obstore's own staging file."""
     return (name.startswith(".") and name.endswith(".tmp")) or re.fullmatch(r".+#\d+", name) is not None
 
 
@@ -331,19 +346,19 @@ def _remove_if_empty(folder: Path) -> None:
     try:
         folder.rmdir()
     except OSError:
-        return  # not empty, or gone already: both are fine
+        return  # not empty, or already removed: both are fine
 
 
 @contextmanager
-def _explained(where: str, what: str) -> Generator[None]:
-    """Translate what the library raises, once."""
+def _translating_errors(where: str, what: str) -> Generator[None]:
+    """Translate the library's errors to StorageError."""
     try:
         yield
     except (BaseError, OSError, ValueError) as error:
         text = str(error).strip()
         reason = text.splitlines()[0] if text else type(error).__name__
         if _METADATA_SERVER in reason:
-            # Without credentials the library asks the machine for its role, and that is what it then reports.
+            # Without credentials the library queries the machine's role, and reports that failure.
             reason = (
                 "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
                 f"GOOGLE_APPLICATION_CREDENTIALS, or give the host a role ({reason})"

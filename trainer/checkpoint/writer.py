@@ -1,7 +1,7 @@
 """Writes checkpoints beside the training: a copy in memory in the loop, everything else in a thread.
 
-All processes save at the same steps. A checkpoint exists from the moment rank 0 has created its manifest, which it
-does when every process has said that its parts are in the bucket.
+All processes save at the same steps. A checkpoint exists from the moment rank 0 has created its manifest, which it does
+when every process has reported that its parts are in the bucket.
 """
 
 from __future__ import annotations
@@ -13,23 +13,31 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
-from trainer.checkpoint.layout import Broken, Manifest, Part, manifest_path, part_name, part_path, timestamp
-from trainer.checkpoint.pointer import advance, prune
+from trainer.checkpoint.layout import (
+    format_data_state,
+    manifest_path,
+    parse_manifest,
+    part_name,
+    part_path,
+    utc_timestamp,
+)
+from trainer.checkpoint.manifest import CorruptCheckpoint, Manifest, Part
+from trainer.checkpoint.pointer import advance_latest, prune_checkpoints
 from trainer.checkpoint.snapshot import HostBuffer, PartBuffer
 from trainer.checkpoint.store import Store
 from trainer.config import Scalar
 from trainer.data.state import DataState
 from trainer.engine import Engine
 from trainer.errors import PeerError, StorageError
-from trainer.shape.box import Piece
+from trainer.shape.box import TensorRegion
 from trainer.team import Team
 
-_SENDERS = 4  # parts of a process that are hashed and sent at once
+_SENDERS = 4  # parts of a process that are hashed and sent concurrently
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """What a manifest says beside its parts."""
+class RunInfo:
+    """What a manifest records of the run."""
 
     run_id: str
     attempt: int
@@ -37,8 +45,13 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
-    """newest: complete checkpoints that are kept. every: also those at a multiple of it; 0: none."""
+class RetentionPolicy:
+    """Which checkpoints are kept.
+
+    Attributes:
+        newest: Number of complete checkpoints.
+        every: Also keep those at a multiple of it; 0 for none.
+    """
 
     newest: int
     every: int = 0
@@ -46,8 +59,12 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a process has at hand while a checkpoint is written. values: of each kind of tensor, how many it writes,
-    and how many all processes together must write."""
+    """What a process prepares for writing a checkpoint.
+
+    Attributes:
+        values: Of each kind of tensor, how many values this process writes.
+        expected: How many all processes together must write.
+    """
 
     buffer: HostBuffer
     values: Mapping[str, int]
@@ -55,10 +72,15 @@ class _Work:
 
 
 class CheckpointWriter:
-    """team: a side channel used by nothing else."""
+    """Writes the checkpoints of a run in the background."""
 
     def __init__(
-        self, store: Store, team: Team, origin: Origin, keep: Keep, report: Callable[[str], None] = lambda _: None
+        self,
+        store: Store,
+        team: Team,
+        origin: RunInfo,
+        keep: RetentionPolicy,
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._team = team
@@ -70,31 +92,35 @@ class CheckpointWriter:
         self._running: Future[None] | None = None
         self._preparing: Future[_Work] | None = None
 
-    def prepare(self, engine: Engine) -> Future[_Work]:
-        """Get the memory for the copy in the background, so that the first save need not wait for it."""
+    def allocate_buffers(self, engine: Engine) -> Future[_Work]:
+        """Allocate the memory for the copy in the background, so that the first save need not wait for it."""
         if self._preparing is None:
             self._preparing = self._pool.submit(_prepare, engine.written(), _expected(engine.needed()))
         return self._preparing
 
     def save(self, engine: Engine, data: DataState) -> float:
-        """Copy this process's share and begin to write it. Returns the seconds that training stood still for it.
+        """Copy this process's share and begin to write it; return the seconds for which training waited.
 
-        The one before must be written first. Raises StorageError when that one failed.
+        The previous checkpoint is completed first.
+
+        Raises:
+            StorageError: The previous one failed.
+            PeerError: Another rank was lost.
         """
         start = time.perf_counter()
-        self.wait()
-        work = self.prepare(engine).result()
+        self.wait_until_written()
+        work = self.allocate_buffers(engine).result()
         engine.copy_out(work.buffer.views)
         self._running = self._pool.submit(self._publish, data, work)
         return time.perf_counter() - start
 
-    def check(self) -> None:
-        """Raise the StorageError or PeerError of a checkpoint that failed meanwhile."""
+    def raise_failure(self) -> None:
+        """Raise the StorageError or PeerError of a checkpoint that failed in the background."""
         if self._running is not None and self._running.done():
-            self.wait()
+            self.wait_until_written()
 
-    def wait(self) -> None:
-        """Until the checkpoint under way is complete; raises like `check`."""
+    def wait_until_written(self) -> None:
+        """Wait until the checkpoint in progress is complete; raises like `raise_failure`."""
         running, self._running = self._running, None
         if running is not None:
             running.result()
@@ -102,15 +128,15 @@ class CheckpointWriter:
     def _publish(self, data: DataState, work: _Work) -> None:
         started = time.perf_counter()
         step, first = data.step, self._team.world.is_first
-        _raise_first(self._team.gather(self._clear(step) if first else ""))
+        _raise_first(self._team.gather(self._clear_manifest(step) if first else ""))
         parts, failure = self._upload(step, work.buffer)
-        told = self._team.gather([[asdict(part) for part in parts], dict(work.values), failure])
-        _raise_first([failure for _, _, failure in told])
-        whole = tuple(Part.from_json(part) for parts, _, _ in told for part in parts)
+        reports = self._team.gather([[asdict(part) for part in parts], dict(work.values), failure])
+        _raise_first([failure for _, _, failure in reports])
+        whole = tuple(Part.from_json(part) for parts, _, _ in reports for part in parts)
         values = Counter[str]()
-        for _, counts, _ in told:
+        for _, counts, _ in reports:
             values.update(counts)
-        self._agree(step, self._commit(data, whole, values, work.expected) if first else "")
+        self._report_commit(step, self._commit(data, whole, values, work.expected) if first else "")
         if first:
             seconds = time.perf_counter() - started
             size = sum(part.size for part in whole)
@@ -119,26 +145,26 @@ class CheckpointWriter:
                 f"({size / 1e6:,.1f} MB, {size / 1e6 / seconds:,.0f} MB/s)"
             )
 
-    def _agree(self, step: int, failure: str) -> None:
-        """failure: of rank 0, whose manifest makes the checkpoint whole; who is lost later takes nothing from it."""
+    def _report_commit(self, step: int, failure: str) -> None:
+        """Share whether rank 0 created the manifest; a rank that is lost afterwards does not undo the checkpoint."""
         try:
-            told = self._team.gather(failure)
+            failures = self._team.gather(failure)
         except PeerError as error:
             if failure or not self._team.world.is_first:
                 raise
-            self._report(f"note: checkpoint {step} is whole, but then: {error}")
+            self._report(f"note: checkpoint {step} is complete, but then: {error}")
             return
-        _raise_first(told)
+        _raise_first(failures)
 
-    def _clear(self, step: int) -> str:
-        """An earlier attempt may have been at this step; its parts are about to be replaced."""
+    def _clear_manifest(self, step: int) -> str:
+        """Remove the manifest of an earlier attempt at this step, because its parts are about to be replaced."""
         try:
             found = self._store.find(manifest_path(step))
             if found is None:
                 return ""
             try:
-                attempt = Manifest.from_json(found.data, step).attempt
-            except Broken:
+                attempt = parse_manifest(found.data, step).attempt
+            except CorruptCheckpoint:
                 attempt = 0
             if attempt > self._origin.attempt:
                 return f"attempt {attempt} of this run has written step {step}: this one is out of date"
@@ -151,7 +177,7 @@ class CheckpointWriter:
         rank = self._team.world.rank
         paths = [part_name(rank, index) for index in range(len(buffer.parts))]
         sent = [
-            self._senders.submit(put_part, self._store, step, name, part)
+            self._senders.submit(upload_part, self._store, step, name, part)
             for name, part in zip(paths, buffer.parts, strict=True)
         ]
         try:
@@ -171,61 +197,68 @@ class CheckpointWriter:
             run_id=self._origin.run_id,
             attempt=self._origin.attempt,
             world=self._team.world.size,
-            time=timestamp(),
+            time=utc_timestamp(),
             weights_only=False,
             parts=parts,
-            data=data,
+            data=format_data_state(data),
             config=self._origin.config,
         )
-        return publish(self._store, manifest, self._keep)
+        return publish_manifest(self._store, manifest, self._keep)
 
 
-def _prepare(written: Sequence[Piece], expected: Mapping[str, int]) -> _Work:
+def _prepare(written: Sequence[TensorRegion], expected: Mapping[str, int]) -> _Work:
     buffer = HostBuffer(written)
     for part in buffer.parts:
-        part.touch()
+        part.prefault()
     return _Work(buffer, _values(written), expected)
 
 
-def put_part(store: Store, step: int, name: str, part: PartBuffer) -> Part:
-    """Raises StorageError."""
+def upload_part(store: Store, step: int, name: str, part: PartBuffer) -> Part:
+    """Upload one part; return its manifest entry.
+
+    Raises:
+        StorageError: The bucket fails.
+    """
     with ThreadPoolExecutor(1, thread_name_prefix="checksum") as beside:
         digest = beside.submit(hashlib.sha256, part.data)
         store.put(part_path(step, name), part.data)
-        return Part(name, part.data.nbytes, part.header, digest.result().hexdigest())
+        return Part(name=name, size=part.data.nbytes, header=part.header, sha256=digest.result().hexdigest())
 
 
-def publish(store: Store, manifest: Manifest, keep: Keep | None) -> str:
-    """Create the manifest, move `latest`, remove old ones (keep=None: none). Returns what went wrong, or ""."""
+def publish_manifest(store: Store, manifest: Manifest, keep: RetentionPolicy | None) -> str:
+    """Create the manifest, move `latest` and remove old checkpoints (keep=None: none); return the error, or ""."""
     path = manifest_path(manifest.step)
     try:
         if not store.create(path, manifest.to_json()):
-            return f"checkpoint {manifest.step} was not written: {path} was made by somebody else meanwhile"
+            return f"checkpoint {manifest.step} was not written: {path} was created by another process meanwhile"
     except StorageError as error:
         return f"checkpoint {manifest.step} was not written: {error}"
     try:
         # A step behind `latest`, after going back, does not count among the newest: pruning would take it.
-        if advance(store, manifest.step) and keep is not None:
-            prune(store, keep.newest, keep.every)
-    except (StorageError, Broken) as error:
+        if advance_latest(store, manifest.step) and keep is not None:
+            prune_checkpoints(store, keep.newest, keep.every)
+    except (StorageError, CorruptCheckpoint) as error:
         return f"checkpoint {manifest.step} is written, but {error}"
     return ""
 
 
-def _kind(piece: Piece) -> str:
+def _kind(piece: TensorRegion) -> str:
     return piece.name.partition("/")[0]
 
 
-def _values(pieces: Sequence[Piece]) -> dict[str, int]:
+def _values(pieces: Sequence[TensorRegion]) -> dict[str, int]:
     counts = Counter[str]()
     for piece in pieces:
         counts[_kind(piece)] += piece.box.size
     return dict(counts)
 
 
-def _expected(needed: Sequence[Piece]) -> dict[str, int]:
-    """By what rank 0 needs of each tensor: every process has a region of every tensor (trainer/shape/layout.py)."""
-    whole = {piece.name: Piece(piece.name, piece.shape, piece.box.whole(piece.shape)) for piece in needed}
+def _expected(needed: Sequence[TensorRegion]) -> dict[str, int]:
+    """Count the values of all processes together.
+
+    Every process has a region of every tensor (trainer/shape/layout.py), so rank 0's regions name them all.
+    """
+    whole = {piece.name: TensorRegion(piece.name, piece.shape, piece.box.whole(piece.shape)) for piece in needed}
     return _values(list(whole.values()))
 
 

@@ -1,4 +1,4 @@
-"""The commands of `python -m trainer NAME ...`, each in a module of its own that is loaded when it is called.
+"""The commands of `python -m trainer NAME ...`, each in its own module, which is loaded when the command is called.
 
 A module has SUMMARY, one line, and run(words), which returns an exit status. It may have HELP, its own help text.
 """
@@ -34,29 +34,35 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 
 
 class Command(Protocol):
+    """The module of one command."""
+
     SUMMARY: str
 
     def run(self, words: Sequence[str]) -> int: ...
 
 
-def split(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The command's name, and its own words. Raises ConfigError for a name that is none."""
+def split_command(words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return the command's name and its words.
+
+    Raises:
+        ConfigError: There is no such command.
+    """
     if not words or "=" in words[0] or words[0].startswith("-"):
         return "train", words
     name = words[0]
     if name not in COMMANDS:
-        from trainer.options import ALIASES, keys
+        from trainer.options import ALIASES, list_keys
 
         near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
-        if name in (*ALIASES, "model", *(key.name for key in keys())):
+        if name in (*ALIASES, "model", *(key.name for key in list_keys())):
             hint = f"write {name}=VALUE"
         raise ConfigError(f"{name!r} is neither a command nor key=value; {hint}")
     return name, words[1:]
 
 
-def summary(name: str) -> str:
-    """The SUMMARY of a command, read from its text: listing all commands must not load what they work with."""
+def read_summary(name: str) -> str:
+    """Return the SUMMARY of a command from the module's text: listing all commands must not load their libraries."""
     text = (Path(__file__).parent / f"{COMMANDS[name]}.py").read_text(encoding="utf-8")
     for statement in ast.parse(text).body:
         target, value = getattr(statement, "targets", None), getattr(statement, "value", None)
@@ -65,6 +71,6 @@ def summary(name: str) -> str:
     raise LookupError(f"trainer/commands/{COMMANDS[name]}.py has no SUMMARY")
 
 
-def load(name: str) -> Command:
-    """name: of COMMANDS."""
+def load_command(name: str) -> Command:
+    """Load the module of a command of COMMANDS."""
     return cast("Command", import_module(f"trainer.commands.{COMMANDS[name]}"))

@@ -1,4 +1,4 @@
-"""`python -m trainer advise --hardware JSON key=value ...`: what a run needs on machines that are not here."""
+"""`python -m trainer advise --hardware JSON key=value ...`: what a run needs on machines before they are rented."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from trainer.config import Config
 from trainer.errors import ConfigError, Exit
-from trainer.options import parse
-from trainer.shape.advice import Advice, advise
-from trainer.shape.hardware import Hardware, read_hardware
+from trainer.options import parse_config
+from trainer.shape.advice import Advice, build_advice
+from trainer.shape.hardware import Hardware, parse_hardware
 
 SUMMARY = "memory, step time and cost of a run on given machines, before they are rented"
 
@@ -28,9 +28,13 @@ _EXAMPLE = '--hardware \'{"name": "v5e-16", "kind": "tpu", "chip": "v5e", "devic
 
 
 def run(words: Sequence[str]) -> int:
-    """Print the advice for each machine; 0, also where a run would not fit. Raises ConfigError."""
+    """Print the advice for each machine; return 0, also where a run would not fit.
+
+    Raises:
+        ConfigError: The settings or the description of the machines are wrong.
+    """
     hardware, as_json, settings = _read(words)
-    config = parse(settings)
+    config = parse_config(settings)
     found = [_on(config, one) for one in hardware]
     if as_json:
         sys.stdout.write(json.dumps([advice.as_json() for advice in found]) + "\n")
@@ -40,7 +44,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _read(words: Sequence[str]) -> tuple[tuple[Hardware, ...], bool, list[str]]:
-    """Hardware, whether JSON is wanted, and the settings."""
+    """Return the hardware, whether JSON is requested, and the settings."""
     hardware: tuple[Hardware, ...] | None = None
     settings: list[str] = []
     rest = iter(words)
@@ -49,9 +53,9 @@ def _read(words: Sequence[str]) -> tuple[tuple[Hardware, ...], bool, list[str]]:
         if word == "--json":
             as_json = True
         elif word == "--hardware":
-            hardware = read_hardware(next(rest, ""))
+            hardware = parse_hardware(next(rest, ""))
         elif word.startswith("--hardware="):
-            hardware = read_hardware(word.partition("=")[2])
+            hardware = parse_hardware(word.partition("=")[2])
         else:
             settings.append(word)
     if hardware is None:
@@ -61,6 +65,6 @@ def _read(words: Sequence[str]) -> tuple[tuple[Hardware, ...], bool, list[str]]:
 
 def _on(config: Config, hardware: Hardware) -> Advice:
     try:
-        return advise(config, hardware)
+        return build_advice(config, hardware)
     except ConfigError as error:
         raise ConfigError(f"on {hardware.name}: {error}") from None

@@ -1,4 +1,4 @@
-"""`python -m trainer check key=value ...`: does the chosen device compute, and compute right?"""
+"""`python -m trainer check key=value ...`: checks that the chosen device computes correctly."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ from dataclasses import replace
 
 from trainer.environment import read_run, read_world
 from trainer.errors import Exit
-from trainer.options import parse
+from trainer.options import parse_config
 
 SUMMARY = "compute two steps on the chosen device, and compare with a computation without any framework"
 
 
 def run(words: Sequence[str]) -> int:
-    """Takes the settings of a run, and --json. Raises DeviceError when the device computes wrongly."""
+    """Check the device with the settings of a run; `--json` prints JSON.
+
+    Raises:
+        DeviceError: The device computes wrongly.
+    """
     # The model is tiny: more threads only wait for each other, and long where hosts share a computer. The libraries of
     # numpy and torch read this when they are loaded.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from trainer.smoking.checking import check
+    from trainer.smoke_test.device_check import check_device
 
-    config = parse([word for word in words if word != "--json"])
+    config = parse_config([word for word in words if word != "--json"])
     config = replace(config, threads=config.threads or 1)
     world = read_world(os.environ)
-    checked = check(config, read_run(os.environ), world)
+    checked = check_device(config, read_run(os.environ), world)
     if "--json" in words:
         sys.stdout.write(json.dumps(checked.as_json()) + "\n")
     elif world.is_first:

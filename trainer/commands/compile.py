@@ -1,6 +1,6 @@
-"""`python -m trainer compile topology=v5e:4x4 key=value ...`: compile the step of a run for TPUs that are not here.
+"""`python -m trainer compile topology=v5e:4x4 key=value ...`: compile a run's step for TPUs before they are rented.
 
-It needs JAX with libtpu (scripts/tpu-compiler makes such an environment) and no TPU.
+It needs JAX with libtpu (scripts/tpu-compiler creates such an environment) and no TPU.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from trainer.errors import ConfigError, Exit
-from trainer.options import parse
+from trainer.options import parse_config
 
 if TYPE_CHECKING:
-    from trainer.jax_engine.ahead import Ahead
+    from trainer.jax_engine.ahead_of_time import CompiledStep
 
 SUMMARY = "compile the step for a TPU slice that is not here: exact memory, collectives, or out of memory"
 
@@ -33,14 +33,19 @@ GIB = 1 << 30
 
 
 def run(words: Sequence[str]) -> int:
-    """0: it fits. 4: out of memory, with the compiler's words. Raises ConfigError, DeviceError without a compiler."""
+    """Compile, and return 0 if the step fits or 4 if it is out of memory, with the compiler's message.
+
+    Raises:
+        ConfigError: The settings are wrong.
+        DeviceError: There is no compiler.
+    """
     topology, slices, as_json, settings = _read(words)
-    config = parse(settings)
+    config = parse_config(settings)
     if config.engine == "torch":
         raise ConfigError("compile: only the JAX engine is compiled ahead; leave engine=torch out")
-    from trainer.jax_engine.ahead import compile_ahead
+    from trainer.jax_engine.ahead_of_time import compile_ahead_of_time
 
-    found = compile_ahead(config, topology, slices)
+    found = compile_ahead_of_time(config, topology, slices)
     if as_json:
         sys.stdout.write(json.dumps({**dataclasses.asdict(found), "used": found.used}) + "\n")
     else:
@@ -48,7 +53,7 @@ def run(words: Sequence[str]) -> int:
     return Exit.OK if found.fits else Exit.DEVICE
 
 
-def _lines(found: Ahead) -> Iterator[str]:
+def _lines(found: CompiledStep) -> Iterator[str]:
     mesh = found.mesh
     axes = f"data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor}"
     times = f"{found.slices} x " if found.slices > 1 else ""
@@ -69,7 +74,7 @@ def _gib(size: int) -> str:
 
 
 def _read(words: Sequence[str]) -> tuple[str, int, bool, list[str]]:
-    """Topology, number of slices, whether JSON is wanted, and the settings."""
+    """Return the topology, the number of slices, whether JSON is requested, and the settings."""
     topology, slices, as_json = "", 1, False
     settings: list[str] = []
     for word in words:

@@ -1,4 +1,4 @@
-"""`python -m trainer devices`: which devices this machine has, found without touching any."""
+"""`python -m trainer devices`: lists this machine's devices without opening any."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from trainer.accelerators.device import Device
-from trainer.accelerators.discovery import discover
+from trainer.accelerators.discovery import discover_devices
 from trainer.accelerators.registry import choose_engine
 from trainer.config import Config
 from trainer.errors import ConfigError, Exit, TrainerError
@@ -19,10 +19,15 @@ _COLUMNS = ("DEVICE", "NAME", "MEMORY", "FREE", "TOPOLOGY")
 
 
 def run(words: Sequence[str]) -> int:
+    """Print the devices as JSON, or as a table.
+
+    Raises:
+        ConfigError: A word is unknown.
+    """
     unknown = [word for word in words if word not in ("--table", "--json")]
     if unknown:
         raise ConfigError(f"devices: {unknown[0]!r} is not --table or --json")
-    found = discover()
+    found = discover_devices()
     if "--table" in words:
         sys.stdout.write("\n".join((*_table(found), _choice(found))) + "\n")
     else:
@@ -31,7 +36,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _table(found: Sequence[Device]) -> Iterator[str]:
-    """Devices that differ in their number alone take one line."""
+    """Yield the lines of the table; devices that differ in their number alone share one line."""
     lines: list[tuple[str, ...]] = [_COLUMNS]
     for _, group in groupby(found, key=lambda device: (device.kind, device.name)):
         devices = list(group)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast, get_args
 
-from trainer.checkpoint.outward import Wish, export
+from trainer.checkpoint.llama_export import ExportRequest, export_weights
 from trainer.config import Doc, DTypeName
 from trainer.console import Console
 from trainer.environment import World
@@ -40,20 +40,25 @@ _KEYS: Mapping[str, Key] = MappingProxyType(
     {
         key.name: key
         for key in (
-            Key("dtype", get_args(DTypeName), "fp32", Doc("type of the written weights")),
-            Key("tokenizer", str, "", Doc("a tokenizer.json to write along")),
+            Key(name="dtype", kind=get_args(DTypeName), default="fp32", doc=Doc(text="type of the written weights")),
+            Key(name="tokenizer", kind=str, default="", doc=Doc(text="a tokenizer.json to write along")),
         )
     }
 )
 
 
 def run(words: Sequence[str]) -> int:
-    """Raises ConfigError and StorageError."""
-    export(_wish(words), Console(World()).first)
+    """Export the weights.
+
+    Raises:
+        ConfigError: The words are wrong, or the checkpoint lacks what is requested.
+        StorageError: The checkpoint cannot be read, or the folder cannot be written.
+    """
+    export_weights(_parse_request(words), Console(World()).print_on_first)
     return Exit.OK
 
 
-def _wish(words: Sequence[str]) -> Wish:
+def _parse_request(words: Sequence[str]) -> ExportRequest:
     places = [word for word in words if not word.startswith("--") and word.partition("=")[0] not in _KEYS]
     options = [word for word in words if word.startswith("--")]
     mistyped = [place for place in places if _LIKE_A_KEY.match(place)]  # which would become a folder of that name
@@ -68,8 +73,8 @@ def _wish(words: Sequence[str]) -> Wish:
     for word in words:
         name, _, text = word.partition("=")
         if name in _KEYS:
-            values[name] = _KEYS[name].read(text)
-    return Wish(
+            values[name] = _KEYS[name].parse_value(text)
+    return ExportRequest(
         place=places[0],
         folder=Path(places[1]).expanduser().absolute(),
         dtype=cast("DTypeName", values["dtype"]),

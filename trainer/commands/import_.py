@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainer.checkpoint.inward import import_weights
+from trainer.checkpoint.llama_import import import_weights
 from trainer.console import Console
 from trainer.environment import World
 from trainer.errors import ConfigError, Exit
@@ -29,8 +29,13 @@ Examples:
 
 
 def run(words: Sequence[str]) -> int:
-    """Raises ConfigError and StorageError."""
+    """Import the weights.
+
+    Raises:
+        ConfigError: The words are wrong, or the folder is no Llama that this trainer can train.
+        StorageError: A file cannot be read or written.
+    """
     if len(words) != 2:
         raise ConfigError("two places are needed: python -m trainer import FOLDER PLACE")
-    import_weights(Path(words[0]).expanduser(), words[1], Console(World()).first)
+    import_weights(Path(words[0]).expanduser(), words[1], Console(World()).print_on_first)
     return Exit.OK

@@ -1,4 +1,4 @@
-"""`python -m trainer keys`: every setting as JSON, for programs that check settings before anything is rented."""
+"""`python -m trainer keys`: every setting as JSON, for programs that check settings before machines are rented."""
 
 from __future__ import annotations
 
@@ -8,28 +8,35 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainer.errors import ConfigError, Exit
-from trainer.options import ALIASES, Key, keys
+from trainer.options import ALIASES, Key, list_keys
 from trainer.presets import PRESETS
 
 SUMMARY = "every setting as JSON: keys, aliases, presets"
 
 
 def run(words: Sequence[str]) -> int:
+    """Print the table as JSON.
+
+    Raises:
+        ConfigError: A word was given.
+    """
     if words:
         raise ConfigError(f"keys takes no words, but got {words[0]!r}")
-    sys.stdout.write(json.dumps(table(), indent=1) + "\n")
+    sys.stdout.write(json.dumps(describe_keys(), indent=1) + "\n")
     return Exit.OK
 
 
-def table() -> dict[str, Any]:
-    """{"keys": [{"name", "kind", "choices", "default", "least", "most", "auto", "doc"}], "aliases": {short: key},
-    "presets": {name: {key: text}}}.
+def describe_keys() -> dict[str, Any]:
+    """Return every key, alias and preset, JSON-able.
 
-    kind: bool, int, float, str or choice. choices: the words of a choice, else null. least, most: both allowed
-    themselves, null for no limit. auto: an integer that also takes `auto`, which `default` 0 then stands for.
+    Returns:
+        {"keys": [{"name", "kind", "choices", "default", "least", "most", "auto", "doc"}], "aliases": {short: key},
+        "presets": {name: {key: text}}}. kind: bool, int, float, str or choice. choices: the words of a choice, else
+        null. least, most: both allowed themselves, null for no limit. auto: an integer that also takes `auto`, which
+        the default 0 then means.
     """
     return {
-        "keys": [_as_json(key) for key in keys()],
+        "keys": [_as_json(key) for key in list_keys()],
         "aliases": dict(ALIASES),
         "presets": {name: dict(preset) for name, preset in PRESETS.items()},
     }

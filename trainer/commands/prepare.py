@@ -1,4 +1,4 @@
-"""`python -m trainer prepare SOURCE FOLDER`: text to token shards, for `data=FOLDER`."""
+"""`python -m trainer prepare SOURCE FOLDER`: tokenizes text into shards, for `data=FOLDER`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trainer.errors import ConfigError, Exit
 from trainer.options import Key
 
 if TYPE_CHECKING:
-    from trainer.data.prepare import Job
+    from trainer.data.prepare import PrepareJob
 
 SUMMARY = "turn text into token shards, for data=FOLDER: SOURCE FOLDER [tokenizer=PATH]"
 
 _HELP = """\
 SOURCE  a path or a bucket folder (s3://, gs://), each with an optional :GLOB, or hf://NAME[#CONFIG][@REVISION][:SPLIT].
         .jsonl, .ndjson and .parquet files have a document in each line or row, other files are one; .gz may follow.
-FOLDER  of this machine or of a bucket. When interrupted, the same command goes on where it was.
+FOLDER  of this machine or of a bucket. When interrupted, the same command continues where it was.
 
 Examples:
   python -m trainer prepare '/data/books:*.txt' /data/books-tokens tokenizer=tokenizer.json
@@ -35,26 +35,52 @@ _KEYS: Mapping[str, Key] = MappingProxyType(
     {
         key.name: key
         for key in (
-            Key("tokenizer", str, "bytes", Doc("bytes, or the path of a tokenizer.json")),
-            Key("column", str, "text", Doc("where the text is in .jsonl, .parquet and hf:// data")),
-            Key("eod", str, "", Doc("the token that ends a document; empty: the tokenizer's well-known one")),
-            Key("shard_tokens", int, AUTO, Doc("tokens of a shard, at least; auto: 64 Mi", least=1, auto=True)),
-            Key("workers", int, AUTO, Doc("processes that make tokens; auto: a core each", least=1, auto=True)),
+            Key(name="tokenizer", kind=str, default="bytes", doc=Doc(text="bytes, or the path of a tokenizer.json")),
+            Key(
+                name="column",
+                kind=str,
+                default="text",
+                doc=Doc(text="where the text is in .jsonl, .parquet and hf:// data"),
+            ),
+            Key(
+                name="eod",
+                kind=str,
+                default="",
+                doc=Doc(text="the token that ends a document; empty: the tokenizer's well-known one"),
+            ),
+            Key(
+                name="shard_tokens",
+                kind=int,
+                default=AUTO,
+                doc=Doc(text="tokens of a shard, at least; auto: 64 Mi", least=1, auto=True),
+            ),
+            Key(
+                name="workers",
+                kind=int,
+                default=AUTO,
+                doc=Doc(text="processes that make tokens; auto: a core each", least=1, auto=True),
+            ),
         )
     }
 )
 
 
 def run(words: Sequence[str]) -> int:
-    """Raises ConfigError, DataError, StorageError."""
-    from trainer.data.prepare import prepare
+    """Prepare the data.
 
-    prepare(_job(words), _say)
+    Raises:
+        ConfigError: The words are wrong.
+        DataError: The source cannot be read as text.
+        StorageError: A bucket fails.
+    """
+    from trainer.data.prepare import prepare_shards
+
+    prepare_shards(_parse_job(words), _print_line)
     return Exit.OK
 
 
-def _job(words: Sequence[str]) -> Job:
-    from trainer.data.prepare import SHARD_TOKENS, Job
+def _parse_job(words: Sequence[str]) -> PrepareJob:
+    from trainer.data.prepare import SHARD_TOKENS, PrepareJob
     from trainer.data.tokenizers import read_tokenizer
 
     places = [word for word in words if word.partition("=")[0] not in _KEYS]
@@ -69,10 +95,10 @@ def _job(words: Sequence[str]) -> Job:
     for word in words:
         name, _, text = word.partition("=")
         if name in _KEYS:
-            values[name] = _KEYS[name].read(text)
-    return Job(
+            values[name] = _KEYS[name].parse_value(text)
+    return PrepareJob(
         source=places[0],
-        place=places[1],
+        destination=places[1],
         tokens=read_tokenizer(str(values["tokenizer"]), str(values["eod"])),
         column=str(values["column"]),
         shard_tokens=int(values["shard_tokens"]) or SHARD_TOKENS,
@@ -89,6 +115,6 @@ def _help() -> str:
 HELP = _help()
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

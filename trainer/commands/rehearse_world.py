@@ -1,6 +1,6 @@
-"""`python -m trainer rehearse-world hosts=64 devices=8 key=value ...`: all ranks of a run, built in this one process.
+"""`python -m trainer rehearse-world hosts=64 devices=8 key=value ...`: builds all ranks of a run in this one process.
 
-Tensors and network are made up: it shows shapes, division, bytes and collectives.
+Tensors and network are simulated: it shows shapes, sharding, bytes and collectives.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from trainer.config import Config
 from trainer.errors import ConfigError, Exit, PeerError
-from trainer.options import parse
-from trainer.shape.architecture import parameter_count, parameters
-from trainer.shape.layout import box_of, layout_of
-from trainer.shape.mesh import Mesh, Topology, check_batch, resolve
+from trainer.options import parse_config
+from trainer.shape.architecture import count_parameters, list_parameters
+from trainer.shape.layout import compute_box, get_layout
+from trainer.shape.mesh import Mesh, Topology, check_batch, resolve_mesh
 
 if TYPE_CHECKING:
-    from trainer.torch_engine.rehearsal import Rehearsed
+    from trainer.torch_engine.rehearsal import RehearsedStep
 
 SUMMARY = "build the run of many hosts in this one process: shapes, sharding, memory, collectives"
 
@@ -35,9 +35,16 @@ hosts: machines. devices: of one machine, 1 if not given. It needs torch, and no
 _MIB, _GIB = 1 << 20, 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """One kind of parameter. count: parameters of it. part: on one device. along: the mesh axis of each dimension."""
+    """One kind of parameter.
+
+    Attributes:
+        count: Number of parameters of this kind.
+        whole: Shape of the parameter.
+        part: Shape on one device.
+        along: The mesh axis of each dimension.
+    """
 
     name: str
     count: int
@@ -46,9 +53,14 @@ class Shape:
     along: tuple[str | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """rows: of a micro-batch on one device. first: what rank 0 met; the last rank met the same."""
+    """The result for all ranks.
+
+    Attributes:
+        rows: Of a micro-batch on one device.
+        first: What rank 0 does; the last rank does the same.
+    """
 
     hosts: int
     devices: int
@@ -56,13 +68,18 @@ class Report:
     parameters: int
     rows: int
     shapes: tuple[Shape, ...]
-    first: Rehearsed
+    first: RehearsedStep
 
 
 def run(words: Sequence[str]) -> int:
-    """0 when it would go; raises ConfigError (mesh, batch, no torch) and PeerError when two ranks would part ways."""
+    """Print the report; return 0 if the run would work.
+
+    Raises:
+        ConfigError: The mesh or the batch is wrong, or torch is missing.
+        PeerError: Two ranks would do different collectives.
+    """
     hosts, devices, as_json, settings = _read(words)
-    found = rehearse_world(parse(settings), hosts, devices)
+    found = rehearse_world(parse_config(settings), hosts, devices)
     if as_json:
         sys.stdout.write(json.dumps(dataclasses.asdict(found)) + "\n")
     else:
@@ -71,44 +88,61 @@ def run(words: Sequence[str]) -> int:
 
 
 def rehearse_world(config: Config, hosts: int, devices: int) -> Report:
-    """hosts x devices ranks. Raises ConfigError, PeerError."""
+    """Build the first and the last of hosts x devices ranks.
+
+    Raises:
+        ConfigError: The mesh or the batch is wrong, or torch is missing.
+        PeerError: Two ranks would do different collectives.
+    """
     if config.engine == "jax":
         raise ConfigError("rehearse-world builds torch's step; for JAX: python -m trainer compile")
     if config.device == "xla":
         raise ConfigError("rehearse-world builds torch's own ranks; torch_xla compiles one program for all devices")
     total = hosts * devices
-    mesh = resolve(config.mesh, Topology(total, devices, divide=config.device != "cpu"), config.model)
+    mesh = resolve_mesh(config.mesh, Topology(total, devices, shard_weights=config.device != "cpu"), config.model)
     rows = check_batch(config, mesh)
     try:
-        from trainer.torch_engine.rehearsal import rehearse
+        from trainer.torch_engine.rehearsal import rehearse_step
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "torch":
             raise
         raise ConfigError("rehearse-world needs torch, which is not installed here: scripts/bootstrap") from None
-    first = rehearse(config, mesh, 0)
+    first = rehearse_step(config, mesh, 0)
     if total > 1:
-        _compare(first, rehearse(config, mesh, total - 1), total - 1)
-    return Report(hosts, devices, mesh, parameter_count(config.model), rows, tuple(_shapes(config, mesh)), first)
+        _compare(first, rehearse_step(config, mesh, total - 1), total - 1)
+    return Report(
+        hosts=hosts,
+        devices=devices,
+        mesh=mesh,
+        parameters=count_parameters(config.model),
+        rows=rows,
+        shapes=tuple(_shapes(config, mesh)),
+        first=first,
+    )
 
 
-def _compare(first: Rehearsed, last: Rehearsed, rank: int) -> None:
-    """Each rank must join the same collectives with as many bytes, or all would wait for ever."""
+def _compare(first: RehearsedStep, last: RehearsedStep, rank: int) -> None:
+    """Check that two ranks join the same collectives with as many bytes; otherwise all would wait forever."""
     one, other = list(first.collectives), list(last.collectives)
     if one != other:
         differing = next((pair for pair in zip(one, other, strict=False) if pair[0] != pair[1]), (one[-1:], other[-1:]))
-        raise PeerError(f"rank 0 and rank {rank} would part ways: {differing[0]} against {differing[1]}")
+        raise PeerError(
+            f"rank 0 and rank {rank} would join different collectives: {differing[0]} against {differing[1]}"
+        )
 
 
 def _shapes(config: Config, mesh: Mesh) -> Iterator[Shape]:
-    """Blocks are alike: the first stands for all."""
-    for parameter in parameters(config.model):
+    """Yield each kind of parameter; blocks are alike, so the first represents all."""
+    for parameter in list_parameters(config.model):
         in_block = parameter.name.startswith("blocks.")
         if in_block and not parameter.name.startswith("blocks.0."):
             continue
         name = parameter.name.replace("blocks.0.", "blocks.*.")
-        along = layout_of(parameter).spec(len(parameter.shape))
-        part = box_of(parameter, mesh, 0).extent
-        yield Shape(name, config.model.layers if in_block else 1, parameter.shape, part, along)
+        along = get_layout(parameter).spec(len(parameter.shape))
+        part = compute_box(parameter, mesh, 0).extent
+        yield Shape(
+            name=name, count=config.model.layers if in_block else 1, whole=parameter.shape, part=part, along=along
+        )
 
 
 def _lines(report: Report) -> Iterator[str]:
@@ -147,7 +181,7 @@ def _bytes(size: int) -> str:
 
 
 def _read(words: Sequence[str]) -> tuple[int, int, bool, list[str]]:
-    """Hosts, devices of one, whether JSON is wanted, and the settings."""
+    """Return the number of hosts, the devices of one, whether JSON is requested, and the settings."""
     given = {"hosts": 0, "devices": 1}
     settings: list[str] = []
     as_json = False

@@ -1,4 +1,4 @@
-"""`python -m trainer key=value ...`: train, in as many processes as the environment says."""
+"""`python -m trainer key=value ...`: train, in as many processes as the environment describes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainer.environment import Run, World, read_run, read_world
 from trainer.errors import Exit
-from trainer.options import parse
+from trainer.options import parse_config
 
 if TYPE_CHECKING:
     from trainer.engines import Opener
@@ -18,28 +18,37 @@ SUMMARY = "train (the default): key=value ..."
 
 
 def run(words: Sequence[str]) -> int:
-    return train_by(words)
+    """Train with the engine that the settings name."""
+    return train_with_engine(words)
 
 
-def train_by(words: Sequence[str], opener: Opener | None = None) -> Exit:
-    """opener: of the engine; None: as `engine=` and `device=` say. Raises TrainerError."""
-    config = parse(words)
+def train_with_engine(words: Sequence[str], opener: Opener | None = None) -> Exit:
+    """Train.
+
+    Args:
+        words: key=value settings.
+        opener: Opens the engine; None for the one that `engine=` and `device=` name.
+
+    Raises:
+        TrainerError: The run failed.
+    """
+    config = parse_config(words)
     run, world = read_run(os.environ), read_world(os.environ)
     # Before any library is loaded: with one device a process, each needs its share of the rows.
     # More devices a process change only by what the shares are multiplied, not that this divides them.
     config.rows_per_micro_batch(world.size // math.gcd(world.size, config.mesh.tensor))
-    from trainer.stacks import offer_stacks
+    from trainer.stacks import enable_stack_dumps
 
-    offer_stacks(os.environ, world.rank)
-    _say_that_it_starts(run, world)
-    from trainer.loop import train
+    enable_stack_dumps(os.environ, world.rank)
+    _write_starting_heartbeat(run, world)
+    from trainer.loop import run_training
 
-    return train(config, run, world, opener)
+    return run_training(config, run, world, opener)
 
 
-def _say_that_it_starts(run: Run, world: World) -> None:
+def _write_starting_heartbeat(run: Run, world: World) -> None:
     # Until the first step is done: loading libraries, meeting the others, restoring, compiling. Without a step, so that
-    # nobody takes a long start for steps that no longer come.
+    # a long start is not mistaken for a hang.
     from trainer.console import Console
     from trainer.heartbeat import Heartbeat
 

@@ -1,1 +1,1 @@
-"""What is learned: corpora of tokens, the rows of each step, and where in them a run is."""
+"""Training data: corpora of tokens, the rows of each step, and the position of a run in them."""

@@ -1,4 +1,4 @@
-"""The rows of one process by step number, read some steps ahead by threads."""
+"""Loader of one process's rows by step number, which reads some steps ahead in threads."""
 
 from __future__ import annotations
 
@@ -10,45 +10,54 @@ from trainer.engine import TokenArray
 from trainer.order import RowOrder
 from trainer.shape.mesh import RowShare
 
-_MOST_READERS = 4  # steps that are read at the same time
+_MAX_READERS = 4  # steps that are read at the same time
 
 
-class Batches:
-    """share: which rows of each step are this process's. ahead: steps that are read in advance; 0: none.
+class BatchLoader:
+    """Reads the rows of any step, and reads the following steps ahead of time.
 
-    Nothing is kept from step to step, so any step may be asked for at any time; the next ones are then read ahead.
+    No position is kept between calls, so any step may be requested at any time.
     """
 
     def __init__(self, corpus: Corpus, order: RowOrder, share: RowShare, ahead: int) -> None:
+        """Start the reader threads.
+
+        Args:
+            corpus: Where the tokens are read from.
+            order: Which positions of the corpus each step uses.
+            share: Which rows of each step belong to this process.
+            ahead: Number of steps to read in advance; 0 for none.
+        """
         self._corpus = corpus
         self._order = order
         self._first, self._count = share.rows(order.batch)
         self._ahead = ahead
-        self._pool = ThreadPoolExecutor(max_workers=max(1, min(ahead, _MOST_READERS)), thread_name_prefix="data")
+        self._pool = ThreadPoolExecutor(max_workers=max(1, min(ahead, _MAX_READERS)), thread_name_prefix="data")
         self._read_ahead: dict[int, Future[TokenArray]] = {}
-        self.waited = 0.0
-        """Seconds that all calls of `take` have waited for data so far."""
+        self.wait_seconds = 0.0
+        """Seconds that all calls of `take_rows` have waited for data so far."""
 
-    def take(self, step: int) -> TokenArray:
-        """This process's rows of the step. Shape (rows, seq_len + 1).
+    def take_rows(self, step: int) -> TokenArray:
+        """Return this process's rows of a step, in an array of shape (rows, seq_len + 1).
 
-        Raises DataError or StorageError when these very rows could not be read; later ones are told when they are
-        asked for.
+        Raises:
+            DataError: These rows cannot be read. An error in a later step is raised when that step is requested.
+            StorageError: The bucket cannot be read.
         """
         begun = time.perf_counter()
-        wanted = range(step, step + 1 + self._ahead)
-        for other in [other for other in self._read_ahead if other not in wanted]:
+        window = range(step, step + 1 + self._ahead)
+        for other in [other for other in self._read_ahead if other not in window]:
             self._read_ahead.pop(other).cancel()
-        for number in wanted:
+        for number in window:
             if number not in self._read_ahead:
                 self._read_ahead[number] = self._pool.submit(self._read, number)
         try:
             return self._read_ahead.pop(step).result()
         finally:
-            self.waited += time.perf_counter() - begun
+            self.wait_seconds += time.perf_counter() - begun
 
     def close(self) -> None:
-        """End the threads; what they are reading is dropped."""
+        """End the threads and discard what they are reading."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, step: int) -> TokenArray:

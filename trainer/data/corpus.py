@@ -1,7 +1,7 @@
-"""The corpus: what is learned, as one long row of tokens.
+"""The training corpus: one long sequence of tokens.
 
-Text (files of this machine, objects of a bucket) is read as bytes where it lies; token shards, made by
-`python -m trainer prepare`, are memory-mapped or read by ranges. Nothing is loaded as a whole.
+Text (files of this machine, objects of a bucket) is read as bytes in place. Token shards, made by `python -m trainer
+prepare`, are memory-mapped or read by ranges. Nothing is loaded as a whole.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from trainer.checkpoint.store import open_store
 from trainer.config import BYTE_VOCAB, DataConfig
-from trainer.data import places
-from trainer.data.extents import Extents, Piece, fingerprint
-from trainer.data.index import INDEX, PROGRESS, Index
+from trainer.data import sources
+from trainer.data.extents import Extents, Piece, fingerprint_pieces
+from trainer.data.index import INDEX_NAME, PROGRESS_NAME, Index
 from trainer.data.readers import BucketReader, FileReader, MappedReader, Reader
-from trainer.data.tokenizers import AUTO, BYTES, digest_of_file
+from trainer.data.tokenizers import AUTO, BYTES, digest_tokenizer
 from trainer.engine import TokenArray
 from trainer.errors import DataError
 
@@ -28,85 +28,101 @@ _PACKED = (".gz", ".parquet")
 
 
 class Corpus(Protocol):
-    """`read` may be called from several threads."""
+    """A sequence of tokens; `read` may be called from several threads."""
 
     @property
     def source(self) -> str:
-        """The words of `data=`."""
+        """Value of the setting `data`."""
         ...
 
     @property
-    def total(self) -> int:
-        """Tokens in all."""
+    def total_tokens(self) -> int:
+        """Number of tokens in the corpus."""
         ...
 
     @property
     def vocab(self) -> int:
-        """Every token is below this."""
+        """Vocabulary size: every token is below this number."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """Of text: changes with a name, a size or the order of the files. Of shards: with any token."""
+        """Short hash that identifies the corpus.
+
+        For text it changes with a name, a size or the order of the files; for shards, with any token.
+        """
         ...
 
     def read(self, positions: npt.NDArray[np.int64], length: int) -> TokenArray:
-        """The windows that begin there. Shape (len(positions), length); uint8, uint16 or int32.
+        """Return the windows of `length` tokens that begin at the positions.
 
-        Raises DataError, StorageError.
+        Returns:
+            An array of shape (len(positions), length) and type uint8, uint16 or int32.
+
+        Raises:
+            DataError: The files are missing, shorter than before, or unreadable.
+            StorageError: The bucket cannot be read.
         """
         ...
 
 
 def open_corpus(config: DataConfig, report: Callable[[str], None]) -> Corpus:
-    """`python-stdlib`, a path, a bucket folder or hf://NAME (trainer/data/hub.py). report: a line for people.
+    """Open the corpus that `config.source` names.
 
-    After a path or a folder may stand `:GLOB`, matched against the names below it (`*` also takes slashes).
-    Raises DataError when there is nothing to read or the tokenizer is another, StorageError.
+    Args:
+        config: The source is `python-stdlib`, a path, a bucket folder, or hf://NAME (trainer/data/hub.py). A path or a
+            folder may be followed by `:GLOB`, which is matched against the names below it; `*` also matches slashes.
+        report: Prints one line for the user.
+
+    Raises:
+        DataError: There is nothing to read, or the corpus was made with another tokenizer.
+        StorageError: The bucket cannot be read.
     """
-    if config.source.startswith(places.HUB):
-        from trainer.data.hub import shards_of
+    if config.source.startswith(sources.HUB_SCHEME):
+        from trainer.data.hub import ensure_local_shards
 
-        folder = shards_of(config.source, config.tokenizer, config.column, report)
-        return _local_shards(config.source, folder, (folder / INDEX).read_bytes())
-    if config.source == places.PYTHON_STDLIB:
+        folder = ensure_local_shards(config.source, config.tokenizer, config.column, report)
+        return _local_shards(config.source, folder, (folder / INDEX_NAME).read_bytes())
+    if config.source == sources.PYTHON_STDLIB:
         _check_bytes(config)
-        return _local_text(config.source, places.stdlib_files())
-    place, pattern = places.split_pattern(config.source)
-    if places.is_bucket(place):
+        return _local_text(config.source, sources.list_stdlib_files())
+    place, pattern = sources.split_pattern(config.source)
+    if sources.is_bucket(place):
         return _in_bucket(config, place, pattern, report)
     if "://" in place:
-        raise DataError(f"data={config.source}: not a path, nor an s3://, gs:// or hf:// place")
+        raise DataError(f"data={config.source}: expected a path or an s3://, gs:// or hf:// address")
     folder = Path(place).expanduser()  # no shell has seen a path of a task file
-    index = _read_local(folder / INDEX) if pattern == places.EVERYTHING else None
-    if index is not None and Index.looks_like(index):
+    index = _read_local(folder / INDEX_NAME) if pattern == sources.MATCH_ALL else None
+    if index is not None and Index.is_index(index):
         corpus = _local_shards(config.source, folder, index)
         _check_tokenizer(config, Index.from_json(index, place))
         return corpus
-    if (folder / PROGRESS).exists():
-        raise DataError(_half(place))
+    if (folder / PROGRESS_NAME).exists():
+        raise DataError(_incomplete_message(place))
     _check_bytes(config)
-    return _local_text(config.source, places.local_files(folder, pattern))
+    return _local_text(config.source, sources.list_local_files(folder, pattern))
 
 
 class PiecedCorpus:
-    """A corpus whose pieces a reader reads."""
+    """A corpus of several files, objects or shards, which one reader reads."""
 
-    def __init__(self, source: str, vocab: int, mark: str, pieces: Sequence[Piece], reader: Reader, dtype: Any) -> None:
+    def __init__(
+        self, source: str, vocab: int, fingerprint: str, pieces: Sequence[Piece], reader: Reader, dtype: Any
+    ) -> None:
         self.source = source
         self.vocab = vocab
-        self.fingerprint = mark
+        self.fingerprint = fingerprint
         self._extents = Extents(pieces)
         self._reader = reader
         self._dtype: np.dtype[Any] = np.dtype(dtype)
 
     @property
-    def total(self) -> int:
-        return self._extents.total
+    def total_tokens(self) -> int:
+        return self._extents.total_items
 
     def read(self, positions: npt.NDArray[np.int64], length: int) -> TokenArray:
         rows: TokenArray = np.empty((len(positions), length), dtype=self._dtype)
-        self._reader.fill(rows, self._extents.stretches(positions, length))
+        self._reader.fill_rows(rows, self._extents.list_spans(positions, length))
         return rows
 
 
@@ -119,7 +135,7 @@ def _local_text(source: str, files: Sequence[tuple[str, Path]]) -> Corpus:
     if not any(piece.size for piece in pieces):
         raise DataError(f"data={source}: {'the file is' if len(pieces) == 1 else 'all files here are'} empty")
     reader = FileReader(source, [path for _, path in files])
-    return PiecedCorpus(source, BYTE_VOCAB, fingerprint(pieces), pieces, reader, np.uint8)
+    return PiecedCorpus(source, BYTE_VOCAB, fingerprint_pieces(pieces), pieces, reader, np.uint8)
 
 
 def _local_shards(source: str, folder: Path, text: bytes) -> Corpus:
@@ -132,16 +148,16 @@ def _local_shards(source: str, folder: Path, text: bytes) -> Corpus:
         except OSError as error:
             raise DataError(f"data={source}: cannot read {path}: {error.strerror}") from error
         if size != shard.tokens * width:
-            raise DataError(f"data={source}: {path} has {size} bytes, the index says {shard.tokens * width}")
+            raise DataError(f"data={source}: {path} has {size} bytes, but the index lists {shard.tokens * width}")
     reader = MappedReader(source, [folder / shard.name for shard in index.shards], index.numpy_dtype)
     return PiecedCorpus(source, index.vocab, index.fingerprint, index.pieces, reader, index.numpy_dtype)
 
 
 def _in_bucket(config: DataConfig, place: str, pattern: str, report: Callable[[str], None]) -> Corpus:
     store = open_store(place)
-    # The index makes a list of the bucket needless: one request, however many shards there are.
-    found = store.find(INDEX) if pattern == places.EVERYTHING else None
-    if found is not None and Index.looks_like(found.data):
+    # With an index the bucket need not be listed: one request, for any number of shards.
+    found = store.find(INDEX_NAME) if pattern == sources.MATCH_ALL else None
+    if found is not None and Index.is_index(found.data):
         index = Index.from_json(found.data, place)
         _check_tokenizer(config, index)
         width = index.numpy_dtype.itemsize
@@ -149,19 +165,19 @@ def _in_bucket(config: DataConfig, place: str, pattern: str, report: Callable[[s
         reader = BucketReader(store, names, sizes, index.numpy_dtype)
         return PiecedCorpus(config.source, index.vocab, index.fingerprint, index.pieces, reader, index.numpy_dtype)
     _check_bytes(config)
-    entries = places.bucket_objects(store, pattern)
-    if any(entry.path == PROGRESS for entry in entries):
-        raise DataError(_half(place))
+    entries = sources.list_bucket_objects(store, pattern)
+    if any(entry.path == PROGRESS_NAME for entry in entries):
+        raise DataError(_incomplete_message(place))
     _check_plain(config.source, [entry.path for entry in entries])
     if len(entries) >= _MANY_OBJECTS:
         report(
-            f"note: {len(entries):,} objects were listed, and are at each start; token shards need one request: "
+            f"note: {len(entries):,} objects are listed at each start; token shards need one request instead: "
             f"python -m trainer prepare '{config.source}' FOLDER"
         )
     pieces = [Piece(entry.path, entry.size) for entry in entries]
     names, sizes = [entry.path for entry in entries], [entry.size for entry in entries]
     reader = BucketReader(store, names, sizes, np.dtype(np.uint8))
-    return PiecedCorpus(config.source, BYTE_VOCAB, fingerprint(pieces), pieces, reader, np.uint8)
+    return PiecedCorpus(config.source, BYTE_VOCAB, fingerprint_pieces(pieces), pieces, reader, np.uint8)
 
 
 def _read_local(path: Path) -> bytes | None:
@@ -172,33 +188,34 @@ def _read_local(path: Path) -> bytes | None:
 
 
 def _check_plain(source: str, names: Sequence[str]) -> None:
-    """Raises DataError when a file's bytes are not its text, which nothing could learn from."""
+    """Raise DataError when a file is compressed or binary, because its bytes are not its text."""
     packed = next((name for name in names if name.lower().endswith(_PACKED)), None)
     if packed is not None:
         raise DataError(
-            f"data={source}: {packed} is no plain text: python -m trainer prepare '{source}' FOLDER and then "
-            "data=FOLDER, or take other files with data=FOLDER:GLOB"
+            f"data={source}: {packed} is not plain text: run python -m trainer prepare '{source}' FOLDER and then "
+            "data=FOLDER, or choose other files with data=FOLDER:GLOB"
         )
 
 
 def _check_bytes(config: DataConfig) -> None:
     if config.tokenizer not in (AUTO, BYTES):
         raise DataError(
-            f"data={config.source} is text, which data.tokenizer={config.tokenizer} turns into tokens beforehand only: "
-            f"python -m trainer prepare '{config.source}' FOLDER tokenizer={config.tokenizer} and then data=FOLDER"
+            f"data={config.source} is text, and data.tokenizer={config.tokenizer} cannot be applied during a run: "
+            f"first run python -m trainer prepare '{config.source}' FOLDER "
+            f"tokenizer={config.tokenizer} and then data=FOLDER"
         )
 
 
 def _check_tokenizer(config: DataConfig, index: Index) -> None:
     if config.tokenizer == AUTO:
         return
-    wanted = BYTES if config.tokenizer == BYTES else digest_of_file(config.tokenizer)
-    if wanted != index.tokenizer:
+    expected = BYTES if config.tokenizer == BYTES else digest_tokenizer(config.tokenizer)
+    if expected != index.tokenizer:
         raise DataError(
             f"data={config.source} was made with another tokenizer ({index.tokenizer[:12]}) than "
             f"data.tokenizer={config.tokenizer}: leave data.tokenizer out, or prepare the text again"
         )
 
 
-def _half(place: str) -> str:
-    return f"data={place} is half prepared: run the same `python -m trainer prepare` again, it goes on where it stopped"
+def _incomplete_message(place: str) -> str:
+    return f"data={place} is only partly prepared: run the same `python -m trainer prepare` again to resume it"

@@ -1,7 +1,7 @@
-"""The texts that `prepare` reads, one document after the other, from files, buckets and gzip, JSON lines or Parquet.
+"""The texts that `prepare` reads, document by document, from files and buckets.
 
-A .jsonl (.ndjson) file has a document on each line, a .parquet file one in each row, in the column that is named; any
-other file is one document. `.gz` may follow. A long document comes in parts of about 1 MiB, cut behind a line's end.
+A .jsonl (.ndjson) file has one document per line and a .parquet file one per row, in the named column. Any other file
+is one document. `.gz` may follow. A long document comes in chunks of about 1 MiB, cut after a line's end.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from trainer.checkpoint.store import Store, open_store
-from trainer.data import places
-from trainer.data.extents import Piece, fingerprint
+from trainer.data import sources
+from trainer.data.extents import Piece, fingerprint_pieces
 from trainer.errors import DataError
 
 _PART = 1 << 20
@@ -26,55 +26,84 @@ _BUFFER = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """A document, or a part of one. ends: the last part."""
+class TextChunk:
+    """A document, or a part of a long one.
+
+    Attributes:
+        data: The text in UTF-8.
+        is_last: Whether the document ends with this chunk.
+    """
 
     data: bytes
-    ends: bool
+    is_last: bool
 
 
 class Documents(Protocol):
+    """A source of documents in a fixed order."""
+
     @property
     def fingerprint(self) -> str:
-        """Of what is read, as far as that is known without reading it."""
+        """Short hash of what is read, as far as it is known without reading."""
         ...
 
     @property
     def size(self) -> int | None:
-        """Bytes to be read, compressed as they are; None when it is not known."""
+        """Bytes to read, as stored (compressed); None when unknown."""
         ...
 
     @property
-    def seen(self) -> int:
-        """Of these, how many were read."""
+    def bytes_read(self) -> int:
+        """Bytes read so far, counted as in `size`."""
         ...
 
-    def read(self) -> Iterator[Text]:
-        """All documents, always in the same order. Raises DataError, StorageError."""
+    def read(self) -> Iterator[TextChunk]:
+        """Yield all documents, always in the same order.
+
+        Raises:
+            DataError: A file is unreadable or malformed.
+            StorageError: The bucket cannot be read.
+        """
         ...
 
 
 def open_documents(source: str, column: str) -> Documents:
-    """source: as for `data=` (trainer/data/corpus.py). Raises DataError, StorageError."""
-    if source.startswith(places.HUB):
-        from trainer.data.hub import HubDocuments, parse
+    """Open the documents of a source.
 
-        return HubDocuments(parse(source), column)
-    if source == places.PYTHON_STDLIB:
-        return FileDocuments([_local(*file) for file in places.stdlib_files()], column)
-    place, pattern = places.split_pattern(source)
-    if places.is_bucket(place):
+    Args:
+        source: As for the setting `data` (trainer/data/corpus.py).
+        column: The column or JSON key that holds the text.
+
+    Raises:
+        DataError: There is nothing to read.
+        StorageError: The bucket cannot be read.
+    """
+    if source.startswith(sources.HUB_SCHEME):
+        from trainer.data.hub import HubDocuments, parse_hub_name
+
+        return HubDocuments(parse_hub_name(source), column)
+    if source == sources.PYTHON_STDLIB:
+        return FileDocuments([_local(*file) for file in sources.list_stdlib_files()], column)
+    place, pattern = sources.split_pattern(source)
+    if sources.is_bucket(place):
         store = open_store(place)
-        files = [_object(store, entry.path, entry.size) for entry in places.bucket_objects(store, pattern)]
+        files = [_object(store, entry.path, entry.size) for entry in sources.list_bucket_objects(store, pattern)]
         return FileDocuments(files, column)
     if "://" in place:
-        raise DataError(f"data={source}: not a path, nor an s3://, gs:// or hf:// place")
-    return FileDocuments([_local(*file) for file in places.local_files(Path(place).expanduser(), pattern)], column)
+        raise DataError(f"data={source}: expected a path or an s3://, gs:// or hf:// address")
+    return FileDocuments(
+        [_local(*file) for file in sources.list_local_files(Path(place).expanduser(), pattern)], column
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """size: bytes. open: gives a seekable stream of the bytes as they are stored."""
+class SourceFile:
+    """A file or object that can be opened.
+
+    Attributes:
+        name: Relative name, with slashes.
+        size: Bytes as stored.
+        open: Returns a seekable stream of the bytes as stored.
+    """
 
     name: str
     size: int
@@ -82,31 +111,31 @@ class File:
 
 
 class FileDocuments:
-    """The documents of files, in their order."""
+    """Documents of several files, in the order of the files."""
 
-    def __init__(self, files: Sequence[File], column: str) -> None:
+    def __init__(self, files: Sequence[SourceFile], column: str) -> None:
         self._files = files
         self._column = column
         pieces = [Piece(file.name, file.size) for file in files]
-        self.fingerprint = fingerprint(pieces)
+        self.fingerprint = fingerprint_pieces(pieces)
         self.size: int | None = sum(file.size for file in files)
-        self.seen = 0
+        self.bytes_read = 0
 
-    def read(self) -> Iterator[Text]:
+    def read(self) -> Iterator[TextChunk]:
         before = 0
         for file in self._files:
             try:
                 with file.open() as stream:
                     for text in _texts(file.name, stream, self._column):
                         yield text
-                        self.seen = before + min(file.size, stream.tell())
+                        self.bytes_read = before + min(file.size, stream.tell())
             except (OSError, EOFError, zlib.error) as error:
                 raise DataError(f"{file.name} cannot be read: {error}") from error
             before += file.size
-        self.seen = before
+        self.bytes_read = before
 
 
-def _texts(name: str, stream: IO[bytes], column: str) -> Iterator[Text]:
+def _texts(name: str, stream: IO[bytes], column: str) -> Iterator[TextChunk]:
     kind = name.lower()
     if kind.endswith(".parquet"):
         yield from _rows(name, stream, column)
@@ -114,37 +143,37 @@ def _texts(name: str, stream: IO[bytes], column: str) -> Iterator[Text]:
     if kind.endswith(".gz"):
         kind = kind.removesuffix(".gz")
         with gzip.GzipFile(fileobj=stream) as unpacked:
-            yield from _lines(name, unpacked, column) if _is_lines(kind) else parts_of(unpacked)
+            yield from _lines(name, unpacked, column) if _is_lines(kind) else split_document(unpacked)
         return
-    yield from _lines(name, stream, column) if _is_lines(kind) else parts_of(stream)
+    yield from _lines(name, stream, column) if _is_lines(kind) else split_document(stream)
 
 
 def _is_lines(kind: str) -> bool:
     return kind.endswith((".jsonl", ".ndjson"))
 
 
-def parts_of(stream: IO[bytes] | gzip.GzipFile) -> Iterator[Text]:
-    """One document in parts; nothing for an empty one."""
+def split_document(stream: IO[bytes] | gzip.GzipFile) -> Iterator[TextChunk]:
+    """Yield one document in chunks; nothing for an empty one."""
     part, held = b"", b""
     while chunk := stream.read(_PART):
         if part:
-            yield Text(part, ends=False)
+            yield TextChunk(part, is_last=False)
         held += chunk
-        cut = held.rfind(b"\n") + 1 or _before_a_character(held)
+        cut = held.rfind(b"\n") + 1 or _find_character_boundary(held)
         part, held = held[:cut], held[cut:]
     if part + held:
-        yield Text(part + held, ends=True)
+        yield TextChunk(part + held, is_last=True)
 
 
-def _before_a_character(data: bytes) -> int:
-    """Where to cut so that no UTF-8 character is divided."""
+def _find_character_boundary(data: bytes) -> int:
+    """Return the largest cut that divides no UTF-8 character."""
     for back in range(1, min(4, len(data)) + 1):
         if data[-back] & 0xC0 != 0x80:  # the first byte of a character
             return len(data) - back or len(data)
-    return len(data)  # no UTF-8
+    return len(data)  # not UTF-8
 
 
-def _lines(name: str, stream: IO[bytes] | gzip.GzipFile, column: str) -> Iterator[Text]:
+def _lines(name: str, stream: IO[bytes] | gzip.GzipFile, column: str) -> Iterator[TextChunk]:
     for number, line in enumerate(stream, start=1):
         if not line.strip():
             continue
@@ -153,11 +182,11 @@ def _lines(name: str, stream: IO[bytes] | gzip.GzipFile, column: str) -> Iterato
         except ValueError as error:
             raise DataError(f"{name}, line {number}: not JSON: {error}") from error
         if not isinstance(row, dict) or column not in row:
-            raise DataError(f"{name}, line {number} has no {column!r}: name the text's column with column=NAME")
-        yield from document(row[column], f"{name}, line {number}")
+            raise DataError(f"{name}, line {number} has no key {column!r}: name the key of the text with column=NAME")
+        yield from split_value(row[column], f"{name}, line {number}")
 
 
-def _rows(name: str, stream: IO[bytes], column: str) -> Iterator[Text]:
+def _rows(name: str, stream: IO[bytes], column: str) -> Iterator[TextChunk]:
     try:
         parquet: Any = import_module("pyarrow.parquet")  # optional
     except ImportError:
@@ -165,37 +194,43 @@ def _rows(name: str, stream: IO[bytes], column: str) -> Iterator[Text]:
     try:
         table: Any = parquet.ParquetFile(stream)
         if column not in table.schema_arrow.names:
-            raise DataError(f"{name} has no column {column!r}, but {', '.join(table.schema_arrow.names)}: column=NAME")
+            raise DataError(
+                f"{name} has no column {column!r}; choose column=NAME: {', '.join(table.schema_arrow.names)}"
+            )
         for batch in table.iter_batches(batch_size=1000, columns=[column]):
             for value in batch.column(0).to_pylist():
-                yield from document(value, name)
+                yield from split_value(value, name)
     except ValueError as error:  # pyarrow's own errors derive from it
         raise DataError(f"{name} cannot be read: {error}") from error
 
 
-def document(value: Any, where: str) -> Iterator[Text]:
-    """A document that is one value of a table; none for null and for empty text. Raises DataError."""
+def split_value(value: Any, where: str) -> Iterator[TextChunk]:
+    """Yield the chunks of a document that is one value of a table; nothing for null and for empty text.
+
+    Raises:
+        DataError: The value is not text.
+    """
     if value is None:
         return
     if not isinstance(value, str):
         raise DataError(f"{where}: the column holds {type(value).__name__}, not text: name another with column=NAME")
-    yield from parts_of(io.BytesIO(value.encode(errors="surrogatepass")))
+    yield from split_document(io.BytesIO(value.encode(errors="surrogatepass")))
 
 
-def _local(name: str, path: Path) -> File:
+def _local(name: str, path: Path) -> SourceFile:
     try:
         size = path.stat().st_size
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    return File(name, size, lambda: path.open("rb"))
+    return SourceFile(name, size, lambda: path.open("rb"))
 
 
-def _object(store: Store, name: str, size: int) -> File:
-    return File(name, size, lambda: io.BufferedReader(_Ranged(store, name, size), _BUFFER))
+def _object(store: Store, name: str, size: int) -> SourceFile:
+    return SourceFile(name, size, lambda: io.BufferedReader(_Ranged(store, name, size), _BUFFER))
 
 
 class _Ranged(io.RawIOBase):
-    """An object of a bucket as a stream, read by ranges of what is asked for."""
+    """An object of a bucket as a stream, read by range requests."""
 
     def __init__(self, store: Store, name: str, size: int) -> None:
         self._store = store
@@ -221,7 +256,7 @@ class _Ranged(io.RawIOBase):
         count = min(len(view), self._size - self._at)
         if count <= 0:
             return 0
-        (data,) = self._store.ranges(self._name, [self._at], [count])
+        (data,) = self._store.read_ranges(self._name, [self._at], [count])
         if len(data) != count:
             raise DataError(f"{self._store.uri}/{self._name} became shorter while it was read")
         view[:count] = data

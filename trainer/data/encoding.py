@@ -1,4 +1,4 @@
-"""Batches of text to tokens, in several processes, in the order in which they came."""
+"""Encoding of batches of text into tokens, in several processes, in the order of the input."""
 
 from __future__ import annotations
 
@@ -14,30 +14,41 @@ from typing import Any
 
 import numpy as np
 
-from trainer.data.documents import Text
-from trainer.data.tokenizers import Encoder, Tokens
+from trainer.data.documents import TextChunk
+from trainer.data.tokenizers import Encoder, TokenizerSpec
 from trainer.engine import TokenArray
 from trainer.errors import TrainerError
 
-Batch = Sequence[Text]
+TextBatch = Sequence[TextChunk]
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
-    """A batch as tokens. documents: how many end in it."""
+class EncodedBatch:
+    """The tokens of a batch.
+
+    Attributes:
+        tokens: One-dimensional array.
+        documents: Number of documents that end in the batch.
+    """
 
     tokens: TokenArray
     documents: int
 
 
-def encode_all(tokens: Tokens, batches: Iterable[Batch], workers: int) -> Iterator[Encoded]:
-    """One result for each batch, the same for any number of workers. workers: processes; 1: this one.
+def encode_batches(tokens: TokenizerSpec, batches: Iterable[TextBatch], workers: int) -> Iterator[EncodedBatch]:
+    """Yield one result per batch, the same for any number of workers.
 
-    Raises TrainerError when one of them ends.
+    Args:
+        tokens: The tokenizer.
+        batches: The texts.
+        workers: Number of processes; 1 encodes in this process.
+
+    Raises:
+        TrainerError: A worker process ended.
     """
     if workers == 1:
-        encoder = tokens.open()
-        yield from (encode(encoder, tokens, batch) for batch in batches)
+        encoder = tokens.open_encoder()
+        yield from (encode_batch(encoder, tokens, batch) for batch in batches)
         return
     team = [_Worker(tokens) for _ in range(workers)]
     try:
@@ -59,41 +70,41 @@ def encode_all(tokens: Tokens, batches: Iterable[Batch], workers: int) -> Iterat
             worker.end()
 
 
-def encode(encoder: Encoder, tokens: Tokens, batch: Batch) -> Encoded:
-    """The texts one after the other, each document with its end."""
+def encode_batch(encoder: Encoder, tokens: TokenizerSpec, batch: TextBatch) -> EncodedBatch:
+    """Concatenate the tokens of the texts, with an end-of-document token after each document."""
     end = np.array([tokens.eod], dtype=tokens.dtype)
     pieces: list[TokenArray] = []
     for text, found in zip(batch, encoder.encode([text.data for text in batch]), strict=True):
         pieces.append(found)
-        if text.ends:
+        if text.is_last:
             pieces.append(end)
-    return Encoded(np.concatenate(pieces).astype(tokens.dtype, copy=False), sum(text.ends for text in batch))
+    return EncodedBatch(np.concatenate(pieces).astype(tokens.dtype, copy=False), sum(text.is_last for text in batch))
 
 
 class _Worker:
-    """A process with a pipe. At most one batch is under way: two could block each other in full pipes."""
+    """A process with a pipe; at most one batch is in flight, because two could block each other in full pipes."""
 
-    def __init__(self, tokens: Tokens) -> None:
-        # spawn: a fork would copy threads' locks in whatever state they are.
+    def __init__(self, tokens: TokenizerSpec) -> None:
+        # spawn: a fork would copy the locks of other threads in their present state.
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
         self._process = context.Process(target=_work, args=(tokens, other), daemon=True)
         self._process.start()
         other.close()
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: TextBatch) -> None:
         try:
-            self._pipe.send([(text.data, text.ends) for text in batch])
+            self._pipe.send([(text.data, text.is_last) for text in batch])
         except OSError as error:
             raise self._ended() from error
 
-    def receive(self) -> Encoded:
+    def receive(self) -> EncodedBatch:
         try:
             result: Any = self._pipe.recv()
         except (EOFError, OSError) as error:
             raise self._ended() from error
         if isinstance(result, str):
-            raise TrainerError(f"the text cannot be turned into tokens: {result}")
+            raise TrainerError(f"the text cannot be encoded: {result}")
         return result  # type: ignore[no-any-return]  # what _work sends
 
     def end(self) -> None:
@@ -106,23 +117,23 @@ class _Worker:
     def _ended(self) -> TrainerError:
         self._process.join(5)
         return TrainerError(
-            f"a process that makes tokens ended (status {self._process.exitcode}): if memory ran out, lower workers=; "
-            "run the same command again, it goes on behind the last whole shard"
+            f"an encoding process ended (status {self._process.exitcode}): if memory ran out, lower workers=; "
+            "run the same command again to resume after the last complete shard"
         )
 
 
-def _work(tokens: Tokens, pipe: Connection) -> None:
+def _work(tokens: TokenizerSpec, pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process; its end closes the pipe
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one core each: the processes are the parallelism
-    encoder = tokens.open()
+    encoder = tokens.open_encoder()
     while True:
         try:
-            batch = [Text(data, ends) for data, ends in pipe.recv()]
+            batch = [TextChunk(data, ends) for data, ends in pipe.recv()]
         except (EOFError, OSError):
             return
         try:
-            pipe.send(encode(encoder, tokens, batch))
+            pipe.send(encode_batch(encoder, tokens, batch))
         except BrokenPipeError:
             return
-        except Exception as error:  # told where it can be explained
+        except Exception as error:  # reported by the parent process
             pipe.send(f"{type(error).__name__}: {error}")

@@ -1,7 +1,8 @@
-"""hf://NAME[#CONFIG][@REVISION][:SPLIT]: a data set of the Hugging Face hub, or a folder of one, by the `datasets`
-library. In a run it is turned into token shards first, once for each machine; `prepare` does the same ahead of time.
+"""Data sets of the Hugging Face hub: hf://NAME[#CONFIG][@REVISION][:SPLIT].
 
-The tokens' own digest is in the corpus's fingerprint, so a run is not resumed with another version of the data.
+NAME is OWNER/NAME or a folder, read by the `datasets` library. Before a run starts, the data set is turned into token
+shards, once per machine; `prepare` does the same ahead of time. The corpus's fingerprint contains a digest of the
+tokens, so a run is not resumed with another version of the data.
 """
 
 from __future__ import annotations
@@ -18,20 +19,27 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from trainer.data.documents import Text, document
-from trainer.data.index import INDEX
-from trainer.data.places import HUB
+from trainer.data.documents import TextChunk, split_value
+from trainer.data.index import INDEX_NAME
+from trainer.data.sources import HUB_SCHEME
 from trainer.data.tokenizers import read_tokenizer
 from trainer.errors import DataError
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_ASK_SECONDS = 20.0
-_WORDS = re.compile(r"(?P<name>[^#@:]+)(#(?P<config>[^@:]+))?(@(?P<revision>[^:]+))?(:(?P<split>.+))?")
+_QUERY_SECONDS = 20.0
+_NAME = re.compile(r"(?P<name>[^#@:]+)(#(?P<config>[^@:]+))?(@(?P<revision>[^:]+))?(:(?P<split>.+))?")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HubName:
-    """name: OWNER/NAME, or the path of a folder. config, revision: "" for the library's default."""
+    """The parts of an hf:// address.
+
+    Attributes:
+        name: OWNER/NAME, or the path of a folder.
+        config: Empty for the library's default.
+        revision: Branch, tag or commit; empty for the library's default.
+        split: Such as `train`.
+    """
 
     name: str
     config: str
@@ -39,30 +47,42 @@ class HubName:
     split: str
 
 
-def parse(source: str) -> HubName:
-    """Raises DataError."""
-    match = _WORDS.fullmatch(source.removeprefix(HUB))
+def parse_hub_name(source: str) -> HubName:
+    """Parse an hf:// address.
+
+    Raises:
+        DataError: The address is malformed.
+    """
+    match = _NAME.fullmatch(source.removeprefix(HUB_SCHEME))
     if match is None:
         raise DataError(f"data={source}: must be hf://NAME[#CONFIG][@REVISION][:SPLIT]")
-    return HubName(match["name"], match["config"] or "", match["revision"] or "", match["split"] or "train")
+    return HubName(
+        name=match["name"],
+        config=match["config"] or "",
+        revision=match["revision"] or "",
+        split=match["split"] or "train",
+    )
 
 
-def version_of(name: HubName) -> str:
-    """The commit that the name stands for now, or a digest of a folder's files by name, size and time of change.
+def query_version(name: HubName) -> str:
+    """Return the commit that the name refers to now, or a digest of a folder's files by name, size and time.
 
-    "" when it cannot be asked for, as on a machine without network.
+    Returns:
+        An empty string when the version cannot be queried, as on a machine without network.
     """
     folder = Path(name.name)
     if folder.is_dir():
         files = sorted(path for path in folder.rglob("*") if path.is_file())
-        told = [f"{path.relative_to(folder)}\0{(found := path.stat()).st_size}\0{found.st_mtime_ns}" for path in files]
-        return hashlib.sha256("\n".join(told).encode(errors="surrogateescape")).hexdigest()[:32]
+        listed = [
+            f"{path.relative_to(folder)}\0{(found := path.stat()).st_size}\0{found.st_mtime_ns}" for path in files
+        ]
+        return hashlib.sha256("\n".join(listed).encode(errors="surrogateescape")).hexdigest()[:32]
     if _COMMIT.fullmatch(name.revision):
         return name.revision
     try:
         api: Any = import_module("huggingface_hub").HfApi()  # `datasets` brings it
-        return str(api.dataset_info(name.name, revision=name.revision or None, timeout=_ASK_SECONDS).sha or "")
-    except Exception:  # it raises whatever its network library raises; loading will say what is wrong
+        return str(api.dataset_info(name.name, revision=name.revision or None, timeout=_QUERY_SECONDS).sha or "")
+    except Exception:  # it raises whatever its network library raises; loading reports the cause
         return ""
 
 
@@ -70,16 +90,21 @@ class HubDocuments:
     """The rows of one column, streamed."""
 
     def __init__(self, name: HubName, column: str) -> None:
-        """name: with a commit as its revision where that is known, so that all rows are of the same one."""
+        """Remember what to load.
+
+        Args:
+            name: With a commit as its revision where that is known, so that all rows are of the same version.
+            column: The column that holds the text.
+        """
         self._name = name
         self._column = column
-        told = "\0".join((name.name, name.config, name.revision, name.split))
-        self.fingerprint = hashlib.sha256(told.encode()).hexdigest()[:32]
+        identity = "\0".join((name.name, name.config, name.revision, name.split))
+        self.fingerprint = hashlib.sha256(identity.encode()).hexdigest()[:32]
         self.size: int | None = None
-        self.seen = 0
+        self.bytes_read = 0
         self._load = _loader()
 
-    def read(self) -> Iterator[Text]:
+    def read(self) -> Iterator[TextChunk]:
         name = self._name
         try:
             rows: Any = self._load(
@@ -88,9 +113,9 @@ class HubDocuments:
             for number, row in enumerate(rows):
                 if self._column not in row:
                     has = ", ".join(map(str, row))
-                    raise DataError(f"hf://{name.name} has no column {self._column!r}, but {has}: column=NAME")
-                for text in document(row[self._column], f"hf://{name.name}, row {number}"):
-                    self.seen += len(text.data)
+                    raise DataError(f"hf://{name.name} has no column {self._column!r}; choose column=NAME: {has}")
+                for text in split_value(row[self._column], f"hf://{name.name}, row {number}"):
+                    self.bytes_read += len(text.data)
                     yield text
         except DataError:
             raise
@@ -99,38 +124,45 @@ class HubDocuments:
             raise DataError(f"hf://{name.name} cannot be read: {first}") from error
 
 
-def shards_of(source: str, tokenizer: str, column: str, report: Callable[[str], None]) -> Path:
-    """The local folder with this data set's token shards; made when it is not there. Raises as `prepare` does.
+def ensure_local_shards(source: str, tokenizer: str, column: str, report: Callable[[str], None]) -> Path:
+    """Return the local folder with the data set's token shards, which are made if they do not exist.
 
-    Another version of the data set has another folder; where the version cannot be asked for, it is the last that was
-    known here. Ranks that share the folder wait for the first; should the file system not lock, they write the same
-    shards. Place: $ORCH_DATA_CACHE, else the user's cache folder.
+    Another version of the data set has another folder. Where the version cannot be queried, the last version known on
+    this machine is used. Ranks that share the folder wait for the first one; if the file system does not support locks,
+    they write identical shards. The folder is in $ORCH_DATA_CACHE, else in the user's cache folder.
+
+    Raises:
+        DataError: The data set or the folder is unusable, or a library is missing.
+        ConfigError: The tokenizer is unusable.
+        TrainerError: An encoding process ended.
     """
-    from trainer.data.prepare import Job, prepare
+    from trainer.data.prepare import PrepareJob, prepare_shards
 
-    tokens, name = read_tokenizer(tokenizer), parse(source)
-    folder, version = _folder(source, (tokens.name, str(tokens.eod), column), version_of(name))
-    if (folder / INDEX).exists():
+    tokens, name = read_tokenizer(tokenizer), parse_hub_name(source)
+    folder, version = _folder(source, (tokens.name, str(tokens.eod), column), query_version(name))
+    if (folder / INDEX_NAME).exists():
         return folder
     pinned = _pinned(name, version) if _COMMIT.fullmatch(version) else source
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder.with_suffix(".lock").open("ab")
     except OSError as error:
-        raise DataError(f"data={source}: {folder} cannot be made: {error.strerror}: set ORCH_DATA_CACHE") from error
+        raise DataError(f"data={source}: {folder} cannot be created: {error.strerror}: set ORCH_DATA_CACHE") from error
     with lock:
         with suppress(OSError):  # a network's file system may have no locks
             fcntl.flock(lock, fcntl.LOCK_EX)  # released with the file, also when the process is killed
-        if not (folder / INDEX).exists():
-            report(f"{pinned} becomes token shards in {folder}; `python -m trainer prepare` does it ahead of time")
-            prepare(Job(pinned, str(folder), tokens, column), report)
+        if not (folder / INDEX_NAME).exists():
+            report(
+                f"converting {pinned} to token shards in {folder}; `python -m trainer prepare` does it ahead of time"
+            )
+            prepare_shards(PrepareJob(source=pinned, destination=str(folder), tokens=tokens, column=column), report)
     return folder
 
 
-def _folder(source: str, told: Sequence[str], version: str) -> tuple[Path, str]:
-    """(where the shards of that version are, the version). Without one: of the last that was known here."""
+def _folder(source: str, settings: Sequence[str], version: str) -> tuple[Path, str]:
+    """Return the folder of that version's shards, and the version; without a version, the last known here."""
     cache = _cache()
-    key = hashlib.sha256("\0".join((source, *told)).encode()).hexdigest()[:24]
+    key = hashlib.sha256("\0".join((source, *settings)).encode()).hexdigest()[:24]
     known = cache / f"{key}.version"
     try:
         if version:
@@ -147,14 +179,20 @@ def _folder(source: str, told: Sequence[str], version: str) -> tuple[Path, str]:
 
 def _pinned(name: HubName, commit: str) -> str:
     config = f"#{name.config}" if name.config else ""
-    return f"{HUB}{name.name}{config}@{commit}:{name.split}"
+    return f"{HUB_SCHEME}{name.name}{config}@{commit}:{name.split}"
 
 
 def _cache() -> Path:
-    """Raises DataError."""
+    """Return the folder for all data sets' shards.
+
+    Raises:
+        DataError: ORCH_DATA_CACHE names a bucket.
+    """
     place = os.environ.get("ORCH_DATA_CACHE", "")
     if "://" in place:
-        raise DataError(f"ORCH_DATA_CACHE={place}: must be a folder of this machine; `prepare` writes to buckets")
+        raise DataError(
+            f"ORCH_DATA_CACHE={place}: must be a folder on this machine; `python -m trainer prepare` writes to buckets"
+        )
     return Path(place) if place else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "orch-data"
 
 

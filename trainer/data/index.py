@@ -1,17 +1,17 @@
-"""index.json of a folder of token shards: which there are, and what their numbers mean.
+"""The index of a folder of token shards, index.json: a list of the shards and the meaning of their numbers.
 
     format     "orch-tokens-1"
     dtype      "uint8", "uint16" or "int32"; little-endian, as all shards are
     vocab      int; every token is below it
-    tokenizer  "bytes", or the SHA-256 of tokenizer.json, which then lies beside the index
+    tokenizer  "bytes", or the SHA-256 of tokenizer.json, which is then stored beside the index
     eod        the token that ends each document
-    documents  how many
-    tokens     how many, in all shards
+    documents  number of documents
+    tokens     number of tokens in all shards
     shards     list of {"name", "tokens", "sha256"}, in order
-    source     what was read: only told
-    made_from  a digest of what was read and of the settings: the same makes the same shards
+    source     what was read; informational
+    made_from  a digest of the input and of the settings: equal digests make equal shards
 
-It is written last: a folder without it is not whole.
+It is written last: a folder without it is incomplete.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ import numpy as np
 from trainer.data.extents import Piece
 from trainer.errors import DataError
 
-INDEX = "index.json"
-PROGRESS = "prepare-progress.json"
-"""Lies in a folder that `prepare` has begun and not ended."""
-TOKENIZER = "tokenizer.json"
+INDEX_NAME = "index.json"
+PROGRESS_NAME = "prepare-progress.json"
+"""File in a folder that `prepare` has begun and not finished."""
+TOKENIZER_NAME = "tokenizer.json"
 FORMAT = "orch-tokens-1"
 
 _DTYPES = ("uint8", "uint16", "int32")
@@ -39,14 +39,16 @@ _NAME = re.compile(r"shard-\d{5,}\.bin")
 
 @dataclass(frozen=True, slots=True)
 class Shard:
+    """One file of tokens."""
+
     name: str
     tokens: int
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """See the module's text."""
+    """The contents of index.json; the module's docstring describes the fields."""
 
     dtype: str
     vocab: int
@@ -71,50 +73,66 @@ class Index:
 
     @property
     def fingerprint(self) -> str:
-        """Of the tokens themselves: the same wherever the shards lie."""
-        told = [self.dtype, self.vocab, self.tokenizer, *((shard.tokens, shard.sha256) for shard in self.shards)]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+        """Short hash of the tokens themselves, the same wherever the shards are stored."""
+        identity = [self.dtype, self.vocab, self.tokenizer, *((shard.tokens, shard.sha256) for shard in self.shards)]
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
 
     def to_json(self) -> bytes:
         return json.dumps({"format": FORMAT, "tokens": self.tokens, **asdict(self)}, indent=1).encode()
 
     @staticmethod
-    def looks_like(text: bytes) -> bool:
-        """Whether this is an index of ours, whole or not; other programs have files of this name too."""
+    def is_index(text: bytes) -> bool:
+        """Return whether this is an index of ours, complete or not; other programs also use this file name."""
         return b'"orch-tokens-' in text[:200]
 
     @classmethod
     def from_json(cls, text: bytes, place: str) -> Index:
-        """Raises DataError, naming the place."""
+        """Parse an index.
+
+        Args:
+            text: The contents of index.json.
+            place: Its folder, for error messages.
+
+        Raises:
+            DataError: The text is not a valid index.
+        """
         try:
             content: Any = json.loads(text)
             if content["format"] != FORMAT:
-                raise DataError(f"data={place}: {INDEX} is of format {content['format']}; this trainer reads {FORMAT}")
+                raise DataError(
+                    f"data={place}: {INDEX_NAME} is of format {content['format']}; this trainer reads {FORMAT}"
+                )
             index = cls(
                 dtype=str(content["dtype"]),
                 vocab=int(content["vocab"]),
                 tokenizer=str(content["tokenizer"]),
                 eod=int(content["eod"]),
                 documents=int(content["documents"]),
-                shards=tuple(shard_from(shard) for shard in content["shards"]),
+                shards=tuple(parse_shard(shard) for shard in content["shards"]),
                 source=str(content["source"]),
                 made_from=str(content["made_from"]),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"data={place}: {INDEX} cannot be read ({error!r}): prepare the text again") from error
+            raise DataError(f"data={place}: {INDEX_NAME} cannot be read ({error!r}): prepare the text again") from error
         if index.dtype not in _DTYPES or index.tokens != content["tokens"]:
-            raise DataError(f"data={place}: {INDEX} contradicts itself: prepare the text again")
+            raise DataError(f"data={place}: {INDEX_NAME} contradicts itself: prepare the text again")
         return index
 
 
-def shard_from(content: Any) -> Shard:
-    """Raises ValueError, KeyError or TypeError."""
+def parse_shard(content: Any) -> Shard:
+    """Parse one entry of the list of shards.
+
+    Raises:
+        ValueError: The entry is impossible.
+        KeyError: A key is missing.
+        TypeError: A value has the wrong type.
+    """
     shard = Shard(str(content["name"]), int(content["tokens"]), str(content["sha256"]))
     if not _NAME.fullmatch(shard.name) or shard.tokens < 1:
         raise ValueError(f"impossible shard {shard.name!r}")
     return shard
 
 
-def shard_name(number: int) -> str:
-    """number: from 0."""
+def format_shard_name(number: int) -> str:
+    """Return the file name of a shard; numbers start at 0."""
     return f"shard-{number:05d}.bin"

@@ -1,7 +1,7 @@
-"""Text to token shards: read, tokenised, packed without gaps, written shard by shard, the index last.
+"""Conversion of text to token shards: read, tokenize, pack without gaps, write shard by shard, the index last.
 
-The result depends on the text and the settings only, not on the number of workers or on interruptions. After each
-shard a progress file says how far it is, so the same command goes on behind the last whole shard.
+The result depends only on the text and the settings, not on the number of workers or on interruptions. After each shard
+a progress file records how far it is, so the same command resumes after the last complete shard.
 """
 
 from __future__ import annotations
@@ -16,59 +16,72 @@ from pathlib import Path
 from typing import Any
 
 from trainer.checkpoint.store import Store, open_store
-from trainer.data import places
-from trainer.data.documents import Documents, Text, open_documents
-from trainer.data.encoding import Batch, Encoded, encode_all
-from trainer.data.index import INDEX, PROGRESS, TOKENIZER, Index, Shard, shard_from, shard_name
-from trainer.data.tokenizers import Tokens
+from trainer.data import sources
+from trainer.data.documents import Documents, TextChunk, open_documents
+from trainer.data.encoding import EncodedBatch, TextBatch, encode_batches
+from trainer.data.index import INDEX_NAME, PROGRESS_NAME, TOKENIZER_NAME, Index, Shard, format_shard_name, parse_shard
+from trainer.data.tokenizers import TokenizerSpec
 from trainer.engine import TokenArray
 from trainer.environment import usable_cores
 from trainer.errors import ConfigError, DataError
-from trainer.metrics.record import duration
+from trainer.metrics.record import format_duration
 
 SHARD_TOKENS = 64 << 20
 
 _BATCH_BYTES = 1 << 20
 _BATCH_TEXTS = 10_000
-_SMALL = 16 << 20  # below this, starting processes costs more than they save
+_SMALL_BYTES = 16 << 20  # below this, starting processes costs more than they save
 _LINE_SECONDS = 5.0
 
 Report = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """source: as for `data=`. place: a folder of this machine or of a bucket. workers: processes; 0: as fits.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareJob:
+    """What to convert, and where to.
 
-    shard_tokens: a shard ends with the first batch of documents that reaches this.
+    Attributes:
+        source: As for the setting `data`.
+        destination: A folder of this machine or of a bucket.
+        tokens: The tokenizer.
+        column: The column or JSON key that holds the text.
+        shard_tokens: A shard ends with the first batch of documents that reaches this number of tokens.
+        workers: Number of processes; 0 chooses it.
     """
 
     source: str
-    place: str
-    tokens: Tokens
+    destination: str
+    tokens: TokenizerSpec
     column: str = "text"
     shard_tokens: int = SHARD_TOKENS
     workers: int = 0
 
 
-def prepare(job: Job, report: Report) -> Index:
-    """Make the shards, or what is missing of them. Raises DataError, StorageError, ConfigError, TrainerError."""
+def prepare_shards(job: PrepareJob, report: Report) -> Index:
+    """Make the shards, or those that are missing.
+
+    Raises:
+        DataError: The text is empty or unreadable.
+        StorageError: The bucket cannot be read or written.
+        ConfigError: The destination holds other tokens, or is inside the source.
+        TrainerError: An encoding process ended.
+    """
     _check_apart(job)
     documents = open_documents(job.source, job.column)
-    store = open_store(job.place, create=True)
+    store = open_store(job.destination, create=True)
     made_from = _made_from(job, documents)
-    there = store.find(INDEX)
-    if there is not None:
-        return _already(job, there.data, made_from, report)
-    progress = _begun(job, store, made_from)
+    existing = store.find(INDEX_NAME)
+    if existing is not None:
+        return _check_existing(job, existing.data, made_from, report)
+    progress = _load_progress(job, store, made_from)
     if progress.shards:
-        report(f"going on behind {len(progress.shards)} shards, {progress.documents:,} documents")
-    store.put(PROGRESS, progress.to_json())
+        report(f"resuming after {len(progress.shards)} shards, {progress.documents:,} documents")
+    store.put(PROGRESS_NAME, progress.to_json())
     if job.tokens.text:
-        store.put(TOKENIZER, job.tokens.text)
+        store.put(TOKENIZER_NAME, job.tokens.text)
     progress = _make_shards(job, documents, store, progress, report)
     if not progress.shards:
-        raise DataError(f"{job.source} holds no text")
+        raise DataError(f"{job.source} contains no text")
     index = Index(
         dtype=job.tokens.dtype,
         vocab=job.tokens.vocab,
@@ -79,15 +92,15 @@ def prepare(job: Job, report: Report) -> Index:
         source=job.source,
         made_from=made_from,
     )
-    store.put(INDEX, index.to_json())
-    store.delete([PROGRESS])
+    store.put(INDEX_NAME, index.to_json())
+    store.delete([PROGRESS_NAME])
     report(f"{index.tokens:,} tokens of {index.documents:,} documents in {len(index.shards)} shards: {store.uri}")
     return index
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What is done: the shards, with the batches and documents that are in them."""
+    """What is done: the finished shards, with the number of batches and documents in them."""
 
     made_from: str
     batches: int = 0
@@ -99,20 +112,31 @@ class Progress:
 
     @classmethod
     def from_json(cls, text: bytes, place: str) -> Progress:
-        """Raises DataError."""
+        """Parse a progress file.
+
+        Raises:
+            DataError: It is malformed.
+        """
         try:
             content: Any = json.loads(text)
-            shards = tuple(shard_from(shard) for shard in content["shards"])
-            return cls(str(content["made_from"]), int(content["batches"]), int(content["documents"]), shards)
+            shards = tuple(parse_shard(shard) for shard in content["shards"])
+            return cls(
+                made_from=str(content["made_from"]),
+                batches=int(content["batches"]),
+                documents=int(content["documents"]),
+                shards=shards,
+            )
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{place}/{PROGRESS} cannot be read ({error!r}): delete it to begin anew") from error
+            raise DataError(
+                f"{place}/{PROGRESS_NAME} cannot be read ({error!r}): delete it to start again from the beginning"
+            ) from error
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Shards:
-    """Gathers tokens and writes a shard when there are enough."""
+    """Collects tokens and writes a shard when there are enough."""
 
-    job: Job
+    job: PrepareJob
     store: Store
     progress: Progress
     held: list[TokenArray] = field(default_factory=list[TokenArray])
@@ -120,8 +144,8 @@ class _Shards:
     batches: int = 0
     documents: int = 0
 
-    def add(self, encoded: Encoded) -> bool:
-        """Whether a shard was written."""
+    def add(self, encoded: EncodedBatch) -> bool:
+        """Add a batch, and return whether a shard was written."""
         self.held.append(encoded.tokens)
         self.count += len(encoded.tokens)
         self.batches += 1
@@ -133,7 +157,7 @@ class _Shards:
             return False
         data = b"".join(tokens.tobytes() for tokens in self.held)
         done = self.progress
-        shard = Shard(shard_name(len(done.shards)), self.count, hashlib.sha256(data).hexdigest())
+        shard = Shard(format_shard_name(len(done.shards)), self.count, hashlib.sha256(data).hexdigest())
         self.store.put(shard.name, data)
         self.progress = replace(
             done,
@@ -141,27 +165,27 @@ class _Shards:
             documents=done.documents + self.documents,
             shards=(*done.shards, shard),
         )
-        self.store.put(PROGRESS, self.progress.to_json())
+        self.store.put(PROGRESS_NAME, self.progress.to_json())
         self.held, self.count, self.batches, self.documents = [], 0, 0, 0
         return True
 
 
-def _make_shards(job: Job, documents: Documents, store: Store, progress: Progress, report: Report) -> Progress:
-    batches = islice(batched(documents.read(), min(_BATCH_BYTES, job.shard_tokens)), progress.batches, None)
-    shards, speaker = _Shards(job, store, progress), _Speaker(documents, report)
+def _make_shards(job: PrepareJob, documents: Documents, store: Store, progress: Progress, report: Report) -> Progress:
+    batches = islice(group_texts(documents.read(), min(_BATCH_BYTES, job.shard_tokens)), progress.batches, None)
+    shards, printer = _Shards(job=job, store=store, progress=progress), _ProgressPrinter(documents, report)
     tokens = sum(shard.tokens for shard in progress.shards)
-    for encoded in encode_all(job.tokens, batches, _workers(job, documents)):
+    for encoded in encode_batches(job.tokens, batches, _workers(job, documents)):
         tokens += len(encoded.tokens)
         if shards.add(encoded):
             report(f"{shards.progress.shards[-1].name}: {shards.progress.shards[-1].tokens:,} tokens")
-        speaker.say(tokens)
+        printer.update(tokens)
     shards.write()
     return shards.progress
 
 
-def batched(texts: Iterable[Text], size: int) -> Iterator[Batch]:
-    """Texts in groups of about `size` bytes, the same groups each time."""
-    batch: list[Text] = []
+def group_texts(texts: Iterable[TextChunk], size: int) -> Iterator[TextBatch]:
+    """Group texts into batches of about `size` bytes, the same batches each time."""
+    batch: list[TextChunk] = []
     count = 0
     for text in texts:
         batch.append(text)
@@ -173,8 +197,8 @@ def batched(texts: Iterable[Text], size: int) -> Iterator[Batch]:
         yield batch
 
 
-class _Speaker:
-    """A line now and then: how much is done, how fast, how long it still takes."""
+class _ProgressPrinter:
+    """Prints a line every few seconds: the share done, the rate, and the time left."""
 
     def __init__(self, documents: Documents, report: Report) -> None:
         self._documents = documents
@@ -182,10 +206,10 @@ class _Speaker:
         self._next = time.monotonic() + _LINE_SECONDS
         self._from: tuple[float, int] | None = None
 
-    def say(self, tokens: int) -> None:
-        now, seen, size = time.monotonic(), self._documents.seen, self._documents.size
+    def update(self, tokens: int) -> None:
+        now, seen, size = time.monotonic(), self._documents.bytes_read, self._documents.size
         if self._from is None:
-            self._from = now, seen  # what an earlier start has done is passed over quickly, and no measure
+            self._from = now, seen  # an earlier start's work is skipped quickly and does not count for the rate
         if now < self._next or now == self._from[0]:
             return
         self._next = now + _LINE_SECONDS
@@ -193,54 +217,56 @@ class _Speaker:
         if size is None or rate <= 0:
             self._report(f"{tokens:,} tokens  {seen / 1e6:,.0f} MB read  {rate / 1e6:.1f} MB/s")
             return
-        left = duration((size - seen) / rate)
+        left = format_duration((size - seen) / rate)
         self._report(f"{seen / max(1, size):4.0%}  {tokens:,} tokens  {rate / 1e6:.1f} MB/s  eta {left}")
 
 
-def _check_apart(job: Job) -> None:
-    """What is written must not be read as text the next time."""
-    source, _ = places.split_pattern(job.source)
-    if places.is_bucket(source) or places.is_bucket(job.place):
-        inside = f"{job.place.rstrip('/')}/".startswith(f"{source.rstrip('/')}/")
-    elif job.source == places.PYTHON_STDLIB or job.source.startswith(places.HUB):
+def _check_apart(job: PrepareJob) -> None:
+    """Raise ConfigError when the destination is inside the source: tokens would be read as text next time."""
+    source, _ = sources.split_pattern(job.source)
+    if sources.is_bucket(source) or sources.is_bucket(job.destination):
+        inside = f"{job.destination.rstrip('/')}/".startswith(f"{source.rstrip('/')}/")
+    elif job.source == sources.PYTHON_STDLIB or job.source.startswith(sources.HUB_SCHEME):
         inside = False
     else:
-        inside = Path(job.place.removeprefix("file://")).resolve().is_relative_to(Path(source).resolve())
+        inside = Path(job.destination.removeprefix("file://")).resolve().is_relative_to(Path(source).resolve())
     if inside:
-        raise ConfigError(f"{job.place} lies within {source}: the tokens would be read as text; give another folder")
+        raise ConfigError(
+            f"{job.destination} is inside {source}, so the tokens would be read as text; use another folder"
+        )
 
 
-def _workers(job: Job, documents: Documents) -> int:
+def _workers(job: PrepareJob, documents: Documents) -> int:
     if job.workers:
         return job.workers
-    return 1 if documents.size is not None and documents.size < _SMALL else usable_cores()
+    return 1 if documents.size is not None and documents.size < _SMALL_BYTES else usable_cores()
 
 
-def _made_from(job: Job, documents: Documents) -> str:
-    told = [documents.fingerprint, job.column, job.tokens.name, job.tokens.eod, job.shard_tokens]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+def _made_from(job: PrepareJob, documents: Documents) -> str:
+    identity = [documents.fingerprint, job.column, job.tokens.name, job.tokens.eod, job.shard_tokens]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
 
 
-def _already(job: Job, text: bytes, made_from: str, report: Report) -> Index:
-    if not Index.looks_like(text):
-        raise ConfigError(f"{job.place} has an {INDEX} of another program: give a folder of its own")
-    index = Index.from_json(text, job.place)
+def _check_existing(job: PrepareJob, text: bytes, made_from: str, report: Report) -> Index:
+    if not Index.is_index(text):
+        raise ConfigError(f"{job.destination} has an {INDEX_NAME} of another program: use an empty folder")
+    index = Index.from_json(text, job.destination)
     if index.made_from != made_from:
         raise ConfigError(
-            f"{job.place} already holds other tokens, of {index.source}: give another folder, or delete this one"
+            f"{job.destination} already has other tokens, of {index.source}: use another folder, or delete this one"
         )
-    report(f"nothing to do: {index.tokens:,} tokens in {len(index.shards)} shards are there: {job.place}")
+    report(f"nothing to do: {index.tokens:,} tokens in {len(index.shards)} shards exist: {job.destination}")
     return index
 
 
-def _begun(job: Job, store: Store, made_from: str) -> Progress:
-    found = store.find(PROGRESS)
+def _load_progress(job: PrepareJob, store: Store, made_from: str) -> Progress:
+    found = store.find(PROGRESS_NAME)
     if found is None:
-        return Progress(made_from)
-    progress = Progress.from_json(found.data, job.place)
+        return Progress(made_from=made_from)
+    progress = Progress.from_json(found.data, job.destination)
     if progress.made_from != made_from:
         raise ConfigError(
-            f"{job.place} holds a part of other tokens (another text, tokenizer, column or shard_tokens): "
-            "give another folder, or delete this one"
+            f"{job.destination} contains unfinished shards of another text, tokenizer, column or shard_tokens: "
+            "use another folder, or delete this one"
         )
     return progress

@@ -1,4 +1,4 @@
-"""How windows are read where they lie: files, mapped files, objects of a bucket."""
+"""Readers of windows in place: from files, memory-mapped files, or objects of a bucket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.checkpoint.store import Store
-from trainer.data.extents import Stretch
+from trainer.data.extents import Span
 from trainer.engine import TokenArray
 from trainer.errors import DataError
 
@@ -25,26 +25,31 @@ _REQUESTS = 16  # objects that are read at the same time
 
 
 class Reader(Protocol):
-    """May be called from several threads at once."""
+    """Reads spans of pieces; may be called from several threads in parallel."""
 
-    def fill(self, rows: TokenArray, stretches: Sequence[Stretch]) -> None:
-        """Put each stretch at its place in the rows. Raises DataError, StorageError."""
+    def fill_rows(self, rows: TokenArray, stretches: Sequence[Span]) -> None:
+        """Copy each span to its place in the rows.
+
+        Raises:
+            DataError: A piece is missing, shorter than before, or unreadable.
+            StorageError: The bucket cannot be read.
+        """
         ...
 
 
 class FileReader:
-    """Bytes of files. The first ones stay open; there may be any number of them."""
+    """Reads bytes of any number of files; the first ones stay open."""
 
     def __init__(self, source: str, paths: Sequence[Path]) -> None:
         self._source = source
         self._paths = paths
-        self._open: dict[int, int] = {}  # descriptors by piece; none is ever taken out, so threads need no lock to read
+        self._open: dict[int, int] = {}  # descriptors by piece; none is ever removed, so threads need no lock to read
         self._guard = threading.Lock()
         weakref.finalize(self, _close, self._open).atexit = False  # threads may still read then
 
-    def fill(self, rows: TokenArray, stretches: Sequence[Stretch]) -> None:
+    def fill_rows(self, rows: TokenArray, stretches: Sequence[Span]) -> None:
         for part in stretches:
-            into = rows[part.row, part.at : part.at + part.count].data
+            into = rows[part.row, part.column : part.column + part.count].data
             try:
                 count = self._read(part.piece, part.offset, into)
             except OSError as error:
@@ -54,7 +59,7 @@ class FileReader:
                 raise DataError(f"data={self._source}: {self._paths[part.piece]} became shorter during the run")
 
     def _read(self, piece: int, offset: int, into: memoryview) -> int:
-        """Bytes that were there."""
+        """Read into the buffer, and return the number of bytes read."""
         file = self._open.get(piece)
         if file is not None:
             return os.preadv(file, [into], offset)
@@ -74,7 +79,7 @@ def _close(files: dict[int, int]) -> None:
 
 
 class MappedReader:
-    """Tokens of memory-mapped shards; a shard is mapped when it is first read."""
+    """Reads tokens of memory-mapped shards; a shard is mapped when it is first read."""
 
     def __init__(self, source: str, paths: Sequence[Path], dtype: np.dtype[Any]) -> None:
         self._source = source
@@ -82,16 +87,16 @@ class MappedReader:
         self._dtype = dtype
         self._maps: dict[int, npt.NDArray[Any]] = {}
 
-    def fill(self, rows: TokenArray, stretches: Sequence[Stretch]) -> None:
+    def fill_rows(self, rows: TokenArray, stretches: Sequence[Span]) -> None:
         for part in stretches:
             shard = self._shard(part.piece)
-            rows[part.row, part.at : part.at + part.count] = shard[part.offset : part.offset + part.count]
+            rows[part.row, part.column : part.column + part.count] = shard[part.offset : part.offset + part.count]
 
     def _shard(self, piece: int) -> npt.NDArray[Any]:
         found = self._maps.get(piece)
         if found is None:
             try:
-                # Without its class, which makes each slice slow.
+                # As a plain array: slices of np.memmap are slow.
                 found = np.asarray(np.memmap(self._paths[piece], dtype=self._dtype, mode="r"))
             except (OSError, ValueError) as error:
                 raise DataError(f"data={self._source}: cannot map {self._paths[piece]}: {error}") from error
@@ -100,14 +105,21 @@ class MappedReader:
 
 
 class BucketReader:
-    """Items of objects, by ranged requests: those of several objects at the same time, near ones of an object together.
+    """Reads items of objects by range requests, several objects at a time, near ranges of an object together.
 
-    A corpus of up to 256 MiB is kept in memory as it is read, in blocks of 1 MiB, so that no byte is asked for twice.
-    Of a larger one only the windows are read: a window's surroundings would seldom be needed again.
+    A corpus of up to 256 MiB is kept in memory as it is read, in blocks of 1 MiB, so that no byte is requested twice.
+    Of a larger one only the windows are read, because their surroundings are seldom needed again.
     """
 
     def __init__(self, store: Store, names: Sequence[str], sizes: Sequence[int], dtype: np.dtype[Any]) -> None:
-        """sizes: bytes of each object."""
+        """Remember what to read.
+
+        Args:
+            store: The folder of the objects.
+            names: Name of each object.
+            sizes: Bytes of each object.
+            dtype: Type of the items.
+        """
         self._store = store
         self._names = names
         self._sizes = sizes
@@ -117,7 +129,7 @@ class BucketReader:
         self._guard = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=_REQUESTS, thread_name_prefix="bucket")
 
-    def fill(self, rows: TokenArray, stretches: Sequence[Stretch]) -> None:
+    def fill_rows(self, rows: TokenArray, stretches: Sequence[Span]) -> None:
         if self._keep:
             self._fetch_blocks(stretches)
             for part in stretches:
@@ -128,23 +140,23 @@ class BucketReader:
             for part, data in zip(parts, found, strict=True):
                 self._put(rows, part, data)
 
-    def _put(self, rows: TokenArray, part: Stretch, data: bytes) -> None:
-        rows[part.row, part.at : part.at + part.count] = np.frombuffer(data, self._dtype)
+    def _put(self, rows: TokenArray, part: Span, data: bytes) -> None:
+        rows[part.row, part.column : part.column + part.count] = np.frombuffer(data, self._dtype)
 
-    def _windows(self, group: tuple[int, list[Stretch]]) -> list[bytes]:
+    def _windows(self, group: tuple[int, list[Span]]) -> list[bytes]:
         piece, parts = group
         width = self._dtype.itemsize
         return self._ranges(piece, [part.offset * width for part in parts], [part.count * width for part in parts])
 
-    def _fetch_blocks(self, stretches: Iterable[Stretch]) -> None:
-        wanted: dict[int, set[int]] = {}
+    def _fetch_blocks(self, stretches: Iterable[Span]) -> None:
+        needed: dict[int, set[int]] = {}
         for part in stretches:
             begin, end = part.offset * self._dtype.itemsize, (part.offset + part.count) * self._dtype.itemsize
-            wanted.setdefault(part.piece, set()).update(range(begin // _BLOCK, (end - 1) // _BLOCK + 1))
+            needed.setdefault(part.piece, set()).update(range(begin // _BLOCK, (end - 1) // _BLOCK + 1))
         with self._guard:
             missing = [
                 (piece, sorted(absent))
-                for piece, numbers in wanted.items()
+                for piece, numbers in needed.items()
                 if (absent := {number for number in numbers if (piece, number) not in self._blocks})
             ]
         for (piece, numbers), found in zip(missing, self._pool.map(self._whole_blocks, missing), strict=True):
@@ -156,21 +168,21 @@ class BucketReader:
         starts = [number * _BLOCK for number in numbers]
         return self._ranges(piece, starts, [min(_BLOCK, self._sizes[piece] - start) for start in starts])
 
-    def _from_blocks(self, part: Stretch) -> bytes:
+    def _from_blocks(self, part: Span) -> bytes:
         begin, end = part.offset * self._dtype.itemsize, (part.offset + part.count) * self._dtype.itemsize
         found = b"".join(self._blocks[part.piece, n] for n in range(begin // _BLOCK, (end - 1) // _BLOCK + 1))
         start = begin % _BLOCK
         return found[start : start + end - begin]
 
     def _ranges(self, piece: int, starts: Sequence[int], counts: Sequence[int]) -> list[bytes]:
-        found = self._store.ranges(self._names[piece], starts, counts)
+        found = self._store.read_ranges(self._names[piece], starts, counts)
         if [len(data) for data in found] != list(counts):
             raise DataError(f"data={self._store.uri}/{self._names[piece]} became shorter during the run")
         return found
 
 
-def _by_piece(stretches: Iterable[Stretch]) -> dict[int, list[Stretch]]:
-    groups: dict[int, list[Stretch]] = {}
+def _by_piece(stretches: Iterable[Span]) -> dict[int, list[Span]]:
+    groups: dict[int, list[Span]] = {}
     for part in stretches:
         groups.setdefault(part.piece, []).append(part)
     return groups

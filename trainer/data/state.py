@@ -1,4 +1,4 @@
-"""Where in which data a run is: all that resuming needs, on any number of hosts."""
+"""The position of a run in its data: all that is needed to resume on any number of hosts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from dataclasses import dataclass
 from trainer.errors import ConfigError, DataError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataState:
-    """step: steps whose rows were used. total_tokens, vocab, fingerprint: of the corpus (trainer/data/corpus.py)."""
+    """The corpus, the order of its rows, and how many steps have used it.
+
+    Attributes:
+        step: Number of steps whose rows were used.
+        seed: Of the order.
+        batch: Rows per step, over all processes.
+        seq_len: Tokens per row.
+        source: Value of the setting `data`.
+        total_tokens: Of the corpus.
+        vocab: Of the corpus (trainer/data/corpus.py).
+        fingerprint: Of the corpus (trainer/data/corpus.py).
+    """
 
     step: int
     seed: int
@@ -22,13 +33,17 @@ class DataState:
 
     @property
     def position(self) -> int:
-        """Rows used so far, over all ranks."""
+        """Number of rows used so far, over all ranks."""
         return self.step * self.batch
 
-    def check_continues(self, earlier: DataState, *, allow_change: bool) -> list[str]:
-        """What differs from the checkpoint's data. Raises DataError or ConfigError unless it is allowed.
+    def check_compatible(self, earlier: DataState, *, allow_change: bool) -> list[str]:
+        """List the differences from the data of a checkpoint.
 
-        A place is no difference: the same corpus may have moved.
+        The source is not compared: the same corpus may have moved.
+
+        Raises:
+            DataError: The corpus differs, and `allow_change` is false.
+            ConfigError: A setting differs, and `allow_change` is false.
         """
         changes = [
             f"{name} {before} -> {now}"
@@ -46,6 +61,6 @@ class DataState:
             return changes
         kind = DataError if changes[0].startswith("corpus") else ConfigError
         raise kind(
-            f"the data is not what the checkpoint was made with ({'; '.join(changes)}), so its order cannot go on: "
+            f"the data differs from the checkpoint's ({'; '.join(changes)}), so the order of its rows cannot continue: "
             "restore it, or accept another order with data.allow_change=true"
         )

@@ -1,4 +1,4 @@
-"""Text to tokens: the bytes themselves, or a tokenizer.json through the `tokenizers` library."""
+"""Tokenizers: the bytes themselves, or a tokenizer.json read by the `tokenizers` library."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from trainer.errors import ConfigError, DataError
 
 AUTO, BYTES = "auto", "bytes"
 
-_ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[SEP]", "<|im_end|>")
-"""Names under which well-known tokenizers have their end-of-document token."""
+_END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[SEP]", "<|im_end|>")
+"""Names of the end-of-document token in well-known tokenizers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """How text becomes tokens. Can be sent to another process; `open` makes the thing that does it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerSpec:
+    """A tokenizer as a value that can be sent to another process.
 
-    text: of tokenizer.json; empty for bytes. vocab: every token is below it. eod: put behind each document.
+    Attributes:
+        name: `bytes`, or the SHA-256 of tokenizer.json.
+        text: Of tokenizer.json; empty for bytes.
+        vocab: Every token is below it.
+        eod: The token that ends each document.
     """
 
     name: str
@@ -34,30 +38,32 @@ class Tokens:
 
     @property
     def dtype(self) -> str:
-        """The narrowest that holds every token."""
+        """Name of the narrowest type that holds every token."""
         return "uint8" if self.vocab <= 1 << 8 else "uint16" if self.vocab <= 1 << 16 else "int32"
 
-    def open(self) -> Encoder:
+    def open_encoder(self) -> Encoder:
         if self.name == BYTES:
             return ByteEncoder()
         return LibraryEncoder(_library(self.text.decode()), self.dtype)
 
 
 class Encoder(Protocol):
+    """Turns text into tokens."""
+
     def encode(self, texts: Sequence[bytes]) -> list[TokenArray]:
-        """Tokens of each text, without any special ones."""
+        """Return the tokens of each text, without special tokens."""
         ...
 
 
 class ByteEncoder:
-    """Each byte is its own token; 0, which no text has, ends a document."""
+    """Encodes each byte as one token; 0, which does not occur in text, ends a document."""
 
     def encode(self, texts: Sequence[bytes]) -> list[TokenArray]:
         return [np.frombuffer(text, np.uint8) for text in texts]
 
 
 class LibraryEncoder:
-    """Bytes that are no UTF-8 become the replacement character."""
+    """Encodes with the `tokenizers` library; bytes that are not UTF-8 become the replacement character."""
 
     def __init__(self, tokenizer: Any, dtype: str) -> None:
         self._tokenizer = tokenizer
@@ -69,30 +75,40 @@ class LibraryEncoder:
         return [np.array(encoding.ids, dtype=self._dtype) for encoding in found]
 
 
-def read_tokenizer(word: str, eod: str = "") -> Tokens:
-    """word: auto or bytes, or a path of a tokenizer.json. eod: the token that ends a document; empty: a well-known one.
+def read_tokenizer(word: str, eod: str = "") -> TokenizerSpec:
+    """Read a tokenizer.
 
-    Raises ConfigError, and DataError when the file or the library is missing.
+    Args:
+        word: `auto` or `bytes`, or the path of a tokenizer.json.
+        eod: The token that ends a document; empty to look for a well-known one.
+
+    Raises:
+        ConfigError: The tokenizer has no such token.
+        DataError: The file or the library is missing.
     """
     if word in (AUTO, BYTES):
         if eod:
-            raise ConfigError(f"eod={eod}: tokenizer=bytes has no named tokens; documents end with the byte 0")
-        return Tokens(BYTES, b"", BYTE_VOCAB, 0)
+            raise ConfigError(f"eod={eod}: tokenizer=bytes has no named tokens; documents end with byte 0")
+        return TokenizerSpec(name=BYTES, text=b"", vocab=BYTE_VOCAB, eod=0)
     text = _read(word)
     try:
         tokenizer = _library(text.decode())
     except (UnicodeDecodeError, ValueError) as error:
         raise DataError(f"tokenizer={word}: not a tokenizer.json: {_first_line(error)}") from error
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
-    end = next((ids[name] for name in ([eod] if eod else _ENDS) if name in ids), None)
+    end = next((ids[name] for name in ([eod] if eod else _END_TOKENS) if name in ids), None)
     if end is None:
         wrong = f"has no token {eod!r}" if eod else "has no well-known token that ends a document"
         raise ConfigError(f"tokenizer={word} {wrong}: name one of its tokens with eod=TOKEN")
-    return Tokens(hashlib.sha256(text).hexdigest(), text, max(ids.values()) + 1, end)
+    return TokenizerSpec(name=hashlib.sha256(text).hexdigest(), text=text, vocab=max(ids.values()) + 1, eod=end)
 
 
-def digest_of_file(path: str) -> str:
-    """What an index says of this tokenizer.json. Raises DataError."""
+def digest_tokenizer(path: str) -> str:
+    """Return the SHA-256 of a tokenizer.json, as an index records it.
+
+    Raises:
+        DataError: The file is unreadable.
+    """
     return hashlib.sha256(_read(path)).hexdigest()
 
 
@@ -104,7 +120,12 @@ def _read(path: str) -> bytes:
 
 
 def _library(text: str) -> Any:
-    """The library's tokenizer. Raises DataError when it is not installed, ValueError for a wrong text."""
+    """Return the library's tokenizer.
+
+    Raises:
+        DataError: The library is not installed.
+        ValueError: The text is not a valid tokenizer.json.
+    """
     try:
         import tokenizers
     except ImportError:
@@ -113,7 +134,7 @@ def _library(text: str) -> Any:
         tokenizer = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # the library raises plain Exception
         raise ValueError(_first_line(error)) from error
-    # Many files have these set for a model's inputs; a document would lose its end, or be filled up.
+    # Many files set these for a model's inputs; a document would be cut, or padded.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

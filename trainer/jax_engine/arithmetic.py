@@ -1,10 +1,10 @@
-"""Matrix products and weights that lie divided over the mesh: what travels between devices is written here.
+"""Matrix products with weights that are sharded over the mesh, and the communication that they need.
 
-The whole step runs inside one `jax.shard_map`: functions see what lies on one device. A weight is divided over `fsdp`;
-it is gathered where it is used, in the products' type, and again in the backward pass, so no copy waits in between. Its
-gradient is made and summed in fp32. Over `tensor` the parts follow Megatron-LM (Shoeybi et al. 2019, section 3): an
-identity whose gradient is summed goes in front of divided outputs, a sum whose gradient is an identity behind divided
-inputs.
+The whole step runs inside one `jax.shard_map`: functions see one device's shards. A weight is sharded over `fsdp`; it
+is gathered where it is used, in the products' type, and again in the backward pass, so no copy is kept in between. Its
+gradient is computed and summed in fp32. Over `tensor` the parts follow Megatron-LM (Shoeybi et al. 2019, section 3):
+sharded outputs follow an identity whose gradient is summed, and sharded inputs are followed by a sum whose gradient is
+an identity.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ AXES: Final = (DATA, FSDP, TENSOR)
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """dtype: of matrix products; fp16 is computed as bf16. mesh: static, so that an axis of one costs nothing."""
+    """Number formats of the products, and the mesh.
+
+    Attributes:
+        dtype: Of matrix products; fp16 is computed as bf16.
+        mesh: Static, so that an axis of size one costs nothing.
+    """
 
     dtype: DTypeName
     mesh: Mesh
@@ -37,63 +42,72 @@ class Arithmetic:
 
     @property
     def precision(self) -> Any:
-        """fp32 means fp32: TPUs and newer GPUs would round the factors without this."""
+        """Precision of the products; with fp32, TPUs and newer GPUs would otherwise round the factors."""
         return lax.Precision.HIGHEST if self.dtype == "fp32" else lax.Precision.DEFAULT
 
 
 def dot(arithmetic: Arithmetic, left: Array, right: Array, over: tuple[Any, Any], out: Any) -> Array:
-    """Sum of products over the dimensions `over` of each; the sum is kept in fp32 and given as type `out`."""
+    """Sum products over the dimensions `over` of each factor, in fp32, and return type `out`."""
     result: Array = lax.dot_general(
         left, right, (over, ((), ())), precision=arithmetic.precision, preferred_element_type=out
     )
     return result
 
 
-def product(arithmetic: Arithmetic, divided: int, x: Array, weight: Array) -> Array:
-    """x @ weight.T. x: (..., in). weight: this device's part of an (out, in) matrix in fp32, divided over fsdp along
-    dimension `divided`. Returns (..., out) in the products' type."""
+def matmul(arithmetic: Arithmetic, divided: int, x: Array, weight: Array) -> Array:
+    """Compute x @ weight.T.
+
+    Args:
+        arithmetic: Type of the products.
+        divided: Dimension along which the weight is sharded over fsdp.
+        x: Shape (..., in).
+        weight: This device's shard of an (out, in) matrix in fp32.
+
+    Returns:
+        Shape (..., out), in the products' type.
+    """
     result: Array = _differentiable_product(arithmetic, divided, x, weight)
     return result
 
 
-def vector(arithmetic: Arithmetic, part: Array) -> Array:
-    """A norm's weight, whole, from the part of it on this device."""
+def gather_vector(arithmetic: Arithmetic, part: Array) -> Array:
+    """Gather a norm's whole weight from this device's shard."""
     result: Array = _differentiable_vector(arithmetic, part)
     return result
 
 
-def enter(arithmetic: Arithmetic, x: Array) -> Array:
-    """x, the same on all devices of the tensor axis, goes into products whose outputs are divided."""
+def copy_to_tensor_axis(arithmetic: Arithmetic, x: Array) -> Array:
+    """Return x, equal over the tensor axis, as input of products with sharded outputs; gradients are summed."""
     result: Array = _differentiable_enter(arithmetic, x)
     return result
 
 
-def leave(arithmetic: Arithmetic, x: Array) -> Array:
-    """x is each device's share of a sum over the tensor axis; the sum comes out."""
+def reduce_from_tensor_axis(arithmetic: Arithmetic, x: Array) -> Array:
+    """Sum each device's x over the tensor axis; the gradient passes unchanged."""
     result: Array = _differentiable_leave(arithmetic, x)
     return result
 
 
-def gathered(arithmetic: Arithmetic, part: Array, divided: int) -> Array:
-    """The whole of what is divided over fsdp along that dimension. Not to be differentiated."""
+def gather_fsdp(arithmetic: Arithmetic, part: Array, divided: int) -> Array:
+    """Gather what is sharded over fsdp along that dimension; not differentiable."""
     return lax.all_gather(part, FSDP, axis=divided, tiled=True) if arithmetic.mesh.fsdp > 1 else part
 
 
-def scattered(arithmetic: Arithmetic, whole: Array, divided: int) -> Array:
-    """Sum over fsdp of each device's `whole`; each keeps its part along that dimension."""
+def reduce_scatter_fsdp(arithmetic: Arithmetic, whole: Array, divided: int) -> Array:
+    """Sum each device's `whole` over fsdp, and keep this device's shard along that dimension."""
     if arithmetic.mesh.fsdp == 1:
         return whole
     result: Array = lax.psum_scatter(whole, FSDP, scatter_dimension=divided, tiled=True)
     return result
 
 
-def over_tensor(arithmetic: Arithmetic, x: Array) -> Array:
-    """Sum over the tensor axis. Not to be differentiated: see `enter` and `leave`."""
+def sum_over_tensor(arithmetic: Arithmetic, x: Array) -> Array:
+    """Sum over the tensor axis; not differentiable: see `copy_to_tensor_axis` and `reduce_from_tensor_axis`."""
     return lax.psum(x, TENSOR) if arithmetic.mesh.tensor > 1 else x
 
 
 def _product(arithmetic: Arithmetic, divided: int, x: Array, weight: Array) -> Array:
-    whole = gathered(arithmetic, weight.astype(arithmetic.type), divided)
+    whole = gather_fsdp(arithmetic, weight.astype(arithmetic.type), divided)
     return dot(arithmetic, x.astype(arithmetic.type), whole, ((x.ndim - 1,), (1,)), arithmetic.type)
 
 
@@ -108,17 +122,17 @@ def _product_backward(
 ) -> tuple[Array, Array]:
     x, weight = kept
     if arithmetic.mesh.fsdp > 1:
-        # Without the barrier the compiler sees that the forward pass gathered the same, and keeps every layer's.
+        # Without the barrier the compiler reuses what the forward pass gathered, and keeps it for every layer.
         weight, slope = lax.optimization_barrier((weight, slope))
-    whole = gathered(arithmetic, weight.astype(arithmetic.type), divided)
+    whole = gather_fsdp(arithmetic, weight.astype(arithmetic.type), divided)
     by_x = dot(arithmetic, slope, whole, ((slope.ndim - 1,), (0,)), arithmetic.type).astype(x.dtype)
     rows = tuple(range(x.ndim - 1))
     by_weight = dot(arithmetic, slope, x.astype(arithmetic.type), (rows, rows), jnp.float32)
-    return by_x, scattered(arithmetic, by_weight, divided)
+    return by_x, reduce_scatter_fsdp(arithmetic, by_weight, divided)
 
 
 def _vector(arithmetic: Arithmetic, part: Array) -> Array:
-    return gathered(arithmetic, part, 0)
+    return gather_fsdp(arithmetic, part, 0)
 
 
 def _vector_forward(arithmetic: Arithmetic, part: Array) -> tuple[Array, None]:
@@ -126,7 +140,7 @@ def _vector_forward(arithmetic: Arithmetic, part: Array) -> tuple[Array, None]:
 
 
 def _vector_backward(arithmetic: Arithmetic, kept: None, slope: Array) -> tuple[Array]:
-    return (scattered(arithmetic, slope, 0),)
+    return (reduce_scatter_fsdp(arithmetic, slope, 0),)
 
 
 def _same(arithmetic: Arithmetic, x: Array) -> Array:
@@ -142,11 +156,11 @@ def _same_backward(arithmetic: Arithmetic, kept: None, slope: Array) -> tuple[Ar
 
 
 def _sum_forward(arithmetic: Arithmetic, x: Array) -> tuple[Array, None]:
-    return over_tensor(arithmetic, x), None
+    return sum_over_tensor(arithmetic, x), None
 
 
 def _sum_backward(arithmetic: Arithmetic, kept: None, slope: Array) -> tuple[Array]:
-    return (over_tensor(arithmetic, slope),)
+    return (sum_over_tensor(arithmetic, slope),)
 
 
 _differentiable_product: Any = jax.custom_vjp(_product, nondiff_argnums=(0, 1))
@@ -155,5 +169,5 @@ _differentiable_vector: Any = jax.custom_vjp(_vector, nondiff_argnums=(0,))
 _differentiable_vector.defvjp(_vector_forward, _vector_backward)
 _differentiable_enter: Any = jax.custom_vjp(_same, nondiff_argnums=(0,))
 _differentiable_enter.defvjp(_same_forward, _sum_backward)
-_differentiable_leave: Any = jax.custom_vjp(over_tensor, nondiff_argnums=(0,))
+_differentiable_leave: Any = jax.custom_vjp(sum_over_tensor, nondiff_argnums=(0,))
 _differentiable_leave.defvjp(_sum_forward, _same_backward)

@@ -14,14 +14,17 @@ from trainer.shape.limits import ATTENTION_CHUNK
 
 Kernel: TypeAlias = Literal["plain", "splash", "cudnn"]
 
-_LANES = 128  # of a TPU's vector unit: the splash kernel takes heads and lengths that fill it
-_MOST_CHUNKS = 16  # each is a piece of program of its own
+_LANES = 128  # of a TPU's vector unit: the splash kernel needs heads and lengths that are multiples
+_MOST_CHUNKS = 16  # each chunk adds to the size of the program
 _BLOCK = 512
 
 
 def choose_kernel(platform: str, arithmetic: Arithmetic, head_dim: int, length: int) -> Kernel:
-    """By shape: what a kernel does not take goes the plain way; so does fp32, of which cuDNN knows nothing, and whose
-    products splash leaves to the TPU's default precision (jax 0.10.2, splash_attention_kernel.py)."""
+    """Choose the attention kernel by shape and type.
+
+    Shapes that a kernel does not accept use plain attention. So does fp32, which cuDNN does not support, and whose
+    products splash computes in the TPU's default precision (jax 0.10.2, splash_attention_kernel.py).
+    """
     if arithmetic.dtype == "fp32":
         return "plain"
     if platform == "tpu" and head_dim % _LANES == 0 and length % _LANES == 0:
@@ -32,16 +35,27 @@ def choose_kernel(platform: str, arithmetic: Arithmetic, head_dim: int, length: 
 
 
 def attend(arithmetic: Arithmetic, kernel: Kernel, query: Array, key: Array, value: Array) -> Array:
-    """query: (rows, length, heads, head_dim). key, value: (rows, length, kv_heads, head_dim). Returns query's shape."""
+    """Compute causal attention.
+
+    Args:
+        arithmetic: Type of the products.
+        kernel: From `choose_kernel`.
+        query: Shape (rows, length, heads, head_dim).
+        key: Shape (rows, length, kv_heads, head_dim).
+        value: Shape (rows, length, kv_heads, head_dim).
+
+    Returns:
+        The shape of `query`.
+    """
     if kernel == "splash":
-        return splash(query, key, value)
+        return splash_attention(query, key, value)
     if kernel == "cudnn":
-        return fused(query, key, value, "cudnn")
+        return fused_attention(query, key, value, "cudnn")
     length = query.shape[1]
     size = max(ATTENTION_CHUNK, -(-length // _MOST_CHUNKS))
     if length <= size:
         return _plain(arithmetic, 0, query, key, value)
-    # Scores of a part of the queries exist at a time, in the backward pass too; keys behind them are not looked at.
+    # Scores of one chunk of queries exist at a time, also in the backward pass; later keys are not used.
     part = jax.checkpoint(partial(_plain, arithmetic), static_argnums=(0,))
     outs = [
         part(at, query[:, at : at + size], key[:, : at + size], value[:, : at + size]) for at in range(0, length, size)
@@ -51,7 +65,7 @@ def attend(arithmetic: Arithmetic, kernel: Kernel, query: Array, key: Array, val
 
 
 def _plain(arithmetic: Arithmetic, first: int, query: Array, key: Array, value: Array) -> Array:
-    """first: position of the first query. The keys begin at position 0."""
+    """Compute attention by plain products; `first` is the position of the first query, and keys begin at 0."""
     rows, length, heads, width = query.shape
     shared = heads // key.shape[2]
     grouped = query.reshape(rows, length, key.shape[2], shared, width)
@@ -67,15 +81,24 @@ def _plain(arithmetic: Arithmetic, first: int, query: Array, key: Array, value: 
     return result
 
 
-def fused(query: Array, key: Array, value: Array, implementation: Literal["cudnn", "xla"]) -> Array:
-    """JAX's own attention: rows, length, heads, head_dim; key and value heads shared by groups of neighbours; scaled by
-    the root of head_dim (jax 0.10.2, jax.nn.dot_product_attention). cudnn: on CUDA; xla: the same anywhere."""
+def fused_attention(query: Array, key: Array, value: Array, implementation: Literal["cudnn", "xla"]) -> Array:
+    """Compute attention with JAX's own function, on cuDNN (CUDA) or as plain XLA anywhere.
+
+    Shapes are as in `attend`; scores are scaled by the root of head_dim (jax 0.10.2, jax.nn.dot_product_attention).
+    """
     result: Array = jax.nn.dot_product_attention(query, key, value, is_causal=True, implementation=implementation)
     return result
 
 
-def splash(query: Array, key: Array, value: Array, *, interpret: bool = False) -> Array:
-    """interpret: run the kernel's program step by step on any device, slowly."""
+def splash_attention(query: Array, key: Array, value: Array, *, interpret: bool = False) -> Array:
+    """Compute attention with the TPU's splash kernel; shapes are as in `attend`.
+
+    Args:
+        query: Scaled here.
+        key: Keys.
+        value: Values.
+        interpret: Run the kernel's program step by step on any device, slowly.
+    """
     from jax.experimental.pallas.ops.tpu import splash_attention as kernels
 
     _, length, heads, width = query.shape

@@ -1,4 +1,4 @@
-"""How often and how long JAX compiled, and the step's own program: lowered when opened, compiled once."""
+"""Compilation of the step: lowered when opened, compiled once; and a count of all compilations."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from trainer.jax_engine.step import Step
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
-class Compilations:
-    """Counts from when it is made; JAX calls it for each program that its backend compiled or took from the cache."""
+class CompilationCounter:
+    """Counts, from its creation, the programs that JAX's backend compiled or took from the cache."""
 
     def __init__(self) -> None:
         self.count = 0
         self.seconds = 0.0
-        jax.monitoring.register_event_duration_secs_listener(self._heard)
+        jax.monitoring.register_event_duration_secs_listener(self._record)
 
     def close(self) -> None:
-        jax.monitoring.unregister_event_duration_listener(self._heard)
+        jax.monitoring.unregister_event_duration_listener(self._record)
 
-    def _heard(self, event: str, duration: float, **_: Any) -> None:
+    def _record(self, event: str, duration: float, **_: Any) -> None:
         if event == _COMPILED:
             self.count += 1
             self.seconds += duration
 
 
 class Program:
-    """The step for one set of shapes. What has other shapes is refused, so nothing is ever compiled again."""
+    """The step for one set of shapes; other shapes are refused, so nothing is compiled twice."""
 
     def __init__(self, step: Step) -> None:
         self._lowered = step.function.lower(*step.arguments)
@@ -39,7 +39,7 @@ class Program:
         self.seconds = 0.0
 
     def digest(self) -> str:
-        """Of the program's text and of the versions that compile it."""
+        """Return a digest of the program's text and of the versions that compile it."""
         text = f"{versions}\n{self._lowered.as_text()}"
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -48,13 +48,13 @@ class Program:
         return compiled(*arguments)
 
     def _compile(self) -> Any:
-        begun = time.monotonic()
+        started = time.monotonic()
         compiled = self._compiled = self._lowered.compile()
-        self.seconds = time.monotonic() - begun
+        self.seconds = time.monotonic() - started
         return compiled
 
-    def facts(self) -> Mapping[str, float]:
-        """Bytes on one device, by the compiler; empty before the first step."""
+    def memory_sizes(self) -> Mapping[str, float]:
+        """Return bytes on one device, as the compiler reports them; empty before the first step."""
         sizes = self._compiled.memory_analysis() if self._compiled is not None else None
         if sizes is None:
             return {}

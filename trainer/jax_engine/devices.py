@@ -1,4 +1,4 @@
-"""From the word of `device=` to JAX's devices, and the processes joined; what JAX raises, in our words."""
+"""JAX's devices for the setting `device`, the connection of the processes, and translation of JAX's errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
-from trainer.accelerators.discovery import discover
+from trainer.accelerators.discovery import discover_devices
 from trainer.config import Config, DeviceName
 from trainer.environment import World
 from trainer.errors import ConfigError, DeviceError, PeerError
@@ -19,31 +19,36 @@ _PLATFORMS: Mapping[str, str] = MappingProxyType({"cpu": "cpu", "cuda": "cuda", 
 _FOUND_AS: Mapping[str, str] = MappingProxyType({"gpu": "cuda"})  # JAX's name of a platform -> ours
 _SHUTDOWN_S = 20
 _NO_PROXY = "no_grpc_proxy"  # gRPC reads it in small letters only
-# A sign in the words -> what to do next.
+# Part of an error message -> what to do next.
 _STEPS: Mapping[str, str] = MappingProxyType(
     {
         "already in use": "end that process, or wait for its end (sudo fuser -v /dev/accel* /dev/vfio/*)",
         "lockfile": "when no process uses the chips (sudo fuser -v /dev/accel* /dev/vfio/*), remove that file",
     }
 )
-# What the plug-ins join processes by: jax/_src/clusters/cloud_tpu_cluster.py; AWS Neuron documentation, JAX.
+# Variables by which the plug-ins connect processes: jax/_src/clusters/cloud_tpu_cluster.py; AWS Neuron documentation.
 _JOINED_BY: Mapping[str, str] = MappingProxyType(
     {
         "tpu": "of several slices: MEGASCALE_COORDINATOR_ADDRESS, MEGASCALE_NUM_SLICES, MEGASCALE_SLICE_ID",
         "neuron": "NEURON_PJRT_PROCESSES_NUM_DEVICES, NEURON_PJRT_PROCESS_INDEX",
     }
 )
-_GONE = ("gloo", "connection", "heartbeat", "coordination", "unavailable", "peer", "deadline", "socket", "nccl")
+_LOST = ("gloo", "connection", "heartbeat", "coordination", "unavailable", "peer", "deadline", "socket", "nccl")
 
 
 def open_devices(config: Config, world: World, team: Team) -> Sequence[Any]:
-    """All devices of all processes. Raises DeviceError, ConfigError, PeerError.
+    """Return all devices of all processes.
 
-    The platform is chosen before JAX looks for any, so that no other is touched.
+    The platform is chosen before JAX searches for any, so that no other is initialized.
+
+    Raises:
+        DeviceError: The device is missing or in use.
+        ConfigError: The device belongs to another engine.
+        PeerError: The other processes do not join in time.
     """
     word = _word(config.device)
     if word == "cpu":
-        # Size of the thread pool of JAX's processor client, which reads it when it is made; it has no option for it.
+        # Size of the thread pool of JAX's CPU client, which reads this variable when it is created; there is no option.
         os.environ["NPROC"] = str(world.threads(config.threads))
         if world.size > 1:
             jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -53,7 +58,7 @@ def open_devices(config: Config, world: World, team: Team) -> Sequence[Any]:
     try:
         devices: list[Any] = jax.devices()
     except RuntimeError as error:
-        raise DeviceError(f"device={word}: {refusal(_line(error))}") from error
+        raise DeviceError(f"device={word}: {explain_refusal(_line(error))}") from error
     platform = devices[0].platform
     if _FOUND_AS.get(platform, platform) != word:
         raise DeviceError(f"device={word}: JAX uses {platform} in this process already: start a new one")
@@ -61,19 +66,26 @@ def open_devices(config: Config, world: World, team: Team) -> Sequence[Any]:
     return devices
 
 
-def refusal(words: str) -> str:
-    """What JAX says when it cannot have the devices, with what to do. The words of a TPU that is in use are libtpu's
-    (jax issues 10192 and 22070); one that died leaves the lock behind."""
-    said = words.partition(" (set JAX_PLATFORMS")[0]
-    for sign, step in _STEPS.items():
-        if sign in said:
-            return f"JAX cannot use it: {said}: {step}"
-    return f"JAX cannot use it: {said}"
+def explain_refusal(message: str) -> str:
+    """Return JAX's message that a device is unavailable, with the next step.
+
+    The messages about a TPU in use are libtpu's (jax issues 10192 and 22070); a process that died leaves the lock file.
+    """
+    reason = message.partition(" (set JAX_PLATFORMS")[0]
+    for part, step in _STEPS.items():
+        if part in reason:
+            return f"JAX cannot use it: {reason}: {step}"
+    return f"JAX cannot use it: {reason}"
 
 
 def check_processes(word: str, world: World, seen: int) -> None:
-    """Raises DeviceError when the devices do not belong to our ranks: slices that did not find each other would train
-    one by one, each with the whole batch."""
+    """Check that the devices belong to our ranks.
+
+    Slices that do not find each other would train separately, each with the whole batch.
+
+    Raises:
+        DeviceError: JAX sees another number of processes.
+    """
     if seen != world.size:
         names = _JOINED_BY.get(word)
         raise DeviceError(
@@ -83,15 +95,15 @@ def check_processes(word: str, world: World, seen: int) -> None:
 
 
 def close_devices(world: World) -> None:
-    """Leave the other processes. Each waits a while for the others, so that none takes another's end for a fault."""
+    """Disconnect from the other processes; each waits briefly for the others, so that no exit looks like a failure."""
     if world.size > 1 and jax.distributed.is_initialized():
-        with translated(world):
+        with translate_errors(world):
             jax.distributed.shutdown()
 
 
 @contextmanager
-def translated(world: World) -> Generator[None]:
-    """Raises DeviceError or PeerError for what JAX raises inside."""
+def translate_errors(world: World) -> Generator[None]:
+    """Translate JAX's errors into DeviceError and PeerError."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -101,16 +113,21 @@ def translated(world: World) -> Generator[None]:
                 f"out of memory on the device: {text}; use remat=true, a larger accumulate, or more devices along "
                 "mesh.fsdp"
             ) from error
-        if world.size > 1 and any(word in text.lower() for word in _GONE):
+        if world.size > 1 and any(word in text.lower() for word in _LOST):
             raise PeerError(f"lost another rank: {text}") from error
         raise DeviceError(f"the device failed: {text}") from error
 
 
 def _word(name: DeviceName) -> str:
-    """Raises DeviceError for a device that is not there, without touching any; ConfigError for torch's own."""
+    """Resolve the setting `device`.
+
+    Raises:
+        DeviceError: The device does not exist; none is initialized to find out.
+        ConfigError: The device belongs to torch.
+    """
     if name == "xla":
-        raise ConfigError("device=xla is torch_xla's: with engine=jax say device=tpu, neuron, cuda or cpu")
-    kinds = list(dict.fromkeys(device.kind for device in discover()))
+        raise ConfigError("device=xla belongs to torch_xla: with engine=jax use device=tpu, neuron, cuda or cpu")
+    kinds = list(dict.fromkeys(device.kind for device in discover_devices()))
     if name == "auto":
         return kinds[0]  # accelerators come first, the processor last
     if name not in kinds:
@@ -120,37 +137,40 @@ def _word(name: DeviceName) -> str:
 
 def _join(config: Config, world: World, team: Team, word: str) -> None:
     several = word == "cuda" and world.local_size > 1
-    # It would take SIGTERM for itself: until the loop has its own handler, a stop would do nothing (jax 0.10.2).
+    # It would handle SIGTERM itself: before the loop installs its handler, a stop would do nothing (jax 0.10.2).
     jax.config.update("jax_enable_preemption_service", False)
-    place = team.meeting_place()
-    _pass_proxies_by(place)
+    place = team.rendezvous_address()
+    _bypass_proxies(place)
     try:
         jax.distributed.initialize(
             coordinator_address=place,
             num_processes=world.size,
             process_id=world.rank,
-            # torchrun starts a process for each GPU of a host: each takes its own.
+            # torchrun starts one process per GPU of a host: each uses its own.
             local_device_ids=[world.local_rank] if several else None,
-            # We know our place: no look for a cluster's own, which would ask Google's metadata server, with a library
-            # that need not be there, or give each process of a Slurm host one device.
+            # The rank is known. Detection would query Google's metadata server, with a library that may be missing, or
+            # give each process of a Slurm host one device.
             cluster_detection_method="deactivate",
             initialization_timeout=max(1, int(config.dist.join_timeout)),
             heartbeat_timeout_seconds=int(min(100, max(10, config.dist.timeout / 10))),
             shutdown_timeout_seconds=_SHUTDOWN_S,
         )
     except RuntimeError as error:
-        raise PeerError(f"the ranks' JAX processes did not meet: {_line(error)}") from error
+        raise PeerError(f"the ranks' JAX processes could not connect: {_line(error)}") from error
 
 
-def _pass_proxies_by(address: str) -> None:
-    """JAX's processes meet by gRPC, which goes through the proxy that http_proxy names, also to a neighbour (seen with
-    jax 0.10.2: all end by SIGABRT when they have waited long enough)."""
+def _bypass_proxies(address: str) -> None:
+    """Exclude the address from gRPC's proxies.
+
+    JAX's processes connect by gRPC, which uses the proxy in http_proxy even for neighbours (seen with jax 0.10.2: all
+    processes end by SIGABRT after the timeout).
+    """
     host = address.rpartition(":")[0].strip("[]")
     before = os.environ.get(_NO_PROXY) or os.environ.get("no_proxy", "")  # the first hides the second from gRPC
     os.environ[_NO_PROXY] = f"{before},{host}" if before else host
-    jax.config.update("jax_check_proxy_envs", False)  # it would warn of what was just prevented
+    jax.config.update("jax_check_proxy_envs", False)  # it would warn about what was just prevented
 
 
 def _line(error: Exception) -> str:
-    """The first line that says something: JAX appends stacks and memory tables."""
+    """Return the first line with text: JAX appends stacks and memory tables."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:400]

@@ -1,4 +1,4 @@
-"""The JAX engine: see trainer/engine.py for what each method promises."""
+"""The JAX engine; trainer/engine.py documents each method."""
 
 from __future__ import annotations
 
@@ -14,42 +14,55 @@ from trainer.config import Config, EngineName
 from trainer.engine import FloatArray, Numbers, TokenArray
 from trainer.environment import World
 from trainer.jax_engine.arithmetic import AXES
-from trainer.jax_engine.compiling import Compilations, Program
-from trainer.jax_engine.devices import close_devices, open_devices, translated
-from trainer.jax_engine.grid import Sharding, lay_out, row_share, rows_sharding, sharding, topology_of
+from trainer.jax_engine.compiling import CompilationCounter, Program
+from trainer.jax_engine.device_names import get_device_name, get_peak_flops
+from trainer.jax_engine.devices import close_devices, open_devices, translate_errors
+from trainer.jax_engine.grid import (
+    Sharding,
+    arrange_devices,
+    assign_rows,
+    detect_topology,
+    make_rows_sharding,
+    make_sharding,
+)
 from trainer.jax_engine.library import jax
-from trainer.jax_engine.model import rotary
-from trainer.jax_engine.names import device_name, peak_of
-from trainer.jax_engine.optimizer import knobs
-from trainer.jax_engine.state import Places
-from trainer.jax_engine.step import Step, build
-from trainer.shape.box import Piece
-from trainer.shape.mesh import Mesh, RowShare, resolve
+from trainer.jax_engine.model import make_rotary_table
+from trainer.jax_engine.optimizer import make_step_scalars
+from trainer.jax_engine.state import StatePlacement
+from trainer.jax_engine.step import Step, build_step
+from trainer.shape.box import TensorRegion
+from trainer.shape.mesh import Mesh, RowShare, resolve_mesh
 from trainer.team import Team
 
-_READ_EVERY = 10  # on accelerators, which work on while the processor prepares the next steps
+_READ_EVERY = 10  # on accelerators, which compute while the CPU prepares the next steps
 
 
-def open_jax(config: Config, world: World, team: Team) -> JaxEngine:
-    """Weights have their first values. Raises DeviceError, ConfigError, PeerError."""
-    counter = Compilations()
+def open_jax_engine(config: Config, world: World, team: Team) -> JaxEngine:
+    """Open the engine with initial values in the weights.
+
+    Raises:
+        DeviceError: The device is missing or fails.
+        ConfigError: The mesh or the batch does not fit the devices.
+        PeerError: Another rank is lost.
+    """
+    counter = CompilationCounter()
     devices = open_devices(config, world, team)
-    mesh = resolve(config.mesh, topology_of(devices), config.model)
-    grid = lay_out(devices, mesh)
-    share = row_share(grid, jax.process_index())
-    with translated(world):
-        return JaxEngine(config, world, build(config, mesh, grid), share, counter)
+    mesh = resolve_mesh(config.mesh, detect_topology(devices), config.model)
+    grid = arrange_devices(devices, mesh)
+    share = assign_rows(grid, jax.process_index())
+    with translate_errors(world):
+        return JaxEngine(config, world, build_step(config, mesh, grid), share, counter)
 
 
 class JaxEngine:
-    """Implements trainer.engine.Engine."""
+    """Implements trainer.engine.Engine on all devices of the process."""
 
-    def __init__(self, config: Config, world: World, step: Step, share: RowShare, counter: Compilations) -> None:
+    def __init__(self, config: Config, world: World, step: Step, share: RowShare, counter: CompilationCounter) -> None:
         self._config, self._world, self._step, self._share = config, world, step, share
         self._counter = counter
-        self._places = Places(step.leaves, step.grid, jax.process_index())
+        self._places = StatePlacement(step.leaves, step.grid, jax.process_index())
         self._state = self._places.first_values(config.seed)
-        self._angles = self._everywhere(rotary(config))
+        self._angles = self._replicate(make_rotary_table(config))
         self._stops = {stop: self._stop_flags(stop) for stop in (False, True)}
         self._program = Program(step)
         self._newest: Array | None = None  # loss, norm and stops of a step
@@ -72,14 +85,14 @@ class JaxEngine:
 
     @property
     def peak_flops(self) -> float | None:
-        one = peak_of(self._devices[0], self._config.dtype)
+        one = get_peak_flops(self._devices[0], self._config.dtype)
         return None if one is None else one * self.mesh.devices
 
     def headline(self) -> str:
         mesh, recipe = self.mesh, self._step.recipe
         threads = f", {self._world.threads(self._config.threads)} threads" if self._platform == "cpu" else ""
         return (
-            f"jax {jax.__version__} on {mesh.devices} x {device_name(self._devices[0])}{threads}, "
+            f"jax {jax.__version__} on {mesh.devices} x {get_device_name(self._devices[0])}{threads}, "
             f"mesh data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor}, "
             f"{'scanned' if recipe.scanned else 'unrolled'} blocks, {recipe.kernel} attention"
         )
@@ -91,43 +104,45 @@ class JaxEngine:
         if self._config.compile:
             notes.append("compile=true: JAX always compiles")
         if self._platform == "tpu" and self._step.recipe.kernel == "plain":
-            notes.append("attention without the fused kernel: it takes bf16, and heads and rows of multiples of 128")
+            notes.append(
+                "attention runs without the fused kernel, which needs bf16 and head_dim and seq_len divisible by 128"
+            )
         return notes
 
     def program(self) -> str:
         return self._program.digest()
 
     def step(self, rows: TokenArray, rate: float, stop: bool, step: int) -> None:
-        with translated(self._world):
+        with translate_errors(self._world):
             self._state, numbers = self._program.run(
                 self._state,
                 self._to_devices(rows),
                 self._angles,
-                self._everywhere(knobs(self._config.optim, rate, step)),
+                self._replicate(make_step_scalars(self._config.optim, rate, step)),
                 self._stops[stop],
             )
         self._newest = numbers
 
     def numbers(self) -> Numbers:
         if self._newest is None:
-            raise AssertionError("no step was made yet")
-        with translated(self._world):
+            raise AssertionError("no step has been run yet")
+        with translate_errors(self._world):
             loss, norm, stops = np.asarray(self._newest).tolist()
         return Numbers(loss=loss, grad_norm=norm, stops=round(stops))
 
-    def written(self) -> Sequence[Piece]:
+    def written(self) -> Sequence[TensorRegion]:
         return self._places.written
 
-    def copy_out(self, into: Mapping[Piece, FloatArray]) -> None:
-        with translated(self._world):
+    def copy_out(self, into: Mapping[TensorRegion, FloatArray]) -> None:
+        with translate_errors(self._world):
             self._places.copy_out(self._state, into)
 
-    def needed(self) -> Sequence[Piece]:
+    def needed(self) -> Sequence[TensorRegion]:
         return self._places.needed
 
-    def load(self, values: Iterable[tuple[Piece, FloatArray]]) -> None:
+    def load(self, values: Iterable[tuple[TensorRegion, FloatArray]]) -> None:
         self._newest = None
-        with translated(self._world):
+        with translate_errors(self._world):
             self._places.load(self._state, values)
 
     def memory(self) -> int | None:
@@ -148,7 +163,7 @@ class JaxEngine:
             "kernel": self._step.recipe.kernel,
             "scanned": self._step.recipe.scanned,
             "rows_at_once": self._step.micro,
-            "program": {**self._program.facts(), "compile_seconds": self._program.seconds},
+            "program": {**self._program.memory_sizes(), "compile_seconds": self._program.seconds},
         }
 
     def profile(self, folder: Path) -> AbstractContextManager[object]:
@@ -157,7 +172,7 @@ class JaxEngine:
 
     def close(self) -> None:
         self._counter.close()
-        with translated(self._world):
+        with translate_errors(self._world):
             jax.block_until_ready(self._state)
         close_devices(self._world)
 
@@ -174,32 +189,32 @@ class JaxEngine:
         return str(self._devices[0].platform)
 
     def _to_devices(self, rows: TokenArray) -> Array:
-        """This process's rows, shard by shard, as (micro-batches, rows of one, tokens) of the whole batch."""
+        """Place this process's rows, as its part of (micro-batches, rows of one, tokens) of the whole batch."""
         parts, width = self._config.accumulate, rows.shape[1]
         shards = rows.reshape(self._share.count, parts, self._step.micro, width)
         local = shards.transpose(1, 0, 2, 3).reshape(parts, -1, width).astype(np.int32)
         first = self._share.first * self._step.micro
-        shape = (parts, self._share.of * self._step.micro, width)
+        shape = (parts, self._share.total * self._step.micro, width)
 
         def part(index: tuple[slice, ...]) -> Any:
             start, end, _ = index[1].indices(shape[1])
             return local[:, start - first : end - first]
 
-        result: Array = jax.make_array_from_callback(shape, rows_sharding(self._step.grid), part)
+        result: Array = jax.make_array_from_callback(shape, make_rows_sharding(self._step.grid), part)
         return result
 
-    def _everywhere(self, values: FloatArray) -> Array:
-        return self._array(values, sharding(self._step.grid))
+    def _replicate(self, values: FloatArray) -> Array:
+        return self._array(values, make_sharding(self._step.grid))
 
     def _stop_flags(self, stop: bool) -> Array:
-        """One number a device: the first of this process says what the process wants."""
+        """Make one number per device; this process's first device holds its stop request."""
         devices = self._devices
         flags = np.zeros(len(devices), np.float32)
         flags[devices.index(self._local[0])] = float(stop)
-        return self._array(flags, sharding(self._step.grid, AXES))
+        return self._array(flags, make_sharding(self._step.grid, AXES))
 
     def _array(self, values: FloatArray, place: Sharding) -> Array:
-        """No process is asked whether it has the same values: device_put would ask all of them at each step."""
+        """Make a global array, without device_put's comparison of the values of all processes at each step."""
 
         def part(index: tuple[slice, ...]) -> FloatArray:
             return values[index]

@@ -1,4 +1,4 @@
-"""The devices of all processes in the order of the mesh (data, fsdp, tensor), and which rows a process feeds."""
+"""The devices of all processes in the order of the mesh (data, fsdp, tensor), and the rows of each process."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from trainer.shape.mesh import Mesh, RowShare, Topology
 
 Grid: TypeAlias = Any  # jax.sharding.Mesh
 Sharding: TypeAlias = Any  # jax.sharding.NamedSharding
-Device: TypeAlias = Any  # jax.Device, or the description of one that is not there
+Device: TypeAlias = Any  # jax.Device, or the description of one that is not attached
 
 
-def topology_of(devices: Sequence[Device]) -> Topology:
-    """TPU: a slice is one fast network. Others: a host is."""
+def detect_topology(devices: Sequence[Device]) -> Topology:
+    """Describe the fast networks: on TPUs a slice is one, elsewhere a host."""
     platform = devices[0].platform
     by_network = Counter(_slice(device) if platform == "tpu" else device.process_index for device in devices)
-    return Topology(devices=len(devices), fast=min(by_network.values()), divide=platform != "cpu")
+    return Topology(devices=len(devices), fast_devices=min(by_network.values()), shard_weights=platform != "cpu")
 
 
-def lay_out(devices: Sequence[Device], mesh: Mesh) -> Grid:
-    """Neighbours on the network of a TPU slice become neighbours of the mesh, where every process then still feeds rows
-    that follow each other; else slices, their processes and each one's devices in their order.
+def arrange_devices(devices: Sequence[Device], mesh: Mesh) -> Grid:
+    """Arrange the devices as a mesh.
 
-    The latter costs nothing: libtpu 0.0.42 gathers with the same algorithm and estimate either way, as it numbers the
-    members of a group anew (v5e:4x4, v5p:2x2x4 and v5p:4x4x4, November 2026).
+    Neighbours on the network of a TPU slice become neighbours of the mesh if every process then still has consecutive
+    rows. Otherwise the order is by slice, process and device. That order costs nothing: libtpu 0.0.42 gathers with the
+    same algorithm and estimate either way, because it renumbers the members of a group (v5e:4x4, v5p:2x2x4 and
+    v5p:4x4x4, November 2026).
     """
     on_tpu = devices[0].platform == "tpu"
     ordered = sorted(devices, key=lambda one: (_slice(one) if on_tpu else 0, one.process_index, one.id))
@@ -38,24 +39,28 @@ def lay_out(devices: Sequence[Device], mesh: Mesh) -> Grid:
     if not on_tpu or len(devices) == 1:
         return plain
     near = _near(ordered, mesh)
-    if near is None or any(_shares(near, process) is None for process in {d.process_index for d in devices}):
+    if near is None or any(_find_rows(near, process) is None for process in {d.process_index for d in devices}):
         return plain
     return near
 
 
-def row_share(grid: Grid, process: int) -> RowShare:
-    """Raises ConfigError when the rows of the process do not follow each other."""
-    found = _shares(grid, process)
+def assign_rows(grid: Grid, process: int) -> RowShare:
+    """Return the rows of a process.
+
+    Raises:
+        ConfigError: They are not consecutive.
+    """
+    found = _find_rows(grid, process)
     if found is None:
         raise ConfigError(
-            "mesh.tensor does not fit the devices of a host: the rows of one would not follow each other; "
+            "mesh.tensor does not fit the devices of a host: its rows would not be consecutive; "
             "choose a mesh.tensor that divides the host's devices or is a multiple of them"
         )
     return found
 
 
-def _shares(grid: Grid, process: int) -> RowShare | None:
-    """Shares of the rows, by where the devices of a process stand; None when there are gaps."""
+def _find_rows(grid: Grid, process: int) -> RowShare | None:
+    """Return the rows of a process by the positions of its devices; None when there are gaps."""
     shards = grid.devices.reshape(-1, grid.devices.shape[-1])
     mine = [at for at, row in enumerate(shards) if any(device.process_index == process for device in row)]
     if not mine or mine != list(range(mine[0], mine[-1] + 1)):
@@ -64,7 +69,7 @@ def _shares(grid: Grid, process: int) -> RowShare | None:
 
 
 def _near(devices: Sequence[Device], mesh: Mesh) -> Grid | None:
-    """None where the library finds no such order: the plain one is always right."""
+    """Arrange neighbours on the network; None where the library finds no such order."""
     shape = (mesh.data, mesh.fsdp, mesh.tensor)
     slices = len({_slice(device) for device in devices})
     try:
@@ -81,15 +86,15 @@ def _near(devices: Sequence[Device], mesh: Mesh) -> Grid | None:
 
 
 def _slice(device: Device) -> int:
-    """Number of the TPU slice; devices that do not tell are of one."""
+    """Return the number of the TPU slice; devices without one are in slice 0."""
     return int(getattr(device, "slice_index", 0) or 0)
 
 
-def rows_sharding(grid: Grid) -> Sharding:
-    """Of a step's rows: (micro-batches, rows of one, tokens)."""
-    return sharding(grid, None, (DATA, FSDP), None)
+def make_rows_sharding(grid: Grid) -> Sharding:
+    """Return the sharding of a step's rows: (micro-batches, rows of one, tokens)."""
+    return make_sharding(grid, None, (DATA, FSDP), None)
 
 
-def sharding(grid: Grid, *axes: Any) -> Sharding:
-    """axes: of the mesh, for each dimension of an array, as a PartitionSpec has them."""
+def make_sharding(grid: Grid, *axes: Any) -> Sharding:
+    """Return the sharding of an array by the mesh axes of its dimensions, as in a PartitionSpec."""
     return jax.sharding.NamedSharding(grid, jax.sharding.PartitionSpec(*axes))

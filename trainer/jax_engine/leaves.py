@@ -1,7 +1,7 @@
-"""The arrays of the training state, by what they hold: which tensors of a checkpoint, how they are divided.
+"""The arrays of the training state: which tensors of a checkpoint each holds, and how it is sharded.
 
-A leaf holds one tensor, or one of every layer, stacked, when the blocks are scanned. Tensors in checkpoints are always
-one a layer, so either way of running reads the other's.
+A leaf holds one tensor, or the tensors of all layers, stacked, when the blocks are scanned. Checkpoints always have one
+tensor per layer, so both forms can be read from the same checkpoint.
 """
 
 from __future__ import annotations
@@ -12,17 +12,24 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from trainer.config import Config, ModelConfig, OptimName
-from trainer.jax_engine.model import EVERY
-from trainer.shape.architecture import Parameter, parameters
-from trainer.shape.layout import layout_of
+from trainer.jax_engine.model import EVERY_BLOCK
+from trainer.shape.architecture import Parameter, list_parameters
+from trainer.shape.layout import get_layout
 from trainer.shape.limits import SCAN_FROM, SCAN_FROM_CPU
 
 Spec: TypeAlias = tuple[str | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
-    """One array of weights. parameters: what it holds, one a layer when stacked. positions: theirs in the list."""
+    """One array of weights.
+
+    Attributes:
+        name: Of the array.
+        parameters: What it holds, one per layer when stacked.
+        positions: Their indices in the list of parameters.
+        stacked: Whether it has a leading dimension for the layers.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -31,22 +38,30 @@ class Weight:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one layer."""
+        """Shape of one layer."""
         return self.parameters[0].shape
 
     @property
     def spec(self) -> Spec:
-        """The axis of each dimension of one layer."""
-        return layout_of(self.parameters[0]).spec(len(self.shape))
+        """Mesh axis of each dimension of one layer."""
+        return get_layout(self.parameters[0]).spec(len(self.shape))
 
     @property
     def decays(self) -> bool:
         return self.parameters[0].decays
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """One array of the state. key: in the state's dict. names: of the tensors it holds. shape, spec: of one of them."""
+    """One array of the state.
+
+    Attributes:
+        key: In the state's dict.
+        names: Of the tensors that it holds.
+        weight: The weight to which it belongs.
+        shape: Of one tensor.
+        spec: Mesh axis of each dimension of one tensor.
+    """
 
     key: str
     names: tuple[str, ...]
@@ -60,7 +75,7 @@ class Leaf:
 
     @property
     def axes(self) -> Spec:
-        """The axis of each dimension of the array."""
+        """Mesh axis of each dimension of the array."""
         return (None, *self.spec) if self.weight.stacked else self.spec
 
     @property
@@ -68,45 +83,49 @@ class Leaf:
         return 4 * math.prod(self.full_shape)
 
 
-def scans(layers: int, platform: str) -> bool:
-    """Whether the blocks are scanned, as one piece of program, or written out one after the other."""
+def uses_scan(layers: int, platform: str) -> bool:
+    """Return whether the blocks are scanned as one compiled block, not unrolled."""
     return layers >= (SCAN_FROM_CPU if platform == "cpu" else SCAN_FROM)
 
 
-def weights_of(model: ModelConfig, scanned: bool) -> tuple[Weight, ...]:
-    """In the order of the forward pass."""
+def list_weights(model: ModelConfig, scanned: bool) -> tuple[Weight, ...]:
+    """List the weights in the order of the forward pass."""
     groups: dict[str, list[tuple[int, Parameter]]] = {}
-    for position, parameter in enumerate(parameters(model)):
+    for position, parameter in enumerate(list_parameters(model)):
         groups.setdefault(_group(parameter.name) if scanned else parameter.name, []).append((position, parameter))
     return tuple(
         Weight(
-            name,
+            name=name,
             parameters=tuple(parameter for _, parameter in members),
             positions=tuple(position for position, _ in members),
-            stacked=name.startswith(EVERY),
+            stacked=name.startswith(EVERY_BLOCK),
         )
         for name, members in groups.items()
     )
 
 
-def leaves_of(config: Config, weights: Sequence[Weight]) -> tuple[Leaf, ...]:
+def list_leaves(config: Config, weights: Sequence[Weight]) -> tuple[Leaf, ...]:
+    """List all arrays of the state: weights, moments, averages."""
     return tuple(leaf for weight in weights for leaf in _leaves(config, weight))
 
 
 def weight_key(weight: Weight) -> str:
+    """Return the key of a weight in the state."""
     return f"model/{weight.name}"
 
 
 def moment_key(weight: Weight, moment: str) -> str:
+    """Return the key of a moment in the state."""
     return f"optimizer/{weight.name}/{moment}"
 
 
 def average_key(weight: Weight) -> str:
+    """Return the key of an averaged weight in the state."""
     return f"average/{weight.name}"
 
 
-def moments_of(kind: OptimName, weight: Weight) -> Iterator[tuple[str, tuple[int, ...], Spec]]:
-    """Name, shape and spec of each moment of one layer."""
+def list_moments(kind: OptimName, weight: Weight) -> Iterator[tuple[str, tuple[int, ...], Spec]]:
+    """Yield name, shape and spec of each moment of one layer."""
     shape, spec = weight.shape, weight.spec
     if kind == "adamw":
         yield "exp_avg", shape, spec
@@ -120,15 +139,27 @@ def moments_of(kind: OptimName, weight: Weight) -> Iterator[tuple[str, tuple[int
 
 def _leaves(config: Config, weight: Weight) -> Iterator[Leaf]:
     names = [parameter.name for parameter in weight.parameters]
-    yield Leaf(weight_key(weight), tuple(f"model/{name}" for name in names), weight, weight.shape, weight.spec)
-    for moment, shape, spec in moments_of(config.optim.kind, weight):
+    yield Leaf(
+        key=weight_key(weight),
+        names=tuple(f"model/{name}" for name in names),
+        weight=weight,
+        shape=weight.shape,
+        spec=weight.spec,
+    )
+    for moment, shape, spec in list_moments(config.optim.kind, weight):
         held = tuple(f"optimizer/{name}/{moment}" for name in names)
-        yield Leaf(moment_key(weight, moment), held, weight, shape, spec)
+        yield Leaf(key=moment_key(weight, moment), names=held, weight=weight, shape=shape, spec=spec)
     if config.optim.ema:
-        yield Leaf(average_key(weight), tuple(f"average/{name}" for name in names), weight, weight.shape, weight.spec)
+        yield Leaf(
+            key=average_key(weight),
+            names=tuple(f"average/{name}" for name in names),
+            weight=weight,
+            shape=weight.shape,
+            spec=weight.spec,
+        )
 
 
 def _group(name: str) -> str:
-    """`blocks.3.ffn.up.weight` as `blocks.*.ffn.up.weight`."""
+    """Return `blocks.3.ffn.up.weight` as `blocks.*.ffn.up.weight`."""
     first, _, rest = name.partition(".")
-    return EVERY + rest.partition(".")[2] if first == "blocks" else name
+    return EVERY_BLOCK + rest.partition(".")[2] if first == "blocks" else name

@@ -1,4 +1,4 @@
-"""JAX by names that strict type checkers take: its own annotations are partial, and they would stumble at each call.
+"""JAX with the type Any, because its annotations are partial and strict checkers would report each call.
 
 `Array` is annotated well enough and comes from JAX itself.
 """

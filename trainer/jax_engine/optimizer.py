@@ -1,7 +1,7 @@
-"""AdamW, Adafactor and averaged weights on one device's parts of the state.
+"""AdamW, Adafactor and averaged weights on one device's shards of the state.
 
-AdamW is torch.optim.AdamW's formula; Adafactor's is written down in trainer/torch_engine/adafactor.py. Matrices may be
-stacked, so dimensions are counted from the last.
+AdamW is torch.optim.AdamW's formula; trainer/torch_engine/adafactor.py documents Adafactor's. Matrices may be stacked,
+so dimensions are counted from the last.
 """
 
 from __future__ import annotations
@@ -15,61 +15,71 @@ from jax import Array
 
 from trainer.config import OptimConfig
 from trainer.jax_engine.arithmetic import FSDP, TENSOR
-from trainer.jax_engine.leaves import Weight, moment_key, moments_of
+from trainer.jax_engine.leaves import Weight, list_moments, moment_key
 from trainer.jax_engine.library import jnp, lax
 from trainer.shape.mesh import Mesh
 
 Moments: TypeAlias = dict[str, Array]
 
-KNOBS = 4
-_LEAST = 1e-30  # Adafactor: added to squares, so that no root is taken of zero
+STEP_SCALARS = 4
+_EPSILON = 1e-30  # Adafactor: added to squares, so that no reciprocal root is taken of zero
 
 
-def knobs(config: OptimConfig, rate: float, step: int) -> npt.NDArray[np.float32]:
-    """What changes from step to step, worked out in double precision. step: done before this one."""
+def make_step_scalars(config: OptimConfig, rate: float, step: int) -> npt.NDArray[np.float32]:
+    """Return the numbers that change from step to step, computed in double precision.
+
+    Args:
+        config: Constants of the optimizer.
+        rate: Learning rate.
+        step: Number of steps done before this one.
+
+    Returns:
+        Rate, rate / (1 - beta1^t), sqrt(1 - beta2^t), 1 - beta2^t, where t = step + 1; shape (4,).
+    """
     first, second = (1.0 - beta ** (step + 1) for beta in (config.beta1, config.beta2))
     return np.array([rate, rate / first, second**0.5, second], np.float32)
 
 
-def update(
+def update_weight(
     config: OptimConfig,
     mesh: Mesh,
     weight: Weight,
     values: Array,
     slope: Array,
     state: Mapping[str, Array],
-    knob: Array,
+    scalars: Array,
 ) -> tuple[Array, Moments]:
-    """New values of a weight and of its moments, these by their keys in the state."""
-    names = [moment for moment, _, _ in moments_of(config.kind, weight)]
+    """Return the new values of a weight, and its moments by their keys in the state."""
+    names = [moment for moment, _, _ in list_moments(config.kind, weight)]
     old = [state[moment_key(weight, name)] for name in names]
     if config.kind == "adamw":
-        change, new = _adamw(config, slope, old, knob)
+        change, new = _adamw(config, slope, old, scalars)
     else:
-        change, new = _adafactor(config, mesh, weight, slope, old, knob)
+        change, new = _adafactor(config, mesh, weight, slope, old, scalars)
     if weight.decays and config.weight_decay:
-        values = values * (1.0 - knob[0] * config.weight_decay)
+        values = values * (1.0 - scalars[0] * config.weight_decay)
     return values - change, {moment_key(weight, name): value for name, value in zip(names, new, strict=True)}
 
 
-def averaged(decay: float, average: Array, values: Array) -> Array:
+def update_average(decay: float, average: Array, values: Array) -> Array:
+    """Return the new averaged weight."""
     return average + (1.0 - decay) * (values - average)
 
 
-def _adamw(config: OptimConfig, slope: Array, old: list[Array], knob: Array) -> tuple[Array, list[Array]]:
+def _adamw(config: OptimConfig, slope: Array, old: list[Array], scalars: Array) -> tuple[Array, list[Array]]:
     mean, square = old
     mean = mean + (1.0 - config.beta1) * (slope - mean)
     square = config.beta2 * square + (1.0 - config.beta2) * slope * slope
-    return knob[1] * mean / (jnp.sqrt(square) / knob[2] + config.eps), [mean, square]
+    return scalars[1] * mean / (jnp.sqrt(square) / scalars[2] + config.eps), [mean, square]
 
 
 def _adafactor(
-    config: OptimConfig, mesh: Mesh, weight: Weight, slope: Array, old: list[Array], knob: Array
+    config: OptimConfig, mesh: Mesh, weight: Weight, slope: Array, old: list[Array], scalars: Array
 ) -> tuple[Array, list[Array]]:
-    squares = slope * slope + _LEAST
+    squares = slope * slope + _EPSILON
     if not weight.decays:
         new = [_toward(config, old[0], squares)]
-        change = slope * lax.rsqrt(new[0] / knob[3])
+        change = slope * lax.rsqrt(new[0] / scalars[3])
     else:
         high, wide = weight.shape
         down, across = weight.spec
@@ -77,13 +87,13 @@ def _adafactor(
         column = _toward(config, old[1], _over(mesh, down, squares.sum(axis=-2)) / high)
         new = [row, column]
         mean = _over(mesh, down, row.sum(axis=-1, keepdims=True)) / high
-        change = slope * lax.rsqrt(row / mean)[..., None] * lax.rsqrt(column / knob[3])[..., None, :]
+        change = slope * lax.rsqrt(row / mean)[..., None] * lax.rsqrt(column / scalars[3])[..., None, :]
     dimensions = tuple(range(-len(weight.shape), 0))
     total = jnp.square(change).sum(axis=dimensions, keepdims=True)
     for axis in weight.spec:
         total = _over(mesh, axis, total)
     size = jnp.sqrt(total / weight.parameters[0].size)
-    return knob[0] * change / jnp.maximum(size, 1.0), new
+    return scalars[0] * change / jnp.maximum(size, 1.0), new
 
 
 def _toward(config: OptimConfig, moment: Array, value: Array) -> Array:
@@ -91,6 +101,6 @@ def _toward(config: OptimConfig, moment: Array, value: Array) -> Array:
 
 
 def _over(mesh: Mesh, axis: str | None, value: Array) -> Array:
-    """Sum over the axis that divides a dimension, None if nothing does."""
+    """Sum over the axis that shards a dimension; None sums nothing."""
     sizes = {FSDP: mesh.fsdp, TENSOR: mesh.tensor}
     return lax.psum(value, axis) if axis is not None and sizes[axis] > 1 else value

@@ -1,6 +1,6 @@
 """One optimizer step as one compiled program over the mesh: gradients, clipping, optimizer, averaged weights.
 
-The same function is compiled ahead of time for devices that are not there: see ahead.py.
+The same function is compiled ahead of time for devices that are not attached: see ahead_of_time.py.
 """
 
 from __future__ import annotations
@@ -14,21 +14,27 @@ from jax import Array
 from trainer.config import Config
 from trainer.jax_engine.arithmetic import AXES, DATA, FSDP, TENSOR, Arithmetic
 from trainer.jax_engine.attention import choose_kernel
-from trainer.jax_engine.grid import Grid, Sharding, rows_sharding, sharding
-from trainer.jax_engine.leaves import Leaf, Weight, average_key, leaves_of, scans, weight_key, weights_of
+from trainer.jax_engine.grid import Grid, Sharding, make_rows_sharding, make_sharding
+from trainer.jax_engine.leaves import Leaf, Weight, average_key, list_leaves, list_weights, uses_scan, weight_key
 from trainer.jax_engine.library import jax, jnp, lax
-from trainer.jax_engine.model import Recipe, loss_of
-from trainer.jax_engine.optimizer import KNOBS, averaged, update
+from trainer.jax_engine.model import Recipe, compute_loss
+from trainer.jax_engine.optimizer import STEP_SCALARS, update_average, update_weight
 from trainer.shape.mesh import Mesh, check_batch
 
 State: TypeAlias = dict[str, Array]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """function: jitted; takes state, rows, angles, knobs and stops; gives the new state and (loss, norm, stops).
+    """The jitted step and its description.
 
-    arguments: their shapes, types and places. micro: rows that a shard takes through the model at once.
+    Attributes:
+        function: Takes state, rows, angles, step scalars and stop flags; returns the new state and (loss, norm, stops).
+        arguments: Shapes, types and shardings of the arguments.
+        leaves: The arrays of the state.
+        recipe: The model.
+        grid: The devices.
+        micro: Rows that a shard computes at a time.
     """
 
     function: Any
@@ -39,35 +45,46 @@ class Step:
     micro: int
 
 
-def build(config: Config, mesh: Mesh, grid: Grid) -> Step:
-    """Raises ConfigError when the batch does not divide. Touches no device."""
+def build_step(config: Config, mesh: Mesh, grid: Grid) -> Step:
+    """Build the step without initializing a device.
+
+    Raises:
+        ConfigError: The batch does not divide.
+    """
     micro = check_batch(config, mesh)
     platform = grid.devices.flat[0].platform
-    scanned = scans(config.model.layers, platform)
-    weights = weights_of(config.model, scanned)
-    leaves = leaves_of(config, weights)
+    scanned = uses_scan(config.model.layers, platform)
+    weights = list_weights(config.model, scanned)
+    leaves = list_leaves(config, weights)
     arithmetic = Arithmetic(config.dtype, mesh)
     recipe = Recipe(
-        config.model,
-        arithmetic,
-        choose_kernel(platform, arithmetic, config.model.head_dim, config.seq_len),
-        scanned,
-        config.remat,
+        model=config.model,
+        arithmetic=arithmetic,
+        kernel=choose_kernel(platform, arithmetic, config.model.head_dim, config.seq_len),
+        scanned=scanned,
+        remat=config.remat,
         scale=1.0 / (config.batch * config.seq_len),
     )
-    places = {leaf.key: sharding(grid, *leaf.axes) for leaf in leaves}
-    everywhere = sharding(grid)
-    incoming = (places, rows_sharding(grid), everywhere, everywhere, sharding(grid, AXES))
+    places = {leaf.key: make_sharding(grid, *leaf.axes) for leaf in leaves}
+    everywhere = make_sharding(grid)
+    incoming = (places, make_rows_sharding(grid), everywhere, everywhere, make_sharding(grid, AXES))
 
-    def local(state: State, rows: Array, angles: Array, knob: Array, stops: Array) -> tuple[State, Array]:
-        return _step(config, recipe, weights, state, rows, angles, knob, stops)
+    def local(state: State, rows: Array, angles: Array, scalars: Array, stops: Array) -> tuple[State, Array]:
+        return _step(config, recipe, weights, state, rows, angles, scalars, stops)
 
     specs = jax.tree.map(_spec, incoming)
     over_devices = jax.shard_map(
         local, mesh=grid, in_specs=specs, out_specs=(specs[0], everywhere.spec), check_vma=False
     )
     function = jax.jit(over_devices, donate_argnums=(0,), in_shardings=incoming, out_shardings=(places, everywhere))
-    return Step(function, _arguments(config, mesh, leaves, incoming), leaves, recipe, grid, micro)
+    return Step(
+        function=function,
+        arguments=_arguments(config, mesh, leaves, incoming),
+        leaves=leaves,
+        recipe=recipe,
+        grid=grid,
+        micro=micro,
+    )
 
 
 def _spec(place: Sharding) -> Any:
@@ -84,7 +101,7 @@ def _arguments(config: Config, mesh: Mesh, leaves: Sequence[Leaf], places: tuple
         state,
         described(rows, jnp.int32, places[1]),
         described((2, config.seq_len, config.model.head_dim // 2), jnp.float32, places[2]),
-        described((KNOBS,), jnp.float32, places[3]),
+        described((STEP_SCALARS,), jnp.float32, places[3]),
         described((mesh.devices,), jnp.float32, places[4]),
     )
 
@@ -96,7 +113,7 @@ def _step(
     state: State,
     rows: Array,
     angles: Array,
-    knob: Array,
+    scalars: Array,
     stops: Array,
 ) -> tuple[State, Array]:
     mesh = recipe.arithmetic.mesh
@@ -109,21 +126,21 @@ def _step(
     new: State = {}
     for weight in weights:
         slope = slopes[weight.name] if factor is None else slopes[weight.name] * factor
-        value, moments = update(config.optim, mesh, weight, values[weight.name], slope, state, knob)
+        value, moments = update_weight(config.optim, mesh, weight, values[weight.name], slope, state, scalars)
         new |= {weight_key(weight): value, **moments}
         if config.optim.ema:
             key = average_key(weight)
-            new[key] = averaged(config.optim.ema, state[key], value)
+            new[key] = update_average(config.optim.ema, state[key], value)
     return new, numbers
 
 
 def _gradients(
     recipe: Recipe, values: Mapping[str, Array], rows: Array, angles: Array
 ) -> tuple[Array, dict[str, Array]]:
-    """Loss and gradients of this device's rows, (micro-batches, rows, tokens), added up."""
+    """Return loss and gradients summed over this device's rows, (micro-batches, rows, tokens)."""
 
     def loss(values: Mapping[str, Array], micro: Array) -> Array:
-        return loss_of(recipe, values, micro, angles)
+        return compute_loss(recipe, values, micro, angles)
 
     one: Callable[[Mapping[str, Array], Array], tuple[Array, dict[str, Array]]] = jax.value_and_grad(loss)
     if rows.shape[0] == 1:
@@ -138,10 +155,10 @@ def _gradients(
 
 
 def _numbers(mesh: Mesh, weights: Sequence[Weight], loss: Array, slopes: Mapping[str, Array], stops: Array) -> Array:
-    """(loss, gradient norm, stops), summed over all devices in one message, so all have the same bits."""
+    """Return (loss, gradient norm, stops), summed in one message, so that all devices have the same bits."""
     squares = jnp.zeros((), jnp.float32)
     for weight in weights:
-        # Copies of a norm lie on every device of the tensor axis; of everything, along the data axis.
+        # Norms are replicated on every device of the tensor axis; everything is along the data axis.
         copies = mesh.data * (1 if TENSOR in weight.spec else mesh.tensor)
         squares += jnp.square(slopes[weight.name]).sum() / copies
     sums = jnp.stack([loss / mesh.tensor, squares, stops.sum()])

@@ -1,7 +1,7 @@
-"""Both ends of the model, where it meets the vocabulary: looking tokens up, and the loss over all of them.
+"""Token lookup and loss, the two ends of the model with the vocabulary, which is sharded over the tensor axis.
 
-The vocabulary is divided over the tensor axis. The loss makes its gradients in the forward pass, a part of the sequence
-at a time, so logits never exist all at once and are never computed twice.
+The loss computes its gradients in the forward pass, a part of the sequence at a time, so all logits never exist
+together, and none is computed twice.
 """
 
 from __future__ import annotations
@@ -11,25 +11,30 @@ from typing import Any
 import numpy as np
 from jax import Array
 
-from trainer.jax_engine.arithmetic import TENSOR, Arithmetic, dot, gathered, over_tensor, scattered
+from trainer.jax_engine.arithmetic import TENSOR, Arithmetic, dot, gather_fsdp, reduce_scatter_fsdp, sum_over_tensor
 from trainer.jax_engine.library import jax, jnp, lax
 from trainer.shape.limits import LOGITS_BYTES
 
 
-def look_up(arithmetic: Arithmetic, table: Array, tokens: Array) -> Array:
-    """table: this device's part of the (vocabulary, dim) embedding. tokens: (rows, length). Returns (rows, length, dim)
-    in fp32."""
+def look_up_tokens(arithmetic: Arithmetic, table: Array, tokens: Array) -> Array:
+    """Return the embeddings of tokens in fp32, shape (rows, length, dim).
+
+    Args:
+        arithmetic: The mesh.
+        table: This device's shard of the (vocabulary, dim) embedding.
+        tokens: Shape (rows, length).
+    """
     result: Array = _differentiable_look_up(arithmetic, table, tokens)
     return result
 
 
 def _look_up(arithmetic: Arithmetic, table: Array, tokens: Array) -> Array:
-    # Gathered in fp32: the values go into the residual stream, which is fp32, and are no factors of a product.
-    whole = gathered(arithmetic, table, 1)
+    # Gathered in fp32: the values enter the residual stream, which is fp32, and are not factors of a product.
+    whole = gather_fsdp(arithmetic, table, 1)
     if arithmetic.mesh.tensor == 1:
         return whole[tokens]
     local, inside = _local(tokens, table.shape[0])
-    return over_tensor(arithmetic, jnp.where(inside[..., None], whole[local], 0.0))
+    return sum_over_tensor(arithmetic, jnp.where(inside[..., None], whole[local], 0.0))
 
 
 def _look_up_forward(arithmetic: Arithmetic, table: Array, tokens: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -47,16 +52,23 @@ def _look_up_backward(
         local, inside = _local(tokens, words)
         slope = jnp.where(inside[..., None], slope, 0.0)
     whole = whole.at[local].add(slope)
-    return scattered(arithmetic, whole, 1), np.zeros(tokens.shape, jax.dtypes.float0)
+    return reduce_scatter_fsdp(arithmetic, whole, 1), np.zeros(tokens.shape, jax.dtypes.float0)
 
 
 _differentiable_look_up: Any = jax.custom_vjp(_look_up, nondiff_argnums=(0,))
 _differentiable_look_up.defvjp(_look_up_forward, _look_up_backward)
 
 
-def loss_sum(arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array) -> Array:
-    """`scale` times the sum of the nats of each target. x: (rows, length, dim), the same over the tensor axis. head:
-    this device's part of the (vocabulary, dim) matrix. targets: (rows, length). Returns a scalar in fp32."""
+def compute_loss_sum(arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array) -> Array:
+    """Return `scale` times the summed loss of all targets in nats, a scalar in fp32.
+
+    Args:
+        arithmetic: Type of the products, and the mesh.
+        scale: Factor of the loss.
+        x: Shape (rows, length, dim), equal over the tensor axis.
+        head: This device's shard of the (vocabulary, dim) matrix.
+        targets: Shape (rows, length).
+    """
     result: Array = _differentiable_loss(arithmetic, scale, x, head, targets)
     return result
 
@@ -84,13 +96,13 @@ _differentiable_loss.defvjp(_loss_forward, _loss_backward)
 
 
 def _loss(arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: Array) -> tuple[Array, Array, Array]:
-    """The loss and its gradients by x and by head."""
-    whole = gathered(arithmetic, head.astype(arithmetic.type), 1)
+    """Return the loss and its gradients by x and by head."""
+    whole = gather_fsdp(arithmetic, head.astype(arithmetic.type), 1)
     rows, length, _ = x.shape
-    parts = chunks(rows, length, head.shape[0])
+    parts = count_chunks(rows, length, head.shape[0])
     if parts == 1:
         loss, by_x, by_whole = _chunk(arithmetic, scale, whole, x, targets)
-        return loss, by_x, scattered(arithmetic, by_whole, 1)
+        return loss, by_x, reduce_scatter_fsdp(arithmetic, by_whole, 1)
 
     def body(carry: tuple[Array, Array], at: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
         loss, by_x, by_whole = _chunk(arithmetic, scale, whole, *at)
@@ -98,7 +110,7 @@ def _loss(arithmetic: Arithmetic, scale: float, x: Array, head: Array, targets: 
 
     start = (jnp.zeros((), jnp.float32), jnp.zeros(whole.shape, jnp.float32))
     (loss, by_whole), by_x = lax.scan(body, start, (_split(x, parts), _split(targets, parts)))
-    return loss, jnp.moveaxis(by_x, 0, 1).reshape(x.shape), scattered(arithmetic, by_whole, 1)
+    return loss, jnp.moveaxis(by_x, 0, 1).reshape(x.shape), reduce_scatter_fsdp(arithmetic, by_whole, 1)
 
 
 def _chunk(arithmetic: Arithmetic, scale: float, head: Array, x: Array, targets: Array) -> tuple[Array, Array, Array]:
@@ -108,23 +120,23 @@ def _chunk(arithmetic: Arithmetic, scale: float, head: Array, x: Array, targets:
     if arithmetic.mesh.tensor > 1:
         top = lax.pmax(top, TENSOR)
     exponents = jnp.exp(logits - top)
-    total = over_tensor(arithmetic, exponents.sum(axis=-1, keepdims=True))
+    total = sum_over_tensor(arithmetic, exponents.sum(axis=-1, keepdims=True))
     local, inside = _local(targets, head.shape[0]) if arithmetic.mesh.tensor > 1 else (targets, None)
     picked = jnp.take_along_axis(logits, local[..., None], axis=-1)
     if inside is not None:
-        picked = over_tensor(arithmetic, jnp.where(inside[..., None], picked, 0.0))
+        picked = sum_over_tensor(arithmetic, jnp.where(inside[..., None], picked, 0.0))
     loss = scale * (top + jnp.log(total) - picked).sum()
     is_target = lax.broadcasted_iota(jnp.int32, logits.shape, 2) == local[..., None]
     if inside is not None:
         is_target = is_target & inside[..., None]
     slope = (scale * (exponents / total - is_target)).astype(arithmetic.type)
-    by_x = over_tensor(arithmetic, dot(arithmetic, slope, head, ((2,), (0,)), arithmetic.type))
+    by_x = sum_over_tensor(arithmetic, dot(arithmetic, slope, head, ((2,), (0,)), arithmetic.type))
     by_head = dot(arithmetic, slope, low, ((0, 1), (0, 1)), jnp.float32)
     return loss, by_x.astype(x.dtype), by_head
 
 
-def chunks(rows: int, length: int, words: int) -> int:
-    """Into how many parts of the sequence the loss goes; words: of the vocabulary that this device has."""
+def count_chunks(rows: int, length: int, words: int) -> int:
+    """Return the number of chunks of the sequence; `words` is the size of this device's vocabulary shard."""
     return next(
         n
         for n in range(1, length + 1)
@@ -133,14 +145,14 @@ def chunks(rows: int, length: int, words: int) -> int:
 
 
 def _split(x: Array, parts: int) -> Array:
-    """(rows, length, ...) as (parts, rows, length / parts, ...)."""
+    """Reshape (rows, length, ...) to (parts, rows, length / parts, ...)."""
     rows, length, *rest = x.shape
     result: Array = jnp.moveaxis(x.reshape(rows, parts, length // parts, *rest), 1, 0)
     return result
 
 
 def _local(tokens: Array, words: int) -> tuple[Array, Array]:
-    """Index of each token in this device's part of the vocabulary, and whether it is there."""
+    """Return the index of each token in this device's vocabulary shard, and whether it is there."""
     local = tokens - lax.axis_index(TENSOR) * words
     inside = (local >= 0) & (local < words)
     return jnp.where(inside, local, 0), inside

@@ -1,7 +1,7 @@
-"""The numbers of a run: measured, written as JSON lines, shown to people, passed on to other tools."""
+"""Metrics of a run: measured, written as JSON lines, printed, and sent to other tools."""
 
 from trainer.metrics.log import MetricsLog, open_metrics
-from trainer.metrics.meter import Meter, Spent
 from trainer.metrics.record import Recorder, StepRecord
+from trainer.metrics.step_timer import StepTimer, StepTimes
 
-__all__ = ["Meter", "MetricsLog", "Recorder", "Spent", "StepRecord", "open_metrics"]
+__all__ = ["MetricsLog", "Recorder", "StepRecord", "StepTimer", "StepTimes", "open_metrics"]

@@ -1,9 +1,10 @@
-"""TensorBoard's event files, written without its library: that one, and tensorboardX, would load all of torch.
+"""Writer of TensorBoard event files that does not need its library, which, like tensorboardX, would load all of torch.
 
-A file is a row of records: length (8 bytes), checksum of these, data, checksum of the data (4 bytes each, CRC-32C,
-masked), all little-endian. The data is a protocol buffer. Sources: TensorFlow's tensorflow/core/lib/io/record_writer.cc
-and tensorflow/core/util/event.proto (Event: 1 wall_time, 2 step, 3 file_version, 5 summary, 7 session_log; SessionLog:
-1 status, of which 1 is START; Summary: 1 value; Value: 1 tag, 2 simple_value), as of 2026-11.
+A file is a sequence of records: length (8 bytes), checksum of the length, data, checksum of the data (4 bytes each,
+CRC-32C, masked), all little-endian. The data is a protocol buffer. Sources: TensorFlow's
+tensorflow/core/lib/io/record_writer.cc and tensorflow/core/util/event.proto (Event: 1 wall_time, 2 step, 3
+file_version, 5 summary, 7 session_log; SessionLog: 1 status, of which 1 is START; Summary: 1 value; Value: 1 tag, 2
+simple_value), as of 2026-11.
 """
 
 from __future__ import annotations
@@ -31,13 +32,17 @@ _TABLE = tuple(_table())
 
 
 class EventFile:
-    """A new file in the folder. Raises OSError, as its methods do.
-
-    begin: its first step. What earlier files have of that and later steps is not shown any more: these steps were made
-    again, after a crash.
-    """
+    """A new event file; the constructor and the methods raise OSError."""
 
     def __init__(self, folder: Path, suffix: str, begin: int) -> None:
+        """Create the file in the folder.
+
+        Args:
+            folder: Created if it does not exist.
+            suffix: Appended to the file name.
+            begin: First step of the file. TensorBoard hides this and later steps of earlier files, because a restart
+                after a crash repeats them.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         now = time.time()
         name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}{suffix}"
@@ -46,6 +51,7 @@ class EventFile:
         self._file.write(_record(_double(1, now) + _whole(2, begin) + _bytes(7, _whole(1, _START))))
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Append the numbers of a step."""
         summary = b"".join(_bytes(1, _bytes(1, name.encode()) + _float(2, value)) for name, value in numbers.items())
         self._file.write(_record(_double(1, time.time()) + _whole(2, step) + _bytes(5, summary)))
 
@@ -89,7 +95,7 @@ def _float(field: int, value: float) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """value: not negative."""
+    """Encode a number that is not negative."""
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""Records as JSON lines: in a local file at once, in the bucket in parts."""
+"""Sinks for records as JSON lines: a local file, written immediately, and the bucket, written in parts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PART_SECONDS = 30.0
 
 
 class LocalFile:
-    """Appended to. The constructor raises StorageError when that is not possible."""
+    """Appends to a local file; the constructor raises StorageError when that is impossible."""
 
-    keeps = True
-    every = 0.0
+    must_keep_all = True
+    interval_s = 0.0
 
     def __init__(self, path: Path) -> None:
         self.name = f"metrics.file={path}"
@@ -25,10 +25,10 @@ class LocalFile:
         self._append("")
 
     def write(self, records: Sequence[StepRecord]) -> None:
-        self._append("".join(record.as_line() for record in records))
+        self._append("".join(record.to_json_line() for record in records))
 
     def close(self) -> None:
-        """Nothing is held open between two writes."""
+        """Do nothing: no file is open between two writes."""
 
     def _append(self, text: str) -> None:
         try:
@@ -39,48 +39,52 @@ class LocalFile:
                     while left:
                         left = left[out.write(left) :]
                 except OSError:
-                    out.truncate(before)  # no half line: all of it is tried again
+                    out.truncate(before)  # no partial line: the caller retries all of it
                     raise
         except OSError as error:
             raise StorageError(f"{self.name}: cannot be written: {error.strerror}") from error
 
 
 class BucketParts:
-    """metrics/attempt-0001/part-00001.jsonl and so on, in the run's folder. Parts are never written over.
+    """Writes metrics/attempt-0001/part-00001.jsonl and so on in the run's folder; parts are never overwritten.
 
-    A part whose write failed may be there all the same, its answer lost. So it is tried again under the same name with
-    the same lines, and only then do later lines follow: no line comes twice.
+    A write that failed may have succeeded with its response lost. The retry uses the same name and the same lines, and
+    later lines follow only after it, so no line is stored twice.
     """
 
-    keeps = True
-    every = _PART_SECONDS
+    must_keep_all = True
+    interval_s = _PART_SECONDS
 
     def __init__(self, store: Store, attempt: int) -> None:
         self.name = f"{store.uri}/metrics"
         self._store = store
         self._folder = f"metrics/attempt-{attempt:04d}"
         self._part = 1
-        self._begun = b""
-        self._begun_records = 0
+        self._pending = b""
+        self._pending_records = 0
 
     def write(self, records: Sequence[StepRecord]) -> None:
-        """Raises StorageError; the same records must come first in the next call then."""
+        """Write the records as one part, after the part of a failed earlier call.
+
+        Raises:
+            StorageError: The bucket is not writable; the next call must begin with the same records.
+        """
         done = 0
-        if self._begun:
-            self._settle()
-            done = self._begun_records
-            self._begun = b""
+        if self._pending:
+            self._write_pending()
+            done = self._pending_records
+            self._pending = b""
         if len(records) > done:
-            self._begun = "".join(record.as_line() for record in records[done:]).encode()
-            self._begun_records = len(records)
-            self._settle()
-        self._begun, self._begun_records = b"", 0
+            self._pending = "".join(record.to_json_line() for record in records[done:]).encode()
+            self._pending_records = len(records)
+            self._write_pending()
+        self._pending, self._pending_records = b"", 0
 
     def close(self) -> None:
-        """Nothing is held open between two parts."""
+        """Do nothing: no part is open between two writes."""
 
-    def _settle(self) -> None:
-        # Somebody may have run the same attempt before: his parts stay, ours get the next free number.
-        while not self._store.create(f"{self._folder}/part-{self._part:05d}.jsonl", self._begun):
+    def _write_pending(self) -> None:
+        # The same attempt may have been started before: its parts stay, and ours get the next free number.
+        while not self._store.create(f"{self._folder}/part-{self._part:05d}.jsonl", self._pending):
             self._part += 1
         self._part += 1

@@ -1,7 +1,7 @@
-"""The way of a record to where it is kept: each sink has a thread of its own, so that none holds up training.
+"""Delivery of records to sinks; each sink has its own thread, so none of them delays training.
 
-The local file and the bucket keep every record: a sink that cannot write says so, keeps what it has, and tries again;
-if it has to give up at the end, that is an error. The other sinks are a service: what one cannot take is dropped.
+The local file and the bucket must keep every record: when a write fails, the log reports it, keeps the records and
+retries; giving up at the end is an error. The other sinks are optional: records that they do not take are dropped.
 """
 
 from __future__ import annotations
@@ -22,81 +22,100 @@ from trainer.errors import StorageError
 if TYPE_CHECKING:
     from trainer.metrics.record import StepRecord
 
-_PATIENCE = 15.0  # seconds that the end of a run waits for a sink that need not keep everything
+_END_WAIT_S = 15.0  # how long the end of a run waits for an optional sink
 
 
 class Sink(Protocol):
-    """Somewhere that records go to. Used by one thread only."""
+    """A destination of records, used by one thread only."""
 
     @property
     def name(self) -> str:
-        """For notes, such as `metrics.file=metrics.jsonl`."""
+        """Name for messages, such as `metrics.file=metrics.jsonl`."""
         ...
 
     @property
-    def keeps(self) -> bool:
-        """Whether every record must arrive."""
+    def must_keep_all(self) -> bool:
+        """Whether every record must be delivered."""
         ...
 
     @property
-    def every(self) -> float:
-        """Seconds for which records are gathered before they are written together; 0: none."""
+    def interval_s(self) -> float:
+        """Seconds over which records are collected before they are written together; 0 writes each immediately."""
         ...
 
     def write(self, records: Sequence[StepRecord]) -> None:
-        """Any exception means: not written. One that keeps then gets the same records again, perhaps with more."""
+        """Write the records.
+
+        Any exception means that nothing was written. A sink with `must_keep_all` then gets the same records again,
+        perhaps followed by more.
+        """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the sink's resources."""
+        ...
 
 
 class MetricsLog:
-    """Entered around the run. Of all ranks, only the first has sinks."""
+    """Context manager around a run that passes records to sinks; only the first rank has sinks."""
 
     def __init__(self, sinks: Iterable[Sink], report: Callable[[str], None]) -> None:
-        self._lanes = [_Lane(sink, report) for sink in sinks]
+        self._threads = [_SinkThread(sink, report) for sink in sinks]
         self._report = report
         self._lenient = False
 
     def __enter__(self) -> MetricsLog:
-        for lane in self._lanes:
-            lane.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write what is left. Raises StorageError when a sink that keeps everything could not, unless `be_lenient`."""
-        for lane in self._lanes:
-            lane.end()
-        deadline = time.monotonic() + _PATIENCE
-        failures = [failure for lane in self._lanes if (failure := lane.join(deadline)) is not None]
+        """Write the records that are left.
+
+        Raises:
+            StorageError: A sink that must keep all records could not, and `tolerate_lost_records` was not called.
+        """
+        for thread in self._threads:
+            thread.end()
+        deadline = time.monotonic() + _END_WAIT_S
+        failures = [failure for thread in self._threads if (failure := thread.join(deadline)) is not None]
         if failures and error is None:  # else the first error is the one to show
             if not self._lenient:
                 raise failures[0]
-            self._report(f"note: the last numbers are lost: {failures[0]}")
+            self._report(f"note: the last metrics are lost: {failures[0]}")
 
-    def be_lenient(self) -> None:
-        """The run is stopped and saved, and will go on: numbers that cannot be kept are no failure of it."""
+    def tolerate_lost_records(self) -> None:
+        """Do not fail at the end when records are lost: the run is saved and will be resumed."""
         self._lenient = True
 
     def write(self, record: StepRecord) -> None:
-        """Never waits, never fails."""
-        for lane in self._lanes:
-            lane.write(record)
+        """Queue a record; never waits and never fails."""
+        for thread in self._threads:
+            thread.write(record)
 
     def flush(self) -> None:
-        """Let the threads write what there is."""
-        for lane in self._lanes:
-            lane.flush()
+        """Make the threads write all queued records now."""
+        for thread in self._threads:
+            thread.flush()
 
 
 def open_metrics(
     config: Config, run: Run, world: World, store: Store | None, report: Callable[[str], None]
 ) -> MetricsLog:
-    """The log of this rank. store: of the run's checkpoints; the metrics go into the run's folder beside them.
+    """Open the metrics log of this rank.
 
-    Raises StorageError when the local file or the bucket cannot be opened, ConfigError when a library is missing.
+    Args:
+        config: Names the sinks.
+        run: The run and its attempt.
+        world: The ranks.
+        store: Of the run's checkpoints; the metrics are written to the run's folder beside them.
+        report: Prints one line for the user.
+
+    Raises:
+        StorageError: The local file or the bucket cannot be opened.
+        ConfigError: A library is missing.
     """
     from trainer.metrics.files import BucketParts, LocalFile
     from trainer.metrics.sinks import open_sinks
@@ -111,7 +130,7 @@ def open_metrics(
     return MetricsLog(sinks, report)
 
 
-class _Lane:
+class _SinkThread:
     """A sink with its thread and the records that wait for it."""
 
     def __init__(self, sink: Sink, report: Callable[[str], None]) -> None:
@@ -121,7 +140,7 @@ class _Lane:
         self._guard = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
-        self._told = ""
+        self._last_note = ""
         self._failure: StorageError | None = None
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
 
@@ -131,7 +150,7 @@ class _Lane:
     def write(self, record: StepRecord) -> None:
         with self._guard:
             self._waiting.append(record)
-        if self._sink.every == 0:
+        if self._sink.interval_s == 0:
             self._wake.set()
 
     def flush(self) -> None:
@@ -142,24 +161,27 @@ class _Lane:
         self._wake.set()
 
     def join(self, deadline: float) -> StorageError | None:
-        """Wait for the thread: until the deadline only, unless everything must arrive. Returns what went wrong."""
-        self._thread.join(None if self._sink.keeps else max(0.0, deadline - time.monotonic()))
+        """Wait for the thread, and return its error, or None.
+
+        Without `must_keep_all` it waits only until the deadline.
+        """
+        self._thread.join(None if self._sink.must_keep_all else max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
-            self._say(f"note: {self._sink.name} did not take the last numbers in time")
+            self._note(f"note: {self._sink.name} did not accept the last metrics in time")
         return self._failure
 
     def _run(self) -> None:
         while not self._ended:
-            self._wake.wait(self._sink.every or None)
+            self._wake.wait(self._sink.interval_s or None)
             self._wake.clear()
-            self._pass_on()
-        self._pass_on()
+            self._deliver()
+        self._deliver()
         try:
             self._sink.close()
         except Exception as error:  # foreign libraries raise anything; none of it may end a run
-            self._say(f"note: {self._sink.name}: {_first_line(error)}")
+            self._note(f"note: {self._sink.name}: {_first_line(error)}")
 
-    def _pass_on(self) -> None:
+    def _deliver(self) -> None:
         with self._guard:
             records = list(self._waiting)
         self._failure = None
@@ -168,20 +190,20 @@ class _Lane:
         try:
             self._sink.write(records)
         except Exception as error:  # as above
-            what = "numbers are kept back" if self._sink.keeps else "numbers are lost"
-            self._say(f"note: {self._sink.name}: {what}: {_first_line(error)}")
-            if self._sink.keeps:
+            effect = "metrics are held back" if self._sink.must_keep_all else "metrics are lost"
+            self._note(f"note: {self._sink.name}: {effect}: {_first_line(error)}")
+            if self._sink.must_keep_all:
                 self._failure = error if isinstance(error, StorageError) else StorageError(_first_line(error))
                 return
         else:
-            self._told = ""
+            self._last_note = ""
         with self._guard:
             del self._waiting[: len(records)]
 
-    def _say(self, line: str) -> None:
-        if line != self._told:  # an outage is told once
+    def _note(self, line: str) -> None:
+        if line != self._last_note:  # an outage is reported once
             self._report(line)
-        self._told = line
+        self._last_note = line
 
 
 def _first_line(error: BaseException) -> str:

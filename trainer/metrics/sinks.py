@@ -1,5 +1,7 @@
-"""Other tools that take the numbers: TensorBoard, Weights & Biases, MLflow. Libraries are imported when they
-are asked for, and opened in the sink's own thread: none of them holds up the start."""
+"""Sinks for other tools: TensorBoard, Weights & Biases, MLflow.
+
+Libraries are imported on demand, and opened in the sink's own thread, so none of them delays the start.
+"""
 
 from __future__ import annotations
 
@@ -17,31 +19,34 @@ from trainer.errors import ConfigError
 from trainer.metrics.events import EventFile
 from trainer.metrics.log import Sink
 from trainer.metrics.record import StepRecord
-from trainer.options import flat
+from trainer.options import flatten_config
 
-_MLFLOW_BATCH = 1000  # the most numbers that its server takes at once
-_MLFLOW_PARAMS = 100  # and settings
+_MLFLOW_BATCH = 1000  # most metrics per request that its server accepts
+_MLFLOW_PARAMS = 100  # most parameters per request
 
 
 def open_sinks(config: Config, run: Run) -> Iterator[Sink]:
-    """Those that the config names. Raises ConfigError when a library is missing."""
-    wanted = config.metrics
-    if wanted.tensorboard:
-        yield TensorBoard(wanted.tensorboard, run)
-    if wanted.wandb:
-        _need(f"metrics.wandb={wanted.wandb}", "wandb")
-        yield WeightsAndBiases(wanted.wandb, config, run)
-    if wanted.mlflow:
-        _need(f"metrics.mlflow={wanted.mlflow}", "mlflow")
-        yield MLflow(wanted.mlflow, config, run)
+    """Yield the sinks that the config names.
+
+    Raises:
+        ConfigError: A library is missing.
+    """
+    settings = config.metrics
+    if settings.tensorboard:
+        yield TensorBoard(settings.tensorboard, run)
+    if settings.wandb:
+        _require_library(f"metrics.wandb={settings.wandb}", "wandb")
+        yield WeightsAndBiases(settings.wandb, config, run)
+    if settings.mlflow:
+        _require_library(f"metrics.mlflow={settings.mlflow}", "mlflow")
+        yield MLflow(settings.mlflow, config, run)
 
 
 class TensorBoard:
-    """Event files in a local folder, one for each attempt; steps that are made again replace the earlier ones. Needs no
-    library."""
+    """Event files in a local folder, one per attempt; repeated steps replace the earlier ones."""
 
-    keeps = False
-    every = 0.0
+    must_keep_all = False
+    interval_s = 0.0
 
     def __init__(self, folder: str, run: Run) -> None:
         self.name = f"metrics.tensorboard={folder}"
@@ -53,7 +58,7 @@ class TensorBoard:
         if self._file is None:
             self._file = EventFile(self._folder, self._suffix, records[0].step)
         for record in records:
-            self._file.add(record.step, record.numbers())
+            self._file.add(record.step, record.list_scalars())
         self._file.flush()
 
     def close(self) -> None:
@@ -62,19 +67,19 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """One run there for all attempts: its id is ours. Where to and as whom is for WANDB_* to say.
+    """One Weights & Biases run for all attempts, with our run id; WANDB_* set the server and the account.
 
-    Its own count of steps only rises, and it drops what is logged below: steps that are made again after a crash. So
-    ours is a number like the others, `step`, and the axis over which they are drawn.
+    Its own step counter only rises, and it drops what is logged below it, such as the steps repeated after a crash. So
+    our step is logged as a metric, `step`, and is the x-axis of the others.
     """
 
-    keeps = False
-    every = 0.0
+    must_keep_all = False
+    interval_s = 0.0
 
     def __init__(self, project: str, config: Config, run: Run) -> None:
         self.name = f"metrics.wandb={project}"
         self._project = project
-        self._settings = flat(config)
+        self._settings = flatten_config(config)
         self._run_id = run.run_id
         self._run: Any = None
 
@@ -88,26 +93,26 @@ class WeightsAndBiases:
             run.define_metric("*", step_metric="step")
             self._run = run
         for record in records:
-            self._run.log({"step": record.step, **record.numbers()})
+            self._run.log({"step": record.step, **record.list_scalars()})
 
     def close(self) -> None:
         if self._run is None:
             return
         self._run.finish()
-        # Its own process still writes then, and would do so at exit: ours ends without that ceremony.
+        # Its helper process would finish writing at our exit, but the trainer exits without exit handlers.
         import_module("wandb").teardown()
 
 
 class MLflow:
-    """One run there for all attempts: found again by the tag `run_id`. Where to is for MLFLOW_TRACKING_URI to say."""
+    """One MLflow run for all attempts, found by the tag `run_id`; MLFLOW_TRACKING_URI sets the server."""
 
-    keeps = False
-    every = 5.0
+    must_keep_all = False
+    interval_s = 5.0
 
     def __init__(self, experiment: str, config: Config, run: Run) -> None:
         self.name = f"metrics.mlflow={experiment}"
         self._experiment = experiment
-        self._settings = flat(config)
+        self._settings = flatten_config(config)
         self._run_id = run.run_id
         self._client: Any = None
         self._run = ""
@@ -122,7 +127,7 @@ class MLflow:
         numbers = [
             entities.Metric(name, value, now, record.step)
             for record in records
-            for name, value in record.numbers().items()
+            for name, value in record.list_scalars().items()
             if math.isfinite(value)
         ]
         for first in range(0, len(numbers), _MLFLOW_BATCH):
@@ -146,6 +151,6 @@ class MLflow:
         return str(run.info.run_id)
 
 
-def _need(asked: str, library: str) -> None:
+def _require_library(setting: str, library: str) -> None:
     if find_spec(library) is None:
-        raise ConfigError(f"{asked} needs a library that is not installed: pip install {library}")
+        raise ConfigError(f"{setting} needs a library that is not installed: pip install {library}")

@@ -1,1 +1,1 @@
-"""What a model is before any framework builds it: parameters, first values, layouts, sizes. Pure; numpy at most."""
+"""The model before any framework builds it: parameters, initial values, layouts, sizes; pure, numpy at most."""

@@ -1,4 +1,4 @@
-"""What a run will need and take, before anything is rented: one frozen value, as JSON or as a few lines."""
+"""Advice on a run before anything is rented: what it needs and costs, as one value, as JSON or as a few lines."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.config import Config
-from trainer.shape.architecture import parameter_count
-from trainer.shape.concerns import GIB, Concern, concerns, mesh_for
+from trainer.shape.architecture import count_parameters
+from trainer.shape.concerns import GIB, Concern, choose_mesh, find_concerns
 from trainer.shape.hardware import Hardware
-from trainer.shape.memory import Engine, Memory, memory, usable_memory
+from trainer.shape.memory import Engine, Memory, estimate_memory, estimate_usable_memory
 from trainer.shape.mesh import Mesh
-from trainer.shape.timing import Timing, timing
+from trainer.shape.timing import Timing, estimate_timing
 
-TOKENS_PER_PARAMETER = 20  # Hoffmann et al. 2022: what a model of this size learns best from
+TOKENS_PER_PARAMETER = 20  # compute-optimal ratio (Hoffmann et al. 2022)
 _BILLION = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """US dollars, (least, most), by the list price while the steps run; start-up and losses of hosts come on top.
+    """US dollars, (lowest, highest), at the list price while the steps run; start-up and lost hosts are not included.
 
-    run: of all steps. billion: of 1e9 tokens. full: of 20 tokens for each parameter.
+    Attributes:
+        run: Of all steps.
+        billion: Of 1e9 tokens.
+        full: Of 20 tokens per parameter.
     """
 
     run: tuple[float, float]
@@ -31,9 +34,24 @@ class Cost:
     full: tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """usable: bytes of a device; None when not known, as is fits then. run_seconds: all steps, (shortest, longest)."""
+    """What a run needs and how long it takes.
+
+    Attributes:
+        hardware: The machines.
+        engine: The engine that the run uses.
+        mesh: The mesh that the engine chooses.
+        parameters: Number of parameters.
+        memory: Bytes on one device.
+        usable: Usable bytes of one device; None when unknown.
+        fits: Whether the memory is sufficient; None when `usable` is None.
+        timing: Of one step.
+        run_tokens: Tokens of all steps.
+        run_seconds: Of all steps, (shortest, longest); None when unknown.
+        cost: None when the price or the time is unknown.
+        concerns: Likely problems, the gravest first.
+    """
 
     hardware: Hardware
     engine: Engine
@@ -49,29 +67,33 @@ class Advice:
     concerns: tuple[Concern, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values; tuples become lists. `text` holds the lines for people."""
+        """Return plain values, in which tuples become lists; `text` holds the lines of `lines`."""
         found = dataclasses.asdict(self)
         found["memory"] = self.memory.as_json()
         found["text"] = self.lines()
         return found
 
     def lines(self) -> list[str]:
-        """At most twelve lines for people."""
+        """Format the advice in at most twelve lines."""
         return list(_lines(self))
 
 
-def advise(config: Config, hardware: Hardware) -> Advice:
-    """Raises ConfigError when the settings do not fit the devices at all (mesh, batch)."""
-    engine = engine_for(config, hardware)
-    mesh = mesh_for(config, hardware)
-    need, time = memory(config, mesh, engine), timing(config, mesh, hardware)
-    usable = usable_memory(hardware)
+def build_advice(config: Config, hardware: Hardware) -> Advice:
+    """Estimate memory, time and cost of a run on the hardware.
+
+    Raises:
+        ConfigError: The mesh or the batch does not fit the devices.
+    """
+    engine = resolve_engine(config, hardware)
+    mesh = choose_mesh(config, hardware)
+    need, time = estimate_memory(config, mesh, engine), estimate_timing(config, mesh, hardware)
+    usable = estimate_usable_memory(hardware)
     seconds = (time.seconds[0] * config.steps, time.seconds[1] * config.steps) if time.seconds else None
     return Advice(
         hardware=hardware,
         engine=engine,
         mesh=mesh,
-        parameters=parameter_count(config.model),
+        parameters=count_parameters(config.model),
         memory=need,
         usable=usable,
         fits=None if usable is None else need.total <= usable,
@@ -79,12 +101,12 @@ def advise(config: Config, hardware: Hardware) -> Advice:
         run_tokens=config.steps * time.tokens,
         run_seconds=seconds,
         cost=_cost(config, hardware, time),
-        concerns=concerns(config, mesh, hardware, engine, need, time),
+        concerns=find_concerns(config, mesh, hardware, engine, need, time),
     )
 
 
-def engine_for(config: Config, hardware: Hardware) -> Engine:
-    """The rule of engine=auto: JAX on TPUs."""
+def resolve_engine(config: Config, hardware: Hardware) -> Engine:
+    """Apply the rule of engine=auto: JAX on TPUs, else torch."""
     if config.engine != "auto":
         return config.engine
     return "jax" if hardware.kind == "tpu" and config.device != "xla" else "torch"
@@ -101,7 +123,7 @@ def _cost(config: Config, hardware: Hardware, time: Timing) -> Cost | None:
     return Cost(
         run=of(config.steps * time.tokens),
         billion=of(_BILLION),
-        full=of(TOKENS_PER_PARAMETER * parameter_count(config.model)),
+        full=of(TOKENS_PER_PARAMETER * count_parameters(config.model)),
     )
 
 

@@ -1,4 +1,4 @@
-"""The machines that advice is given for, in numbers only: who asks knows them, from a catalogue or from the devices."""
+"""Description of the machines that advice is given for, in numbers that the caller provides."""
 
 from __future__ import annotations
 
@@ -12,15 +12,23 @@ from trainer.errors import ConfigError
 Kind: TypeAlias = Literal["tpu", "cuda", "neuron", "cpu"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What a run is given.
+    """The machines of a run.
 
-    name: as people call it, v5litepod-16. kind: family of the device. chip: generation, such as v5e or H100; "" when
-    there is none. devices: what a program sees, over all machines; a chip may show as several. hosts: machines.
-    slices: groups of devices that only an ordinary network joins; each machine is one where that is so.
-    memory_bytes, peak_flops: of one device, in bf16 and dense; None when not known. price: US dollars an hour for all;
-    None when not known. network: bytes a second that leave one host. topology: of a TPU slice, 4x4.
+    Attributes:
+        name: As the vendor calls it, such as v5litepod-16.
+        kind: Family of the device.
+        devices: Number of devices that a program sees, over all machines; a chip may appear as several.
+        chip: Generation, such as v5e or H100; empty when there is none.
+        hosts: Number of machines.
+        slices: Groups of devices that only an ordinary network joins; without a fast network between machines, each
+            machine is one.
+        memory_bytes: Of one device; None when unknown.
+        peak_flops: Dense bf16 FLOP/s of one device; None when unknown.
+        price: US dollars per hour for all machines; None when unknown.
+        network: Bytes per second that leave one host; None when unknown.
+        topology: Of a TPU slice, such as 4x4.
     """
 
     name: str
@@ -40,17 +48,21 @@ class Hardware:
         return max(1, self.devices // self.hosts)
 
     @property
-    def fast(self) -> int:
-        """Devices that are joined by a fast network: of a slice (ICI), or of a host (NVLink, NeuronLink)."""
+    def fast_devices(self) -> int:
+        """Number of devices on one fast network: of a slice (ICI), or of a host (NVLink, NeuronLink)."""
         return max(1, self.devices // self.slices) if self.kind == "tpu" else self.devices_per_host
 
 
-def read_hardware(text: str) -> tuple[Hardware, ...]:
-    """From JSON: one object or a list, with the fields' names. Raises ConfigError."""
+def parse_hardware(text: str) -> tuple[Hardware, ...]:
+    """Parse JSON, one object or a list, whose keys are the attributes of Hardware.
+
+    Raises:
+        ConfigError: The text is malformed.
+    """
     try:
         found: Any = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"--hardware: no JSON: {error}") from None
+        raise ConfigError(f"--hardware: not JSON: {error}") from None
     entries: list[Any] = []
     entries += found if isinstance(found, list) else [found]
     if not entries:
@@ -60,12 +72,12 @@ def read_hardware(text: str) -> tuple[Hardware, ...]:
 
 def _entry(entry: Any) -> Hardware:
     if not isinstance(entry, dict):
-        raise ConfigError(f"--hardware: {entry!r} is no object with name, kind and devices")
+        raise ConfigError(f"--hardware: {entry!r} is not an object with name, kind and devices")
     values = cast("Mapping[str, Any]", entry)
     known = [field.name for field in fields(Hardware)]
     for key in values:
         if key not in known:
-            raise ConfigError(f"--hardware: unknown field {key!r}; there are {', '.join(known)}")
+            raise ConfigError(f"--hardware: unknown field {key!r}; known fields are {', '.join(known)}")
     for key in ("name", "kind", "devices"):
         if key not in values:
             raise ConfigError(f"--hardware: the field {key!r} is missing")
@@ -73,7 +85,7 @@ def _entry(entry: Any) -> Hardware:
         raise ConfigError(f"--hardware: kind={values['kind']}: not one of {', '.join(get_args(Kind))}")
     for key in ("devices", "hosts", "slices"):
         if not isinstance(values.get(key, 1), int) or values.get(key, 1) < 1:
-            raise ConfigError(f"--hardware: {key}={values[key]}: not a whole number from 1")
+            raise ConfigError(f"--hardware: {key}={values[key]}: not a positive integer")
     for key in ("memory_bytes", "peak_flops", "price", "network"):
         if not isinstance(values.get(key), int | float | None):
             raise ConfigError(f"--hardware: {key}={values[key]!r}: not a number")

@@ -1,8 +1,8 @@
-"""The one sharding plan: which dimension of each parameter lies along which axis of the mesh.
+"""The one sharding plan: which dimension of each parameter is sharded over which axis of the mesh.
 
-Engines turn it into FSDP2 and DTensor placements, torch_xla partition specs, or JAX PartitionSpecs. Weights are divided
-over `fsdp` always along a dimension of size model.dim, so one division decides; over `tensor`, matrices are divided
-along their heads, their hidden units or the vocabulary, and norms not at all. `data` holds copies.
+Engines turn it into FSDP2 and DTensor placements, torch_xla partition specs, or JAX PartitionSpecs. Weights are sharded
+over `fsdp` always along a dimension of size model.dim, so one divisibility check is sufficient. Over `tensor`, matrices
+are sharded along their heads, their hidden units or the vocabulary, and norms not at all. `data` holds copies.
 """
 
 from __future__ import annotations
@@ -18,13 +18,18 @@ from trainer.shape.mesh import Mesh
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """fsdp, tensor: the dimension that is divided over that axis; None for copies."""
+    """The sharded dimensions of a parameter.
+
+    Attributes:
+        fsdp: Dimension that is sharded over the fsdp axis.
+        tensor: Dimension that is sharded over the tensor axis; None for copies.
+    """
 
     fsdp: int
     tensor: int | None
 
     def spec(self, dimensions: int) -> tuple[str | None, ...]:
-        """The axis of each dimension, as a PartitionSpec has it."""
+        """Return the axis of each dimension, as a PartitionSpec has it."""
         axes: list[str | None] = [None] * dimensions
         axes[self.fsdp] = "fsdp"
         if self.tensor is not None:
@@ -43,14 +48,15 @@ _BY_ROLE: Mapping[Role, Layout] = MappingProxyType(
 )
 
 
-def layout_of(parameter: Parameter) -> Layout:
+def get_layout(parameter: Parameter) -> Layout:
+    """Return the layout of a parameter."""
     return _BY_ROLE[parameter.role]
 
 
-def box_of(parameter: Parameter, mesh: Mesh, device: int) -> Box:
-    """The region of the parameter that lies on a device."""
-    layout = layout_of(parameter)
-    _, fsdp, tensor = mesh.place(device)
+def compute_box(parameter: Parameter, mesh: Mesh, device: int) -> Box:
+    """Return the region of the parameter on a device."""
+    layout = get_layout(parameter)
+    _, fsdp, tensor = mesh.coordinates(device)
     offset, extent = [0] * len(parameter.shape), list(parameter.shape)
     for dimension, axis, index in ((layout.fsdp, mesh.fsdp, fsdp), (layout.tensor, mesh.tensor, tensor)):
         if dimension is not None:
@@ -59,13 +65,20 @@ def box_of(parameter: Parameter, mesh: Mesh, device: int) -> Box:
     return Box(tuple(offset), tuple(extent))
 
 
-def writer_of(parameter: Parameter, position: int, mesh: Mesh, device: int) -> int:
-    """The device that writes what lies on `device`: among the devices that hold the same region, one in turn.
+def choose_writer(parameter: Parameter, position: int, mesh: Mesh, device: int) -> int:
+    """Return the device that writes the region on `device`: the devices that hold the same region take turns.
 
-    position: of the parameter in the list; spreads the copies' work. The same on every process.
+    Args:
+        parameter: The parameter.
+        position: Index of the parameter in the list; spreads the work over the copies.
+        mesh: The mesh.
+        device: Index on the mesh.
+
+    Returns:
+        A device index, the same on every process.
     """
-    _, fsdp, tensor = mesh.place(device)
+    _, fsdp, tensor = mesh.coordinates(device)
     data = position % mesh.data
-    if layout_of(parameter).tensor is None:
+    if get_layout(parameter).tensor is None:
         tensor = position % mesh.tensor
     return (data * mesh.fsdp + fsdp) * mesh.tensor + tensor

@@ -1,17 +1,17 @@
-"""Numbers that the engines go by and the advice must know: one value of each for all of them."""
+"""Constants that the engines use and the advice must know, one value for all engines."""
 
 from __future__ import annotations
 
 from typing import Final
 
 LOGITS_BYTES: Final = 256 << 20
-"""Most bytes of fp32 logits that one device holds at once; a larger micro-batch takes the loss in chunks."""
+"""Most bytes of fp32 logits on one device at a time; the loss of a larger micro-batch is computed in chunks."""
 
 SCAN_FROM: Final = 8
-"""Layers from which JAX scans over stacked weights on an accelerator: one compiled block instead of many."""
+"""Number of layers from which JAX scans stacked weights on an accelerator: one compiled block, not many."""
 
 SCAN_FROM_CPU: Final = 33
-"""The same on a processor, where a scanned step is a third slower than an unrolled one."""
+"""The same on a CPU, where a scanned step is a third slower than an unrolled one."""
 
 ATTENTION_CHUNK: Final = 512
-"""Queries that attention without a fused kernel takes at once."""
+"""Number of queries that attention without a fused kernel computes at a time."""

@@ -1,7 +1,7 @@
-"""How many bytes a device needs for a step: by counting what an engine keeps, without making any of it.
+"""Estimate of the bytes that a step needs on one device, by counting what an engine keeps.
 
-The counts follow the engines (trainer/torch_engine, trainer/jax_engine); the factors that no count gives were fitted to
-the TPU compiler's own answers for this trainer's step: docs/performance.md has the table.
+The counts follow the engines (trainer/torch_engine, trainer/jax_engine). The factors that cannot be counted were fitted
+to the TPU compiler's results for this trainer's step; docs/performance.md has the table.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from trainer.accelerators.tpu_generations import GENERATIONS
 from trainer.config import Config, ModelConfig
-from trainer.shape.architecture import Parameter, parameters
+from trainer.shape.architecture import Parameter, list_parameters
 from trainer.shape.hardware import Hardware, Kind
-from trainer.shape.layout import layout_of
+from trainer.shape.layout import get_layout
 from trainer.shape.limits import ATTENTION_CHUNK, LOGITS_BYTES
 from trainer.shape.mesh import Mesh
 
@@ -23,13 +24,20 @@ Engine: TypeAlias = Literal["torch", "jax"]
 FLOAT = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Bytes on one device at the fullest moment of a step.
+    """Bytes on one device at the peak of a step.
 
-    weights: fp32. optimizer: its moments. averages: of the weights. gradients: with a second set while micro-batches
-    are summed up. gathered: whole weights and gradients of the blocks at work, and copies in bf16. activations: kept
-    for the backward pass. block: what the backward pass of one block works on. logits: with their gradient.
+    Attributes:
+        weights: In fp32.
+        optimizer: Moments of the optimizer.
+        averages: Averaged weights.
+        gradients: With a second set while micro-batches are summed.
+        gathered: Whole weights and gradients of the current blocks, and copies in bf16.
+        activations: Kept for the backward pass.
+        block: Working memory of the backward pass of one block.
+        logits: With their gradient.
+        reused: Bytes counted twice, because gradients take the place of activations.
     """
 
     weights: int
@@ -44,7 +52,7 @@ class Memory:
 
     @property
     def state(self) -> int:
-        """What is there between two steps."""
+        """Bytes that are kept between two steps."""
         return self.weights + self.optimizer + self.averages
 
     @property
@@ -56,26 +64,29 @@ class Memory:
         return {**dataclasses.asdict(self), "total": self.total}
 
 
-def usable_memory(hardware: Hardware) -> int | None:
-    """Bytes of one device that a program gets; None when the size is not known."""
+def estimate_usable_memory(hardware: Hardware) -> int | None:
+    """Return the bytes of one device that a program can use; None when the size is unknown."""
     if hardware.memory_bytes is None:
         return None
     known = _USABLE_GIB.get(hardware.chip)
     return int(known * (1 << 30)) if known else int(hardware.memory_bytes * _USABLE[hardware.kind])
 
 
-# What libtpu 0.0.42 has for programs, by its own words when one is too large (trainer/jax_engine/ahead.py).
 _USABLE_GIB: Mapping[str, float] = MappingProxyType(
-    {"v4": 30.75, "v5e": 15.75, "v5p": 95.74, "v6e": 31.25, "tpu7x": 94.75}
+    {each.name: each.usable_gib for each in GENERATIONS if each.usable_gib is not None}
 )
 # Others. CUDA: context, NCCL's buffers and the allocator's losses take about 6 %. Neuron's runtime: not published.
 _USABLE: Mapping[Kind, float] = MappingProxyType({"tpu": 0.97, "cuda": 0.94, "neuron": 0.94, "cpu": 0.9})
 
 
-def memory(config: Config, mesh: Mesh, engine: Engine) -> Memory:
-    """What one device of the mesh needs. Raises ConfigError when the batch does not divide."""
+def estimate_memory(config: Config, mesh: Mesh, engine: Engine) -> Memory:
+    """Estimate the memory that one device of the mesh needs.
+
+    Raises:
+        ConfigError: The batch does not divide.
+    """
     count = _Count(config, mesh, engine)
-    local = sum(count.local(parameter) for parameter in parameters(config.model))
+    local = sum(count.local(parameter) for parameter in list_parameters(config.model))
     kept = count.kept_of_block()
     activations = config.model.layers * (count.residual() if config.remat else kept)
     gradients = count.gradients(local)
@@ -109,58 +120,66 @@ class _Count:
 
     @property
     def tokens(self) -> int:
-        """Of one micro-batch on one device."""
+        """Tokens of one micro-batch on one device."""
         return self.config.rows_per_micro_batch(self.mesh.shards) * self.config.seq_len
 
     def local(self, parameter: Parameter) -> int:
-        """Values of the parameter that lie on one device."""
-        divided = self.mesh.fsdp * (self.mesh.tensor if layout_of(parameter).tensor is not None else 1)
+        """Return the number of the parameter's values on one device."""
+        divided = self.mesh.fsdp * (self.mesh.tensor if get_layout(parameter).tensor is not None else 1)
         return parameter.size // divided
 
     def optimizer(self, local: int) -> int:
         if self.config.optim.kind == "adamw":
             return 2 * FLOAT * local
         # Adafactor: one number for each row and column of a matrix, one for each value of a vector.
-        return FLOAT * sum(sum(p.shape) for p in parameters(self.model))
+        return FLOAT * sum(sum(p.shape) for p in list_parameters(self.model))
 
     @property
     def times_again(self) -> int:
-        """Copies of what a block keeps while it is computed again: JAX holds the gradients beside it."""
+        """Copies of a block's activations during recomputation: JAX holds the gradients as well."""
         return 2 if self.engine == "jax" else 1
 
     def gradients(self, local: int) -> int:
-        """torch adds micro-batches up where they are. JAX has the sum, the next one, and the new sum."""
+        """Return the bytes of all gradients.
+
+        torch sums micro-batches in place; JAX holds the sum, the next gradients, and the new sum.
+        """
         sets = 3 if self.config.accumulate > 1 and self.engine == "jax" else 1
         return sets * FLOAT * local
 
     def gradients_come_late(self) -> bool:
-        """Whether a gradient's memory is taken only when it is computed. JAX's loops over layers and torch's buckets
-        take all of it before, and a sum over micro-batches stays."""
+        """Return whether a gradient's memory is allocated only when it is computed.
+
+        JAX's loops over layers and torch's buckets allocate all of it before, and a sum over micro-batches is kept.
+        """
         buckets = self.mesh.data > 1 and self.mesh.fsdp == 1
         return self.engine == "torch" and self.config.accumulate == 1 and not buckets
 
     def gathered(self, local: int) -> int:
-        """Copies of weights, and gradients before they are divided: of two blocks (the next is fetched early), and of
-        the larger of embedding and head. Without division only the copies in bf16 are extra."""
+        """Return the bytes of gathered weights, and of gradients before they are scattered.
+
+        They are of two blocks (the next is prefetched), and of the larger of embedding and head. Without sharding only
+        the copies in bf16 are extra.
+        """
         copies = local * self.width if self.width < FLOAT else 0
         if self.mesh.fsdp == 1:
             return copies
         if self.engine == "torch":
-            copies = 0  # FSDP2 narrows what it gathers, not what it keeps
-        block = sum(p.size for p in parameters(self.model) if p.name.startswith("blocks.0.")) // self.mesh.tensor
+            copies = 0  # FSDP2 converts what it gathers, not what it keeps
+        block = sum(p.size for p in list_parameters(self.model) if p.name.startswith("blocks.0.")) // self.mesh.tensor
         table = self.model.tokens * self.model.dim // self.mesh.tensor
         return 2 * block * self.width + (block + table) * FLOAT + table * self.width + copies
 
     def residual(self) -> int:
-        """The stream between two blocks, which is fp32 in any case."""
+        """Return the bytes of the residual stream between two blocks, which is always fp32."""
         return self.tokens * self.model.dim * FLOAT
 
     def kept_of_block(self) -> int:
-        """What one block keeps for its backward pass.
+        """Return the bytes that one block keeps for its backward pass.
 
-        Whole: the stream before each norm, and what comes out of it, narrowed (torch: for each of five products).
-        Divided over the tensor axis: queries, keys, values, what attention gives; gate, up, and their product (torch:
-        silu of gate, too).
+        Not sharded: the stream before each norm and the norm's output, in the products' type (torch: once for each of
+        five products). Sharded over the tensor axis: queries, keys, values, the output of attention; gate, up, and
+        their product (torch: silu of gate, too).
         """
         model, width = self.model, self.width
         wide, narrow = model.heads * model.head_dim, model.kv_heads * model.head_dim
@@ -170,7 +189,7 @@ class _Count:
         return self.tokens * (whole + divided)
 
     def working_of_block(self) -> int:
-        """Gradients of the widest results, and one chunk of attention with its gradient."""
+        """Return the bytes of the gradients of the widest results, and of one chunk of attention with its gradient."""
         model = self.model
         rows = self.tokens // self.config.seq_len
         heads = -(-model.heads // self.mesh.tensor)
@@ -179,6 +198,6 @@ class _Count:
         return max(2 * chunk if self.engine == "jax" else 0, wide) + self.tokens * model.dim * FLOAT
 
     def logits(self) -> int:
-        """In fp32, with their gradient, in chunks of LOGITS_BYTES; and the bf16 result of the product."""
+        """Return the bytes of fp32 logits with their gradient, in chunks of LOGITS_BYTES, and of the bf16 product."""
         whole = self.tokens * self.model.tokens // self.mesh.tensor * FLOAT
         return int(2.5 * min(whole, LOGITS_BYTES))

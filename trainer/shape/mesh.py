@@ -1,7 +1,7 @@
-"""How many devices go along each axis of the mesh, and which rows and which part of the weights a device has.
+"""The mesh of devices: its axes, and which rows and which shard of the weights a device has.
 
-Device d of all (hosts in rank order, each host's devices in their order) stands at
-d = (data_index * fsdp + fsdp_index) * tensor + tensor_index: the tensor axis runs over neighbours.
+Device d of all (hosts in rank order, each host's devices in their order) has the coordinates in d = (data_index * fsdp
++ fsdp_index) * tensor + tensor_index: neighbours share the tensor axis.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from trainer.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """data: copies of the model. fsdp: devices that divide a copy's weights. tensor: devices that share each row.
+    """Number of devices along each axis; fsdp = 1 is DDP, data = 1 is FSDP, both above 1 is HSDP.
 
-    fsdp = 1: DDP. data = 1: FSDP. Both above 1: HSDP.
+    Attributes:
+        data: Replicas of the model.
+        fsdp: Devices that shard the weights of a replica.
+        tensor: Devices that share each row.
     """
 
     data: int = 1
@@ -29,11 +32,11 @@ class Mesh:
 
     @property
     def shards(self) -> int:
-        """Equal shares into which the rows of a step are divided."""
+        """Number of equal shares into which the rows of a step are divided."""
         return self.data * self.fsdp
 
-    def place(self, device: int) -> tuple[int, int, int]:
-        """(data index, fsdp index, tensor index) of a device."""
+    def coordinates(self, device: int) -> tuple[int, int, int]:
+        """Return (data index, fsdp index, tensor index) of a device."""
         rest, tensor = divmod(device, self.tensor)
         data, fsdp = divmod(rest, self.fsdp)
         return data, fsdp, tensor
@@ -41,37 +44,44 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What the defaults depend on. devices: of all processes. fast: devices joined by the fast network of one host
-    or slice (NVLink, ICI, NeuronLink). divide: whether `auto` divides the weights: not where copies fit and
-    the network is slow (the processor)."""
+    """The devices, as far as the default mesh depends on them.
+
+    Attributes:
+        devices: Number of devices of all processes.
+        fast_devices: Devices on the fast network of one host or slice (NVLink, ICI, NeuronLink).
+        shard_weights: Whether `auto` shards the weights; false where copies fit and the network is slow (the CPU).
+    """
 
     devices: int
-    fast: int
-    divide: bool
+    fast_devices: int
+    shard_weights: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RowShare:
-    """Rows `first * batch / of` up to `(first + count) * batch / of` of each step belong to one process."""
+    """The rows of one process: from `first * batch / total` up to `(first + count) * batch / total` of each step."""
 
     first: int
     count: int
-    of: int
+    total: int
 
     def rows(self, batch: int) -> tuple[int, int]:
-        """(first row, number of rows) of a step's batch."""
-        each = batch // self.of
+        """Return (first row, number of rows) within a step's batch."""
+        each = batch // self.total
         return self.first * each, self.count * each
 
 
-def resolve(wanted: MeshConfig, topology: Topology, model: ModelConfig) -> Mesh:
-    """Fill in what is `auto`. Raises ConfigError when the axes do not multiply to the devices, or do not divide the
-    model."""
-    devices, tensor = topology.devices, wanted.tensor
+def resolve_mesh(config: MeshConfig, topology: Topology, model: ModelConfig) -> Mesh:
+    """Replace `auto` by sizes.
+
+    Raises:
+        ConfigError: The product of the axes is not the number of devices, or an axis does not divide the model.
+    """
+    devices, tensor = topology.devices, config.tensor
     if devices % tensor:
         raise ConfigError(f"mesh.tensor={tensor} does not divide the {devices} devices")
     shards = devices // tensor
-    data, fsdp = wanted.data, wanted.fsdp
+    data, fsdp = config.data, config.fsdp
     if data and fsdp:
         pass
     elif data:
@@ -85,16 +95,17 @@ def resolve(wanted: MeshConfig, topology: Topology, model: ModelConfig) -> Mesh:
     if mesh.devices != devices:
         raise ConfigError(
             f"mesh.data={data} x mesh.fsdp={fsdp} x mesh.tensor={tensor} is {mesh.devices}, "
-            f"but there are {devices} devices: leave one of them out, and it is filled in"
+            f"but there are {devices} devices: leave one of them out to have it computed"
         )
     _check_divides(mesh, model)
     return mesh
 
 
-def row_share(mesh: Mesh, process: int, processes: int) -> RowShare:
-    """The rows of one of `processes` equal processes. Processes within a tensor group share the same rows.
+def assign_rows(mesh: Mesh, process: int, processes: int) -> RowShare:
+    """Return the rows of one of `processes` equal processes; processes in a tensor group share the same rows.
 
-    Raises ConfigError when neither divides the other.
+    Raises:
+        ConfigError: Neither of the tensor axis and the devices per process divides the other.
     """
     local = mesh.devices // processes
     if local * processes != mesh.devices or (mesh.tensor % local and local % mesh.tensor):
@@ -106,15 +117,19 @@ def row_share(mesh: Mesh, process: int, processes: int) -> RowShare:
 
 
 def check_batch(config: Config, mesh: Mesh) -> int:
-    """Rows that a shard takes through the model at once. Raises ConfigError when the batch does not divide."""
+    """Return the number of rows that a shard computes at a time.
+
+    Raises:
+        ConfigError: The batch does not divide.
+    """
     return config.rows_per_micro_batch(mesh.shards)
 
 
 def _default_fsdp(topology: Topology, shards: int, model: ModelConfig) -> int:
-    if not topology.divide:
+    if not topology.shard_weights:
         return 1
     # The largest count within the fast network that divides both the shards and the model's width.
-    fast = min(shards, max(1, topology.fast * shards // topology.devices))
+    fast = min(shards, max(1, topology.fast_devices * shards // topology.devices))
     return max(n for n in range(1, fast + 1) if shards % n == 0 and model.dim % n == 0)
 
 

@@ -1,1 +1,1 @@
-"""The torch engine: a plain model, divided from outside over a mesh of devices. See engine.py."""
+"""The torch engine: a plain model, sharded from outside over a mesh of devices; see engine.py."""

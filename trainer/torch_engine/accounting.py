@@ -1,4 +1,4 @@
-"""What a step would take of memory and network, counted as operations on pretended tensors go by."""
+"""Accounting of a step's memory and collectives, from the operations on fake tensors."""
 
 from __future__ import annotations
 
@@ -19,18 +19,23 @@ _KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """kind: all_reduce, all_gather or reduce_scatter. bytes: of the whole buffer (what each device ends or begins
-    with), over all `count` calls of a step."""
+    """The collectives of one kind in a step.
+
+    Attributes:
+        kind: all_reduce, all_gather or reduce_scatter.
+        count: Number of calls in a step.
+        bytes: Size of the whole buffers (which each device starts or ends with), summed over all calls.
+    """
 
     kind: str
     count: int
     bytes: int
 
 
-class Account(TorchDispatchMode):
-    """While it is entered: bytes of all storages that are alive, the most so far, and every collective.
+class ResourceAccount(TorchDispatchMode):
+    """Records, while it is entered, the bytes of all live storages, their peak, and every collective.
 
-    Costs a constant time for an operation; torch's own MemTracker looks at all storages after each.
+    The cost per operation is constant; torch's own MemTracker inspects all storages after each operation.
     """
 
     def __init__(self) -> None:
@@ -46,8 +51,8 @@ class Account(TorchDispatchMode):
     def collectives(self) -> tuple[Collective, ...]:
         return tuple(Collective(kind, self._counts[kind], self._bytes[kind]) for kind in sorted(self._counts))
 
-    def __enter__(self) -> Account:
-        # FSDP2 frees and takes back gathered weights by this call, which is no operation on tensors.
+    def __enter__(self) -> ResourceAccount:
+        # FSDP2 frees and reallocates gathered weights by this call, which is not an operation on tensors.
         storage: Any = torch.UntypedStorage
         original = self._resize = storage.resize_
 
@@ -68,11 +73,11 @@ class Account(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented  # first DTensor turns it into operations on what is here
+            return NotImplemented  # DTensor first turns it into operations on local tensors
         if active_fake_mode() is not self._mode:
-            return func(*args, **(kwargs or {}))  # DTensor works out the shape of a whole: no memory
+            return func(*args, **(kwargs or {}))  # DTensor computes the shape of a whole tensor: no memory
         if func is torch.ops._c10d_functional.wait_tensor.default:
-            return args[0]  # the pretended operation would make another tensor
+            return args[0]  # the fake operation would make another tensor
         kind = _kind(func)
         if kind:
             self._counts[kind] += 1
@@ -97,7 +102,7 @@ class Account(TorchDispatchMode):
 
 
 def _kind(func: Any) -> str:
-    """all_reduce, all_gather, reduce_scatter, or "" for an operation that sends nothing."""
+    """Return all_reduce, all_gather or reduce_scatter, or "" for an operation that communicates nothing."""
     if func.namespace not in ("c10d", "_c10d_functional"):
         return ""
     name = str(func).partition(".")[2].replace("_", "")

@@ -1,7 +1,7 @@
-"""Adafactor (Shazeer and Stern 2018): second moments of a matrix are kept as one number a row and one a column.
+"""Adafactor (Shazeer and Stern 2018): second moments of a matrix are stored as one number per row and per column.
 
-The formula, the same in every engine. g is the clipped gradient, t the steps done with this one (from 1),
-b = optim.beta2, mean over a dimension of the whole tensor, all in float32; optim.beta1 and optim.eps are not used:
+The formula is the same in every engine. g is the clipped gradient, t the number of steps including this one, b =
+optim.beta2, mean over a dimension of the whole tensor, all in float32; optim.beta1 and optim.eps are not used:
 
     s = g * g + 1e-30
     matrix:  row    = b * row    + (1 - b) * mean(s, over columns)      shape (rows,)
@@ -25,20 +25,20 @@ import torch
 from torch import Tensor
 
 from trainer.config import OptimConfig
-from trainer.shape.layout import layout_of
+from trainer.shape.layout import get_layout
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.optimizer import Moment
-from trainer.torch_engine.parallel import Groups
+from trainer.torch_engine.parallel import AxisGroups
 from trainer.torch_engine.slots import Slot
-from trainer.torch_engine.untyped import dist, foreach, split
+from trainer.torch_engine.untyped import dist, foreach, split_flat
 
-_LEAST = 1e-30  # added to squares, so that no root is taken of zero
+_EPSILON = 1e-30  # added to squares, so that no reciprocal root is taken of zero
 
 
 class Adafactor:
-    """See trainer.torch_engine.optimizer.Optimizer. On a divided mesh, means are sums over the axes that divide."""
+    """Adafactor as a trainer.torch_engine.optimizer.Optimizer; means of sharded tensors are sums over mesh axes."""
 
-    def __init__(self, slots: Sequence[Slot], config: OptimConfig, mesh: Mesh, groups: Groups) -> None:
+    def __init__(self, slots: Sequence[Slot], config: OptimConfig, mesh: Mesh, groups: AxisGroups) -> None:
         self._slots, self._config = slots, config
         self._groups = {"fsdp": (mesh.fsdp, groups.fsdp), "tensor": (mesh.tensor, groups.tensor)}
         self._moments = [_zeros(slot) for slot in slots]
@@ -51,7 +51,7 @@ class Adafactor:
         if factor is not None:
             foreach._foreach_mul_(list(gradients), factor)
         correction = _number(1.0 - self._config.beta2 ** (step + 1), gradients[0].device)
-        self._take_in(gradients)
+        self._update_moments(gradients)
         updates = self._updates(gradients, correction)
         squares = torch.stack([update.square().sum() for update in updates])
         for axis in ("tensor", "fsdp"):
@@ -62,16 +62,16 @@ class Adafactor:
                 slot.weight.mul_(1.0 - rate * self._config.weight_decay)
             slot.weight.sub_(update, alpha=rate)
 
-    def _take_in(self, gradients: Sequence[Tensor]) -> None:
+    def _update_moments(self, gradients: Sequence[Tensor]) -> None:
         """Move every moment towards this step's mean squares."""
         sums = [
-            (gradient.square() + _LEAST).sum(dim=1 - moment.axis)
+            (gradient.square() + _EPSILON).sum(dim=1 - moment.axis)
             if moment.axis is not None
-            else gradient.square() + _LEAST
+            else gradient.square() + _EPSILON
             for gradient, moments in zip(gradients, self._moments, strict=True)
             for moment in moments
         ]
-        # A sum along a dimension is whole when it was made over the axes that divide this dimension.
+        # A sum along a sharded dimension is complete after a sum over the axis that shards it.
         for axis in ("tensor", "fsdp"):
             self._sum_over(
                 [
@@ -107,41 +107,41 @@ class Adafactor:
         return updates
 
     def _sum_where(self, squares: Tensor, axis: str) -> None:
-        """Add up the numbers of the slots that the axis divides."""
+        """Sum the numbers of the slots that the axis shards."""
         self._sum_over(
             [squares[slot.position : slot.position + 1] for slot in self._slots if axis in _axes(slot)], axis
         )
 
     def _sum_over(self, values: Sequence[Tensor], axis: str) -> None:
-        """In place, over the devices of an axis, all in one message."""
+        """Sum the values in place over the devices of an axis, in one message."""
         size, group = self._groups[axis]
         if size == 1 or not values:
             return
         flat = torch.cat([value.flatten() for value in values])
         dist.all_reduce(flat, group=group)
-        for value, whole in zip(values, split(flat, [math.prod(v.shape) for v in values]), strict=True):
+        for value, whole in zip(values, split_flat(flat, [math.prod(v.shape) for v in values]), strict=True):
             value.copy_(whole.view_as(value))
 
 
 def _number(value: float, device: torch.device) -> Tensor:
-    """Shape (1,)."""
-    if device.type == "cuda":  # without a copy, which the processor would wait for
+    """Return the number as a tensor of shape (1,)."""
+    if device.type == "cuda":  # without a copy, for which the CPU would wait
         return torch.full((1,), value, device=device)
-    # No plain number: in the first step it is the one by which moments move, and torch_xla makes one input of two
-    # equal numbers, which would be another program than the next step's.
+    # Not a plain number: in the first step it equals the weight of the moments' update, and torch_xla merges two equal
+    # numbers into one input, so the next step would be a different program.
     return torch.tensor([value], device=device)
 
 
 def _zeros(slot: Slot) -> tuple[Moment, ...]:
     if not slot.parameter.decays:
-        return (Moment(slot, "full", torch.zeros_like(slot.weight)),)
+        return (Moment(slot=slot, suffix="full", values=torch.zeros_like(slot.weight)),)
     row, column = slot.weight.shape
     return (
-        Moment(slot, "row", slot.weight.new_zeros(row), axis=0),
-        Moment(slot, "column", slot.weight.new_zeros(column), axis=1),
+        Moment(slot=slot, suffix="row", values=slot.weight.new_zeros(row), axis=0),
+        Moment(slot=slot, suffix="column", values=slot.weight.new_zeros(column), axis=1),
     )
 
 
 def _axes(slot: Slot) -> tuple[str | None, ...]:
-    """The axis of the mesh that divides each dimension."""
-    return layout_of(slot.parameter).spec(len(slot.parameter.shape))
+    """Return the mesh axis that shards each dimension."""
+    return get_layout(slot.parameter).spec(len(slot.parameter.shape))

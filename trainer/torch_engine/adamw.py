@@ -1,7 +1,7 @@
 """AdamW with decoupled decay, as torch.optim.AdamW computes it, on plain tensors.
 
-torch's class cannot hold weights that lie on different meshes in one list, and counts steps in tensors of its own; its
-kernel can do both.
+torch's class cannot hold weights on different meshes in one list, and counts steps in its own tensors; its kernel
+supports both.
 """
 
 from __future__ import annotations
@@ -18,9 +18,16 @@ from trainer.torch_engine.untyped import foreach
 
 
 class AdamW:
-    """See trainer.torch_engine.optimizer.Optimizer. fused: the device has torch's kernel for it."""
+    """AdamW as a trainer.torch_engine.optimizer.Optimizer."""
 
     def __init__(self, slots: Sequence[Slot], config: OptimConfig, *, fused: bool) -> None:
+        """Create zero moments.
+
+        Args:
+            slots: The weights.
+            config: Rates and decay.
+            fused: Whether the device has torch's fused kernel.
+        """
         self._slots, self._config, self._fused = slots, config, fused
         self._means = [torch.zeros_like(slot.weight) for slot in slots]
         self._squares = [torch.zeros_like(slot.weight) for slot in slots]
@@ -32,7 +39,7 @@ class AdamW:
 
     def moments(self) -> Sequence[Moment]:
         return [
-            Moment(slot, suffix, values)
+            Moment(slot=slot, suffix=suffix, values=values)
             for suffix, every in (("exp_avg", self._means), ("exp_avg_sq", self._squares))
             for slot, values in zip(self._slots, every, strict=True)
         ]
@@ -79,7 +86,7 @@ class AdamW:
             eps=self._config.eps,
             amsgrad=False,
             maximize=False,
-            # The kernel divides by it on its way, which saves a pass over the gradients.
+            # The kernel divides by it, which saves a pass over the gradients.
             grad_scale=None if factor is None else factor.reciprocal(),
         )
 

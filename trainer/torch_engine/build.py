@@ -1,4 +1,4 @@
-"""A model with its optimizer on one device, and its step. The rehearsal builds the same with pretended tensors."""
+"""A model with its optimizer on one device, and its step; the rehearsal builds the same from fake tensors."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from trainer.shape.limits import LOGITS_BYTES
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
-from trainer.torch_engine.compiling import Compiled
-from trainer.torch_engine.gradients import NORM, Gradients, gradients_of
-from trainer.torch_engine.loss import VocabularyShare, mean_loss, sliced_loss, whole_slice
+from trainer.torch_engine.compiling import TorchCompiler
+from trainer.torch_engine.gradients import NORM, Gradients, make_gradients
+from trainer.torch_engine.loss import VocabularyShare, compute_mean_loss, compute_slice_loss, compute_sliced_loss
 from trainer.torch_engine.model import Block, Transformer
-from trainer.torch_engine.optimizer import Averages, Optimizer
-from trainer.torch_engine.parallel import Groups, divide, groups_of, vocabulary_share
-from trainer.torch_engine.slots import Slot, fill, slots_of
+from trainer.torch_engine.optimizer import AveragedWeights, Optimizer
+from trainer.torch_engine.parallel import AxisGroups, get_vocabulary_share, make_axis_groups, shard_model
+from trainer.torch_engine.slots import Slot, fill_initial_values, list_slots
 from trainer.torch_engine.state import State
-from trainer.torch_engine.untyped import backward, pretending, recompute
+from trainer.torch_engine.untyped import is_fake_mode_active, recompute, run_backward
 
 
-@dataclass(frozen=True, slots=True)
-class Build:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltModel:
+    """A model with everything that a step needs."""
+
     config: Config
     accelerator: NativeAccelerator
     mesh: Mesh
@@ -36,13 +38,22 @@ class Build:
     slots: Sequence[Slot]
     gradients: Gradients
     optimizer: Optimizer
-    averages: Averages | None
+    averages: AveragedWeights | None
     state: State
-    compiled: Compiled | None
+    compiled: TorchCompiler | None
 
     def step(self, rows: Tensor, rate: float, stop: bool, step: int) -> Tensor:
-        """One optimizer step. rows: int64 (rows of this process, seq_len + 1). Returns loss, stops and norm, on the
-        device."""
+        """Run one optimizer step.
+
+        Args:
+            rows: int64, shape (rows of this process, seq_len + 1).
+            rate: Learning rate.
+            stop: Whether this process requests a stop.
+            step: Number of steps done before this one.
+
+        Returns:
+            Loss, number of stop requests and gradient norm, float32 on the device, shape (3,).
+        """
         loss = self.backward(rows)
         summed = self.gradients.finish(loss, stop)
         self.optimizer.apply(summed.gradients, self._factor(summed.numbers[NORM]), rate, step)
@@ -50,89 +61,102 @@ class Build:
             self.averages.apply()
         return summed.numbers
 
-    def begin(self, seed: int) -> None:
-        """Write the first values."""
-        fill(self.slots, seed)
+    def initialize_weights(self, seed: int) -> None:
+        """Write the initial values of the weights and averages."""
+        fill_initial_values(self.slots, seed)
         if self.averages is not None:
             self.averages.restart()
 
     def backward(self, rows: Tensor) -> Tensor:
-        """Leaves the gradients. Returns this process's part of the mean loss."""
+        """Compute the gradients, and return this process's part of the mean loss."""
         self.gradients.begin()
         count = self.config.accumulate
         share = 1.0 / (count * self.mesh.shards)
         total = torch.zeros((), device=rows.device)
         for index, micro in enumerate(rows.chunk(count)):
-            self.gradients.expect(last=index == count - 1)
+            self.gradients.expect_backward(last=index == count - 1)
             with self.accelerator.autocast(self.config.dtype):
                 hidden = self.model(micro[:, :-1])
                 loss = self.loss(hidden, self.model.head_weight(), micro[:, 1:]) * share
-            backward(loss)
+            run_backward(loss)
             total += loss.detach()
         return total
 
     def _factor(self, norm: Tensor) -> Tensor | None:
-        """What the gradients are multiplied by, so that their norm is at most the limit. None: nothing to do."""
+        """Return the factor that clips the gradients to the norm limit; None when nothing is clipped."""
         limit = self.config.grad_clip
-        if not limit or (norm.device.type == "cpu" and not pretending() and float(norm) + 1e-6 <= limit):
+        if not limit or (norm.device.type == "cpu" and not is_fake_mode_active() and float(norm) + 1e-6 <= limit):
             return None
         return torch.clamp(limit / (norm + 1e-6), max=1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Divided:
-    """A model on the meta device: divided, without memory."""
+class ShardedModel:
+    """A sharded model on the meta device, without memory."""
 
     model: Transformer
-    groups: Groups
-    compiled: Compiled | None
+    groups: AxisGroups
+    compiled: TorchCompiler | None
 
 
-def divided(config: Config, accelerator: NativeAccelerator, mesh: Mesh) -> Divided:
-    """The default process group must exist for more than one device."""
-    groups = groups_of(mesh, accelerator.device)
-    compiled = Compiled(accelerator.compiler) if config.compile and accelerator.flags.compile else None
+def build_sharded_model(config: Config, accelerator: NativeAccelerator, mesh: Mesh) -> ShardedModel:
+    """Build and shard the model on the meta device.
+
+    More than one device needs the default process group.
+    """
+    groups = make_axis_groups(mesh, accelerator.device)
+    compiled = TorchCompiler(accelerator.compiler) if config.compile and accelerator.capabilities.compile else None
     with torch.device("meta"):
         model = Transformer(config.model, config.seq_len, recompute if config.remat else None)
     if compiled is not None:
         for block in model.blocks:
             _compile(cast("Block", block), compiled, mesh)
         last: Any = model.norm  # a method is replaced
-        last.forward = compiled(model.norm.forward)  # else ten passes over what one can do
-    divide(model, config.model, mesh, groups, narrow=config.dtype != "fp32")
-    return Divided(model, groups, compiled)
+        last.forward = compiled(model.norm.forward)  # one pass over the data, not ten
+    shard_model(model, config.model, mesh, groups, narrow=config.dtype != "fp32")
+    return ShardedModel(model, groups, compiled)
 
 
-def _compile(block: Block, compiled: Compiled, mesh: Mesh) -> None:
-    """Functions, not modules: hooks stay outside, and names stay as they are."""
+def _compile(block: Block, compiled: TorchCompiler, mesh: Mesh) -> None:
+    """Compile functions, not modules: hooks stay outside, and names stay unchanged."""
     unchecked: Any = block  # a method is replaced
     if mesh.tensor == 1:
         unchecked.forward = compiled(block.forward)
-    else:  # torch 2.13 cannot trace recomputing layers whose weights are DTensors: that stays outside
+    else:  # torch 2.13 cannot trace recomputation of layers whose weights are DTensors: that stays outside
         unchecked.compute = compiled(block.compute)
 
 
-def assemble(config: Config, accelerator: NativeAccelerator, mesh: Mesh, parts: Divided, index: int) -> Build:
-    """In memory, without first values: `Build.begin` writes them. index: this process's place on the mesh."""
+def assemble_model(
+    config: Config, accelerator: NativeAccelerator, mesh: Mesh, parts: ShardedModel, index: int
+) -> BuiltModel:
+    """Allocate the model and its optimizer, without initial values.
+
+    Args:
+        config: The settings.
+        accelerator: The device.
+        mesh: The mesh.
+        parts: The sharded model on the meta device.
+        index: This process's device index on the mesh.
+    """
     model, groups, compiled = parts.model, parts.groups, parts.compiled
     model.to_empty(device=accelerator.device)
     with torch.no_grad():
         model.fill_tables()
-    slots = slots_of(model, config.model, mesh, index)
+    slots = list_slots(model, config.model, mesh, index)
     optimizer: Optimizer = (
-        AdamW(slots, config.optim, fused=bool(accelerator.flags.fused))
+        AdamW(slots, config.optim, fused=bool(accelerator.capabilities.fused))
         if config.optim.kind == "adamw"
         else Adafactor(slots, config.optim, mesh, groups)
     )
-    averages = Averages(slots, config.optim) if config.optim.ema else None
-    return Build(
+    averages = AveragedWeights(slots, config.optim) if config.optim.ema else None
+    return BuiltModel(
         config=config,
         accelerator=accelerator,
         mesh=mesh,
         model=model,
-        loss=_loss(config, mesh, vocabulary_share(config.model, mesh, groups, index), compiled),
+        loss=_loss(config, mesh, get_vocabulary_share(config.model, mesh, groups, index), compiled),
         slots=slots,
-        gradients=gradients_of(model, slots, mesh, groups),
+        gradients=make_gradients(model, slots, mesh, groups),
         optimizer=optimizer,
         averages=averages,
         state=State(slots, optimizer, averages, mesh, index),
@@ -140,8 +164,8 @@ def assemble(config: Config, accelerator: NativeAccelerator, mesh: Mesh, parts: 
     )
 
 
-def notes_of(build: Build) -> list[str]:
-    """Fallbacks that are not the device's but ours."""
+def list_notes(build: BuiltModel) -> list[str]:
+    """List the fallbacks that the engine, not the device, has chosen."""
     notes: list[str] = []
     if build.compiled is not None and build.compiled.failure:
         notes.append(f"compile=true: the compiler failed, so the model runs uncompiled: {build.compiled.failure}")
@@ -149,25 +173,27 @@ def notes_of(build: Build) -> list[str]:
 
 
 def _loss(
-    config: Config, mesh: Mesh, share: VocabularyShare | None, compiled: Compiled | None
+    config: Config, mesh: Mesh, share: VocabularyShare | None, compiled: TorchCompiler | None
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Plain where the logits are small, in slices where they are large or divided."""
+    """Return the loss function: plain where the logits are small, in slices where they are large or sharded."""
     vocab = config.model.tokens if share is None else share.count
     fit = max(1, LOGITS_BYTES // (4 * vocab))
     tokens = config.rows_per_micro_batch(mesh.shards) * config.seq_len
     if share is None and tokens <= fit:
-        return mean_loss if compiled is None else compiled(mean_loss)
+        return compute_mean_loss if compiled is None else compiled(compute_mean_loss)
 
-    slicer = compiled(whole_slice) if compiled is not None and share is None else None
+    slicer = compiled(compute_slice_loss) if compiled is not None and share is None else None
 
     def sliced(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-        return sliced_loss(hidden, weight, targets, rows=_slice_of(tokens, fit), share=share, slicer=slicer)
+        return compute_sliced_loss(hidden, weight, targets, rows=_choose_slice(tokens, fit), share=share, slicer=slicer)
 
     return sliced
 
 
-def _slice_of(tokens: int, fit: int) -> int:
-    """Tokens of a slice: at most `fit`, and all slices alike where that does not make many more of them (a slice of
-    another size would be compiled again)."""
+def _choose_slice(tokens: int, fit: int) -> int:
+    """Return the number of tokens per slice, at most `fit`.
+
+    All slices are equal where that does not need many more of them, because a slice of another size is compiled again.
+    """
     least = -(-tokens // fit)
     return next((tokens // count for count in range(least, 2 * least + 1) if tokens % count == 0), min(fit, tokens))

@@ -1,4 +1,4 @@
-"""torch.compile for parts of the model, with plain torch behind it where the compiler fails."""
+"""Compilation of parts of the model by torch.compile, with plain torch as the fallback."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from trainer.torch_engine.untyped import dynamo
+from trainer.torch_engine.untyped import import_dynamo
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Compiled:
-    """Functions that are compiled at their first call. After a failure of the compiler they run uncompiled."""
+class TorchCompiler:
+    """Compiles functions at their first call; after a failure of the compiler they run uncompiled."""
 
     def __init__(self, backend: str) -> None:
         self._backend = backend
-        # inductor says it on every rank, and in runs without products in float32 too; see the notes of the device.
+        # inductor repeats it on every rank, also without float32 products; the notes of the device contain it.
         warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
         self.failure = ""
-        """Why nothing is compiled any more, or ""."""
+        """Error of the compiler, after which nothing is compiled; empty when there was none."""
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         unchecked: Any = torch
@@ -33,7 +33,7 @@ class Compiled:
                 return function(*arguments, **named)
             try:
                 result: T = compiled(*arguments, **named)
-            except dynamo().exc.TorchDynamoException as error:
+            except import_dynamo().exc.TorchDynamoException as error:
                 self.failure = _reason(error)
                 return function(*arguments, **named)
             return result
@@ -42,11 +42,11 @@ class Compiled:
 
 
 def _reason(error: BaseException) -> str:
-    """The compiler's own words; the first line only names it."""
+    """Return the compiler's own message from the first two lines; the first only names the error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2]) or type(error).__name__
 
 
-def graphs() -> int:
-    """Programs compiled so far by this process."""
-    return int(dynamo().utils.counters["stats"]["unique_graphs"])
+def count_compiled_graphs() -> int:
+    """Return the number of programs that this process has compiled."""
+    return int(import_dynamo().utils.counters["stats"]["unique_graphs"])

@@ -1,7 +1,7 @@
-"""The torch engine for devices that torch knows itself: one process for each device.
+"""The torch engine for devices that torch supports itself, with one process per device.
 
-build.py puts the pieces together: a plain model (model.py), divided from outside (parallel.py), its weights as plain
-tensors (slots.py), sums of gradients (gradients.py), an optimizer, and all of it as regions for checkpoints (state.py).
+build.py assembles the parts: a plain model (model.py), sharded from outside (parallel.py), its weights as plain tensors
+(slots.py), sums of gradients (gradients.py), an optimizer, and the state as regions for checkpoints (state.py).
 """
 
 from __future__ import annotations
@@ -17,63 +17,73 @@ from typing import Any
 import torch
 
 from trainer.accelerators.base import NativeAccelerator
-from trainer.accelerators.discovery import discover
-from trainer.accelerators.registry import choose_engine, open_native
+from trainer.accelerators.discovery import discover_devices
+from trainer.accelerators.registry import choose_engine, open_native_device
 from trainer.config import Config, EngineName
 from trainer.engine import Engine, FloatArray, Numbers, TokenArray
 from trainer.environment import World
-from trainer.shape.box import Piece
-from trainer.shape.mesh import Mesh, RowShare, Topology, check_batch, resolve, row_share
+from trainer.shape.box import TensorRegion
+from trainer.shape.mesh import Mesh, RowShare, Topology, assign_rows, check_batch, resolve_mesh
 from trainer.team import Team
-from trainer.torch_engine import group
-from trainer.torch_engine.build import Build, assemble, divided, notes_of
-from trainer.torch_engine.compiling import graphs
-from trainer.torch_engine.numbers import Newest
-from trainer.torch_engine.tracing import trace
+from trainer.torch_engine import process_group
+from trainer.torch_engine.build import BuiltModel, assemble_model, build_sharded_model, list_notes
+from trainer.torch_engine.compiling import count_compiled_graphs
+from trainer.torch_engine.latest_numbers import LatestNumbers
+from trainer.torch_engine.tracing import record_trace
 
 
-def open_torch(config: Config, world: World, team: Team) -> Engine:
-    """Weights have their first values. Raises DeviceError, ConfigError, PeerError."""
-    # Only `auto` needs to know the machine: nvidia-smi takes seconds where no daemon keeps the driver loaded.
-    _, word = choose_engine(replace(config, engine="torch"), discover() if config.device == "auto" else ())
+def open_torch_engine(config: Config, world: World, team: Team) -> Engine:
+    """Open the engine with initial values in the weights.
+
+    Raises:
+        DeviceError: The device is missing or fails.
+        ConfigError: The mesh or the batch does not fit the devices.
+        PeerError: Another rank is lost.
+    """
+    # Only `auto` inspects the machine: nvidia-smi takes seconds where no daemon keeps the driver loaded.
+    _, word = choose_engine(replace(config, engine="torch"), discover_devices() if config.device == "auto" else ())
     if word == "xla":
-        from trainer.xla_engine.engine import open_xla
+        from trainer.xla_engine.engine import open_xla_engine
 
-        return open_xla(config, world, team)
+        return open_xla_engine(config, world, team)
     torch.set_num_threads(world.threads(config.threads))
-    accelerator = open_native(word, world)
-    mesh = mesh_of(config, world, accelerator.device)
+    accelerator = open_native_device(word, world)
+    mesh = choose_mesh(config, world, accelerator.device)
     check_batch(config, mesh)
     if config.deterministic:
         accelerator.set_deterministic(compiled=config.compile)
     if world.size > 1:
-        group.join(accelerator.device, accelerator.backend, team, config.dist)
-    # After: TorchNeuron's runtime must not be started before its process group (torch_neuronx.distributed, 2026).
+        process_group.join_process_group(accelerator.device, accelerator.backend, team, config.dist)
+    # Only now: TorchNeuron's runtime must not start before its process group (torch_neuronx.distributed, 2026).
     accelerator.seed(config.seed)
     return TorchEngine(config, world, accelerator, mesh)
 
 
-def mesh_of(config: Config, world: World, device: torch.device) -> Mesh:
-    """Copies on processors, whose network is slow; divided weights among the GPUs of a host. Raises ConfigError."""
+def choose_mesh(config: Config, world: World, device: torch.device) -> Mesh:
+    """Choose the mesh: replicas on CPUs, whose network is slow; sharded weights among the GPUs of a host.
+
+    Raises:
+        ConfigError: The mesh does not fit the devices or the model.
+    """
     divides = device.type != "cpu"
-    return resolve(config.mesh, Topology(world.size, world.local_size if divides else 1, divides), config.model)
+    return resolve_mesh(config.mesh, Topology(world.size, world.local_size if divides else 1, divides), config.model)
 
 
 class TorchEngine:
-    """See trainer.engine.Engine."""
+    """Implements trainer.engine.Engine on one device per process."""
 
     name: EngineName = "torch"
 
     def __init__(self, config: Config, world: World, accelerator: NativeAccelerator, mesh: Mesh) -> None:
-        """The default process group must be there when the mesh has more than one device."""
+        """Build the model; a mesh of more than one device needs the default process group."""
         self._config, self._world, self._accelerator = config, world, accelerator
         self.mesh = mesh
-        self.share: RowShare = row_share(mesh, world.rank, world.size)
+        self.share: RowShare = assign_rows(mesh, world.rank, world.size)
         with self._translated():
-            parts = divided(config, accelerator, mesh)
-            self._build: Build = assemble(config, accelerator, mesh, parts, world.rank)
-            self._build.begin(config.seed)
-        self._newest = Newest(accelerator.device)
+            parts = build_sharded_model(config, accelerator, mesh)
+            self._build: BuiltModel = assemble_model(config, accelerator, mesh, parts, world.rank)
+            self._build.initialize_weights(config.seed)
+        self._newest = LatestNumbers(accelerator.device)
         self.read_every = 1 if accelerator.device.type == "cpu" else 10
 
     @property
@@ -90,7 +100,7 @@ class TorchEngine:
         )
 
     def notes(self) -> Sequence[str]:
-        return [*self._accelerator.notes(self._config), *notes_of(self._build)]
+        return [*self._accelerator.notes(self._config), *list_notes(self._build)]
 
     def program(self) -> str:
         config = self._config
@@ -115,17 +125,17 @@ class TorchEngine:
         with self._translated():
             return self._newest.read()
 
-    def written(self) -> Sequence[Piece]:
+    def written(self) -> Sequence[TensorRegion]:
         return self._build.state.written()
 
-    def copy_out(self, into: Mapping[Piece, FloatArray]) -> None:
+    def copy_out(self, into: Mapping[TensorRegion, FloatArray]) -> None:
         with self._translated():
             self._build.state.copy_out(into)
 
-    def needed(self) -> Sequence[Piece]:
+    def needed(self) -> Sequence[TensorRegion]:
         return self._build.state.needed()
 
-    def load(self, values: Iterable[tuple[Piece, FloatArray]]) -> None:
+    def load(self, values: Iterable[tuple[TensorRegion, FloatArray]]) -> None:
         with self._translated():
             self._build.state.load(values)
 
@@ -133,7 +143,7 @@ class TorchEngine:
         return self._accelerator.memory()
 
     def counters(self) -> Mapping[str, float]:
-        return {"compilations": graphs()} if self._config.compile else {}
+        return {"compilations": count_compiled_graphs()} if self._config.compile else {}
 
     def diagnostics(self) -> Mapping[str, Any]:
         return {
@@ -147,11 +157,11 @@ class TorchEngine:
         }
 
     def profile(self, folder: Path) -> AbstractContextManager[object]:
-        return trace(folder, self._world.rank, self._accelerator)
+        return record_trace(folder, self._world.rank, self._accelerator)
 
     def close(self) -> None:
-        """The process group stays: its destructor is not safe (see group.leave)."""
+        """Wait for the device; the process group stays, because its destructor is unsafe (see exit_process)."""
         self._accelerator.synchronize()
 
     def _translated(self) -> AbstractContextManager[None]:
-        return group.translated(self._world, self._config.dist.timeout)
+        return process_group.translate_errors(self._world, self._config.dist.timeout)

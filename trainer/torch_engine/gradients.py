@@ -1,10 +1,10 @@
-"""From the gradients of this process's rows to those of the whole step, and what the step amounted to.
+"""Sums of the gradients of all processes, with the loss and the number of stop requests.
 
-Alone: nothing to add up. Buckets: copies of the model add their gradients up in flat buffers while the backward pass
-still runs. The layout is fixed by the order of the parameters. (A layout that is rebuilt after the first step, as
-torch's DistributedDataParallel has it, adds numbers in another order after a resume, and losses then differ in the
-last bit.) The loss and the wish to stop ride at the end of the last buffer, so agreeing costs nothing.
-Divided: FSDP2 adds up, and the loss, the wish to stop and the squared norm take one small sum of their own.
+LocalGradients have nothing to sum. BucketedGradients sum the gradients of replicas in flat buffers while the backward
+pass still runs. The layout of the buffers is fixed by the order of the parameters. (A layout that is rebuilt after the
+first step, as in torch's DistributedDataParallel, sums in another order after a resume, and losses then differ in the
+last bit.) The loss and the stop requests are appended to the last buffer, so they need no separate message.
+ShardedGradients are summed by FSDP2; the loss, the stop requests and the squared norm share one small sum.
 """
 
 from __future__ import annotations
@@ -17,101 +17,121 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from trainer.shape.layout import layout_of
+from trainer.shape.layout import get_layout
 from trainer.shape.mesh import Mesh
-from trainer.torch_engine.parallel import Groups
+from trainer.torch_engine.parallel import AxisGroups
 from trainer.torch_engine.slots import Slot
-from trainer.torch_engine.untyped import dist, norms, split, vector_norm
+from trainer.torch_engine.untyped import compute_norm, compute_norms, dist, split_flat
 
 BUCKET_BYTES = 32 << 20
-LOSS, STOPS, NORM = range(3)  # of the step's numbers
+LOSS, STOPS, NORM = range(3)  # indices of the step's numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Summed:
-    """gradients: of the whole step, one for each slot in order, not clipped. numbers: loss, stops, norm; float32."""
+class SummedGradients:
+    """The gradients of the whole step.
+
+    Attributes:
+        gradients: One per slot, in order, not clipped.
+        numbers: Loss, number of stop requests, gradient norm; float32, shape (3,).
+    """
 
     gradients: Sequence[Tensor]
     numbers: Tensor
 
 
 class Gradients(Protocol):
+    """Collects the gradients of a step over micro-batches and processes."""
+
     def begin(self) -> None:
-        """Forget the last step."""
+        """Discard the last step's gradients."""
         ...
 
-    def expect(self, *, last: bool) -> None:
-        """A backward pass comes. last: the step's last one, so sums may be sent as they are ready."""
+    def expect_backward(self, *, last: bool) -> None:
+        """Prepare for a backward pass.
+
+        Args:
+            last: Whether it is the step's last, so that sums can start when they are ready.
+        """
         ...
 
-    def finish(self, loss: Tensor, stop: bool) -> Summed:
-        """Wait for the sums. loss: this process's part, already divided by shards and micro-batches."""
+    def finish(self, loss: Tensor, stop: bool) -> SummedGradients:
+        """Wait for the sums.
+
+        Args:
+            loss: This process's part, already divided by shards and micro-batches.
+            stop: Whether this process requests a stop.
+        """
         ...
 
 
-def gradients_of(model: nn.Module, slots: Sequence[Slot], mesh: Mesh, groups: Groups) -> Gradients:
+def make_gradients(model: nn.Module, slots: Sequence[Slot], mesh: Mesh, groups: AxisGroups) -> Gradients:
+    """Choose the implementation for the mesh."""
     if mesh.devices == 1:
-        return Alone(slots)
+        return LocalGradients(slots)
     if mesh.fsdp > 1:
-        return Divided(model, slots, mesh)
+        return ShardedGradients(model, slots, mesh)
     if mesh.data > 1:
-        return Buckets(slots, mesh, groups.data)
-    return Alone(slots, mesh)
+        return BucketedGradients(slots, mesh, groups.data)
+    return LocalGradients(slots, mesh)
 
 
-class Alone:
-    """One copy of the model, whose rows all came through here. mesh: its tensor axis divides the weights."""
+class LocalGradients:
+    """Gradients of one replica whose rows were all computed here; the tensor axis of `mesh` may shard the weights."""
 
     def __init__(self, slots: Sequence[Slot], mesh: Mesh | None = None) -> None:
         self._slots = slots
-        self._agreement = None if mesh is None else Agreement(slots, mesh)
+        self._reduction = None if mesh is None else NumbersReduction(slots, mesh)
 
     def begin(self) -> None:
         for slot in self._slots:
             slot.handle.grad = None
 
-    def expect(self, *, last: bool) -> None:
+    def expect_backward(self, *, last: bool) -> None:
         pass
 
-    def finish(self, loss: Tensor, stop: bool) -> Summed:
+    def finish(self, loss: Tensor, stop: bool) -> SummedGradients:
         gradients = [slot.gradient() for slot in self._slots]
-        if self._agreement is not None:
-            return Summed(gradients, self._agreement.numbers(gradients, loss, stop))
-        norm = vector_norm(norms(gradients))
-        return Summed(gradients, torch.stack((loss.float(), torch.full_like(norm, float(stop)), norm)))
+        if self._reduction is not None:
+            return SummedGradients(gradients, self._reduction.reduce_numbers(gradients, loss, stop))
+        norm = compute_norm(compute_norms(gradients))
+        return SummedGradients(gradients, torch.stack((loss.float(), torch.full_like(norm, float(stop)), norm)))
 
 
-class Divided:
-    """Weights that FSDP2 divides. Between micro-batches the sums over `fsdp` are made all the same: whole gradients
-    would need as much memory as whole weights. Those over `data` wait for the last."""
+class ShardedGradients:
+    """Gradients of weights that FSDP2 shards.
+
+    Sums over `fsdp` are made after each micro-batch, because whole gradients would need as much memory as whole
+    weights. Sums over `data` wait for the last micro-batch.
+    """
 
     def __init__(self, model: nn.Module, slots: Sequence[Slot], mesh: Mesh) -> None:
         self._model: Any = model  # fully_shard adds methods to the module's class
         self._slots, self._mesh = slots, mesh
-        self._agreement = Agreement(slots, mesh)
+        self._reduction = NumbersReduction(slots, mesh)
 
     def begin(self) -> None:
         for slot in self._slots:
             slot.handle.grad = None
 
-    def expect(self, *, last: bool) -> None:
+    def expect_backward(self, *, last: bool) -> None:
         self._model.set_is_last_backward(last)
         if self._mesh.data > 1:
             self._model.set_requires_all_reduce(last)
 
-    def finish(self, loss: Tensor, stop: bool) -> Summed:
+    def finish(self, loss: Tensor, stop: bool) -> SummedGradients:
         gradients = [slot.gradient() for slot in self._slots]
-        return Summed(gradients, self._agreement.numbers(gradients, loss, stop))
+        return SummedGradients(gradients, self._reduction.reduce_numbers(gradients, loss, stop))
 
 
-class Buckets:
-    """Copies of the model, each with rows of its own."""
+class BucketedGradients:
+    """Gradients of replicas, each with its own rows."""
 
     def __init__(self, slots: Sequence[Slot], mesh: Mesh, group: Any, bucket_bytes: int = BUCKET_BYTES) -> None:
         self._group = group
-        # Each tensor device sums the same loss over its own copies; stops must be counted over all of them.
-        self._agreement = Agreement(slots, mesh) if mesh.tensor > 1 else None
-        # Backward reaches the last layers first, so their buffer is the first to be sent.
+        # Each tensor device sums the same loss over its replicas; stop requests are counted over all of them.
+        self._reduction = NumbersReduction(slots, mesh) if mesh.tensor > 1 else None
+        # The backward pass reaches the last layers first, so their buffer is sent first.
         self._buckets = _fill(slots[::-1], bucket_bytes)
         self._sent = 0
         self._last = False
@@ -129,10 +149,10 @@ class Buckets:
         self._sent = 0
         self._last = False
 
-    def expect(self, *, last: bool) -> None:
+    def expect_backward(self, *, last: bool) -> None:
         self._last = last
 
-    def finish(self, loss: Tensor, stop: bool) -> Summed:
+    def finish(self, loss: Tensor, stop: bool) -> SummedGradients:
         extras = self._buckets[-1].extras
         extras[LOSS], extras[STOPS] = loss, float(stop)
         while self._sent < len(self._buckets):
@@ -141,10 +161,10 @@ class Buckets:
             work.wait()
         self._pending.clear()
         views = [view for bucket in self._buckets for view in bucket.views][::-1]
-        if self._agreement is not None:
-            return Summed(views, self._agreement.numbers(views, loss, stop))
-        norm = vector_norm(torch.stack([vector_norm(bucket.grads) for bucket in self._buckets]))
-        return Summed(views, torch.cat((extras, norm[None])))
+        if self._reduction is not None:
+            return SummedGradients(views, self._reduction.reduce_numbers(views, loss, stop))
+        norm = compute_norm(torch.stack([compute_norm(bucket.grads) for bucket in self._buckets]))
+        return SummedGradients(views, torch.cat((extras, norm[None])))
 
     def _arrived(self, index: int, slot: Slot, view: Tensor, handle: Tensor) -> None:
         if not self._last:
@@ -152,7 +172,7 @@ class Buckets:
         view.copy_(slot.gradient())
         handle.grad = None
         self._buckets[index].missing -= 1
-        # In order, so that every rank starts the same sums in the same order. The last waits for its extras.
+        # Every rank must start the same sums in the same order. The last bucket waits for its extras.
         while self._sent < len(self._buckets) - 1 and self._buckets[self._sent].missing == 0:
             self._send()
 
@@ -161,27 +181,39 @@ class Buckets:
         self._sent += 1
 
 
-class Agreement:
-    """Loss, stops and norm over all processes, by one sum. Copies of a region share its square between them."""
+class NumbersReduction:
+    """Sums loss, stop requests and norm over all processes in one message.
+
+    Each copy of a region contributes an equal share of its squared norm.
+    """
 
     def __init__(self, slots: Sequence[Slot], mesh: Mesh) -> None:
-        copies = [mesh.data * (mesh.tensor if layout_of(slot.parameter).tensor is None else 1) for slot in slots]
-        # Made once: a list that becomes a tensor on a GPU makes the processor wait for all that was asked before.
+        copies = [mesh.data * (mesh.tensor if get_layout(slot.parameter).tensor is None else 1) for slot in slots]
+        # Created once: converting a list to a GPU tensor makes the CPU wait for all queued work.
         self._copies = torch.tensor(copies, dtype=torch.float32, device=slots[0].weight.device)
         self._tensor = mesh.tensor
 
     @torch.no_grad()
-    def numbers(self, gradients: Sequence[Tensor], loss: Tensor, stop: bool) -> Tensor:
-        shared = (norms(gradients).square_() / self._copies).sum()
+    def reduce_numbers(self, gradients: Sequence[Tensor], loss: Tensor, stop: bool) -> Tensor:
+        shared = (compute_norms(gradients).square_() / self._copies).sum()
         numbers = torch.stack((loss.float() / self._tensor, torch.full_like(shared, float(stop)), shared))
         dist.all_reduce(numbers)
         numbers[NORM].sqrt_()
         return numbers
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Bucket:
-    """views: into `flat`, which ends with the extras of the last bucket, one for each slot."""
+    """A flat buffer of gradients.
+
+    Attributes:
+        slots: The weights.
+        flat: The whole buffer.
+        grads: Its part with gradients.
+        extras: Loss and stop requests, at the end of the last bucket; else empty.
+        views: Into `flat`, one per slot.
+        missing: Number of slots whose gradient is not there yet.
+    """
 
     slots: Sequence[Slot]
     flat: Tensor
@@ -208,6 +240,6 @@ def _bucket(slots: Sequence[Slot], extras: int) -> _Bucket:
     sizes = [slot.weight.numel() for slot in slots]
     total = sum(sizes)
     flat = torch.zeros(total + extras, dtype=torch.float32, device=slots[0].weight.device)
-    parts = split(flat[:total], sizes)
+    parts = split_flat(flat[:total], sizes)
     views = [part.view(slot.box.extent) for part, slot in zip(parts, slots, strict=True)]
-    return _Bucket(slots, flat, flat[:total], flat[total:], views)
+    return _Bucket(slots=slots, flat=flat, grads=flat[:total], extras=flat[total:], views=views)

@@ -1,8 +1,8 @@
-"""From the last hidden state to the mean loss, in nats a token.
+"""The mean loss, in nats per token, from the last hidden state.
 
-Small logits: plain torch, which compiles well. Large ones, and a vocabulary that is divided over the tensor axis: slice
-by slice, with the gradients computed on the way, so that the logits never exist all at once nor twice. A compiled slice
-reads its logits three times at most; else they are read and written ten times, in float32.
+For small logits it is plain torch, which compiles well. For large logits, and a vocabulary that is sharded over the
+tensor axis, it is computed slice by slice together with the gradients, so that the logits never all exist nor
+twice. A compiled slice reads its logits at most three times; otherwise they are read and written ten times, in float32.
 """
 
 from __future__ import annotations
@@ -13,34 +13,40 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import torch
-import torch.nn.functional as F  # noqa: N812  # the name everybody knows it by
+import torch.nn.functional as F  # noqa: N812  # the usual name
 from torch import Tensor
 
-from trainer.torch_engine.slots import local
+from trainer.torch_engine.slots import get_local_tensor
 from trainer.torch_engine.untyped import dist
 
 Group: TypeAlias = Any  # torch.distributed.ProcessGroup, which exists only in builds with distributed
 Slicer: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
-"""`slicer(logits, answers, share)`: the loss of each token, and its slope along the logits times share, as narrow as
-the logits. logits: (tokens, vocab). May overwrite nothing."""
+"""`slicer(logits, answers, share)` returns the loss of each token, shape (tokens,), and the gradient of the sum times
+`share` by the logits, in the logits' type and shape (tokens, vocab). It must not modify its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class VocabularyShare:
-    """The rows of the head's weight that this process has, and the processes that have the others."""
+    """The rows of the head's weight on this process, and the group of processes that have the others."""
 
     group: Group
     first: int
     count: int
 
 
-def mean_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """hidden: (batch, length, dim); weight: (vocab, dim); targets: (batch, length). All logits at once."""
+def compute_mean_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """Compute the mean loss from all logits together.
+
+    Args:
+        hidden: Shape (batch, length, dim).
+        weight: Shape (vocab, dim).
+        targets: Shape (batch, length).
+    """
     logits = F.linear(hidden, weight)
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
-def sliced_loss(
+def compute_sliced_loss(
     hidden: Tensor,
     weight: Tensor,
     targets: Tensor,
@@ -49,9 +55,18 @@ def sliced_loss(
     share: VocabularyShare | None = None,
     slicer: Slicer | None = None,
 ) -> Tensor:
-    """The same number from at most `rows` tokens at once. share: weight holds only these rows of the vocabulary; every
-    process of the group gets the same loss, and the whole gradient of `hidden`. slicer: `whole_slice`, compiled."""
-    weight = local(weight)
+    """Compute the same loss from at most `rows` tokens at a time.
+
+    Args:
+        hidden: Shape (batch, length, dim).
+        weight: Shape (vocab, dim), or this process's rows of it.
+        targets: Shape (batch, length).
+        rows: Most tokens per slice.
+        share: The rows of the vocabulary that `weight` holds; every process of the group gets the same loss, and the
+            whole gradient of `hidden`.
+        slicer: A compiled `compute_slice_loss`.
+    """
+    weight = get_local_tensor(weight)
     dtype = torch.get_autocast_dtype(hidden.device.type) if torch.is_autocast_enabled(hidden.device.type) else None
     function: Any = _SlicedLoss  # torch leaves `apply` untyped
     result: Tensor = function.apply(hidden, weight, targets, rows, slicer or partial(_slice, share), share, dtype)
@@ -59,7 +74,7 @@ def sliced_loss(
 
 
 class _SlicedLoss(torch.autograd.Function):
-    """The gradients are those of the mean loss, kept until the backward pass scales them."""
+    """The sliced loss; its gradients are computed in the forward pass and scaled in the backward pass."""
 
     @staticmethod
     def forward(
@@ -96,8 +111,8 @@ class _SlicedLoss(torch.autograd.Function):
         return to_hidden.mul_(upstream[0]), to_weight.mul_(upstream[0]), None, None, None, None, None
 
 
-def whole_slice(logits: Tensor, answers: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """See Slicer. Written for a compiler: nothing is scattered, which keeps its loops in one."""
+def compute_slice_loss(logits: Tensor, answers: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Implement Slicer for a compiler: nothing is scattered, so its loops can be fused."""
     wide = logits.float()
     wide = wide - wide.amax(dim=-1, keepdim=True)
     powers = wide.exp()
@@ -109,7 +124,7 @@ def whole_slice(logits: Tensor, answers: Tensor, share: float) -> tuple[Tensor, 
 
 
 def _slice(vocabulary: VocabularyShare | None, logits: Tensor, answers: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """See Slicer."""
+    """Implement Slicer without a compiler, also for a sharded vocabulary."""
     dtype, logits = logits.dtype, logits.float()
     highest = logits.amax(dim=-1, keepdim=True)
     if vocabulary is not None:

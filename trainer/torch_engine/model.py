@@ -1,7 +1,7 @@
-"""The model as plain torch, its parameters named as trainer/shape/architecture.py lists them.
+"""The model as plain torch modules; trainer/shape/architecture.py lists the parameters by the same names.
 
-Static shapes; nothing here knows about other processes, or, but for attention in float32, about devices. With tensor
-parallelism a process holds some of the heads and hidden units only, so sizes are read off what the layers return.
+Shapes are static. Nothing here depends on other processes, or, except for attention in float32, on devices. With tensor
+parallelism a process holds only some of the heads and hidden units, so sizes are taken from the layers' results.
 """
 
 from __future__ import annotations
@@ -10,55 +10,70 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
-import torch.nn.functional as F  # noqa: N812  # the name everybody knows it by
+import torch.nn.functional as F  # noqa: N812  # the usual name
 from torch import Tensor, nn
 
 from trainer.config import ModelConfig
-from trainer.torch_engine.rotary import rotary_table, rotate
+from trainer.torch_engine.rotary import apply_rotary, make_rotary_table
 
-Rerun: TypeAlias = Callable[..., Tensor]
-"""`rerun(function, *arguments)`: calls it, keeps no intermediate values, and calls it again for the gradients."""
+Recompute: TypeAlias = Callable[..., Tensor]
+"""`rerun(function, *arguments)` calls the function, keeps no activations, and calls it again in the backward pass."""
 
 
 class Transformer(nn.Module):
-    """`model(tokens)` is the last hidden state after its norm, which `head_weight()` turns into logits."""
+    """A transformer whose result is the last hidden state after its norm; `head_weight()` turns it into logits."""
 
-    def __init__(self, config: ModelConfig, seq_len: int, rerun: Rerun | None = None) -> None:
-        """rerun: how a block is computed again in the backward pass; None keeps all it computed."""
+    def __init__(self, config: ModelConfig, seq_len: int, rerun: Recompute | None = None) -> None:
+        """Build the modules.
+
+        Args:
+            config: Sizes of the model.
+            seq_len: Longest sequence.
+            rerun: How a block is recomputed in the backward pass; None keeps its activations.
+        """
         super().__init__()
         self._table = (seq_len, config.head_dim, config.rope_theta)
         self.embedding = Embedding(config.tokens, config.dim)
         self.blocks = nn.ModuleList(Block(config, rerun) for _ in range(config.layers))
         self.norm = Norm(config.dim, eps=config.norm_eps)
         self.head = None if config.tied else Linear(config.dim, config.tokens, bias=False)
-        cosine, sine = rotary_table(*self._table)
+        cosine, sine = make_rotary_table(*self._table)
         self.cosine: Tensor
         self.sine: Tensor
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """tokens: int64 (batch, length up to seq_len). Returns (batch, length, dim)."""
+        """Return the hidden state.
+
+        Args:
+            tokens: int64, shape (batch, length), length at most seq_len.
+
+        Returns:
+            Shape (batch, length, dim).
+        """
         length = tokens.shape[1]
         cosine, sine = self.cosine[:length], self.sine[:length]
-        x: Tensor = self.embedding(tokens).float()  # the residual stream is never narrower
+        x: Tensor = self.embedding(tokens).float()  # the residual stream is always float32
         for block in self.blocks:
             x = block(x, cosine, sine)
         result: Tensor = self.norm(x)
         return result
 
     def head_weight(self) -> Tensor:
-        """Shape (vocab, dim)."""
+        """Return the head's weight, shape (vocab, dim)."""
         return self.embedding.weight if self.head is None else self.head.weight
 
     def fill_tables(self) -> None:
         """Write the position tables again, after the model was moved off the meta device."""
-        for buffer, table in zip((self.cosine, self.sine), rotary_table(*self._table), strict=True):
+        for buffer, table in zip((self.cosine, self.sine), make_rotary_table(*self._table), strict=True):
             buffer.copy_(table)
 
 
 class Block(nn.Module):
-    def __init__(self, config: ModelConfig, rerun: Rerun | None) -> None:
+    """Attention and feed-forward, each after a norm, added to the residual stream."""
+
+    def __init__(self, config: ModelConfig, rerun: Recompute | None) -> None:
         super().__init__()
         self._rerun = rerun
         self.attention_norm = Norm(config.dim, eps=config.norm_eps)
@@ -78,21 +93,24 @@ class Block(nn.Module):
 
 
 class Linear(nn.Linear):
-    """Without values of its own: trainer/shape/initial.py has them. (torch's on the meta device load its compiler.)"""
+    """Linear layer without initial values, which trainer/shape/initial_values.py makes.
+
+    torch's own initialization on the meta device would load its compiler.
+    """
 
     def reset_parameters(self) -> None:
         pass
 
 
 class Embedding(nn.Embedding):
-    """See Linear."""
+    """Embedding without initial values; see Linear."""
 
     def reset_parameters(self) -> None:
         pass
 
 
 class Norm(nn.RMSNorm):
-    """In float32 whatever the weights were gathered in."""
+    """RMS norm computed in float32, whatever type the weights were gathered in."""
 
     def forward(self, x: Tensor) -> Tensor:
         weight: Tensor = self.weight
@@ -117,10 +135,10 @@ class Attention(nn.Module):
         query, key, value = (
             layer(x).view(batch, length, -1, self.head_dim) for layer in (self.query, self.key, self.value)
         )
-        query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
+        query, key = apply_rotary(query, cosine, sine), apply_rotary(key, cosine, sine)
         grouped = self.grouped
-        if grouped and not takes_groups(query.device.type, query.dtype):
-            key, value = (repeat(part, query.shape[2] // part.shape[2]) for part in (key, value))
+        if grouped and not supports_grouped_heads(query.device.type, query.dtype):
+            key, value = (repeat_heads(part, query.shape[2] // part.shape[2]) for part in (key, value))
             grouped = False
         mixed = F.scaled_dot_product_attention(
             query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), is_causal=True, enable_gqa=grouped
@@ -129,18 +147,22 @@ class Attention(nn.Module):
         return result
 
 
-def takes_groups(device: str, dtype: torch.dtype) -> bool:
-    """Whether torch has attention without the matrix of scores for fewer heads of keys than of queries (2.13: all
-    kernels but CUDA's only one for float32)."""
+def supports_grouped_heads(device: str, dtype: torch.dtype) -> bool:
+    """Return whether torch's fused attention accepts fewer key heads than query heads.
+
+    In torch 2.13 all kernels do, except CUDA's only kernel for float32.
+    """
     return device != "cuda" or dtype != torch.float32
 
 
-def repeat(heads: Tensor, times: int) -> Tensor:
-    """heads: (batch, length, heads, head_dim). Each head `times` times, one after the other."""
+def repeat_heads(heads: Tensor, times: int) -> Tensor:
+    """Repeat each head `times` times in a row; `heads` has shape (batch, length, heads, head_dim)."""
     return heads[:, :, :, None].expand(-1, -1, -1, times, -1).flatten(2, 3)
 
 
 class FeedForward(nn.Module):
+    """Gated feed-forward (SwiGLU)."""
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.gate = Linear(config.dim, config.hidden, bias=False)

@@ -1,6 +1,6 @@
-"""What the engine needs of an optimizer, and the averaged weights beside it.
+"""Interface of the optimizers, and the averaged weights.
 
-State is made at once, so that a checkpoint has somewhere to load into and lazy devices trace one program.
+State is allocated at the start, so that a checkpoint can be loaded into it and lazy devices trace one program.
 """
 
 from __future__ import annotations
@@ -16,10 +16,17 @@ from trainer.torch_engine.slots import Slot
 from trainer.torch_engine.untyped import foreach
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """A state tensor of a slot. suffix: the last part of its name. axis: the dimension of the parameter along which it
-    lies, when it has only one of a matrix; None: as the parameter."""
+    """A state tensor of a slot.
+
+    Attributes:
+        slot: The weight.
+        suffix: Last part of its name.
+        values: The tensor.
+        axis: For a row or column moment, the dimension of the parameter along which it extends; None when it has the
+            parameter's shape.
+    """
 
     slot: Slot
     suffix: str
@@ -28,18 +35,26 @@ class Moment:
 
 
 class Optimizer(Protocol):
+    """Updates the weights of a list of slots."""
+
     def moments(self) -> Sequence[Moment]:
-        """All state. The tensors are changed in place, never replaced."""
+        """Return all state; the tensors are changed in place and never replaced."""
         ...
 
     def apply(self, gradients: Sequence[Tensor], factor: Tensor | None, rate: float, step: int) -> None:
-        """Change the weights. gradients: one for each slot, may be overwritten. factor: what they are multiplied by
-        first (clipping); None: nothing. step: steps done before this one, from 0."""
+        """Update the weights.
+
+        Args:
+            gradients: One per slot; may be overwritten.
+            factor: Multiplied with the gradients first (clipping); None for none.
+            rate: Learning rate.
+            step: Number of steps done before this one.
+        """
         ...
 
 
-class Averages:
-    """An exponential moving average of the weights, begun with their first values."""
+class AveragedWeights:
+    """An exponential moving average of the weights that starts from their initial values."""
 
     def __init__(self, slots: Sequence[Slot], config: OptimConfig) -> None:
         self._weights = [slot.weight for slot in slots]
@@ -47,10 +62,12 @@ class Averages:
         self._values = [weight.clone() for weight in self._weights]
 
     def moments(self) -> Sequence[Moment]:
-        return [Moment(slot, "", values) for slot, values in zip(self._slots, self._values, strict=True)]
+        return [
+            Moment(slot=slot, suffix="", values=values) for slot, values in zip(self._slots, self._values, strict=True)
+        ]
 
     def restart(self) -> None:
-        """From the present weights."""
+        """Restart from the present weights."""
         foreach._foreach_copy_(self._values, self._weights)
 
     def apply(self) -> None:

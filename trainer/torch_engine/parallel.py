@@ -1,6 +1,6 @@
-"""Divide a plain model over the mesh, from outside: DTensor for `tensor`, FSDP2 for `fsdp` (with `data`: HSDP).
+"""Sharding of a plain model over the mesh, from outside: DTensor for `tensor`, FSDP2 for `fsdp` (with `data`: HSDP).
 
-Copies alone (`data`) need nothing here: gradients.py adds up. The plan follows trainer/shape/layout.py.
+Replicas alone (`data`) need nothing here: gradients.py sums. The plan follows trainer/shape/layout.py.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from trainer.config import ModelConfig
-from trainer.shape.architecture import parameters
-from trainer.shape.layout import layout_of
+from trainer.shape.architecture import list_parameters
+from trainer.shape.layout import get_layout
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.loss import VocabularyShare
 from trainer.torch_engine.model import Transformer
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisGroups:
     """The process groups along the axes; None where an axis has one device."""
 
     mesh: DeviceMesh | None
@@ -30,46 +30,55 @@ class Groups:
     tensor: Any
 
 
-def groups_of(mesh: Mesh, device: torch.device) -> Groups:
-    """Every process must call it: it makes process groups. The default group must exist for more than one device."""
+def make_axis_groups(mesh: Mesh, device: torch.device) -> AxisGroups:
+    """Create the process groups.
+
+    Every process must call it. More than one device needs the default process group.
+    """
     if mesh.devices == 1:
-        return Groups(None, None, None, None)
+        return AxisGroups(mesh=None, data=None, fsdp=None, tensor=None)
     whole = init_device_mesh(
         device.type, (mesh.data, mesh.fsdp, mesh.tensor), mesh_dim_names=("data", "fsdp", "tensor")
     )
-    unchecked: Any = whole  # torch annotates slices of a mesh only in part
+    unchecked: Any = whole  # torch annotates slices of a mesh only partly
     found = {
         name: unchecked.get_group(name) if size > 1 else None
         for name, size in (("data", mesh.data), ("fsdp", mesh.fsdp), ("tensor", mesh.tensor))
     }
-    return Groups(whole, **found)
+    return AxisGroups(mesh=whole, **found)
 
 
-def divide(model: Transformer, config: ModelConfig, mesh: Mesh, groups: Groups, *, narrow: bool) -> None:
-    """The model may be on the meta device. After it, parameters are DTensors where an axis divides them.
+def shard_model(model: Transformer, config: ModelConfig, mesh: Mesh, groups: AxisGroups, *, narrow: bool) -> None:
+    """Shard the parameters in place; afterwards they are DTensors where an axis shards them.
 
-    narrow: weights are gathered in bf16, for products in bf16. (Autocast alone would keep a narrow copy of every whole
-    weight until the backward pass.)
+    Args:
+        model: May be on the meta device.
+        config: Sizes of the model.
+        mesh: The mesh.
+        groups: Its process groups.
+        narrow: Gather weights in bf16, for products in bf16. (Autocast alone would keep a bf16 copy of every whole
+            weight until the backward pass.)
     """
     if groups.mesh is None:
         return
     whole: Any = groups.mesh  # see groups_of
     if mesh.tensor > 1:
-        _divide_layers(model, whole["tensor"])
+        _shard_layers(model, whole["tensor"])
     if mesh.fsdp > 1:
-        _divide_weights(model, config, whole["data", "fsdp"] if mesh.data > 1 else whole["fsdp"], narrow)
+        _shard_weights(model, config, whole["data", "fsdp"] if mesh.data > 1 else whole["fsdp"], narrow)
 
 
-def vocabulary_share(config: ModelConfig, mesh: Mesh, groups: Groups, device: int) -> VocabularyShare | None:
+def get_vocabulary_share(config: ModelConfig, mesh: Mesh, groups: AxisGroups, device: int) -> VocabularyShare | None:
+    """Return the device's rows of the vocabulary; None when it is not sharded."""
     if mesh.tensor == 1:
         return None
     count = config.tokens // mesh.tensor
-    return VocabularyShare(groups.tensor, mesh.place(device)[2] * count, count)
+    return VocabularyShare(groups.tensor, mesh.coordinates(device)[2] * count, count)
 
 
-def _divide_layers(model: Transformer, mesh: DeviceMesh) -> None:
-    """Heads, hidden units and the vocabulary over the tensor axis; the residual stream is the same on all."""
-    # Imported here and below: they take a second, which runs on copies or one device need not wait for.
+def _shard_layers(model: Transformer, mesh: DeviceMesh) -> None:
+    """Shard heads, hidden units and the vocabulary over the tensor axis; the residual stream is the same on all."""
+    # Imported here and below: importing takes a second, which runs on replicas or one device do not need.
     from torch.distributed.tensor import Replicate
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
@@ -83,7 +92,7 @@ def _divide_layers(model: Transformer, mesh: DeviceMesh) -> None:
     if model.head is not None:
         plan["head"] = cut()
     for layer in range(len(model.blocks)):
-        # One conversion for all layers that read x, so that its gradient is added up over the axis once.
+        # One conversion for all layers that read x, so that its gradient is summed over the axis once.
         plan[f"blocks.{layer}.attention"] = PrepareModuleInput(
             input_layouts=(Replicate(), None, None), desired_input_layouts=(Replicate(), None, None)
         )
@@ -93,35 +102,35 @@ def _divide_layers(model: Transformer, mesh: DeviceMesh) -> None:
         for name in ("attention.out", "ffn.down"):
             plan[f"blocks.{layer}.{name}"] = RowwiseParallel()
     parallelize_module(model, mesh, plan)
-    model.embedding.register_forward_hook(_arrived)
+    model.embedding.register_forward_hook(_wait_for_sum)
 
 
-def _arrived(_module: nn.Module, _arguments: Any, embedded: Tensor) -> Tensor:
-    function: Any = _Arrived  # torch leaves `apply` untyped
+def _wait_for_sum(_module: nn.Module, _arguments: Any, embedded: Tensor) -> Tensor:
+    function: Any = _WaitForSum  # torch leaves `apply` untyped
     result: Tensor = function.apply(embedded)
     return result
 
 
-class _Arrived(torch.autograd.Function):
-    """Waits for a sum over processes: what is compiled loses the gradient of one under way (torch 2.13)."""
+class _WaitForSum(torch.autograd.Function):
+    """Waits for a sum over processes, because compiled code loses the gradient of a pending one (torch 2.13)."""
 
     @staticmethod
     def forward(ctx: Any, embedded: Tensor) -> Tensor:
-        coming: Any = embedded  # torch's AsyncCollectiveTensor, where its hooks make one
-        return cast("Tensor", coming.wait()) if hasattr(coming, "wait") else embedded.view_as(embedded)
+        pending: Any = embedded  # torch's AsyncCollectiveTensor, where its hooks make one
+        return cast("Tensor", pending.wait()) if hasattr(pending, "wait") else embedded.view_as(embedded)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Tensor:
         return upstream[0]
 
 
-def _divide_weights(model: Transformer, config: ModelConfig, mesh: DeviceMesh, narrow: bool) -> None:
-    """Each block is gathered as it is needed; the embedding, the last norm and the head stay with the whole model."""
+def _shard_weights(model: Transformer, config: ModelConfig, mesh: DeviceMesh, narrow: bool) -> None:
+    """Shard each block, which is gathered on demand; embedding, last norm and head stay with the whole model."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from torch.distributed.tensor import Shard
 
     handles = dict(model.named_parameters())
-    along = {id(handles[parameter.name]): layout_of(parameter).fsdp for parameter in parameters(config)}
+    along = {id(handles[parameter.name]): get_layout(parameter).fsdp for parameter in list_parameters(config)}
 
     def place(handle: nn.Parameter) -> Shard:
         return Shard(along[id(handle)])
@@ -133,7 +142,7 @@ def _divide_weights(model: Transformer, config: ModelConfig, mesh: DeviceMesh, n
         fully_shard(block, mesh=mesh, shard_placement_fn=place, mp_policy=policy)
     fully_shard(model, mesh=mesh, shard_placement_fn=place, mp_policy=policy)
     for part in (model, *model.blocks):
-        # The loss is divided by the rows of the whole step beforehand: gradients are sums.
+        # The loss is already divided by the rows of the whole step, so gradients are summed.
         unchecked: Any = part  # fully_shard adds the methods to the module's class
         unchecked.set_gradient_divide_factor(1.0)
         unchecked.set_force_sum_reduction_for_comms(True)

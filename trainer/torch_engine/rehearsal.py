@@ -1,7 +1,7 @@
-"""One step of one device of a large mesh, built in this one process: pretended processes, tensors without values.
+"""Rehearsal of one device's step of a large mesh in one process, with fake processes and tensors without values.
 
-The model, its division, the step and the optimizer are those of the engine; only the memory and the network are not
-there. So shapes, divisibility, memory and collectives come out as they would be, in seconds and without a device.
+The model, its sharding, the step and the optimizer are the engine's; only memory and network are missing. So shapes,
+divisibility, memory and collectives are as in a real run, in seconds and without a device.
 """
 
 from __future__ import annotations
@@ -16,21 +16,29 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from trainer.accelerators.base import Backend, Compiler, Flag, Flags, NativeName
+from trainer.accelerators.base import Backend, Capabilities, Capability, Compiler, NativeName
 from trainer.accelerators.device import Device
 from trainer.config import Config, DTypeName
 from trainer.engine import TokenArray
 from trainer.shape.mesh import Mesh, check_batch
-from trainer.torch_engine.accounting import Account, Collective
-from trainer.torch_engine.build import Build, assemble, divided
+from trainer.torch_engine.accounting import Collective, ResourceAccount
+from trainer.torch_engine.build import BuiltModel, assemble_model, build_sharded_model
 from trainer.torch_engine.untyped import dist
 
 
-@dataclass(frozen=True, slots=True)
-class Rehearsed:
-    """One device's share of a step. Bytes; peak: most at once, all of the others included.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsedStep:
+    """One device's share of a step; sizes are in bytes.
 
-    gradients: those that are kept until the optimizer's turn. shapes: what the device has of each parameter.
+    Attributes:
+        rank: The device's index on the mesh.
+        weights: Size of the weights.
+        gradients: Size of the gradients kept until the optimizer runs.
+        optimizer: Size of the moments.
+        averages: Size of the averaged weights.
+        peak: Most bytes at the same time, all of the others included.
+        collectives: Of the step.
+        shapes: Local shape of each parameter.
     """
 
     rank: int
@@ -43,25 +51,33 @@ class Rehearsed:
     shapes: Mapping[str, tuple[int, ...]]
 
 
-def rehearse(config: Config, mesh: Mesh, rank: int = 0) -> Rehearsed:
-    """rank: the device's place on the mesh. Raises ConfigError when the batch does not divide.
+def rehearse_step(config: Config, mesh: Mesh, rank: int = 0) -> RehearsedStep:
+    """Rehearse the step of a device.
 
     No process group may exist in this process; none is left behind.
+
+    Args:
+        config: The settings.
+        mesh: The mesh.
+        rank: The device's index on the mesh.
+
+    Raises:
+        ConfigError: The batch does not divide.
     """
     check_batch(config, mesh)
-    accelerator = Pretended()
-    with _pretended_processes(mesh.devices, rank):
-        parts = divided(config, accelerator, mesh)
-        with FakeTensorMode(allow_non_fake_inputs=True), Account() as account:
-            build = assemble(config, accelerator, mesh, parts, rank)
+    accelerator = FakeAccelerator()
+    with _fake_processes(mesh.devices, rank):
+        parts = build_sharded_model(config, accelerator, mesh)
+        with FakeTensorMode(allow_non_fake_inputs=True), ResourceAccount() as account:
+            build = assemble_model(config, accelerator, mesh, parts, rank)
             rows = torch.zeros((config.batch // mesh.shards, config.seq_len + 1), dtype=torch.int64)
             build.step(rows, config.optim.lr, False, 0)
     return _summary(rank, build, account)
 
 
-def _summary(rank: int, build: Build, account: Account) -> Rehearsed:
+def _summary(rank: int, build: BuiltModel, account: ResourceAccount) -> RehearsedStep:
     weights = _bytes(slot.weight for slot in build.slots)
-    return Rehearsed(
+    return RehearsedStep(
         rank=rank,
         weights=weights,
         gradients=weights,
@@ -73,16 +89,19 @@ def _summary(rank: int, build: Build, account: Account) -> Rehearsed:
     )
 
 
-class Pretended:
-    """An accelerator whose tensors have no values; see trainer.accelerators.base.NativeAccelerator."""
+class FakeAccelerator:
+    """An accelerator whose tensors have no values; implements trainer.accelerators.base.NativeAccelerator."""
 
     name: NativeName = "cpu"
     backend: Backend = "gloo"
     compiler: Compiler = "inductor"
     launch = ""
     device = torch.device("cpu")
-    flags = Flags(
-        fp16=Flag(False, "bf16"), flash=Flag(True, ""), compile=Flag(False, "uncompiled"), fused=Flag(True, "")
+    capabilities = Capabilities(
+        fp16=Capability(False, "bf16"),
+        flash=Capability(True, ""),
+        compile=Capability(False, "uncompiled"),
+        fused=Capability(True, ""),
     )
 
     def autocast(self, dtype: DTypeName) -> AbstractContextManager[object]:
@@ -101,7 +120,9 @@ class Pretended:
         return None
 
     def describe(self) -> Device:
-        return Device("cpu", "pretended", "", 0, None, None, None)
+        return Device(
+            kind="cpu", name="fake", vendor="", index=0, total_mem_mb=None, available_mem_mb=None, topology=None
+        )
 
     def set_deterministic(self, *, compiled: bool) -> None:
         pass
@@ -120,8 +141,8 @@ class Pretended:
 
 
 @contextmanager
-def _pretended_processes(count: int, rank: int) -> Generator[None]:
-    """A default process group whose collectives do nothing."""
+def _fake_processes(count: int, rank: int) -> Generator[None]:
+    """Provide a default process group whose collectives do nothing."""
     if count == 1:
         yield
         return

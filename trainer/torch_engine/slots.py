@@ -1,4 +1,4 @@
-"""The weights of this process as plain tensors, however torch has wrapped them."""
+"""The weights of this process as plain local tensors, however torch has wrapped them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,27 @@ import torch
 from torch import Tensor, nn
 
 from trainer.config import ModelConfig
-from trainer.shape.architecture import Parameter, parameters
+from trainer.shape.architecture import Parameter, list_parameters
 from trainer.shape.box import Box
-from trainer.shape.initial import initial
-from trainer.shape.layout import box_of
+from trainer.shape.initial_values import make_initial_values
+from trainer.shape.layout import compute_box
 from trainer.shape.mesh import Mesh
 from trainer.torch_engine.untyped import from_numpy
 
 _FILLERS = 8  # threads; each holds one weight in memory
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """position: in the list of parameters. box: the region that is here. weight: its values, which training changes
-    in place. handle: what torch's backward pass leaves the gradient at."""
+    """A parameter and the region of it on this process.
+
+    Attributes:
+        position: Index in the list of parameters.
+        parameter: Its name and whole shape.
+        box: The local region.
+        handle: The torch parameter, which receives the gradient in the backward pass.
+        weight: The local values, which training changes in place.
+    """
 
     position: int
     parameter: Parameter
@@ -35,40 +42,46 @@ class Slot:
     weight: Tensor
 
     def gradient(self) -> Tensor:
-        """Of the region that is here. Zeros when the backward pass did not reach the parameter."""
+        """Return the gradient of the local region; zeros when the backward pass did not reach the parameter."""
         grad = self.handle.grad
         if grad is None:
             return torch.zeros_like(self.weight)
         handle: Any = self.handle
         whole: Any = grad
-        if is_divided(grad) and whole.placements != handle.placements:
-            # An embedding's gradient may come whole, although its weight is divided.
-            return local(whole.redistribute(placements=handle.placements))
-        return local(grad)
+        if is_sharded(grad) and whole.placements != handle.placements:
+            # An embedding's gradient may be whole, although its weight is sharded.
+            return get_local_tensor(whole.redistribute(placements=handle.placements))
+        return get_local_tensor(grad)
 
 
-def slots_of(model: nn.Module, config: ModelConfig, mesh: Mesh, device: int) -> Sequence[Slot]:
-    """In the order of the list of parameters. device: this process's place on the mesh."""
+def list_slots(model: nn.Module, config: ModelConfig, mesh: Mesh, device: int) -> Sequence[Slot]:
+    """List the slots in the order of the list of parameters; `device` is this process's index on the mesh."""
     handles = dict(model.named_parameters())
     slots = [
-        Slot(position, parameter, box_of(parameter, mesh, device), handle, local(handle.data))
-        for position, parameter in enumerate(parameters(config))
+        Slot(
+            position=position,
+            parameter=parameter,
+            box=compute_box(parameter, mesh, device),
+            handle=handle,
+            weight=get_local_tensor(handle.data),
+        )
+        for position, parameter in enumerate(list_parameters(config))
         for handle in (handles.pop(parameter.name),)
     ]
     if handles:
-        raise AssertionError(f"the model has parameters that are not in the list: {sorted(handles)}")
+        raise AssertionError(f"the model has parameters that are not listed: {sorted(handles)}")
     for slot in slots:
         if tuple(slot.weight.shape) != slot.box.extent:
             raise AssertionError(f"{slot.parameter.name} is {tuple(slot.weight.shape)} here, not {slot.box.extent}")
     return slots
 
 
-def fill(slots: Sequence[Slot], seed: int) -> None:
-    """Write the first values. One processor makes some 25 million a second, so several do."""
+def fill_initial_values(slots: Sequence[Slot], seed: int) -> None:
+    """Write the initial values in several threads, because one core makes about 25 million values per second."""
     writing = Lock()
 
     def one(slot: Slot) -> None:
-        values = from_numpy(initial(slot.parameter, slot.box, seed))
+        values = from_numpy(make_initial_values(slot.parameter, slot.box, seed))
         with writing, torch.no_grad():
             slot.weight.copy_(values)
 
@@ -82,15 +95,18 @@ def fill(slots: Sequence[Slot], seed: int) -> None:
             pass
 
 
-def local(tensor: Tensor) -> Tensor:
-    """What this process holds of it, sharing the memory."""
-    if not is_divided(tensor):
+def get_local_tensor(tensor: Tensor) -> Tensor:
+    """Return the part of the tensor on this process, sharing the memory."""
+    if not is_sharded(tensor):
         return tensor
-    divided: Any = tensor
-    return cast("Tensor", divided.to_local())
+    sharded: Any = tensor
+    return cast("Tensor", sharded.to_local())
 
 
-def is_divided(tensor: Tensor) -> bool:
-    """Whether torch has divided it. Importing DTensor takes a second: where nobody did, nothing is divided."""
+def is_sharded(tensor: Tensor) -> bool:
+    """Return whether torch has sharded the tensor.
+
+    Importing DTensor takes a second; when it has not been imported, nothing is sharded.
+    """
     loaded: Any = sys.modules.get("torch.distributed.tensor")
     return loaded is not None and isinstance(tensor, loaded.DTensor)

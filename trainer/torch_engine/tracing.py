@@ -12,8 +12,8 @@ from trainer.accelerators.base import NativeAccelerator
 
 
 @contextmanager
-def trace(folder: Path, rank: int, accelerator: NativeAccelerator) -> Generator[None]:
-    """Writes `torch-rank-N.trace.json.gz`, which Perfetto and chrome://tracing read."""
+def record_trace(folder: Path, rank: int, accelerator: NativeAccelerator) -> Generator[None]:
+    """Write `torch-rank-N.trace.json.gz`, which Perfetto and chrome://tracing read."""
     folder.mkdir(parents=True, exist_ok=True)
     with profile(activities=accelerator.activities()) as recording:
         yield

@@ -1,4 +1,4 @@
-"""The corners of torch that it annotates only in part, so that no strict checker can follow them: typed here, once."""
+"""Typed wrappers of the parts of torch whose annotations are incomplete."""
 
 from __future__ import annotations
 
@@ -15,54 +15,57 @@ from trainer.engine import FloatArray
 
 dist: Any = torch.distributed
 foreach: Any = torch
-"""For torch._foreach_*, the operations on lists of tensors, and torch._fused_adamw_."""
+"""Module torch, for torch._foreach_*, the operations on lists of tensors, and torch._fused_adamw_."""
 
 
-def vector_norm(tensor: Tensor) -> Tensor:
+def compute_norm(tensor: Tensor) -> Tensor:
+    """Return the Euclidean norm of all values, shape ()."""
     unchecked: Any = torch.linalg
     result: Tensor = unchecked.vector_norm(tensor)
     return result
 
 
-def norms(tensors: Sequence[Tensor]) -> Tensor:
-    """The norm of each; shape (number of tensors,)."""
+def compute_norms(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the norm of each tensor, shape (number of tensors,)."""
     return torch.stack(foreach._foreach_norm(list(tensors)))
 
 
-def split(flat: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+def split_flat(flat: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Split a flat tensor into views of the given sizes."""
     unchecked: Any = flat
     return list(unchecked.split(list(sizes)))
 
 
 def from_numpy(array: FloatArray) -> Tensor:
-    """Shares the memory."""
+    """Return a tensor that shares the array's memory."""
     unchecked: Any = torch
     result: Tensor = unchecked.from_numpy(array)
     return result
 
 
-def backward(loss: Tensor) -> None:
+def run_backward(loss: Tensor) -> None:
+    """Run the backward pass of a scalar."""
     unchecked: Any = loss
     unchecked.backward()
 
 
 def recompute(function: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-    """Call it, keep nothing that it computes on the way, and call it again in the backward pass.
+    """Call the function without keeping activations, and call it again in the backward pass.
 
-    Nothing may be drawn at random in it: the generators are not kept.
+    It must not draw random numbers: generator states are not kept.
     """
     unchecked: Any = torch.utils.checkpoint
     result: Tensor = unchecked.checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
     return result
 
 
-def pretending() -> bool:
-    """Whether tensors have shapes, but no values that could be looked at."""
+def is_fake_mode_active() -> bool:
+    """Return whether tensors have shapes but no values."""
     from torch._guards import active_fake_mode
 
     return active_fake_mode() is not None
 
 
-def dynamo() -> Any:
-    """The front of torch.compile. It is slow to import, so only on demand."""
+def import_dynamo() -> Any:
+    """Import the front end of torch.compile, which is slow to import."""
     return importlib.import_module("torch._dynamo")

@@ -1,7 +1,7 @@
-"""The engine for lazily traced devices: a step is traced once, compiled for the whole mesh, and run from then on.
+"""The engine for lazily traced devices: a step is traced once, compiled for the whole mesh, and reused.
 
-The model, the optimizers and their state are the torch engine's; here they are one logical copy, and the compiler
-divides it as trainer/shape/layout.py says and adds the sums between devices.
+The model, the optimizers and their state are the torch engine's. Here they are one logical replica; the compiler shards
+it as trainer/shape/layout.py specifies and adds the sums between devices.
 """
 
 from __future__ import annotations
@@ -17,59 +17,65 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer.accelerators.peaks import peak_flops
+from trainer.accelerators.peaks import find_peak_flops
 from trainer.config import Config, EngineName
 from trainer.engine import FloatArray, Numbers, TokenArray
 from trainer.environment import World
 from trainer.errors import DeviceError
-from trainer.shape.architecture import parameters
-from trainer.shape.box import Box, Piece
-from trainer.shape.mesh import Mesh, RowShare, check_batch, row_share
+from trainer.shape.architecture import list_parameters
+from trainer.shape.box import Box, TensorRegion
+from trainer.shape.mesh import Mesh, RowShare, assign_rows, check_batch
 from trainer.team import Team
 from trainer.torch_engine.adafactor import Adafactor
 from trainer.torch_engine.adamw import AdamW
-from trainer.torch_engine.loss import mean_loss
+from trainer.torch_engine.loss import compute_mean_loss
 from trainer.torch_engine.model import Transformer
-from trainer.torch_engine.optimizer import Averages, Optimizer
-from trainer.torch_engine.parallel import Groups
+from trainer.torch_engine.optimizer import AveragedWeights, Optimizer
+from trainer.torch_engine.parallel import AxisGroups
 from trainer.torch_engine.slots import Slot
-from trainer.xla_engine.runtime import Marks, Runtime, load
+from trainer.xla_engine.runtime import Runtime, ShardingMarker, load_module
 from trainer.xla_engine.state import State
 
-_ALONE = Mesh()
-_NO_GROUPS = Groups(None, None, None, None)
-_READ_EVERY = 10  # a look waits for the devices, and the next step is not traced meanwhile
+_ONE_DEVICE = Mesh()
+_NO_GROUPS = AxisGroups(mesh=None, data=None, fsdp=None, tensor=None)
+_READ_EVERY = 10  # reading waits for the devices, and delays the trace of the next step
 
 
-def open_xla(config: Config, world: World, team: Team) -> XlaEngine:
-    """Weights have their first values. Raises DeviceError, ConfigError, PeerError."""
+def open_xla_engine(config: Config, world: World, team: Team) -> XlaEngine:
+    """Open the engine with initial values in the weights.
+
+    Raises:
+        DeviceError: torch_xla or the device is missing.
+        ConfigError: The mesh or the batch does not fit the devices.
+        PeerError: Another rank is lost.
+    """
     torch.set_num_threads(world.threads(config.threads))
     runtime = Runtime(world, team)
     mesh = runtime.mesh(config)
     check_batch(config, mesh)
-    with translated():
+    with translate_errors():
         return XlaEngine(config, runtime, mesh)
 
 
 class XlaEngine:
-    """See trainer.engine.Engine."""
+    """Implements trainer.engine.Engine on all devices of the process."""
 
     name: EngineName = "torch"
     read_every = _READ_EVERY
 
     def __init__(self, config: Config, runtime: Runtime, mesh: Mesh) -> None:
         self._config, self._runtime, self.mesh = config, runtime, mesh
-        self.share: RowShare = row_share(mesh, runtime.world.rank, runtime.world.size)
-        self._marks = Marks(runtime, mesh)
+        self.share: RowShare = assign_rows(mesh, runtime.world.rank, runtime.world.size)
+        self._marks = ShardingMarker(runtime, mesh)
         self._model = _model(config, runtime.device, self._marks)
         self._slots = _slots(self._model, config)
         with torch.no_grad():
             self._optimizer: Optimizer = (
                 AdamW(self._slots, config.optim, fused=False)
                 if config.optim.kind == "adamw"
-                else Adafactor(self._slots, config.optim, _ALONE, _NO_GROUPS)
+                else Adafactor(self._slots, config.optim, _ONE_DEVICE, _NO_GROUPS)
             )
-            self._averages = Averages(self._slots, config.optim) if config.optim.ema else None
+            self._averages = AveragedWeights(self._slots, config.optim) if config.optim.ema else None
         devices = range(runtime.first, runtime.first + runtime.local)
         self._state = State(self._slots, self._optimizer, self._averages, mesh, self._marks, devices)
         self._state.fill(config.seed)
@@ -78,7 +84,7 @@ class XlaEngine:
 
     @property
     def peak_flops(self) -> float | None:
-        one = peak_flops(self._runtime.describe(), self._config.dtype)
+        one = find_peak_flops(self._runtime.describe(), self._config.dtype)
         return None if one is None else one * self.mesh.devices
 
     def headline(self) -> str:
@@ -89,10 +95,10 @@ class XlaEngine:
         )
 
     def notes(self) -> Sequence[str]:
-        said = ["attention on xla goes through torch's plain products: its memory grows with seq_len squared"]
+        notes = ["attention on xla uses torch's plain products: its memory grows with seq_len squared"]
         if self._config.dtype == "fp16":
-            said.append("dtype=fp16 is computed in bf16: it needs no loss scaling, and is as fast")
-        return said
+            notes.append("dtype=fp16 is computed in bf16, which needs no loss scaling and is as fast")
+        return notes
 
     def program(self) -> str:
         config = self._config
@@ -108,7 +114,7 @@ class XlaEngine:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def step(self, rows: TokenArray, rate: float, stop: bool, step: int) -> None:
-        with translated():
+        with translate_errors():
             loss = self._backward(rows)
             gradients = [_gradient(slot) for slot in self._slots]
             norm = torch.sqrt(torch.stack([gradient.square().sum() for gradient in gradients]).sum())
@@ -118,42 +124,42 @@ class XlaEngine:
             if self._averages is not None:
                 with torch.no_grad():
                     self._averages.apply()
-            self._state.divide()
+            self._state.mark_shardings()
             alone = self._runtime.world.size == 1
-            stops = torch.zeros_like(loss) if alone else self._marks.count(stop)
+            stops = torch.zeros_like(loss) if alone else self._marks.count_stops(stop)
             self._newest = (torch.stack((loss, norm, stops)), int(stop) if alone else None)
-            self._marks.run()
+            self._marks.run_trace()
 
     def numbers(self) -> Numbers:
         if self._newest is None:
-            raise AssertionError("no step was made yet")
+            raise AssertionError("no step has been run yet")
         numbers, own = self._newest
-        with translated():
+        with translate_errors():
             loss, norm, stops = (float(number) for number in numbers.cpu())
         return Numbers(loss=loss, grad_norm=norm, stops=round(stops) if own is None else own)
 
-    def written(self) -> Sequence[Piece]:
+    def written(self) -> Sequence[TensorRegion]:
         return self._state.written()
 
-    def copy_out(self, into: Mapping[Piece, FloatArray]) -> None:
-        with translated():
+    def copy_out(self, into: Mapping[TensorRegion, FloatArray]) -> None:
+        with translate_errors():
             self._state.copy_out(into)
 
-    def needed(self) -> Sequence[Piece]:
+    def needed(self) -> Sequence[TensorRegion]:
         return self._state.needed()
 
-    def load(self, values: Iterable[tuple[Piece, FloatArray]]) -> None:
-        with translated():
+    def load(self, values: Iterable[tuple[TensorRegion, FloatArray]]) -> None:
+        with translate_errors():
             self._state.load(values)
 
     def memory(self) -> int | None:
         try:
             return int(self._runtime.model.get_memory_info(self._runtime.device)["peak_bytes_used"])
-        except (RuntimeError, KeyError):  # the processor's allocator does not count
+        except (RuntimeError, KeyError):  # the CPU's allocator does not count
             return None
 
     def counters(self) -> Mapping[str, float]:
-        """compilations, and seconds spent on them; fallbacks: operations that ran on the processor instead."""
+        """Return the number and seconds of compilations, and of operations that ran on the CPU instead (fallbacks)."""
         data = self._runtime.metrics.metric_data("CompileTime")
         count, nanoseconds = (data[0], data[1]) if data else (0, 0)
         fallbacks = self._runtime.metrics.executed_fallback_ops()
@@ -185,17 +191,17 @@ class XlaEngine:
         self._runtime.model.wait_device_ops()
 
     def _backward(self, rows: TokenArray) -> Tensor:
-        """Leaves the gradients of the mean loss, which is returned."""
+        """Compute the gradients, and return the mean loss."""
         for slot in self._slots:
             slot.handle.grad = None
         count = self._config.accumulate
         total = torch.zeros((), device=self._runtime.device)
         each = len(rows) // count
         for index in range(count):
-            micro = self._marks.send(rows[index * each : (index + 1) * each], self.share).long()
+            micro = self._marks.send_rows(rows[index * each : (index + 1) * each], self.share).long()
             with self._autocast():
                 hidden = self._model(micro[:, :-1])
-                loss = mean_loss(hidden, self._model.head_weight(), micro[:, 1:]) / count
+                loss = compute_mean_loss(hidden, self._model.head_weight(), micro[:, 1:]) / count
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
             total = total + loss.detach()
         return total
@@ -207,8 +213,8 @@ class XlaEngine:
 
 
 @contextmanager
-def translated() -> Generator[None]:
-    """XLA's errors as ours."""
+def translate_errors() -> Generator[None]:
+    """Translate XLA's errors into DeviceError."""
     try:
         yield
     except RuntimeError as error:
@@ -221,8 +227,8 @@ def translated() -> Generator[None]:
         raise
 
 
-def _model(config: Config, device: torch.device, marks: Marks) -> Transformer:
-    """Without values."""
+def _model(config: Config, device: torch.device, marks: ShardingMarker) -> Transformer:
+    """Build the model on the device, without initial values."""
     with torch.device("meta"):
         model = Transformer(config.model, config.seq_len, _rerun() if config.remat else None)
     model.to_empty(device=device)
@@ -230,17 +236,17 @@ def _model(config: Config, device: torch.device, marks: Marks) -> Transformer:
         model.fill_tables()
 
     def divide(_module: object, _inputs: object, output: Tensor) -> Tensor:
-        return marks.flow(output)
+        return marks.mark_rows(output)
 
-    # What flows from block to block stays divided by rows, so that the compiler does not divide it otherwise.
+    # Activations between blocks stay sharded by rows, so that the compiler chooses no other sharding.
     for part in (model.embedding, *model.blocks):
         part.register_forward_hook(divide)
     return model
 
 
 def _rerun() -> Callable[..., Tensor]:
-    # torch's own version does not know lazy devices; torch_xla's knows the reentrant kind only.
-    checkpoint: Any = load("torch_xla.utils.checkpoint").checkpoint
+    # torch's own version does not support lazy devices; torch_xla's supports only the reentrant kind.
+    checkpoint: Any = load_module("torch_xla.utils.checkpoint").checkpoint
 
     def rerun(function: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
         result: Tensor = checkpoint(function, *arguments, use_reentrant=True, preserve_rng_state=False)
@@ -252,8 +258,14 @@ def _rerun() -> Callable[..., Tensor]:
 def _slots(model: Transformer, config: Config) -> list[Slot]:
     handles = dict(model.named_parameters())
     return [
-        Slot(position, parameter, Box.whole(parameter.shape), handles[parameter.name], handles[parameter.name])
-        for position, parameter in enumerate(parameters(config.model))
+        Slot(
+            position=position,
+            parameter=parameter,
+            box=Box.whole(parameter.shape),
+            handle=handles[parameter.name],
+            weight=handles[parameter.name],
+        )
+        for position, parameter in enumerate(list_parameters(config.model))
     ]
 
 
@@ -264,12 +276,12 @@ def _gradient(slot: Slot) -> Tensor:
 
 @contextmanager
 def _trace(folder: Path) -> Generator[None]:
-    """Writes what TensorBoard's profile page and xprof read."""
-    profiler = load("torch_xla.debug.profiler")
+    """Write a profile for TensorBoard's profile page and xprof."""
+    profiler = load_module("torch_xla.debug.profiler")
     folder.mkdir(parents=True, exist_ok=True)
     profiler.start_trace(str(folder))
     try:
         yield
     finally:
-        load("torch_xla.core.xla_model").wait_device_ops()
+        load_module("torch_xla.core.xla_model").wait_device_ops()
         profiler.stop_trace()

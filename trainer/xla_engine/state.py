@@ -13,20 +13,26 @@ from torch import Tensor
 from trainer.engine import FloatArray
 from trainer.errors import StorageError
 from trainer.shape.architecture import Parameter
-from trainer.shape.box import Box, Piece
-from trainer.shape.initial import initial
-from trainer.shape.layout import box_of, layout_of
+from trainer.shape.box import Box, TensorRegion
+from trainer.shape.initial_values import make_initial_values
+from trainer.shape.layout import compute_box, get_layout
 from trainer.shape.mesh import Mesh
-from trainer.torch_engine.optimizer import Averages, Moment, Optimizer
+from trainer.torch_engine.optimizer import AveragedWeights, Moment, Optimizer
 from trainer.torch_engine.slots import Slot
-from trainer.xla_engine.runtime import Marks
+from trainer.xla_engine.runtime import ShardingMarker
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A tensor of the state: torch_xla shows it whole, wherever its parts lie. axes: which divide each dimension.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalTensor:
+    """A tensor of the state, which torch_xla presents as a whole, wherever its shards are.
 
-    axis: the dimension of the parameter along which it lies; None: it has the parameter's shape.
+    Attributes:
+        name: In the checkpoint.
+        parameter: The parameter to which it belongs.
+        position: Index of the parameter in the list.
+        values: The tensor.
+        axis: For a row or column moment, the dimension of the parameter along which it extends; None when it has the
+            parameter's shape.
     """
 
     name: str
@@ -37,24 +43,24 @@ class Whole:
 
     @property
     def axes(self) -> tuple[str | None, ...]:
-        axes = layout_of(self.parameter).spec(len(self.parameter.shape))
+        axes = get_layout(self.parameter).spec(len(self.parameter.shape))
         return axes if self.axis is None else (axes[self.axis],)
 
-    def piece(self, mesh: Mesh, device: int) -> Piece:
-        """The region on a device."""
-        shape, box = self.parameter.shape, box_of(self.parameter, mesh, device)
+    def piece(self, mesh: Mesh, device: int) -> TensorRegion:
+        """Return the region on a device."""
+        shape, box = self.parameter.shape, compute_box(self.parameter, mesh, device)
         if self.axis is not None:
             shape, box = (shape[self.axis],), Box((box.offset[self.axis],), (box.extent[self.axis],))
-        return Piece(self.name, shape, box)
+        return TensorRegion(self.name, shape, box)
 
     def divided(self, mesh: Mesh) -> bool:
-        """Whether devices have different regions."""
+        """Return whether devices have different regions."""
         sizes = {"fsdp": mesh.fsdp, "tensor": mesh.tensor, None: 1}
         return any(sizes[axis] > 1 for axis in self.axes)
 
     def writer(self, mesh: Mesh, device: int) -> int:
-        """The device that writes what lies on `device`: among those that hold the same, one in turn."""
-        _, fsdp, tensor = mesh.place(device)
+        """Return the device that writes the region on `device`: devices with the same region take turns."""
+        _, fsdp, tensor = mesh.coordinates(device)
         data = self.position % mesh.data
         if "fsdp" not in self.axes:
             fsdp = self.position % mesh.fsdp
@@ -64,15 +70,15 @@ class Whole:
 
 
 class State:
-    """devices: of this process, in our order."""
+    """All regions of the training state on the devices of this process, given by our indices."""
 
     def __init__(
         self,
         slots: Sequence[Slot],
         optimizer: Optimizer,
-        averages: Averages | None,
+        averages: AveragedWeights | None,
         mesh: Mesh,
-        marks: Marks,
+        marks: ShardingMarker,
         devices: Sequence[int],
     ) -> None:
         self._marks, self._mesh = marks, mesh
@@ -86,56 +92,62 @@ class State:
             for device, piece in by_device.items()
             if self._wholes[name].writer(mesh, device) == device
         ]
-        self.divide()
+        self.mark_shardings()
 
-    def divide(self) -> None:
-        """Say again how each tensor lies on the devices: for tensors whose program was not told."""
+    def mark_shardings(self) -> None:
+        """Set the sharding of each tensor again, for tensors that a program made without it."""
         for whole in self._wholes.values():
-            self._marks.divide(whole.values, whole.axes)
+            self._marks.mark_sharding(whole.values, whole.axes)
 
     def fill(self, seed: int) -> None:
-        """Write the first values of the weights; averages begin as these, moments as zeros."""
+        """Write the initial values: weights from the seed, averages equal to the weights, moments zero."""
         self.load((piece, self._first(piece, seed)) for piece in self.needed())
 
-    def written(self) -> Sequence[Piece]:
+    def written(self) -> Sequence[TensorRegion]:
         return self._written
 
-    def needed(self) -> Sequence[Piece]:
+    def needed(self) -> Sequence[TensorRegion]:
         return [piece for by_device in self._pieces.values() for piece in dict.fromkeys(by_device.values())]
 
-    def copy_out(self, into: Mapping[Piece, FloatArray]) -> None:
-        names: dict[str, list[Piece]] = defaultdict(list)
+    def copy_out(self, into: Mapping[TensorRegion, FloatArray]) -> None:
+        names: dict[str, list[TensorRegion]] = defaultdict(list)
         for piece in into:
             names[piece.name].append(piece)
         for name, pieces in names.items():
             by_device = self._pieces[name]
-            parts = {by_device[device]: shard.data for device, shard in self._marks.shards(self._wholes[name].values)}
+            parts = {
+                by_device[device]: shard.data for device, shard in self._marks.list_shards(self._wholes[name].values)
+            }
             for piece in pieces:
                 into[piece][...] = parts[piece].numpy()
 
-    def load(self, values: Iterable[tuple[Piece, FloatArray]]) -> None:
-        """Raises StorageError when a region is missing."""
-        came: dict[str, dict[Piece, Tensor]] = defaultdict(dict)
+    def load(self, values: Iterable[tuple[TensorRegion, FloatArray]]) -> None:
+        """Replace the values.
+
+        Raises:
+            StorageError: A region is missing or unknown.
+        """
+        received: dict[str, dict[TensorRegion, Tensor]] = defaultdict(dict)
         missing = set(self.needed())
         for piece, array in values:
             if piece not in missing:
                 raise StorageError(f"the checkpoint's tensor {piece.name} does not fit this model")
             missing.discard(piece)
-            parts = came[piece.name]
+            parts = received[piece.name]
             parts[piece] = torch.as_tensor(np.array(array, np.float32))
             if len(parts) == len(set(self._pieces[piece.name].values())):
-                self._put(piece.name, came.pop(piece.name))
+                self._put(piece.name, received.pop(piece.name))
         if missing:
-            raise StorageError(f"the checkpoint lacks {len(missing)} tensors, such as {min(missing).name}")
-        # Values that came from outside are other inputs to the compiler than values that a program made, and would cost
-        # a second compilation of the step.
+            raise StorageError(f"the checkpoint has no values for {len(missing)} tensors, such as {min(missing).name}")
+        # The compiler treats values from the host and values made by a program as different inputs, which would need a
+        # second compilation of the step.
         with torch.no_grad():
             for whole in self._wholes.values():
                 whole.values.mul_(1.0)
-        self.divide()
-        self._marks.run()
+        self.mark_shardings()
+        self._marks.run_trace()
 
-    def _put(self, name: str, parts: Mapping[Piece, Tensor]) -> None:
+    def _put(self, name: str, parts: Mapping[TensorRegion, Tensor]) -> None:
         whole, by_device = self._wholes[name], self._pieces[name]
         values = whole.values
         if not whole.divided(self._mesh):
@@ -143,21 +155,23 @@ class State:
             with torch.no_grad():
                 values.copy_(part)
             return
-        self._marks.put(values, {device: parts[piece] for device, piece in by_device.items()})
+        self._marks.replace_values(values, {device: parts[piece] for device, piece in by_device.items()})
 
-    def _first(self, piece: Piece, seed: int) -> FloatArray:
+    def _first(self, piece: TensorRegion, seed: int) -> FloatArray:
         if piece.name.startswith("optimizer/"):
             return np.zeros(piece.box.extent, np.float32)
-        return initial(self._wholes[piece.name].parameter, piece.box, seed)
+        return make_initial_values(self._wholes[piece.name].parameter, piece.box, seed)
 
 
-def _wholes(slots: Sequence[Slot], optimizer: Optimizer, averages: Averages | None) -> Iterable[Whole]:
+def _wholes(slots: Sequence[Slot], optimizer: Optimizer, averages: AveragedWeights | None) -> Iterable[GlobalTensor]:
     for kind, moments in (
-        ("model", [Moment(slot, "", slot.weight) for slot in slots]),
+        ("model", [Moment(slot=slot, suffix="", values=slot.weight) for slot in slots]),
         ("optimizer", optimizer.moments()),
         ("average", averages.moments() if averages is not None else []),
     ):
         for moment in moments:
             parameter = moment.slot.parameter
             name = f"{kind}/{parameter.name}" + (f"/{moment.suffix}" if moment.suffix else "")
-            yield Whole(name, parameter, moment.slot.position, moment.values, moment.axis)
+            yield GlobalTensor(
+                name=name, parameter=parameter, position=moment.slot.position, values=moment.values, axis=moment.axis
+            )

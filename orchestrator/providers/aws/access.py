@@ -16,7 +16,7 @@ from orchestrator.errors import UserError
 from orchestrator.providers.aws.unknowns import CALLER
 from orchestrator.providers.hosts.machines import parse_address
 from orchestrator.slices import Candidate
-from orchestrator.values import Text, text
+from orchestrator.values import Text, to_text
 
 MOST_RANGES = 50  # rules of a security group for one direction are 60 (Amazon VPC quotas, 2026)
 _WIDEST = {(4, True): 8, (4, False): 16, (6, True): 7, (6, False): 32}  # by version and whether it is private
@@ -37,7 +37,7 @@ USUAL_ADDRESSES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """jump: hops as ssh -J takes them. ranges: CIDR that the user names, for port 22. why: in words for the plan."""
 
@@ -54,7 +54,7 @@ class Access:
     def sources(self) -> tuple[Text, ...]:
         """Who may reach port 22 from outside the group, as CIDR."""
         if self.ranges or self.way not in _ADDRESSED:
-            return tuple(text(one) for one in self.ranges)
+            return tuple(to_text(one) for one in self.ranges)
         return (Text.of(CALLER),)
 
 
@@ -93,7 +93,7 @@ def read(candidate: Candidate, *, several: bool) -> Access:
             "the security group that orch makes admits only who is named",
             "ssh_cidr: 10.0.0.0/8, or what your connections come from   or security_group: sg-…",
         )
-    return Access(way, jump, ranges, _why(way, candidate.hosts, asked=bool(word)))
+    return Access(way=way, jump=jump, ranges=ranges, why=_why(way, candidate.hosts, asked=bool(word)))
 
 
 def _why(way: Way, hosts: int, *, asked: bool) -> str:

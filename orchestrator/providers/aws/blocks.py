@@ -15,7 +15,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeVar, cast
 
-from orchestrator.catalog.ec2 import find_instance, instances, unlisted
+from orchestrator.catalog.ec2 import find_instance, load_instances, make_unlisted_type
 from orchestrator.errors import CapacityError, CloudError, OrchError, UserError
 from orchestrator.providers.aws.calls import Calls, Thing, read_tags
 from orchestrator.providers.aws.commands import kebab
@@ -26,7 +26,7 @@ from orchestrator.providers.aws.requests import Place, request
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.providers.aws.tags import INSTALLATION, by_tag
 from orchestrator.slices import Request
-from orchestrator.values import Text, text
+from orchestrator.values import Text, to_text
 
 TAKEN_EARLY = 1800.0  # seconds before its end from which AWS takes a block's instances
 PLATFORM = "Linux/UNIX"
@@ -36,7 +36,7 @@ _LONGEST_IN_DAYS, _LONGEST = 14, 182  # days
 _Found = TypeVar("_Found")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """earliest, latest: between which it shall begin (epoch seconds); None = any time."""
 
@@ -47,7 +47,7 @@ class Wanted:
     latest: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offering:
     """A block that can be bought. start, end: epoch seconds. fee: all of it, paid at once. asked_hours: of the search.
 
@@ -87,7 +87,7 @@ class Offering:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """A block that was bought. free: instances that can still be launched in it, where AWS says so."""
 
@@ -118,7 +118,7 @@ class Answers:
 
 def wanted(name: str, count: int, hours: int, earliest: float | None = None, latest: float | None = None) -> Wanted:
     """Checked before anything is asked. Raises UserError for what AWS does not sell."""
-    instance = find_instance(name) or unlisted(name)
+    instance = find_instance(name) or make_unlisted_type(name)
     if instance is None:
         raise UserError(f"'{name}' is no instance type", "it is called like p5.48xlarge", "orch accelerators")
     if not instance.capacity_block:
@@ -128,12 +128,12 @@ def wanted(name: str, count: int, hours: int, earliest: float | None = None, lat
     _check_hours(hours)
     if earliest is not None and latest is not None and latest < earliest:
         raise UserError("the latest start is before the earliest")
-    return Wanted(instance.name, count, hours, earliest, latest)
+    return Wanted(instance_type=instance.name, count=count, hours=hours, earliest=earliest, latest=latest)
 
 
 def regions_of(instance_type: str) -> tuple[str, ...]:
     """Where it is offered, as far as our table knows. Raises UserError where that is not recorded."""
-    known = instances().get(instance_type)
+    known = load_instances().get(instance_type)
     if known is None or not known.regions:
         raise UserError(f"it is not recorded where {instance_type} is offered", "", "name regions: --region us-east-1")
     return known.regions
@@ -141,7 +141,7 @@ def regions_of(instance_type: str) -> tuple[str, ...]:
 
 def every_region() -> tuple[str, ...]:
     """Where blocks of some type can be."""
-    return tuple(sorted({one for known in instances().values() if known.capacity_block for one in known.regions}))
+    return tuple(sorted({one for known in load_instances().values() if known.capacity_block for one in known.regions}))
 
 
 def find_request(want: Wanted, place: Place) -> Request:
@@ -159,7 +159,7 @@ def find_request(want: Wanted, place: Place) -> Request:
 
 def purchase_request(offering: Offering, installation: str | Text, profile: str = "") -> Request:
     """It has no token that would make a second one harmless (EC2 API reference): it is sent once."""
-    tags = [{"Key": INSTALLATION, "Value": text(installation)}]
+    tags = [{"Key": INSTALLATION, "Value": to_text(installation)}]
     parameters: dict[str, object] = {
         "CapacityBlockOfferingId": offering.id,
         "InstancePlatform": PLATFORM,
@@ -184,7 +184,7 @@ def find(session: AwsSession, want: Wanted, regions: Sequence[str]) -> Answers:
 
 def look_again(session: AwsSession, offering: Offering) -> Offering:
     """The offering as it is now; under its new id when AWS lists it under another. Raises CapacityError, or as find."""
-    want = Wanted(offering.instance_type, offering.count, offering.asked_hours)
+    want = Wanted(instance_type=offering.instance_type, count=offering.count, hours=offering.asked_hours)
     answers = find(session, want, (offering.region,))
     if answers.problems:
         raise answers.problems[0][1]

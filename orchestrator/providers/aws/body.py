@@ -13,7 +13,7 @@ from orchestrator.providers.aws.interfaces import interfaces
 from orchestrator.providers.aws.tags import specification
 from orchestrator.providers.aws.unknowns import GROUP, ROOT_DEVICE, SUBNET, USER_DATA
 from orchestrator.slices import SliceSpec, Spot
-from orchestrator.values import Text, text
+from orchestrator.values import Text, to_text
 
 # Of the root volume: beyond what a gp3 volume has at least, 3,000 and 125, as images and packages are read from it.
 IOPS = 6000
@@ -22,12 +22,12 @@ _TAGGED = ("instance", "volume", "network-interface")
 
 
 def subnet_of(choices: Choices) -> Text:
-    return text(choices.subnet) if choices.subnet else Text.of(SUBNET)
+    return to_text(choices.subnet) if choices.subnet else Text.of(SUBNET)
 
 
 def run_instances(spec: SliceSpec, choices: Choices) -> dict[str, object]:
     """All machines of the slice or none. Their disks go with them, and a machine that switches itself off is ended."""
-    group = text(choices.security_group) if choices.security_group else Text.of(GROUP)
+    group = to_text(choices.security_group) if choices.security_group else Text.of(GROUP)
     tagged = (*_TAGGED, "spot-instances-request") if isinstance(choices.market, Spot) else _TAGGED
     found: dict[str, object] = {
         "ImageId": choices.image.id,

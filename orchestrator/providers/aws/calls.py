@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from orchestrator.providers.aws.faults import Kind, Refused, understood
 from orchestrator.providers.aws.session import AwsSession
+from orchestrator.retries import EC2_THROTTLED
 
 Thing: TypeAlias = Mapping[str, Any]  # an instance, a group, an address ... as botocore returns it
 Filters: TypeAlias = Mapping[str, Sequence[str]]
@@ -34,14 +34,11 @@ class Calls:
     def change(self, operation: str, params: Mapping[str, Any]) -> Thing:
         """Sent again only when EC2 says that it has not even looked at it."""
         client = self.session.client("ec2", self.region, once=True)
-        for pause in (1.0, 2.0, 4.0, None):
-            try:
-                return _asked(operation, lambda: getattr(client, _snake(operation))(**params))
-            except Refused as refused:
-                if refused.answer.kind is not Kind.THROTTLED or pause is None:
-                    raise
-                self.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads calls, hides nothing
-        raise AssertionError("the last try returns or raises")
+
+        def call() -> Thing:
+            return _asked(operation, lambda: getattr(client, _snake(operation))(**params))
+
+        return EC2_THROTTLED.run(call, retry=is_refused_as(Kind.THROTTLED), sleep=self.sleep)
 
     def every(self, operation: str, key: str, filters: Filters, **params: Any) -> list[Thing]:
         """What a Describe call lists under `key`, all pages."""
@@ -54,6 +51,11 @@ class Calls:
 
     def instances(self, filters: Filters) -> list[Thing]:
         return _instances(self.every("DescribeInstances", "Reservations", filters))
+
+
+def is_refused_as(kind: Kind) -> Callable[[BaseException], bool]:
+    """Return the test whether an exception is a refusal of one kind."""
+    return lambda error: isinstance(error, Refused) and error.answer.kind is kind
 
 
 def read_tags(thing: Thing) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from functools import partial
 
-from orchestrator.catalog.ec2_regions import regions
+from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.errors import AccessError, UserError
 from orchestrator.exits import Exit
 from orchestrator.providers.aws import (
@@ -21,7 +21,7 @@ from orchestrator.providers.aws.calls import Calls
 from orchestrator.providers.aws.check_asked import Asked, Caller, instance_of, region_of
 from orchestrator.providers.aws.faults import Kind, Refused, explain
 from orchestrator.providers.aws.session import AwsSession, open_session
-from orchestrator.providers.checks import Ask, Check, Finding, Outcome, Verdict, fix, ok, told_by, unknown
+from orchestrator.providers.checks import Ask, Check, Finding, Outcome, Verdict, finding_from_error, fix, ok, unknown
 
 _OPEN = ("opt-in-not-required", "opted-in")
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired", "")
@@ -41,7 +41,7 @@ def _credentials(ask: Ask) -> Outcome:
     except (AccessError, UserError) as error:
         if ask.named:
             raise
-        return Outcome((Finding("credentials", Verdict.UNUSED, error.what, error.next_step),))
+        return Outcome((Finding(check="credentials", verdict=Verdict.UNUSED, words=error.what, fix=error.next_step),))
     try:
         found = Calls(session, session.region).read("sts", "GetCallerIdentity", {})
     except Refused as refused:
@@ -55,7 +55,7 @@ def _credentials(ask: Ask) -> Outcome:
 def _not_taken(ask: Ask, refused: Refused) -> Outcome:
     answer = refused.answer
     if answer.kind is not Kind.CREDENTIALS:
-        return told_by("credentials", explain("ask", "who calls", answer))
+        return finding_from_error("credentials", explain("ask", "who calls", answer))
     option = f" --profile {ask.aws.profile}" if ask.aws.profile else ""
     login = f"aws sso login{option}" if answer.code in _EXPIRED else f"aws configure{option}"
     mend = f"{login}   then: aws sts get-caller-identity{option}"
@@ -68,9 +68,11 @@ def region(ask: Ask, session: AwsSession, caller: Caller) -> Outcome:
     try:
         instance = instance_of(ask)
     except UserError as error:
-        outcome = told_by("accelerators", error) if ask.named else None  # else it is a question to another cloud
+        outcome = (
+            finding_from_error("accelerators", error) if ask.named else None
+        )  # else it is a question to another cloud
     name = region_of(ask, session.region, instance)
-    rest = _rest(Asked(ask, Calls(session, name), caller, instance))
+    rest = _rest(Asked(ask=ask, calls=Calls(session, name), caller=caller, instance=instance))
     asked_for = {"RegionNames": [name], "AllRegions": True}
     try:
         found = Calls(session, session.region).read("ec2", "DescribeRegions", asked_for).get("Regions", ())
@@ -80,10 +82,10 @@ def region(ask: Ask, session: AwsSession, caller: Caller) -> Outcome:
             told = unknown("region", words, f"ask the owner of account {caller.account}", Exit.PERMISSION)
             return Outcome((*told.findings, *(outcome.findings if outcome else ())), rest)
         if refused.answer.kind not in (Kind.INVALID, Kind.NOT_FOUND):
-            return told_by("region", explain("look at", name, refused.answer))
+            return finding_from_error("region", explain("look at", name, refused.answer))
         found = ()
     if not found:
-        near = get_close_matches(name, regions(), n=1, cutoff=0.0)
+        near = get_close_matches(name, load_zones_by_region(), n=1, cutoff=0.0)
         return fix("region", f"AWS has no region {name}", f"take another: --region {near[0]}", Exit.USAGE)
     if found[0].get("OptInStatus", _OPEN[0]) not in _OPEN:
         option = f" --profile {ask.aws.profile}" if ask.aws.profile else ""

@@ -15,10 +15,10 @@ from orchestrator.providers.aws.check_probes import Probed, Simulation, reads, r
 from orchestrator.providers.aws.faults import Answer, Kind, Refused, explain
 from orchestrator.providers.aws.planner import PLANNER
 from orchestrator.providers.aws.tags import INSTALLATION
-from orchestrator.providers.checks import Finding, Outcome, fix, ok, told_by, unknown
+from orchestrator.providers.checks import Finding, Outcome, finding_from_error, fix, ok, unknown
 from orchestrator.slices import Candidate, Request, SliceSpec
-from orchestrator.spec.task import AwsSettings
-from orchestrator.values import text
+from orchestrator.task.model import AwsSettings
+from orchestrator.values import to_text
 
 _NAME = "orch-check"
 _OFTEN_DONE_WITHOUT = ("ec2:PurchaseCapacityBlock", "ec2:StartInstances", "ec2:StopInstances")
@@ -33,9 +33,9 @@ def permissions(asked: Asked) -> Outcome:
         candidate = asked.candidate(_zone(asked))
         plan = _plan(candidate)
     except UserError as error:
-        bare = AwsSettings(profile=asked.ask.aws.profile)
+        bare = AwsSettings.model_construct(profile=asked.ask.aws.profile)
         whole = permissions(replace(asked, instance=None, ask=replace(asked.ask, aws=bare, reservation="")))
-        request = told_by("request", error).findings if asked.instance is not None else ()
+        request = finding_from_error("request", error).findings if asked.instance is not None else ()
         return Outcome((*whole.findings, *request))
     except Refused as refused:
         return _no_answer(refused)
@@ -50,7 +50,7 @@ def permissions(asked: Asked) -> Outcome:
 
 
 def _no_answer(refused: Refused) -> Outcome:
-    return told_by("permissions", explain("ask for", "the permissions", refused.answer))
+    return finding_from_error("permissions", explain("ask for", "the permissions", refused.answer))
 
 
 def attach(asked: Asked) -> str:
@@ -84,8 +84,12 @@ def _zone(asked: Asked) -> str:
 
 def _plan(candidate: Candidate) -> Request:
     """Raises UserError for what cannot be launched."""
-    token = text(str(uuid.uuid4()))
-    return PLANNER.create_request(SliceSpec("check", _NAME, token, candidate, ((INSTALLATION, text(_NAME)),)))
+    token = to_text(str(uuid.uuid4()))
+    return PLANNER.create_request(
+        SliceSpec(
+            cluster="check", name=_NAME, token=token, candidate=candidate, labels=((INSTALLATION, to_text(_NAME)),)
+        )
+    )
 
 
 def _rest(asked: Asked, found: Probed) -> tuple[Probed, str]:
@@ -159,7 +163,7 @@ def _request(asked: Asked, said: Answer | None) -> tuple[Finding, ...]:
         return ()
     if said.kind in (Kind.QUOTA, Kind.CAPACITY, Kind.NOT_FOUND):
         return ()
-    return told_by("request", explain("create", asked.instance.name, said)).findings
+    return finding_from_error("request", explain("create", asked.instance.name, said)).findings
 
 
 def _some(words: Sequence[str], most: int = 4) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from orchestrator.catalog.accelerators import resolve_instance
-from orchestrator.catalog.ec2_regions import regions
+from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.catalog.machines import Ec2Instance
 from orchestrator.errors import UserError
 from orchestrator.providers.aws import choices
@@ -40,7 +40,7 @@ class Caller:
         return words[1] if self.kind == "assumed-role" else words[-1]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """One question, in one region. instance: None where no machine is named."""
 
@@ -82,13 +82,13 @@ class Asked:
             "user": aws.user,
         }
         return Candidate(
-            "aws",
-            self.instance.name if self.instance else USUAL_TYPE,
-            self.ask.nodes if self.instance else USUAL_NODES,
-            self.instance.chips_per_host if self.instance else 0,
-            self.market,
-            self.region,
-            zone or self.ask.zone or ("" if subnets else usual_zone(self.region)),
+            provider="aws",
+            accelerator=self.instance.name if self.instance else USUAL_TYPE,
+            hosts=self.ask.nodes if self.instance else USUAL_NODES,
+            chips_per_host=self.instance.chips_per_host if self.instance else 0,
+            market=self.market,
+            region=self.region,
+            zone=zone or self.ask.zone or ("" if subnets else usual_zone(self.region)),
             details=tuple((key, value) for key, value in details.items() if value),
         )
 
@@ -133,4 +133,4 @@ def region_of(ask: Ask, configured: str, instance: Ec2Instance | None) -> str:
 
 
 def usual_zone(region: str) -> str:
-    return next(iter(regions().get(region, ())), f"{region}a")
+    return next(iter(load_zones_by_region().get(region, ())), f"{region}a")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from orchestrator.catalog.buckets import BucketPlace, Reach, reach, transfer_price
+from orchestrator.catalog.buckets import BucketPlace, Reach, classify_access, transfer_price
 from orchestrator.exits import Exit
 from orchestrator.providers.aws.check_access import attach
 from orchestrator.providers.aws.check_asked import Asked
 from orchestrator.providers.aws.check_probes import Simulation, simulation_of
 from orchestrator.providers.aws.faults import Kind, Refused, explain
-from orchestrator.providers.checks import Outcome, fix, ok, told_by, unknown
+from orchestrator.providers.checks import Outcome, finding_from_error, fix, ok, unknown
 from orchestrator.storage.address import Address
 
 _WRITES = ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:PutObject")  # a conditional write is a PutObject, too
@@ -61,12 +61,12 @@ def _refused(asked: Asked, address: Address, refused: Refused) -> Outcome:
             words = f"s3://{name} is somebody else's, or not open to these credentials (s3:ListBucket)"
             return fix("bucket", words, attach(asked), Exit.STORAGE)
         case _:
-            return told_by("bucket", explain("read", f"s3://{name}", refused.answer))
+            return finding_from_error("bucket", explain("read", f"s3://{name}", refused.answer))
 
 
 def _untold(asked: Asked, address: Address, refused: Refused) -> Outcome:
     if refused.answer.kind not in (Kind.PERMISSION, Kind.NOT_FOUND, Kind.INVALID):
-        return told_by("bucket", explain("ask who may use", f"s3://{address.container}", refused.answer))
+        return finding_from_error("bucket", explain("ask who may use", f"s3://{address.container}", refused.answer))
     words = f"s3://{address.container} can be listed; whether it can be written is not told ({Simulation.ACTION})"
     return unknown("bucket", words, attach(asked), Exit.PERMISSION)
 
@@ -74,7 +74,7 @@ def _untold(asked: Asked, address: Address, refused: Refused) -> Outcome:
 def _where(asked: Asked, region: str) -> str:
     """Its place, and what machines elsewhere pay to read it."""
     place = BucketPlace(region)
-    if reach(place, asked.region) is Reach.SAME:
+    if classify_access(place, asked.region) is Reach.SAME:
         return f"in {region}"
     price = transfer_price(place, asked.region)
     cost = f"${price.usd_per_gib:.2f}/GiB, {price.as_of}" if price else "price not known"

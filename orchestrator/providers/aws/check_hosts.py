@@ -9,7 +9,7 @@ from orchestrator.providers.aws.check_asked import Asked
 from orchestrator.providers.aws.check_policy import HOST_ROLE
 from orchestrator.providers.aws.check_probes import Simulation
 from orchestrator.providers.aws.faults import Kind, Refused, explain
-from orchestrator.providers.checks import Outcome, fix, ok, told_by, unknown
+from orchestrator.providers.checks import Outcome, finding_from_error, fix, ok, unknown
 
 SSM_POLICY = "AmazonSSMManagedInstanceCore"  # "Configure instance permissions for Systems Manager", read November 2026
 _OBJECTS = ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject")
@@ -38,7 +38,7 @@ def hosts(asked: Asked) -> Outcome:
         return _role(asked, role, Simulation(asked.calls, arn))
     except Refused as refused:
         if refused.answer.kind is not Kind.PERMISSION:
-            return told_by("hosts", explain("ask what", f"the role {role} may do", refused.answer))
+            return finding_from_error("hosts", explain("ask what", f"the role {role} may do", refused.answer))
         words = f"the machines get the role {role}; what it may do is not shown to these credentials"
         return unknown(
             "hosts", words, f"ask the owner of account {asked.caller.account} for iam:SimulatePrincipalPolicy"
@@ -58,7 +58,7 @@ def _no_profile(asked: Asked, name: str, refused: Refused) -> Outcome:
                 "hosts", words, f"ask the owner of account {asked.caller.account} for iam:GetInstanceProfile"
             )
         case _:
-            return told_by("hosts", explain("read", f"the instance profile {name}", refused.answer))
+            return finding_from_error("hosts", explain("read", f"the instance profile {name}", refused.answer))
 
 
 def _role(asked: Asked, role: str, simulation: Simulation) -> Outcome:

@@ -11,7 +11,7 @@ from orchestrator.providers.aws.calls import Calls, Thing, read_tags
 from orchestrator.providers.aws.check_asked import Asked, as_block
 from orchestrator.providers.aws.faults import Refused, explain
 from orchestrator.providers.aws.tags import INSTALLATION, SLICE
-from orchestrator.providers.checks import Outcome, fix, ok, told_by
+from orchestrator.providers.checks import Outcome, finding_from_error, fix, ok
 
 _LIVING = ("pending", "running", "stopping", "stopped", "shutting-down")
 _KINDS = (  # (operation, key of its answer, what it is called, its name)
@@ -33,9 +33,9 @@ def reservation(asked: Asked) -> Outcome:
         else:
             one = reservations.checked(asked.calls, as_block(candidate) if block else candidate, repeated=False)
     except OrchError as error:
-        return told_by("reservation", error)
+        return finding_from_error("reservation", error)
     except Refused as refused:
-        return told_by("reservation", explain("read", name, refused.answer))
+        return finding_from_error("reservation", explain("read", name, refused.answer))
     what = "capacity block" if block else "reservation"
     machines = f"{found.get('TotalInstanceCount', 0)} {found.get('InstanceType', '')} in {one.zone}"
     span = f", {_moment(one.begins)} to {_moment(one.ends)}" if one.ends else ""
@@ -50,7 +50,7 @@ def leftovers(asked: Asked) -> Outcome:
     try:
         left = _left(asked.calls, asked, installation)
     except Refused as refused:
-        return told_by("leftovers", explain("look for", "what earlier slices left", refused.answer))
+        return finding_from_error("leftovers", explain("look for", "what earlier slices left", refused.answer))
     if not left:
         return ok("leftovers", f"none in {asked.region}")
     words = f"{asked.region}: {', '.join(left[:4])}{f' and {len(left) - 4} more' if len(left) > 4 else ''}"

@@ -9,7 +9,7 @@ from orchestrator.exits import Exit
 from orchestrator.providers.aws.calls import Calls, Thing
 from orchestrator.providers.aws.check_asked import Asked
 from orchestrator.providers.aws.faults import Kind, Refused, explain
-from orchestrator.providers.checks import Outcome, fix, ok, told_by, unknown
+from orchestrator.providers.checks import Outcome, finding_from_error, fix, ok, unknown
 
 _NEAR_ENOUGH = 0.02  # of the memory of a chip: tables and EC2 round differently
 # DescribeInstanceTypes says 512 GiB of a Trainium2, whose data sheet says 96 (dump of May 2026).
@@ -35,7 +35,7 @@ def zones(asked: Asked) -> Outcome:
             return _not_offered(asked, asked.instance, offering)
         subnets = _subnets(asked)
     except Refused as refused:
-        return told_by("zones", explain("list", f"zones of {asked.region}", refused.answer))
+        return finding_from_error("zones", explain("list", f"zones of {asked.region}", refused.answer))
     if not subnets:
         return _no_subnets(asked)
     wanted = [asked.ask.zone] if asked.ask.zone else offering or sorted({_zone(one) for one in subnets})
@@ -102,7 +102,7 @@ def machine(asked: Asked, instance: Ec2Instance) -> Outcome:
         found = asked.calls.read("ec2", "DescribeInstanceTypes", {"InstanceTypes": [instance.name]})["InstanceTypes"]
     except Refused as refused:
         if refused.answer.kind is not Kind.INVALID:
-            return told_by("machine", explain("describe", instance.name, refused.answer))
+            return finding_from_error("machine", explain("describe", instance.name, refused.answer))
         found = ()
     if not found:
         return Outcome(())  # it is not to be had here, as the zones tell

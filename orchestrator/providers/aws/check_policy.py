@@ -23,7 +23,7 @@ _TAGGED: Mapping[str, Mapping[str, Any]] = {"Null": {f"aws:ResourceTag/{INSTALLA
 _TAGGING: Mapping[str, Any] = {f"aws:RequestTag/{INSTALLATION}": "false"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """One of a policy: all of these actions are allowed on these resources. sid: what they are for."""
 
@@ -39,8 +39,8 @@ class Statement:
 
 
 SEE = Statement(
-    "SeeWhatIsThere",
-    (
+    sid="SeeWhatIsThere",
+    actions=(
         "ec2:DescribeAddresses",
         "ec2:DescribeCapacityBlockOfferings",
         "ec2:DescribeCapacityReservations",
@@ -56,13 +56,16 @@ SEE = Statement(
     ),
 )
 LOOK = Statement(
-    "CheckBeforehand", ("iam:GetInstanceProfile", "iam:SimulatePrincipalPolicy", "servicequotas:GetServiceQuota")
+    sid="CheckBeforehand",
+    actions=("iam:GetInstanceProfile", "iam:SimulatePrincipalPolicy", "servicequotas:GetServiceQuota"),
 )
-IMAGES = Statement("FindPublicImages", ("ssm:GetParameter",), ("arn:aws:ssm:*:*:parameter/aws/service/*",))
+IMAGES = Statement(
+    sid="FindPublicImages", actions=("ssm:GetParameter",), resources=("arn:aws:ssm:*:*:parameter/aws/service/*",)
+)
 USE = Statement(
-    "RunOnWhatTheAccountHas",
-    ("ec2:RunInstances",),
-    (
+    sid="RunOnWhatTheAccountHas",
+    actions=("ec2:RunInstances",),
+    resources=(
         f"{_EC2}capacity-reservation/*",
         "arn:aws:ec2:*::image/*",
         f"{_EC2}placement-group/*",
@@ -70,24 +73,26 @@ USE = Statement(
         f"{_EC2}subnet/*",
     ),
 )
-IN_VPC = Statement("MakeGroupsInAnyVpc", ("ec2:CreateSecurityGroup",), (f"{_EC2}vpc/*",))
+IN_VPC = Statement(sid="MakeGroupsInAnyVpc", actions=("ec2:CreateSecurityGroup",), resources=(f"{_EC2}vpc/*",))
 MAKE = Statement(
-    "MakeWithOurTag",
-    (
+    sid="MakeWithOurTag",
+    actions=(
         "ec2:AllocateAddress",
         "ec2:CreatePlacementGroup",
         "ec2:CreateSecurityGroup",
         "ec2:RunInstances",
     ),
-    _NEW,
-    {"Null": _TAGGING},
+    resources=_NEW,
+    conditions={"Null": _TAGGING},
 )
-BUY = Statement("BuyCapacityBlocks", ("ec2:PurchaseCapacityBlock",))  # "*": which resources it knows is not confirmed
+BUY = Statement(
+    sid="BuyCapacityBlocks", actions=("ec2:PurchaseCapacityBlock",)
+)  # "*": which resources it knows is not confirmed
 TAG_NEW = Statement(
-    "TagOnlyWhatIsBeingMade",
-    ("ec2:CreateTags",),
-    _NEW,
-    {
+    sid="TagOnlyWhatIsBeingMade",
+    actions=("ec2:CreateTags",),
+    resources=_NEW,
+    conditions={
         "Null": _TAGGING,
         "StringEquals": {
             "ec2:CreateAction": [
@@ -101,8 +106,8 @@ TAG_NEW = Statement(
     },
 )
 CHANGE = Statement(
-    "ChangeOnlyWhatCarriesOurTag",
-    (
+    sid="ChangeOnlyWhatCarriesOurTag",
+    actions=(
         "ec2:AssociateAddress",
         "ec2:AuthorizeSecurityGroupEgress",
         "ec2:AuthorizeSecurityGroupIngress",
@@ -114,27 +119,27 @@ CHANGE = Statement(
         "ec2:StopInstances",
         "ec2:TerminateInstances",
     ),
-    _NEW,
-    _TAGGED,
+    resources=_NEW,
+    conditions=_TAGGED,
 )
 SPOT = Statement(
-    "FirstSpotRequest",
-    ("iam:CreateServiceLinkedRole",),
-    ("arn:aws:iam::*:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot",),
-    {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}},
+    sid="FirstSpotRequest",
+    actions=("iam:CreateServiceLinkedRole",),
+    resources=("arn:aws:iam::*:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot",),
+    conditions={"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}},
 )
 PASS = Statement(
-    "GiveHostsTheirRole",
-    ("iam:PassRole",),
-    (f"arn:aws:iam::*:role/{HOST_ROLE}*",),
-    {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+    sid="GiveHostsTheirRole",
+    actions=("iam:PassRole",),
+    resources=(f"arn:aws:iam::*:role/{HOST_ROLE}*",),
+    conditions={"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
 )
 BUCKETS = (
-    Statement("SeeTheBucket", ("s3:ListBucket",), (f"arn:aws:s3:::{BUCKET}",)),
+    Statement(sid="SeeTheBucket", actions=("s3:ListBucket",), resources=(f"arn:aws:s3:::{BUCKET}",)),
     Statement(
-        "UseTheBucket",
-        ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"),
-        (f"arn:aws:s3:::{BUCKET}/*",),
+        sid="UseTheBucket",
+        actions=("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"),
+        resources=(f"arn:aws:s3:::{BUCKET}/*",),
     ),
 )
 ORCH = (SEE, LOOK, IMAGES, USE, IN_VPC, MAKE, BUY, TAG_NEW, CHANGE, SPOT, PASS, *BUCKETS)
@@ -180,11 +185,11 @@ def host_statements(bucket: str = BUCKET, prefix: str = PREFIX) -> tuple[Stateme
     arn = f"arn:aws:s3:::{bucket}"
     seen = {"StringLike": {"s3:prefix": [prefix, f"{prefix}/*"]}} if prefix else {}
     return (
-        Statement("SeeOnePrefix", ("s3:ListBucket",), (arn,), seen),
+        Statement(sid="SeeOnePrefix", actions=("s3:ListBucket",), resources=(arn,), conditions=seen),
         Statement(
-            "UseOnePrefix",
-            ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"),
-            (f"{arn}/{prefix}/*" if prefix else f"{arn}/*",),
+            sid="UseOnePrefix",
+            actions=("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"),
+            resources=(f"{arn}/{prefix}/*" if prefix else f"{arn}/*",),
         ),
     )
 

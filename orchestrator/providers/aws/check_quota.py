@@ -14,7 +14,7 @@ from orchestrator.providers.aws.calls import Calls, Thing
 from orchestrator.providers.aws.check_asked import Asked
 from orchestrator.providers.aws.faults import Kind, Refused, explain
 from orchestrator.providers.aws.quotas import ADDRESSES, SERVICE, Quota, quota_of
-from orchestrator.providers.checks import Finding, Outcome, fix, ok, told_by, unknown
+from orchestrator.providers.checks import Finding, Outcome, finding_from_error, fix, ok, unknown
 from orchestrator.slices import Market, OnDemand, Spot
 
 _NOT_THERE = "NoSuchResourceException"  # of a quota that has its default value (Service Quotas API, GetServiceQuota)
@@ -52,7 +52,7 @@ def _asked_for(look: Callable[[], Outcome], asked: Asked, check: str = "quota") 
         if refused.answer.kind is Kind.NOT_FOUND or refused.answer.code == _NOT_THERE:
             words = f"AWS does not tell this quota of {asked.region}"
             return unknown(check, words, "the console, Service Quotas, Amazon EC2, shows it", Exit.CAPACITY)
-        return told_by(check, explain("read", f"the quotas of {asked.region}", refused.answer))
+        return finding_from_error(check, explain("read", f"the quotas of {asked.region}", refused.answer))
 
 
 def _one(asked: Asked, instance: Ec2Instance) -> Outcome:
@@ -77,7 +77,7 @@ def _all(asked: Asked) -> Outcome:
     used = _in_use(asked.calls, set(every))
     having = [one for one in every if limits[one]]
     if not having:
-        usual = ec2.instances()[_FAMILIES[0]]
+        usual = ec2.load_instances()[_FAMILIES[0]]
         mend = quota_of(usual.name, OnDemand()).more(usual.vcpus, asked.region, asked.ask.aws.profile)
         return fix("quota", f"{asked.region}: none for P and Trn machines", mend, Exit.CAPACITY)
     findings: list[Finding] = []
@@ -123,7 +123,7 @@ def _in_use(calls: Calls, counted: Collection[Quota]) -> dict[Quota, int]:
 
 
 def _vcpus(instance: Thing) -> int:
-    listed = ec2.instances().get(str(instance["InstanceType"]))
+    listed = ec2.load_instances().get(str(instance["InstanceType"]))
     options = instance.get("CpuOptions", {})
     return listed.vcpus if listed else int(options.get("CoreCount", 0)) * int(options.get("ThreadsPerCore", 1))
 

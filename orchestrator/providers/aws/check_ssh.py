@@ -7,7 +7,7 @@ import shutil
 from orchestrator.exits import Exit
 from orchestrator.providers.aws.access import Way
 from orchestrator.providers.aws.check_asked import Asked
-from orchestrator.providers.checks import Outcome, fix, ok, unwritable
+from orchestrator.providers.checks import Outcome, find_write_error, fix, ok
 
 PLUGIN = "session-manager-plugin"
 # "Install the Session Manager plugin for the AWS CLI" (AWS Systems Manager User Guide, read November 2026).
@@ -18,11 +18,11 @@ _PLUGIN_PAGE = (
 
 def way_in(asked: Asked) -> Outcome:
     """Nothing is connected to: there is no machine yet."""
-    words = unwritable(asked.ask.state)
+    words = find_write_error(asked.ask.state)
     if words:
         return fix("ssh", f"no key can be made: {words}", "give this account that folder, or set ORCH_HOME", Exit.USAGE)
     access = asked.ask.aws.access
-    if access == Way.SSM:
+    if access == Way.SSM.value:
         if not shutil.which("aws"):
             return fix(
                 "ssh", "access ssm needs the aws command, which is not in PATH", "pip install awscli", Exit.USAGE

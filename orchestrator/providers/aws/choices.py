@@ -39,7 +39,7 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
     """A candidate, read once.
 
@@ -81,7 +81,7 @@ def read(candidate: Candidate) -> Choices:
         raise UserError(
             f"'{name}' is no instance type of EC2", "types are called like p5.48xlarge", "orch accelerators"
         )
-    instance = ec2.instances().get(name)
+    instance = ec2.load_instances().get(name)
     market.check(name, instance, candidate.market, hosts)
     _check_hosts(hosts)
     efa, why_efa = _efa(name, instance, candidate)

@@ -13,7 +13,7 @@ from typing import cast
 
 from orchestrator.providers.aws.parameters import as_json
 from orchestrator.providers.aws.unknowns import USER_DATA_FILE
-from orchestrator.values import Text, text
+from orchestrator.values import Text, to_text
 
 _COUNTS = ("MinCount", "MaxCount")
 
@@ -32,7 +32,7 @@ def command(
             words += _count(parameters) if name == _COUNTS[0] else []
         else:
             words += _option(kebab(name), value)
-    return tuple(text(word) for word in words)
+    return tuple(to_text(word) for word in words)
 
 
 def kebab(name: str) -> str:

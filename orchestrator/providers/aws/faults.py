@@ -23,6 +23,7 @@ from orchestrator.errors import (
     QuotaError,
     UserError,
 )
+from orchestrator.messages import to_one_line
 
 
 class Kind(StrEnum):
@@ -46,7 +47,7 @@ class Kind(StrEnum):
         return self in (Kind.UNAVAILABLE, Kind.NO_ANSWER)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """An error as it came. code: AWS's own, "" where there was no answer. words: AWS's, on one line.
 
@@ -142,20 +143,24 @@ def understood(error: Exception, operation: str = "") -> Answer | None:
         said: Any = response.get("Error", {})
         http = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         code = str(said.get("Code", ""))
-        return Answer(by_code(code, http), code, one_line(str(said.get("Message", ""))), operation)
+        return Answer(
+            kind=by_code(code, http), code=code, words=one_line(str(said.get("Message", ""))), operation=operation
+        )
     if isinstance(error, of.ParamValidationError):
-        return Answer(Kind.INVALID, "", one_line(str(error)), operation)
+        return Answer(kind=Kind.INVALID, code="", words=one_line(str(error)), operation=operation)
     lacking = (
         of.NoCredentialsError, of.PartialCredentialsError, of.CredentialRetrievalError, of.TokenRetrievalError,
         of.SSOError, of.UnauthorizedSSOTokenError, of.NoAuthTokenError,
     )  # fmt: skip
     if isinstance(error, lacking):
-        return Answer(Kind.CREDENTIALS, "", one_line(str(error)), operation)
+        return Answer(kind=Kind.CREDENTIALS, code="", words=one_line(str(error)), operation=operation)
     if isinstance(error, of.ProfileNotFound):
-        return Answer(Kind.INVALID, "", one_line(str(error)), operation)
+        return Answer(kind=Kind.INVALID, code="", words=one_line(str(error)), operation=operation)
     broken = (of.HTTPClientError, of.ConnectionError, of.IncompleteReadError, unread, ConnectionError)
     if isinstance(error, broken):
-        return Answer(Kind.NO_ANSWER, "", one_line(str(error) or type(error).__name__), operation)
+        return Answer(
+            kind=Kind.NO_ANSWER, code="", words=one_line(str(error) or type(error).__name__), operation=operation
+        )
     return None
 
 
@@ -201,7 +206,7 @@ def explain(verb: str, name: str, answer: Answer, quota: str = "") -> OrchError:
 
 def one_line(words: str) -> str:
     """AWS's words, without the encoded message that only an administrator can decode."""
-    return " ".join(_ENCODED.sub("", words).split())[:400]
+    return to_one_line(_ENCODED.sub("", words))
 
 
 def _not_allowed(what: str, answer: Answer) -> AccessError:

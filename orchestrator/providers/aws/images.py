@@ -15,7 +15,7 @@ from orchestrator.providers.aws.requests import Place, request
 from orchestrator.providers.aws.tags import where
 from orchestrator.providers.aws.unknowns import IMAGE, ROOT_DEVICE
 from orchestrator.slices import Request
-from orchestrator.values import Text, text
+from orchestrator.values import Text, to_text
 
 GPU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 # The newest line with PyTorch on Ubuntu 24.04 (seen in public launchers, August 2026); that of 2.13 is on 26.04 only.
@@ -30,7 +30,7 @@ _WITH_TORCH = re.compile(r"(?:g4dn|g5|g6|g6e|g6f|gr6|gr6f|p4d|p4de|p5|p5e|p5en|p
 _ARM = re.compile(r"[a-z]+\d+[a-z]*g[a-z]*\.|p6e-gb")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
     """One of ami, parameter and name is set. ami: its id. parameter: of SSM, whose value is the id.
 
@@ -47,7 +47,7 @@ class Image:
 
     @property
     def id(self) -> Text:
-        return text(self.ami) if self.ami else Text.of(IMAGE)
+        return to_text(self.ami) if self.ami else Text.of(IMAGE)
 
 
 def choose(instance_type: str, framework: str, asked: str) -> Image:

@@ -24,7 +24,7 @@ _REST = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """One thing that some orch made. identity: AWS's own. zone: "" but for instances. machine: it is an instance."""
 
@@ -84,13 +84,13 @@ def where_of(things: Sequence[Found]) -> str:
 def _owned(things: list[Found]) -> OwnedSlice:
     tags, times = things[0].tags, [one.created for one in things if one.created]
     return OwnedSlice(
-        things[0].slice,
-        tags.get(CLUSTER, ""),
-        tags.get(INSTALLATION, ""),
-        state_together(things),
-        min(times, default=0.0),
-        where_of(things),
-        things[0].intent,
+        name=things[0].slice,
+        cluster=tags.get(CLUSTER, ""),
+        installation=tags.get(INSTALLATION, ""),
+        state=state_together(things),
+        created=min(times, default=0.0),
+        where=where_of(things),
+        intent=things[0].intent,
     )
 
 
@@ -103,7 +103,15 @@ def _in_region(session: AwsSession, filters: Filters, region: str) -> list[Found
     every = [_instance(region, one) for one in calls.instances(alive)]
     for operation, key, identity in _REST:
         every += [
-            Found(str(one[identity]), region, "", read_tags(one), SliceState.FAILED, 0.0, machine=False)
+            Found(
+                identity=str(one[identity]),
+                region=region,
+                zone="",
+                tags=read_tags(one),
+                state=SliceState.FAILED,
+                created=0.0,
+                machine=False,
+            )
             for one in calls.every(operation, key, filters)
             if one.get("State") != "deleted"
         ]
@@ -113,7 +121,15 @@ def _in_region(session: AwsSession, filters: Filters, region: str) -> list[Found
 def _instance(region: str, one: Thing) -> Found:
     zone = str(one.get("Placement", {}).get("AvailabilityZone", ""))
     state = STATES.get(state_of(one), SliceState.UNCLEAR)
-    return Found(str(one["InstanceId"]), region, zone, read_tags(one), state, _made(one), machine=True)
+    return Found(
+        identity=str(one["InstanceId"]),
+        region=region,
+        zone=zone,
+        tags=read_tags(one),
+        state=state,
+        created=_made(one),
+        machine=True,
+    )
 
 
 def _made(one: Thing) -> float:

@@ -43,7 +43,7 @@ class Eyes:
         if len(shown) < record.hosts:
             if not self.settled(record):
                 state = SliceState.UNCLEAR if record.phase is Phase.ENDING else SliceState.CREATING
-                return SliceView(state, reason=f"{len(shown)} of {record.hosts} instances are shown")
+                return SliceView(state=state, reason=f"{len(shown)} of {record.hosts} instances are shown")
             if record.phase is not Phase.ENDING:
                 return states.missing(record, len(shown))
         view = states.together(record, shown, self.now())
@@ -66,20 +66,20 @@ class Eyes:
         """No instances. That is ABSENT, unless they may still come, or something else is left."""
         if not self.settled(record):
             state = SliceState.CREATING if record.phase is Phase.ACCEPTED else SliceState.UNCLEAR
-            return SliceView(state, reason="asked for, not shown yet")
+            return SliceView(state=state, reason="asked for, not shown yet")
         if record.phase is Phase.ENDING:
             return self._ended(calls, record)
         left = Belongings(calls, record.name, record.token).left()
         if left:
-            return SliceView(SliceState.FAILED, reason=f"its instances are gone, not so: {', '.join(left)}"[:300])
-        return SliceView(SliceState.ABSENT)
+            return SliceView(state=SliceState.FAILED, reason=f"its instances are gone, not so: {', '.join(left)}"[:300])
+        return SliceView(state=SliceState.ABSENT)
 
     def _ended(self, calls: Calls, record: Record) -> SliceView:
         left = Belongings(calls, record.name, record.token).remove()
         self.records.drop_request(record)
         if left:
-            return SliceView(SliceState.ENDING, reason=f"still there: {', '.join(left)}"[:300])
-        return SliceView(SliceState.ABSENT)
+            return SliceView(state=SliceState.ENDING, reason=f"still there: {', '.join(left)}"[:300])
+        return SliceView(state=SliceState.ABSENT)
 
     def _ready(self, calls: Calls, record: Record, shown: Sequence[Thing]) -> SliceView:
         if record.way in (Way.EIP, Way.EIPS) and not record.associated:
@@ -92,11 +92,11 @@ class Eyes:
         found = addresses(record, shown, self.login)
         if isinstance(found, str):
             coming = SliceState.STARTING if record.power == "start" else SliceState.CREATING
-            return SliceView(coming, reason=found)
+            return SliceView(state=coming, reason=found)
         if not record.seen:
             self.records.write(record, seen=self.now())
         ends = record.ends - reservations.TAKEN_BEFORE_END if record.ends else None
-        return SliceView(SliceState.READY, found, ends=ends)
+        return SliceView(state=SliceState.READY, hosts=found, ends=ends)
 
     def _associate(self, calls: Calls, record: Record, hosts: Sequence[Thing]) -> SliceView | None:
         """Lead an Elastic IP to the first interface of each. Why that could not be done now; None when it is done."""
@@ -108,7 +108,7 @@ class Eyes:
             if interface in led:
                 continue
             if not free:
-                return SliceView(SliceState.FAILED, reason="an Elastic IP of it is gone, or leads elsewhere")
+                return SliceView(state=SliceState.FAILED, reason="an Elastic IP of it is gone, or leads elsewhere")
             problem = self._lead(calls, free.pop(0), interface)
             if problem is not None:
                 return problem
@@ -126,7 +126,7 @@ class Eyes:
         except Refused as refused:
             if refused.answer.kind not in (Kind.WRONG_STATE, Kind.NOT_FOUND, *_PASSING):
                 raise
-            return SliceView(SliceState.CREATING, reason=f"an Elastic IP waits: {refused.answer}")
+            return SliceView(state=SliceState.CREATING, reason=f"an Elastic IP waits: {refused.answer}")
         return None
 
     def _waiting(self, calls: Calls, record: Record) -> SliceView:
@@ -134,15 +134,15 @@ class Eyes:
         block = reservations.reserved(reservations.look(calls, record.reservation))
         if block.coming:
             return SliceView(
-                SliceState.CREATING, reason=reservations.waits(block, self.now()), until=block.begins or None
+                state=SliceState.CREATING, reason=reservations.waits(block, self.now()), until=block.begins or None
             )
         if not block.active:
-            return SliceView(SliceState.FAILED, reason=f"the capacity block {block.identity} is {block.state}")
+            return SliceView(state=SliceState.FAILED, reason=f"the capacity block {block.identity} is {block.state}")
         record = replace(record, ends=block.ends)
         try:
             Launcher(calls, self.records, self.now).launch(record, self.records.request(record))
         except Refused as refused:
             passing = refused.answer.kind in _PASSING
             state = SliceState.CREATING if passing else SliceState.FAILED
-            return SliceView(state, reason=str(refused.answer), until=block.begins if passing else None)
-        return SliceView(SliceState.CREATING, reason="its capacity block has begun, its instances are asked for")
+            return SliceView(state=state, reason=str(refused.answer), until=block.begins if passing else None)
+        return SliceView(state=SliceState.CREATING, reason="its capacity block has begun, its instances are asked for")

@@ -17,7 +17,7 @@ from orchestrator.providers.aws.requests import Place, request
 from orchestrator.providers.aws.tags import INTENT, SLICE, by_tag, specification, where
 from orchestrator.providers.aws.unknowns import INSTANCES, SPOT_REQUESTS, SUBNET, VPC, allocation, first_interface
 from orchestrator.providers.loopback import loopback_facts
-from orchestrator.render.templates import fill
+from orchestrator.render.templates import render_template
 from orchestrator.slices import Candidate, HostFacts, Request, SliceSpec, Spot
 from orchestrator.values import Text
 
@@ -84,7 +84,7 @@ class AwsPlanner:
         return HostFacts(
             env=((EFA_COUNT, str(len(asked.efa))),) if asked.efa else (),
             scratch=SCRATCH if asked.local_nvme else "",
-            end_command=fill("aws/end.sh.j2"),
+            end_command=render_template("aws/end.sh.j2"),
             backend=asked.image.backend,
         )
 

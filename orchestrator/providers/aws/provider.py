@@ -95,7 +95,9 @@ class AwsProvider:
                 return
             record, repeated = begun
             session = calls.session
-            creation = Creation(calls, self._records, record, lambda: f"{_caller(session)}/32")
+            creation = Creation(
+                calls=calls, records=self._records, record=record, caller=lambda: f"{_caller(session)}/32"
+            )
             try:
                 self._reserve(creation, spec.candidate, repeated=repeated)
                 self._make(creation, spec, keys, asked.max_hours)
@@ -112,9 +114,9 @@ class AwsProvider:
                 return self._elsewhere(name, token)
             return self._look(record)
         except Refused as refused:
-            return SliceView(SliceState.UNCLEAR, reason=f"{refused.answer.kind}: {refused.answer}")
+            return SliceView(state=SliceState.UNCLEAR, reason=f"{refused.answer.kind}: {refused.answer}")
         except (OrchError, OSError, LookupError) as error:
-            return SliceView(SliceState.UNCLEAR, reason=str(error))
+            return SliceView(state=SliceState.UNCLEAR, reason=str(error))
 
     def end(self, name: str, token: str = "") -> None:
         """Instances first. Called again when they are gone, it takes away what they have left behind."""
@@ -215,7 +217,7 @@ class AwsProvider:
 
     def _look(self, record: Record) -> SliceView:
         if record.phase is Phase.REFUSED:
-            return SliceView(SliceState.ABSENT)
+            return SliceView(state=SliceState.ABSENT)
         calls = self._calls(record)
         return self._eyes(calls).look(calls, record)
 
@@ -249,12 +251,12 @@ class AwsProvider:
     def _elsewhere(self, name: str, token: str) -> SliceView:
         things = [one for _, one in self._found_elsewhere(name, token)]
         if not things:
-            return SliceView(SliceState.ABSENT)
+            return SliceView(state=SliceState.ABSENT)
         state, where = listing.state_together(things), listing.where_of(things)
         if state is SliceState.READY:
             words = f"it is in {where}, and was made from another computer, which has its keys"
-            return SliceView(SliceState.UNCLEAR, reason=words)
-        return SliceView(state, reason=f"in {where}")
+            return SliceView(state=SliceState.UNCLEAR, reason=words)
+        return SliceView(state=state, reason=f"in {where}")
 
     def _end_elsewhere(self, name: str, token: str) -> None:
         found = self._found_elsewhere(name, token)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.catalog.ec2 import instances
+from orchestrator.catalog.ec2 import load_instances
 from orchestrator.slices import Market, Spot
 
 SERVICE = "ec2"
@@ -66,7 +66,7 @@ def advice(code: str, instance_type: str, hosts: int, market: Market, region: st
         return f"{ADDRESSES.name}: 5 are usual. {ADDRESSES.more(max(10, hosts), region, profile)}"
     if code not in ("VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded"):
         return ""
-    quota, machine = quota_of(instance_type, market), instances().get(instance_type)
+    quota, machine = quota_of(instance_type, market), load_instances().get(instance_type)
     vcpus = machine.vcpus * hosts if machine is not None else 0
     needs = f"{quota.name}: {vcpus} vCPUs are needed for this alone" if vcpus else quota.name
     return f"{needs}\n{quota.more(vcpus or 1000, region, profile)}"

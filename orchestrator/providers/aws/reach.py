@@ -15,7 +15,7 @@ from orchestrator.hosts import HostAddress
 from orchestrator.providers.aws.access import Way
 from orchestrator.providers.aws.calls import Thing, read_tags
 from orchestrator.providers.aws.record import Record
-from orchestrator.providers.jump import through
+from orchestrator.providers.jump import add_jump_hosts
 
 SSH_PORT = 22
 PORT_TAG = "orch-ssh-port"  # only instances that stand on this computer have it
@@ -98,7 +98,7 @@ def _led(record: Record, host: HostAddress, head: HostAddress, login: Login) -> 
         case Way.SSM:
             return replace(host, proxy=_session(record, host.host))
         case Way.JUMP:
-            return through(host, record.jump, name=record.name)
+            return add_jump_hosts(host, record.jump, name=record.name)
         case _:
             return host
 

@@ -30,7 +30,7 @@ class Phase(StrEnum):
     REFUSED = "refused"  # EC2 said no, and nothing is left of it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """asked, changed, seen, begins, ends: seconds since the epoch.
 

@@ -30,4 +30,12 @@ def request(
 ) -> Request:
     """operation: as the API calls it. subject: what it is about, in words of a name or an id."""
     words = command(service, operation, parameters, region=place.region, profile=place.profile)
-    return Request(service, operation, f"{place.region}/{subject}", parameters, words, why=why, gives=gives)
+    return Request(
+        service=service,
+        method=operation,
+        target=f"{place.region}/{subject}",
+        body=parameters,
+        command=words,
+        why=why,
+        gives=gives,
+    )

@@ -21,7 +21,7 @@ _COMING = frozenset({"scheduled", "pending", "assessing", "payment-pending", "de
 _BLOCK = "capacity-block"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
     """state: EC2's own word. begins, ends: seconds since the epoch, 0 where it has none."""
 

@@ -14,22 +14,18 @@ from typing import Any, cast
 
 from orchestrator.errors import CapacityError, CloudError, ConflictError, OrchError, UserError
 from orchestrator.providers.aws.belongings import Belongings
-from orchestrator.providers.aws.calls import Calls, Thing, read_tags
+from orchestrator.providers.aws.calls import Calls, Thing, is_refused_as, read_tags
 from orchestrator.providers.aws.faults import Kind, Refused
 from orchestrator.providers.aws.parameters import filled, revealed
 from orchestrator.providers.aws.record import Phase, Record, Records
 from orchestrator.providers.aws.tags import INTENT
 from orchestrator.providers.aws.unknowns import CALLER
+from orchestrator.retries import EC2_CONSISTENCY
 from orchestrator.slices import Request
 from orchestrator.values import Text, Unknown
 
 LAUNCH = "RunInstances"
 _READS = ("Describe", "Get")
-_PAUSES = (
-    0.5,
-    1.0,
-    2.0,
-)  # seconds until what was made a moment ago is known everywhere ("Eventual consistency", EC2 API)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +59,13 @@ def sent(calls: Calls, operation: str, params: Mapping[str, Any], *, fresh: bool
 
     Raises Refused.
     """
-    for pause in (*_PAUSES, None) if fresh else (None,):
-        try:
-            return calls.change(operation, params)
-        except Refused as refused:
-            if refused.answer.kind is not Kind.NOT_FOUND or pause is None:
-                raise
-            calls.sleep(pause)
-    raise AssertionError("the last try returns or raises")
+    if not fresh:
+        return calls.change(operation, params)
+    unknown = is_refused_as(Kind.NOT_FOUND)
+    return EC2_CONSISTENCY.run(lambda: calls.change(operation, params), retry=unknown, sleep=calls.sleep)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Creation:
     """What comes before the machines. record: as it was written last. caller: the CIDR of this computer, asked for only
     when needed. undo: what takes away what was made just now, by operation and parameters.

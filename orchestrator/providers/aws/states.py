@@ -45,25 +45,25 @@ def together(record: Record, instances: Sequence[Thing], now: float) -> SliceVie
     if any(name in GOING for name in states):
         return _lost(record, instances, now)
     if set(states) <= STILL:
-        return SliceView(SliceState.STOPPING if "stopping" in states else SliceState.STOPPED)
+        return SliceView(state=SliceState.STOPPING if "stopping" in states else SliceState.STOPPED)
     if any(name in STILL for name in states):
         asked = {"stop": SliceState.STOPPING, "start": SliceState.STARTING}.get(record.power)
         if asked is not None:
-            return SliceView(asked, reason=f"its instances are {words}")
+            return SliceView(state=asked, reason=f"its instances are {words}")
         still = [one for one in instances if state_of(one) in STILL]
-        return SliceView(SliceState.FAILED, reason=f"its instances are {words}: {reason_of(still[0])}"[:300])
+        return SliceView(state=SliceState.FAILED, reason=f"its instances are {words}: {reason_of(still[0])}"[:300])
     if set(states) == {"running"}:
-        return SliceView(SliceState.READY)
+        return SliceView(state=SliceState.READY)
     if set(states) <= set(STATES):
         coming = SliceState.STARTING if record.power == "start" else SliceState.CREATING
-        return SliceView(coming, reason=f"its instances are {words}")
-    return SliceView(SliceState.UNCLEAR, reason=f"its instances are {words}")
+        return SliceView(state=coming, reason=f"its instances are {words}")
+    return SliceView(state=SliceState.UNCLEAR, reason=f"its instances are {words}")
 
 
 def missing(record: Record, shown: int) -> SliceView:
     """Some that were there are not shown any more."""
     state = SliceState.PREEMPTED if record.market == "spot" and record.seen else SliceState.FAILED
-    return SliceView(state, reason=f"{record.hosts - shown} of {record.hosts} instances are gone")
+    return SliceView(state=state, reason=f"{record.hosts - shown} of {record.hosts} instances are gone")
 
 
 def reason_of(instance: Thing) -> str:
@@ -76,10 +76,10 @@ def reason_of(instance: Thing) -> str:
 
 def _ending(states: Counter[str], words: str) -> SliceView:
     if set(states) == {"terminated"}:
-        return SliceView(SliceState.ABSENT)
+        return SliceView(state=SliceState.ABSENT)
     if set(states) <= GOING:
-        return SliceView(SliceState.ENDING, reason=f"its instances are {words}")
-    return SliceView(SliceState.FAILED, reason=f"its end was asked for, and its instances are {words}")
+        return SliceView(state=SliceState.ENDING, reason=f"its instances are {words}")
+    return SliceView(state=SliceState.FAILED, reason=f"its end was asked for, and its instances are {words}")
 
 
 def _lost(record: Record, instances: Sequence[Thing], now: float) -> SliceView:
@@ -91,4 +91,4 @@ def _lost(record: Record, instances: Sequence[Thing], now: float) -> SliceView:
     why = next((reason for one in gone if (reason := reason_of(one))), state_of(gone[0]))
     if over:
         why = f"its capacity block is at its end; {why}"
-    return SliceView(state, reason=f"{len(gone)} of {record.hosts} instances ended: {why}"[:300])
+    return SliceView(state=state, reason=f"{len(gone)} of {record.hosts} instances ended: {why}"[:300])

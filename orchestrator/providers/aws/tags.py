@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from orchestrator.errors import UserError
 from orchestrator.slices import SliceSpec
-from orchestrator.values import Text, text
+from orchestrator.values import Text, to_text
 
 INSTALLATION = "orch-installation"
 CLUSTER = "orch-cluster"
@@ -21,7 +21,7 @@ _LONGEST_VALUE = 256
 
 def tags_of(spec: SliceSpec) -> dict[str, Text]:
     """The spec's labels and ours. Raises UserError for a label that cannot be a tag."""
-    found = {**dict(spec.labels), INTENT: spec.token, SLICE: text(spec.name), NAME: text(spec.name)}
+    found = {**dict(spec.labels), INTENT: spec.token, SLICE: to_text(spec.name), NAME: to_text(spec.name)}
     if len(found) > MOST:
         raise UserError(f"{len(found)} labels are too many", f"EC2 takes {MOST} tags with orch's own", "remove some")
     for key, value in found.items():

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from orchestrator.errors import UserError
-from orchestrator.render.templates import fill
+from orchestrator.render.templates import render_template
 
 LARGEST = 16_384  # bytes, before base64
 USER = "ubuntu"  # the login name of Ubuntu's images, which cloud-init gives our key without being told
@@ -57,7 +57,7 @@ def render(user_public: str, host_private: Sequence[str], user: str = USER, max_
     key = f"{public[1]} {public[2]}"
     packed = base64.b64encode(b"".join(map(_pair, host_private))).decode()
     limit = ceil(max_hours * 3600) + GRACE_SECONDS if max_hours else 0
-    script = fill("aws/boot.sh.j2", keys=packed, user=user, max_seconds=limit)
+    script = render_template("aws/boot.sh.j2", keys=packed, user=user, max_seconds=limit)
     users = "" if user == USER else _USERS.format(user=user, key=key)
     lines = [f"    {line}\n" if line else "\n" for line in script.splitlines()]
     whole = _HEAD.format(key=key, users=users) + "".join(lines)

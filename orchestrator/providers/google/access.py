@@ -20,7 +20,7 @@ from orchestrator.errors import UserError
 from orchestrator.providers.google.body import as_json
 from orchestrator.providers.google.labels import CLUSTER, INSTALLATION, INTENT
 from orchestrator.slices import Candidate, Request, SliceSpec
-from orchestrator.values import Text, Unknown, text
+from orchestrator.values import Text, Unknown, to_text
 
 SERVICE = "compute.v1"
 SLICE = "orch-slice"  # in a rule's description, beside the owner labels
@@ -43,7 +43,7 @@ class Way(StrEnum):
     JUMP = "jump"  # at its internal address, through a jump host
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """jump: hops as ssh -J takes them. firewall: whether orch makes the rules. ranges: CIDR that the user names."""
 
@@ -61,9 +61,9 @@ class Access:
         rule is made, and the network's own rules have to let SSH in (those of the network `default` do).
         """
         if self.way is Way.IAP:
-            return (text(IAP_RANGE),)
+            return (to_text(IAP_RANGE),)
         if self.ranges or self.way is not Way.EXTERNAL:
-            return tuple(text(one) for one in self.ranges)
+            return tuple(to_text(one) for one in self.ranges)
         return (Text.of(CALLER, "/32"),)
 
 
@@ -84,7 +84,13 @@ def read(candidate: Candidate) -> Access:
     firewall = detail("firewall") or "auto"
     if firewall not in ("auto", "none"):
         raise UserError(f"'{firewall}' is no choice for firewall", "auto: orch makes a rule; none: it makes none")
-    return Access(way, jump, firewall == "auto", ranges_of(detail("ssh_cidr")), detail("oslogin").lower() in _YES)
+    return Access(
+        way=way,
+        jump=jump,
+        firewall=firewall == "auto",
+        ranges=ranges_of(detail("ssh_cidr")),
+        oslogin=detail("oslogin").lower() in _YES,
+    )
 
 
 def ranges_of(words: str) -> tuple[str, ...]:
@@ -136,7 +142,7 @@ def owner_of(description: str) -> Mapping[str, str]:
     return found if found.get(INTENT) and found.get(SLICE) else {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Rule:
     """ranges: who may reach port 22; () is the rule by which the hosts reach each other at all ports."""
 
@@ -161,9 +167,19 @@ def _rules(
     found: list[_Rule] = []
     if access.sources:
         ssh = _rule_name(slice_name, "ssh")
-        found.append(_Rule(ssh, host_project, path, tag, description, access.sources))
+        found.append(
+            _Rule(name=ssh, project=host_project, network=path, tag=tag, description=description, ranges=access.sources)
+        )
     if name != "default":
-        found.append(_Rule(_rule_name(slice_name, "peers"), host_project, path, tag, description))
+        found.append(
+            _Rule(
+                name=_rule_name(slice_name, "peers"),
+                project=host_project,
+                network=path,
+                tag=tag,
+                description=description,
+            )
+        )
     return tuple(found)
 
 
@@ -175,34 +191,36 @@ def _create(rule: _Rule) -> Request:
         "name": rule.name,
         "network": rule.network,
     }
-    words: list[Text] = [*_words("create", rule), Text.of("--network=", rule.network), text("--direction=INGRESS")]
+    words: list[Text] = [*_words("create", rule), Text.of("--network=", rule.network), to_text("--direction=INGRESS")]
     if rule.ranges:
         body["sourceRanges"] = list(rule.ranges)
-        words += [text("--allow=tcp:22"), Text.of("--source-ranges=", Text.join(",", list(rule.ranges)))]
+        words += [to_text("--allow=tcp:22"), Text.of("--source-ranges=", Text.join(",", list(rule.ranges)))]
     else:
         body["allowed"] = [{"IPProtocol": protocol} for protocol in ("tcp", "udp", "icmp")]
         body["sourceTags"] = [rule.tag]
-        words += [text("--allow=tcp,udp,icmp"), text(f"--source-tags={rule.tag}")]
+        words += [to_text("--allow=tcp,udp,icmp"), to_text(f"--source-tags={rule.tag}")]
     body["targetTags"] = [rule.tag]
-    words += [text(f"--target-tags={rule.tag}"), Text.of("--description=", rule.description)]
+    words += [to_text(f"--target-tags={rule.tag}"), Text.of("--description=", rule.description)]
     target = Text.of("projects/", rule.project, "/global/firewalls").preview()
-    return Request(SERVICE, "POST", target, dict(sorted(body.items())), tuple(words))
+    return Request(service=SERVICE, method="POST", target=target, body=dict(sorted(body.items())), command=tuple(words))
 
 
 def _end(rule: _Rule) -> Request:
     target = Text.of("projects/", rule.project, f"/global/firewalls/{rule.name}").preview()
-    return Request(SERVICE, "DELETE", target, command=(*_words("delete", rule), text("--quiet")))
+    return Request(
+        service=SERVICE, method="DELETE", target=target, command=(*_words("delete", rule), to_text("--quiet"))
+    )
 
 
 def _words(verb: str, rule: _Rule) -> tuple[Text, ...]:
     words = ("gcloud", "compute", "firewall-rules", verb, rule.name)
     project = (Text.of("--project=", rule.project),) if rule.project.is_known else ()
-    return (*(text(word) for word in words), *project)
+    return (*(to_text(word) for word in words), *project)
 
 
 def _description(slice_name: str, owner: Mapping[str, Text]) -> Text:
     named: Iterable[str] = (CLUSTER, INSTALLATION, INTENT)
-    return as_json({key: owner[key] for key in named if key in owner} | {SLICE: text(slice_name)})
+    return as_json({key: owner[key] for key in named if key in owner} | {SLICE: to_text(slice_name)})
 
 
 def _rule_name(slice_name: str, what: str) -> str:
@@ -218,7 +236,7 @@ def _place(project: Text, network: str) -> tuple[Text, str]:
     found = _NETWORK.fullmatch(network)
     if found is None:
         raise UserError(f"'{network}' is no network", "a name, or projects/PROJECT/global/networks/NAME")
-    return (text(found[1]), found[2]) if found[1] else (project, found[3])
+    return (to_text(found[1]), found[2]) if found[1] else (project, found[3])
 
 
 def _overlap(one: Network, other: IPv6Network) -> bool:

@@ -30,14 +30,14 @@ def ready_view(record: Record, nodes: Sequence[Any], login: Login) -> SliceView:
         workers = endpoints(node)
         if len(workers) != record.hosts_per_slice:
             words = f"{_last(node.name)} has {len(workers)} hosts, {record.hosts_per_slice} were planned"
-            return SliceView(SliceState.FAILED, reason=words)
+            return SliceView(state=SliceState.FAILED, reason=words)
         for worker in workers:
             host = _reached_at(record, worker, login)
             if not host:
                 words = f"host {len(found)} has no {'internal' if record.internal_ips else 'external'} address yet"
-                return SliceView(SliceState.CREATING, reason=words)
+                return SliceView(state=SliceState.CREATING, reason=words)
             found.append(_address(record, len(found), host, worker, login))
-    return SliceView(SliceState.READY, tuple(found))
+    return SliceView(state=SliceState.READY, hosts=tuple(found))
 
 
 def endpoints(node: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from orchestrator.providers.google.client import Refused, TpuApi
 from orchestrator.providers.google.labels import ADOPTED, to_google
 from orchestrator.providers.google.looking import Eyes, moment
 from orchestrator.providers.google.record import Phase, Record, Records
-from orchestrator.slices import Candidate, SliceKeys, SliceSpec, Stranger
+from orchestrator.slices import Candidate, SliceKeys, SliceSpec, UnmanagedSlice
 from orchestrator.values import Text
 
 
@@ -25,7 +25,7 @@ class Adopter:
         self._eyes = eyes
         self._now = now
 
-    def find(self, name: str, zone: str, project: str, user: str) -> Stranger:
+    def find(self, name: str, zone: str, project: str, user: str) -> UnmanagedSlice:
         """Raises Refused, NotFoundError, UserError."""
         node, queued = self._look(name, zone, project or self._api.project)
         return adoption.stranger(node, queued, user)

@@ -13,13 +13,23 @@ from typing import Any
 
 from orchestrator.catalog.machines import TpuSlice
 from orchestrator.catalog.prices import price_per_hour
-from orchestrator.catalog.tpu import find_by_topology, find_slice
+from orchestrator.catalog.tpu import find_by_topology, find_slice, list_generations
 from orchestrator.errors import UserError
 from orchestrator.providers.google import body, choices, startup, states
 from orchestrator.providers.google.addresses import endpoints
 from orchestrator.providers.google.choices import Choices
 from orchestrator.providers.google.labels import ADOPTED, CLUSTER, INSTALLATION, INTENT, from_google, is_own, to_google
-from orchestrator.slices import Candidate, Market, OnDemand, Request, Reservation, SliceSpec, SliceState, Spot, Stranger
+from orchestrator.slices import (
+    Candidate,
+    Market,
+    OnDemand,
+    Request,
+    Reservation,
+    SliceSpec,
+    SliceState,
+    Spot,
+    UnmanagedSlice,
+)
 from orchestrator.values import Text, Unknown
 
 SERVICE = "tpu.v2"
@@ -34,7 +44,7 @@ _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")  # useradd(8)
 _WHY = "a node takes labels and metadata while it runs; nothing else of it is changed"
 
 
-def stranger(node: Any, queued: Any | None, user: str) -> Stranger:
+def stranger(node: Any, queued: Any | None, user: str) -> UnmanagedSlice:
     """A node as a candidate. queued: the queued resource that it belongs to. Raises UserError for what cannot be."""
     name, place = _last(node.name), node.name.split("/")
     _check_user(user)
@@ -55,7 +65,15 @@ def stranger(node: Any, queued: Any | None, user: str) -> Stranger:
     if problem is None and view.state not in _FIT:
         why = f"only a TPU VM that is ready or stopped can be adopted{f'; {view.reason}' if view.reason else ''}"
         problem = UserError(f"'{name}' is {view.state}", why, "try again later")
-    return Stranger(candidate, view.state, installation, cluster, intent, problem, tuple(_notes(candidate)))
+    return UnmanagedSlice(
+        candidate=candidate,
+        state=view.state,
+        installation=installation,
+        cluster=cluster,
+        intent=intent,
+        problem=problem,
+        notes=tuple(_notes(candidate)),
+    )
 
 
 def update_request(spec: SliceSpec) -> Request:
@@ -164,8 +182,8 @@ def _machine(node: Any) -> TpuSlice:
             raise UserError(f"'{_last(node.name)}' is a {node.accelerator_type}", "orch does not know this machine")
         return found
     config = node.accelerator_config
-    generation = next((ours for ours, theirs in body.TYPES.items() if theirs == config.type_.name), config.type_.name)
-    return find_by_topology(generation, config.topology)
+    named = [each.name for each in list_generations() if each.api_type == config.type_.name]
+    return find_by_topology(named[0] if named else config.type_.name, config.topology)
 
 
 def _market(node: Any, queued: Any | None) -> Market:
@@ -188,7 +206,7 @@ def _patch(asked: Choices, candidate: Candidate, whole: Mapping[str, object], *f
     words = ("gcloud", "compute", "tpus", "tpu-vm", "update", candidate.adopted, f"--zone={asked.zone}")
     project = (Text.of("--project=", asked.project),) if asked.project.is_known else ()
     command = (*(Text.of(word) for word in words), *project, *flags)
-    return Request(SERVICE, "PATCH", target, whole, command, why=_WHY)
+    return Request(service=SERVICE, method="PATCH", target=target, body=whole, command=command, why=_WHY)
 
 
 def _check_user(user: str) -> None:

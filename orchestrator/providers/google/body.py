@@ -11,15 +11,15 @@ import json
 from collections.abc import Callable, Mapping
 from typing import cast
 
+from orchestrator.catalog.tpu import get_generation
 from orchestrator.providers.google import startup
 from orchestrator.providers.google.choices import Choices
 from orchestrator.providers.google.labels import INTENT, to_google
 from orchestrator.slices import SliceSpec
-from orchestrator.values import Text, Unknown, fill
+from orchestrator.values import Text, Unknown, fill_unknowns
 
 USER_KEY = Unknown("public key of this computer, made at first launch")
 _TIERS = {"guaranteed": "guaranteed", "best-effort": "bestEffort"}
-TYPES = {"v2": "V2", "v3": "V3", "v4": "V4", "v5e": "V5LITE_POD", "v5p": "V5P", "v6e": "V6E"}
 
 
 def host_keys(entry: str) -> Unknown:
@@ -60,7 +60,10 @@ def node(spec: SliceSpec, choices: Choices) -> dict[str, object]:
     """One node; of a multislice request, what all of its nodes are like."""
     body: dict[str, object] = {"runtimeVersion": choices.runtime_version}
     if choices.topology:
-        body["acceleratorConfig"] = {"type": TYPES[choices.tpu.generation], "topology": choices.topology}
+        body["acceleratorConfig"] = {
+            "type": get_generation(choices.tpu.generation).api_type,
+            "topology": choices.topology,
+        }
     else:
         body["acceleratorType"] = choices.tpu.name
     network: dict[str, object] = {"network": choices.network}
@@ -128,7 +131,7 @@ def model(choices: Choices) -> str:
 
 def filled(value: object, known: Mapping[Unknown, str]) -> object:
     """A body with these unknowns replaced."""
-    return _mapped(value, lambda text: fill(text, known))
+    return _mapped(value, lambda text: fill_unknowns(text, known))
 
 
 def as_json(value: object) -> Text:

@@ -10,7 +10,7 @@ from typing import Protocol
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.providers.google import choices
 from orchestrator.providers.protocol import Adopts, Provider, Stops
-from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView, Stranger
+from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
 
 TPU = "google"  # folders of the records, below the state folder
 COMPUTE = "google-compute"
@@ -62,7 +62,7 @@ class Both:
             raise NotFoundError(f"no slice '{name}' was made from here", "", "orch status")
         return half.instance_names(name)
 
-    def find(self, name: str, zone: str, project: str = "", user: str = "") -> Stranger:
+    def find(self, name: str, zone: str, project: str = "", user: str = "") -> UnmanagedSlice:
         return self._tpu.find(name, zone, project, user)
 
     def release(self, name: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.errors import AccessError, UserError
 from orchestrator.exits import Exit
-from orchestrator.providers.checks import Ask, Check, Finding, Outcome, Verdict, fix, ok, told_by
+from orchestrator.providers.checks import Ask, Check, Finding, Outcome, Verdict, finding_from_error, fix, ok
 from orchestrator.providers.google import check_access, check_bucket, check_places, check_quota, check_ssh
 from orchestrator.providers.google.check_calls import Calls
 from orchestrator.providers.google.client import Refused
@@ -33,7 +33,7 @@ def _credentials(ask: Ask) -> Outcome:
     except (AccessError, UserError) as error:
         if ask.named:
             raise
-        return Outcome((Finding("credentials", Verdict.UNUSED, error.what, error.next_step),))
+        return Outcome((Finding(check="credentials", verdict=Verdict.UNUSED, words=error.what, fix=error.next_step),))
     session = replace(session, project=ask.project or session.project)
     if session.loopback:
         outcome = ok("credentials", f"none needed: {session.endpoint} stands in for Google")
@@ -108,7 +108,7 @@ def _no_project(refused: Refused, project: str, rest: tuple[Check, ...]) -> Outc
             mend = "gcloud projects list   shows what it may see; then: --project PROJECT"
             return fix("project", words, mend, Exit.PERMISSION)
         case _:
-            return told_by("project", explain("read", project, refused.answer, project))
+            return finding_from_error("project", explain("read", project, refused.answer, project))
 
 
 def _rest(ask: Ask, session: Session, calls: Calls) -> tuple[Check, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.exits import Exit
-from orchestrator.providers.checks import Ask, Outcome, fix, ok, told_by, unknown
+from orchestrator.providers.checks import Ask, Outcome, finding_from_error, fix, ok, unknown
 from orchestrator.providers.google.check_asked import tpu_of
 from orchestrator.providers.google.check_calls import Calls
 from orchestrator.providers.google.check_role import ACT_AS, ADOPT, FIREWALL, INSTANCES, NEEDS, Need, role_permissions
@@ -42,7 +42,7 @@ def permissions(calls: Calls, ask: Ask, member: str) -> Outcome:
     try:
         missing = frozenset(lacking(calls, asked))
     except Refused as refused:
-        return told_by("permissions", explain("test the permissions of", project, refused.answer, project))
+        return finding_from_error("permissions", explain("test the permissions of", project, refused.answer, project))
     if not missing:
         return ok("permissions", f"all {len(asked)} of the role that orch needs")
     stopped = [need for need in NEEDS if missing & set(need.permissions)]
@@ -104,7 +104,7 @@ def not_asked(check: str, what: str, permission: str, refused: Refused, project:
             mend = f"ask the owner of {project} for {permission}" if permission else f"ask the owner of {project}"
             return unknown(check, f"{what} may not be asked by this account", mend, Exit.PERMISSION)
         case _:
-            return told_by(check, explain("ask", what, refused.answer, project))
+            return finding_from_error(check, explain("ask", what, refused.answer, project))
 
 
 def _some(words: Sequence[str], most: int = 4) -> str:

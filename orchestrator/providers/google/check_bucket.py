@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator.catalog.buckets import BucketPlace, Reach, reach, transfer_price
+from orchestrator.catalog.buckets import BucketPlace, Reach, classify_access, transfer_price
 from orchestrator.exits import Exit
-from orchestrator.providers.checks import Ask, Outcome, fix, ok, told_by, unknown
+from orchestrator.providers.checks import Ask, Outcome, finding_from_error, fix, ok, unknown
 from orchestrator.providers.google.check_calls import Calls
 from orchestrator.providers.google.check_role import BUCKET_OBJECTS, BUCKET_ROLE
 from orchestrator.providers.google.client import Refused
@@ -41,7 +41,7 @@ def _refused(calls: Calls, ask: Ask, name: str, refused: Refused) -> Outcome:
             words = f"gs://{name} is not open to this account"
             return fix("bucket", words, f"ask its owner for {BUCKET_ROLE} on it", Exit.STORAGE)
         case _:
-            return told_by("bucket", explain("read", f"gs://{name}", refused.answer, project))
+            return finding_from_error("bucket", explain("read", f"gs://{name}", refused.answer, project))
 
 
 def _where(calls: Calls, ask: Ask, name: str) -> str:
@@ -54,7 +54,7 @@ def _where(calls: Calls, ask: Ask, name: str) -> str:
     pair = found.get("customPlacementConfig", {}).get("dataLocations", ())
     place = BucketPlace(str(found.get("location", "")), tuple(str(region).lower() for region in pair))
     region = ask.region or ask.zone.rpartition("-")[0]
-    if not region or reach(place, region) is Reach.SAME:
+    if not region or classify_access(place, region) is Reach.SAME:
         return f"in {place}"
     price = transfer_price(place, region)
     cost = f"${price.usd_per_gib:.2f}/GiB, {price.as_of}" if price else "price not known"

@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.catalog.machines import TpuSlice
 from orchestrator.exits import Exit
-from orchestrator.providers.checks import Ask, Outcome, fix, ok, told_by, unknown
+from orchestrator.providers.checks import Ask, Outcome, finding_from_error, fix, ok, unknown
 from orchestrator.providers.google.check_asked import tpu_of
 from orchestrator.providers.google.check_calls import Calls
 from orchestrator.providers.google.client import Refused
@@ -30,7 +30,7 @@ def zones(calls: Calls, ask: Ask) -> Outcome:
             return ok("zones", f"{ask.zone} is served" if ask.zone else f"{len(served)} zones are served")
         return _offers(calls, tpu, _candidates(ask, tpu, served))
     except Refused as refused:
-        return told_by("zones", explain("list", "the TPU zones", refused.answer, calls.project))
+        return finding_from_error("zones", explain("list", "the TPU zones", refused.answer, calls.project))
 
 
 def _candidates(ask: Ask, tpu: TpuSlice, served: Sequence[str]) -> list[str]:

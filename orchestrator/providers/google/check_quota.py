@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.catalog.machines import TpuSlice
-from orchestrator.catalog.tpu import generations
+from orchestrator.catalog.tpu import list_generations
 from orchestrator.exits import Exit
 from orchestrator.providers.checks import Ask, Outcome, fix, ok, unknown
 from orchestrator.providers.google.check_access import not_asked
@@ -25,18 +25,10 @@ from orchestrator.providers.google.client import Refused
 SERVICE = "tpu.googleapis.com"
 UNLIMITED = -1
 PAGE = 200
-_FAMILY = {  # by the generation's name; v5e for serving is counted apart and not what orch asks for
-    "v2": re.compile(r"\bv2\b"),
-    "v3": re.compile(r"\bv3\b"),
-    "v4": re.compile(r"\bv4s?\b"),
-    "v5e": re.compile(r"\bv5s?-?lite(?!.*serving)"),
-    "v5p": re.compile(r"\bv5p\b"),
-    "v6e": re.compile(r"\bv6e\b"),
-}
 _SPOT = re.compile(r"preemptible|spot", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
     """unit: "zone" or "region". values: limit by place, "" for places that are not named; UNLIMITED for no limit."""
 
@@ -83,14 +75,14 @@ def _all(project: str, ask: Ask, limits: Sequence[Limit]) -> Outcome:
     """One finding per family that has any quota in the zones of the catalogue, or in the one asked for."""
     outcomes: list[Outcome] = []
     without: list[str] = []
-    for generation in generations():
+    for generation in list_generations():
         mine = [one for one in limits if one.family == generation.name]
         zones = [ask.zone] if ask.zone else [z for z in generation.zones if ask.region in ("", z.rpartition("-")[0])]
         having = [zone for zone in zones if any(_least(mine, spot, zone) for spot in (False, True))]
         if having:
             words = "; ".join(f"{zone}: {_both(mine, zone)}" for zone in having)
             outcomes.append(ok(f"quota {generation.name}", words))
-        elif generation.name in _FAMILY:
+        elif generation.quota_metric:
             without.append(generation.name)
     if not outcomes:
         where = ask.zone or ask.region or "any zone that is listed"
@@ -136,14 +128,16 @@ def _limits(calls: Calls) -> list[Limit]:
 def _read(metric: Mapping[str, Any]) -> list[Limit]:
     """[] for a metric of another kind: calls a minute, or TPUs for serving."""
     name = str(metric.get("metric", "")).rpartition("/")[2]
-    family = next((family for family, words in _FAMILY.items() if words.search(name)), "")
+    family = next(
+        (each.name for each in list_generations() if each.quota_metric and re.search(each.quota_metric, name)), ""
+    )
     found: list[Limit] = []
     for limit in metric.get("consumerQuotaLimits", ()) if family else ():
         unit = str(limit.get("unit", ""))
         kind = "zone" if "{zone}" in unit else "region" if "{region}" in unit else ""
         if kind and "/min" not in unit:
             values = {_place(one, kind): int(one.get("effectiveLimit", 0)) for one in limit.get("quotaBuckets", ())}
-            found.append(Limit(family, bool(_SPOT.search(name)), kind, values))
+            found.append(Limit(family=family, spot=bool(_SPOT.search(name)), unit=kind, values=values))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from orchestrator.exits import Exit
-from orchestrator.providers.checks import Ask, Outcome, fix, ok, told_by, unwritable
+from orchestrator.providers.checks import Ask, Outcome, find_write_error, finding_from_error, fix, ok
 from orchestrator.providers.google.check_access import lacking
 from orchestrator.providers.google.check_calls import Calls
 from orchestrator.providers.google.check_role import FIREWALL
@@ -17,7 +17,7 @@ IAP_ROLE = "roles/iap.tunnelResourceAccessor"  # "Using IAP for TCP forwarding",
 
 def way_in(calls: Calls, ask: Ask) -> Outcome:
     """Nothing is connected to: there is no host yet."""
-    words = unwritable(ask.state)
+    words = find_write_error(ask.state)
     if words:
         return fix("ssh", f"no key can be made: {words}", "give this account that folder, or set ORCH_HOME", Exit.USAGE)
     if ask.access == "iap" and not shutil.which("gcloud"):
@@ -30,7 +30,7 @@ def way_in(calls: Calls, ask: Ask) -> Outcome:
         missing = lacking(calls, FIREWALL.permissions)
     except Refused as refused:
         project = calls.project
-        return told_by("ssh", explain("test the permissions of", project, refused.answer, project))
+        return finding_from_error("ssh", explain("test the permissions of", project, refused.answer, project))
     if missing:
         words = f"orch may not make the firewall rule that lets you in: {', '.join(missing)}"
         mend = "take the role above; or open port 22 yourself and set gcp.firewall to false"

@@ -8,7 +8,7 @@ from math import prod
 from typing import Literal, TypeAlias, cast
 
 from orchestrator.catalog.machines import TpuSlice
-from orchestrator.catalog.tpu import find_slice
+from orchestrator.catalog.tpu import find_slice, get_generation, list_generations
 from orchestrator.errors import UserError
 from orchestrator.providers.google import disks
 from orchestrator.providers.google.disks import DataDisk
@@ -26,7 +26,6 @@ Kind: TypeAlias = Literal["node", "queued"]
 Api: TypeAlias = Literal["v2", "v2alpha1", "compute"]
 Tier: TypeAlias = Literal["", "guaranteed", "best-effort"]
 _TIERS = frozenset({"", "guaranteed", "best-effort"})
-_ON_COMPUTE = frozenset({"v5p", "v6e", "tpu7x"})  # Compute Engine's TPU machine families (its documentation, 2026)
 _YES = frozenset({"1", "true", "yes"})
 _INTERNAL = frozenset({"internal", "iap"})  # ways of access that need no external address
 _FLAGS = ("internal_ips", "oslogin", "queued", "reservation_bound", "secure_boot")
@@ -53,7 +52,7 @@ class Path:
     api: Api = "v2"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
     """A candidate, read once.
 
@@ -166,9 +165,12 @@ def _why_compute(candidate: Candidate, tpu: TpuSlice) -> str:
         return f"{tpu.name} is not in the Cloud TPU API, only on Compute Engine (Cloud TPU documentation, 2026)"
     if api != "compute":
         return ""
-    if tpu.generation not in _ON_COMPUTE:
+    if not get_generation(tpu.generation).compute_image:
+        served = [each.name for each in list_generations() if each.compute_image]
         raise UserError(
-            f"{tpu.name} cannot be had through Compute Engine", "it has v5p, v6e and TPU7x", "remove 'api: compute'"
+            f"{tpu.name} is not available through Compute Engine",
+            f"it has {', '.join(served)}",
+            "remove 'api: compute'",
         )
     return "asked for: api is compute"
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from orchestrator.providers.google import body, startup
 from orchestrator.providers.google.choices import ANY_RESERVATION, MOST_HOSTS, Choices
 from orchestrator.slices import SliceSpec
-from orchestrator.values import Text, Unknown, text
+from orchestrator.values import Text, Unknown, to_text
 
 SERVER = "https://tpu.googleapis.com"
 _GCLOUD_TYPES = frozenset({"v2", "v3", "v4"})  # of --type in the released commands; the others only in alpha
@@ -33,20 +33,20 @@ def create(spec: SliceSpec, choices: Choices, target: Text, request: Mapping[str
     if why := beyond_gcloud(choices):
         return _curl("POST", choices, target, request, why)
     words = _node_words(spec, choices) if choices.path.kind == "node" else _queued_words(spec, choices)
-    return tuple(text(word) for word in (*words, *_place(choices), *_machine_words(spec, choices)))
+    return tuple(to_text(word) for word in (*words, *_place(choices), *_machine_words(spec, choices)))
 
 
 def on_node(verb: str, choices: Choices, name: str) -> tuple[Text, ...]:
     """delete, stop or start a node."""
     quiet = ("--quiet",) if verb == "delete" else ()
     words = ("gcloud", "compute", "tpus", "tpu-vm", verb, name, *quiet, *_place(choices))
-    return tuple(text(word) for word in words)
+    return tuple(to_text(word) for word in words)
 
 
 def delete_queued(choices: Choices, name: str) -> tuple[Text, ...]:
     """Its nodes go with it."""
     words = ("gcloud", "compute", "tpus", "queued-resources", "delete", name, "--force", "--quiet", *_place(choices))
-    return tuple(text(word) for word in words)
+    return tuple(to_text(word) for word in words)
 
 
 def beyond_gcloud(choices: Choices) -> str:
@@ -123,7 +123,7 @@ def _machine_words(spec: SliceSpec, choices: Choices) -> tuple[str | Text, ...]:
     words.append(_pairs("--labels=", body.labels_of(spec), ","))  # no label may hold a comma
     every = body.metadata(spec, choices)
     words.append(_pairs("--metadata=", {key: value for key, value in every.items() if not _is_secret(key)}))
-    words.append(_pairs("--metadata-from-file=", {key: text(keys_file(key)) for key in every if _is_secret(key)}))
+    words.append(_pairs("--metadata-from-file=", {key: to_text(keys_file(key)) for key in every if _is_secret(key)}))
     return tuple(word for word in words if word)
 
 
@@ -151,6 +151,6 @@ def _curl(method: str, choices: Choices, target: Text, request: Mapping[str, obj
     marks = {body.host_keys(entry): f"@{entry}@" for entry in startup.entries(MOST_HOSTS)}
     whole = body.as_json(request)
     used = [unknown for unknown in marks if unknown in whole.parts]
-    files = [text(keys_file(marks[unknown].strip("@"))) for unknown in used]
+    files = [to_text(keys_file(marks[unknown].strip("@"))) for unknown in used]
     words = ("bash", "-c", _CURL.format(why=why), "curl", method, url, whole.fill(marks))
-    return (*(text(word) for word in words), *files)
+    return (*(to_text(word) for word in words), *files)

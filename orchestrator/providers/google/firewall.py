@@ -30,7 +30,7 @@ _LOOK_SECONDS = 1.0  # between two looks at a rule that is being made
 _ROLE = "roles/compute.securityAdmin"  # holds compute.firewalls.* (IAM documentation, "Compute Engine roles", 2025)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedRule:
     """A rule that an orch made. created: seconds since the epoch, 0 when Google does not say."""
 
@@ -45,7 +45,9 @@ class OwnedRule:
     @property
     def request(self) -> Request:
         """What takes it away."""
-        return Request(access.SERVICE, "DELETE", f"projects/{self.project}/global/firewalls/{self.name}")
+        return Request(
+            service=access.SERVICE, method="DELETE", target=f"projects/{self.project}/global/firewalls/{self.name}"
+        )
 
 
 class Firewall:

@@ -26,7 +26,7 @@ from orchestrator.providers.google.reach import reached
 from orchestrator.providers.google.sending import with_project
 from orchestrator.providers.google.session import Session
 from orchestrator.providers.protocol import Adopts, Stops
-from orchestrator.slices import OwnedSlice, Request, SliceKeys, SliceSpec, SliceState, SliceView, Stranger
+from orchestrator.slices import OwnedSlice, Request, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
 
 GATES = "google-gates"  # folder of the records, below the state folder
 KEY_SECONDS = 30 * 24 * 3600.0  # how long a key stays in an OS Login profile when nobody takes it out
@@ -82,10 +82,10 @@ class Gated:
             if gate is None:
                 return view
             if view.state is SliceState.ABSENT and gate.opened and not self._close(gate):
-                return SliceView(SliceState.ENDING, reason="a firewall rule of it is still there")
+                return SliceView(state=SliceState.ENDING, reason="a firewall rule of it is still there")
             return self._led(gate, view) if view.state is SliceState.READY else view
         except (OrchError, OSError, ValueError) as error:
-            return SliceView(SliceState.UNCLEAR, reason=str(error))
+            return SliceView(state=SliceState.UNCLEAR, reason=str(error))
 
     def end(self, name: str, token: str = "") -> None:
         """Hosts that are to go need no way to them: the rules go at once."""
@@ -107,7 +107,7 @@ class Gated:
         left = {rule.slice: rule for rule in self._rules(installation) if rule.slice not in names}
         return (*found, *(_left(rule) for rule in left.values()))
 
-    def find(self, name: str, zone: str, project: str = "", user: str = "") -> Stranger:
+    def find(self, name: str, zone: str, project: str = "", user: str = "") -> UnmanagedSlice:
         return self._inner.find(name, zone, project, user)
 
     def release(self, name: str) -> None:
@@ -164,7 +164,10 @@ class Gated:
 
     def _remove(self, gate: Gate) -> bool:
         """Whether none of its rules is left."""
-        gone = [self._wall.remove(Request(access.SERVICE, "DELETE", rule), gate.token) for rule in gate.rules]
+        gone = [
+            self._wall.remove(Request(service=access.SERVICE, method="DELETE", target=rule), gate.token)
+            for rule in gate.rules
+        ]
         return all(gone)
 
     def _forget(self, gate: Gate) -> None:
@@ -179,7 +182,9 @@ class Gated:
             return view
         names = self._inner.instance_names(gate.name) if gate.way is Way.IAP else ("",) * len(view.hosts)
         if gate.way is Way.IAP and ("" in names or len(names) != len(view.hosts)):
-            return SliceView(SliceState.CREATING, reason="not every host has said its name, by which IAP reaches it")
+            return SliceView(
+                state=SliceState.CREATING, reason="not every host has said its name, by which IAP reaches it"
+            )
         pairs = zip(view.hosts, names, strict=True)
         return replace(view, hosts=tuple(self._reached(gate, host, name) for host, name in pairs))
 
@@ -208,4 +213,12 @@ class Gated:
 
 def _left(rule: OwnedRule) -> OwnedSlice:
     state = SliceState.FAILED  # of no use, and to be ended
-    return OwnedSlice(rule.slice, rule.cluster, rule.installation, state, rule.created, "gcp", rule.intent)
+    return OwnedSlice(
+        name=rule.slice,
+        cluster=rule.cluster,
+        installation=rule.installation,
+        state=state,
+        created=rule.created,
+        where="gcp",
+        intent=rule.intent,
+    )

@@ -12,7 +12,7 @@ from orchestrator.providers.google.access import Access, Way
 from orchestrator.providers.records import RecordFiles
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """The way to one slice's hosts. rules: targets of the requests that take its firewall rules away.
 
@@ -32,7 +32,7 @@ class Gate:
 
     @property
     def access(self) -> Access:
-        return Access(self.way, self.jump)
+        return Access(way=self.way, jump=self.jump)
 
 
 class Gates(RecordFiles[Gate]):

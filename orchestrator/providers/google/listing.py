@@ -18,7 +18,7 @@ from orchestrator.slices import OwnedSlice, SliceState
 THREADS = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
     """A queued resource or a node that some orch made. slice: the slice's name. path: below v2/."""
 
@@ -39,14 +39,14 @@ class Listed:
             key: labels.from_google(self.labels, key) for key in (labels.CLUSTER, labels.INSTALLATION, labels.INTENT)
         }
         return OwnedSlice(
-            self.slice,
-            word[labels.CLUSTER],
-            word[labels.INSTALLATION],
-            self.state,
-            self.created,
-            f"gcp/{self.zone.rpartition('-')[0]}/{self.zone}",
-            word[labels.INTENT],
-            self.adopted,
+            name=self.slice,
+            cluster=word[labels.CLUSTER],
+            installation=word[labels.INSTALLATION],
+            state=self.state,
+            created=self.created,
+            where=f"gcp/{self.zone.rpartition('-')[0]}/{self.zone}",
+            intent=word[labels.INTENT],
+            adopted=self.adopted,
         )
 
 
@@ -87,7 +87,14 @@ def _one_zone(api: TpuApi, parent: str) -> list[Listed]:
 
 def _of_queued(one: Any) -> Listed:
     state = states.QUEUED.get(one.state.state.name, SliceState.UNCLEAR)
-    return Listed(_last(one.name), one.name, queued_labels(one), state, _seconds(one.create_time), queued=True)
+    return Listed(
+        slice=_last(one.name),
+        path=one.name,
+        labels=queued_labels(one),
+        state=state,
+        created=_seconds(one.create_time),
+        queued=True,
+    )
 
 
 def _of_node(one: Any) -> Listed:
@@ -98,7 +105,15 @@ def _of_node(one: Any) -> Listed:
     adopted = labels.from_google(one.labels, labels.ADOPTED)
     name = adopted or _last(str(one.metadata.get(RESOURCE, "")).partition("?")[0]) or _last(one.name)
     state, made = states.node_view(one).state, _seconds(one.create_time)
-    return Listed(name, one.name, dict(one.labels), state, made, queued=False, adopted=bool(adopted))
+    return Listed(
+        slice=name,
+        path=one.name,
+        labels=dict(one.labels),
+        state=state,
+        created=made,
+        queued=False,
+        adopted=bool(adopted),
+    )
 
 
 def _seconds(moment: Any) -> float:

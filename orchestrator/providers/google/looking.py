@@ -21,7 +21,7 @@ TOLD_PATIENCE = 20.0  # the same until those of an adopted slice say which keys 
 _NEVER_TOLD = frozenset({Kind.PERMISSION, Kind.INVALID, Kind.WRONG_STATE, Kind.NOT_FOUND})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Eyes:
     """ready_since: since when a slice is READY but for its keys; losing it costs only time."""
 
@@ -75,7 +75,7 @@ class Eyes:
                 return self._absent(record)
             words = f"its queued resource is gone, {len(left)} of its nodes are not"
             going = all(states.node_view(node).state is SliceState.ENDING for node in left)
-            return SliceView(SliceState.ENDING if going else SliceState.FAILED, reason=words)
+            return SliceView(state=SliceState.ENDING if going else SliceState.FAILED, reason=words)
         view = states.queued_view(
             queued, self.now(), valid_seconds=record.valid_seconds, run_seconds=record.run_seconds
         )
@@ -91,7 +91,7 @@ class Eyes:
         found = self.own_nodes(record) if nodes is None else nodes
         if len(found) < record.slices:
             return SliceView(
-                SliceState.PREEMPTED, reason=f"{record.slices - len(found)} of {record.slices} nodes are gone"
+                state=SliceState.PREEMPTED, reason=f"{record.slices - len(found)} of {record.slices} nodes are gone"
             )
         view = states.together([states.node_view(node) for node in found])
         if view.state is not SliceState.READY:
@@ -99,14 +99,14 @@ class Eyes:
         if record.adopted and not record.host_public and not self.records.is_checked(record.name):
             told = () if any(_tells_nothing(node) for node in found) else self._told(record)
             if told is None:
-                return SliceView(SliceState.CREATING, reason="its hosts have not said which SSH keys they have")
+                return SliceView(state=SliceState.CREATING, reason="its hosts have not said which SSH keys they have")
             record = self.records.write(replace(record, host_public=told), record.phase)
         login = replace(self.login, user=record.user or self.login.user)
         ready = ready_view(record, found, login)
         if ready.state is not SliceState.READY:
             return ready
         missing = self._without_key(record)
-        return missing or SliceView(ready.state, ready.hosts, view.reason)
+        return missing or SliceView(state=ready.state, hosts=ready.hosts, reason=view.reason)
 
     def _without_key(self, record: Record) -> SliceView | None:
         """Hosts that do not have our key yet: to connect to one now would look like an impostor."""
@@ -127,7 +127,7 @@ class Eyes:
                 since -= KEY_PATIENCE  # nothing can be read here, ever: SSH itself will tell
         right = sum(one == other for one, other in zip(said, expected, strict=False))
         if right < len(expected) and self.now() - since < KEY_PATIENCE:
-            return SliceView(SliceState.CREATING, reason=f"{right} of {len(expected)} hosts have their SSH key")
+            return SliceView(state=SliceState.CREATING, reason=f"{right} of {len(expected)} hosts have their SSH key")
         self.ready_since.pop(record.name, None)
         self.records.check(record.name)
         return None
@@ -154,8 +154,8 @@ class Eyes:
         if record.phase is Phase.ACCEPTED and record.operation:
             return self._operation(record)
         if self.now() - record.asked < SETTLE_SECONDS and self._may_come(record):
-            return SliceView(SliceState.UNCLEAR, reason="asked for, not shown yet")
-        return SliceView(SliceState.ABSENT)
+            return SliceView(state=SliceState.UNCLEAR, reason="asked for, not shown yet")
+        return SliceView(state=SliceState.ABSENT)
 
     def _may_come(self, record: Record) -> bool:
         """Whether a create goes on whose slice is not shown. True where its answer, and so its operation, was lost.
@@ -170,13 +170,13 @@ class Eyes:
     def _operation(self, record: Record) -> SliceView:
         operation = self.api.operation(record.operation, record.api)
         if operation is None:
-            return SliceView(SliceState.ABSENT)
+            return SliceView(state=SliceState.ABSENT)
         if not operation.done:
-            return SliceView(SliceState.CREATING, reason="accepted, not shown yet")
+            return SliceView(state=SliceState.CREATING, reason="accepted, not shown yet")
         if operation.code:
             kind = by_code(operation.code, operation.words)
-            return SliceView(SliceState.FAILED, reason=f"{kind}: {' '.join(operation.words.split())[:250]}")
-        return SliceView(SliceState.ABSENT)
+            return SliceView(state=SliceState.FAILED, reason=f"{kind}: {' '.join(operation.words.split())[:250]}")
+        return SliceView(state=SliceState.ABSENT)
 
 
 def is_ours(record: Record, found: Any) -> bool:

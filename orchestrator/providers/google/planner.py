@@ -9,6 +9,7 @@ import os
 import uuid
 from dataclasses import replace
 
+from orchestrator.cloud_access import CLOUD_STORAGE_SERVER
 from orchestrator.errors import UserError
 from orchestrator.providers.google import access, adoption, body, choices, commands, startup
 from orchestrator.providers.google.choices import Kind
@@ -18,7 +19,7 @@ from orchestrator.providers.protocol import Planner
 from orchestrator.slices import Candidate, HostFacts, Request, SliceSpec
 from orchestrator.values import Text, Unknown
 
-BUCKETS = "STORAGE_EMULATOR_HOST"  # where clients of Cloud Storage look for another server
+BUCKETS = CLOUD_STORAGE_SERVER
 SERVICE = "tpu.v2"  # of all requests but those creates that need another version
 _REQUEST_IDS = uuid.UUID("5b2c0d0e-6a43-5a0b-9a51-2a8c5d1f7c11")  # namespace of ours, made once
 
@@ -53,7 +54,14 @@ class GooglePlanner:
             whole = body.queued_resource(spec, asked)
         target = Text.of(body.parent(asked), query)
         command = commands.create(spec, asked, target, whole)
-        return Request(f"tpu.{asked.path.api}", "POST", target.preview(), whole, command, why=asked.path.reason)
+        return Request(
+            service=f"tpu.{asked.path.api}",
+            method="POST",
+            target=target.preview(),
+            body=whole,
+            command=command,
+            why=asked.path.reason,
+        )
 
     def end_request(self, name: str, candidate: Candidate) -> Request:
         """With the firewall rules that go after it."""
@@ -73,7 +81,7 @@ class GooglePlanner:
             command = commands.on_node("delete", asked, name)
         else:
             command = commands.delete_queued(asked, name)
-        return Request(SERVICE, "DELETE", body.resource(asked, name).preview(), command=command)
+        return Request(service=SERVICE, method="DELETE", target=body.resource(asked, name).preview(), command=command)
 
     def stop_request(self, name: str, candidate: Candidate) -> Request:
         compute = _compute(candidate)
@@ -137,7 +145,7 @@ def _power(name: str, verb: str, candidate: Candidate) -> Request:
         raise refusal
     name = _name_there(name, candidate)
     target = f"{body.parent(asked).preview()}/nodes/{name}:{verb}"
-    return Request(SERVICE, "POST", target, command=commands.on_node(verb, asked, name))
+    return Request(service=SERVICE, method="POST", target=target, command=commands.on_node(verb, asked, name))
 
 
 PLANNER = GooglePlanner()

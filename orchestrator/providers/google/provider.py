@@ -24,7 +24,7 @@ from orchestrator.providers.google.record import Phase, Record, Records
 from orchestrator.providers.google.retries import Kind
 from orchestrator.providers.google.session import open_session
 from orchestrator.providers.google.startup import USER
-from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView, Stranger
+from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
 
 if TYPE_CHECKING:
     from orchestrator.providers.google.compute.provider import ComputeProvider
@@ -55,7 +55,7 @@ class GoogleProvider:
         login = Login(getpass.getuser(), own_ports=True) if api.loopback else Login(USER)
         self._api = api
         self._records = Records(folder)
-        self._eyes = Eyes(api, self._records, login, now)
+        self._eyes = Eyes(api=api, records=self._records, login=login, now=now)
         self._now = now
         self._adopter = Adopter(api, self._records, self._eyes, now)
 
@@ -86,12 +86,12 @@ class GoogleProvider:
             if record is None:
                 return self._elsewhere(name, token)
             if record.phase is Phase.REFUSED:
-                return SliceView(SliceState.ABSENT)
+                return SliceView(state=SliceState.ABSENT)
             return self._eyes.look(record)
         except Refused as refused:
-            return SliceView(SliceState.UNCLEAR, reason=f"{refused.answer.kind}: {refused.answer.words}")
+            return SliceView(state=SliceState.UNCLEAR, reason=f"{refused.answer.kind}: {refused.answer.words}")
         except (OrchError, OSError) as error:
-            return SliceView(SliceState.UNCLEAR, reason=str(error))
+            return SliceView(state=SliceState.UNCLEAR, reason=str(error))
 
     def end(self, name: str, token: str = "") -> None:
         """Raises ConflictError for what no orch has made, CloudError when it has to be asked again."""
@@ -115,7 +115,7 @@ class GoogleProvider:
             found = [one.owned() for one in listed(self._api, self._projects(), zones)]
         return tuple(one for one in found if one.installation == installation)
 
-    def find(self, name: str, zone: str, project: str = "", user: str = "") -> Stranger:
+    def find(self, name: str, zone: str, project: str = "", user: str = "") -> UnmanagedSlice:
         """See protocol.Adopts."""
         with _explained("find", name, project):
             return self._adopter.find(name, zone, project, user)
@@ -208,11 +208,11 @@ class GoogleProvider:
     def _elsewhere(self, name: str, token: str) -> SliceView:
         found = self._found(name, token)
         if not found:
-            return SliceView(SliceState.ABSENT)
+            return SliceView(state=SliceState.ABSENT)
         if found[0].state is SliceState.READY:
             words = f"it is in {found[0].zone}, and was made from another computer, which has its keys"
-            return SliceView(SliceState.UNCLEAR, reason=words)
-        return SliceView(found[0].state, reason=f"in {found[0].zone}")
+            return SliceView(state=SliceState.UNCLEAR, reason=words)
+        return SliceView(state=found[0].state, reason=f"in {found[0].zone}")
 
     def _end_elsewhere(self, name: str, token: str) -> None:
         for one in self._found(name, token):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from orchestrator.hosts import HostAddress
 from orchestrator.providers.google.access import Access, Way
 from orchestrator.providers.google.iap import proxy_command
-from orchestrator.providers.jump import through
+from orchestrator.providers.jump import add_jump_hosts
 
 
 def reached(address: HostAddress, access: Access, *, name: str, instance: str, project: str, zone: str) -> HostAddress:
@@ -19,7 +19,7 @@ def reached(address: HostAddress, access: Access, *, name: str, instance: str, p
         case Way.IAP:
             return replace(address, host=address.internal_ip, proxy=proxy_command(instance, project, zone))
         case Way.JUMP:
-            return through(replace(address, host=address.internal_ip), access.jump, name=name)
+            return add_jump_hosts(replace(address, host=address.internal_ip), access.jump, name=name)
         case Way.INTERNAL:
             return replace(address, host=address.internal_ip)
         case Way.EXTERNAL:

@@ -24,7 +24,7 @@ class Phase(StrEnum):
     REFUSED = "refused"  # Google said no: nothing was made
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """operation: path of the long-running operation of the create. asked, changed: seconds since the epoch.
 

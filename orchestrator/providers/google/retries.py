@@ -24,8 +24,9 @@ from orchestrator.errors import (
     QuotaError,
     UserError,
 )
+from orchestrator.messages import to_one_line
+from orchestrator.retries import GOOGLE_READ
 
-READ_TRIES = 4
 LONGEST_PAUSE = 20.0  # seconds; a longer Retry-After is left to the engine
 _Answer = TypeVar("_Answer")
 
@@ -141,9 +142,9 @@ def understood(error: Exception) -> Answer | None:
         return _of_discovery(error)
     broken = TransportError | RequestException | HTTPException | ParseError | TimeoutError | ConnectionError
     if isinstance(error, broken):
-        return Answer(Kind.NO_ANSWER, _one_line(str(error) or type(error).__name__))
+        return Answer(Kind.NO_ANSWER, to_one_line(str(error) or type(error).__name__))
     if isinstance(error, GoogleAuthError):
-        return Answer(Kind.CREDENTIALS, _one_line(str(error)))
+        return Answer(Kind.CREDENTIALS, to_one_line(str(error)))
     return None
 
 
@@ -185,12 +186,7 @@ def explain(verb: str, name: str, answer: Answer, project: str = "") -> OrchErro
 
 def reading(call: Callable[[], _Answer]) -> _Answer:
     """Do a read, again when that may help. Never for what changes something. Raises the last exception."""
-    from tenacity import Retrying, retry_if_exception, stop_after_attempt
-
-    waiting = Retrying(
-        retry=retry_if_exception(_again), stop=stop_after_attempt(READ_TRIES), wait=_pause, sleep=_sleep, reraise=True
-    )
-    return waiting(call)
+    return GOOGLE_READ.run(call, retry=_again, requested_pause=_retry_info, sleep=_sleep)
 
 
 def _again(error: BaseException) -> bool:
@@ -198,16 +194,10 @@ def _again(error: BaseException) -> bool:
     return answer is not None and answer.kind.worth_asking_again and (answer.wait or 0.0) <= LONGEST_PAUSE
 
 
-def _pause(state: Any) -> float:
-    """Seconds before the next try: what the service asks for, else 0.2 s, doubled each time, with jitter."""
-    import random
-
-    error = state.outcome.exception() if state.outcome is not None else None
+def _retry_info(error: BaseException) -> float | None:
+    """Return the seconds that the service asks to wait, or None."""
     answer = understood(error) if isinstance(error, Exception) else None
-    if answer is not None and answer.wait is not None:
-        return answer.wait
-    doublings = int(state.attempt_number) - 1
-    return 0.2 * 2.0**doublings * random.uniform(0.5, 1.0)  # noqa: S311 - spreads calls, hides nothing
+    return None if answer is None else answer.wait
 
 
 def _sleep(seconds: float) -> None:
@@ -237,7 +227,7 @@ def _of_discovery(error: Exception) -> Answer | None:
         details = " ".join(str(part.get("reason", "")) for key in ("details", "errors") for part in said.get(key) or ())
         return _told(http, code, str(said.get("message") or given), details, _retry_after(given.resp))
     if isinstance(error, HttpLib2Error):
-        return Answer(Kind.NO_ANSWER, _one_line(str(error) or type(error).__name__))
+        return Answer(Kind.NO_ANSWER, to_one_line(str(error) or type(error).__name__))
     return None
 
 
@@ -254,7 +244,7 @@ def _said(content: bytes) -> dict[str, Any]:
 def _told(http: int, code: int, words: str, details: str, wait: float | None) -> Answer:
     if http == 429:
         code = 8  # the class of the exception says "too many requests" for all of them
-    words = _one_line(words)
+    words = to_one_line(words)
     kind = by_code(code, f"{words} {details}")
     if kind is Kind.CAPACITY and wait is not None and not _CAPACITY.search(words):
         kind = Kind.THROTTLED  # whoever says when to come back means calls, not machines
@@ -264,7 +254,3 @@ def _told(http: int, code: int, words: str, details: str, wait: float | None) ->
 def _retry_after(headers: Any) -> float | None:
     word = str(headers.get("Retry-After") or headers.get("retry-after") or "").strip()
     return float(word) if re.fullmatch(r"[0-9]{1,6}", word) else None
-
-
-def _one_line(words: str) -> str:
-    return " ".join(words.split())[:300]

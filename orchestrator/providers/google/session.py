@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from orchestrator.cloud_access import GOOGLE_API, read_cloud_access
 from orchestrator.errors import AccessError, UserError
 
-ENDPOINT = "ORCH_GCP_ENDPOINT"
+ENDPOINT = GOOGLE_API
 LOCAL_PROJECT = "local-project"  # taken on the loopback when no other is configured
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
@@ -80,7 +81,7 @@ def open_session() -> Session:
 
 def loopback_endpoint() -> str:
     """The server on this computer that stands in for Google, "" for Google itself. Raises UserError."""
-    value = os.environ.get(ENDPOINT, "")
+    value = read_cloud_access(os.environ).google_api
     if not value:
         return ""
     parts = urlsplit(value)

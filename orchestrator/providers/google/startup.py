@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.render.templates import fill
+from orchestrator.render.templates import render_template
 
 USER = "orch"
 KEYS_PER_ENTRY = 512  # of 350 bytes; a metadata entry holds 256 KiB (Compute Engine documentation, 2025)
@@ -19,7 +19,9 @@ _END = "-----END OPENSSH PRIVATE KEY-----"
 
 
 def render_startup(hosts_per_slice: int, hosts: int) -> str:
-    return fill("google/startup.sh.j2", hosts_per_slice=hosts_per_slice, hosts=hosts, keys_per_entry=KEYS_PER_ENTRY)
+    return render_template(
+        "google/startup.sh.j2", hosts_per_slice=hosts_per_slice, hosts=hosts, keys_per_entry=KEYS_PER_ENTRY
+    )
 
 
 def render_end() -> str:
@@ -27,7 +29,7 @@ def render_end() -> str:
 
     The hosts' service account needs tpu.nodes.delete and the scope cloud-platform.
     """
-    return fill("google/end.sh.j2")
+    return render_template("google/end.sh.j2")
 
 
 def entries(hosts: int) -> tuple[str, ...]:

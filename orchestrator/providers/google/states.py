@@ -62,9 +62,9 @@ def node_view(node: Any) -> SliceView:
     words = _words("" if said == str(state) else said, node.health_description)
     if state is SliceState.READY:
         if node.health.name == "UNHEALTHY_MAINTENANCE":
-            return SliceView(SliceState.STARTING, reason=_words("under maintenance", node.health_description))
+            return SliceView(state=SliceState.STARTING, reason=_words("under maintenance", node.health_description))
         words = "" if node.health.name in ("HEALTHY", "HEALTH_UNSPECIFIED") else f"health: {node.health.name.lower()}"
-    return SliceView(state, reason=words)
+    return SliceView(state=state, reason=words)
 
 
 def queued_view(queued: Any, now: float, *, valid_seconds: int = 0, run_seconds: int = 0) -> SliceView:
@@ -85,13 +85,15 @@ def queued_view(queued: Any, now: float, *, valid_seconds: int = 0, run_seconds:
         why = f"its {_span(run_seconds)} are over" if over else "its machines were taken back"
         words += f" by {queued.state.state_initiator.name.lower()}: {why}"
     if state not in (SliceState.CREATING, SliceState.READY):
-        return SliceView(state, reason=words)
+        return SliceView(state=state, reason=words)
     until = _until(queued, created, valid_seconds) if queued.create_time else None
     if name in _WAITING and until is not None and now > until + EXPIRY_GRACE:
-        return SliceView(SliceState.FAILED, reason=f"expired: no machines became free within {_span(until - created)}")
+        return SliceView(
+            state=SliceState.FAILED, reason=f"expired: no machines became free within {_span(until - created)}"
+        )
     if state is SliceState.CREATING and queued.create_time:
         words += f" for {_span(age)}" + (f", at most {_span(max(0.0, until - now))} more" if until is not None else "")
-    return SliceView(state, reason=words, until=until)
+    return SliceView(state=state, reason=words, until=until)
 
 
 def _until(queued: Any, created: float, valid_seconds: int) -> float | None:
@@ -113,7 +115,7 @@ def together(views: Sequence[SliceView]) -> SliceView:
         return worst
     same = sum(view.state is worst.state for view in views)
     reason = worst.reason if worst.state is SliceState.READY else f"{same} of {len(views)} slices: {worst.reason}"
-    return SliceView(worst.state, reason=reason)
+    return SliceView(state=worst.state, reason=reason)
 
 
 def _words(state: str, more: str) -> str:

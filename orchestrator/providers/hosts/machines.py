@@ -17,7 +17,7 @@ _WRITTEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnHost:
     """One machine. Empty user: whoever runs orch. Empty key: the user's usual SSH key.
 

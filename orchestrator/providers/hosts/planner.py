@@ -20,16 +20,16 @@ class HostsPlanner:
             {key: value for key, value in asdict(host).items() if value} for host in from_details(spec.candidate)
         ]
         body: dict[str, object] = {"cluster": spec.cluster, "token": spec.token, "hosts": machines}
-        return Request(SERVICE, "record", spec.name, body)
+        return Request(service=SERVICE, method="record", target=spec.name, body=body)
 
     def end_request(self, name: str, candidate: Candidate) -> Request:
-        return Request(SERVICE, "forget", name)
+        return Request(service=SERVICE, method="forget", target=name)
 
     def stop_request(self, name: str, candidate: Candidate) -> Request:
-        return Request(SERVICE, "none", name)
+        return Request(service=SERVICE, method="none", target=name)
 
     def start_request(self, name: str, candidate: Candidate) -> Request:
-        return Request(SERVICE, "none", name)
+        return Request(service=SERVICE, method="none", target=name)
 
     def host_facts(self, candidate: Candidate) -> HostFacts:
         """Nothing is known of machines that somebody else looks after."""

@@ -30,7 +30,7 @@ def open_provider(state: Path) -> HostsProvider:
     return HostsProvider(state)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Note:
     """hosts: with user and key filled in, as they were when the slice was made. created: epoch seconds."""
 
@@ -87,10 +87,10 @@ class HostsProvider:
         try:
             note = _read(self._path(name))
         except CloudError as error:
-            return SliceView(SliceState.UNCLEAR, reason=error.why)
+            return SliceView(state=SliceState.UNCLEAR, reason=error.why)
         if note is None:
-            return SliceView(SliceState.ABSENT)
-        return SliceView(SliceState.READY, tuple(_address(note, rank) for rank in range(len(note.hosts))))
+            return SliceView(state=SliceState.ABSENT)
+        return SliceView(state=SliceState.READY, hosts=tuple(_address(note, rank) for rank in range(len(note.hosts))))
 
     def end(self, name: str, token: str = "") -> None:
         self._path(name).unlink(missing_ok=True)
@@ -98,7 +98,14 @@ class HostsProvider:
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
         notes = [_read(path) for path in self._notes()]
         return tuple(
-            OwnedSlice(note.name, note.cluster, installation, SliceState.READY, note.created, where=self.name)
+            OwnedSlice(
+                name=note.name,
+                cluster=note.cluster,
+                installation=installation,
+                state=SliceState.READY,
+                created=note.created,
+                where=self.name,
+            )
             for note in notes
             if note is not None and note.labels.get(INSTALLATION_LABEL) == installation
         )

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.exits import Exit
-from orchestrator.providers.checks import Ask, Check, Outcome, fix, ok, unwritable
+from orchestrator.providers.checks import Ask, Check, Outcome, find_write_error, fix, ok
 from orchestrator.providers.local.addresses import choose_places
 from orchestrator.providers.local.sshd import account, find_sshd
 
@@ -27,7 +27,7 @@ def _sshd() -> Outcome:
 
 
 def _folder(state: Path) -> Outcome:
-    words = unwritable(state)
+    words = find_write_error(state)
     if words:
         return fix("folder", words, "give this account that folder, or set ORCH_HOME to another", Exit.USAGE)
     return ok("folder", f"{state} can be written")

@@ -20,16 +20,16 @@ class LocalPlanner:
             "token": spec.token,
             "labels": dict(spec.labels),
         }
-        return Request(SERVICE, "create", spec.name, body)
+        return Request(service=SERVICE, method="create", target=spec.name, body=body)
 
     def end_request(self, name: str, candidate: Candidate) -> Request:
-        return Request(SERVICE, "end", name)
+        return Request(service=SERVICE, method="end", target=name)
 
     def stop_request(self, name: str, candidate: Candidate) -> Request:
-        return Request(SERVICE, "stop", name)
+        return Request(service=SERVICE, method="stop", target=name)
 
     def start_request(self, name: str, candidate: Candidate) -> Request:
-        return Request(SERVICE, "start", name)
+        return Request(service=SERVICE, method="start", target=name)
 
     def host_facts(self, candidate: Candidate) -> HostFacts:
         return loopback_facts(candidate)

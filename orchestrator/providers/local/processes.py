@@ -19,7 +19,7 @@ MARK = "ORCH_LOCAL_HOST"  # every process of a host carries MARK=<slice id>:<ran
 _PROC = Path("/proc")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     """One process. start: its start time and the boot it belongs to; with the pid it never names another one."""
 
@@ -134,7 +134,7 @@ def _read_stat(pid: int, boot: str) -> Process | None:
         return None
     fields = text[text.rindex(b")") + 2 :].split()  # the name in parentheses may hold anything
     start = f"{fields[19].decode()}@{boot}"
-    return Process(pid, int(fields[1]), start, fields[0] in (b"Z", b"X"))
+    return Process(pid=pid, parent=int(fields[1]), start=start, zombie=fields[0] in (b"Z", b"X"))
 
 
 def _has_mark(pid: int, wanted: bytes) -> bool:
@@ -159,7 +159,7 @@ def _ask_ps() -> Table:
         if len(fields) >= 4:
             pid, parent, state = int(fields[0]), int(fields[1]), fields[2].decode()
             start = b" ".join(fields[3:]).decode(errors="replace")
-            found[pid] = Process(pid, parent, start, state.startswith("Z"))
+            found[pid] = Process(pid=pid, parent=parent, start=start, zombie=state.startswith("Z"))
     return found
 
 

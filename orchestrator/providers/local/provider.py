@@ -70,7 +70,7 @@ class LocalProvider:
                 if read_record(paths) == record and is_busy(paths) == busy:
                     return view  # nothing changed while we looked
         except (OSError, ValueError) as error:
-            return SliceView(SliceState.UNCLEAR, reason=f"{paths.path} cannot be read: {error}")
+            return SliceView(state=SliceState.UNCLEAR, reason=f"{paths.path} cannot be read: {error}")
 
     def end(self, name: str, token: str = "") -> None:
         """Returns when the slice is gone. Raises CloudError for a process or a file that stays."""
@@ -95,7 +95,15 @@ class LocalProvider:
             state = self.observe(record.name).state
             intent = record.labels.get(INTENT_LABEL, "")
             found.append(
-                OwnedSlice(record.name, record.cluster, installation, state, record.created, self.name, intent)
+                OwnedSlice(
+                    name=record.name,
+                    cluster=record.cluster,
+                    installation=installation,
+                    state=state,
+                    created=record.created,
+                    where=self.name,
+                    intent=intent,
+                )
             )
         return tuple(found)
 
@@ -270,27 +278,27 @@ def _view(paths: SlicePaths, record: SliceRecord | None, *, busy: bool) -> Slice
     match record.phase:
         case Phase.CREATING:
             left = "" if busy else "; the command that made them is gone, the same create goes on"
-            return SliceView(SliceState.CREATING, reason=counted + left)
+            return SliceView(state=SliceState.CREATING, reason=counted + left)
         case Phase.RUNNING:
             return _running(record, up)
         case Phase.STARTING if busy:
-            return SliceView(SliceState.STARTING, reason=counted)
+            return SliceView(state=SliceState.STARTING, reason=counted)
         case Phase.STOPPING if busy or up:
-            return SliceView(SliceState.STOPPING, reason=counted)
+            return SliceView(state=SliceState.STOPPING, reason=counted)
         case Phase.ENDING if busy:
-            return SliceView(SliceState.ENDING, reason=counted)
+            return SliceView(state=SliceState.ENDING, reason=counted)
         case Phase.ENDING:
-            return SliceView(SliceState.FAILED, reason="its end was cut short; ask for it again")
+            return SliceView(state=SliceState.FAILED, reason="its end was cut short; ask for it again")
         case Phase.STARTING | Phase.STOPPING | Phase.STOPPED:
-            return SliceView(SliceState.STOPPED)
+            return SliceView(state=SliceState.STOPPED)
 
 
 def _without_record(paths: SlicePaths) -> SliceView:
     try:
         paths.path.stat()
     except FileNotFoundError:
-        return SliceView(SliceState.ABSENT)
-    return SliceView(SliceState.CREATING, reason="its folder is made, nothing has been started yet")
+        return SliceView(state=SliceState.ABSENT)
+    return SliceView(state=SliceState.CREATING, reason="its folder is made, nothing has been started yet")
 
 
 def _running(record: SliceRecord, up: list[int]) -> SliceView:
@@ -298,8 +306,8 @@ def _running(record: SliceRecord, up: list[int]) -> SliceView:
     if gone:
         which = ", ".join(map(str, gone[:8])) + (", …" if len(gone) > 8 else "")
         how = "taken away" if record.preempted else "found dead"
-        return SliceView(SliceState.PREEMPTED, reason=f"host {which} of {len(record.places)} {how}")
-    return SliceView(SliceState.READY, tuple(_address(record, rank) for rank in record.ranks))
+        return SliceView(state=SliceState.PREEMPTED, reason=f"host {which} of {len(record.places)} {how}")
+    return SliceView(state=SliceState.READY, hosts=tuple(_address(record, rank) for rank in record.ranks))
 
 
 def _address(record: SliceRecord, rank: int) -> HostAddress:

@@ -37,7 +37,7 @@ class Phase(StrEnum):
     ENDING = "ending"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRecord:
     """id: made with the folder, part of the mark of its processes. created: epoch seconds. places: by rank.
 

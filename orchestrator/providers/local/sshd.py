@@ -32,7 +32,7 @@ _INSTALL = (
 _MORE_LIKELY = "Debian, Ubuntu: apt-get install openssh-server; Fedora: dnf install openssh-server"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sshd:
     """An installed or unpacked server. helpers: `Option path` lines for its parts that lie beside it."""
 
@@ -55,7 +55,9 @@ def find_sshd(environ: Mapping[str, str] | None = None, places: Sequence[str] = 
     """The server to use: $ORCH_SSHD, PATH, the usual places. Raises UserError with the package to install."""
     environ = os.environ if environ is None else environ
     path = _chosen(environ) or _installed(environ, places)
-    return Sshd(path, _version(path), _beside(path, "sftp-server"), tuple(_helpers(path)))
+    return Sshd(
+        path=path, version=_version(path), sftp_server=_beside(path, "sftp-server"), helpers=tuple(_helpers(path))
+    )
 
 
 def account() -> Account:

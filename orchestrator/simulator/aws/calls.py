@@ -12,7 +12,7 @@ XML = "text/xml;charset=UTF-8"
 JSON_1_1 = "application/x-amz-json-1.1"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AwsCall:
     """One request. service, region: of the signature's credential scope ("ec2", "us-east-1").
 
@@ -32,7 +32,7 @@ class AwsCall:
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AwsAnswer:
     status: int = 200
     body: bytes = b""
@@ -41,7 +41,7 @@ class AwsAnswer:
 
     @classmethod
     def of_json(cls, value: object, status: int = 200) -> AwsAnswer:
-        return cls(status, json.dumps(value).encode(), JSON_1_1)
+        return cls(status=status, body=json.dumps(value).encode(), kind=JSON_1_1)
 
 
 class AwsRefusal(Exception):
@@ -58,7 +58,7 @@ class AwsRefusal(Exception):
         self.answered = answered
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
     """A permission that a call needs: on this resource, which carries these tags, sent with those tags.
 
@@ -101,4 +101,4 @@ class Admits(Protocol):
 def needs_of(front: Front, call: AwsCall) -> tuple[Need, ...]:
     if isinstance(front, Needy):
         return tuple(front.needs(call))
-    return (Need(f"{call.service}:{call.operation}"),)
+    return (Need(action=f"{call.service}:{call.operation}"),)

@@ -13,7 +13,7 @@ from orchestrator.simulator.aws.calls import ACCOUNT
 USER = f"arn:aws:iam::{ACCOUNT}:user/orch"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grants:
     """The documented policy by default: what orch asks beyond it is refused, and so turns a test red.
 

@@ -50,7 +50,7 @@ class Guard:
         return EXPLICIT if "Deny" in effects else ALLOWED if "Allow" in effects else IMPLICIT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """One statement of a policy. conditions: each (operator, key, wanted values)."""
 
@@ -90,7 +90,12 @@ def _rule(statement: Mapping[str, Any], names: Mapping[str, str]) -> Rule:
     resources = tuple(_replaced(str(one), names) for one in _several(statement["Resource"]))
     if any("${" in one for one in (*resources, *(one for _, _, wanted in conditions for one in wanted))):
         raise _unknown("a policy variable")
-    return Rule(str(statement["Effect"]), tuple(_several(statement["Action"])), resources, tuple(conditions))
+    return Rule(
+        effect=str(statement["Effect"]),
+        actions=tuple(_several(statement["Action"])),
+        resources=resources,
+        conditions=tuple(conditions),
+    )
 
 
 def _replaced(text: str, names: Mapping[str, str]) -> str:

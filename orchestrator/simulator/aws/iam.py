@@ -59,15 +59,17 @@ class IamFront:
         """On the role or the profile that it names; of giving a role to a profile, iam:PassRole as well."""
         action, params = f"iam:{call.operation}", call.params
         if profile := params.get("InstanceProfileName"):
-            needs = [Need(action, _arn("instance-profile", profile))]
+            needs = [Need(action=action, resource=_arn("instance-profile", profile))]
             if call.operation == "AddRoleToInstanceProfile":
                 context = {"iam:PassedToService": "ec2.amazonaws.com"}
-                needs.append(Need("iam:PassRole", _arn("role", params.get("RoleName", "")), context=context))
+                needs.append(
+                    Need(action="iam:PassRole", resource=_arn("role", params.get("RoleName", "")), context=context)
+                )
             return needs
         for kind in ("Role", "User", "Policy"):
             if name := params.get(f"{kind}Name"):
-                return [Need(action, _arn(kind.lower(), name))]
-        return [Need(action)]
+                return [Need(action=action, resource=_arn(kind.lower(), name))]
+        return [Need(action=action)]
 
     def handle(self, call: AwsCall) -> AwsAnswer:
         operation = self._operations.get(call.operation)
@@ -150,7 +152,9 @@ class IamFront:
             {"EvalActionName": action, "EvalResourceName": resource, "EvalDecision": decision}
             for action in members(params, "ActionNames")
             for resource in resources
-            for decision in (self._guard.decide(Need(action, resource, context=_entries(params)), "us-east-1"),)
+            for decision in (
+                self._guard.decide(Need(action=action, resource=resource, context=_entries(params)), "us-east-1"),
+            )
         ]
         return {"EvaluationResults": results, "IsTruncated": False}
 

@@ -20,7 +20,7 @@ UBUNTU_ROOT, AMAZON_LINUX_ROOT = "/dev/sda1", "/dev/xvda"
 _PREFIX = "/aws/service/"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
     """created: ISO 8601 as DescribeImages writes it. parameters: those that mean it."""
 
@@ -57,19 +57,21 @@ def by_parameter() -> Mapping[str, Image]:
 def _gpu(system: str, date: str, *, latest: bool = True) -> Image:
     line = f"base-oss-nvidia-driver-gpu-ubuntu-{system}"
     return Image(
-        f"Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu {system}) {date}",
-        "Supported EC2 instances: G4dn, G5, G6, G6e, P4, P4de, P5, P5e, P5en, P6-B200, P6-B300",
-        _created(date),
-        (f"{_PREFIX}deeplearning/ami/x86_64/{line}/latest/ami-id",) if latest else (),
+        name=f"Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu {system}) {date}",
+        description="Supported EC2 instances: G4dn, G5, G6, G6e, P4, P4de, P5, P5e, P5en, P6-B200, P6-B300",
+        created=_created(date),
+        parameters=(f"{_PREFIX}deeplearning/ami/x86_64/{line}/latest/ami-id",) if latest else (),
     )
 
 
 def _torch(version: str, system: str, date: str) -> Image:
     return Image(
-        f"Deep Learning OSS Nvidia Driver AMI GPU PyTorch {version} (Ubuntu {system}) {date}",
-        f"PyTorch {version} at /opt/pytorch. Supported EC2 instances: G4dn, G5, G6, P4, P5, P6",
-        _created(date),
-        (f"{_PREFIX}deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-{version}-ubuntu-{system}/latest/ami-id",),
+        name=f"Deep Learning OSS Nvidia Driver AMI GPU PyTorch {version} (Ubuntu {system}) {date}",
+        description=f"PyTorch {version} at /opt/pytorch. Supported EC2 instances: G4dn, G5, G6, P4, P5, P6",
+        created=_created(date),
+        parameters=(
+            f"{_PREFIX}deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-{version}-ubuntu-{system}/latest/ami-id",
+        ),
     )
 
 
@@ -78,11 +80,11 @@ def _neuron(title: str, sdk: str, date: str, line: str = "", system: str = "ubun
     shown = system.replace("-", " ").title()
     what = f"Deep Learning AMI Neuron {title}".strip()
     return Image(
-        f"{what} ({shown}) {date}",
-        f"{what} for Trn1, Trn2, Trn3, Inf2 with Neuron SDK {sdk}",
-        _created(date),
-        (f"{_PREFIX}neuron/dlami/{line}/{system}/latest/image_id",) if line else (),
-        AMAZON_LINUX_ROOT if system == "amazon-linux-2023" else UBUNTU_ROOT,
+        name=f"{what} ({shown}) {date}",
+        description=f"{what} for Trn1, Trn2, Trn3, Inf2 with Neuron SDK {sdk}",
+        created=_created(date),
+        parameters=(f"{_PREFIX}neuron/dlami/{line}/{system}/latest/image_id",) if line else (),
+        root_device=AMAZON_LINUX_ROOT if system == "amazon-linux-2023" else UBUNTU_ROOT,
         root_gib=100,
     )
 
@@ -90,10 +92,10 @@ def _neuron(title: str, sdk: str, date: str, line: str = "", system: str = "ubun
 def _ubuntu(system: str, title: str, date: str) -> Image:
     kind = f"{_PREFIX}canonical/ubuntu/server/{system}/stable/current/amd64/hvm/ebs-gp3/ami-id"
     return Image(
-        f"ubuntu/images/hvm-ssd-gp3/ubuntu-{title}-{system}-amd64-server-{date}",
-        f"Canonical, Ubuntu, {system}, amd64 {title} image",
-        _created(date),
-        (kind,),
+        name=f"ubuntu/images/hvm-ssd-gp3/ubuntu-{title}-{system}-amd64-server-{date}",
+        description=f"Canonical, Ubuntu, {system}, amd64 {title} image",
+        created=_created(date),
+        parameters=(kind,),
         root_gib=8,
         owner=CANONICAL,
     )

@@ -68,23 +68,25 @@ def ec2_needs(operation: str, params: Mapping[str, Any], region: str, tags_of: T
         return tuple(_on(action, region, kinds, tags_of, sent))
     used = [*_named(operation, params), *_also_used(params)] if operation in _USED else []
     needs = list(_on(action, region, used, tags_of, {}))
-    needs += [Need(action)] if operation in _ON_ALL else []
+    needs += [Need(action=action)] if operation in _ON_ALL else []
     sent_by = {spec["ResourceType"]: _tags(spec.get("Tags", ())) for spec in params.get("TagSpecifications", ())}
     created = (*_CREATED.get(operation, ()), *_also_created(operation, params))
     for kind in created:
         arn = _arn(region, kind, params["GroupName"] if kind == "placement-group" else "*")
-        needs.append(Need(action, arn, request_tags=sent_by.get(kind, {})))
+        needs.append(Need(action=action, resource=arn, request_tags=sent_by.get(kind, {})))
     for kind, sent in sent_by.items():
         context = {"ec2:CreateAction": operation}
-        needs.append(Need("ec2:CreateTags", _arn(region, kind, "*"), request_tags=sent, context=context))
-    return (*needs, *_roles(params)) if needs or used else (Need(action),)
+        needs.append(
+            Need(action="ec2:CreateTags", resource=_arn(region, kind, "*"), request_tags=sent, context=context)
+        )
+    return (*needs, *_roles(params)) if needs or used else (Need(action=action),)
 
 
 def _on(action: str, region: str, things: Iterable[tuple[str, str]], tags_of: TagsOf, sent: Tags) -> Iterable[Need]:
     for kind, name in things:
         tags = tags_of(name)
         if tags is not None:
-            yield Need(action, _arn(region, kind, name), tags, sent)
+            yield Need(action=action, resource=_arn(region, kind, name), resource_tags=tags, request_tags=sent)
 
 
 def _named(operation: str, params: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -117,10 +119,12 @@ def _roles(params: Mapping[str, Any]) -> Iterable[Need]:
     profile = params.get("IamInstanceProfile", {})
     if name := profile.get("Name") or profile.get("Arn", "").rpartition("/")[2]:
         context = {"iam:PassedToService": "ec2.amazonaws.com"}
-        yield Need("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/{name}", context=context)
+        yield Need(action="iam:PassRole", resource=f"arn:aws:iam::{ACCOUNT}:role/{name}", context=context)
     if _is_spot(params):
         context = {"iam:AWSServiceName": "spot.amazonaws.com"}
-        yield Need("iam:CreateServiceLinkedRole", f"arn:aws:iam::{ACCOUNT}:{_SPOT_ROLE}", context=context)
+        yield Need(
+            action="iam:CreateServiceLinkedRole", resource=f"arn:aws:iam::{ACCOUNT}:{_SPOT_ROLE}", context=context
+        )
 
 
 def _is_spot(params: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.catalog.ec2 import instances
+from orchestrator.catalog.ec2 import load_instances
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.aws.asking import ask, page
 from orchestrator.simulator.aws.calls import ACCOUNT, AwsAnswer, AwsCall, AwsRefusal
@@ -19,7 +19,7 @@ from orchestrator.simulator.scenario import ANY, Quota, Scenario
 _PAGE = 100
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """A quota of EC2. families: beginnings of the instance types that it counts the vCPUs of. market: of the core."""
 
@@ -32,18 +32,37 @@ class Known:
 
 _STANDARD = ("c", "m", "r", "t2", "t3")
 QUOTAS: tuple[Known, ...] = (
-    Known("L-0263D0A3", "EC2-VPC Elastic IPs", 5),
-    Known("L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", 1152, _STANDARD),
-    Known("L-1945791B", "Running On-Demand Inf instances", 1152, ("inf",)),
-    Known("L-2C3B7624", "Running On-Demand Trn instances", 4096, ("trn",)),
-    Known("L-34B43A08", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests", 1152, _STANDARD, "spot"),
-    Known("L-3819A6DF", "All G and VT Spot Instance Requests", 1152, ("g", "vt"), "spot"),
-    Known("L-417A185B", "Running On-Demand P instances", 4608, ("p",)),
-    Known("L-6B0D517C", "All Trn Spot Instance Requests", 4096, ("trn",), "spot"),
-    Known("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", 4608, ("p2", "p3", "p4"), "spot"),
-    Known("L-B5D1601B", "All Inf Spot Instance Requests", 1152, ("inf",), "spot"),
-    Known("L-C4BD4855", "All P5 Spot Instance Requests", 4608, ("p5", "p6"), "spot"),
-    Known("L-DB2E81BA", "Running On-Demand G and VT instances", 1152, ("g", "vt")),
+    Known(code="L-0263D0A3", name="EC2-VPC Elastic IPs", default=5),
+    Known(
+        code="L-1216C47A",
+        name="Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances",
+        default=1152,
+        families=_STANDARD,
+    ),
+    Known(code="L-1945791B", name="Running On-Demand Inf instances", default=1152, families=("inf",)),
+    Known(code="L-2C3B7624", name="Running On-Demand Trn instances", default=4096, families=("trn",)),
+    Known(
+        code="L-34B43A08",
+        name="All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests",
+        default=1152,
+        families=_STANDARD,
+        market="spot",
+    ),
+    Known(
+        code="L-3819A6DF", name="All G and VT Spot Instance Requests", default=1152, families=("g", "vt"), market="spot"
+    ),
+    Known(code="L-417A185B", name="Running On-Demand P instances", default=4608, families=("p",)),
+    Known(code="L-6B0D517C", name="All Trn Spot Instance Requests", default=4096, families=("trn",), market="spot"),
+    Known(
+        code="L-7212CCBC",
+        name="All P4, P3 and P2 Spot Instance Requests",
+        default=4608,
+        families=("p2", "p3", "p4"),
+        market="spot",
+    ),
+    Known(code="L-B5D1601B", name="All Inf Spot Instance Requests", default=1152, families=("inf",), market="spot"),
+    Known(code="L-C4BD4855", name="All P5 Spot Instance Requests", default=4608, families=("p5", "p6"), market="spot"),
+    Known(code="L-DB2E81BA", name="Running On-Demand G and VT instances", default=1152, families=("g", "vt")),
 )
 
 
@@ -86,7 +105,7 @@ def _counts(quota: Known, limit: Quota, region: str) -> bool:
 
 def _vcpus(limit: Quota) -> float:
     """The scenario counts hosts or chips; of all kinds together they are taken for the largest."""
-    of_kind = [one for one in instances().values() if limit.accelerator in (ANY, one.name)]
+    of_kind = [one for one in load_instances().values() if limit.accelerator in (ANY, one.name)]
     vcpus = max((one.vcpus for one in of_kind), default=0)
     chips = max((one.chips_per_host for one in of_kind), default=1) if limit.unit == "chips" else 1
     return limit.amount * vcpus / max(chips, 1)

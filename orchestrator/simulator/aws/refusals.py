@@ -38,11 +38,13 @@ def _s3(refusal: AwsRefusal) -> AwsAnswer:
 
 def _json(refusal: AwsRefusal) -> AwsAnswer:
     value = {"__type": refusal.code, "message": refusal.words, "Message": refusal.words}
-    return AwsAnswer(refusal.http, json.dumps(value).encode(), JSON_1_1, {"x-amzn-RequestId": REQUEST_ID})
+    return AwsAnswer(
+        status=refusal.http, body=json.dumps(value).encode(), kind=JSON_1_1, headers={"x-amzn-RequestId": REQUEST_ID}
+    )
 
 
 def _xml(refusal: AwsRefusal, text: str) -> AwsAnswer:
-    return AwsAnswer(refusal.http, f'<?xml version="1.0" encoding="UTF-8"?>\n{text}'.encode(), XML)
+    return AwsAnswer(status=refusal.http, body=f'<?xml version="1.0" encoding="UTF-8"?>\n{text}'.encode(), kind=XML)
 
 
 _FORMS: Mapping[str, Callable[[AwsRefusal], AwsAnswer]] = {"ec2": _ec2, "iam": _query, "sts": _query, "s3": _s3}

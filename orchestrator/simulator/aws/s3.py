@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from xml.sax.saxutils import escape
 
 from orchestrator.simulator.aws import checksums
-from orchestrator.simulator.bucket_http import BucketHandler, elements, iso_time
+from orchestrator.simulator.bucket_http import BucketHandler, format_iso_time, parse_elements
 from orchestrator.simulator.buckets import (
     MAX_PAGE,
     MAX_PARTS,
@@ -24,7 +24,7 @@ from orchestrator.simulator.buckets import (
     StoredObject,
     Upload,
     byte_range,
-    serving,
+    serve_buckets,
 )
 
 REGION = "us-east-1"
@@ -49,7 +49,7 @@ class S3Server(BucketServer):
 @contextmanager
 def s3_server(key: str = "", *, create: bool = False, admit: Admit | None = None) -> Generator[S3Server]:
     """create: every bucket that is asked for is there."""
-    with serving(S3Server(key, create=create, admit=admit)) as server:
+    with serve_buckets(S3Server(key, create=create, admit=admit)) as server:
         yield server
 
 
@@ -138,7 +138,7 @@ class S3Handler(BucketHandler):
         with self.server.lock:
             names = sorted(self.server.buckets)
         each = "".join(
-            f"<Bucket><Name>{escape(name)}</Name><CreationDate>{iso_time(0)}</CreationDate>"
+            f"<Bucket><Name>{escape(name)}</Name><CreationDate>{format_iso_time(0)}</CreationDate>"
             f"<BucketRegion>{self.server.region(name)}</BucketRegion></Bucket>"
             for name in names
         )
@@ -148,7 +148,7 @@ class S3Handler(BucketHandler):
         """CreateBucket; names: "Bucket naming rules". The region in the body must be the one that is asked."""
         if not _BUCKET.fullmatch(self.bucket):
             raise Refusal(400, "InvalidBucketName", "The specified bucket is not valid.")
-        found = elements(self.body, "CreateBucketConfiguration") if self.body else []
+        found = parse_elements(self.body, "CreateBucketConfiguration") if self.body else []
         wanted = found[0].get("LocationConstraint", "") if found else ""
         if (wanted or REGION) != self.region or wanted == REGION:
             words = f"The {wanted or 'unspecified'} location constraint is incompatible for the region specific"
@@ -188,10 +188,10 @@ class S3Handler(BucketHandler):
         """DeleteObjects: at most 1,000; what is not there counts as deleted. A checksum of the body is required."""
         if "Content-MD5" not in self.headers and not self.check_body():
             raise Refusal(400, "InvalidRequest", "Missing required header for this request: Content-MD5")
-        named = elements(self.body, "Object")
+        named = parse_elements(self.body, "Object")
         if not 1 <= len(named) <= MAX_PAGE or any(one.keys() - {"Key", "ETag"} for one in named):
             raise Refusal(400, "MalformedXML", "Between 1 and 1,000 objects, each by its Key, are expected.")
-        quiet = any(one.get("Quiet") == "true" for one in elements(self.body, "Delete"))
+        quiet = any(one.get("Quiet") == "true" for one in parse_elements(self.body, "Delete"))
         result = ""
         for one in named:
             key = f"<Key>{escape(one['Key'])}</Key>"
@@ -223,7 +223,7 @@ class S3Handler(BucketHandler):
             ]
         each = "".join(
             f"<Upload><Key>{self.written(key)}</Key><UploadId>{name}</UploadId>"
-            f"<Initiated>{iso_time(one.began)}</Initiated></Upload>"
+            f"<Initiated>{format_iso_time(one.began)}</Initiated></Upload>"
             for key, name, one in sorted(found, key=lambda each: each[:2])
         )
         self.xml("ListMultipartUploadsResult", f"<Bucket>{self.bucket}</Bucket><IsTruncated>false</IsTruncated>{each}")
@@ -346,7 +346,7 @@ class S3Handler(BucketHandler):
         if upload is None or (upload.bucket, upload.key) != (self.bucket, self.key):
             raise Refusal(404, "NoSuchUpload", "The specified upload does not exist.")
         each = "".join(
-            f"<Part><PartNumber>{number}</PartNumber><LastModified>{iso_time(upload.began)}</LastModified>"
+            f"<Part><PartNumber>{number}</PartNumber><LastModified>{format_iso_time(upload.began)}</LastModified>"
             f"<ETag>{escape(part.e_tag)}</ETag><Size>{len(part.data)}</Size></Part>"
             for number, part in sorted(upload.parts.items())
         )
@@ -382,4 +382,4 @@ def _precondition(header: str) -> Refusal:
 
 
 def _copied(e_tag: str, modified: float) -> str:
-    return f"<LastModified>{iso_time(modified)}</LastModified><ETag>{escape(e_tag)}</ETag>"
+    return f"<LastModified>{format_iso_time(modified)}</LastModified><ETag>{escape(e_tag)}</ETag>"

@@ -80,7 +80,17 @@ def call_of(method: str, target: str, headers: Mapping[str, str], body: bytes) -
         form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100_000))
         params = {**query, **form} if headers.get("content-type", "").startswith(_FORM) or not body else query
         operation = str(params.get("Action", ""))
-    return AwsCall(service, region, method, parts.path, query, headers, body, operation, params)
+    return AwsCall(
+        service=service,
+        region=region,
+        method=method,
+        path=parts.path,
+        query=query,
+        headers=headers,
+        body=body,
+        operation=operation,
+        params=params,
+    )
 
 
 class _Handler(ApiHandler):
@@ -90,7 +100,7 @@ class _Handler(ApiHandler):
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > _LONGEST_BODY or "transfer-encoding" in headers:
             self.close_connection = True  # the body is not read
-            self._send(AwsAnswer(413))
+            self._send(AwsAnswer(status=413))
             return
         call = call_of(self.command, self.path, headers, self.rfile.read(int(length)))
         aws.requests.append(call)

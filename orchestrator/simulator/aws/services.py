@@ -40,7 +40,7 @@ def admit_to_buckets(guard: Guard) -> Admit:
 
     def admit(action: str, resource: str, context: Mapping[str, str]) -> None:
         try:
-            guard.check("s3", Need(action, resource, context=context), "")
+            guard.check("s3", Need(action=action, resource=resource, context=context), "")
         except AwsRefusal as refusal:
             raise Refusal(refusal.http, refusal.code, refusal.words) from refusal
 
@@ -66,7 +66,9 @@ class S3Front:
             connection.request(call.method, target, body, headers)
             answer = connection.getresponse()
             told = {name: value for name, value in answer.getheaders() if name.lower() not in ("server", "date")}
-            return AwsAnswer(answer.status, answer.read(), told.pop("Content-Type", "application/xml"), told)
+            return AwsAnswer(
+                status=answer.status, body=answer.read(), kind=told.pop("Content-Type", "application/xml"), headers=told
+            )
         except (OSError, http.client.HTTPException) as error:
             raise AwsRefusal("ServiceUnavailable", str(error), 503, answered=False) from error
         finally:

@@ -24,7 +24,7 @@ class SsmFront:
         self._access = access
 
     def needs(self, call: AwsCall) -> Sequence[Need]:
-        return [Need(f"ssm:{call.operation}", _arn(call.region, name)) for name in _subjects(call)]
+        return [Need(action=f"ssm:{call.operation}", resource=_arn(call.region, name)) for name in _subjects(call)]
 
     def handle(self, call: AwsCall) -> AwsAnswer:
         subjects = _subjects(call)

@@ -85,9 +85,17 @@ class TpuApi:
             raise Refusal(NOT_FOUND, f"The requested URL {parts.path} was not found on this server.")
         try:
             with self._access.open() as cloud:
-                self._settle(cloud)
+                self._advance(cloud)
                 numbers = "enum-encoding=int" in query.get("$alt", "")
-                visit = Visit(cloud, self._bodies, self._project, found["version"], query, body, numbers)
+                visit = Visit(
+                    cloud=cloud,
+                    bodies=self._bodies,
+                    project=self._project,
+                    version=found["version"],
+                    query=query,
+                    body=body,
+                    numbers=numbers,
+                )
                 return self._answer(visit, method, found)
         except ApiError as error:
             raise refusal_of(error) from error
@@ -99,19 +107,19 @@ class TpuApi:
         with self._access.open() as cloud:
             return operations.version_of(cloud, operation)
 
-    def settle(self) -> None:
+    def advance(self) -> None:
         """Let the time pass and bring what stands behind the nodes in line. Call it now and then. Raises OrchError."""
         with self._access.open() as cloud:
-            self._settle(cloud)
+            self._advance(cloud)
 
-    def _settle(self, cloud: SimulatedCloud) -> None:
+    def _advance(self, cloud: SimulatedCloud) -> None:
         for look in cloud.live():
             if look.phase is Phase.READY:
                 for rank, step in self._bodies.steps(look).items():
                     cloud.report_step(look.name, rank, step)
                 if nodes.is_over(cloud, look):
                     cloud.do(look.name, Deed.VANISH)
-        self._bodies.settle([with_keys(look) for look in cloud.made()])
+        self._bodies.sync_hosts([with_keys(look) for look in cloud.made()])
 
     def _answer(self, visit: Visit, method: str, found: re.Match[str]) -> dict[str, Any]:
         if found["project"] != self._project:

@@ -16,7 +16,7 @@ def locations(visit: Visit) -> dict[str, Any]:
     visit.cloud.ask("operation", "locations")
     zones = [zone.name for zone in visit.cloud.scenario.zones if zone.name != ANY]
     if any(zone.name == ANY for zone in visit.cloud.scenario.zones):
-        zones += [zone for each in tpu.generations() for zone in each.zones]
+        zones += [zone for each in tpu.list_generations() for zone in each.zones]
     return {"locations": [_location(visit, zone) for zone in sorted(set(zones))]}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 from orchestrator.simulator.bucket_http import BucketHandler
-from orchestrator.simulator.buckets import BucketServer, Refusal, StoredObject, serving
+from orchestrator.simulator.buckets import BucketServer, Refusal, StoredObject, serve_buckets
 
 
 class GcsServer(BucketServer):
@@ -24,7 +24,7 @@ class GcsServer(BucketServer):
 @contextmanager
 def gcs_server(token: str | None = None, *, create: bool = False) -> Generator[GcsServer]:
     """create: every bucket that is asked for is there."""
-    with serving(GcsServer(token, create=create)) as server:
+    with serve_buckets(GcsServer(token, create=create)) as server:
         yield server
 
 

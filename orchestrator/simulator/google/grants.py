@@ -32,7 +32,7 @@ class Limit:
     where: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grants:
     """The documented role by default: what orch asks beyond it is refused, and so turns a test red.
 

@@ -45,17 +45,17 @@ def check_runtime(version: str) -> None:
 
 def accelerator_types(zone: str) -> list[str]:
     """Those that the API lists in a zone: of the generations that Google lists there, or all where it lists none."""
-    served = [each for each in tpu.generations() if each.name != _NOT_SERVED]
+    served = [each for each in tpu.list_generations() if each.name != _NOT_SERVED]
     here = [each for each in served if zone in each.zones] or served
     return [f"{each.prefix}-{size}" for each in here for size in each.sizes]
 
 
 def runtime_versions() -> list[str]:
-    return list(dict.fromkeys(each.runtime_version for each in tpu.generations() if each.runtime_version))
+    return list(dict.fromkeys(each.runtime_version for each in tpu.list_generations() if each.runtime_version))
 
 
 def _by_topology(kind: str, topology: str) -> TpuSlice:
-    generation = next((each for each in tpu.generations() if each.name == _CONFIG_TYPES.get(kind)), None)
+    generation = next((each for each in tpu.list_generations() if each.name == _CONFIG_TYPES.get(kind)), None)
     if generation is None:
         raise invalid("node.accelerator_config.type", f"{kind!r} is no type of an accelerator config")
     if not _TOPOLOGY.fullmatch(topology):

@@ -29,7 +29,7 @@ _VERSIONS: Mapping[str, tuple[str, ...]] = {
 _OF_THE_PREFIX = frozenset({"compute", "storage"})  # their version is part of the prefix, not of the path
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Called:
     """id: of the discovery document, e.g. tpu.projects.locations.nodes.create. path: without the prefix.
 
@@ -56,7 +56,9 @@ def called(method: str, target: str) -> Called:
             query = {key: tuple(values) for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
             _check_query(known, query)
             values = tuple(unquote(value) for value in found.groups())
-            return Called(service, version, known.id, unquote(rest), values, query)
+            return Called(
+                service=service, version=version, id=known.id, path=unquote(rest), path_values=values, query=query
+            )
     raise Refusal(NOT_FOUND, f"The requested URL {parts.path} was not found on this server.")
 
 
@@ -77,7 +79,7 @@ def check_body(service: str, version: str, schema: str, body: bytes) -> dict[str
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Method:
     id: str
     http: str
@@ -110,7 +112,7 @@ def _method(one: Mapping[str, Any], general: frozenset[str]) -> _Method:
     parts = re.split(r"\{[^}]*\}", template)
     pattern = re.compile("([^/:]+)".join(re.escape(part) for part in parts))
     own = {name for name, spec in one.get("parameters", {}).items() if spec.get("location") == "query"}
-    return _Method(str(one["id"]), str(one["httpMethod"]), pattern, general | own)
+    return _Method(id=str(one["id"]), http=str(one["httpMethod"]), pattern=pattern, query=general | own)
 
 
 def _version(service: str, rest: str) -> str:

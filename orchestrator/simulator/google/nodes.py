@@ -185,7 +185,7 @@ def shown(visit: Visit, look: Look) -> dict[str, Any]:
     }
     if state == "READY":
         node["health"] = "HEALTHY"
-        node["networkEndpoints"] = _endpoints(node, view or SliceView(SliceState.READY))
+        node["networkEndpoints"] = _endpoints(node, view or SliceView(state=SliceState.READY))
     if reason:
         node["healthDescription"] = reason
     if look.queued:
@@ -234,7 +234,7 @@ def _halt(visit: Visit, zone: str, name: str, verb: str) -> dict[str, Any]:
 
 def _living(visit: Visit, zone: str, name: str) -> Look:
     """The node as it is now, without a call in the audit log. Raises Refusal, ApiError NOT_FOUND."""
-    visit.cloud.settle()
+    visit.cloud.advance()
     uid = _uid(visit, zone, name)
     found = next((look for look in visit.cloud.live() if look.uid == uid), None)
     if found is not None and _is_instance(found):
@@ -261,7 +261,7 @@ def _not_there(visit: Visit, zone: str, name: str) -> Refusal:
 
 def _uid(visit: Visit, zone: str, name: str) -> str:
     """ "" where there is none: the call itself then says so."""
-    visit.cloud.settle()
+    visit.cloud.advance()
     return visit.cloud.state.names.get(f"{zone}/{name}", "")
 
 

@@ -21,7 +21,7 @@ from orchestrator.simulator.google.status import (
     rpc_status,
 )
 from orchestrator.simulator.google.visit import Visit, timestamp
-from orchestrator.simulator.reading import shown as look_of
+from orchestrator.simulator.reading import describe_resource as look_of
 from orchestrator.simulator.state import Phase, QueuePhase
 
 _KEPT = "google operations"

@@ -50,7 +50,14 @@ def create(visit: Visit, zone: str) -> dict[str, Any]:
         for index, node_id in enumerate(node_ids)
     ]
     not_before, valid_for = _times(visit, request.get("queueingPolicy", {}))
-    call = QueueCall(name, first, visit.request_id(), valid_for, not_before, tuple(more))
+    call = QueueCall(
+        name=name,
+        node=first,
+        request_id=visit.request_id(),
+        valid_for=valid_for,
+        not_before=not_before,
+        more=tuple(more),
+    )
     look = visit.cloud.queue(call)
     kept = visit.cloud.state.front.setdefault(_KEPT, {})
     kept.setdefault(look.uid, {"request": request, "multi": multi})

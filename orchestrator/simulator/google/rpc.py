@@ -26,7 +26,7 @@ _LRO = "google.longrunning.Operations"
 _PLACES = "google.cloud.location.Locations"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
     """A call's REST form. subject: the field with the path; suffix: what follows it. body: the field sent as the body,
     "*" for all that is no path, "" for none; the fields that are left are the query."""
@@ -38,31 +38,34 @@ class _Form:
 
 
 _FORMS = {
-    "CreateNode": _Form("POST", "parent", "/nodes", "node"),
-    "GetNode": _Form("GET", "name"),
-    "ListNodes": _Form("GET", "parent", "/nodes"),
-    "DeleteNode": _Form("DELETE", "name"),
-    "StopNode": _Form("POST", "name", ":stop", "*"),
-    "StartNode": _Form("POST", "name", ":start", "*"),
-    "UpdateNode": _Form("PATCH", "node.name", "", "node"),
-    "GetGuestAttributes": _Form("POST", "name", ":getGuestAttributes", "*"),
-    "CreateQueuedResource": _Form("POST", "parent", "/queuedResources", "queuedResource"),
-    "GetQueuedResource": _Form("GET", "name"),
-    "ListQueuedResources": _Form("GET", "parent", "/queuedResources"),
-    "DeleteQueuedResource": _Form("DELETE", "name"),
-    "ResetQueuedResource": _Form("POST", "name", ":reset", "*"),
-    "ListAcceleratorTypes": _Form("GET", "parent", "/acceleratorTypes"),
-    "GetAcceleratorType": _Form("GET", "name"),
-    "ListRuntimeVersions": _Form("GET", "parent", "/runtimeVersions"),
-    "GetRuntimeVersion": _Form("GET", "name"),
+    "CreateNode": _Form(method="POST", subject="parent", suffix="/nodes", body="node"),
+    "GetNode": _Form(method="GET", subject="name"),
+    "ListNodes": _Form(method="GET", subject="parent", suffix="/nodes"),
+    "DeleteNode": _Form(method="DELETE", subject="name"),
+    "StopNode": _Form(method="POST", subject="name", suffix=":stop", body="*"),
+    "StartNode": _Form(method="POST", subject="name", suffix=":start", body="*"),
+    "UpdateNode": _Form(method="PATCH", subject="node.name", suffix="", body="node"),
+    "GetGuestAttributes": _Form(method="POST", subject="name", suffix=":getGuestAttributes", body="*"),
+    "CreateQueuedResource": _Form(method="POST", subject="parent", suffix="/queuedResources", body="queuedResource"),
+    "GetQueuedResource": _Form(method="GET", subject="name"),
+    "ListQueuedResources": _Form(method="GET", subject="parent", suffix="/queuedResources"),
+    "DeleteQueuedResource": _Form(method="DELETE", subject="name"),
+    "ResetQueuedResource": _Form(method="POST", subject="name", suffix=":reset", body="*"),
+    "ListAcceleratorTypes": _Form(method="GET", subject="parent", suffix="/acceleratorTypes"),
+    "GetAcceleratorType": _Form(method="GET", subject="name"),
+    "ListRuntimeVersions": _Form(method="GET", subject="parent", suffix="/runtimeVersions"),
+    "GetRuntimeVersion": _Form(method="GET", subject="name"),
 }
 _OF_OPERATIONS = {
-    "GetOperation": _Form("GET", "name"),
-    "ListOperations": _Form("GET", "name", "/operations"),
-    "CancelOperation": _Form("POST", "name", ":cancel", "*"),
-    "DeleteOperation": _Form("DELETE", "name"),
+    "GetOperation": _Form(method="GET", subject="name"),
+    "ListOperations": _Form(method="GET", subject="name", suffix="/operations"),
+    "CancelOperation": _Form(method="POST", subject="name", suffix=":cancel", body="*"),
+    "DeleteOperation": _Form(method="DELETE", subject="name"),
 }
-_OF_PLACES = {"ListLocations": _Form("GET", "name", "/locations"), "GetLocation": _Form("GET", "name")}
+_OF_PLACES = {
+    "ListLocations": _Form(method="GET", subject="name", suffix="/locations"),
+    "GetLocation": _Form(method="GET", subject="name"),
+}
 _ANSWERS_OPERATION = ("Create", "Delete", "Stop", "Start", "Update", "Reset")
 
 

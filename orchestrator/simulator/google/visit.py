@@ -16,7 +16,7 @@ from orchestrator.simulator.google.status import PERMISSION_DENIED, Refusal, inv
 EVERY_ZONE = "-"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
     """numbers: the caller wants enum values as numbers. query: each parameter's last value."""
 

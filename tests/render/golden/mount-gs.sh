@@ -68,7 +68,7 @@ orch_mounted() { # prints what is mounted at the target: nothing, our tool's nam
   done <"${ORCH_PROC_MOUNTS:-/proc/self/mounts}"
   printf %s "$found"
 }
-orch_answers() { # whether the mount is alive: a dead one says "Transport endpoint is not connected"
+orch_answers() { # whether the mount works: a broken one fails with "Transport endpoint is not connected"
   timeout 60 ls -- "$orch_target/" >/dev/null 2>&1
 }
 orch_mount() {

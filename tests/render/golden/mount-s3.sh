@@ -40,7 +40,7 @@ orch_get_tool() { # doc/INSTALL.md and the release page of mountpoint-s3 1.24.0 
   arch=$(uname -m | sed 's/^aarch64$/arm64/')
   printf 'mount: installing mount-s3 %s\n' "$version"
   folder=$(mktemp -d)
-  chmod 755 "$folder" # apt reads the file as a user of its own
+  chmod 755 "$folder" # apt reads the file as its own user
   curl -fsSL --retry 2 --max-time 300 -o "$folder/mount-s3.deb" "$server/$version/$arch/mount-s3-$version-$arch.deb" \
     || orch_fail "cannot install mount-s3: $server does not answer" \
       'give the hosts a way to S3 (a gateway endpoint in their VPC, or NAT), or write mode: COPY'
@@ -74,7 +74,7 @@ orch_mounted() { # prints what is mounted at the target: nothing, our tool's nam
   done <"${ORCH_PROC_MOUNTS:-/proc/self/mounts}"
   printf %s "$found"
 }
-orch_answers() { # whether the mount is alive: a dead one says "Transport endpoint is not connected"
+orch_answers() { # whether the mount works: a broken one fails with "Transport endpoint is not connected"
   timeout 60 ls -- "$orch_target/" >/dev/null 2>&1
 }
 orch_mount() {

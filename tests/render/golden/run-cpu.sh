@@ -32,7 +32,7 @@ if [ -z "${OMP_NUM_THREADS+set}" ]; then
   export OMP_NUM_THREADS="$((orch_cores > 0 ? orch_cores : 1))"
 fi
 
-# From here on it is an ordinary bash script: our names and options are gone, the last command's status counts.
+# From here on it is an ordinary bash script: our names and options are unset, the last command's status counts.
 case ":$PATH:" in *":$HOME/.local/bin:"*) ;; *) export PATH="$HOME/.local/bin:$PATH" ;; esac
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"
 cd -- "$HOME"/orch_workdir || orch_fail 'the working directory is not here' 'orch launch again: it is copied before this'

@@ -43,7 +43,7 @@ orch_devices() { # how many of them the kernel shows
     efa) cat "${ORCH_SYS_DIR:-/sys}"/bus/pci/devices/*/device 2>/dev/null | grep -c '^0xefa' || true ;;
   esac
 }
-orch_expect() { # true when there are at least so many within three looks: devices come up late on some types
+orch_expect() { # true when at least so many exist at one of three checks: devices appear late on some types
   local look
   for look in 1 2 3; do
     orch_found=$(orch_devices "$1")
@@ -52,8 +52,8 @@ orch_expect() { # true when there are at least so many within three looks: devic
   done
   return 1
 }
-# Hosts that lack an EFA interface would talk over TCP, far slower, and nothing would say so. The numbers are those
-# of the kernel's driver (linux, drivers/infiniband/hw/efa/efa_main.c, 2026); the three looks are AWS's own health check's.
+# Hosts without an EFA interface would silently use TCP, which is far slower. The numbers are those
+# of the kernel's driver (linux, drivers/infiniband/hw/efa/efa_main.c, 2026); AWS's own health check tries three times too.
 if [ "$ORCH_NUM_HOSTS" -gt 1 ] && [ "${ORCH_EFA_COUNT:-0}" -gt 0 ] && [ "${ORCH_EFA_CHECK:-1}" != 0 ]; then
   orch_expect efa "$ORCH_EFA_COUNT" \
     || orch_fail "this host shows $orch_found EFA interfaces of $ORCH_EFA_COUNT" \
@@ -116,7 +116,7 @@ done
 [ "$orch_failed" -eq 0 ] || exit "$orch_failed"
 exit "$orch_stopped"
 }
-# The smoke test, on all hosts at once as the run will be: devices, data, loop, gradients, checkpoint, resume.
+# The smoke test, on all hosts together as the run will be: devices, data, loop, gradients, checkpoint, resume.
 orch_smoke=0
 (
   orch_start "$ORCH_PYTHON" -m trainer smoke \

@@ -60,18 +60,18 @@ fi
 [ "$ORCH_RANKS_PER_HOST" -gt 0 ] \
   || orch_fail "how many cores has ${ORCH_ACCELERATOR:-this accelerator}?" 'set ORCH_RANKS_PER_HOST in envs'
 export ORCH_RANKS_PER_HOST
-if [ "${NEURON_LOGICAL_NC_CONFIG:-2}" = 1 ]; then # the compiler must be told the same
+if [ "${NEURON_LOGICAL_NC_CONFIG:-2}" = 1 ]; then # the compiler must get the same
   case ${NEURON_CC_FLAGS-} in *-lnc* | *--logical-nc-config*) ;; *) export NEURON_CC_FLAGS="${NEURON_CC_FLAGS:+$NEURON_CC_FLAGS }--lnc=1" ;; esac
 fi
 
-# A chip that is missing shows only when a collective hangs. One node in /dev is one chip; neuron-ls tells more.
+# A chip that is missing shows only when a collective hangs. One node in /dev is one chip; neuron-ls shows more.
 orch_devices() { # how many of them the kernel shows
   case $1 in
     chips) compgen -G "${ORCH_DEV_DIR:-/dev}/neuron[0-9]*" | wc -l || true ;;
     efa) cat "${ORCH_SYS_DIR:-/sys}"/bus/pci/devices/*/device 2>/dev/null | grep -c '^0xefa' || true ;;
   esac
 }
-orch_expect() { # true when there are at least so many within three looks: devices come up late on some types
+orch_expect() { # true when at least so many exist at one of three checks: devices appear late on some types
   local look
   for look in 1 2 3; do
     orch_found=$(orch_devices "$1")
@@ -85,15 +85,15 @@ if [ "$orch_chips" -gt 0 ] && [ "${ORCH_NEURON_CHECK:-1}" != 0 ]; then
     || orch_fail "this host shows $orch_found Neuron chips of $orch_chips" \
       'on the host: neuron-ls; launch again for other machines, or set ORCH_NEURON_CHECK=0 in envs to go on'
 fi
-# Hosts that lack an EFA interface would talk over TCP, far slower, and nothing would say so. The numbers are those
-# of the kernel's driver (linux, drivers/infiniband/hw/efa/efa_main.c, 2026); the three looks are AWS's own health check's.
+# Hosts without an EFA interface would silently use TCP, which is far slower. The numbers are those
+# of the kernel's driver (linux, drivers/infiniband/hw/efa/efa_main.c, 2026); AWS's own health check tries three times too.
 if [ "$ORCH_NUM_HOSTS" -gt 1 ] && [ "${ORCH_EFA_COUNT:-0}" -gt 0 ] && [ "${ORCH_EFA_CHECK:-1}" != 0 ]; then
   orch_expect efa "$ORCH_EFA_COUNT" \
     || orch_fail "this host shows $orch_found EFA interfaces of $ORCH_EFA_COUNT" \
       'on the host: lspci | grep -i efa; launch again for other machines, or set ORCH_EFA_CHECK=0 in envs to go on'
 fi
 
-# The runtime meets on a port of its own, beside that of the program; the kernel must not give it to somebody else.
+# The runtime meets on its own port, beside that of the program; the kernel must not give it to another process.
 export NEURON_RT_ROOT_COMM_ID="${NEURON_RT_ROOT_COMM_ID-$orch_head:$((${ORCH_COORDINATOR##*:} + 100))}"
 orch_port=${NEURON_RT_ROOT_COMM_ID##*:}
 if read -r orch_low orch_high 2>/dev/null </proc/sys/net/ipv4/ip_local_port_range \
@@ -116,7 +116,7 @@ export NEURON_COMPILE_CACHE_URL="${NEURON_COMPILE_CACHE_URL-$orch_cache}" MALLOC
 ulimit -S -n 65536 2>/dev/null || true # many cores open many files; where it may not be raised, it stays
 
 # An old process keeps its cores reserved (aws-neuron-samples issue 44).
-# A process that outlived its job can still hold the chips. TERM first and with patience: after a KILL at once libtpu has
+# A process that outlived its job can still hold the chips. TERM first and with patience: after an immediate KILL libtpu has
 # not reset the chip, and the next start nearly always fails (vllm-project/tpu-inference PR 2629).
 orch_dev=${ORCH_DEV_DIR:-/dev}
 orch_root() { # with the rights of root where we may have them, else with our own
@@ -165,7 +165,7 @@ for ((orch_at = 1; orch_at < ORCH_NUM_HOSTS; orch_at++)); do orch_list+=,$ORCH_R
 export NEURON_PJRT_PROCESSES_NUM_DEVICES="${NEURON_PJRT_PROCESSES_NUM_DEVICES-$orch_list}"
 export NEURON_PJRT_PROCESS_INDEX="${NEURON_PJRT_PROCESS_INDEX-$ORCH_RANK}"
 
-# From here on it is an ordinary bash script: our names and options are gone, the last command's status counts.
+# From here on it is an ordinary bash script: our names and options are unset, the last command's status counts.
 export PYTHONPATH="$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
 case ":$PATH:" in *":$HOME/.local/bin:"*) ;; *) export PATH="$HOME/.local/bin:$PATH" ;; esac
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"

@@ -47,7 +47,7 @@ if [ "${ORCH_NUM_SLICES:-1}" -gt 1 ] && ! orch_told_slices; then
   export MEGASCALE_NUM_SLICES="$ORCH_NUM_SLICES" MEGASCALE_SLICE_ID="${ORCH_SLICE_ID:-0}"
 fi
 
-# A process that outlived its job can still hold the chips. TERM first and with patience: after a KILL at once libtpu has
+# A process that outlived its job can still hold the chips. TERM first and with patience: after an immediate KILL libtpu has
 # not reset the chip, and the next start nearly always fails (vllm-project/tpu-inference PR 2629).
 orch_dev=${ORCH_DEV_DIR:-/dev}
 orch_root() { # with the rights of root where we may have them, else with our own
@@ -102,7 +102,7 @@ cd -- "$HOME"
 orch_start() {
 exec -- "$@"
 }
-# The smoke test, on all hosts at once as the run will be: devices, data, loop, gradients, checkpoint, resume.
+# The smoke test, on all hosts together as the run will be: devices, data, loop, gradients, checkpoint, resume.
 orch_smoke=0
 (
   orch_start "$ORCH_PYTHON" -m trainer smoke \

@@ -28,7 +28,7 @@ orch_head=${orch_head#\[}
 orch_head=${orch_head%\]}
 export MASTER_ADDR="${MASTER_ADDR-$orch_head}" MASTER_PORT="${MASTER_PORT-${ORCH_COORDINATOR##*:}}"
 
-# A process that outlived its job can still hold the chips. TERM first and with patience: after a KILL at once libtpu has
+# A process that outlived its job can still hold the chips. TERM first and with patience: after an immediate KILL libtpu has
 # not reset the chip, and the next start nearly always fails (vllm-project/tpu-inference PR 2629).
 orch_dev=${ORCH_DEV_DIR:-/dev}
 orch_root() { # with the rights of root where we may have them, else with our own
@@ -106,7 +106,7 @@ set_tpu_launch_env(nnodes=int(sys.argv[1]), nproc_per_node=int(sys.argv[2]))
 for name, value in os.environ.items():
     if before.get(name) != value:
         print(f"orch-env export {name}={shlex.quote(value)}")
-' "$ORCH_NUM_HOSTS" "$ORCH_RANKS_PER_HOST" | sed -n 's/^orch-env //p') || orch_fail 'TorchTPU cannot tell its environment' 'read the lines above'
+' "$ORCH_NUM_HOSTS" "$ORCH_RANKS_PER_HOST" | sed -n 's/^orch-env //p') || orch_fail 'TorchTPU reports no environment' 'read the lines above'
 eval "$orch_launch"
 
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"

@@ -26,9 +26,9 @@ fi
 orch_wait_turn() { # many hosts are not let loose on the package index in one second: 0 to 20 s, by rank
   if [ "${ORCH_NUM_HOSTS:-1}" -gt 8 ]; then sleep "$((${ORCH_RANK:-0} * 13 % 21))"; fi
 }
-# Python: an environment of our own, unless ORCH_PYTHON names an interpreter.
+# Python: our own environment, unless ORCH_PYTHON names an interpreter.
 if [ -z "${ORCH_PYTHON:-}" ]; then
-  orch_packages=( torch==2.13.0 'numpy>=2.0,<3' safetensors==0.8.0 obstore==0.12.1 tokenizers==0.23.3 )
+  orch_packages=( torch==2.13.0 'numpy>=2.0,<3' obstore==0.12.1 tokenizers==0.23.3 )
   orch_venv=$HOME/.orch/venv
   ORCH_PYTHON=$orch_venv/bin/python
 
@@ -55,10 +55,10 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
     "$base" -m venv --clear "$orch_venv" || orch_fail "$base could not make an environment in $orch_venv"
   }
 
-  # What the environment holds. It is not there while pip works, so a host that dies then begins anew.
+  # What the environment holds. It is not there while pip works, so a host that dies then begins again.
   orch_holds=$orch_venv/.orch-packages
 
-  orch_dropped() { # true when something is in it that is not asked for now: torch_tpu, say, breaks the torch of torch_xla
+  orch_dropped() { # true when it has packages that are not requested now: torch_tpu, for example, breaks the torch of torch_xla
     local line names=" ${orch_packages[*]%%[!A-Za-z0-9._-]*} "
     while IFS= read -r line; do
       case $names in *" ${line%%[!A-Za-z0-9._-]*} "*) ;; *) return 0 ;; esac
@@ -84,9 +84,9 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
 fi
 export ORCH_PYTHON
 
-orch_beside() { # installs what an image lacks, beside its own environment, which stays as it is
+orch_beside() { # installs packages that an image does not have, beside its environment, which stays unchanged
   local packages site=$HOME/.orch/site
-  packages=( safetensors==0.8.0 obstore==0.12.1 tokenizers==0.23.3 )
+  packages=( obstore==0.12.1 tokenizers==0.23.3 )
   if [ "$(cat -- "$site/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "$ORCH_PYTHON" "${packages[@]}")" ]; then
     printf 'setup: installing %s\n' "${packages[*]}"
     orch_wait_turn
@@ -105,8 +105,8 @@ orch_path="$HOME/.orch/trainer:$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
 orch_missing=$(PYTHONPATH=$orch_path "$ORCH_PYTHON" -c '
 import importlib.util, sys
 print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
-' torch numpy safetensors obstore) || orch_fail "$ORCH_PYTHON does not run"
-[ -z "$orch_missing" ] || orch_fail "$ORCH_PYTHON lacks: $orch_missing" "$ORCH_PYTHON -m pip install $orch_missing"
+' torch numpy obstore) || orch_fail "$ORCH_PYTHON does not run"
+[ -z "$orch_missing" ] || orch_fail "$ORCH_PYTHON misses: $orch_missing" "$ORCH_PYTHON -m pip install $orch_missing"
 set -- check
 # Each host by itself: another may have passed setup before.
 [ $# -eq 0 ] || ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@" engine=torch device=cuda

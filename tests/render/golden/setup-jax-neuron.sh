@@ -35,7 +35,7 @@ orch_wait_turn() { # many hosts are not let loose on the package index in one se
 }
 # Only names that are real on the public index: the Neuron packages there are empty placeholders (seen November 2026) and
 # must come with the image.
-orch_beside() { # installs what an image lacks, beside its own environment, which stays as it is
+orch_beside() { # installs packages that an image does not have, beside its environment, which stays unchanged
   local packages site=$HOME/.orch/site
   packages=( flax )
   if [ "$(cat -- "$site/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "$ORCH_PYTHON" "${packages[@]}")" ]; then
@@ -51,7 +51,7 @@ orch_beside() { # installs what an image lacks, beside its own environment, whic
 orch_beside
 
 umask "$orch_umask"
-# From here on it is an ordinary bash script: our names and options are gone, the last command's status counts.
+# From here on it is an ordinary bash script: our names and options are unset, the last command's status counts.
 export PYTHONPATH="$HOME/.orch/site${PYTHONPATH:+:$PYTHONPATH}"
 case ":$PATH:" in *":$HOME/.local/bin:"*) ;; *) export PATH="$HOME/.local/bin:$PATH" ;; esac
 export PYTHONUNBUFFERED="${PYTHONUNBUFFERED-1}"

@@ -13,9 +13,9 @@ orch_fail() { # what failed, and what to do next
 orch_wait_turn() { # many hosts are not let loose on the package index in one second: 0 to 20 s, by rank
   if [ "${ORCH_NUM_HOSTS:-1}" -gt 8 ]; then sleep "$((${ORCH_RANK:-0} * 13 % 21))"; fi
 }
-# Python: an environment of our own, unless ORCH_PYTHON names an interpreter.
+# Python: our own environment, unless ORCH_PYTHON names an interpreter.
 if [ -z "${ORCH_PYTHON:-}" ]; then
-  orch_packages=( 'jax[tpu]==0.10.2' 'numpy>=2.0,<3' safetensors==0.8.0 obstore==0.12.1 tokenizers==0.23.3 )
+  orch_packages=( 'jax[tpu]==0.10.2' 'numpy>=2.0,<3' obstore==0.12.1 tokenizers==0.23.3 )
   orch_venv=$HOME/.orch/venv
   ORCH_PYTHON=$orch_venv/bin/python
 
@@ -42,10 +42,10 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
     "$base" -m venv --clear "$orch_venv" || orch_fail "$base could not make an environment in $orch_venv"
   }
 
-  # What the environment holds. It is not there while pip works, so a host that dies then begins anew.
+  # What the environment holds. It is not there while pip works, so a host that dies then begins again.
   orch_holds=$orch_venv/.orch-packages
 
-  orch_dropped() { # true when something is in it that is not asked for now: torch_tpu, say, breaks the torch of torch_xla
+  orch_dropped() { # true when it has packages that are not requested now: torch_tpu, for example, breaks the torch of torch_xla
     local line names=" ${orch_packages[*]%%[!A-Za-z0-9._-]*} "
     while IFS= read -r line; do
       case $names in *" ${line%%[!A-Za-z0-9._-]*} "*) ;; *) return 0 ;; esac
@@ -71,7 +71,7 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
 fi
 export ORCH_PYTHON
 
-# A process that outlived its job can still hold the chips. TERM first and with patience: after a KILL at once libtpu has
+# A process that outlived its job can still hold the chips. TERM first and with patience: after an immediate KILL libtpu has
 # not reset the chip, and the next start nearly always fails (vllm-project/tpu-inference PR 2629).
 orch_dev=${ORCH_DEV_DIR:-/dev}
 orch_root() { # with the rights of root where we may have them, else with our own
@@ -127,8 +127,8 @@ orch_path="$HOME/.orch/trainer${PYTHONPATH:+:$PYTHONPATH}"
 orch_missing=$(PYTHONPATH=$orch_path "$ORCH_PYTHON" -c '
 import importlib.util, sys
 print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
-' jax numpy safetensors obstore) || orch_fail "$ORCH_PYTHON does not run"
-[ -z "$orch_missing" ] || orch_fail "$ORCH_PYTHON lacks: $orch_missing" "$ORCH_PYTHON -m pip install $orch_missing"
+' jax numpy obstore) || orch_fail "$ORCH_PYTHON does not run"
+[ -z "$orch_missing" ] || orch_fail "$ORCH_PYTHON misses: $orch_missing" "$ORCH_PYTHON -m pip install $orch_missing"
 if [ "${ORCH_NUM_HOSTS:-1}" -gt 1 ]; then
   # The chips of a slice start on all hosts together or not at all, and setup may run on some of them only.
   printf 'setup: the chips are looked at when all hosts start together\n'

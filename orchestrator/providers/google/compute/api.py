@@ -37,7 +37,7 @@ _OF_CODE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """A path in parts. scope: {"zone": …}, {"region": …} or {} for what is global. name: "" for the collection."""
 
@@ -65,8 +65,13 @@ def place_of(path: str) -> Place:
     if words[0] != "projects" or len(words) < 4 or "(" in path:
         raise ValueError(f"{path} is no whole path of Compute Engine")
     if words[2] == "global":
-        return Place(words[1], {}, *words[3:])
-    return Place(words[1], {words[2].removesuffix("s"): words[3]}, *words[4:])
+        return _place(words[1], {}, words[3:])
+    return _place(words[1], {words[2].removesuffix("s"): words[3]}, words[4:])
+
+
+def _place(project: str, scope: Mapping[str, str], rest: list[str]) -> Place:
+    kind, name, verb = (*rest, "", "")[:3]
+    return Place(project=project, scope=scope, kind=kind, name=name, verb=verb)
 
 
 def path_of(request: Request) -> str:

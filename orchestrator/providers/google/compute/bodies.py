@@ -11,9 +11,9 @@ from orchestrator.providers.google.access import SLICE
 from orchestrator.providers.google.body import as_json, labels_of
 from orchestrator.providers.google.compute.parts import Part, Wanted
 from orchestrator.providers.google.labels import CLUSTER, INSTALLATION, INTENT
-from orchestrator.render.templates import fill
+from orchestrator.render.templates import render_template
 from orchestrator.slices import SliceSpec
-from orchestrator.values import Text, Unknown, text
+from orchestrator.values import Text, Unknown, to_text
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 RESERVATION_KEY = "compute.googleapis.com/reservation-name"
@@ -34,8 +34,8 @@ def template(spec: SliceSpec, wanted: Wanted, part: Part) -> dict[str, object]:
     """Of the instances of a group. It names machine, disk type and disks without their zone (compute v1)."""
     made = _machine(spec, wanted, part)
     made["machineType"] = wanted.asked.tpu.machine_type
-    data = [text(disk.name) for disk in wanted.asked.data_disks]
-    made["disks"] = _disks(wanted, text(wanted.disk_type), data)
+    data = [to_text(disk.name) for disk in wanted.asked.data_disks]
+    made["disks"] = _disks(wanted, to_text(wanted.disk_type), data)
     return {"description": description(spec), "name": part.name, "properties": dict(sorted(made.items()))}
 
 
@@ -65,20 +65,20 @@ def description(spec: SliceSpec) -> Text:
     """As access.owner_of reads it."""
     owner = {**dict(spec.labels), INTENT: spec.token}
     named = {key: owner[key] for key in (CLUSTER, INSTALLATION, INTENT) if key in owner}
-    return as_json(named | {SLICE: text(spec.name)})
+    return as_json(named | {SLICE: to_text(spec.name)})
 
 
 def labels(spec: SliceSpec) -> dict[str, Text]:
     """Of the instances; with the slice's name, which not all of them are called by."""
-    return labels_of(spec) | {SLICE: text(spec.name)}
+    return labels_of(spec) | {SLICE: to_text(spec.name)}
 
 
 def metadata(spec: SliceSpec, wanted: Wanted, part: Part) -> dict[str, Text]:
     """What the hosts of a part read at their start. Only the entries of the host keys are secret."""
     shared = body.metadata(spec, wanted.asked)
     found = {key: value for key, value in shared.items() if not is_secret(key)}
-    script = fill("google/startup-instance.sh.j2", hosts=part.hosts, keys_per_entry=startup.KEYS_PER_ENTRY)
-    found["startup-script"] = text(script)
+    script = render_template("google/startup-instance.sh.j2", hosts=part.hosts, keys_per_entry=startup.KEYS_PER_ENTRY)
+    found["startup-script"] = to_text(script)
     found[startup.RESOURCE] = Text.join(" ", [resource(wanted, one) for one in wanted.parts(spec.name)])
     return found | {entry: Text.of(host_keys(part, entry)) for entry in startup.entries(part.hosts)}
 
@@ -166,4 +166,4 @@ def _network(spec: SliceSpec, wanted: Wanted) -> dict[str, object]:
 
 def _path(word: str, folder: Text) -> Text:
     """A name in its folder; what is a path already stays."""
-    return text(word) if "/" in word else Text.of(folder, word)
+    return to_text(word) if "/" in word else Text.of(folder, word)

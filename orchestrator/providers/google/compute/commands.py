@@ -12,7 +12,7 @@ from orchestrator.providers.google.body import as_json
 from orchestrator.providers.google.compute import bodies
 from orchestrator.providers.google.compute.parts import Part, Wanted
 from orchestrator.slices import SliceSpec
-from orchestrator.values import Text, Unknown, text
+from orchestrator.values import Text, Unknown, to_text
 
 SERVER = "https://compute.googleapis.com/compute/v1"
 _CURL = """\
@@ -78,7 +78,7 @@ def power(wanted: Wanted, verb: str, name: str) -> tuple[Text, ...]:
 
 
 def _texts(*words: str | Text) -> tuple[Text, ...]:
-    return tuple(text(word) for word in words if word)
+    return tuple(to_text(word) for word in words if word)
 
 
 def _project(wanted: Wanted) -> tuple[Text, ...]:
@@ -108,7 +108,7 @@ def _machine(spec: SliceSpec, wanted: Wanted, part: Part) -> tuple[str | Text, .
     words.append(_pairs("--labels=", bodies.labels(spec), ","))  # no label may hold a comma
     every = bodies.metadata(spec, wanted, part)
     words.append(_pairs("--metadata=", {key: value for key, value in every.items() if not bodies.is_secret(key)}))
-    files = {key: text(keys_file(part, key)) for key in every if bodies.is_secret(key)}
+    files = {key: to_text(keys_file(part, key)) for key in every if bodies.is_secret(key)}
     words.append(_pairs("--metadata-from-file=", files))
     return tuple(words)
 
@@ -164,6 +164,6 @@ def _curl(target: Text, body: Mapping[str, object], why: str, part: Part) -> tup
     url = Text.of(f"{SERVER}/", target)
     whole = as_json(body)
     marks = {bodies.host_keys(part, entry): f"@{entry}@" for entry in startup.entries(part.hosts)}
-    files = [text(keys_file(part, mark.strip("@"))) for unknown, mark in marks.items() if unknown in whole.parts]
+    files = [to_text(keys_file(part, mark.strip("@"))) for unknown, mark in marks.items() if unknown in whole.parts]
     words = ("bash", "-c", _CURL.format(why=why), "curl", "POST", url, whole.fill(marks))
     return (*_texts(*words), *files)

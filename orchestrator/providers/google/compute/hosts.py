@@ -52,12 +52,12 @@ def ready_view(record: Record, instances: Mapping[str, Mapping[str, Any]], login
     for rank, place in enumerate(_places(record)):
         instance = instances.get(names[place])
         if instance is None:
-            return SliceView(SliceState.CREATING, reason=f"{names[place]} is not shown yet")
+            return SliceView(state=SliceState.CREATING, reason=f"{names[place]} is not shown yet")
         inside, outside = _addresses(instance)
         host = inside if record.internal_ips or (login.own_ports and not outside) else outside
         if not host or not inside:
             words = f"{names[place]} has no {'internal' if record.internal_ips else 'external'} address yet"
-            return SliceView(SliceState.CREATING, reason=words)
+            return SliceView(state=SliceState.CREATING, reason=words)
         found.append(
             HostAddress(
                 rank=rank,
@@ -71,7 +71,7 @@ def ready_view(record: Record, instances: Mapping[str, Mapping[str, Any]], login
                 host_key=" ".join(record.host_public[place].split()[:2]),
             )
         )
-    return SliceView(SliceState.READY, tuple(found))
+    return SliceView(state=SliceState.READY, hosts=tuple(found))
 
 
 def names_by_rank(record: Record) -> tuple[str, ...]:

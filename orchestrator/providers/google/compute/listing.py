@@ -17,7 +17,7 @@ MACHINES = ("instanceGroupManagers", "instances")
 KINDS = (*MACHINES, "instanceTemplates", "resourcePolicies")  # in the order in which they can be deleted
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """One thing that some orch made. owner: our words on it by their label. path: below the version of the API.
 
@@ -73,13 +73,13 @@ def _owned(name: str, things: list[Found]) -> OwnedSlice:
     owner = things[0].owner
     where = next((one.where for one in things if one.kind in MACHINES), things[0].where)
     return OwnedSlice(
-        name,
-        owner.get(CLUSTER, ""),
-        owner.get(INSTALLATION, ""),
-        state_of(things),
-        min(one.created for one in things),
-        where,
-        owner.get(INTENT, ""),
+        name=name,
+        cluster=owner.get(CLUSTER, ""),
+        installation=owner.get(INSTALLATION, ""),
+        state=state_of(things),
+        created=min(one.created for one in things),
+        where=where,
+        intent=owner.get(INTENT, ""),
     )
 
 
@@ -90,7 +90,9 @@ def _found(project: str, kind: str, each: Mapping[str, Any]) -> Found | None:
     path = str(each.get("selfLink", "")).partition(f"/projects/{project}/")[2]
     state = INSTANCE.get(str(each.get("status", "")), SliceState.UNCLEAR)
     member = kind == "instances" and "-w-" in str(each.get("name", ""))
-    return Found(kind, f"projects/{project}/{path}", owner, state, _seconds(each), member)
+    return Found(
+        kind=kind, path=f"projects/{project}/{path}", owner=owner, state=state, created=_seconds(each), member=member
+    )
 
 
 def _owner(each: Mapping[str, Any]) -> Mapping[str, str]:

@@ -22,7 +22,7 @@ from orchestrator.providers.google.states import together
 from orchestrator.slices import SliceState, SliceView
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Eyes:
     """ready_since: since when a slice is READY but for its keys; losing it costs only time."""
 
@@ -61,9 +61,9 @@ class Eyes:
         if found is None:
             gone = SliceState.ENDING if record.phase is Phase.ENDING else SliceState.FAILED
             if record.phase is Phase.ASKED:
-                return SliceView(SliceState.CREATING, reason=f"{part.name} is not asked for yet")
+                return SliceView(state=SliceState.CREATING, reason=f"{part.name} is not asked for yet")
             lost = record.seen and record.market == "spot"
-            return SliceView(SliceState.PREEMPTED if lost else gone, reason=self._why_gone(record, part.name))
+            return SliceView(state=SliceState.PREEMPTED if lost else gone, reason=self._why_gone(record, part.name))
         if not part.grouped:
             return states.instance_view(record, found)
         path = record.machine(part)
@@ -95,12 +95,12 @@ class Eyes:
             said = self._told(record.instance(name))
             if not said and patient:
                 words = f"{len(attributes)} of {len(names)} hosts have said that they have their SSH key"
-                return record, SliceView(SliceState.CREATING, reason=words)
+                return record, SliceView(state=SliceState.CREATING, reason=words)
             attributes.append(said)
         told = hosts.told(record, attributes)
         if told.right < len(names) and patient:
             words = f"{told.right} of {len(names)} hosts have their SSH key"
-            return record, SliceView(SliceState.CREATING, reason=words)
+            return record, SliceView(state=SliceState.CREATING, reason=words)
         self.ready_since.pop(record.name, None)
         seen = record.seen or self.now()
         return self.records.write(record, checked=True, order=told.order, ports=told.ports, seen=seen), None
@@ -118,9 +118,9 @@ class Eyes:
         """No machines. That is ABSENT, unless a create may still be on its way, or something else is left."""
         age = self.now() - record.asked
         if record.phase is Phase.ASKED and age < SETTLE_SECONDS:
-            return SliceView(SliceState.UNCLEAR, reason="asked for, not shown yet")
+            return SliceView(state=SliceState.UNCLEAR, reason="asked for, not shown yet")
         if record.phase is Phase.ENDING and not record.operations and age < SETTLE_SECONDS:
-            return SliceView(SliceState.UNCLEAR, reason="the create may still be on its way")
+            return SliceView(state=SliceState.UNCLEAR, reason="the create may still be on its way")
         if record.phase is Phase.ACCEPTED and not record.seen:
             view = self._operations(record)
             if view is not None:
@@ -128,8 +128,8 @@ class Eyes:
         left = self.left(record)
         if left:
             words = f"its machines are gone, {len(left)} templates and policies are not"
-            return SliceView(SliceState.FAILED, reason=words)
-        return SliceView(SliceState.ABSENT)
+            return SliceView(state=SliceState.FAILED, reason=words)
+        return SliceView(state=SliceState.ABSENT)
 
     def _operations(self, record: Record) -> SliceView | None:
         """What became of the create, by its operations; None when they tell nothing."""
@@ -138,10 +138,10 @@ class Eyes:
             if operation is None:
                 continue
             if operation.get("status") != "DONE":
-                return SliceView(SliceState.CREATING, reason="accepted, not shown yet")
+                return SliceView(state=SliceState.CREATING, reason="accepted, not shown yet")
             answer = failure_of(operation)
             if answer is not None:
-                return SliceView(SliceState.FAILED, reason=f"{answer.kind}: {answer.words}")
+                return SliceView(state=SliceState.FAILED, reason=f"{answer.kind}: {answer.words}")
         return None
 
     def _why_gone(self, record: Record, name: str) -> str:

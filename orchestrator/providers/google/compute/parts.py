@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from orchestrator.catalog.tpu import get_generation
 from orchestrator.errors import UserError
 from orchestrator.providers.google import choices
 from orchestrator.providers.google.choices import Choices
@@ -20,11 +21,6 @@ LONGEST = 45  # of a slice's name: "-s63-w-0001" is put behind it, and 58 letter
 DISK_GIB = 100  # as the TPU API provides; the images alone would give 10, which a first pip install fills
 FLEX_WAIT_SECONDS = 7200  # the longest that an instance may wait ("About Flex-start VMs", 2026)
 IMAGES = "projects/ubuntu-os-accelerator-images/global/images"
-_OLDER = f"{IMAGES}/family/ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"
-_FAMILIES = {"v5p": _OLDER, "v6e": _OLDER, "tpu7x": f"{IMAGES}/family/ubuntu-accel-2404-amd64-tpu-tpu7x"}
-_DISK_TYPES = {
-    "v5p": "pd-balanced"
-}  # the others take Hyperdisk only ("Attach durable block storage to a TPU VM", 2025)
 _IMAGE = re.compile(r"projects/[a-z0-9.:-]+/global/images/(?:family/)?[a-z0-9-]+")
 _FAMILY = re.compile(r"ubuntu-accel-[a-z0-9-]*tpu[a-z0-9-]*")
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
@@ -75,7 +71,7 @@ def parts(name: str, slices: int, hosts_per_slice: int) -> tuple[Part, ...]:
     return tuple(Part(one, index, hosts_per_slice) for index, one in enumerate(names))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """A candidate as Compute Engine is asked for it. image: path of an image or a family. topology: of one TPU slice.
 
@@ -140,7 +136,7 @@ def read(candidate: Candidate) -> Wanted:
         asked=asked,
         image=_image(candidate.detail("runtime_version"), asked.tpu.generation),
         disk_gib=max(DISK_GIB, candidate.disk_gib or 0),
-        disk_type=_DISK_TYPES.get(asked.tpu.generation, "hyperdisk-balanced"),
+        disk_type=get_generation(asked.tpu.generation).compute_disk,
         topology=asked.topology or asked.tpu.topology,
         run_seconds=asked.run_seconds,
         wait_seconds=min(asked.valid_seconds, FLEX_WAIT_SECONDS),
@@ -155,7 +151,7 @@ def _without_image(candidate: Candidate) -> tuple[tuple[str, str], ...]:
 def _image(word: str, generation: str) -> str:
     """Families: "TPU OS images" (Cloud TPU documentation, 2026); the names as public code used them in 2026."""
     if not word:
-        return _FAMILIES[generation]
+        return f"{IMAGES}/family/{get_generation(generation).compute_image}"
     if _IMAGE.fullmatch(word):
         return word
     if _FAMILY.fullmatch(word):
@@ -163,5 +159,5 @@ def _image(word: str, generation: str) -> str:
     raise UserError(
         f"'{word}' is no image of Compute Engine",
         "a runtime version belongs to the TPU API; here it is projects/PROJECT/global/images/[family/]NAME",
-        f"remove runtime_version: {_FAMILIES[generation].rpartition('/')[2]} is taken",
+        f"remove runtime_version: {get_generation(generation).compute_image} is taken",
     )

@@ -6,18 +6,19 @@ import os
 import uuid
 from dataclasses import replace
 
+from orchestrator.cloud_access import CLOUD_STORAGE_SERVER
 from orchestrator.errors import UserError
 from orchestrator.providers.google.body import labels_of
 from orchestrator.providers.google.compute import bodies, commands
 from orchestrator.providers.google.compute.parts import Part, Wanted, read
 from orchestrator.providers.google.session import loopback_endpoint
 from orchestrator.providers.loopback import loopback_facts
-from orchestrator.render.templates import fill
+from orchestrator.render.templates import render_template
 from orchestrator.slices import Candidate, HostFacts, Request, SliceSpec
 from orchestrator.values import Text, Unknown
 
 SERVICE = "compute.v1"
-_BUCKETS = "STORAGE_EMULATOR_HOST"  # where clients of Cloud Storage look for another server
+_BUCKETS = CLOUD_STORAGE_SERVER
 _REQUEST_IDS = uuid.UUID("5b2c0d0e-6a43-5a0b-9a51-2a8c5d1f7c12")  # namespace of ours, made once
 
 
@@ -58,7 +59,7 @@ class ComputePlanner:
             facts = loopback_facts(candidate)
             buckets = os.environ.get(_BUCKETS, "")
             return replace(facts, env=(*facts.env, (_BUCKETS, buckets))) if buckets else facts
-        return HostFacts(env=(("PJRT_DEVICE", "TPU"),), end_command=fill("google/end-instance.sh.j2"))
+        return HostFacts(env=(("PJRT_DEVICE", "TPU"),), end_command=render_template("google/end-instance.sh.j2"))
 
 
 def stop_refusal(what: str, hosts: int, *, deleted: bool) -> UserError | None:
@@ -84,7 +85,15 @@ def _create(spec: SliceSpec, wanted: Wanted, part: Part) -> list[Request]:
     if not part.grouped:
         target = Text.of(wanted.in_zone, "/instances?requestId=", request_id(spec.token, part.name))
         whole = bodies.instance(spec, wanted, part)
-        return [Request(SERVICE, "POST", target.preview(), whole, commands.instance(spec, wanted, part, target, whole))]
+        return [
+            Request(
+                service=SERVICE,
+                method="POST",
+                target=target.preview(),
+                body=whole,
+                command=commands.instance(spec, wanted, part, target, whole),
+            )
+        ]
     steps = [
         ("resourcePolicies", wanted.in_region, bodies.policy(spec, wanted, part)),
         ("instanceTemplates", wanted.path("global"), bodies.template(spec, wanted, part)),
@@ -94,13 +103,21 @@ def _create(spec: SliceSpec, wanted: Wanted, part: Part) -> list[Request]:
     for kind, scope, whole in steps:
         target = Text.of(scope, f"/{kind}?requestId=", request_id(spec.token, f"{kind}/{part.name}"))
         made.append(
-            Request(SERVICE, "POST", target.preview(), whole, _command(kind, spec, wanted, part, target, whole))
+            Request(
+                service=SERVICE,
+                method="POST",
+                target=target.preview(),
+                body=whole,
+                command=_command(kind, spec, wanted, part, target, whole),
+            )
         )
     if wanted.asked.flex:
         where = f"/instanceGroupManagers/{part.name}/resize?requestId="
         step = request_id(spec.token, f"resize/{part.name}")
         target = Text.of(wanted.in_zone, where, step, f"&size={part.hosts}")
-        made.append(Request(SERVICE, "POST", target.preview(), command=commands.resize(wanted, part)))
+        made.append(
+            Request(service=SERVICE, method="POST", target=target.preview(), command=commands.resize(wanted, part))
+        )
     return made
 
 
@@ -119,7 +136,7 @@ def _command(
 def _delete(wanted: Wanted, part: Part, kind: str) -> Request:
     scope = {"instanceTemplates": wanted.path("global"), "resourcePolicies": wanted.in_region}.get(kind, wanted.in_zone)
     target = Text.of(scope, f"/{kind}/{part.name}").preview()
-    return Request(SERVICE, "DELETE", target, command=commands.delete(wanted, kind, part.name))
+    return Request(service=SERVICE, method="DELETE", target=target, command=commands.delete(wanted, kind, part.name))
 
 
 def _power(name: str, verb: str, candidate: Candidate) -> Request:
@@ -129,7 +146,7 @@ def _power(name: str, verb: str, candidate: Candidate) -> Request:
     if refusal is not None:
         raise refusal
     target = Text.of(wanted.in_zone, f"/instances/{name}/{verb}").preview()
-    return Request(SERVICE, "POST", target, command=commands.power(wanted, verb, name))
+    return Request(service=SERVICE, method="POST", target=target, command=commands.power(wanted, verb, name))
 
 
 def _why(wanted: Wanted) -> str:

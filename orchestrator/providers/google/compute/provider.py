@@ -48,7 +48,7 @@ class ComputeProvider:
         login = Login(getpass.getuser(), own_ports=True) if api.loopback else Login(USER)
         self._api = api
         self._records = Records(folder)
-        self._eyes = Eyes(api, self._records, login, now)
+        self._eyes = Eyes(api=api, records=self._records, login=login, now=now)
         self._now = now
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
@@ -73,12 +73,12 @@ class ComputeProvider:
             if record is None:
                 return self._elsewhere(name, token)
             if record.phase is Phase.REFUSED:
-                return SliceView(SliceState.ABSENT)
+                return SliceView(state=SliceState.ABSENT)
             return self._eyes.look(record)
         except Refused as refused:
-            return SliceView(SliceState.UNCLEAR, reason=f"{refused.answer.kind}: {refused.answer.words}")
+            return SliceView(state=SliceState.UNCLEAR, reason=f"{refused.answer.kind}: {refused.answer.words}")
         except (OrchError, OSError) as error:
-            return SliceView(SliceState.UNCLEAR, reason=str(error))
+            return SliceView(state=SliceState.UNCLEAR, reason=str(error))
 
     def end(self, name: str, token: str = "") -> None:
         """Machines first. Called again when they are gone, it takes away templates and policies as well."""
@@ -223,12 +223,12 @@ class ComputeProvider:
     def _elsewhere(self, name: str, token: str) -> SliceView:
         found = self._found(name, token)
         if not found:
-            return SliceView(SliceState.ABSENT)
+            return SliceView(state=SliceState.ABSENT)
         state = listing.state_of(found)
         if state is SliceState.READY:
             words = f"it is in {found[0].where}, and was made from another computer, which has its keys"
-            return SliceView(SliceState.UNCLEAR, reason=words)
-        return SliceView(state, reason=f"in {found[0].where}")
+            return SliceView(state=SliceState.UNCLEAR, reason=words)
+        return SliceView(state=state, reason=f"in {found[0].where}")
 
     def _end_elsewhere(self, name: str, token: str) -> None:
         every = self._found(name, token)

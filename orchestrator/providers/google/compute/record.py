@@ -16,7 +16,7 @@ from orchestrator.providers.google.record import KEPT_SECONDS, Phase
 from orchestrator.providers.records import RecordFiles
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """market: "spot", "flex" or "". operations: paths of those that make machines. seen: when it was READY first, 0 =
     never. order: for each rank its host's place among the names. ports: of SSH by place, () for Google's own hosts.

@@ -40,12 +40,12 @@ def instance_view(record: Record, instance: Mapping[str, Any]) -> SliceView:
     state = INSTANCE.get(status, SliceState.UNCLEAR)
     words = _words(status, str(instance.get("statusMessage", "")))
     if state in _GOING and record.phase is Phase.ENDING:
-        return SliceView(SliceState.ENDING, reason=words)
+        return SliceView(state=SliceState.ENDING, reason=words)
     if state in _GOING and record.market:  # nobody stops what is deleted when it stops
-        return SliceView(_lost(record), reason=words)
+        return SliceView(state=_lost(record), reason=words)
     if status == "PENDING":
-        return SliceView(state, reason=f"{words}: waits for machines", until=_until(record))
-    return SliceView(state, reason=words)
+        return SliceView(state=state, reason=f"{words}: waits for machines", until=_until(record))
+    return SliceView(state=state, reason=words)
 
 
 def group_view(
@@ -58,17 +58,17 @@ def group_view(
     """A part that is a group. members: as listManagedInstances shows them; errors: of the group, the newest first."""
     actions: Mapping[str, Any] = group.get("currentActions") or {}
     if actions.get("deleting") or any(one.get("currentAction") == "DELETING" for one in members):
-        return SliceView(SliceState.ENDING, reason=f"{part.name} is being deleted")
+        return SliceView(state=SliceState.ENDING, reason=f"{part.name} is being deleted")
     statuses = [str(one.get("instanceStatus", "")) for one in members]
     running = sum(status == "RUNNING" for status in statuses)
     if running == part.hosts:
-        return SliceView(SliceState.READY, reason="RUNNING")
+        return SliceView(state=SliceState.READY, reason="RUNNING")
     if not members and record.phase is Phase.ENDING:
-        return SliceView(SliceState.ENDING, reason=f"{part.name} has no instances any more")
+        return SliceView(state=SliceState.ENDING, reason=f"{part.name} has no instances any more")
     if record.seen:
         gone = part.hosts - running
         odd = ", ".join(sorted({status for status in statuses if status not in ("", "RUNNING")})) or "gone"
-        return SliceView(_lost(record), reason=f"{gone} of {part.hosts} instances of {part.name}: {odd}")
+        return SliceView(state=_lost(record), reason=f"{gone} of {part.hosts} instances of {part.name}: {odd}")
     return _being_made(record, part, members, errors, running)
 
 
@@ -85,13 +85,13 @@ def _being_made(
     if found is None:
         stopped = [str(one.get("name")) for one in members if one.get("instanceStatus") in ("TERMINATED", "STOPPED")]
         if stopped:
-            return SliceView(SliceState.FAILED, reason=f"{stopped[0]} has ended before all were there")
-        return SliceView(SliceState.CREATING, reason=words)
+            return SliceView(state=SliceState.FAILED, reason=f"{stopped[0]} has ended before all were there")
+        return SliceView(state=SliceState.CREATING, reason=words)
     answer = answer_of(found)
     said = f"{answer.kind}: {answer.words}"
     if record.market == "flex" and answer.kind in _WAITS:
-        return SliceView(SliceState.CREATING, reason=f"{words}; waits for machines", until=_until(record))
-    return SliceView(SliceState.FAILED, reason=said)
+        return SliceView(state=SliceState.CREATING, reason=f"{words}; waits for machines", until=_until(record))
+    return SliceView(state=SliceState.FAILED, reason=said)
 
 
 def _attempt(member: Mapping[str, Any]) -> list[Mapping[str, Any]]:

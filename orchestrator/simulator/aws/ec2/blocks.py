@@ -95,7 +95,9 @@ def find(visit: Visit, name: str) -> dict[str, Any]:
 def held(cloud: SimulatedCloud) -> tuple[Held, ...]:
     """The bought blocks, as the neutral cloud counts machines."""
     every: Mapping[str, Mapping[str, Any]] = kept(cloud, "blocks")
-    return tuple(Held(name, one["zone"], one["type"], one["count"]) for name, one in every.items())
+    return tuple(
+        Held(name=name, zone=one["zone"], accelerator=one["type"], amount=one["count"]) for name, one in every.items()
+    )
 
 
 def is_over(cloud: SimulatedCloud, resource: Resource) -> bool:
@@ -181,7 +183,9 @@ def _all(visit: Visit) -> list[dict[str, Any]]:
             continue
         times = {"StartDate": one["start"], "EndDate": one["end"], "EndDateType": "limited"}
         more = {"State": state_of(one, visit.now), "ReservationType": "capacity-block", "CreateDate": one["bought"]}
-        reserved.append(_shown(visit, Held(name, one["zone"], one["type"], one["count"]), more | times))
+        reserved.append(
+            _shown(visit, Held(name=name, zone=one["zone"], accelerator=one["type"], amount=one["count"]), more | times)
+        )
     return reserved
 
 

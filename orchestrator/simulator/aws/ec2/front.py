@@ -68,7 +68,7 @@ _OPERATIONS: Mapping[str, Callable[[Visit], dict[str, Any]]] = {
 
 
 class Ec2Front:
-    """One service of AwsServer. `settle` lets the time pass, for Pump."""
+    """One service of AwsServer. `advance` processes what is due, for Pump."""
 
     def __init__(self, access: Access, bodies: Bodies) -> None:
         self._access = access
@@ -78,7 +78,7 @@ class Ec2Front:
     def needs(self, call: AwsCall) -> Sequence[Need]:
         params = self._params(call)
         with self._access.open() as cloud:
-            visit = Visit(cloud, self._bodies, call.region, call.operation, params)
+            visit = Visit(cloud=cloud, bodies=self._bodies, region=call.region, operation=call.operation, params=params)
             return ec2_needs(call.operation, params, call.region, lambda name: tagging.tags_of(visit, name))
 
     def handle(self, call: AwsCall) -> AwsAnswer:
@@ -86,18 +86,20 @@ class Ec2Front:
         params = self._params(call)
         try:
             with self._access.open() as cloud:
-                passing.settle(cloud, self._bodies)
-                answer = _OPERATIONS[call.operation](Visit(cloud, self._bodies, call.region, call.operation, params))
-                passing.settle(cloud, NoBodies())  # what the call made takes its addresses; hosts come with time
+                passing.advance(cloud, self._bodies)
+                answer = _OPERATIONS[call.operation](
+                    Visit(cloud=cloud, bodies=self._bodies, region=call.region, operation=call.operation, params=params)
+                )
+                passing.advance(cloud, NoBodies())  # what the call made takes its addresses; hosts come with time
         except ApiError as error:
             raise refused(error) from error
         except OrchError as error:  # what stands behind the instances has failed
             raise AwsRefusal("InternalError", str(error), 500) from error
         return AwsAnswer(body=self._codec.encode(call.operation, answer))
 
-    def settle(self) -> None:
+    def advance(self) -> None:
         with self._access.open() as cloud:
-            passing.settle(cloud, self._bodies)
+            passing.advance(cloud, self._bodies)
 
     def _params(self, call: AwsCall) -> dict[str, Any]:
         if call.operation not in _OPERATIONS:

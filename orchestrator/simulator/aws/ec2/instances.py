@@ -24,7 +24,7 @@ from orchestrator.simulator.aws.ec2.machines import (
 from orchestrator.simulator.aws.ec2.visit import Visit
 from orchestrator.simulator.aws.ec2.words import dry_run, missing, wrong_combination
 from orchestrator.simulator.calls import ApiError, Code, Look
-from orchestrator.simulator.reading import shown
+from orchestrator.simulator.reading import describe_resource
 from orchestrator.simulator.state import Phase
 
 _FILTERS = frozenset(
@@ -149,7 +149,7 @@ def _with_ended(visit: Visit, looks: Iterable[Look]) -> list[Look]:
     found = {look.uid: look for look in looks}
     for uid, resource in visit.cloud.state.resources.items():
         if resource.phase is Phase.ABSENT and "ec2" in resource.extra:
-            found.setdefault(uid, shown(resource))
+            found.setdefault(uid, describe_resource(resource))
     return [found[uid] for uid in sorted(found)]
 
 

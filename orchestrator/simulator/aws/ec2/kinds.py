@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from orchestrator.catalog.ec2 import instances
+from orchestrator.catalog.ec2 import load_instances
 from orchestrator.catalog.machines import Ec2Instance
 from orchestrator.simulator.aws.calls import AwsRefusal
 from orchestrator.simulator.aws.codec import codec_of
@@ -18,7 +18,7 @@ from orchestrator.simulator.aws.ec2.visit import Visit, zones_of
 _PLAIN_CARDS, _PLAIN_ENIS = 1, 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """cards: network cards. enis: interfaces per card. efa: EFA interfaces in all; card0_efa: one of them on card 0."""
 
@@ -33,7 +33,7 @@ class Limits:
 
 def limits_of(name: str) -> Limits:
     """Raises AwsRefusal for a type that botocore's model does not know. Rule unknown_type_is_refused."""
-    known = instances().get(name)
+    known = load_instances().get(name)
     if known is None:
         if name not in _every_type():
             raise AwsRefusal("InvalidParameterValue", f"Invalid value '{name}' for InstanceType.")
@@ -51,18 +51,18 @@ def limits_of(name: str) -> Limits:
 
 def is_offered(name: str, region: str) -> bool:
     """In the region. A type whose regions are not recorded is offered in all of them."""
-    known = instances().get(name)
+    known = load_instances().get(name)
     return known is None or not known.regions or region in known.regions
 
 
 def describe_types(visit: Visit) -> dict[str, Any]:
     visit.ask()
     asked = [str(one) for one in visit.params.get("InstanceTypes", ())]
-    unknown = [one for one in asked if one not in instances() and one not in _every_type()]
+    unknown = [one for one in asked if one not in load_instances() and one not in _every_type()]
     if unknown:
         words = f"The following supplied instance types do not exist: [{', '.join(unknown)}]"
         raise AwsRefusal("InvalidInstanceType", words)
-    here = [one for one in instances().values()
+    here = [one for one in load_instances().values()
             if is_offered(one.name, visit.region) and (not asked or one.name in asked)]  # fmt: skip
     found, more = page(visit, chosen(visit, here, _type_facts, _TYPE_FILTERS))
     return {"InstanceTypes": [_shown(one) for one in found], **more}
@@ -76,7 +76,7 @@ def describe_offerings(visit: Visit) -> dict[str, Any]:
     places = {"region": [visit.region], "availability-zone": zones}.get(kind, [zone_id(visit, one) for one in zones])
     offered = [
         {"InstanceType": name, "LocationType": kind, "Location": place}
-        for name in instances()
+        for name in load_instances()
         if is_offered(name, visit.region)
         for place in places
     ]

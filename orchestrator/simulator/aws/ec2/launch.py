@@ -19,7 +19,7 @@ from orchestrator.simulator.aws.ec2.visit import Visit, region_of
 from orchestrator.simulator.aws.ec2.words import dry_run, missing, refused, wrong_combination, wrong_value
 from orchestrator.simulator.calls import ApiError, Code, CreateCall, Look
 from orchestrator.simulator.capacity import RESERVED
-from orchestrator.simulator.reading import shown
+from orchestrator.simulator.reading import describe_resource
 from orchestrator.simulator.state import Phase, Resource
 
 LONGEST_USER_DATA = 16_384  # bytes before base64
@@ -72,7 +72,7 @@ def _create(
             return visit.cloud.create(call)
         except ApiError as error:
             if error.code is Code.TOKEN_SPENT and known is not None:
-                return shown(known)
+                return describe_resource(known)
             if error.code is not Code.NO_CAPACITY or hosts == least:
                 raise _refused(visit, error, record["type"], zone, market) from error
     raise AssertionError("there is at least one count to try")

@@ -19,7 +19,7 @@ from orchestrator.simulator.aws.ec2.lives import CODES, REASONS, SHOWN_FOR, Life
 from orchestrator.simulator.aws.ec2.tags import now_of
 from orchestrator.simulator.aws.ec2.visit import Visit, region_of
 from orchestrator.simulator.calls import Look
-from orchestrator.simulator.reading import shown
+from orchestrator.simulator.reading import describe_resource
 from orchestrator.simulator.state import Phase
 
 PORT_TAG = "orch-ssh-port"  # on instances that stand on this computer: where their sshd listens
@@ -28,7 +28,7 @@ _ENI = re.compile(r"eni-([0-9a-f]{9})([0-9a-f]{4})([0-9a-f]{4})")
 _HOLDS = ("pending", "running", "stopping", "stopped")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """One instance. record: what was asked for when it was launched, resolved."""
 
@@ -85,7 +85,7 @@ class Machine:
 
 def every(visit: Visit) -> list[Machine]:
     """All of the region that EC2 still knows, as they are."""
-    looks = [shown(resource) for resource in visit.cloud.state.resources.values()]
+    looks = [describe_resource(resource) for resource in visit.cloud.state.resources.values()]
     return [machine for look in looks for machine in of_look(visit, look)]
 
 
@@ -94,7 +94,7 @@ def of_look(visit: Visit, look: Look) -> Iterator[Machine]:
     if record is None or (look.phase is Phase.ABSENT and visit.now - ended_at(visit, look.uid) > SHOWN_FOR):
         return
     for rank in range(look.size):
-        yield Machine(visit, look, rank, record, life_of(visit.cloud, look, rank))
+        yield Machine(visit=visit, look=look, rank=rank, record=record, life=life_of(visit.cloud, look, rank))
 
 
 def ended_at(visit: Visit, uid: str) -> float:
@@ -122,7 +122,7 @@ def find(visit: Visit, name: str) -> Machine:
         raise AwsRefusal("InvalidInstanceID.Malformed", f'Invalid id: "{name}"')
     parts = _ID.fullmatch(name)
     resource = visit.cloud.state.resources.get(f"{int(parts[1], 16):06d}") if parts else None
-    known = list(of_look(visit, shown(resource))) if resource else []
+    known = list(of_look(visit, describe_resource(resource))) if resource else []
     rank = int(parts[2], 16) if parts else 0
     if rank >= len(known):
         raise AwsRefusal("InvalidInstanceID.NotFound", f"The instance ID '{name}' does not exist")
@@ -133,7 +133,7 @@ def find_eni(visit: Visit, name: str) -> tuple[Machine, int]:
     """The machine and which of its interfaces. Raises AwsRefusal."""
     parts = _ENI.fullmatch(name)
     resource = visit.cloud.state.resources.get(f"{int(parts[1], 16):06d}") if parts else None
-    machines = list(of_look(visit, shown(resource))) if resource else []
+    machines = list(of_look(visit, describe_resource(resource))) if resource else []
     rank, index = (int(parts[2], 16), int(parts[3], 16)) if parts else (0, 0)
     if rank < len(machines) and machines[rank].life.state in _HOLDS and index < _count(machines[rank]):
         return machines[rank], index

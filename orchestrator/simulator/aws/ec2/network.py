@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any, cast
 
-from orchestrator.catalog.ec2_regions import regions
+from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.simulator.aws.calls import ACCOUNT, AwsRefusal
 from orchestrator.simulator.aws.ec2.filters import chosen, page, tag_facts, tag_list
 from orchestrator.simulator.aws.ec2.tags import now_of
@@ -60,7 +60,9 @@ def describe_regions(visit: Visit) -> dict[str, Any]:
 def regions_of(visit: Visit) -> list[str]:
     """Those of the catalogue where the scenario takes any zone, else those that it names."""
     zones = visit.cloud.scenario.zones
-    return sorted(regions() if any(zone.name == ANY for zone in zones) else {zone.region for zone in zones})
+    return sorted(
+        load_zones_by_region() if any(zone.name == ANY for zone in zones) else {zone.region for zone in zones}
+    )
 
 
 def describe_zones(visit: Visit) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from orchestrator.catalog.ec2_regions import regions
+from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.simulator import lifecycle
 from orchestrator.simulator.aws.ec2 import blocks, lives, network
 from orchestrator.simulator.aws.ec2.interfaces import addresses_of
@@ -16,7 +16,7 @@ from orchestrator.simulator.aws.ec2.keys import with_keys
 from orchestrator.simulator.aws.ec2.visit import Visit, kept, region_of
 from orchestrator.simulator.bodies import Bodies, NoBodies
 from orchestrator.simulator.cloud import SimulatedCloud
-from orchestrator.simulator.reading import shown
+from orchestrator.simulator.reading import describe_resource
 from orchestrator.simulator.scenario import ANY, Held, Scenario, Zone
 from orchestrator.simulator.state import Phase, Resource
 from orchestrator.slices import SliceState
@@ -24,7 +24,7 @@ from orchestrator.slices import SliceState
 _DIED = re.compile(r"host (\d+(?:, \d+)*)(?:, …)? of \d+ found dead")
 
 
-def settle(cloud: SimulatedCloud, bodies: Bodies) -> None:
+def advance(cloud: SimulatedCloud, bodies: Bodies) -> None:
     """Bring the cloud, what EC2 keeps and the bodies to this moment. Raises OrchError of the bodies."""
     world = cloud.host_world()
     world.scenario = _known(world.scenario, blocks.held(cloud))
@@ -56,14 +56,16 @@ def _with_zones(scenario: Scenario) -> Scenario:
     if not any(zone.name == ANY for zone in scenario.zones):
         return scenario
     named = {zone.name for zone in scenario.zones}
-    more = tuple(Zone(zone, region) for region, zones in regions().items() for zone in zones if zone not in named)
+    more = tuple(
+        Zone(zone, region) for region, zones in load_zones_by_region().items() for zone in zones if zone not in named
+    )
     return replace(scenario, zones=(*scenario.zones, *more)) if more else scenario
 
 
 def _take(cloud: SimulatedCloud, bodies: Bodies, resource: Resource) -> None:
     record: Mapping[str, Any] = resource.extra["ec2"]
     region = region_of(cloud, resource.zone)
-    visit = Visit(cloud, bodies, region, "RunInstances", {})
+    visit = Visit(cloud=cloud, bodies=bodies, region=region, operation="RunInstances", params={})
     interfaces: list[dict[str, Any]] = record["interfaces"]
     groups = sorted({group for one in interfaces for group in one["groups"]})
     held = {"region": region, "zone": resource.zone, "groups": groups, "placement": record["group"]}
@@ -90,8 +92,8 @@ def _part(cloud: SimulatedCloud) -> None:
 
 def _settle_bodies(cloud: SimulatedCloud, bodies: Bodies) -> None:
     """Real hosts; one that has shut itself down is an instance that did."""
-    looks = [with_keys(shown(one)) for one in cloud.state.resources.values() if "ec2" in one.extra]
-    bodies.settle(looks)
+    looks = [with_keys(describe_resource(one)) for one in cloud.state.resources.values() if "ec2" in one.extra]
+    bodies.sync_hosts(looks)
     for look in looks:
         if look.phase is not Phase.READY:
             continue

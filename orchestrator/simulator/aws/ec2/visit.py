@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from orchestrator.catalog.ec2_regions import regions
+from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.simulator.aws.calls import ACCOUNT
 from orchestrator.simulator.aws.ec2.words import dry_run, wrong_value
 from orchestrator.simulator.bodies import Bodies
@@ -25,7 +25,7 @@ _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
     """params: by their names in the service model."""
 
@@ -103,7 +103,7 @@ def zones_of(cloud: SimulatedCloud, region: str) -> tuple[str, ...]:
     named = tuple(zone.name for zone in cloud.scenario.zones if zone.region == region and zone.name != ANY)
     if named:
         return named
-    return regions().get(region, ()) if any(zone.name == ANY for zone in cloud.scenario.zones) else ()
+    return load_zones_by_region().get(region, ()) if any(zone.name == ANY for zone in cloud.scenario.zones) else ()
 
 
 def region_of(cloud: SimulatedCloud, zone: str) -> str:

@@ -81,8 +81,8 @@ class ComputeFront:
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         try:
             with self._access.open() as cloud:
-                visit = Visit(cloud, self._bodies, self._project, query, body)
-                self._settle(visit)
+                visit = Visit(cloud=cloud, bodies=self._bodies, project=self._project, query=query, body=body)
+                self._advance(visit)
                 answer = self._answer(visit, method, path)
                 making.pass_time(cloud)
                 return answer
@@ -93,12 +93,12 @@ class ComputeFront:
         except OrchError as error:  # what stands behind the instances has failed
             raise ComputeRefusal(Reason(INTERNAL, "internalError"), str(error)) from error
 
-    def _settle(self, visit: Visit) -> None:
+    def _advance(self, visit: Visit) -> None:
         cloud: SimulatedCloud = visit.cloud
-        cloud.settle()
+        cloud.advance()
         making.pass_time(cloud)
         groups.adopt(visit)
-        self._bodies.settle([with_keys(look) for look in cloud.made()])
+        self._bodies.sync_hosts([with_keys(look) for look in cloud.made()])
 
     def _answer(self, visit: Visit, method: str, path: str) -> dict[str, Any]:
         found = _PATH.fullmatch(path)
@@ -188,7 +188,7 @@ def _zones(visit: Visit) -> dict[str, Any]:
     """The zones of the scenario; where it takes any zone, also those that the catalogue names."""
     known = [zone.name for zone in visit.cloud.scenario.zones if zone.name != ANY]
     if any(zone.name == ANY for zone in visit.cloud.scenario.zones):
-        known += [zone for each in tpu.generations() for zone in each.zones]
+        known += [zone for each in tpu.list_generations() for zone in each.zones]
     return {"kind": "compute#zoneList", "items": [_zone(visit, zone) for zone in sorted(set(known))]}
 
 

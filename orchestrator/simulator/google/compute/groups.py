@@ -11,7 +11,7 @@ from orchestrator.simulator.google.compute.answers import invalid, not_found, re
 from orchestrator.simulator.google.compute.plain import POLICIES, TEMPLATES
 from orchestrator.simulator.google.compute.visit import Visit, check_name, kept
 from orchestrator.simulator.google.visit import timestamp
-from orchestrator.simulator.reading import shown as look_of
+from orchestrator.simulator.reading import describe_resource as look_of
 from orchestrator.simulator.state import Phase
 
 COLLECTION = "instanceGroupManagers"

@@ -165,7 +165,7 @@ def guest_attributes(visit: Visit, zone: str, name: str) -> dict[str, Any]:
 
 def every(visit: Visit, zone: str) -> list[dict[str, Any]]:
     """All instances of a zone as they are, without a call in the audit log."""
-    visit.cloud.settle()
+    visit.cloud.advance()
     looks = [look for look in visit.cloud.live() if look.zone == zone and "compute" in look.extra]
     found = [one for look in looks for one in of_look(visit, look)]
     return found + [one for one in _waiting(visit) if last(one["zone"]) == zone]

@@ -29,7 +29,7 @@ class MachineType:
 @cache
 def machine_types() -> Mapping[str, MachineType]:
     found: dict[str, MachineType] = {}
-    for each in tpu.generations():
+    for each in tpu.list_generations():
         for chips in (1, 4, 8) if "{chips}" in each.machine_type else (tpu.CHIPS_PER_HOST,):
             name = each.machine_type.format(chips=chips)
             if each.name in SERVED:

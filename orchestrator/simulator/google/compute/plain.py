@@ -14,7 +14,7 @@ from orchestrator.simulator.google.compute.visit import Visit, check_name, last
 from orchestrator.simulator.google.visit import timestamp
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """collection: as in paths. kept: as in the state. message: of the discovery document. check: of a new one."""
 
@@ -162,6 +162,6 @@ def _check_policy(visit: Visit, scope: str, given: dict[str, Any]) -> None:
     given["status"] = "READY"
 
 
-FIREWALLS = Kind("firewalls", "firewalls", "Firewall", _check_firewall)
-TEMPLATES = Kind("instanceTemplates", "templates", "InstanceTemplate", _check_template)
-POLICIES = Kind("resourcePolicies", "policies", "ResourcePolicy", _check_policy)
+FIREWALLS = Kind(collection="firewalls", kept="firewalls", message="Firewall", check=_check_firewall)
+TEMPLATES = Kind(collection="instanceTemplates", kept="templates", message="InstanceTemplate", check=_check_template)
+POLICIES = Kind(collection="resourcePolicies", kept="policies", message="ResourcePolicy", check=_check_policy)

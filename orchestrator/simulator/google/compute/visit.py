@@ -22,7 +22,7 @@ _KEPT = "compute "
 _FILTER = re.compile(r'\(?\s*(?P<key>[a-zA-Z][\w.-]*)\s*(?:=|eq)\s*"?(?P<value>[^")\s]*)"?\s*\)?')
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
     """query: each parameter's last value."""
 

@@ -1,0 +1,1 @@
+"""Commands to use before spending money: check, rehearse, simulate, accelerators, blocks."""

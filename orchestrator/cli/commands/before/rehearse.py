@@ -1,0 +1,198 @@
+"""`orch rehearse`: run the user's own task on simulated machines, with faults, and report what was lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.drawing.formatting import count_noun, format_duration, format_price
+from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
+from orchestrator.cli.parameters.clusters import CLUSTER
+from orchestrator.cli.parameters.task import make_overrides, task_options
+from orchestrator.errors import UserError
+from orchestrator.exits import Exit
+
+if TYPE_CHECKING:
+    from orchestrator.engine.rehearsal.rehearse import Faults
+    from orchestrator.engine.rehearsal.report import Report, Restart
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch rehearse task.yaml", "the task on simulated machines of its shape; costs nothing"),
+        ("orch rehearse task.yaml --preempt rank=2@step=50 --crash-launcher 3", "with faults, to see what is lost"),
+        ("orch rehearse task.yaml --stockout us-west4-a --scenario flaky.toml", "with your own simulated cloud"),
+    ],
+)
+@click.argument("task", metavar="TASK.yaml", type=click.Path())
+@click.option(
+    "--preempt",
+    multiple=True,
+    metavar="RANK@STEP",
+    help="Preempt the slice when this rank reaches this step: rank=2@step=50.",
+)
+@click.option("--stockout", multiple=True, metavar="ZONE", help="Simulate a zone without capacity.")
+@click.option(
+    "--crash-launcher",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Kill orch itself N times, and start it again.",
+)
+@click.option("--scenario", metavar="FILE", default="", help="Simulated cloud as a TOML file; see docs/simulator.md.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
+@click.option("-c", "--cluster", type=CLUSTER, help="Name of the cluster; default: the task's name.")
+@click.option("--keep", is_flag=True, help="Keep the folder with store, bucket and logs, and print its path.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@task_options
+@click.pass_context
+def rehearse(
+    ctx: click.Context,
+    /,
+    task: str,
+    preempt: tuple[str, ...],
+    stockout: tuple[str, ...],
+    crash_launcher: int,
+    scenario: str,
+    seed: int,
+    cluster: str | None,
+    keep: bool,
+    output: str,
+    **given: Any,
+) -> None:
+    """Run a task on simulated machines in the shape of the real ones, with faults, and report what was lost.
+
+    The hosts are real processes on this computer, reached over SSH, as many as the slice has, with its ranks and its
+    environment; the accelerator is replaced by the CPU. The cloud is simulated: it sells, preempts and runs out of
+    capacity. Buckets are replaced by a folder. Nothing is rented, and your clusters and buckets are not touched.
+    """
+    from orchestrator.engine.rehearsal.rehearse import Faults, parse_preemption
+
+    faults = Faults(
+        preemptions=tuple(map(parse_preemption, preempt)),
+        stockouts=stockout,
+        crashes=crash_launcher,
+        scenario=scenario,
+        seed=seed,
+    )
+    ctx.exit(_rehearse(task, cluster, faults, given, keep, output))
+
+
+def _rehearse(path: str, cluster: str | None, faults: Faults, given: dict[str, Any], keep: bool, output: str) -> int:
+    from orchestrator.engine.preparation.host_inputs import choose_cluster_name
+    from orchestrator.engine.rehearsal.rehearse import prepare_rehearsal, remove_rehearsal, run_rehearsal
+    from orchestrator.engine.rehearsal.report import read_report
+    from orchestrator.task.config import load_config
+    from orchestrator.task.parse import load_task_file
+
+    file = load_task_file(path, env=os.environ, flags=make_overrides(given), config=load_config(os.environ))
+    if len(file.tasks) != 1:
+        raise UserError(
+            f"{path} holds {len(file.tasks)} tasks; a rehearsal runs one",
+            next_step="put the task into a separate file, then: orch rehearse FILE",
+        )
+    write_stderr(*(f"note: {note}" for note in file.notes))
+    name = choose_cluster_name(file.only, cluster)
+    home = Path(tempfile.mkdtemp(prefix="orch-rehearsal-"))
+    try:
+        stage = prepare_rehearsal(home, file.only, name, faults)
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)  # nothing was started in it
+        raise
+    spec = home / "launch.json"
+    spec.write_text(json.dumps({"task": stage.task.to_json(), "cluster": stage.cluster}), encoding="utf-8")
+    os.environ["ORCH_HOME"] = str(home)
+    os.environ.pop("ORCH_STORE", None)
+    for secret in file.only.secrets:
+        os.environ[secret.name] = secret.value
+    _end_like_ctrl_c()
+    try:
+        launcher = [sys.executable, "-m", "orchestrator.cli.commands.before.rehearsal_launcher", str(spec)]
+        status, crashes = run_rehearsal(
+            stage, launcher, write_stderr, out=sys.stderr.fileno() if output == "json" else None
+        )
+        report = read_report(stage.state / "orch.db", stage.metrics, stage.cluster, crashes, time.time())
+    except KeyboardInterrupt:
+        write_stderr("interrupted; the rehearsal's hosts are ended")
+        return Exit.INTERRUPTED
+    finally:
+        if not keep:
+            remove_rehearsal(stage)
+    write_stdout(json.dumps(_as_json(report), indent=2)) if output == "json" else write_stdout(*_report_lines(report))
+    happened = sum(resume.cause == "preempted" for resume in report.resumes)
+    if happened < len(faults.preemptions):
+        requested = count_noun(len(faults.preemptions), "preemption")
+        write_stderr(
+            f"note: {happened} of {requested} happened; the program had ended, or",
+            "  had passed the step, before the simulated cloud noticed: choose an earlier step, or more work per step",
+        )
+    if keep:
+        write_stderr(f"kept: {home}   (ORCH_HOME={home} orch events {stage.cluster})")
+    return status
+
+
+def _end_like_ctrl_c() -> None:
+    """Treat a closed terminal or a kill like Ctrl-C, so that the rehearsal's hosts are ended."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler)
+
+
+def _report_lines(report: Report) -> list[str]:
+    from orchestrator.engine.rehearsal.report import format_timeline
+
+    lines = ["", "REHEARSAL", *(f"  {when}  {what}" for when, what in format_timeline(report)), ""]
+    lines.append(f"result        {report.what} (exit {report.status}), after {format_duration(report.seconds)}")
+    lines.append(f"launcher      killed {count_noun(report.launcher_crashes, 'time')}")
+    lines.append(f"resumed       {count_noun(len(report.resumes), 'time')}")
+    lines += [f"  {_describe_resume(resume)}" for resume in report.resumes]
+    lines.append(f"loss curve    {_describe_loss(report)}")
+    lines.append(f"real cost     {_describe_cost(report)}")
+    return lines
+
+
+def _describe_resume(resume: Restart) -> str:
+    text = f"attempt {resume.attempt} ended ({resume.cause}: {resume.why}); "
+    if resume.seconds is not None:
+        text += f"{format_duration(resume.seconds)} until it made progress again; "
+    if resume.lost_steps is None:
+        return text + "the number of lost steps is unknown (see heartbeats in docs/limits.md)"
+    return text + f"lost {count_noun(resume.lost_steps, 'step')}, {format_duration(resume.lost_seconds or 0.0)} of work"
+
+
+def _describe_loss(report: Report) -> str:
+    repeated = sum(resume.repeated for resume in report.resumes)
+    if report.loss_continued is None:
+        return (
+            "no step was repeated" if report.has_losses else "the program reports no losses; the bundled trainer does"
+        )
+    if report.loss_continued:
+        return f"continued: {count_noun(repeated, 'repeated step')}, all with the same loss to the last bit"
+    most = max(resume.largest_difference for resume in report.resumes)
+    same = sum(resume.same_loss for resume in report.resumes)
+    return f"{same} of {count_noun(repeated, 'repeated step')} have the same loss; largest difference {most:g}"
+
+
+def _describe_cost(report: Report) -> str:
+    if report.dollars is None:
+        return "unknown: the catalog has no price for these machines"
+    return f"${report.dollars:,.2f} for this machine time at list price ({format_price(report.dollars_per_hour)})"
+
+
+def _as_json(report: Report) -> dict[str, object]:
+    """Return the report as in data/rehearsal.schema.json."""
+    from dataclasses import asdict
+
+    return {"version": 1, "kind": "rehearsal", "loss_continued": report.loss_continued, **asdict(report)}

@@ -1,0 +1,166 @@
+"""`orch simulate gcp` and `orch simulate aws`: a simulated cloud on this computer, to try commands in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.commands.before.simulated_shell import mark_prompt
+from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
+from orchestrator.errors import UserError
+from orchestrator.exits import Exit
+
+
+class _SimulatedCloud(Protocol):
+    """A running simulated cloud."""
+
+    @property
+    def env(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cloud:
+    """How a cloud is simulated, and how the real one is hidden.
+
+    Attributes:
+        folder: The folder of its state, inside that of the simulation.
+        open: Start it; its caller has all permissions.
+        prefixes: Beginnings of the environment variables that lead to the real cloud.
+        hide: Return variables that hide the real accounts while another cloud is simulated.
+    """
+
+    folder: str
+    open: Callable[[Path], AbstractContextManager[_SimulatedCloud]]
+    prefixes: tuple[str, ...]
+    hide: Callable[[Path], Mapping[str, str]]
+
+
+def _open_google(folder: Path) -> AbstractContextManager[_SimulatedCloud]:
+    from orchestrator.simulator.google.cloud import SimulatedGoogle
+    from orchestrator.simulator.google.iam import owner
+
+    return SimulatedGoogle(folder, grants=owner())
+
+
+def _open_aws(folder: Path) -> AbstractContextManager[_SimulatedCloud]:
+    from orchestrator.simulator.aws.cloud import SimulatedAws
+    from orchestrator.simulator.aws.grants import owner
+
+    return SimulatedAws(folder, grants=owner())
+
+
+def _hide_google_accounts(folder: Path) -> Mapping[str, str]:
+    names = ("CLOUDSDK_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS")
+    return {name: str(folder / "no-google") for name in names} | {"NO_GCE_CHECK": "true"}
+
+
+def _hide_aws_accounts(folder: Path) -> Mapping[str, str]:
+    del folder
+    from orchestrator.simulator.aws.cloud import NO_ACCOUNT
+
+    return NO_ACCOUNT
+
+
+_CLOUDS: Mapping[str, _Cloud] = {
+    "gcp": _Cloud(folder="google", open=_open_google, prefixes=("GOOGLE_", "CLOUDSDK_"), hide=_hide_google_accounts),
+    "aws": _Cloud(folder="aws", open=_open_aws, prefixes=("AWS_", "BOTO_"), hide=_hide_aws_accounts),
+}
+
+
+@click.command(
+    cls=OrchCommand,
+    context_settings={"ignore_unknown_options": True},
+    examples=[
+        ("orch simulate gcp -- bash", "a shell in which orch and gcloud use a simulated Google Cloud"),
+        ("orch simulate aws -- bash", "a shell in which orch and aws use a simulated AWS"),
+        ("orch simulate gcp -- orch train v5e-8 --bucket gs://mine --yes", "one command; its exit status is returned"),
+        ("orch simulate aws --scenario stockout.toml", "serve until Ctrl-C; prints the variables to export"),
+    ],
+)
+@click.argument("cloud", type=click.Choice(list(_CLOUDS)))
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--scenario", type=click.Path(), help="Simulated cloud as a TOML file; see docs/simulator.md.")
+@click.option("--home", type=click.Path(), help="Keep records and logs in this folder; default: a temporary one.")
+@click.pass_context
+def simulate(ctx: click.Context, cloud: str, command: tuple[str, ...], scenario: str | None, home: str | None) -> None:
+    """Run COMMAND with a cloud's APIs and buckets simulated on this computer. Nothing is rented.
+
+    The hosts are real processes of this computer, reached over SSH; there are no accelerators. Inside, orch keeps its
+    records in a separate folder: your clusters are not touched, and your accounts of real clouds are hidden.
+    """
+    kept = Path(home).absolute() if home else None
+    folder = kept or Path(tempfile.mkdtemp(prefix="orch-simulate-"))
+    try:
+        ctx.exit(_serve(cloud, folder, scenario, list(command)))
+    finally:
+        if kept is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _serve(name: str, folder: Path, scenario: str | None, command: list[str]) -> int:
+    cloud = _CLOUDS[name]
+    place = folder / cloud.folder
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if scenario is not None:
+        _copy_scenario(Path(scenario), place)
+    with cloud.open(place) as simulated:
+        variables = {**simulated.env, "ORCH_HOME": str(folder)}
+        if not command:
+            return _until_interrupted(variables)
+        return _run(*mark_prompt(command, name, folder, _environment_without_clouds(cloud, folder) | variables))
+
+
+def _environment_without_clouds(simulated: _Cloud, folder: Path) -> dict[str, str]:
+    """Return our environment without variables that lead to a real cloud or to other records."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ORCH_")}
+    for cloud in _CLOUDS.values():
+        env = {name: value for name, value in env.items() if not name.startswith(cloud.prefixes)}
+        if cloud is not simulated:
+            env.update(cloud.hide(folder))
+    return env
+
+
+def _copy_scenario(path: Path, place: Path) -> None:
+    from orchestrator.simulator.rehearsal import SCENARIO_FILE
+    from orchestrator.simulator.scenario_file import read_scenario
+
+    read_scenario(path)  # an error names the path that the user gave
+    shutil.copyfile(path, place / SCENARIO_FILE)
+
+
+def _run(command: list[str], env: dict[str, str]) -> int:
+    try:
+        process = subprocess.Popen(command, env=env)
+    except OSError as error:
+        raise UserError(f"{command[0]} cannot be run", str(error)) from error
+    while True:
+        try:
+            status = process.wait()
+        except KeyboardInterrupt:
+            continue  # the terminal interrupts the command, too: its end is ours
+        return status if status >= 0 else 128 - status
+
+
+def _until_interrupted(names: dict[str, str]) -> int:
+    import shlex
+    import time
+
+    try:
+        write_stdout(*(f"export {name}={shlex.quote(value)}" for name, value in names.items()))
+        sys.stdout.flush()  # a reader behind a pipe needs it now
+        write_stderr("serving; Ctrl-C ends it and all of its hosts")
+        while True:
+            time.sleep(0.2)  # not signal.pause(), which would miss a signal that arrives just before it
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED

@@ -1,0 +1,211 @@
+"""`orch cp`: copy files and folders to hosts and back, written CLUSTER:PATH or CLUSTER/RANK:PATH."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.drawing.formatting import count_noun, format_size, parse_ranges
+from orchestrator.cli.drawing.terminal import write_stderr
+from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, select_hosts
+from orchestrator.errors import HostError, IdentityMismatch, OrchError, SetupError, UserError
+from orchestrator.store.lookup import find_cluster
+
+if TYPE_CHECKING:
+    from orchestrator.hosts import HostAddress
+    from orchestrator.remote.fleet import Fleet, FleetResult
+
+_REMOTE = re.compile(r"(?P<cluster>[A-Za-z][A-Za-z0-9-]*)(?:/(?P<ranks>[0-9,-]+))?:(?P<path>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePath:
+    """A path on hosts; a relative path starts at the home folder.
+
+    Attributes:
+        ranks: The hosts; None for all of them.
+    """
+
+    cluster: str
+    ranks: tuple[int, ...] | None
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPath:
+    """A path on this computer.
+
+    Attributes:
+        as_folder: It was written with a slash at its end.
+    """
+
+    path: Path
+    as_folder: bool = False
+
+
+Location: TypeAlias = RemotePath | LocalPath
+
+
+class LocationType(click.ParamType[Location]):
+    """A path on hosts or on this computer, as an argument."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Location:
+        try:
+            return parse_location(str(value))
+        except ValueError as error:
+            self.fail(f"{error}; write mine/0,3-5:PATH", param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        files = [CompletionItem(incomplete, type="file")]
+        if "/" in incomplete or ":" in incomplete:
+            return files
+        return [CompletionItem(f"{item.value}:") for item in CLUSTER.shell_complete(ctx, param, incomplete)] or files
+
+
+def parse_location(text: str) -> Location:
+    """Parse `mine:out` or `mine/2:out` as a path on hosts, anything else as a path here; `./a:b` is a path here.
+
+    Raises:
+        ValueError: The hosts are not a list of ranks.
+    """
+    found = _REMOTE.fullmatch(text)
+    if found is None:
+        return LocalPath(Path(text), text.endswith("/"))
+    ranks = parse_ranges(found["ranks"]) if found["ranks"] else None
+    return RemotePath(found["cluster"], ranks, found["path"])
+
+
+LOCATION = LocationType()
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch cp data.bin mine:", "to the home folder of every host"),
+        ("orch cp ./config mine/0:work/config", "a folder, to the head"),
+        ("orch cp mine:out/log.txt ./logs", "from every host: ./logs/head/log.txt, ./logs/worker1/log.txt, ..."),
+        ("orch cp mine/2:out ./out", "from one host"),
+    ],
+)
+@click.argument("source", metavar="SRC", type=LOCATION)
+@click.argument("destination", metavar="DST", type=LOCATION)
+@click.option("--dry-run", is_flag=True, help="Print what would be copied; copy nothing.")
+@click.pass_context
+def cp(ctx: click.Context, source: Location, destination: Location, dry_run: bool) -> None:
+    """Copy files or folders to hosts, or from them.
+
+    Of a folder in a git work tree, files that git ignores are not copied. Names are kept; a destination that is a
+    folder, or ends in /, takes the source into it.
+    """
+    match source, destination:
+        case LocalPath(), RemotePath():
+            ctx.exit(_up(source.path, destination, dry_run))
+        case RemotePath(), LocalPath():
+            ctx.exit(_down(source, destination, dry_run))
+        case _:
+            raise UserError(
+                "one side must be on a cluster, the other on this computer",
+                "orch does not copy from host to host",
+                "orch cp FILE CLUSTER:PATH   or: orch cp CLUSTER:PATH FILE",
+            )
+
+
+def _up(source: Path, to: RemotePath, dry_run: bool) -> int:
+    from orchestrator.cli.commands.hosts.upload import upload_tree
+    from orchestrator.remote.tree import read_tree
+
+    tree = read_tree(source.expanduser())
+    hosts = _hosts(to)
+    files = f"{count_noun(len(tree.files), 'file')}, {format_size(tree.total_bytes)}"
+    what = f"{files} to {to.path or '~/'} on {_named(hosts)}"
+    if dry_run:
+        write_stderr(f"would copy {what}; nothing was done")
+        return 0
+    from orchestrator.cli.drawing.narrator import TerminalNarrator
+    from orchestrator.remote.fleet import Fleet
+
+    with TerminalNarrator(sys.stderr) as narrator, Fleet(hosts) as fleet:
+        result = upload_tree(
+            fleet,
+            tree,
+            source.resolve().name,
+            to.path,
+            lambda done, total: narrator.progress(f"cp {source}", done, total),
+        )
+    return _print_result(result, f"copied {what}")
+
+
+def _down(source: RemotePath, here: LocalPath, dry_run: bool) -> int:
+    hosts, to = _hosts(source), here.path
+    what = f"{source.path or '~/'} of {_named(hosts)} to {to}"
+    if dry_run:
+        write_stderr(f"would copy {what}; nothing was done")
+        return 0
+    from orchestrator.remote.files import fetch_tree
+    from orchestrator.remote.fleet import Fleet
+
+    with Fleet(hosts) as fleet:
+        if len(hosts) > 1:
+            return _print_result(fetch_tree(fleet, source.path or ".", lambda host: to / host.label), f"copied {what}")
+        name = Path(source.path).name
+        if to.is_dir() or here.as_folder or name in {"", "..", "~"}:
+            return _print_result(fetch_tree(fleet, source.path or ".", lambda _host: to), f"copied {what}")
+        return _print_result(_fetch_as(fleet, source.path, name, to), f"copied {what}")
+
+
+def _fetch_as(fleet: Fleet, path: str, name: str, to: Path) -> FleetResult:
+    """Download into a folder beside `to`, then rename: `to` appears complete or not at all."""
+    import tempfile
+
+    from orchestrator.remote.files import fetch_tree
+
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".orch-cp-", dir=to.parent) as folder:
+        result = fetch_tree(fleet, path, lambda _host: Path(folder))
+        if result.ok:
+            (Path(folder) / name).replace(to)
+    return result
+
+
+def _hosts(place: RemotePath) -> tuple[HostAddress, ...]:
+    with open_store_reader() as store:
+        return select_hosts(find_cluster(store, place.cluster), place.ranks)
+
+
+def _named(hosts: tuple[HostAddress, ...]) -> str:
+    from orchestrator.plan.ranks import format_hosts
+
+    return format_hosts(host.rank for host in hosts)
+
+
+def _print_result(result: FleetResult, done: str) -> int:
+    """Print what was copied; else print a table of the failed hosts and raise an error."""
+    if result.ok:
+        write_stderr(done)
+        return 0
+    from orchestrator.cli.drawing.outcomes import failed_host_table
+
+    write_stderr(*failed_host_table(tuple(host.outcome for host in result.hosts)))
+    raise _failure(result)
+
+
+def _failure(result: FleetResult) -> OrchError:
+    from orchestrator.hosts import Failure
+
+    failed = result.failed
+    message = f"the copy failed on {count_noun(len(failed), 'host')}"
+    if any(outcome.failure is Failure.IDENTITY for outcome in failed):
+        return IdentityMismatch(message, "a host presented another key than the pinned one")
+    if any(outcome.failure is not None for outcome in failed):
+        return HostError(message, failed[0].detail, "orch status --refresh")
+    return SetupError(message, failed[0].last_line)

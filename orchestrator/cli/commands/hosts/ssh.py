@@ -1,0 +1,56 @@
+"""`orch ssh`: become OpenSSH, with the keys and the pinned host key that orch has for the host."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.drawing.terminal import write_stdout
+from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, select_hosts
+from orchestrator.errors import OrchError
+from orchestrator.hosts import ssh_argv
+from orchestrator.store.lookup import find_cluster
+
+
+@click.command(
+    cls=OrchCommand,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    examples=[
+        ("orch ssh mine", "a shell on the head"),
+        ("orch ssh mine 2 -- nvidia-smi", "one command on host 2"),
+        ("orch ssh --print mine 2", "the plain ssh command"),
+    ],
+)
+@click.option("--print", "only_print", is_flag=True, help="Print the ssh command instead of running it.")
+@click.argument("cluster", type=CLUSTER)
+@click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+def ssh(only_print: bool, cluster: str, rest: tuple[str, ...]) -> None:
+    """Open a shell on host N of CLUSTER (the head when N is left out), or run one command after --."""
+    rank, command = _split(rest)
+    with open_store_reader() as store:
+        host = select_hosts(find_cluster(store, cluster), (rank,))[0]
+    # Several words stay separate, as typed; one word is a line for the shell, as with ssh itself.
+    text = (command[0],) if len(command) == 1 else (shlex.join(command),) if command else ()
+    argv = ssh_argv(host, *text, interactive=not command or sys.stdin.isatty())
+    if only_print:
+        write_stdout(shlex.join(argv))
+        return
+    if shutil.which("ssh") is None:
+        raise OrchError("this computer has no ssh program", next_step="install the OpenSSH client")
+    sys.stdout.flush()
+    os.execvp(argv[0], argv)  # noqa: S606  # an argument list, no shell
+
+
+def _split(rest: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """Split `[N] [--] [command...]` into the rank and the command."""
+    rank = 0
+    if rest and rest[0].isdecimal():
+        rank, rest = int(rest[0]), rest[1:]
+    if rest and rest[0] == "--":
+        rest = rest[1:]
+    return rank, rest

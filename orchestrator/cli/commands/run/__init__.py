@@ -1,0 +1,1 @@
+"""Commands that run something: launch, train, exec, resume, watch."""

@@ -1,0 +1,160 @@
+"""`orch launch` and `orch plan`: perform a task file, or show its plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.execution.act import ActMode, PreviewMode, carry_out
+from orchestrator.cli.execution.ineffective_options import refuse_ineffective_options
+from orchestrator.cli.parameters.clusters import CLUSTER
+from orchestrator.cli.parameters.shared import LocalChecks, action_options, form_of, local_check_options
+from orchestrator.cli.parameters.task import make_overrides, task_options
+
+if TYPE_CHECKING:
+    from orchestrator.engine.preparation.prepared import PreparedCommand
+    from orchestrator.task.parse import TaskFile
+
+_CLUSTER_HELP = "Name of the cluster, new or existing; default: the task's name."
+_DOWN_HELP = "Delete the hosts when the program has ended, successfully or not."
+_FORCE_SETUP_HELP = "Run setup again, even where it has succeeded."
+_WRITE_HELP = "Rewrite a task for TPU Nodes, which Google has shut down, for TPU VMs; do nothing else."
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch launch examples/train-local.yaml", "provision, set up, run, follow"),
+        (
+            "orch launch task.yaml -c mine --accelerators v5litepod-16 --use-spot --dry-run",
+            "everything that would be done",
+        ),
+        ("orch launch task.yaml -c mine --env LR=0.1 --secret HF_TOKEN --detach", "leave it to an unattended engine"),
+    ],
+)
+@click.argument("task", metavar="TASK.yaml", type=click.Path())
+@click.option("-c", "--cluster", type=CLUSTER, help=_CLUSTER_HELP)
+@task_options
+@click.option("--down", is_flag=True, help=_DOWN_HELP)
+@click.option("--force-setup", is_flag=True, help=_FORCE_SETUP_HELP)
+@click.option("--write", is_flag=True, help=_WRITE_HELP)
+@local_check_options
+@action_options(detachable=True)
+@click.pass_context
+def launch(
+    ctx: click.Context,
+    /,
+    task: str,
+    cluster: str | None,
+    down: bool,
+    force_setup: bool,
+    write: bool,
+    local_checks: LocalChecks,
+    mode: ActMode,
+    **given: Any,
+) -> None:
+    """Provision hosts for a task file, set them up, and run its program on all of them.
+
+    On an existing cluster only changes are sent, and setup runs again only when it changed. The same command again
+    resumes an interrupted launch. Several tasks in one file run one after the other.
+    """
+    ctx.exit(_carry_out(task, cluster, down, force_setup, given, mode, write=write, local_checks=local_checks))
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch plan task.yaml", "machines, price, limits and every step, on one screen"),
+        ("orch plan task.yaml -v", "with every request and script"),
+        ("orch plan task.yaml -o json", "the same for programs; schema: orchestrator/plan/data/plan.schema.json"),
+        ("orch plan task.yaml -o sh > by-hand.sh", "the same as a shell script"),
+        ("orch plan task.yaml --compile", "whether the training step fits the TPU slice, by its own compiler"),
+    ],
+)
+@click.argument("task", metavar="TASK.yaml", type=click.Path())
+@click.option("-c", "--cluster", type=CLUSTER, help=_CLUSTER_HELP)
+@task_options
+@click.option("--down", is_flag=True, help=_DOWN_HELP)
+@click.option("--force-setup", is_flag=True, help=_FORCE_SETUP_HELP)
+@click.option("--write", is_flag=True, help=_WRITE_HELP)
+@local_check_options
+@click.option("-o", "--output", type=click.Choice(["text", "json", "sh"]), default="text", show_default=True)
+@click.option("-v", "--verbose", is_flag=True, help="Show every request and script.")
+@click.pass_context
+def plan(
+    ctx: click.Context,
+    /,
+    task: str,
+    cluster: str | None,
+    down: bool,
+    force_setup: bool,
+    write: bool,
+    output: str,
+    verbose: bool,
+    local_checks: LocalChecks,
+    **given: Any,
+) -> None:
+    """Show everything a launch would do. Needs no network and no credentials; nothing is done."""
+    mode = PreviewMode(form_of(output), verbose)
+    ctx.exit(_carry_out(task, cluster, down, force_setup, given, mode, write=write, local_checks=local_checks))
+
+
+def _carry_out(
+    path: str,
+    cluster: str | None,
+    down: bool,
+    force_setup: bool,
+    given: dict[str, Any],
+    mode: ActMode,
+    *,
+    write: bool,
+    local_checks: LocalChecks,
+) -> int:
+    from orchestrator.task.config import load_config
+    from orchestrator.task.errors import TpuNodeError
+    from orchestrator.task.parse import load_task_file
+
+    try:
+        file = load_task_file(path, env=os.environ, flags=make_overrides(given), config=load_config(os.environ))
+    except TpuNodeError as error:
+        from orchestrator.cli.commands.run.tpu_node_task import offer_rewrite
+
+        return offer_rewrite(error, write=write, quiet=_for_a_program(mode))
+    if write:
+        from orchestrator.cli.commands.run.tpu_node_task import no_rewrite_error
+
+        raise no_rewrite_error(path)
+    if local_checks.requested:
+        from orchestrator.cli.execution.local_checks import run_local_checks
+
+        return run_local_checks(_ready(file, cluster, down, force_setup, given), file.only, mode, local_checks)
+    if len(file.tasks) > 1:
+        from orchestrator.cli.commands.run.pipeline import carry_out_pipeline, pipeline_spec
+
+        return carry_out_pipeline(pipeline_spec(file, cluster, down), mode)
+    return carry_out(_ready(file, cluster, down, force_setup, given), mode)
+
+
+def _for_a_program(mode: ActMode) -> bool:
+    """Return whether stdout is read by a program."""
+    return mode.form != "text" if isinstance(mode, PreviewMode) else mode.as_json
+
+
+def _ready(
+    file: TaskFile, cluster: str | None, down: bool, force_setup: bool, given: Mapping[str, Any]
+) -> PreparedCommand:
+    from dataclasses import replace
+
+    from orchestrator.engine.preparation.commands import prepare_launch as prepare
+    from orchestrator.engine.training.advice import add_advice
+    from orchestrator.plan.desired import TeardownPolicy
+
+    ready = prepare(
+        file.only, cluster=cluster, after=TeardownPolicy.DOWN if down else TeardownPolicy.KEEP, force_setup=force_setup
+    )
+    ready = refuse_ineffective_options(ready, given)
+    return add_advice(replace(ready, notes=tuple(dict.fromkeys((*file.notes, *ready.notes)))), file.only)

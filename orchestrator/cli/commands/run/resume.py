@@ -1,0 +1,52 @@
+"""`orch resume`: continue a run from its newest complete checkpoint."""
+
+from __future__ import annotations
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.execution.act import ActMode, carry_out
+from orchestrator.cli.parameters.clusters import CLUSTER
+from orchestrator.cli.parameters.shared import LocalChecks, action_options, local_check_options
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch resume mine", "the last run of cluster 'mine'; lost hosts are replaced"),
+        ("orch resume mine-k3x9q --bucket gs://my-runs", "a run that was started on another computer"),
+        ("orch resume mine --dry-run", "what it would do"),
+    ],
+)
+@click.argument("name", metavar="NAME|RUN_ID", type=CLUSTER)
+@click.option("-c", "--cluster", type=CLUSTER, help="Run on this cluster instead.")
+@click.option("--bucket", metavar="URI", help="Bucket of the run, when this computer has no record of it.")
+@click.option("--down", is_flag=True, help="Delete the hosts when the program has ended, successfully or not.")
+@click.option("--force", is_flag=True, help="Resume even a run that has succeeded.")
+@local_check_options
+@action_options(detachable=True)
+@click.pass_context
+def resume(
+    ctx: click.Context,
+    name: str,
+    cluster: str | None,
+    bucket: str | None,
+    down: bool,
+    force: bool,
+    local_checks: LocalChecks,
+    mode: ActMode,
+) -> None:
+    """Resume a run from its newest complete checkpoint in the bucket, on the same hosts or new ones."""
+    from orchestrator.engine.preparation.commands import prepare_resume as prepare
+    from orchestrator.plan.desired import TeardownPolicy
+
+    after = TeardownPolicy.DOWN if down else TeardownPolicy.KEEP
+    ready = prepare(name, cluster=cluster, bucket=bucket, after=after, force=force)
+    if local_checks.requested and ready.job is not None:
+        from orchestrator.cli.execution.local_checks import run_local_checks
+        from orchestrator.engine.training.advice import add_advice
+        from orchestrator.task.model import Task
+
+        task = Task.from_json(ready.job.task)
+        ctx.exit(run_local_checks(add_advice(ready, task), task, mode, local_checks))
+    ctx.exit(carry_out(ready, mode))

@@ -1,0 +1,135 @@
+"""`orch train`: run the bundled trainer on new or existing hosts, without a task file."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.execution.act import ActMode, carry_out
+from orchestrator.cli.execution.ineffective_options import refuse_ineffective_options
+from orchestrator.cli.parameters.clusters import CLUSTER
+from orchestrator.cli.parameters.shared import LocalChecks, action_options, local_check_options
+from orchestrator.cli.parameters.task import make_overrides, task_options
+from orchestrator.errors import UserError
+
+if TYPE_CHECKING:
+    from orchestrator.engine.preparation.prepared import PreparedCommand
+    from orchestrator.task.model import Task
+
+_TASK = "train: {}\n"
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch train local:4 --bucket file:///tmp/runs model=tiny steps=100", "on 4 hosts of this computer"),
+        ("orch train v5litepod-16 --use-spot --bucket gs://mine model=300m --dry-run", "the plan for a TPU slice"),
+        ("orch train v6e-8 --compile --bucket gs://mine model=1b", "compile the step first; rent only if it fits"),
+        (
+            "orch train H100:8 --smoke --bucket s3://mine model=1b data=s3://mine/books steps=5000",
+            "test first, then train",
+        ),
+        ("orch resume train", "resume from the last checkpoint"),
+    ],
+)
+@click.argument("infra_argument", metavar="WHERE")
+@click.argument("settings", metavar="[KEY=VALUE]...", nargs=-1)
+@click.option("-c", "--cluster", type=CLUSTER, help="Name of the cluster, new or existing; default: train.")
+@click.option(
+    "--backend",
+    type=click.Choice(["auto", "cpu", "cuda", "tpu", "xla", "neuron", "jax"]),
+    help="Framework backend; tpu: TorchTPU, xla: torch_xla. Default: the best one for the accelerator.",
+)
+@task_options
+@click.option("--down", is_flag=True, help="Delete the hosts when the training has ended, successfully or not.")
+@local_check_options
+@action_options(detachable=True)
+@click.pass_context
+def train(
+    ctx: click.Context,
+    /,
+    infra_argument: str,
+    settings: tuple[str, ...],
+    cluster: str | None,
+    backend: str | None,
+    down: bool,
+    local_checks: LocalChecks,
+    mode: ActMode,
+    **given: Any,
+) -> None:
+    """Train the bundled model at WHERE: a place such as local:4, or an accelerator such as v5e-16.
+
+    KEY=VALUE are settings of the trainer: python -m trainer --help.
+    """
+    if "=" in infra_argument:
+        raise UserError(
+            f"'{infra_argument}' is a setting; the first argument is where to train",
+            next_step=f"orch train local:2 {infra_argument}",
+        )
+    given["infra"], given["accelerators"] = _place(infra_argument, given["infra"], given["accelerators"])
+    ready, task = _ready(settings, cluster, backend, down, given)
+    if local_checks.requested:
+        from orchestrator.cli.execution.local_checks import run_local_checks
+
+        ctx.exit(run_local_checks(ready, task, mode, local_checks))
+    ctx.exit(carry_out(ready, mode))
+
+
+def _place(argument: str, infra: str | None, accelerators: str | None) -> tuple[str | None, str | None]:
+    """Return place and accelerator: the first argument is either of them."""
+    from orchestrator.task.errors import InvalidValueError
+    from orchestrator.task.infra import parse_infra
+
+    try:
+        parse_infra(argument)
+    except InvalidValueError as error:
+        if not _is_rented(argument):
+            raise UserError(error.what, error.why, f"{error.next_step}; or an accelerator such as v5e-16") from error
+        if accelerators is not None and accelerators != argument:
+            what = f"two accelerators: {argument} and --accelerators {accelerators}"
+            raise UserError(what, next_step="name one") from None
+        return infra, argument
+    if infra is not None and infra != argument:
+        raise UserError(f"two places to train: {argument} and --infra {infra}", next_step="name one")
+    return argument, accelerators
+
+
+def _is_rented(word: str) -> bool:
+    """Return whether the word names an accelerator.
+
+    Raises:
+        UserError: The accelerator does not exist in this size.
+    """
+    from orchestrator.catalog import ec2, tpu
+
+    return tpu.find_slice(word) is not None or ec2.find_instance(word) is not None
+
+
+def _ready(
+    settings: tuple[str, ...], cluster: str | None, backend: str | None, down: bool, given: dict[str, Any]
+) -> tuple[PreparedCommand, Task]:
+    from dataclasses import replace
+
+    from orchestrator.engine.preparation.commands import prepare_launch as prepare
+    from orchestrator.engine.training.advice import add_advice
+    from orchestrator.plan.desired import TeardownPolicy
+    from orchestrator.task.config import load_config
+    from orchestrator.task.parse import parse_task
+
+    flags = make_overrides(given, backend=backend, train_args=tuple(map(_setting, settings)))
+    file = parse_task(_TASK, file="orch train", env=os.environ, flags=flags, config=load_config(os.environ))
+    ready = prepare(file.only, cluster=cluster, after=TeardownPolicy.DOWN if down else TeardownPolicy.KEEP)
+    ready = add_advice(replace(ready, notes=tuple(dict.fromkeys((*file.notes, *ready.notes)))), file.only)
+    return refuse_ineffective_options(ready, given), file.only
+
+
+def _setting(word: str) -> tuple[str, str]:
+    key, equals, value = word.partition("=")
+    if not equals or not key:
+        raise UserError(
+            f"'{word}' is not a setting", "settings of the trainer are written key=value", "orch train --help"
+        )
+    return key, value

@@ -1,0 +1,40 @@
+"""`orch watch`: follow a job to its end and replace lost hosts, as the command that launched it would."""
+
+from __future__ import annotations
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.execution.act import ActMode, carry_out
+from orchestrator.cli.parameters.clusters import CLUSTER
+from orchestrator.cli.parameters.shared import action_options
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch watch mine", "the running or queued job: follow it and replace lost hosts until it ends"),
+        ("orch watch mine --detach", "hand that to an unattended engine on this computer"),
+        ("orch logs -f mine", "only follow the output, change nothing"),
+    ],
+)
+@click.argument("cluster", type=CLUSTER)
+@click.argument("job", type=click.IntRange(min=1), required=False)
+@action_options(detachable=True)
+@click.pass_context
+def watch(ctx: click.Context, cluster: str, job: int | None, mode: ActMode) -> None:
+    """Watch a job that has no engine, from its record: the task file is not needed.
+
+    The exit status is that of the job. Ctrl-C stops watching; the program continues.
+    """
+    from dataclasses import replace
+
+    from orchestrator.cli.parameters.clusters import open_store_reader
+    from orchestrator.engine.preparation.commands import prepare_watch as prepare
+
+    ready = prepare(cluster, job)
+    with open_store_reader() as store:
+        record = store.cluster(cluster)
+    if record is not None:
+        ready = replace(ready, continued_uid=record.uid)
+    ctx.exit(carry_out(ready, mode))

@@ -1,0 +1,200 @@
+"""`orch config`: settings, and where each value comes from."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.drawing.formatting import align_columns
+from orchestrator.cli.drawing.tables import draw_table
+from orchestrator.cli.drawing.terminal import write_stdout
+from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
+from orchestrator.errors import UserError
+
+if TYPE_CHECKING:
+    from orchestrator.task.config import SourcedValue
+
+_HERE = "orchestrator.cli.commands.settings.config"
+
+
+@click.group(
+    cls=LazyGroup,
+    sections=[
+        Section(
+            "Commands",
+            (
+                LazyCommand("explain", f"{_HERE}:explain", "Every value of one key, the effective one first."),
+                LazyCommand("list", f"{_HERE}:list_", "All keys with their effective values."),
+                LazyCommand("set", f"{_HERE}:set_", "Write one key into the configuration file."),
+                LazyCommand("unset", f"{_HERE}:unset", "Remove one key from the configuration file."),
+                LazyCommand("path", f"{_HERE}:path", "The path of the configuration file."),
+            ),
+        )
+    ],
+    examples=[
+        ("orch config explain defaults.bucket", "the effective value, and where it is set"),
+        ("orch config list", "all keys"),
+        ("orch config set defaults.bucket s3://mine/runs", "for all later commands"),
+        ("$EDITOR $(orch config path)", ""),
+    ],
+)
+def config() -> None:
+    """Show and change settings, and where each value comes from.
+
+    A flag overrides an environment variable (ORCH_SECTION_KEY), which overrides the task file, which overrides the
+    configuration file, which overrides the default.
+    """
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch config explain defaults.infra", ""),
+        ("ORCH_DEFAULTS_INFRA=local:2 orch config explain defaults.infra", "what a variable would change"),
+        ("orch config explain gcp.project -o json", ""),
+    ],
+)
+@click.argument("key")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def explain(key: str, output: str) -> None:
+    """Show every value of KEY (section.name, or a field of a task file), the effective one first."""
+    from orchestrator.task.config import KEYS_BY_NAME, load_config
+
+    key = _key_name(key)
+    layers = load_config(os.environ).explain(key)
+    if output == "json":
+        values = [
+            {"value": layer.value, "source": str(layer.origin.source), "where": str(layer.origin)} for layer in layers
+        ]
+        write_stdout(json.dumps({"version": 1, "kind": "config", "key": key, "values": values}, indent=2))
+        return
+    known = KEYS_BY_NAME[key]
+    write_stdout(f"{key}: {known.meaning}")
+    rows = [
+        ("effective" if index == 0 else "overridden", _format_value(layer.value), str(layer.origin))
+        for index, layer in enumerate(layers)
+    ]
+    write_stdout(*(f"  {line}" for line in align_columns(rows)) if rows else ["  not set anywhere"])
+    field = f", {known.task_path} in a task file" if known.task_path else ""
+    write_stdout(f"  set it with: {known.variable}{field}, [{known.section}] {known.name} in the configuration")
+
+
+@click.command(
+    "list",
+    cls=OrchCommand,
+    examples=[("orch config list", ""), ("orch config list -o json", "")],
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def list_(output: str) -> None:
+    """List all keys with their effective value and where it is set."""
+    from orchestrator.task.config import KEYS, load_config
+
+    settings = load_config(os.environ)
+    if output == "json":
+        keys = [_key_json(key.full_name, key.meaning, settings.explain(key.full_name)) for key in KEYS]
+        write_stdout(json.dumps({"version": 1, "kind": "config-list", "keys": keys}, indent=2))
+        return
+    rows = [("KEY", "VALUE", "FROM", "MEANING")]
+    for key in KEYS:
+        layers = settings.explain(key.full_name)
+        value, origin = (_format_value(layers[0].value), str(layers[0].origin)) if layers else ("-", "")
+        rows.append((key.full_name, value, origin, key.meaning))
+    write_stdout(*draw_table(rows, sys.stdout))
+
+
+@click.command(
+    "set",
+    cls=OrchCommand,
+    examples=[
+        ("orch config set aws.instance_profile orch-host", ""),
+        ("orch config set aws.subnets subnet-1,subnet-2", "a list, with commas"),
+        ("orch config set defaults.use_spot true", ""),
+    ],
+)
+@click.argument("key")
+@click.argument("value")
+def set_(key: str, value: str) -> None:
+    """Write KEY (section.name, or a field of a task file) into the configuration file.
+
+    Comments and all other keys stay.
+    """
+    from orchestrator.task.config_edit import set_config_value
+
+    name = _key_name(key)
+    file = _rewrite(lambda text, path: set_config_value(text, path, name, value))
+    write_stdout(f"{name} is set in {file}")
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch config unset defaults.use_spot", "the default applies again"),
+        ("orch config unset aws.profile", ""),
+    ],
+)
+@click.argument("key")
+def unset(key: str) -> None:
+    """Remove KEY (section.name, or a field of a task file) from the configuration file.
+
+    Comments and all other keys stay.
+    """
+    from orchestrator.task.config_edit import unset_config_value
+
+    name = _key_name(key)
+    file = _rewrite(lambda text, path: unset_config_value(text, path, name))
+    write_stdout(f"{name} is no longer set in {file}")
+
+
+def _rewrite(change: Callable[[str, str], str]) -> Path:
+    """Replace the configuration file by its changed text, atomically, and return its path."""
+    from orchestrator.providers.files import write_whole
+    from orchestrator.task.config import config_path
+
+    file = config_path(os.environ)
+    try:
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        new = change(text, str(file))
+        if new != text:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file.resolve(), new)
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"{file} cannot be written", str(error)) from error
+    return file
+
+
+def _key_name(key: str) -> str:
+    """Return the key itself, or the key for a field of a task file, such as checkpoint.bucket."""
+    from orchestrator.task.config import KEYS
+
+    return next((known.full_name for known in KEYS if known.task_path == key), key)
+
+
+@click.command(cls=OrchCommand, examples=[("orch config path", ""), ("cat $(orch config path)", "")])
+def path() -> None:
+    """Print the path of the configuration file, whether it exists or not."""
+    from orchestrator.task.config import config_path
+
+    write_stdout(str(config_path(os.environ)))
+
+
+def _key_json(key: str, meaning: str, layers: Sequence[SourcedValue]) -> dict[str, object]:
+    effective = layers[0] if layers else None
+    return {
+        "key": key,
+        "value": effective.value if effective is not None else None,
+        "where": str(effective.origin) if effective is not None else None,
+        "meaning": meaning,
+    }
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ", ".join(map(str, cast("tuple[object, ...]", value))) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,1 @@
+"""Commands that end jobs and machines: cancel, stop, start, down, reap."""

@@ -1,0 +1,146 @@
+"""`orch stop`, `start`, `down` and `cancel`: end and restart hosts and jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.command import OrchCommand, current_session
+from orchestrator.cli.drawing.formatting import format_duration
+from orchestrator.cli.drawing.terminal import can_ask, write_stderr
+from orchestrator.cli.execution.act import ActMode, PerformMode, carry_out
+from orchestrator.cli.failures import report_error
+from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.cli.parameters.shared import action_options
+from orchestrator.errors import OrchError
+
+if TYPE_CHECKING:
+    from orchestrator.engine.preparation.prepared import PreparedCommand
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch down mine", "delete its hosts; returns when the provider reports them deleted"),
+        ("orch down mine other", "several, one after the other"),
+        ("orch down mine --dry-run", "what would be deleted"),
+    ],
+)
+@click.argument("clusters", metavar="CLUSTER...", type=CLUSTER, nargs=-1, required=True)
+@action_options(skips="the questions about running jobs and about adopted machines")
+@click.pass_context
+def down(ctx: click.Context, clusters: tuple[str, ...], mode: ActMode) -> None:
+    """Delete the hosts of clusters with their disks; billing ends. The bucket stays.
+
+    Asks first, on a terminal, when a job is running. Logs that are not on this computer yet are downloaded first, for
+    20 s at most.
+    """
+    from orchestrator.cli.commands.hosts.adopt import confirm_adopted_deletion
+    from orchestrator.engine.preparation.commands import prepare_down as prepare
+
+    _confirm_running_jobs(clusters, mode)
+    confirm_adopted_deletion(clusters, mode)
+    ctx.exit(_carry_out_each(clusters, prepare, mode))
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch stop mine", "hosts are stopped, their disks stay and are billed"),
+        ("orch stop mine --dry-run", ""),
+    ],
+)
+@click.argument("clusters", metavar="CLUSTER...", type=CLUSTER, nargs=-1, required=True)
+@action_options(skips="")
+@click.pass_context
+def stop(ctx: click.Context, clusters: tuple[str, ...], mode: ActMode) -> None:
+    """Stop the hosts of clusters; programs on them end. `orch start` starts the hosts again."""
+    from orchestrator.engine.preparation.commands import prepare_stop as prepare
+
+    ctx.exit(_carry_out_each(clusters, prepare, mode))
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch start mine", "hosts that were stopped"),
+        ("orch start mine --yes", "without asking about the price"),
+    ],
+)
+@click.argument("clusters", metavar="CLUSTER...", type=CLUSTER, nargs=-1, required=True)
+@action_options()
+@click.pass_context
+def start(ctx: click.Context, clusters: tuple[str, ...], mode: ActMode) -> None:
+    """Start stopped hosts again. Their programs are not started: `orch resume` does that."""
+    from orchestrator.cli.execution.act import PerformMode
+    from orchestrator.engine.preparation.commands import prepare_start as prepare
+    from orchestrator.engine.unattended.handover import start_engine_for_waiting_jobs
+
+    status = _carry_out_each(clusters, prepare, mode)
+    if isinstance(mode, PerformMode) and start_engine_for_waiting_jobs(clusters):
+        write_stderr("an unattended engine continues the queue; see: orch queue")
+    ctx.exit(status)
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch cancel mine", "the running job: TERM, time to save, then KILL"),
+        ("orch cancel mine 3", "job 3"),
+        ("orch cancel mine --dry-run", ""),
+    ],
+)
+@click.argument("cluster", type=CLUSTER)
+@click.argument("job", type=click.IntRange(min=1), required=False)
+@action_options(skips="")
+@click.pass_context
+def cancel(ctx: click.Context, cluster: str, job: int | None, mode: ActMode) -> None:
+    """End a job's program on all hosts, the newest running one by default; the hosts stay."""
+    from orchestrator.engine.preparation.commands import prepare_cancel as prepare
+
+    ctx.exit(carry_out(prepare(cluster, job), mode))
+
+
+def _carry_out_each(clusters: tuple[str, ...], prepare: Callable[[str], PreparedCommand], mode: ActMode) -> int:
+    """Carry out one cluster after the other, and return the exit status of the first failure.
+
+    A failure does not keep the others from being done.
+    """
+    worst = 0
+    for cluster in dict.fromkeys(clusters):
+        try:
+            status = carry_out(prepare(cluster), mode)
+        except OrchError as error:
+            if len(clusters) == 1:
+                raise
+            status = report_error(error, current_session())
+        worst = worst or status
+    return worst
+
+
+def _confirm_running_jobs(clusters: tuple[str, ...], mode: ActMode) -> None:
+    """Ask, on a terminal, before running jobs are ended.
+
+    Raises:
+        OrchError: The user declined.
+    """
+    if not isinstance(mode, PerformMode) or mode.consent or not can_ask():
+        return
+    running: list[str] = []
+    with open_store_reader() as store:
+        for name in dict.fromkeys(clusters):
+            record = store.cluster(name)
+            jobs = store.jobs(record) if record is not None else ()
+            running += [
+                f"job {job.id} ({job.kind}, for {format_duration(time.time() - job.created)}) is running on '{name}'"
+                for job in jobs
+                if job.state == "running"
+            ]
+    if not running:
+        return
+    write_stderr(*running)
+    if not click.confirm("end it and delete the hosts?", default=False, err=True):
+        raise OrchError("you declined", "nothing was deleted", f"orch logs -f {clusters[0]}   follows the job")

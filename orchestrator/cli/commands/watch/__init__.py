@@ -1,0 +1,1 @@
+"""Commands that show clusters, jobs and their output: status, queue, logs, events, profile."""

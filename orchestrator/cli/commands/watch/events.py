@@ -1,0 +1,113 @@
+"""`orch events`: what orch did, in order; followed live by polling the store."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.drawing.formatting import format_local_time, format_utc
+from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
+from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.errors import OrchError, UserError
+from orchestrator.store.lookup import find_cluster
+from orchestrator.store.records import EventRecord
+
+POLL_SECONDS = 0.3
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch events mine", "everything that was done to one cluster, also after it was deleted"),
+        ("orch events -f", "all clusters, as it happens"),
+        ("orch events mine -o jsonl | jq -r .what", "one JSON object per line"),
+        ("orch events --verify", "whether the store was changed from outside: replays all events against the records"),
+    ],
+)
+@click.argument("cluster", type=CLUSTER, required=False)
+@click.option("-f", "--follow", is_flag=True, help="Follow new events until Ctrl-C.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Newest events shown.")
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Only events past this sequence number.")
+@click.option("--verify", is_flag=True, help="Check the chain of all events, and the records against it.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "jsonl"]), default="text", show_default=True)
+def events(cluster: str | None, follow: bool, limit: int, after: int, verify: bool, output: str) -> None:
+    """Show what orch did, in order: each change with its actor and cause (-o json: also before and after)."""
+    if verify:
+        _verify()
+        return
+    if follow and output == "json":
+        raise UserError("-f cannot write one JSON document", "it would never be complete", "orch events -f -o jsonl")
+    with open_store_reader() as store:
+        found = store.events(cluster, after=after, limit=limit)
+        if cluster and not found and not after:
+            find_cluster(store, cluster)
+    if output == "json":
+        write_stdout(json.dumps(events_as_json(found), indent=2))
+        return
+    for event in found:
+        _show(event, output)
+    if follow:
+        sys.stdout.flush()
+        for event in _poll_newer(cluster, found[-1].seq if found else after):
+            _show(event, output)
+            sys.stdout.flush()
+
+
+def _verify() -> None:
+    """Check the chain of events, and the records against it.
+
+    Raises:
+        OrchError: The store differs from its events.
+    """
+    from orchestrator.paths import load_paths
+    from orchestrator.store.integrity import find_store_faults
+    from orchestrator.store.location import store_location
+
+    found = find_store_faults(store_location(os.environ, load_paths()))
+    for first in found:
+        more = f"; and {len(found) - 1} more" if len(found) > 1 else ""
+        raise OrchError("the store differs from its events", first + more, "see docs/store.md")
+    write_stderr("all events are unchanged, and all records match them")
+
+
+def events_as_json(found: tuple[EventRecord, ...]) -> dict[str, object]:
+    """Return events as in data/events.schema.json; with -o jsonl each line is one item of `events`."""
+    return {"version": 1, "kind": "events", "events": [_event_json(event) for event in found]}
+
+
+def _poll_newer(cluster: str | None, seen: int) -> Iterator[EventRecord]:
+    while True:
+        time.sleep(POLL_SECONDS)
+        with open_store_reader() as store:
+            for event in store.events(cluster, after=seen):
+                seen = event.seq
+                yield event
+
+
+def _show(event: EventRecord, output: str) -> None:
+    if output == "jsonl":
+        write_stdout(json.dumps(_event_json(event)))
+    else:
+        write_stdout(f"{format_local_time(event.at)}  {event.cluster:<16}  {event.kind:<8}  {event.what}")
+
+
+def _event_json(event: EventRecord) -> dict[str, object]:
+    return {
+        "seq": event.seq,
+        "at": format_utc(event.at),
+        "cluster": event.cluster,
+        "actor": event.actor,
+        "kind": event.kind,
+        "what": event.what,
+        "subject": event.subject or None,
+        "cause": event.cause or None,
+        "before": json.loads(event.before) if event.before is not None else None,
+        "after": json.loads(event.after) if event.after is not None else None,
+        "hash": event.hash,
+    }

@@ -1,0 +1,126 @@
+"""`orch queue`: jobs in the order in which they run, and pipelines with their stages."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.drawing.formatting import format_duration, format_utc
+from orchestrator.cli.drawing.tables import draw_table
+from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
+from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.store.lookup import find_cluster
+from orchestrator.store.read import Reader
+from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
+
+_NO_ENGINE = "none: no unattended engine is running (why: orch events; then: orch serve --engine-only)"
+_REQUESTED_STATE = {"stopped": "stopped (orch start)", "down": "taken down"}
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch queue", "running and queued jobs, on all clusters"),
+        ("orch launch next.yaml -c mine --detach", "queue a job behind the running one on 'mine'"),
+        ("orch cancel mine 3", "take job 3 out of the queue"),
+    ],
+)
+@click.argument("cluster", type=CLUSTER, required=False)
+@click.option("-a", "--all", "everything", is_flag=True, help="Also jobs and pipelines that have ended.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def queue(cluster: str | None, everything: bool, output: str) -> None:
+    """Show jobs, which run one after the other on each cluster, and the current stage of pipelines."""
+    with open_store_reader() as store:
+        records = [find_cluster(store, cluster)] if cluster else list(store.clusters())
+        jobs = [(record, job) for record in records for job in store.jobs(record) if everything or job.state != "ended"]
+        watched = {(record.uid, job.id): _describe_driver(store, record, job) for record, job in jobs}
+        pipelines = [] if cluster else [one for one in store.pipelines() if everything or one.state == "running"]
+    if output == "json":
+        write_stdout(json.dumps(_as_json(jobs, watched, pipelines), indent=2))
+        return
+    if not jobs and not pipelines:
+        write_stderr("no job is running or queued" + ("" if everything else "; orch queue --all shows ended jobs"))
+    if jobs:
+        rows = [("CLUSTER", "JOB", "KIND", "STATE", "RUN", "AGE", "DRIVEN BY")]
+        write_stdout(
+            *draw_table([*rows, *(_row(record, job, watched[record.uid, job.id]) for record, job in jobs)], sys.stdout)
+        )
+    if pipelines:
+        stages = [("PIPELINE", "STAGE", "STATE", "RESULT"), *map(_pipeline_row, pipelines)]
+        write_stdout(*draw_table(stages, sys.stdout))
+
+
+def _describe_driver(store: Reader, record: ClusterRecord, job: JobRecord) -> str:
+    """Return which process drives the job now, or why none does."""
+    holder = store.lease_holder(f"watch:{record.uid}/{job.id}")
+    if holder or job.state == "ended":
+        return holder
+    if record.desired_state != "up":
+        return f"none: the cluster is {_REQUESTED_STATE.get(record.desired_state, record.desired_state)}"
+    if job.state == "queued":
+        earlier = [one for one in store.jobs(record) if one.id < job.id and one.kind != "exec"]
+        ahead = [one.id for one in earlier if one.state != "ended"]
+        return f"queued behind job {ahead[-1]}" if ahead else _engine(store)
+    if job.watch:
+        return _engine(store)
+    return f"none (orch watch {record.name})"
+
+
+def _engine(store: Reader) -> str:
+    """Return whether an unattended engine drives it; engines hold a lease of their computer's name."""
+    return "an unattended engine, shortly" if store.lease_holder(f"engine:{platform.node()}") else _NO_ENGINE
+
+
+def _row(record: ClusterRecord, job: JobRecord, watched: str) -> tuple[str, ...]:
+    state = job.state + (f", attempt {job.attempt}" if job.attempt > 1 else "")
+    if job.state == "ended":
+        state = f"exit {job.status}"
+    age = format_duration((job.ended or time.time()) - job.created)
+    return (record.name, str(job.id), job.kind, state, job.run_id, age, watched)
+
+
+def _pipeline_row(one: PipelineRecord) -> tuple[str, ...]:
+    return (one.name, f"{one.stage + 1} of {len(one.tasks)}", one.state, one.what)
+
+
+def _as_json(
+    jobs: list[tuple[ClusterRecord, JobRecord]],
+    watched: dict[tuple[str, int], str],
+    pipelines: list[PipelineRecord],
+) -> dict[str, object]:
+    """Return jobs and pipelines as in data/queue.schema.json."""
+    return {
+        "version": 1,
+        "kind": "queue",
+        "jobs": [
+            {
+                "cluster": record.name,
+                "id": job.id,
+                "kind": job.kind,
+                "state": job.state,
+                "attempt": job.attempt,
+                "run_id": job.run_id,
+                "status": job.status,
+                "created": format_utc(job.created),
+                "driven_by": watched[record.uid, job.id] or None,
+            }
+            for record, job in jobs
+        ],
+        "pipelines": [
+            {
+                "id": one.uid,
+                "name": one.name,
+                "stage": one.stage + 1,
+                "stages": len(one.tasks),
+                "state": one.state,
+                "status": one.status,
+                "what": one.what or None,
+            }
+            for one in pipelines
+        ],
+    }

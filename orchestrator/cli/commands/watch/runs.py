@@ -1,0 +1,190 @@
+"""`orch runs`: every run on record, also after its cluster was taken down."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.drawing.formatting import align_columns, format_duration, format_local_time, format_utc
+from orchestrator.cli.drawing.terminal import inspect_terminal, write_stderr, write_stdout
+from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.errors import NotFoundError
+from orchestrator.plan.observed import Intent
+from orchestrator.store.audited import format_subject
+from orchestrator.store.read import Reader
+from orchestrator.store.records import JobRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """One run: its launch and every resume of it.
+
+    Attributes:
+        cluster: The cluster of the newest job.
+        owner: The user who opened the first job, "" when that is not on record.
+        jobs: Oldest first.
+        seconds: Time from the opening to the end of its jobs, summed.
+        dollars: List price of the machines during its jobs; None when a price is not known.
+    """
+
+    run_id: str
+    cluster: str
+    owner: str
+    jobs: tuple[JobRecord, ...]
+    seconds: float
+    dollars: float | None
+
+    @property
+    def last(self) -> JobRecord:
+        """The newest job."""
+        return self.jobs[-1]
+
+    @property
+    def result(self) -> str:
+        """`running`, `succeeded`, or the exit status with the reason."""
+        job = self.last
+        if job.state != "ended":
+            return job.state
+        return "succeeded" if job.status == 0 else f"exit {job.status}: {job.what}"
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch runs", "the last 20 runs, newest first"),
+        ("orch runs RUN_ID", "one run in full: jobs, bucket, how to resume it"),
+        ("orch runs --cluster mine --limit 100 -o json", ""),
+    ],
+)
+@click.argument("run_id", required=False)
+@click.option("-c", "--cluster", type=CLUSTER, help="Only runs on clusters of this name.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many of the newest.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def runs(run_id: str | None, cluster: str | None, limit: int, output: str) -> None:
+    """Show runs with owner, duration, cost and result, also after their machines were deleted.
+
+    The cost is the list price of the machines while the jobs of the run were open; disks and buckets are not in it.
+    """
+    with open_store_reader() as store:
+        found = summarize_runs(store, time.time())
+    found = [run for run in found if (run_id is None or run.run_id == run_id) and cluster in (None, run.cluster)]
+    if run_id is not None and not found:
+        raise NotFoundError(f"no run '{run_id}' on record", next_step="orch runs   (lists the runs on record)")
+    if output == "json":
+        document = {"version": 1, "kind": "runs", "runs": [_as_json(run) for run in found[:limit]]}
+        write_stdout(json.dumps(document, indent=2))
+    elif run_id is not None:
+        write_stdout(*_detail_lines(found[0]))
+    elif found:
+        rows = [("RUN", "CLUSTER", "OWNER", "STARTED", "TOOK", "COST", "RESULT"), *map(_row, found[:limit])]
+        write_stdout(*align_columns(rows, inspect_terminal(sys.stdout).width))
+    else:
+        write_stderr("no run is on record; orch launch --help shows how to begin")
+
+
+def summarize_runs(store: Reader, now: float) -> list[RunSummary]:
+    """Return all runs on record, the one with the newest job first."""
+    actors = store.job_actors()
+    names: dict[str, str] = {}
+    jobs: dict[str, list[JobRecord]] = {}
+    intents: dict[str, tuple[Intent, ...]] = {}
+    for record in store.all_clusters():
+        names[record.uid], intents[record.uid] = record.name, store.intents(record)
+        for job in store.jobs(record):
+            if job.kind != "exec":
+                jobs.setdefault(job.run_id, []).append(job)
+    found: list[RunSummary] = []
+    for run_id, opened in jobs.items():
+        ordered = tuple(sorted(opened, key=lambda job: job.created))
+        first, last = ordered[0], ordered[-1]
+        subject = format_subject("jobs", {"cluster_uid": first.cluster_uid, "id": first.id})
+        costs = [_dollars(job, intents[job.cluster_uid], now) for job in ordered]
+        summary = RunSummary(
+            run_id=run_id,
+            cluster=names[last.cluster_uid],
+            owner=actors.get(subject, "").partition("@")[0],
+            jobs=ordered,
+            seconds=sum((job.ended or now) - job.created for job in ordered),
+            dollars=None if None in costs else sum(cost for cost in costs if cost is not None),
+        )
+        found.append(summary)
+    return sorted(found, key=lambda run: run.last.created, reverse=True)
+
+
+def _dollars(job: JobRecord, intents: tuple[Intent, ...], now: float) -> float | None:
+    """Return the list price of the slices that were billed while the job was open; None when one is not known."""
+    total = 0.0
+    for intent in intents:
+        if intent.billed_from is None:
+            continue
+        begin, end = max(intent.billed_from, job.created), min(intent.billed_until or now, job.ended or now)
+        if end <= begin:
+            continue
+        price = intent.candidate.price_per_hour
+        if price is None:
+            return None
+        total += price * (end - begin) / 3600
+    return total
+
+
+def _cost(run: RunSummary) -> str:
+    if run.dollars is None:
+        return "not known"
+    return f"${run.dollars:,.2f}" if run.dollars else "free"
+
+
+def _row(run: RunSummary) -> tuple[str, ...]:
+    started = format_local_time(run.jobs[0].created)[5:16]
+    return (run.run_id, run.cluster, run.owner or "-", started, format_duration(run.seconds), _cost(run), run.result)
+
+
+def _detail_lines(run: RunSummary) -> list[str]:
+    facts = [
+        ("run", run.run_id),
+        ("cluster", run.cluster),
+        ("owner", run.owner or "not on record"),
+        ("started", format_local_time(run.jobs[0].created)),
+        ("took", format_duration(run.seconds)),
+        ("cost", f"{_cost(run)} by list price, without disks and buckets"),
+        ("result", run.result),
+        ("bucket", f"{run.last.bucket}/{run.run_id}/" if run.last.bucket else "none"),
+    ]
+    if run.last.why:
+        facts.append(("reason", run.last.why))
+    if run.last.bucket:
+        facts.append(("resume", f"orch resume {run.run_id} --bucket {run.last.bucket}"))
+    rows = [("JOB", "KIND", "STATE", "ATTEMPTS", "STARTED", "RESULT")]
+    rows += [
+        (
+            str(job.id),
+            job.kind,
+            job.state,
+            str(job.attempt),
+            format_local_time(job.created),
+            f"exit {job.status}" if job.status is not None else "",
+        )
+        for job in run.jobs
+    ]
+    return [*align_columns(facts), "", *align_columns(rows)]
+
+
+def _as_json(run: RunSummary) -> dict[str, object]:
+    return {
+        "run_id": run.run_id,
+        "cluster": run.cluster,
+        "owner": run.owner or None,
+        "created": format_utc(run.jobs[0].created),
+        "ended": format_utc(run.last.ended) if run.last.ended is not None else None,
+        "seconds": round(run.seconds, 3),
+        "dollars": round(run.dollars, 4) if run.dollars is not None else None,
+        "state": run.last.state,
+        "status": run.last.status,
+        "result": run.result,
+        "bucket": run.last.bucket or None,
+        "jobs": [{"id": job.id, "kind": job.kind, "attempts": job.attempt, "status": job.status} for job in run.jobs],
+    }

@@ -1,0 +1,201 @@
+"""`orch status`: clusters, jobs and prices, read from the store alone unless --refresh is given."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.commands.watch.cluster_summary import ClusterSummary, describe_job, summarize_cluster
+from orchestrator.cli.drawing.formatting import (
+    count_noun,
+    format_age,
+    format_duration,
+    format_local_time,
+    format_price,
+    format_utc,
+)
+from orchestrator.cli.drawing.tables import draw_list, draw_table
+from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
+from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.plan.observed import FINAL_STATES
+from orchestrator.plan.ranks import format_ranks
+from orchestrator.store.lookup import find_cluster
+from orchestrator.store.records import EventRecord, JobRecord
+
+STOPPED_PRICE = "machines are not billed while stopped; their disks are, at a price that is not known here"
+
+
+@click.command(
+    cls=OrchCommand,
+    examples=[
+        ("orch status", "all clusters, from the store on this computer"),
+        ("orch status mine --refresh", "one cluster in detail, after asking its provider"),
+        ("orch status -o json | jq '.clusters[].state'", ""),
+    ],
+)
+@click.argument("cluster", type=CLUSTER, required=False)
+@click.option("--refresh", is_flag=True, help="Ask the providers first; default: show the last known state.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def status(cluster: str | None, refresh: bool, output: str) -> None:
+    """Show clusters, what they run and what they cost.
+
+    Shows the last known state and when it was observed. The price is the list price of the machines alone.
+    """
+    with open_store_reader() as store:
+        names = [cluster] if cluster else [record.name for record in store.clusters()]
+    if refresh:
+        _refresh(names)
+    with open_store_reader() as store:
+        records = [find_cluster(store, cluster)] if cluster else list(store.clusters())
+        standings = [summarize_cluster(store, record) for record in records]
+        recent = store.events(cluster, limit=5) if cluster else ()
+    if output == "json":
+        write_stdout(json.dumps(status_as_json(standings), indent=2))
+    elif cluster:
+        write_stdout(*_detail_lines(standings[0], recent))
+    elif standings:
+        write_stdout(*_table(standings))
+    else:
+        write_stderr("no clusters; orch launch --help shows how to create one")
+
+
+def _refresh(names: list[str]) -> None:
+    from orchestrator.cli.drawing.narrator import TerminalNarrator
+    from orchestrator.engine.operations.refresh import refresh_cluster
+
+    with TerminalNarrator(sys.stderr) as narrator:
+        for name in names:
+            refresh_cluster(name, narrator)
+
+
+def _table(standings: list[ClusterSummary]) -> list[str]:
+    now = time.time()
+    rows = [("NAME", "STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", "PRICE")]
+    for item in standings:
+        intent = item.current
+        rows.append(
+            (
+                item.cluster.name,
+                item.state,
+                format_age(item.state_at, now),
+                str(intent.candidate.hosts) if intent else "0",
+                intent.candidate.accelerator if intent else "-",
+                intent.candidate.where if intent else "-",
+                str(intent.candidate.market) if intent else "-",
+                describe_job(item.last_job),
+                "disks only" if item.stopped else format_price(item.price_per_hour),
+            )
+        )
+    return draw_table(rows, sys.stdout)
+
+
+def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list[str]:
+    now = time.time()
+    intent = item.current
+    facts = [("cluster", f"{item.cluster.name}   {item.cluster.summary}".rstrip())]
+    facts.append(
+        ("state", f"{item.state}, {'since' if item.state_at > now else 'seen'} {format_age(item.state_at, now)}")
+    )
+    if item.busy_with:
+        facts.append(("in use by", item.busy_with))
+    if intent is not None:
+        machine = intent.candidate
+        chips = f", {count_noun(machine.chips_per_host, 'chip')} each" if machine.chips_per_host else ""
+        text = (
+            f"{count_noun(machine.hosts, 'host')} of {machine.accelerator}{chips} on {machine.where}, {machine.market}"
+        )
+        note = f" ({machine.price_note})" if machine.price_note else ""
+        facts += [("machines", text), ("price", format_price(machine.price_per_hour) + note)]
+    facts.append(("created", f"{format_local_time(item.cluster.created)}, {format_age(item.cluster.created, now)}"))
+    lines = draw_list(facts, sys.stdout)
+    if item.cluster.hosts:
+        rows = [("RANK", "HOST", "ADDRESS", "INTERNAL")]
+        rows += [(str(h.rank), h.label, f"{h.user}@{h.host}:{h.port}", h.internal_ip) for h in item.cluster.hosts]
+        lines += ["", *draw_table(rows, sys.stdout)]
+    if item.jobs:
+        lines += [
+            "",
+            *draw_table(
+                [("JOB", "KIND", "STATE", "HOSTS", "RUN", "TOOK", "RESULT"), *map(_job_row, item.jobs)], sys.stdout
+            ),
+        ]
+    lines += [f"  attempt {past.attempt} ended ({past.cause}): {past.why}" for past in item.ended]
+    deleted = [past for past in item.slices if past.state in FINAL_STATES]
+    if deleted:
+        lines += ["", "EARLIER MACHINES", *(f"  {past.name}: {past.state} {past.why}".rstrip() for past in deleted)]
+    if recent:
+        lines += ["", f"LAST EVENTS   (all: orch events {item.cluster.name})"]
+        lines += [f"  {format_local_time(event.at)}  {event.what}" for event in recent]
+    return lines
+
+
+def _job_row(job: JobRecord) -> tuple[str, ...]:
+    took = format_duration((job.ended or time.time()) - job.created)
+    state = job.state + (f", attempt {job.attempt}" if job.attempt > 1 else "")
+    hosts = "all" if job.ranks is None else format_ranks(job.ranks)
+    result = f"exit {job.status}: {job.what}" if job.state == "ended" else ""
+    return (str(job.id), job.kind, state, hosts, job.run_id, took, result)
+
+
+def status_as_json(standings: list[ClusterSummary]) -> dict[str, object]:
+    """Return the summaries as in data/status.schema.json."""
+    return {"version": 1, "kind": "status", "clusters": [_cluster_json(item) for item in standings]}
+
+
+def _cluster_json(item: ClusterSummary) -> dict[str, object]:
+    intent = item.current
+    return {
+        "name": item.cluster.name,
+        "created": format_utc(item.cluster.created),
+        "summary": item.cluster.summary,
+        "wanted": item.cluster.desired_state,
+        "state": item.state,
+        "state_at": format_utc(item.state_at),
+        "working": item.busy_with or None,
+        "machines": None
+        if intent is None
+        else {
+            "slice": intent.name,
+            "provider": intent.candidate.provider,
+            "region": intent.candidate.region or None,
+            "zone": intent.candidate.zone or None,
+            "accelerator": intent.candidate.accelerator,
+            "hosts": intent.candidate.hosts,
+            "chips_per_host": intent.candidate.chips_per_host,
+            "market": str(intent.candidate.market),
+            "price_per_hour": item.price_per_hour,
+        },
+        "hosts": [
+            {
+                "rank": h.rank,
+                "label": h.label,
+                "host": h.host,
+                "port": h.port,
+                "user": h.user,
+                "internal_ip": h.internal_ip,
+            }
+            for h in item.cluster.hosts
+        ],
+        "jobs": [_job_json(job) for job in item.jobs],
+    }
+
+
+def _job_json(job: JobRecord) -> dict[str, object]:
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "run_id": job.run_id,
+        "state": job.state,
+        "attempt": job.attempt,
+        "hosts": list(job.ranks) if job.ranks is not None else None,
+        "created": format_utc(job.created),
+        "ended": format_utc(job.ended) if job.ended is not None else None,
+        "status": job.status,
+        "what": job.what or None,
+        "why": job.why or None,
+        "bucket": job.bucket or None,
+    }

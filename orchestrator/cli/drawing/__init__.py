@@ -1,0 +1,1 @@
+"""Text for terminals: tables, live lines, progress, the closing words of a command."""

@@ -1,0 +1,106 @@
+"""Format and parse numbers for people: sizes, durations, prices, sets of hosts, aligned columns."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[smhd])[a-z]*")
+
+
+def format_size(count: int) -> str:
+    """Format bytes, such as `40 KiB`."""
+    value = float(count)
+    for unit in _UNITS:
+        if value < 1024 or unit == _UNITS[-1]:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 10 else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError("unreachable")
+
+
+def format_duration(seconds: float) -> str:
+    """Format seconds, such as `0.2 s`, `12 s`, `5 min`, `2 h 10 min`, `3 d 4 h`."""
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f} s"
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    minutes = whole // 60
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def parse_duration(text: str) -> int:
+    """Return the seconds of `90s`, `10m`, `2h` or `3d`.
+
+    Raises:
+        ValueError: The text is no duration.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"'{text}' is no duration")
+    return int(float(found["number"]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found["unit"]])
+
+
+def format_age(then: float, now: float | None = None) -> str:
+    """Format the time since `then`, such as `12 s ago`; "" when `then` is 0."""
+    return f"{format_duration((time.time() if now is None else now) - then)} ago" if then else ""
+
+
+def format_local_time(at: float) -> str:
+    """Format epoch seconds as local date and time, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def format_utc(at: float) -> str:
+    """Format epoch seconds as UTC in ISO 8601, for JSON."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z"
+
+
+def format_price(per_hour: float | None) -> str:
+    """Format dollars per hour; an unknown price is never shown as 0."""
+    if per_hour is None:
+        return "price not known"
+    return "free" if per_hour == 0 else f"${per_hour:,.2f}/h"
+
+
+def count_noun(count: int, noun: str) -> str:
+    """Return the count with its noun in the singular or plural, such as `3 hosts`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def parse_ranges(text: str) -> tuple[int, ...]:
+    """Parse `0,3-5` as ranks in rising order, each once.
+
+    Raises:
+        ValueError: The text is not a list of ranks.
+    """
+    ranks: set[int] = set()
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6})\s*)?", part)
+        if found is None:
+            raise ValueError(f"'{text}' is not a list of hosts")
+        low, high = int(found[1]), int(found[2] or found[1])
+        if high < low:
+            raise ValueError(f"'{part.strip()}' runs backwards")
+        ranks.update(range(low, high + 1))
+    return tuple(sorted(ranks))
+
+
+def align_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
+    """Align rows in columns; the last column keeps its length, or lines are cut at `width`."""
+    if not rows:
+        return []
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]) - 1)]
+    lines: list[str] = []
+    for row in rows:
+        cells = [f"{cell:<{w}}" for cell, w in zip(row, widths, strict=False)]
+        line = "  ".join([*cells, row[-1]]).rstrip()
+        lines.append(line if width is None or len(line) <= width else line[: max(width - 1, 1)] + "…")
+    return lines

@@ -1,0 +1,228 @@
+"""Draw what the engine reports: a line per action on stderr, the program's output on stdout.
+
+On a terminal the last line of stderr shows the current step and is rewritten. Elsewhere every line stays, and a long
+wait prints a line every 15 seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import TextIO
+
+from orchestrator.cli.drawing.action_text import describe_action, describe_success, is_record_change
+from orchestrator.cli.drawing.formatting import format_duration, format_size
+from orchestrator.cli.drawing.host_output import HostOutput
+from orchestrator.cli.drawing.terminal import Style, inspect_terminal
+from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.plan.actions import Action, Conclude, RunSetup
+from orchestrator.plan.steps import Wait, WaitFor
+
+QUIET_SECONDS = 15.0  # between two lines about the same wait, where lines cannot be rewritten
+DUE_PARTS, DUE_SECONDS = 20, 3600.0  # a wait of days is reported each hour, then each 20th part of the rest
+SILENT_JOB_SECONDS = 60.0  # a running program that prints nothing is mentioned this often
+SHORT_WAIT = 2.0  # seconds; a shorter wait is not worth its own line
+
+
+class TerminalNarrator:
+    """An engine.narrator.Narrator; leaving it as a context manager writes what is still held back.
+
+    Args:
+        out: For the program's output; the output of setup goes to stderr.
+        prefix: Whether each line of the program's output begins with its host.
+        stop_when_closed: Raise OutputClosed when the reader has closed `out`; otherwise report that once and continue.
+    """
+
+    def __init__(self, out: TextIO, *, prefix: bool = True, stop_when_closed: bool = False) -> None:
+        self._stdout, self._stderr = out, sys.stderr  # both held, so that their buffers stay open
+        self._terminal = inspect_terminal(sys.stderr)
+        self._lock = threading.RLock()
+        self._line = ""  # what the unfinished last line of stderr shows
+        self._open_line = ""  # what stays of it when something else is printed
+        self._setup = False
+        self._progress_reported_at: dict[str, float] = {}
+        self._wait = ""  # the reason of the current wait
+        self._reported_at = 0.0  # seconds into it when it was last reported
+        self._last_output = time.monotonic()
+        self._output = self._open(out, prefix, None if stop_when_closed else self._report_closed_output)
+        self._setup_output = self._open(sys.stderr, True, _ignore)
+
+    def __enter__(self) -> TerminalNarrator:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._output.finish()
+        self._setup_output.finish()
+        self._end_open_line()
+
+    # --- called by the engine --------------------------------------------------------------------------
+
+    def starting(self, action: Action) -> None:
+        """Draw the line of an action that begins."""
+        with self._lock:
+            self._setup = isinstance(action, RunSetup)
+            line = describe_action(action)
+            if is_record_change(action):
+                self._write_line(line)
+            elif line:
+                self._begin(line)
+
+    def finished(self, action: Action, seconds: float) -> None:
+        """Finish the line of an action that succeeded."""
+        self._setup_output.finish()  # before our lock is taken: writers take the printer's lock first
+        with self._lock:
+            self._setup = False
+            line = describe_action(action)
+            if line and not is_record_change(action):
+                self._end(line, describe_success(action, seconds))
+
+    def failed(self, action: Action, outcomes: tuple[HostOutcome, ...]) -> None:
+        """Finish the line of an action that failed, with the hosts on which it did."""
+        self._setup_output.finish()  # before our lock is taken: writers take the printer's lock first
+        with self._lock:
+            self._setup = False
+            if not isinstance(action, Conclude):
+                failed = self._terminal.paint("failed", Style.RED)
+                self._end(describe_action(action), f"{failed}{_where_failed(outcomes)}")
+
+    def waiting(self, wait: Wait, seconds: float) -> None:
+        """Draw what is waited for, and for how long already."""
+        with self._lock:
+            if wait.reason != self._wait:
+                self._wait, self._reported_at = wait.reason, 0.0
+            if wait.on is WaitFor.JOB:
+                self._report_silent_job(seconds)
+                return
+            quiet = QUIET_SECONDS
+            if wait.due is not None:
+                left = max(wait.due - time.time(), 0)
+                line, quiet = (
+                    f"{wait.reason}, in {format_duration(left)}",
+                    max(quiet, min(left / DUE_PARTS, DUE_SECONDS)),
+                )
+            else:
+                line = f"{wait.reason}, {format_duration(seconds)}"
+                if wait.until is not None:
+                    line += f" (gives up in {format_duration(max(wait.until - time.time(), 0))})"
+            if self._terminal.live:
+                if seconds >= 0.5:
+                    self._draw(line)
+            elif self._reported_at and not wait.repeat:
+                return
+            elif seconds >= SHORT_WAIT and (not self._reported_at or seconds - self._reported_at >= quiet):
+                self._reported_at = seconds
+                self._write_line(line)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Draw how much of a transfer is done."""
+        with self._lock:
+            share = f"{min(done / total, 1.0):.0%}" if total else format_size(done)
+            if self._terminal.live:
+                self._draw(f"{self._open_line or what} … {share}", keep=self._open_line)
+            elif time.monotonic() - self._progress_reported_at.setdefault(what, time.monotonic()) >= QUIET_SECONDS:
+                self._progress_reported_at[what] = time.monotonic()
+                self._write_line(f"{what}: {share}")
+
+    def output(self, host: HostAddress, block: bytes) -> None:
+        """Print a block of a host's output."""
+        self._last_output = time.monotonic()
+        (self._setup_output if self._setup else self._output).write(host, block)
+
+    def note(self, words: str) -> None:
+        """Print one line."""
+        with self._lock:
+            self._write_line(words)
+
+    def _open(self, stream: TextIO, prefix: bool, on_closed: Callable[[], None] | None) -> HostOutput:
+        return HostOutput(
+            stream.buffer,
+            prefix=prefix,
+            colour=inspect_terminal(stream).colour,
+            lock=self._lock,
+            make_room=self._end_open_line,
+            on_closed=on_closed,
+        )
+
+    def _report_closed_output(self) -> None:
+        self.note("the output was closed by its reader; the program continues")
+
+    # --- drawing; the caller holds the lock ---------------------------------------------------------------
+
+    def _report_silent_job(self, seconds: float) -> None:
+        """Report only a silent program: output is the better sign of life."""
+        silent = min(time.monotonic() - self._last_output, seconds)
+        if self._terminal.live:
+            if silent >= QUIET_SECONDS:
+                self._draw(f"the program is running; no output for {format_duration(silent)}")
+        elif silent >= SILENT_JOB_SECONDS and seconds - self._reported_at >= SILENT_JOB_SECONDS:
+            self._reported_at = seconds
+            self._write_line(f"the program is running; no output for {format_duration(silent)}")
+
+    def _begin(self, line: str) -> None:
+        """Begin a line that the result finishes, or that stays as it is when something comes between."""
+        self._end_open_line()
+        if self._terminal.live:
+            self._draw(f"{line} …", keep=line)
+        else:
+            self._line, self._open_line = line, line
+            self._write(f"{line} … ")
+
+    def _end(self, line: str, result: str) -> None:
+        if self._open_line != line:
+            self._write_line(f"{line}: {result}")
+        elif self._terminal.live:
+            self._open_line = ""
+            self._write_line(f"{line}: {result}")
+        else:
+            self._line = self._open_line = ""
+            self._write(f"{result}\n")
+
+    def _write_line(self, line: str) -> None:
+        self._end_open_line()
+        self._write(f"{line}\n")
+
+    def _draw(self, line: str, keep: str = "") -> None:
+        """Rewrite the live line, cut so that it never wraps: a wrapped line cannot be erased."""
+        if self._open_line and self._open_line != keep:
+            self._end_open_line()
+        width = (self._terminal.width or 80) - 1
+        self._line, self._open_line = line, keep
+        self._write("\r\x1b[K" + (line if len(line) <= width else line[: width - 1] + "…"))
+
+    def _end_open_line(self) -> None:
+        """End the unfinished line, so that something else can be written."""
+        with self._lock:
+            if not self._line:
+                return
+            if self._terminal.live:
+                self._write("\r\x1b[K" + (f"{self._open_line} …\n" if self._open_line else ""))
+            else:
+                self._write("\n")
+            self._line = self._open_line = ""
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # stderr is closed: continue without it
+            self._stderr.write(text)
+            self._stderr.flush()
+
+
+def _ignore() -> None:
+    """Do nothing: stderr is closed, so there is nowhere to report it."""
+
+
+def _where_failed(outcomes: tuple[HostOutcome, ...]) -> str:
+    """Return ` on worker2 (exit 3)`, or how many hosts failed in which way."""
+    if not outcomes:
+        return ""
+    if len(outcomes) == 1:
+        outcome = outcomes[0]
+        return f" on {'head' if outcome.rank == 0 else f'worker{outcome.rank}'} ({outcome.verdict})"
+    kinds = Counter(outcome.verdict for outcome in outcomes)
+    return f" on {len(outcomes)} hosts ({', '.join(f'{kind}: {count}' for kind, count in kinds.most_common())})"

@@ -1,0 +1,1 @@
+"""Carry out a prepared change: preview it, or ask and perform it."""

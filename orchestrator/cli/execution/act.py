@@ -1,0 +1,281 @@
+"""Carry out what a changing command prepared: show the plan, or ask and perform it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO, TypeAlias
+
+import click
+
+from orchestrator.cli.command import current_session
+from orchestrator.cli.drawing.terminal import can_ask, inspect_terminal, write_stderr, write_stdout
+from orchestrator.cli.execution.real_command import real_command
+from orchestrator.cli.failures import print_error
+from orchestrator.errors import OrchError, UserError
+from orchestrator.exits import Exit
+
+if TYPE_CHECKING:
+    from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
+    from orchestrator.plan.dry_run import Plan
+    from orchestrator.plan.preview import PreviewFormat
+    from orchestrator.slices import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewMode:
+    """Print the plan to stdout.
+
+    Attributes:
+        form: Text, JSON or a shell script.
+        verbose: Include every request and script.
+    """
+
+    form: PreviewFormat
+    verbose: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerformMode:
+    """Perform the plan.
+
+    Attributes:
+        consent: Spend money without asking.
+        follow: Stay until the program has ended, not only until it runs.
+        as_json: Write only the result to stdout, as JSON.
+        prefix: Begin each line of the program's output with its host.
+    """
+
+    consent: bool = False
+    follow: bool = True
+    as_json: bool = False
+    prefix: bool = True
+
+
+ActMode: TypeAlias = PreviewMode | PerformMode
+
+
+def carry_out(ready: PreparedCommand, mode: ActMode) -> int:
+    """Show the plan or perform it, and return the exit status.
+
+    Raises:
+        OrchError: It was not begun, or the user detached from it.
+    """
+    match mode:
+        case PreviewMode():
+            return show(ready, mode)
+        case PerformMode():
+            return perform(ready, mode)
+
+
+def show(ready: PreparedCommand, mode: PreviewMode) -> int:
+    """Print the plan to stdout and notes about it to stderr.
+
+    Returns:
+        The exit status that the command itself would end with: not 0 for a plan that it would refuse.
+    """
+    from orchestrator.plan.preview import render_plan
+
+    write_stderr(*(f"note: {note}" for note in ready.notes))
+    plan, refusal = make_preview_plan(ready), ready.refusal()
+    text = render_plan(
+        plan,
+        mode.form,
+        verbose=mode.verbose,
+        width=preview_width(sys.stdout),
+        command=real_command(),
+        advice=ready.advice,
+        refusal=refusal,
+    )
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    if refusal is None:
+        return int(plan.ending.status)
+    if mode.form != "text":
+        write_stderr("this plan would be refused:", *refusal.lines())
+    return int(refusal.exit_status)
+
+
+def preview_width(stream: TextIO) -> int:
+    """Return the columns of a preview: those of the terminal, between 80 and 100."""
+    return min(100, max(80, inspect_terminal(stream).width or 100))
+
+
+def perform(ready: PreparedCommand, mode: PerformMode) -> int:
+    """Perform the plan, draw what happens, and return the exit status."""
+    from orchestrator.cli.drawing.outcomes import print_ending
+
+    ready.raise_refusal()
+    write_stderr(*_warnings(ready))
+    if not mode.consent:
+        ask_before_spending(ready)
+    _record_bucket_regions(ready)
+    try:
+        ending = _drive(ready, mode) if mode.follow else _leave_to_engine(ready, mode)
+    except OrchError as error:
+        if not mode.as_json:
+            raise
+        _print_json(ready, _ending_from_error(error))
+        return print_error(error, debug=current_session().debug)
+    except KeyboardInterrupt:
+        write_stderr(*_after_interrupt(ready.cluster))
+        return Exit.INTERRUPTED
+    if mode.as_json:
+        _print_json(ready, ending)
+    print_ending(ending)
+    return ending.status
+
+
+def _warnings(ready: PreparedCommand) -> list[str]:
+    """Return a line for each concern that would end the training, as far as it can be predicted."""
+    return [
+        f"warning: on {advice['hardware']['name']} it {concern['words']}: {' '.join(concern['fix'])}".rstrip(": ")
+        for advice in ready.advice
+        for concern in advice["concerns"]
+        if concern["fatal"]
+    ]
+
+
+def _drive(ready: PreparedCommand, mode: PerformMode) -> CommandResult:
+    from orchestrator.cli.drawing.narrator import TerminalNarrator
+    from orchestrator.engine.loop.drive import drive_cluster
+
+    out = sys.stderr if mode.as_json else sys.stdout
+    with TerminalNarrator(out, prefix=mode.prefix) as narrator:
+        for note in ready.notes:
+            narrator.note(note)
+        return drive_cluster(ready, narrator, follow=mode.follow)
+
+
+def _record_bucket_regions(ready: PreparedCommand) -> None:
+    """Record the regions of this run's buckets, so that the next plan can price data transfer."""
+    from orchestrator.engine.preparation.bucket_locations import learn_bucket_locations
+    from orchestrator.plan.desired import Run
+
+    if isinstance(ready.desired, Run):
+        learn_bucket_locations(
+            [*(mount.source for mount in ready.desired.mounts), ready.job.bucket if ready.job is not None else ""]
+        )
+
+
+def _leave_to_engine(ready: PreparedCommand, mode: PerformMode) -> CommandResult:
+    """Return when the program runs or is queued (`--detach`); an unattended engine continues."""
+    from orchestrator.engine.unattended import handover
+
+    if ready.job is None or ready.job.kind == "exec":
+        return _drive(ready, mode)
+    ready = handover.prepare_for_engine(ready)
+    same = None if ready.continued_uid else handover.find_handed_over_job(ready)
+    other = None if same or ready.continued_uid else handover.find_blocking_job(ready)
+    if same is not None:
+        ending = same
+    elif other is not None:
+        write_stderr(f"queued behind job {other.id} on '{ready.cluster}'")
+        ending = handover.enqueue_job(ready)
+    else:
+        ending = _drive(ready, mode)
+    if ending.status == 0:
+        handover.start_engine(handover.secret_values(ready))
+    return ending
+
+
+def _after_interrupt(cluster: str) -> list[str]:
+    """Return what continues without us, and how to come back to it."""
+    from orchestrator.cli.parameters.clusters import open_store_reader
+
+    with open_store_reader() as store:
+        record = store.cluster(cluster)
+        running = [job for job in store.jobs(record) if job.state == "running"] if record is not None else []
+    if running:
+        message = f"stopped watching; job {running[-1].id} continues to run"
+        return [message, f"  orch watch {cluster}   to watch again", f"  orch cancel {cluster}   to end it"]
+    message = "interrupted; the state is recorded, and the same command again resumes from it"
+    return [message, f"  orch status {cluster}   to see the state", f"  orch down {cluster}   to end it"]
+
+
+def _ending_from_error(error: OrchError) -> CommandResult:
+    from orchestrator.engine.preparation.prepared import CommandResult
+    from orchestrator.plan.steps import GiveUp
+
+    return CommandResult(
+        step=GiveUp(
+            code=error.code, status=int(error.exit_status), what=error.what, why=error.why, next_step=error.next_step
+        )
+    )
+
+
+def make_preview_plan(ready: PreparedCommand) -> Plan:
+    """Return the plan of what would be done, if each step succeeded."""
+    from orchestrator.plan.dry_run import make_plan
+
+    return make_plan(ready.desired, ready.recorded, ready.facts)
+
+
+def _print_json(ready: PreparedCommand, ending: CommandResult) -> None:
+    import json
+
+    from orchestrator.cli.drawing.outcomes import ending_as_json
+
+    write_stdout(json.dumps(ending_as_json(ready.cluster, ready.verb, ending), indent=2))
+
+
+def ask_before_spending(ready: PreparedCommand) -> None:
+    """Ask before money is spent, below the head of the plan; return where nothing is spent or the user agrees.
+
+    Raises:
+        UserError: There is no terminal to ask on.
+        OrchError: The user does not agree.
+    """
+    rented = machines_to_pay(ready)
+    if not rented:
+        return
+    if not can_ask():
+        raise UserError(
+            "this spends money, and there is no terminal to ask on",
+            _describe_cost(rented),
+            "add --yes to agree, or --dry-run to see what would be done",
+        )
+    write_stderr(_describe_spending(ready, rented))
+    if not click.confirm("spend this?", default=False, err=True):
+        raise OrchError("not agreed to", "nothing was done")
+
+
+def _describe_spending(ready: PreparedCommand, rented: tuple[Candidate, ...]) -> str:
+    """Return the head of the plan; for machines that are started again, which it does not name, their price."""
+    from orchestrator.plan.preview import render_head
+
+    head = render_head(make_preview_plan(ready), width=preview_width(sys.stderr), advice=ready.advice)
+    return head + _describe_cost(rented)
+
+
+def machines_to_pay(ready: PreparedCommand) -> tuple[Candidate, ...]:
+    """Return the machines the plan may begin to pay for: those whose price is not known to be 0."""
+    from orchestrator.plan.actions import CreateSlice, StartSlice
+    from orchestrator.plan.desired import Run
+
+    desired, actions = ready.desired, make_preview_plan(ready).actions
+    possible: tuple[Candidate, ...] = ()
+    if any(isinstance(action, CreateSlice) for action in actions) and isinstance(desired, Run):
+        possible = desired.candidates  # the first may be refused, and the others tried
+    elif any(isinstance(action, StartSlice) for action in actions) and ready.recorded.current is not None:
+        possible = (ready.recorded.current.candidate,)
+    return tuple(candidate for candidate in possible if not _is_free(candidate))
+
+
+def _is_free(candidate: Candidate) -> bool:
+    from orchestrator.slices import Owned
+
+    return candidate.price_per_hour == 0 or isinstance(candidate.market, Owned)
+
+
+def _describe_cost(rented: tuple[Candidate, ...]) -> str:
+    from orchestrator.cli.drawing.formatting import count_noun, format_price
+
+    first, *others = rented
+    message = f"{count_noun(first.hosts, 'host')} of {first.accelerator} on {first.where}, {first.market}: "
+    message += format_price(first.price_per_hour) + (f" ({first.price_note})" if first.price_note else "")
+    known = [other.price_per_hour for other in others if other.price_per_hour is not None]
+    if others:
+        most = f", up to {format_price(max(known))}" if known else ""
+        message += f"; {count_noun(len(others), 'other choice')} if that is refused{most}"
+    return message

@@ -1,0 +1,83 @@
+"""Try a training on this computer first (`--compile`, `--rehearse-world`), then preview or perform it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.command import current_session
+from orchestrator.cli.drawing.terminal import inspect_terminal, write_stderr
+from orchestrator.cli.execution.act import ActMode, PreviewMode, perform, show
+from orchestrator.cli.failures import print_error
+from orchestrator.cli.parameters.shared import LocalChecks
+from orchestrator.errors import OrchError
+
+if TYPE_CHECKING:
+    from orchestrator.engine.preparation.prepared import PreparedCommand
+    from orchestrator.task.model import Task
+
+LINE_SECONDS = 15.0  # seconds between two lines where no line can be rewritten
+
+
+def run_local_checks(ready: PreparedCommand, task: Task, mode: ActMode, local_checks: LocalChecks) -> int:
+    """Try the training here, then preview or perform it; return the exit status.
+
+    Raises:
+        OrchError: It cannot be tried; or, with nothing done, the step does not fit.
+    """
+    from orchestrator.engine.training.compilation import add_compilation
+    from orchestrator.engine.training.rank_rehearsal import add_rank_rehearsal
+
+    failed: OrchError | None = None
+    known = len(_lines(ready))
+    if local_checks.world:
+        with _Progress("building all ranks") as progress:
+            ready, failed = add_rank_rehearsal(ready, task, progress)
+    if local_checks.compile:
+        with _Progress("compiling the step") as progress:
+            ready, wrong = add_compilation(ready, task, progress)
+        failed = failed or wrong
+    status = 0
+    if isinstance(mode, PreviewMode):
+        status = show(ready, mode)
+    else:
+        write_stderr(*_lines(ready)[known:])
+    if failed is not None and isinstance(mode, PreviewMode) and mode.form == "json":
+        return print_error(failed, debug=current_session().debug)  # the plan is the one document on stdout
+    if failed is not None:
+        raise failed
+    return status if isinstance(mode, PreviewMode) else perform(ready, mode)
+
+
+def _lines(ready: PreparedCommand) -> list[str]:
+    """Return what is known of the training on the first kind of machine, as text."""
+    return list(ready.advice[0]["text"]) if ready.advice else []
+
+
+class _Progress:
+    """Elapsed seconds on stderr: one rewritten line on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._live = inspect_terminal(sys.stderr).live
+        self._next = LINE_SECONDS
+        self._drawn = False
+
+    def __call__(self, seconds: float) -> None:
+        line = f"{self._what}, {seconds:.0f} s elapsed"
+        if self._live:
+            sys.stderr.write(f"\r\x1b[K{line}")
+            sys.stderr.flush()
+            self._drawn = True
+        elif seconds >= self._next:
+            self._next += LINE_SECONDS
+            write_stderr(line)
+
+    def __enter__(self) -> Callable[[float], None]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,72 @@
+"""Find clusters and their hosts in the store, and complete cluster names in a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from orchestrator.errors import NotFoundError, OrchError, UserError
+
+if TYPE_CHECKING:  # the help of a command needs none of these
+    from orchestrator.hosts import HostAddress
+    from orchestrator.store.read import Reader
+    from orchestrator.store.records import ClusterRecord
+
+
+@contextmanager
+def open_store_reader() -> Generator[Reader]:
+    """Open the store of this installation for reading."""
+    import os
+
+    from orchestrator.paths import load_paths
+    from orchestrator.store.location import store_location
+    from orchestrator.store.read import open_reader_at
+
+    with open_reader_at(store_location(os.environ, load_paths())) as store:
+        yield store
+
+
+def select_hosts(record: ClusterRecord, ranks: tuple[int, ...] | None = None) -> tuple[HostAddress, ...]:
+    """Return hosts of a cluster by their last known addresses: all of them, or those of `ranks`."""
+    if not record.hosts:
+        raise NotFoundError(
+            f"cluster '{record.name}' has no hosts now",
+            f"its last known state is {record.last_state}" if record.last_state else "",
+            f"orch status {record.name}",
+        )
+    if ranks is None:
+        return record.hosts
+    by_rank = {host.rank: host for host in record.hosts}
+    missing = [rank for rank in ranks if rank not in by_rank]
+    if missing:
+        raise UserError(
+            f"cluster '{record.name}' has no host {missing[0]}",
+            f"its hosts are 0 to {max(by_rank)}",
+            f"orch status {record.name}",
+        )
+    return tuple(by_rank[rank] for rank in ranks)
+
+
+class ClusterName(click.ParamType[str]):
+    """The name of a cluster; completes existing names from the store on this computer alone."""
+
+    name = "cluster"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            with open_store_reader() as store:
+                known = store.clusters()
+        except OrchError:  # the command itself reports an unreadable store, not its completion
+            return []
+        return [
+            CompletionItem(cluster.name, help=cluster.summary)
+            for cluster in known
+            if cluster.name.startswith(incomplete)
+        ]
+
+
+CLUSTER = ClusterName()

@@ -1,0 +1,83 @@
+"""Options that override fields of a task: shared by launch, plan, train and rehearse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.parameters.shared import Command, split_pairs
+
+if TYPE_CHECKING:
+    from orchestrator.task.layers import Overrides
+
+_OPTIONS = (
+    click.option("--infra", help="Place: local:4, hosts, gcp/REGION/ZONE, aws/REGION; * for any."),
+    click.option("--accelerators", "--gpus", metavar="NAME", help="v5litepod-16, H100:8, ...: see orch accelerators."),
+    click.option("--instance-type", metavar="TYPE", help="p5.48xlarge, trn1.32xlarge, ..."),
+    click.option("--num-nodes", type=click.IntRange(min=1), help="Slices or instances."),
+    click.option("--use-spot/--no-use-spot", default=None, help="Spot capacity: cheaper, may be preempted."),
+    click.option("--disk-size", type=click.IntRange(min=1), metavar="GB", help="Boot disk."),
+    click.option("--image-id", metavar="IMAGE", help="Machine image."),
+    click.option("--max-hourly-cost", type=float, metavar="USD", help="Highest price of one slice or instance."),
+    click.option(
+        "--env", multiple=True, metavar="NAME[=VALUE]", help="Environment variable; NAME alone takes the shell's value."
+    ),
+    click.option(
+        "--secret", multiple=True, metavar="NAME[=VALUE]", help="Like --env, but never shown, stored or logged."
+    ),
+    click.option("--workdir", metavar="DIR", help="Folder sent to every host, without files that git ignores."),
+    click.option("--bucket", metavar="URI", help="Where checkpoints and logs go: gs://, s3:// or file://."),
+    click.option("--checkpoint-every", type=click.IntRange(min=1), metavar="STEPS", help="Steps between checkpoints."),
+    click.option(
+        "--smoke", is_flag=True, help="With the bundled trainer: a short test on all hosts before each attempt."
+    ),
+    click.option("--max-preemptions", type=click.IntRange(min=0), help="How often lost hosts are replaced."),
+    click.option("--max-failures", type=click.IntRange(min=0), help="How often a failed program is started again."),
+    click.option("--max-hours", type=float, help="Delete the machines after this many hours."),
+    click.option("--idle-minutes", type=click.IntRange(min=1), help="Delete the machines when idle for this long."),
+)
+
+
+def task_options(command: Command) -> Command:
+    """Add the options that override fields of a task."""
+    decorated = command
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+def make_overrides(
+    given: dict[str, Any], *, backend: str | None = None, train_args: tuple[tuple[str, str], ...] = ()
+) -> Overrides:
+    """Return the overrides that the command line contains.
+
+    Args:
+        given: The values of `task_options`, by click's names.
+        backend: The trainer's backend, where the command has that option.
+        train_args: Settings of the bundled trainer.
+    """
+    from orchestrator.task.layers import Overrides
+
+    return Overrides(
+        infra=given["infra"],
+        accelerators=given["accelerators"],
+        instance_type=given["instance_type"],
+        num_nodes=given["num_nodes"],
+        use_spot=given["use_spot"],
+        disk_size=given["disk_size"],
+        image_id=given["image_id"],
+        workdir=given["workdir"],
+        bucket=given["bucket"],
+        checkpoint_every=given["checkpoint_every"],
+        backend=backend,
+        smoke=True if given["smoke"] else None,
+        max_preemptions=given["max_preemptions"],
+        max_failures=given["max_failures"],
+        max_hours=given["max_hours"],
+        idle_minutes=given["idle_minutes"],
+        max_hourly_cost=given["max_hourly_cost"],
+        env=split_pairs(given["env"]),
+        secrets=split_pairs(given["secret"]),
+        train_args=train_args,
+    )

@@ -1,0 +1,73 @@
+"""Where the clouds' services are called, and with which ready credentials: the only reader of these variables.
+
+A command reads it once, at its start (`engine/services.py`), and hands it down. Whether an address is a server on this
+computer is a question for the providers alone; everything else uses the addresses as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+GOOGLE_API = "ORCH_GCP_ENDPOINT"
+AWS_API = "AWS_ENDPOINT_URL"  # boto3 and the aws command read it too
+S3_API = "AWS_ENDPOINT_URL_S3"
+CLOUD_STORAGE_API = "GOOGLE_BASE_URL"
+CLOUD_STORAGE_SERVER = "STORAGE_EMULATOR_HOST"  # Google's client libraries read it too; such a server takes any token
+CLOUD_STORAGE_TOKEN = "GOOGLE_BEARER_TOKEN"  # noqa: S105  # the name of a variable
+ANY_TOKEN = "anonymous"  # noqa: S105  # for a server that takes any; obstore signs every write with some token
+AWS_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketAccess:
+    """How one bucket service is reached.
+
+    Attributes:
+        endpoint: Its address; "" for the vendor's own.
+        region: The region to sign for; "" to let the library choose.
+        token: A ready bearer token; "" to log in as the vendor's tools do.
+    """
+
+    endpoint: str = ""
+    region: str = ""
+    token: str = field(default="", repr=False)
+
+    @property
+    def without_tls(self) -> bool:
+        """Whether the address is written with http://."""
+        return self.endpoint.startswith("http://")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudAccess:
+    """How the services of all clouds are reached.
+
+    Attributes:
+        google_api: Address in place of Google's APIs; "" for Google's own.
+        aws_api: Address in place of the AWS APIs; "" for Amazon's own.
+        cloud_storage: Cloud Storage, for gs:// buckets.
+        s3: S3 or another store of the same API, for s3:// buckets.
+    """
+
+    google_api: str = ""
+    aws_api: str = ""
+    cloud_storage: BucketAccess = BucketAccess()
+    s3: BucketAccess = BucketAccess()
+
+
+def read_cloud_access(environ: Mapping[str, str]) -> CloudAccess:
+    """Read how the clouds are reached from the environment variables."""
+    server = environ.get(CLOUD_STORAGE_SERVER, "")
+    if server and "://" not in server:
+        server = f"http://{server}"
+    token = environ.get(CLOUD_STORAGE_TOKEN, "") or (ANY_TOKEN if server else "")
+    storage = environ.get(CLOUD_STORAGE_API, "") or server
+    region = next((environ[name] for name in AWS_REGIONS if environ.get(name)), "")
+    aws = environ.get(AWS_API, "")
+    return CloudAccess(
+        google_api=environ.get(GOOGLE_API, ""),
+        aws_api=aws,
+        cloud_storage=BucketAccess(endpoint=storage.rstrip("/"), token=token),
+        s3=BucketAccess(endpoint=environ.get(S3_API, "") or aws, region=region),
+    )

@@ -1,0 +1,444 @@
+"""The loop: observe, decide, act, record, and again, until `decide` reports the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING
+
+from orchestrator.engine.loop.act import act
+from orchestrator.engine.loop.finished_jobs import record_finished_jobs, refuse_if_busy
+from orchestrator.engine.loop.observe import observe
+from orchestrator.engine.loop.queue import (
+    choose_after_job,
+    end_jobs,
+    is_driven_elsewhere,
+    job_step,
+    list_waiting_jobs,
+    overtaken_step,
+)
+from orchestrator.engine.loop.results import (
+    download_remaining_logs,
+    job_outcomes,
+    open_writable_bucket,
+    upload_logs,
+    upload_task,
+)
+from orchestrator.engine.loop.session import Session
+from orchestrator.engine.loop.wait import Waiter, drain_logs, ensure_follower
+from orchestrator.engine.loop.watch_lease import hold_watch_lease
+from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
+from orchestrator.engine.services import Services, real_services
+from orchestrator.engine.state.lease import PATIENCE, LeaseKeeper
+from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, new_run_id
+from orchestrator.engine.state.opening import open_store
+from orchestrator.errors import OrchError
+from orchestrator.exits import Exit
+from orchestrator.paths import Paths, load_paths
+from orchestrator.plan.actions import Action, Conclude, EndSlice, StartJob
+from orchestrator.plan.decide import decide
+from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop, TeardownPolicy
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.observed import FINAL_STATES, Outcome
+from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
+from orchestrator.slices import CapacityBlock, SliceState
+from orchestrator.store.lookup import find_cluster
+from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.store.store import Store
+from orchestrator.values import fill_unknowns
+
+if TYPE_CHECKING:
+    from orchestrator.storage.bucket import Bucket
+
+YIELD_SECONDS = 0.5  # seconds that a lease stays free for a command that polls it ten times a second
+
+_WITHOUT_HOSTS = frozenset(
+    {SliceState.ABSENT, SliceState.CREATING, SliceState.PREEMPTED, SliceState.FAILED, SliceState.ENDING}
+)
+
+
+class Detached(OrchError):
+    """Ctrl-C while the program runs: orch stops watching, the program continues."""
+
+    code = "detached"
+    exit_status = Exit.INTERRUPTED
+
+
+def drive_cluster(
+    ready: PreparedCommand,
+    narrator: Narrator,
+    *,
+    follow: bool = True,
+    recorder: list[Action] | None = None,
+    services: Services | None = None,
+) -> CommandResult:
+    """Fulfil a prepared command.
+
+    Args:
+        ready: The command.
+        narrator: Receives the progress.
+        follow: If False, return as soon as the program runs.
+        recorder: Every action that is performed is appended, for comparison with the plan.
+        services: The real ones by default.
+
+    Raises:
+        Detached: Ctrl-C while the program runs.
+        ConflictError: Another orch works on the cluster.
+        OrchError: What `decide` cannot handle.
+    """
+    ready.raise_refusal()
+    where = load_paths()
+    services = services or real_services(where)
+    with (
+        open_store(where, services, ready.verb) as store,
+        LeaseKeeper(store, ready.cluster, ready.verb, narrator) as keeper,
+    ):
+        bucket = _open_bucket(ready, services)
+        announced = store.cluster(ready.cluster)
+        if isinstance(ready.desired, Down) and announced is not None:
+            store.set_desired_state(announced, "down")  # before the lease: its holder reads this and yields
+            _end_waiting_jobs(store, announced, narrator)
+        if isinstance(ready.desired, Cancel) and announced is not None:
+            number = int(ready.desired.folder.partition("-")[0])
+            store.cancel_job(announced, number)  # before the lease as well: it must not be started again
+            if not store.job(announced, number).started:
+                return CommandResult(
+                    step=Done(f"job {number} of '{ready.cluster}' will not be started"), outcomes=(), job_id=number
+                )
+        keeper.hold(inf if is_driven_elsewhere(store, ready) else PATIENCE)
+        if isinstance(ready.desired, Down) and announced is not None and _is_absent(store, announced):
+            return CommandResult(step=Done(f"cluster '{ready.cluster}' is already deleted"))
+        if isinstance(ready.desired, Run) and ready.desired.create:
+            if ready.continued_uid and (ending := _superseded_result(store, ready)) is not None:
+                return ending
+            if announced is not None and announced.desired_state == "stopped" and not _is_absent(store, announced):
+                store.set_desired_state(announced, "up")  # who launches on a stopped cluster wants it started
+            finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, services)
+        if isinstance(ready.desired, Adopt):
+            finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, services)
+        cluster = _cluster(store, ready)
+        session = Session(store, where, narrator, keeper, cluster, ready.desired, ready.facts, None, services)
+        try:
+            _open_job(session, ready, bucket)
+            with hold_watch_lease(session):
+                return _loop(session, follow=follow, recorder=recorder)
+        except KeyboardInterrupt:
+            detached = _detached(session) or _cancel_request(session)
+            if detached is None:
+                raise
+            raise detached from None
+        finally:
+            session.close()
+
+
+def _open_bucket(ready: PreparedCommand, services: Services) -> Bucket | None:
+    if ready.job is None or not ready.job.bucket:
+        return None
+    return open_writable_bucket(ready.job.bucket, services.access)
+
+
+def finish_down(
+    store: Store, where: Paths, narrator: Narrator, keeper: LeaseKeeper, name: str, facts: Facts, services: Services
+) -> CommandResult | None:
+    """Finish an interrupted `down` before anything new is made under the name."""
+    cluster = store.cluster(name)
+    if cluster is None or cluster.desired_state != "down":
+        return None
+    narrator.note(f"'{name}' was being taken down; that is finished first")
+    session = Session(store, where, narrator, keeper, cluster, Down(name), facts, None, services)
+    try:
+        ending = _loop(session, follow=True, recorder=None)
+    finally:
+        session.close()
+    if not isinstance(ending.step, Done):
+        raise OrchError(ending.step.what, ending.step.why, ending.step.next_step)
+    return ending
+
+
+def _is_absent(store: Store, announced: ClusterRecord) -> bool:
+    """Return whether another command took the cluster down while this one waited for the lease."""
+    living = store.cluster(announced.name)
+    return living is None or living.uid != announced.uid
+
+
+def _cluster(store: Store, ready: PreparedCommand) -> ClusterRecord:
+    if isinstance(ready.desired, Adopt) or (isinstance(ready.desired, Run) and ready.desired.create):
+        return store.open_cluster(ready.cluster, ready.summary)
+    return find_cluster(store, ready.cluster)
+
+
+def _open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) -> None:
+    """Open the job, or continue the one that a killed command left, and fill in what was unknown."""
+    new, desired = ready.job, ready.desired
+    if isinstance(desired, Adopt):
+        session.desired = fill_unknowns(desired, {UID: session.cluster.uid, INSTALLATION: session.store.installation})
+    if new is None or not isinstance(desired, Run):
+        return
+    record_finished_jobs(session, except_digest=new.digest)
+    record = refuse_if_busy(session, new)
+    if record is None:
+        run_id = new.run_id or new_run_id(ready.cluster)
+        record = session.store.open_job(session.cluster, replace(new, run_id=run_id))
+    elif new.watch and not record.watch:
+        session.store.set_watch(session.cluster, record.id, new.watch, new.launch_request)
+    if bucket is not None:
+        upload_task(bucket, record)
+    session.job = record
+    session.desired = _fill_unknowns(desired, session.store.installation, session.cluster, record)
+
+
+def _fill_unknowns(desired: Run, installation: str, cluster: ClusterRecord, record: JobRecord) -> Desired:
+    filled = fill_unknowns(desired, {UID: cluster.uid, RUN_ID: record.run_id, INSTALLATION: installation})
+    job = replace(filled.job, id=record.id) if filled.job is not None else None
+    return replace(filled, job_id=record.id, job=job)
+
+
+def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> CommandResult:
+    waiter = Waiter(session)
+    patience = PATIENCE
+    while True:
+        session.keeper.hold(patience)
+        patience = PATIENCE
+        if (early := _overtaken_result(session) or _yield_to_down(session)) is not None:
+            return early
+        observed = observe(session)
+        if observed.outcome is not None:
+            _keep_machines_for_queue(session)
+        step = decide(session.desired, observed, session.facts)
+        match step:
+            case Done() | GiveUp():
+                return _finish(session, step)
+            case Wait():
+                if step.on is WaitFor.JOB and not follow:
+                    return _leave_running(session)
+                patience = inf if step.on is WaitFor.JOB else PATIENCE  # who only watches lets all others go first
+                waiter.wait(step)
+            case _:
+                if recorder is not None:
+                    recorder.append(step)
+                if isinstance(step, Conclude):
+                    drain_logs(session)
+                if isinstance(step, EndSlice) and isinstance(session.desired, Down):
+                    _save_logs(session)
+                act(session, step)
+                if (
+                    isinstance(step, StartJob)
+                    and follow
+                    and session.services.follows_logs
+                    and session.memory.failure is None
+                ):
+                    ensure_follower(session)
+
+
+def _save_logs(session: Session) -> None:
+    """Download the remaining logs once, before the first end request of a teardown."""
+    if session.services.follows_logs and not session.memory.logs_saved:
+        session.memory.logs_saved = True
+        download_remaining_logs(session)
+
+
+def _superseded_result(store: Store, ready: PreparedCommand) -> CommandResult | None:
+    """Return how a continued job ended meanwhile, or None.
+
+    A continued job never creates its cluster again, nor starts it when it was stopped. When it ended while this
+    command waited for the lease, that is its result: it is never opened a second time.
+    """
+    number = ready.desired.job_id if isinstance(ready.desired, Run) else None
+    step = overtaken_step(store, ready.cluster, ready.continued_uid, ready.desired, number)
+    cluster = store.cluster(ready.cluster)
+    if step is None and cluster is not None and number is not None:
+        job = store.job(cluster, number)
+        step = job_step(job) if job.state == "ended" else None
+    return CommandResult(step=step, outcomes=(), job_id=number) if step is not None else None
+
+
+def _overtaken_result(session: Session) -> CommandResult | None:
+    """Return the result when another command took the cluster down or stopped it while the lease was free."""
+    job = session.job
+    number = job.id if job is not None else None
+    step = overtaken_step(session.store, session.cluster.name, session.cluster.uid, session.desired, number)
+    if step is None:
+        return None
+    upload_logs(session)
+    past = session.store.ended_attempts(session.cluster, job.id) if job is not None else ()
+    return CommandResult(
+        step=step, outcomes=(), job_id=number, run_id=job.run_id if job is not None else "", attempts=past
+    )
+
+
+def _yield_to_down(session: Session) -> CommandResult | None:
+    """Give the lease to a command that wants to take the cluster down; return the result it records for our job.
+
+    A watcher may get the lease before that command does, and must not report another end. None when no `down` is
+    requested, or when no command took the lease, or the one that took it failed: then `decide` handles it.
+    """
+    until = session.now() + PATIENCE
+    while _should_yield(session) and session.now() < until:
+        session.keeper.release()
+        session.services.clock.sleep(YIELD_SECONDS)
+        session.keeper.hold(inf)
+        if (early := _overtaken_result(session)) is not None:
+            return early
+    return None
+
+
+def _should_yield(session: Session) -> bool:
+    cluster = session.store.cluster(session.cluster.name)
+    if (
+        cluster is None
+        or cluster.desired_state != "down"
+        or not isinstance(session.desired, Run)
+        or session.job is None
+    ):
+        return False
+    job = session.store.job(session.cluster, session.job.id)
+    # `down` ends a job that was not started before it gets the lease: that result is reported as well.
+    return job.state != "ended" or (job.code == "cancelled" and not job.started)
+
+
+def _keep_machines_for_queue(session: Session) -> None:
+    """Keep the machines of an ended job for the jobs behind it; the last of those takes them down."""
+    desired, job = session.desired, session.job
+    if not isinstance(desired, Run) or not desired.create or job is None:
+        return
+    chosen = choose_after_job(
+        session.store, session.cluster, session.store.job(session.cluster, job.id), desired.teardown
+    )
+    if chosen is desired.teardown:
+        return
+    if chosen is TeardownPolicy.KEEP:
+        last = list_waiting_jobs(session.store, session.cluster, job.id)[-1]
+        session.narrator.note(f"'{session.cluster.name}' stays for the queue; job {last.id}, the last, takes it down")
+    session.desired = replace(desired, teardown=chosen)
+
+
+def _end_waiting_jobs(store: Store, cluster: ClusterRecord, narrator: Narrator) -> None:
+    """End the jobs that wait on a cluster to be taken down: they must not create it again."""
+    message = f"cluster '{cluster.name}' is taken down"
+    count = end_jobs(store, cluster, message, f"orch launch … -c {cluster.name}", waiting=True, begun=False)
+    if count:
+        narrator.note(f"{count} queued job(s) of '{cluster.name}' are ended too; see: orch events {cluster.name}")
+
+
+def _detached(session: Session) -> Detached | None:
+    """Return the message after Ctrl-C while the program runs; None when no program runs."""
+    if session.job is None:
+        return None
+    job = session.store.job(session.cluster, session.job.id)
+    if not job.started or job.state == "ended" or _has_no_hosts(session):
+        return None
+    name = session.cluster.name
+    again = f"orch watch {name}   to watch again (--detach: without a terminal)"
+    if job.kind == "exec":
+        again = f"orch logs -f {name} {job.id}   to watch again"
+    return Detached(
+        f"stopped watching; job {job.id} continues to run",
+        next_step=f"{again}\norch cancel {name} {job.id}   to end it",
+    )
+
+
+def _has_no_hosts(session: Session) -> bool:
+    """Return whether no program can be running: the slice never was READY, or was last seen unusable.
+
+    A slice that is only unclear, stopped or starting may hold a program, or the disks of one.
+    """
+    record = session.store.cluster(session.cluster.name)
+    return record is not None and (not record.hosts or record.last_state in _WITHOUT_HOSTS)
+
+
+def _cancel_request(session: Session) -> Detached | None:
+    """After Ctrl-C while waiting for machines, cancel the request; None when there is nothing to cancel.
+
+    An unwatched request could be granted hours later, and cost money. A second Ctrl-C leaves the rest to
+    `down`.
+    """
+    job, desired, name = session.job, session.desired, session.cluster.name
+    current = next((one for one in session.store.intents(session.cluster) if one.state not in FINAL_STATES), None)
+    if job is None or current is None or not isinstance(desired, Run) or not desired.create:
+        return None
+    if not _has_no_hosts(session) or current.generation <= session.store.job(session.cluster, job.id).opened_at:
+        return None
+    session.narrator.note("interrupted while waiting for machines: the request is cancelled (Ctrl-C again: leave it)")
+    back = f"orch resume {name}" if desired.checkpoint_uri is not None else ""
+    ended = Outcome(
+        status=Exit.INTERRUPTED,
+        code="cancelled",
+        what=f"job {job.id} was interrupted while it had no machines",
+        why="",
+        next_step=back,
+    )
+    session.store.record_outcome(session.cluster, job.id, ended)
+    session.store.set_desired_state(session.cluster, "down")
+    session.job, session.desired = None, Down(name)
+    ending = _loop(session, follow=True, recorder=None)
+    if not isinstance(ending.step, Done):
+        raise OrchError(ending.step.what, ending.step.why, ending.step.next_step)
+    left = "nothing is left of it"
+    if isinstance(current.candidate.market, CapacityBlock):
+        left = f"the {current.candidate.market} stays yours"
+    return Detached(f"interrupted; the request for machines was cancelled, {left}", next_step=back)
+
+
+def _leave_running(session: Session) -> CommandResult:
+    job = session.job
+    assert job is not None  # noqa: S101  # there is a job to leave running
+    name = session.cluster.name
+    done = Done(f"job {job.id} runs on '{name}'; watch it: orch watch {name}   end it: orch cancel {name}")
+    return CommandResult(step=done, outcomes=(), job_id=job.id, run_id=job.run_id)
+
+
+def _finish(session: Session, step: Done | GiveUp) -> CommandResult:
+    """Return the result; upload the logs, and close the record when nothing is left."""
+    outcomes = job_outcomes(session)
+    if isinstance(session.desired, Cancel) and isinstance(step, Done):
+        number = int(session.desired.folder.partition("-")[0])
+        cancelled = Outcome(status=Exit.INTERRUPTED, code="cancelled", what=f"job {number} was cancelled")
+        session.store.record_outcome(session.cluster, number, cancelled)
+    if session.job is not None:
+        upload_logs(session)
+    live = [intent for intent in session.store.intents(session.cluster) if intent.state not in FINAL_STATES]
+    desired = session.desired
+    over = isinstance(step, Done) or not isinstance(desired, Down)
+    if isinstance(step, Done):
+        _end_affected_jobs(session)
+    if not live and over and _may_close(session):
+        session.store.close_cluster(session.keeper.lease, session.cluster)
+    job = session.job
+    if job is None:
+        return CommandResult(step=step, outcomes=outcomes)
+    return CommandResult(
+        step=step,
+        outcomes=outcomes,
+        job_id=job.id,
+        run_id=job.run_id,
+        attempts=session.store.ended_attempts(session.cluster, job.id),
+    )
+
+
+def _end_affected_jobs(session: Session) -> None:
+    """Record the end of the cluster's jobs that this command implies."""
+    store, cluster, name = session.store, session.cluster, session.cluster.name
+    match session.desired:
+        case Down():
+            message = f"cluster '{name}' was taken down"
+            end_jobs(store, cluster, message, f"orch resume {name}", waiting=True, begun=True)
+        case Stop():
+            back = f"orch start {name}   then: orch resume {name}"
+            end_jobs(store, cluster, f"cluster '{name}' was stopped", back, waiting=False, begun=True)
+            if waiting := list_waiting_jobs(store, cluster, 0):
+                session.narrator.note(f"{len(waiting)} queued job(s) wait until: orch start {name}")
+        case Start():
+            store.set_desired_state(cluster, "up")  # also when it was up already
+        case _:
+            pass
+
+
+def _may_close(session: Session) -> bool:
+    """Return whether nothing more is to come on this record: neither machines nor, for a run, a waiting job."""
+    desired, job = session.desired, session.job
+    if isinstance(desired, Run) and job is not None and list_waiting_jobs(session.store, session.cluster, job.id):
+        return False
+    if isinstance(desired, Run):
+        return desired.create or desired.teardown is TeardownPolicy.DOWN
+    return isinstance(desired, Down | Adopt)

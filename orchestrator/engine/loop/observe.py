@@ -1,0 +1,254 @@
+"""One observation: the store, the provider, the hosts. Changes nothing, except notes of what was last seen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.engine.loop.session import Session
+from orchestrator.engine.state.names import host_job_name, slice_token
+from orchestrator.errors import OrchError
+from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
+from orchestrator.messages import to_one_line
+from orchestrator.plan.decide_hosts import TIMER_LABEL
+from orchestrator.plan.desired import Adopt, Cancel, Down, Run
+from orchestrator.plan.limits import format_time
+from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed, Outcome
+from orchestrator.remote.marks import SETUP, mark_name
+from orchestrator.slices import CapacityBlock, Owned, SliceState, SliceView
+from orchestrator.store.records import JobRecord
+from orchestrator.values import to_text
+
+REPORT_END_BEFORE = 3600.0  # seconds before the provider takes the machines back: it is reported then, once
+STEPPING = (None, "training")  # phases in which a program's steps should follow each other
+
+
+def observe(session: Session) -> Observed:
+    """Return the present state as far as it is known. Never raises for errors of a host or a provider."""
+    store, memory = session.store, session.memory
+    cluster = store.cluster(session.cluster.name) or session.cluster
+    intents = store.intents(session.cluster)
+    job = store.job(session.cluster, session.job.id) if session.job is not None else None
+    observed = Observed(now=session.now(), intents=intents)
+    view = _observe_slice(session, observed.current)
+    folder = _folder(session, job)
+    hosts = _observe_hosts(session, observed.current, view, folder, job)
+    _note_failures(session, hosts)
+    return Observed(
+        now=session.now(),
+        intents=intents,
+        slice_state=view.state,
+        slice_reason=view.reason,
+        slice_until=view.until,
+        slice_ends=view.ends,
+        hosts=hosts,
+        healthy_at=memory.healthy_at,
+        unclear_since=memory.unclear_since,
+        contact_since=memory.contact_since,
+        failed_since=memory.failed_since,
+        attempt=job.attempt if job is not None else 1,
+        ended=store.ended_attempts(session.cluster, job.id) if job is not None else (),
+        started=job.started if job is not None else False,
+        generation_at_open=job.opened_at if job is not None else 0,
+        first_failed=memory.first_failed,
+        running_job=folder,
+        outcome=_outcome(job),
+        failure=memory.failure,
+        stacks_collected=bool(folder) and memory.stacks_of == folder,
+        cancel_requested=job is not None and job.state == "cancelling",
+        down_requested=isinstance(session.desired, Run) and cluster.desired_state == "down",
+    )
+
+
+def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
+    memory = session.memory
+    if intent is None or intent.state is IntentState.PLANNED:
+        return SliceView(state=SliceState.UNCLEAR)
+    try:
+        view = session.provider(intent.candidate.provider).observe(
+            intent.name, slice_token(session.cluster, intent.generation)
+        )
+    except OrchError as error:
+        view = SliceView(state=SliceState.UNCLEAR, reason=to_one_line(str(error)))
+    if view.state is SliceState.UNCLEAR:
+        memory.unclear_since = memory.unclear_since or session.now()
+    else:
+        memory.unclear_since = None
+    _report_created(session, intent, view)
+    if view.state is not SliceState.READY:
+        session.disconnect()
+        memory.contact_since = None  # silence counts from an observation of hosts that should answer
+    elif intent.state is IntentState.ACCEPTED:
+        memory.healthy_at = session.now()
+    session.store.note_state(session.cluster, view.state.value)
+    return _note_times(session, intent, view)
+
+
+def _report_created(session: Session, intent: Intent, view: SliceView) -> None:
+    """Report that a slice is created when the provider reports it as READY, not when it accepts the request."""
+    created = session.memory.created
+    if created is None or created[0] != intent.name or view.state is not SliceState.READY:
+        return
+    session.memory.created = None
+    session.narrator.note(f"{intent.name} is created: ready {session.now() - created[1]:.0f} s after the request")
+
+
+def _note_times(session: Session, intent: Intent, view: SliceView) -> SliceView:
+    """Return the view, with the end that was announced before when the provider does not repeat it.
+
+    The machines of a capacity block cost, and count, from its start. That is recorded, since limits apply over restarts
+    of orch.
+    """
+    memory, desired = session.memory, session.desired
+    if view.ends is not None:
+        memory.ends = (intent.name, view.ends)
+    elif memory.ends is not None and memory.ends[0] == intent.name:
+        view = replace(view, ends=memory.ends[1])
+    if not isinstance(desired, Run) or intent.state is not IntentState.ACCEPTED:
+        return view
+    block = isinstance(intent.candidate.market, CapacityBlock)
+    if block and view.until is not None and intent.billed_from is not None and intent.billed_from < view.until:
+        session.store.note_billing_start(session.keeper.lease, session.cluster, intent.name, view.until)
+    if view.ends is not None and memory.reported_end != intent.name:
+        _report_machine_end(session, intent.name, view.ends, view.ends - desired.budgets.save_before)
+    return view
+
+
+def _report_machine_end(session: Session, name: str, ends: float, last: float) -> None:
+    now = session.now()
+    if now >= last or ends > now + REPORT_END_BEFORE:
+        return
+    session.memory.reported_end = name
+    session.narrator.note(
+        f"the machines of '{session.cluster.name}' are taken back by the provider from {format_time(ends, now)} on, in "
+        f"{(ends - now) / 60:.0f} min; a program is asked to save and stop at {format_time(last, now)}"
+    )
+
+
+def _folder(session: Session, job: JobRecord | None) -> str:
+    """Return the folder of the job that the observation of the hosts is about."""
+    desired = session.desired
+    if isinstance(desired, Cancel):
+        return desired.folder
+    if job is not None:
+        return f"{job.id}-a{job.attempt}"
+    open_jobs = [j for j in session.store.jobs(session.cluster) if j.state != "ended" and j.started]
+    return f"{open_jobs[-1].id}-a{open_jobs[-1].attempt}" if open_jobs else ""
+
+
+def _observe_hosts(
+    session: Session, intent: Intent | None, view: SliceView, folder: str, job: JobRecord | None
+) -> tuple[HostView, ...]:
+    if intent is None or view.state is not SliceState.READY or not _hosts_matter(session, intent):
+        return ()
+    if session.hosts != view.hosts:
+        session.store.note_hosts(None, session.cluster, view.hosts)
+    desired = session.desired
+    ranks = desired.ranks if isinstance(desired, Run) else None
+    jobs, failures = _job_states(session, view.hosts, folder, ranks)
+    marks: dict[int, dict[str, str]] = {}
+    if isinstance(desired, Run) and all(state.phase is JobPhase.ABSENT for state in jobs.values()):
+        marks = _read_marks(session, view.hosts, ranks, failures)
+        _note_held(session, marks)
+    _note_contact(session, failures)
+    return tuple(_host_view(session, host, jobs, marks, failures) for host in view.hosts)
+
+
+def _hosts_matter(session: Session, intent: Intent) -> bool:
+    if isinstance(session.desired, Down):
+        return isinstance(intent.candidate.market, Owned)
+    if isinstance(session.desired, Run | Adopt):
+        return intent.state is IntentState.ACCEPTED
+    return isinstance(session.desired, Cancel)
+
+
+def _job_states(
+    session: Session, hosts: tuple[HostAddress, ...], folder: str, ranks: tuple[int, ...] | None
+) -> tuple[dict[int, HostJob], dict[int, HostOutcome]]:
+    report = session.host_operations(hosts).read_job(host_job_name(session.cluster.uid, folder or "none"), ranks)
+    failures = {outcome.rank: outcome for outcome in report.failed}
+    return {state.rank: state for state in report.jobs}, failures
+
+
+def _read_marks(
+    session: Session, hosts: tuple[HostAddress, ...], ranks: tuple[int, ...] | None, failures: dict[int, HostOutcome]
+) -> dict[int, dict[str, str]]:
+    ranks_to_read = [host.rank for host in hosts if (ranks is None or host.rank in ranks) and host.rank not in failures]
+    look = session.host_operations(hosts).read_marks(ranks_to_read)
+    failures.update({outcome.rank: outcome for outcome in look.failed})
+    return {rank: dict(held) for rank, held in look.held.items()}
+
+
+def _note_held(session: Session, marks: dict[int, dict[str, str]]) -> None:
+    """Record what hosts hold, for previews that cannot ask them."""
+    labels = _labels(session)
+    held: dict[str, dict[str, Any]] = {
+        str(rank): {
+            "setup": mine.get(SETUP, ""),
+            "trees": {label: mine[mark_name(label)] for label in labels if mark_name(label) in mine},
+        }
+        for rank, mine in marks.items()
+    }
+    if held and json.dumps(held, sort_keys=True) != session.cluster.host_contents:
+        session.store.note_host_contents(None, session.cluster, held)
+
+
+def _host_view(
+    session: Session,
+    host: HostAddress,
+    jobs: dict[int, HostJob],
+    marks: dict[int, dict[str, str]],
+    failures: dict[int, HostOutcome],
+) -> HostView:
+    ip = to_text(host.internal_ip)
+    if host.rank in failures:
+        wrong = failures[host.rank].failure is Failure.IDENTITY
+        return HostView(rank=host.rank, internal_ip=ip, contact=Contact.IDENTITY if wrong else Contact.DOWN)
+    if host.rank not in jobs:
+        return HostView(rank=host.rank, internal_ip=ip)
+    state, held = jobs[host.rank], marks.get(host.rank, {})
+    labels = _labels(session)
+    return HostView(
+        rank=host.rank,
+        internal_ip=ip,
+        contact=Contact.OK,
+        trees=tuple((label, held[mark_name(label)]) for label in labels if mark_name(label) in held),
+        setup=held.get(SETUP, ""),
+        job=state.phase,
+        exit_code=state.exit_code,
+        last_line=state.last_line,
+        step=state.step,
+        beat_age=state.beat_age if state.doing in STEPPING else None,  # other phases have no pace to compare
+    )
+
+
+def _labels(session: Session) -> tuple[str, ...]:
+    desired = session.desired
+    if not isinstance(desired, Run):
+        return ()
+    return (TIMER_LABEL, *(tree.label for tree in desired.trees), *(mount.label for mount in desired.mounts))
+
+
+def _note_contact(session: Session, failures: dict[int, HostOutcome]) -> None:
+    memory = session.memory
+    memory.contact_since = (memory.contact_since or session.now()) if failures else None
+
+
+def _note_failures(session: Session, hosts: tuple[HostView, ...]) -> None:
+    memory = session.memory
+    bad = [
+        host for host in hosts if host.job is JobPhase.LOST or (host.job is JobPhase.FINISHED and host.exit_code != 0)
+    ]
+    if not bad:
+        memory.failed_since = None
+        return
+    memory.failed_since = memory.failed_since or session.now()
+    if memory.first_failed is None:
+        memory.first_failed = bad[0].rank
+
+
+def _outcome(job: JobRecord | None) -> Outcome | None:
+    if job is None or job.state != "ended":
+        return None
+    return Outcome(status=job.status or 0, code=job.code, what=job.what, why=job.why, next_step=job.next_step)

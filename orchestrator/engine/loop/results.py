@@ -1,0 +1,139 @@
+"""What a run leaves in its bucket beside checkpoints, its task and its logs, and each host's outcome."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cloud_access import CloudAccess
+from orchestrator.engine.loop.follow import LogFiles
+from orchestrator.engine.loop.session import Session
+from orchestrator.engine.state.names import host_job_name
+from orchestrator.errors import OrchError
+from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.remote.host_operations import HostOperations
+from orchestrator.slices import SliceState
+from orchestrator.store.records import JobRecord
+
+if TYPE_CHECKING:
+    from orchestrator.storage.bucket import Bucket
+
+LOG_SECONDS = 20.0  # that a teardown spends on logs that were not downloaded yet: machines that cost money must end
+STOP_SECONDS = 2.0  # that a download gets to stop at that deadline
+RECENT_JOBS = 5  # logs of earlier jobs are not looked for
+
+
+def job_outcomes(session: Session) -> tuple[HostOutcome, ...]:
+    """Return one outcome per host in rank order, for the last program or failed step; empty when there was none."""
+    return tuple(sorted(session.memory.outcomes, key=lambda outcome: outcome.rank))
+
+
+def open_writable_bucket(uri: str, access: CloudAccess) -> Bucket:
+    """Open the bucket and check that it can be written, before a machine costs money.
+
+    Raises:
+        OrchError: The storage errors.
+    """
+    from orchestrator.storage.bucket import Bucket
+
+    bucket = Bucket.open(uri, access)
+    bucket.check_access(write=True)
+    return bucket
+
+
+def upload_task(bucket: Bucket, job: JobRecord) -> None:
+    """Store the task beside its checkpoints, so that any computer can resume the run."""
+    from orchestrator.storage.checkpoints import put_task
+
+    put_task(bucket, job.run_id, job.task.encode())
+
+
+def upload_logs(session: Session) -> None:
+    """Copy logs and stacks to <bucket>/<run id>/logs/<attempt>/<rank>.log and .stacks; a failure is only noted."""
+    job = session.job
+    if job is None or not job.bucket:
+        return
+    root = session.paths.logs(session.cluster.uid, job.id)
+    files = sorted((*root.glob("attempt-*/*.log"), *root.glob("attempt-*/*.stacks")))
+    if not files:
+        return
+    from orchestrator.storage.bucket import Bucket
+
+    try:
+        bucket = Bucket.open(job.bucket, session.services.access)
+        for file in files:
+            bucket.upload_file(file, f"{job.run_id}/logs/{file.parent.name}/{file.name}")
+    except OrchError as error:
+        session.narrator.note(f"the logs stay in {root}: {error}")
+
+
+def download_remaining_logs(session: Session) -> None:
+    """Download what jobs have printed and no process followed, before their hosts end.
+
+    Best effort until a deadline: hosts that do not answer must not delay a teardown. A failure is only noted.
+    """
+    record = session.store.cluster(session.cluster.name)
+    jobs = [job for job in session.store.jobs(session.cluster) if job.started][-RECENT_JOBS:]
+    if record is None or record.last_state != SliceState.READY or not record.hosts or not jobs:
+        return
+    deadline = time.monotonic() + LOG_SECONDS
+    operations = session.services.host_operations(record.hosts)
+    try:
+        for job in reversed(jobs):
+            folder = session.paths.logs(session.cluster.uid, job.id) / f"attempt-{job.attempt:04d}"
+            problem = _LogDownload(operations, job, folder).run_until(deadline)
+            if problem:
+                session.narrator.note(f"the log of job {job.id} is incomplete here: {problem}")
+    finally:
+        operations.close()
+
+
+class _LogDownload:
+    """The download of one job's log from where its local copy ends, in a thread that a deadline can stop."""
+
+    def __init__(self, operations: HostOperations, job: JobRecord, folder: Path) -> None:
+        self._operations, self._job, self._folder = operations, job, folder
+        self._done = threading.Event()
+        self._problem = ""
+        self._missing: dict[int, int] = {}  # bytes by rank
+
+    def run_until(self, deadline: float) -> str:
+        """Return what is wrong, or ""."""
+        worker = threading.Thread(target=self._guarded, daemon=True, name=f"log-{self._job.id}")
+        worker.start()
+        worker.join(max(0.0, deadline - time.monotonic()))
+        if not worker.is_alive():
+            return self._problem
+        self._done.set()
+        worker.join(STOP_SECONDS)
+        return f"its hosts gave not all of it within {LOG_SECONDS:.0f} s"
+
+    def _guarded(self) -> None:
+        try:
+            self._download()
+        except Exception as error:  # whatever fails here, the teardown goes ahead and the note names it
+            self._problem = str(error) or type(error).__name__
+
+    def _download(self) -> None:
+        name = host_job_name(self._job.cluster_uid, f"{self._job.id}-a{self._job.attempt}")
+        report = self._operations.read_job(name, self._job.ranks)
+        if report.failed:
+            self._problem = f"rank {report.failed[0].rank}: {report.failed[0].verdict}"
+        files = LogFiles(self._folder)
+        try:
+            kept = files.offsets([state.rank for state in report.jobs])
+            sizes = {state.rank: state.log_bytes for state in report.jobs}
+            self._missing = {rank: size - kept[rank] for rank, size in sizes.items() if size > kept[rank]}
+
+            def write(host: HostAddress, block: bytes) -> None:
+                files.write(host.rank, block)
+                self._missing[host.rank] -= len(block)
+                if all(left <= 0 for left in self._missing.values()):
+                    self._done.set()
+
+            if ranks := tuple(self._missing):
+                self._operations.follow_job(name, write, kept, ranks, stop=self._done)
+        finally:
+            files.close()

@@ -1,0 +1,121 @@
+"""What one command keeps in memory while it works on a cluster. All of it may be lost at any time: see observe.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.services import Services
+from orchestrator.engine.state.lease import LeaseKeeper
+from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.paths import Paths
+from orchestrator.plan.desired import Desired
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.observed import ActionFailure
+from orchestrator.providers.protocol import Provider
+from orchestrator.remote.host_operations import HostOperations
+from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.store.store import Store
+
+if TYPE_CHECKING:
+    from orchestrator.engine.loop.follow import Follower
+
+
+@dataclass(kw_only=True)
+class Memory:
+    """Evidence that only this process has seen. Losing it costs time, never correctness.
+
+    Attributes:
+        healthy_at: When the slice was last seen READY, or when this command began; deadlines do not start before that.
+        failure: The last failed action.
+        unclear_since: Since when the provider gives no clear answer.
+        contact_since: Since when a host does not answer.
+        failed_since: Since when the program has failed on a host.
+        first_failed: The rank on which it failed first.
+        stacks_of: Folder of the job whose stacks were collected.
+        outcomes: One per host, of the last program or failed step.
+        ends: A slice, and when its provider takes the machines back (epoch seconds).
+        created: A slice whose create request was accepted, and when (epoch seconds).
+        reported_end: The slice whose near end was reported.
+        logs_saved: Whether the remaining logs were downloaded before the teardown.
+    """
+
+    healthy_at: float
+    failure: ActionFailure | None = None
+    unclear_since: float | None = None
+    contact_since: float | None = None
+    failed_since: float | None = None
+    first_failed: int | None = None
+    stacks_of: str = ""
+    outcomes: tuple[HostOutcome, ...] = ()
+    ends: tuple[str, float] | None = None
+    created: tuple[str, float] | None = None
+    reported_end: str = ""
+    logs_saved: bool = False
+
+
+class Session:
+    """One command at work on one cluster."""
+
+    def __init__(
+        self,
+        store: Store,
+        paths: Paths,
+        narrator: Narrator,
+        keeper: LeaseKeeper,
+        cluster: ClusterRecord,
+        desired: Desired,
+        facts: Facts,
+        job: JobRecord | None,
+        services: Services,
+    ) -> None:
+        self.store = store
+        self.paths = paths
+        self.narrator = narrator
+        self.keeper = keeper
+        self.cluster = cluster
+        self.desired = desired
+        self.facts = facts
+        self.job = job
+        self.services = services
+        self.memory = Memory(healthy_at=services.clock.now())
+        self.follower: Follower | None = None
+        self._providers: dict[str, Provider] = {}
+        self._operations: HostOperations | None = None
+
+    def provider(self, name: str) -> Provider:
+        """Return the provider of this name, opened once per command."""
+        if name not in self._providers:
+            self._providers[name] = self.services.provider(name)
+        return self._providers[name]
+
+    def now(self) -> float:
+        """Return the time in seconds since the epoch."""
+        return self.services.clock.now()
+
+    def host_operations(self, hosts: tuple[HostAddress, ...]) -> HostOperations:
+        """Return the operations on these hosts; connections are kept as long as the hosts are the same."""
+        if self._operations is not None and self._operations.hosts == hosts:
+            return self._operations
+        self.disconnect()
+        self._operations = self.services.host_operations(hosts)
+        return self._operations
+
+    @property
+    def hosts(self) -> tuple[HostAddress, ...]:
+        """The hosts that are connected, in rank order."""
+        return self._operations.hosts if self._operations is not None else ()
+
+    def disconnect(self) -> None:
+        """Stop following logs and close the connections."""
+        if self.follower is not None:
+            self.follower.stop()
+            self.follower = None
+        if self._operations is not None:
+            self._operations.close()
+            self._operations = None
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.disconnect()

@@ -1,0 +1,152 @@
+"""Actions on the slice. The order of the writes matters: the intent before the call, the result after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from orchestrator.engine.loop.session import Session
+from orchestrator.engine.state.keys import delete_slice_keys, load_slice_keys
+from orchestrator.engine.state.names import slice_token
+from orchestrator.errors import AccessError, CapacityError, CloudError, ConflictError, OrchError, QuotaError, UserError
+from orchestrator.plan.actions import CreateSlice, EndSlice, ForgetSlice, StartSlice, StopSlice
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.observed import Intent, IntentState
+from orchestrator.providers.protocol import Stops
+from orchestrator.slices import Request, SliceSpec
+from orchestrator.values import Text
+
+
+def create_slice(session: Session, action: CreateSlice) -> bool:
+    """Write the intent, send the create request, write the result. Return whether the provider accepted the request.
+
+    A capacity error is an answer, not a failure: nothing was created there.
+    """
+    store, cluster, lease = session.store, session.cluster, session.keeper.lease
+    spec = action.spec
+    keys = load_slice_keys(session.paths, spec.name, spec.candidate.hosts)
+    repeated = any(intent.name == spec.name for intent in store.intents(cluster))
+    store.write_intent(
+        lease, cluster, action.generation, spec.name, spec.candidate, spec.token.reveal(), request_text(action.request)
+    )
+    try:
+        session.provider(spec.candidate.provider).create(spec, keys)
+    except CapacityError as error:
+        _record_refusal(session, spec.name, error, repeated=repeated)
+        session.narrator.note(f"{spec.candidate.where}: {error}")
+        if isinstance(error, QuotaError):  # asking elsewhere or later does not help, this does
+            session.narrator.note(f"next: {error.next_step}")
+        return False
+    except (AccessError, UserError) as error:
+        if not (repeated and spec.candidate.adopted):  # adopted before, perhaps by the first try: it must not be ended
+            _record_refusal(session, spec.name, error, repeated=repeated)
+        raise
+    except ConflictError as error:
+        if _was_made_for_this_record(session, spec):
+            raise CloudError(error.what, error.why, error.next_step) from error  # it is being ended: tried again
+        # Another owner's slice has the name: with this record open, a later end would end it.
+        store.update_intent(lease, cluster, spec.name, IntentState.REFUSED, EndCause.REFUSED, str(error))
+        next_step = "run the same command again; if it fails again, use another name: -c NAME"
+        raise UserError(error.what, error.why, next_step) from error
+    store.update_intent(lease, cluster, spec.name, IntentState.ACCEPTED)
+    session.memory.created = (spec.name, session.now())
+    return True
+
+
+def _was_made_for_this_record(session: Session, spec: SliceSpec) -> bool:
+    """Return whether the slice of this name was made for this very record.
+
+    Raises:
+        CloudError: The slices cannot be listed.
+    """
+    token = spec.token.reveal()
+    found = session.provider(spec.candidate.provider).owned(session.store.installation)
+    return any(one.name == spec.name and one.intent == token for one in found)
+
+
+def _record_refusal(session: Session, name: str, error: OrchError, *, repeated: bool) -> None:
+    """Record a refused create.
+
+    A refused first create proves that nothing was made. An earlier request may have acted: then the slice is ended.
+    """
+    state = IntentState.ENDING if repeated else IntentState.REFUSED
+    session.store.update_intent(session.keeper.lease, session.cluster, name, state, EndCause.REFUSED, str(error))
+
+
+def end_slice(session: Session, action: EndSlice) -> None:
+    """Record that the slice is to end, then send the end request. Sent again when the answer was lost."""
+    store, cluster = session.store, session.cluster
+    session.disconnect()
+    store.update_intent(session.keeper.lease, cluster, action.name, IntentState.ENDING, action.cause, action.why)
+    intent = _intent_of(session, action.name)
+    session.provider(intent.candidate.provider).end(action.name, slice_token(cluster, intent.generation))
+
+
+def close_slice_record(session: Session, action: ForgetSlice) -> None:
+    """Delete the slice's keys and close its record, the record last.
+
+    A command that is killed before that does all of this again, so no private key is left behind.
+    """
+    lease, cluster = session.keeper.lease, session.cluster
+    session.store.note_hosts(lease, cluster, ())
+    session.store.note_host_contents(lease, cluster, {})
+    delete_slice_keys(session.paths, action.name)
+    session.store.update_intent(lease, cluster, action.name, IntentState.DELETED, action.cause, action.why)
+
+
+def stop_slice(session: Session, action: StopSlice) -> None:
+    """Stop the machines of a slice."""
+    provider = session.provider(_provider_of(session, action.name))
+    if not isinstance(provider, Stops):
+        raise _cannot_stop(session)
+    session.disconnect()
+    session.store.set_desired_state(session.cluster, "stopped")
+    session.store.touch_intent(session.keeper.lease, session.cluster, action.name)
+    provider.stop(action.name)
+
+
+def start_slice(session: Session, action: StartSlice) -> None:
+    """Start the stopped machines of a slice."""
+    provider = session.provider(_provider_of(session, action.name))
+    if not isinstance(provider, Stops):
+        raise _cannot_stop(session)
+    session.store.set_desired_state(session.cluster, "up")
+    session.store.touch_intent(session.keeper.lease, session.cluster, action.name)
+    provider.start(action.name)
+
+
+def request_text(request: Request) -> str:
+    """Return the request as text for its hash: unknowns by name, secrets masked."""
+    parts = [[one.service, one.method, one.target, _plain(one.body)] for one in request.in_order]
+    return json.dumps(parts[0] if len(parts) == 1 else parts, sort_keys=True, default=str)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Text):
+        return value.preview()
+    if isinstance(value, Mapping):
+        fields = cast(Mapping[str, object], value)
+        return {key: _plain(item) for key, item in fields.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in cast(Sequence[object], value)]
+    return value
+
+
+def _provider_of(session: Session, name: str) -> str:
+    return _intent_of(session, name).candidate.provider
+
+
+def _intent_of(session: Session, name: str) -> Intent:
+    for intent in session.store.intents(session.cluster):
+        if intent.name == name:
+            return intent
+    raise KeyError(name)  # decide() only names intents it was shown
+
+
+def _cannot_stop(session: Session) -> UserError:
+    return UserError(
+        f"'{session.cluster.name}' cannot be stopped and started",
+        "its provider cannot stop these machines",
+        f"orch down {session.cluster.name}   ends them; the bucket keeps the checkpoints",
+    )

@@ -1,0 +1,96 @@
+"""Waiting, as cheaply as possible, with progress about once a second."""
+
+from __future__ import annotations
+
+import time
+
+from orchestrator.engine.loop.follow import Follower
+from orchestrator.engine.loop.session import Session
+from orchestrator.engine.state.names import host_job_name
+from orchestrator.hosts import Failure
+from orchestrator.plan.desired import Run
+from orchestrator.plan.steps import Wait, WaitFor
+
+FIRST_LOOK = 0.05  # seconds; local hosts are ready immediately
+SLOWEST_LOOK = 5.0
+REPORT_EVERY = 1.0
+LOOK_EVERY = 10.0  # seconds between two observations while the program runs
+LAST_WORDS = 10.0  # seconds the logs may still need after the program has ended
+
+
+class Waiter:
+    """Tracks how long the same wait has lasted, so that observations become rarer and progress is reported."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._reason = ""
+        self._since = 0.0
+        self._pause = FIRST_LOOK
+        self._reported = 0.0
+
+    def wait(self, wait: Wait) -> None:
+        """Return when another observation is worthwhile."""
+        now = time.monotonic()
+        if wait.reason != self._reason:
+            self._reason, self._since, self._pause, self._reported = wait.reason, now, FIRST_LOOK, 0.0
+        if wait.on is WaitFor.JOB:
+            self._job(wait)
+            return
+        if now - self._reported >= REPORT_EVERY:
+            self._session.narrator.waiting(wait, now - self._since)
+            self._reported = now
+        clock, pause = self._session.services.clock, self._pause
+        if wait.on is WaitFor.PAUSE and wait.until is not None:
+            pause = max(0.01, min(wait.until - clock.now(), SLOWEST_LOOK))
+        clock.sleep(pause)
+        self._pause = min(self._pause * 1.5, SLOWEST_LOOK if wait.on is WaitFor.SLICE else 0.5)
+
+    def _job(self, wait: Wait) -> None:
+        """Follow the logs until the program ends on some host, or for a while; the lease is free meanwhile."""
+        session = self._session
+        if not session.services.follows_logs:
+            session.services.clock.sleep(LOOK_EVERY)
+            return
+        follower = ensure_follower(session)
+        session.keeper.release()
+        until = time.monotonic() + LOOK_EVERY
+        while not follower.wait(REPORT_EVERY) and time.monotonic() < until:
+            session.narrator.waiting(wait, time.monotonic() - self._since)
+        for rank, outcome in follower.outcomes.items():
+            if not outcome.ok and session.memory.first_failed is None and outcome.failure is not Failure.STOPPED:
+                session.memory.first_failed = rank
+        if not follower.running:
+            session.memory.outcomes = tuple(follower.outcomes.values())
+            error, session.follower = follower.error, None
+            follower.stop()
+            if error is not None:
+                raise error
+
+
+def ensure_follower(session: Session) -> Follower:
+    """Return the follower of the current attempt's logs, started if there is none."""
+    job, desired = session.job, session.desired
+    assert job is not None and isinstance(desired, Run)  # noqa: S101  # only a Run has a program to watch
+    current = session.store.job(session.cluster, job.id)
+    folder = host_job_name(session.cluster.uid, f"{job.id}-a{current.attempt}")
+    if session.follower is not None and session.follower.job != folder:
+        session.follower.stop()
+        session.follower = None
+    if session.follower is None:
+        logs = session.paths.logs(session.cluster.uid, job.id) / f"attempt-{current.attempt:04d}"
+        hands = session.host_operations(session.hosts)
+        session.follower = Follower(hands, folder, logs, session.narrator, desired.ranks)
+    return session.follower
+
+
+def drain_logs(session: Session) -> None:
+    """Wait for the program's last output before its result is recorded."""
+    if not session.services.follows_logs or not session.hosts:
+        return
+    if not isinstance(session.desired, Run) or session.desired.job is None:
+        return
+    if session.job is None or not session.store.job(session.cluster, session.job.id).started:
+        return
+    follower = ensure_follower(session)
+    follower.finish(LAST_WORDS)
+    session.memory.outcomes = tuple(follower.outcomes.values()) or session.memory.outcomes

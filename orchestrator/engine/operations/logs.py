@@ -1,0 +1,201 @@
+"""Reading and following the logs of a job, from its hosts, or from the local copy when the hosts are deleted."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.engine.loop.follow import find_size_at
+from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.operations.refresh import refresh_cluster
+from orchestrator.engine.preparation.prepared import CommandResult
+from orchestrator.engine.state.names import host_job_name
+from orchestrator.engine.state.recorded import open_reader
+from orchestrator.errors import NotFoundError
+from orchestrator.exits import Exit
+from orchestrator.hosts import Failure, HostAddress, HostOutcome
+from orchestrator.paths import load_paths
+from orchestrator.plan.steps import Done, GiveUp
+from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.scripts import shell_command
+from orchestrator.store.lookup import cluster_not_found
+from orchestrator.store.records import ClusterRecord, JobRecord
+
+Sink = Callable[[HostAddress, bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LogStart:
+    """Where to begin reading a log. Given both, the later place counts.
+
+    Attributes:
+        tail: Number of last lines, or None.
+        seconds: Age in seconds of the oldest output to read, or None.
+    """
+
+    tail: int | None = None
+    seconds: int | None = None
+
+
+FROM_BEGINNING = LogStart()
+_START = re.compile(rb"^start (\d+)$", re.MULTILINE)  # what templates/remote/log-start.sh prints
+
+
+def follow_logs(
+    cluster: str,
+    job: int | None,
+    sink: Sink,
+    narrator: Narrator,
+    *,
+    hosts: tuple[int, ...] | None,
+    follow: bool,
+    start: LogStart = FROM_BEGINNING,
+) -> CommandResult:
+    """Give each host's log to `sink`.
+
+    Args:
+        cluster: The cluster's name.
+        job: The job's number, or None for the newest.
+        sink: Receives blocks of output.
+        narrator: Receives notes.
+        hosts: Ranks to read, or None for all.
+        follow: Whether to continue until the job has ended everywhere; its result is then recorded.
+        start: Where to begin in the log of each host.
+
+    Raises:
+        NotFoundError: There is no such job or log.
+    """
+    record, chosen = _find(cluster, job)
+    if not record.hosts:
+        return _read_local_copy(record, chosen, sink, hosts, start)
+    with Fleet(record.hosts) as fleet:
+        ranks = tuple(rank for rank in chosen.ranks or range(len(record.hosts)) if hosts is None or rank in hosts)
+        if not follow:
+            return _read_current(fleet, chosen, sink, ranks, start)
+        outcomes = _follow(fleet, chosen, sink, ranks, start)
+    refresh_cluster(cluster, narrator)
+    return CommandResult(
+        step=_verdict(cluster, chosen, outcomes), outcomes=outcomes, job_id=chosen.id, run_id=chosen.run_id
+    )
+
+
+def read_log_from(file: Path, start: LogStart) -> bytes:
+    """Return the part of a local copy that begins at `start`; its times were noted as it was written."""
+    content = file.read_bytes()
+    begin = 0
+    if start.tail is not None:
+        begin = len(content) - len(b"".join(content.splitlines(keepends=True)[-start.tail :] if start.tail else []))
+    if start.seconds is not None:
+        begin = max(begin, find_size_at(file, time.time() - start.seconds))
+    return content[begin:]
+
+
+def _find(cluster: str, job: int | None) -> tuple[ClusterRecord, JobRecord]:
+    with open_reader() as reader:
+        record = reader.cluster(cluster) or reader.deleted_cluster(cluster)
+        if record is None:
+            raise cluster_not_found(reader, cluster)
+        jobs = [one for one in reader.jobs(record) if (one.id == job if job is not None else True)]
+    if not jobs:
+        raise NotFoundError(f"no job {job or ''} on '{cluster}'".replace("  ", " "), next_step=f"orch status {cluster}")
+    return record, jobs[-1]
+
+
+def _folder(job: JobRecord) -> str:
+    return host_job_name(job.cluster_uid, f"{job.id}-a{job.attempt}")
+
+
+def _log_path(job: JobRecord) -> str:
+    return f'"$HOME/.orch/jobs/{_folder(job)}/log"'
+
+
+def _read_current(fleet: Fleet, job: JobRecord, sink: Sink, ranks: tuple[int, ...], start: LogStart) -> CommandResult:
+    """Read the log as it is at this moment."""
+    path = _log_path(job)
+    offsets = _find_offsets(fleet, job, ranks, start)
+
+    def command(host: HostAddress) -> str:
+        return f"test -e {path} && tail -c +{offsets.get(host.rank, 0) + 1} {path}"
+
+    result = fleet.run(command, ranks=ranks, on_output=sink)
+    failed = [outcome for outcome in result.outcomes if not outcome.ok]
+    if not failed:
+        return CommandResult(step=Done(""), outcomes=(), job_id=job.id, run_id=job.run_id)
+    lost = any(outcome.failure is not None for outcome in failed)
+    step = GiveUp(
+        code="host-lost" if lost else "not-found",
+        status=Exit.HOST_LOST if lost else Exit.NOT_FOUND,
+        what=f"no log of job {job.id} on {len(failed)} host(s)",
+        why=failed[0].detail or "its program was not started there",
+    )
+    return CommandResult(step=step, outcomes=tuple(failed), job_id=job.id, run_id=job.run_id)
+
+
+def _follow(
+    fleet: Fleet, job: JobRecord, sink: Sink, ranks: tuple[int, ...], start: LogStart
+) -> tuple[HostOutcome, ...]:
+    from orchestrator.remote.jobs import follow_job
+
+    offsets = _find_offsets(fleet, job, ranks, start)
+    return follow_job(fleet, _folder(job), sink, offsets=offsets, ranks=ranks).outcomes
+
+
+def _find_offsets(fleet: Fleet, job: JobRecord, ranks: tuple[int, ...], start: LogStart) -> dict[int, int]:
+    """Return the byte at which to begin per rank, by each host's own clock; a host without an answer is left out."""
+    if start == FROM_BEGINNING:
+        return {}
+    tail, seconds = ("" if number is None else str(number) for number in (start.tail, start.seconds))
+    result = fleet.run(shell_command("log-start.sh", _folder(job), tail, seconds), ranks=ranks)
+    found = {host.outcome.rank: _START.search(host.output) for host in result.hosts if host.outcome.ok}
+    return {rank: int(match[1]) for rank, match in found.items() if match is not None}
+
+
+def _verdict(cluster: str, job: JobRecord, outcomes: tuple[HostOutcome, ...]) -> Done | GiveUp:
+    failed = [outcome for outcome in outcomes if not outcome.ok]
+    if not failed:
+        return Done(f"job {job.id} succeeded on {len(outcomes)} host(s)")
+    first = failed[0]
+    lost = first.failure in (Failure.LOST, Failure.FROZEN, Failure.UNREACHABLE, Failure.REFUSED)
+    status = first.status if first.status is not None else Exit.HOST_LOST
+    return GiveUp(
+        code="host-lost" if lost else "program-failed",
+        status=status,
+        what=f"job {job.id} on rank {first.rank}: {first.verdict}",
+        why=first.last_line or first.detail,
+        next_step=f"orch resume {cluster}",
+    )
+
+
+def _read_local_copy(
+    record: ClusterRecord, job: JobRecord, sink: Sink, hosts: tuple[int, ...] | None, start: LogStart
+) -> CommandResult:
+    """Read the copies that were made here while the job was followed."""
+    folder = load_paths().logs(record.uid, job.id)
+    files = sorted(folder.glob("attempt-*/*.log"))
+    if not files:
+        where = f"in the bucket: orch storage ls {job.bucket}/{job.run_id}/logs/" if job.bucket else ""
+        raise NotFoundError(
+            f"the hosts of '{record.name}' are deleted, and there is no local copy of the log", "", where
+        )
+    for file in files:
+        rank = int(file.stem)
+        if hosts is None or rank in hosts:
+            sink(_absent_host(rank), read_log_from(file, start))
+    return CommandResult(step=Done(""), outcomes=(), job_id=job.id, run_id=job.run_id)
+
+
+def _absent_host(rank: int) -> HostAddress:
+    nowhere = Path()
+    return HostAddress(
+        rank=rank,
+        alias=f"deleted.{rank}",
+        host="deleted",
+        port=22,
+        user="",
+        identity_file=nowhere,
+        known_hosts=nowhere,
+        internal_ip="deleted",
+    )

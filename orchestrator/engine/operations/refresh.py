@@ -1,0 +1,40 @@
+"""Observing a cluster now, and recording it, without changing anything there."""
+
+from __future__ import annotations
+
+from orchestrator.engine.loop.finished_jobs import record_finished_jobs
+from orchestrator.engine.loop.observe import observe
+from orchestrator.engine.loop.session import Session
+from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.services import real_services
+from orchestrator.engine.state.lease import LeaseKeeper
+from orchestrator.engine.state.opening import open_store
+from orchestrator.paths import load_paths
+from orchestrator.plan.desired import Cancel
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.observed import Observed
+from orchestrator.store.lookup import find_cluster
+
+
+def refresh_cluster(cluster: str, narrator: Narrator) -> Observed:
+    """Observe the slice and each host's contact and job; record jobs that ended unwatched.
+
+    Takes no lease: it only records what it sees.
+
+    Raises:
+        NotFoundError: There is no such cluster.
+    """
+    where = load_paths()
+    services = real_services(where)
+    with open_store(where, services) as store:
+        record = find_cluster(store, cluster)
+        keeper = LeaseKeeper(store, cluster, "status", narrator)
+        open_jobs = [job for job in store.jobs(record) if job.state != "ended" and job.started]
+        folder = f"{open_jobs[-1].id}-a{open_jobs[-1].attempt}" if open_jobs else ""
+        sought = Cancel(cluster=cluster, folder=folder)
+        session = Session(store, where, narrator, keeper, record, sought, Facts({}), None, services)
+        try:
+            record_finished_jobs(session)
+            return observe(session)
+        finally:
+            session.close()

@@ -1,0 +1,114 @@
+"""Known locations and sizes of buckets: a cache file, so that a preview needs no network.
+
+It is written when orch talks to a bucket's service, and read by every plan. It may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from orchestrator.catalog.buckets import BucketPlace
+from orchestrator.errors import OrchError
+from orchestrator.paths import load_paths
+
+Ask: TypeAlias = Callable[[str], BucketPlace]
+"""Where the bucket of this name is. Raises OrchError."""
+
+SERVICES = {"gs": "orchestrator.providers.google.buckets", "s3": "orchestrator.providers.aws.buckets"}
+
+FILE = "buckets.json"
+MOST_OBJECTS = 20_000  # a folder with more is not measured: counting it would cost time and requests
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBuckets:
+    """What the cache file holds.
+
+    Attributes:
+        places: Locations by `gs://name` or `s3://name`.
+        sizes: Bytes by the address of a folder or an object.
+    """
+
+    places: Mapping[str, BucketPlace] = field(default_factory=dict[str, BucketPlace])
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def bucket_of(uri: str) -> str:
+    """Return `gs://name` or `s3://name` of an address below such a bucket, else ""."""
+    scheme, _, rest = uri.partition("://")
+    name = rest.partition("/")[0]
+    return f"{scheme}://{name}" if scheme in SERVICES and name else ""
+
+
+def load_known_buckets(state: Path | None = None) -> KnownBuckets:
+    """Return all that the cache file holds; an unreadable file counts as empty."""
+    try:
+        read = json.loads((state or load_paths().state).joinpath(FILE).read_text(encoding="utf-8"))
+        places = {
+            str(uri): BucketPlace(str(one["location"]), tuple(str(region) for region in one.get("regions", ())))
+            for uri, one in cast("dict[str, Any]", read["buckets"]).items()
+        }
+        return KnownBuckets(places, {str(uri): int(size) for uri, size in read.get("sizes", {}).items()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return KnownBuckets()
+
+
+def save_bucket_location(uri: str, place: BucketPlace, state: Path | None = None) -> None:
+    """Store the location of the bucket of `uri`."""
+    known = load_known_buckets(state)
+    _save(replace(known, places={**known.places, bucket_of(uri): place}), state or load_paths().state)
+
+
+def learn_bucket_locations(uris: Iterable[str], ask: Ask | None = None, state: Path | None = None) -> None:
+    """Ask where these buckets are, and how large the folders in them are, unless it is known.
+
+    Errors are ignored: no decision depends on the answer.
+    """
+    addresses = [uri.rstrip("/") for uri in dict.fromkeys(uris) if bucket_of(uri)]
+    for uri in addresses:
+        try:
+            if bucket_of(uri) not in load_known_buckets(state).places:
+                save_bucket_location(uri, (ask or _asker(uri))(bucket_of(uri).partition("://")[2]), state)
+            if uri != bucket_of(uri) and uri not in load_known_buckets(state).sizes:
+                _measure(uri, state)
+        except (OrchError, OSError):
+            continue
+
+
+def _measure(uri: str, state: Path | None) -> None:
+    from orchestrator.storage.bucket import Bucket
+
+    objects = list(islice(Bucket.open(uri).list(), MOST_OBJECTS + 1))
+    if 0 < len(objects) <= MOST_OBJECTS:
+        known = load_known_buckets(state)
+        sizes = {**known.sizes, uri: sum(one.size for one in objects)}
+        _save(replace(known, sizes=sizes), state or load_paths().state)
+
+
+def _save(known: KnownBuckets, folder: Path) -> None:
+    """Write the file atomically.
+
+    Of two concurrent writers one may overwrite what the other learned; it is then asked for again.
+    """
+    places = {
+        name: {"location": one.location, "regions": list(one.regions)} for name, one in sorted(known.places.items())
+    }
+    shown = {"format": 1, "buckets": places, "sizes": dict(sorted(known.sizes.items()))}
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=FILE, dir=folder)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(json.dumps(shown, indent=2) + "\n")
+    Path(name).replace(folder / FILE)
+
+
+def _asker(uri: str) -> Ask:
+    """Return the query of the bucket's service; its library is imported only now."""
+    return cast(Ask, import_module(SERVICES[uri.partition("://")[0]]).place_of)

@@ -1,0 +1,427 @@
+"""From a command and its arguments to a PreparedCommand: everything read, rendered and checked, nothing sent.
+
+It uses no network, no credentials and no SDK. The same value is previewed or fulfilled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from orchestrator.catalog.machines import LocalHosts, TpuSlice
+from orchestrator.engine.preparation import host_inputs
+from orchestrator.engine.preparation.candidates import list_candidates
+from orchestrator.engine.preparation.cluster_match import surplus_hosts_note
+from orchestrator.engine.preparation.notes import plan_notes
+from orchestrator.engine.preparation.preflight import preflight_error
+from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID
+from orchestrator.engine.state.recorded import load_observed, open_reader
+from orchestrator.errors import ConflictError, NotFoundError, UserError
+from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop, TeardownPolicy
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.observed import Intent
+from orchestrator.providers.registry import Planners
+from orchestrator.render.scripts import RunInputs, render_run
+from orchestrator.slices import Candidate
+from orchestrator.store.lookup import find_cluster, suggest_cluster
+from orchestrator.store.read import Reader
+from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
+from orchestrator.task.model import Task
+from orchestrator.values import Secret, Text, to_text
+
+
+def prepare_launch(
+    task: Task,
+    *,
+    cluster: str | None,
+    after: TeardownPolicy,
+    force_setup: bool = False,
+    kept: Mapping[str, str] = MappingProxyType({}),
+) -> PreparedCommand:
+    """Prepare a new run of `task`, or the same one when an earlier command was interrupted.
+
+    Args:
+        task: The task.
+        cluster: The cluster's name, or None for the task's.
+        after: What happens to the machines when the job ends.
+        force_setup: Whether setup runs even if it is up to date.
+        kept: Snapshots of what is sent, by label.
+    """
+    name = host_inputs.choose_cluster_name(task, cluster)
+    return _prepare_run(task, name, "launch", after, force_setup=force_setup, kept=kept)
+
+
+def prepare_resume(
+    name_or_run_id: str,
+    *,
+    cluster: str | None = None,
+    bucket: str | None = None,
+    after: TeardownPolicy,
+    force: bool = False,
+) -> PreparedCommand:
+    """Prepare the same run again from its newest complete checkpoint, on the same cluster name or another."""
+    with open_reader() as reader:
+        where, job = _find_run(reader, name_or_run_id)
+    if job is None:
+        task, run_id, attempt, where = _run_from_bucket(name_or_run_id, bucket)
+    else:
+        task, run_id, attempt = Task.from_json(job.task), job.run_id, job.attempt
+        _refuse_finished(job, name_or_run_id, force)
+    if not task.checkpoint.bucket:
+        raise UserError(
+            f"run {run_id} has no bucket, so there is nothing to resume from",
+            "checkpoints are kept only when the task names a bucket",
+            "launch it again with --bucket URI",
+        )
+    task = add_secrets_from_environment(task)
+    name = cluster or where
+    return _prepare_run(
+        task, name, "resume", after, run_id=run_id, first_attempt=attempt + 1, resume_from="latest", force_setup=False
+    )
+
+
+def prepare_continuation(cluster: str, job: JobRecord) -> PreparedCommand:
+    """Prepare a recorded, unfinished launch or resume again, from the record alone.
+
+    Raises:
+        UserError: A secret of it is not in this environment.
+    """
+    task = add_secrets_from_environment(Task.from_json(job.task))
+    wished: dict[str, Any] = json.loads(job.launch_request) if job.launch_request else {}
+    return _prepare_run(
+        task,
+        cluster,
+        job.kind,
+        TeardownPolicy(job.after_end),
+        run_id=job.run_id,
+        first_attempt=job.attempt,
+        resume_from="latest" if job.kind == "resume" else None,
+        force_setup=False,
+        kept=wished.get("trees", {}),
+        again=job,
+    )
+
+
+def prepare_watch(cluster: str, number: int | None) -> PreparedCommand:
+    """Prepare a recorded job that is not over: the given one, or the first in the cluster's queue."""
+    with open_reader() as reader:
+        record = find_cluster(reader, cluster)
+        jobs = [job for job in reader.jobs(record) if job.state != "ended" and job.kind != "exec"]
+    chosen = [job for job in jobs if number is None or job.id == number]
+    if not chosen:
+        raise NotFoundError(
+            f"no job {number if number is not None else 'that is not over'} on '{cluster}'",
+            "commands (exec) cannot be watched" if number is not None else "",
+            f"orch queue {cluster} --all",
+        )
+    return prepare_continuation(cluster, chosen[0])
+
+
+def prepare_exec(
+    cluster: str,
+    command: str,
+    *,
+    hosts: tuple[int, ...] | None,
+    workdir: Path | None,
+    env: tuple[tuple[str, Text], ...] = (),
+    devices: bool = False,
+) -> PreparedCommand:
+    """Prepare one command on an existing cluster: nothing is created or set up.
+
+    Args:
+        cluster: The cluster's name.
+        command: The shell command.
+        hosts: Ranks to run it on, or None for all.
+        workdir: Sent first when given.
+        env: Further variables.
+        devices: Whether the bundled trainer is sent too, to a separate folder, to list the devices.
+    """
+    with open_reader() as reader:
+        record, intent = _require_machines(reader, cluster)
+        number = _next_number(reader, record)
+        now = load_observed(reader, cluster)
+    candidate = intent.candidate
+    _check_ranks(cluster, candidate.hosts, hosts)
+    facts = host_inputs.host_facts(candidate)
+    sent = host_inputs.read_workdir_tree(workdir) if workdir is not None else ()
+    sent = (*sent, *host_inputs.read_trainer_tree()) if devices else sent
+    place = (
+        host_inputs.WORKDIR
+        if workdir is not None or any(label == "workdir" for host in now.hosts for label, _ in host.trees)
+        else None
+    )
+    script = render_run(
+        RunInputs(backend="cpu", user_run=command, workdir=place, python=facts.python, clear_holders=False)
+    )
+    desired = Run(
+        cluster=cluster,
+        uid=to_text(UID),
+        run_id=to_text(RUN_ID),
+        installation=_installation(),
+        candidates=(candidate,),
+        trees=sent,
+        job=JobSpec(id=number, script=to_text(script)),
+        job_id=number,
+        accelerator=candidate.accelerator,
+        env=(*((key, to_text(value)) for key, value in facts.env), *env),
+        create=False,
+        ranks=hosts,
+    )
+    digest = hashlib.sha256(f"{cluster}\0{command}\0{secrets.token_hex(8)}".encode()).hexdigest()
+    job = NewJob(kind="exec", run_id="", digest=digest, task="", bucket="", ranks=hosts, after_end=TeardownPolicy.KEEP)
+    return PreparedCommand(
+        cluster=cluster, verb="exec", summary=record.summary, desired=desired, recorded=now, facts=_facts(), job=job
+    )
+
+
+def prepare_down(cluster: str) -> PreparedCommand:
+    """Prepare the teardown of a cluster."""
+    with open_reader() as reader:
+        record = find_cluster(reader, cluster)
+        now = load_observed(reader, cluster, _last_started(reader, record), running=True)
+    return PreparedCommand(
+        cluster=cluster, verb="down", summary=record.summary, desired=Down(cluster), recorded=now, facts=_facts()
+    )
+
+
+def prepare_stop(cluster: str) -> PreparedCommand:
+    """Prepare stopping a cluster's machines."""
+    with open_reader() as reader:
+        record, _ = _require_machines(reader, cluster)
+        return PreparedCommand(
+            cluster=cluster,
+            verb="stop",
+            summary=record.summary,
+            desired=Stop(cluster),
+            recorded=load_observed(reader, cluster),
+            facts=_facts(),
+        )
+
+
+def prepare_start(cluster: str) -> PreparedCommand:
+    """Prepare starting a stopped cluster's machines."""
+    with open_reader() as reader:
+        record, _ = _require_machines(reader, cluster)
+        return PreparedCommand(
+            cluster=cluster,
+            verb="start",
+            summary=record.summary,
+            desired=Start(cluster),
+            recorded=load_observed(reader, cluster),
+            facts=_facts(),
+        )
+
+
+def prepare_cancel(cluster: str, job: int | None) -> PreparedCommand:
+    """Prepare ending a job's program on all hosts; the cluster stays.
+
+    Args:
+        cluster: The cluster's name.
+        job: The job's number; None for the newest running job, else the newest waiting one.
+    """
+    with open_reader() as reader:
+        record = find_cluster(reader, cluster)
+        jobs = reader.jobs(record)
+        chosen = [one for one in jobs if (one.id == job if job is not None else one.state != "ended")]
+        if not chosen:
+            raise NotFoundError(
+                f"no job {job if job is not None else 'that runs'} on '{cluster}'",
+                next_step=f"orch status {cluster}",
+            )
+        one = ([begun for begun in chosen if begun.started] or chosen)[-1]
+        now = load_observed(reader, cluster, one, running=one.state != "ended")
+    return PreparedCommand(
+        cluster=cluster,
+        verb="cancel",
+        summary=record.summary,
+        desired=Cancel(cluster=cluster, folder=f"{one.id}-a{one.attempt}"),
+        recorded=now,
+        facts=_facts(),
+    )
+
+
+def _prepare_run(
+    task: Task,
+    name: str,
+    verb: str,
+    after: TeardownPolicy,
+    *,
+    run_id: str = "",
+    first_attempt: int = 1,
+    resume_from: str | None = None,
+    force_setup: bool = False,
+    kept: Mapping[str, str] = MappingProxyType({}),
+    again: JobRecord | None = None,
+) -> PreparedCommand:
+    """Prepare a launch or resume.
+
+    `kept` holds snapshots of what is sent, by label; `again` is the recorded job to continue, whatever its digest.
+    """
+    if task.missing_secrets:
+        raise UserError(
+            f"secret {task.missing_secrets[0]} has no value", "", f"export it, or: --secret {task.missing_secrets[0]}"
+        )
+    options = list_candidates(task)
+    facts = host_inputs.host_facts(options[0])
+    trees, sent = host_inputs.read_trees(task, kept)
+    digest = again.digest if again is not None else host_inputs.job_digest(name, f"{verb}:{run_id}", task, trees)
+    with open_reader() as reader:
+        same, number = (again, again.id) if again is not None else _same_job(reader, name, verb, digest)
+        now = load_observed(reader, name, same)
+    bucket = task.checkpoint.bucket.rstrip("/")
+    shown_run = to_text(same.run_id if same is not None else run_id or RUN_ID)
+    desired = Run(
+        cluster=name,
+        uid=to_text(UID),
+        run_id=shown_run,
+        installation=_installation(),
+        candidates=options,
+        trees=trees,
+        mounts=host_inputs.build_mounts(task, facts),
+        setup=host_inputs.build_setup(task, facts, sent, secrets.token_hex(4) if force_setup else ""),
+        job=host_inputs.build_job(task, facts, number),
+        job_id=number,
+        accelerator=options[0].accelerator,
+        num_slices=task.num_nodes if _is_tpu(task) else 1,
+        env=host_inputs.build_environment(task, facts),
+        checkpoint_uri=Text.of(f"{bucket}/", shown_run, "/checkpoints") if bucket else None,
+        resume_from=to_text(resume_from) if resume_from else None,
+        teardown=after,
+        budgets=host_inputs.build_budgets(task),
+        limits=host_inputs.build_limits(task),
+        timer=host_inputs.build_timer(task, facts, _cheapest(options)),
+        labels=task.choices[0].labels,
+    )
+    job = NewJob(
+        kind=verb,
+        run_id=run_id,
+        digest=digest,
+        task=task.to_json(),
+        bucket=bucket,
+        ranks=None,
+        after_end=after,
+        first_attempt=first_attempt,
+    )
+    summary = f"{options[0].accelerator} on {options[0].where}"
+    if same is None and first_attempt > 1:
+        from dataclasses import replace
+
+        now = replace(now, attempt=first_attempt)
+    refused = preflight_error(task, facts)
+    more = surplus_hosts_note(name, now, options)
+    notes = (*([more] if more else []), *plan_notes(task, facts))
+    return PreparedCommand(
+        cluster=name,
+        verb=verb,
+        summary=summary,
+        desired=desired,
+        recorded=now,
+        facts=_facts(),
+        job=job,
+        notes=notes,
+        refused=refused,
+    )
+
+
+def _is_tpu(task: Task) -> bool:
+    """Return whether each node is a separate slice; EC2 instances are one slice together."""
+    machine = task.choices[0].machine
+    return isinstance(machine.stands_for if isinstance(machine, LocalHosts) else machine, TpuSlice)
+
+
+def _cheapest(options: tuple[Candidate, ...]) -> float | None:
+    """Return the lowest known price in US dollars per hour, or None."""
+    return min((one.price_per_hour for one in options if one.price_per_hour is not None), default=None)
+
+
+def _same_job(reader: Reader, name: str, verb: str, digest: str) -> tuple[JobRecord | None, int]:
+    """Return the unfinished job that the same command left, and the number this one has or will have."""
+    record = reader.cluster(name)
+    if record is None:
+        return None, 1
+    for job in reader.jobs(record):
+        if job.state != "ended" and job.kind == verb and job.digest == digest:
+            return job, job.id
+    return None, _next_number(reader, record)
+
+
+def _next_number(reader: Reader, record: ClusterRecord) -> int:
+    return max((job.id for job in reader.jobs(record)), default=0) + 1
+
+
+def _find_run(reader: Reader, name_or_run_id: str) -> tuple[str, JobRecord | None]:
+    job = reader.last_run_of(name_or_run_id)
+    if job is not None:
+        return name_or_run_id, job
+    found = reader.find_run(name_or_run_id)
+    return found if found is not None else ("", None)
+
+
+def _run_from_bucket(run_id: str, bucket: str | None) -> tuple[Task, str, int, str]:
+    """Read a run that another computer started from its bucket."""
+    if bucket is None:
+        with open_reader() as reader:
+            near = suggest_cluster(reader, run_id)
+        raise NotFoundError(
+            f"no cluster and no run called '{run_id}' is on record here",
+            near or "a run from another computer is found through its bucket",
+            f"orch resume {run_id} --bucket URI",
+        )
+    from orchestrator.storage.bucket import Bucket
+    from orchestrator.storage.checkpoints import get_task
+
+    opened = Bucket.open(bucket)
+    task = Task.from_json(get_task(opened, run_id).decode())
+    folders = opened.list_dir(f"{run_id}/metrics").folders
+    attempts = [int(name.rsplit("-", 1)[1]) for name in folders if name.rsplit("-", 1)[-1].isdigit()]
+    return task, run_id, max(attempts, default=1), host_inputs.choose_cluster_name(task, None)
+
+
+def _refuse_finished(job: JobRecord, requested: str, force: bool) -> None:
+    if job.state == "ended" and job.status == 0 and not force:
+        raise ConflictError(
+            f"run {job.run_id} succeeded; there is nothing to resume",
+            "its program returned 0",
+            f"to run it again from its last checkpoint: orch resume {requested} --force",
+        )
+
+
+def add_secrets_from_environment(task: Task) -> Task:
+    """Return the task with those of its secrets that this environment has."""
+    given = tuple(Secret(name, os.environ[name]) for name in task.secret_names if name in os.environ)
+    return task.with_secrets(given)
+
+
+def _require_machines(reader: Reader, name: str) -> tuple[ClusterRecord, Intent]:
+    record = find_cluster(reader, name)
+    current = load_observed(reader, name).current
+    if current is None:
+        raise NotFoundError(f"cluster '{name}' has no machines", next_step=f"orch resume {name}   or: orch launch")
+    return record, current
+
+
+def _last_started(reader: Reader, record: ClusterRecord) -> JobRecord | None:
+    started = [job for job in reader.jobs(record) if job.started and job.state != "ended"]
+    return started[-1] if started else None
+
+
+def _check_ranks(cluster: str, count: int, ranks: tuple[int, ...] | None) -> None:
+    wrong = [rank for rank in ranks or () if not 0 <= rank < count]
+    if wrong:
+        raise UserError(f"'{cluster}' has no host {wrong[0]}", f"its hosts are 0 to {count - 1}", "orch status -o json")
+
+
+def _installation() -> Text:
+    with open_reader() as reader:
+        return to_text(reader.installation() or INSTALLATION)
+
+
+def _facts() -> Facts:
+    return Facts(Planners())

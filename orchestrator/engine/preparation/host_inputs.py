@@ -1,0 +1,412 @@
+"""From a task to what its hosts get: trees, mounts, setup script and program, all rendered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import cast
+
+from orchestrator.catalog.machines import LocalHosts, TpuSlice
+from orchestrator.errors import UserError
+from orchestrator.plan.desired import (
+    Budgets,
+    JobSpec,
+    Limits,
+    MountSpec,
+    SetupSpec,
+    Strategy,
+    TimerSpec,
+    TreeSpec,
+)
+from orchestrator.providers.registry import load_planner
+from orchestrator.remote.tree import Tree, read_snapshot, read_tree
+from orchestrator.render.checkout import render_git_checkout
+from orchestrator.render.limits import LimitsSpec, render_limits
+from orchestrator.render.mounts import MountInputs, render_copy_mount, render_mount, render_scratch
+from orchestrator.render.packages import Backend
+from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
+from orchestrator.slices import Candidate, HostFacts
+from orchestrator.task.errors import InvalidValueError
+from orchestrator.task.infra import InfraProvider
+from orchestrator.task.model import FileMount, GitSource, MountMode, Task
+from orchestrator.task.stacks import Stack, StackRequest, choose_stack, choose_stand_in_stack
+from orchestrator.values import Text, to_text
+
+WORKDIR = "orch_workdir"
+TRAINER = ".orch/trainer/trainer"
+DEVICE_PROBE = ".orch/devices/trainer"
+DEPENDENCY_FILES = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "*.lock")
+LONGEST_CLUSTER_NAME = 40  # leaves space for "-<generation>" within the 63 characters that clouds allow
+
+
+def choose_cluster_name(task: Task, requested: str | None) -> str:
+    """Return the name the user gave, or the task's name, or "train" or "task", made valid."""
+    name = (requested or task.name or ("train" if task.train is not None else "task")).lower()
+    clean = "".join(c if c.isascii() and (c.isalnum() or c == "-") else "-" for c in name).strip("-")[
+        :LONGEST_CLUSTER_NAME
+    ]
+    if not clean or not clean[0].isalpha():
+        raise UserError(
+            f"'{requested or task.name}' cannot be a cluster's name",
+            "it starts with a letter and holds letters, digits and dashes",
+            "give one: -c NAME",
+        )
+    return clean
+
+
+def read_trees(
+    task: Task, kept: Mapping[str, str] = MappingProxyType({})
+) -> tuple[tuple[TreeSpec, ...], tuple[Tree, ...]]:
+    """Read what is sent from here: the workdir, local file mounts and the bundled trainer.
+
+    Args:
+        task: The task.
+        kept: Snapshots to send in place of the originals, by label.
+
+    Returns:
+        The trees as `decide` needs them, and the same trees with their files.
+    """
+    specs: list[tuple[str, Path, str]] = []
+    if isinstance(task.workdir, str):
+        specs.append(("workdir", Path(task.workdir).expanduser(), WORKDIR))
+    local = (mount for mount in task.file_mounts if not mount.from_bucket)
+    specs += [(mount.target, Path(mount.source).expanduser(), _on_host(mount.target)) for mount in local]
+    if task.train is not None:
+        specs.append(("trainer", _trainer_package(), TRAINER))
+    read = [_read_labelled_tree(label, source, destination, kept.get(label)) for label, source, destination in specs]
+    requested = tuple(
+        TreeSpec(
+            label=label,
+            source=str(source),
+            destination=destination,
+            digest=tree.digest,
+            files=len(tree.files),
+            total_bytes=tree.total_bytes,
+        )
+        for label, source, destination, tree in read
+    )
+    return requested, tuple(tree for *_, tree in read)
+
+
+def _read_labelled_tree(label: str, source: Path, destination: str, kept: str | None) -> tuple[str, Path, str, Tree]:
+    if kept is not None:
+        return label, Path(kept), destination, read_snapshot(Path(kept))
+    return label, source.absolute(), destination, read_tree(source)
+
+
+def read_workdir_tree(folder: Path) -> tuple[TreeSpec, ...]:
+    """Read a working directory alone, for exec."""
+    tree = read_tree(folder)
+    return (
+        TreeSpec(
+            label="workdir",
+            source=str(folder.absolute()),
+            destination=WORKDIR,
+            digest=tree.digest,
+            files=len(tree.files),
+            total_bytes=tree.total_bytes,
+        ),
+    )
+
+
+def read_trainer_tree() -> tuple[TreeSpec, ...]:
+    """Read the bundled trainer alone, for listing devices beside a training that may be running."""
+    package = _trainer_package()
+    tree = read_tree(package)
+    return (
+        TreeSpec(
+            label="devices",
+            source=str(package),
+            destination=DEVICE_PROBE,
+            digest=tree.digest,
+            files=len(tree.files),
+            total_bytes=tree.total_bytes,
+        ),
+    )
+
+
+def build_mounts(task: Task, facts: HostFacts) -> tuple[MountSpec, ...]:
+    """Return what hosts fetch themselves: local disks, a git workdir, bucket paths, copied or mounted."""
+    specs: list[MountSpec] = []
+    rented = not task.choices[0].infra.owned
+    if rented and facts.scratch:
+        script = render_scratch(facts.scratch)
+        specs.append(
+            MountSpec(
+                label="scratch",
+                source="local disks",
+                destination=facts.scratch,
+                digest=_digest(script),
+                script=to_text(script),
+            )
+        )
+    if isinstance(task.workdir, GitSource):
+        script = render_git_checkout(task.workdir.url, task.workdir.ref, WORKDIR)
+        source = f"{task.workdir.url}@{task.workdir.ref or 'HEAD'}"
+        specs.append(
+            MountSpec(
+                label="workdir", source=source, destination=WORKDIR, digest=_digest(script), script=to_text(script)
+            )
+        )
+    for mount in task.file_mounts:
+        if mount.from_bucket:
+            _refuse_mount(mount)
+            inputs = MountInputs(mount.source, mount.target)
+            copied = mount.mode is MountMode.COPY
+            mounted = partial(render_mount, may_install=rented, scratch=facts.scratch)
+            script = render_copy_mount(inputs) if copied else mounted(inputs)
+            specs.append(
+                MountSpec(
+                    label=mount.target,
+                    source=mount.source,
+                    destination=mount.target,
+                    digest=_digest(script),
+                    script=to_text(script),
+                )
+            )
+    return tuple(specs)
+
+
+def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str) -> SetupSpec | None:
+    """Render the setup script, with the digest of all that decides whether it must run again."""
+    driven = choose_software(task, facts)
+    inputs = SetupInputs(
+        backend=driven.backend,
+        user_setup=task.setup or None,
+        workdir=_workdir(task),
+        python=facts.python,
+        bundled_trainer=task.train is not None,
+        may_install_system=not task.choices[0].infra.owned and not facts.python,
+        scratch=facts.scratch,
+        neuron=_on_neuron(task),
+        engine=driven.engine,
+        device=driven.device,
+    )
+    script = render_setup(inputs)
+    if script is None:
+        return None
+    manifests = [
+        f"{file.path}={file.sha256}"
+        for tree in sent
+        for file in tree.files
+        if any(Path(file.path).match(pattern) for pattern in DEPENDENCY_FILES) or Path(file.path).name in task.setup
+    ]
+    decides = json.dumps([script, sorted(manifests), sorted(task.envs), sorted(task.secret_names), force])
+    return SetupSpec(_digest(decides), to_text(script))
+
+
+def build_job(task: Task, facts: HostFacts, job_id: int) -> JobSpec | None:
+    """Render the program, or return None for a task that runs nothing."""
+    if not task.run and task.train is None:
+        return None
+    driven, machine = choose_software(task, facts), task.choices[0].machine
+    inputs = RunInputs(
+        backend=driven.backend,
+        user_run=task.run or None,
+        trainer_args=_trainer_args(task),
+        workdir=_workdir(task),
+        python=facts.python,
+        scratch=facts.scratch,
+        neuron=_on_neuron(task),
+        engine=driven.engine,
+        device=driven.device,
+        smoke=task.train is not None and task.train.smoke,
+        topology=machine.topology if isinstance(machine, TpuSlice) else "",
+    )
+    return JobSpec(id=job_id, script=to_text(render_run(inputs)))
+
+
+def build_environment(task: Task, facts: HostFacts) -> tuple[tuple[str, Text], ...]:
+    """Return the variables of the job; later ones win: the provider's, the user's envs, the secrets."""
+    pairs = [(name, to_text(value)) for name, value in facts.env]
+    if task.train is not None and choose_software(task, facts).device == "xla" and _is_plain(task):
+        pairs.append(("PJRT_DEVICE", to_text("CPU")))
+    if task.checkpoint.every is not None:
+        pairs.append(("ORCH_CHECKPOINT_EVERY", to_text(str(task.checkpoint.every))))
+    pairs += [(name, to_text(value)) for name, value in task.envs]
+    pairs += [(secret.name, to_text(secret)) for secret in task.secrets]
+    return tuple(pairs)
+
+
+def build_budgets(task: Task) -> Budgets:
+    """Return the restart budgets and deadlines of a task."""
+    recovery = task.recovery
+    # Large EC2 machines boot for minutes after EC2 reports them as running, and take up to half an hour to end
+    # (packer-plugin-amazon issue 682, bottlerocket-test-system issue 911, pycloudlib issue 192, 2022 to 2024).
+    slow = any(choice.infra.provider is InfraProvider.AWS for choice in task.choices)
+    waits = {"contact_deadline": 900.0, "end_deadline": 2400.0} if slow else {}
+    return Budgets(
+        preemptions=recovery.max_preemptions,
+        failures=recovery.max_failures,
+        restart_on=recovery.restart_on_exit_codes,
+        fail_on=recovery.fail_on_exit_codes,
+        strategy=Strategy(recovery.strategy),
+        capacity_wait=recovery.capacity_wait_hours * 3600,
+        hang_deadline=recovery.hang_minutes * 60,
+        **waits,
+    )
+
+
+def build_limits(task: Task) -> Limits:
+    """Return the limits of time and money of a task."""
+    return Limits(task.limits.max_hours, task.limits.max_cost)
+
+
+def build_timer(task: Task, facts: HostFacts, price: float | None) -> TimerSpec | None:
+    """Return the limits timer of every host, or None when the task has no limit.
+
+    A limit of money is converted to hours here. What was spent before shortens it when the timer is armed: see
+    `host_actions.arm_timer`.
+
+    Args:
+        task: The task.
+        facts: What is known of the hosts.
+        price: US dollars per hour, or None when unknown.
+    """
+    idle = task.limits.idle_minutes or (task.autostop.idle_minutes if task.autostop is not None else None)
+    specs = LimitsSpec(
+        max_hours=_longest(task, price),
+        idle_minutes=idle,
+        on_limit="end" if facts.end_command else "jobs",
+        stop_command=facts.end_command,
+        watch="machine" if facts.end_command else "jobs",
+    )
+    if not specs.any:
+        return None
+    script = render_limits(specs)
+    return TimerSpec(_digest(script), to_text(script))
+
+
+def _longest(task: Task, price: float | None) -> float | None:
+    """Return the hours after which one slice alone reaches a limit of time or money."""
+    limits = task.limits
+    hours = [limits.max_hours] if limits.max_hours is not None else []
+    if limits.max_cost is not None and price:
+        hours.append(limits.max_cost / price)
+    return min(hours, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class SoftwareStack:
+    """The software for which the scripts are rendered.
+
+    Attributes:
+        backend: The kind of setup and start scripts.
+        engine: Of the bundled trainer, "" for a program of the user's.
+        device: Of the bundled trainer, "" for a program of the user's, except JAX on CUDA.
+    """
+
+    backend: Backend
+    engine: str = ""
+    device: str = ""
+
+
+def choose_software(task: Task, facts: HostFacts) -> SoftwareStack:
+    """Return what drives the accelerator: the trainer's stack, else what the image contains, else the usual."""
+    if task.train is not None:
+        chosen = choose_trainer_stack(task, facts)
+        return SoftwareStack(cast(Backend, chosen.backend), chosen.engine, chosen.device)
+    word = facts.backend or task.choices[0].machine.backend
+    on_gpu = word == "jax" and "cuda" in task.choices[0].machine.backends
+    return SoftwareStack(cast(Backend, word), device="cuda" if on_gpu else "")
+
+
+def choose_trainer_stack(task: Task, facts: HostFacts) -> Stack:
+    """Return engine, device and software of the bundled trainer on the first choice.
+
+    Raises:
+        UserError: A recorded task that this version does not serve; rules.py refuses it in a new one.
+    """
+    choice = task.choices[0]
+    requested = (
+        task.train.stack_request(choice.accelerator_args.framework) if task.train is not None else StackRequest()
+    )
+    stands_in = not facts.has_accelerator and not isinstance(choice.machine, LocalHosts)
+    try:
+        return (
+            choose_stand_in_stack(choice.machine, requested) if stands_in else choose_stack(choice.machine, requested)
+        )
+    except InvalidValueError as error:
+        raise UserError(error.what, error.why, error.next_step) from error
+
+
+def _is_plain(task: Task) -> bool:
+    """Return whether the hosts have no accelerator that XLA could use."""
+    return task.choices[0].machine.backend == "cpu"
+
+
+def _on_neuron(task: Task) -> bool:
+    return "neuron" in task.choices[0].machine.backends
+
+
+def host_facts(candidate: Candidate) -> HostFacts:
+    """Return what the candidate's provider knows of its hosts in advance."""
+    return load_planner(candidate.provider).host_facts(candidate)
+
+
+def job_digest(cluster: str, kind: str, task: Task, trees: tuple[TreeSpec, ...]) -> str:
+    """Return a digest that is equal when the same command is given again.
+
+    An unfinished job with the same digest is resumed.
+    """
+    parts = [cluster, kind, task.to_json(), *sorted(f"{tree.label}={tree.digest}" for tree in trees)]
+    return _digest(json.dumps(parts))
+
+
+def _trainer_args(task: Task) -> tuple[tuple[str, str], ...] | None:
+    """Return the trainer's settings without engine and device, which the stack gives."""
+    if task.train is None:
+        return None
+    words = (word.partition("=") for word in task.train.format_args(task.checkpoint))
+    return tuple((key, value) for key, _, value in words if key not in ("device", "engine"))
+
+
+def _refuse_mount(mount: FileMount) -> None:
+    """Refuse modes that are not served, and mounts of buckets other than gs:// and s3://."""
+    if mount.mode is MountMode.MOUNT_CACHED:
+        raise UserError(
+            f"file_mounts {mount.target}: mode MOUNT_CACHED is not served",
+            "it uploads after the program considers its files saved, so a lost host loses them",
+            "write mode: MOUNT, which caches on disk what was read" if _mountable(mount) else _COPY,
+        )
+    if mount.mode is MountMode.MOUNT and not _mountable(mount):
+        raise UserError(
+            f"file_mounts {mount.target}: {mount.source} cannot be mounted",
+            "hosts mount gs:// buckets with gcsfuse and s3:// buckets with Mountpoint, no others",
+            _COPY,
+        )
+
+
+def _mountable(mount: FileMount) -> bool:
+    return mount.source.startswith(("gs://", "s3://"))
+
+
+_COPY = "write mode: COPY"
+
+
+def _workdir(task: Task) -> str | None:
+    return WORKDIR if task.workdir is not None else None
+
+
+def _on_host(target: str) -> str:
+    """Return a path relative to the home folder when it begins with ~/; absolute paths stay."""
+    return target.removeprefix("~/")
+
+
+def _trainer_package() -> Path:
+    """Find the bundled trainer's folder without importing it."""
+    from importlib.util import find_spec
+
+    spec = find_spec("trainer")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError("the bundled trainer is not installed", next_step="reinstall orch: scripts/bootstrap")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _digest(content: str) -> str:
+    return hashlib.sha256(content.encode()).hexdigest()

@@ -1,0 +1,84 @@
+"""A prepared command and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.engine.preparation.cluster_match import cluster_mismatch
+from orchestrator.errors import OrchError
+from orchestrator.hosts import HostOutcome
+from orchestrator.plan.desired import Desired, Run
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.observed import EndedAttempt, Observed
+from orchestrator.plan.steps import Done, GiveUp
+from orchestrator.store.records import NewJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedCommand:
+    """A command with everything that is needed to preview or to fulfil it.
+
+    Attributes:
+        cluster: The cluster's name.
+        verb: The command, e.g. "launch".
+        summary: What the cluster is, in words.
+        desired: What the command wants, for `decide`.
+        recorded: What the store recorded last; a preview starts there.
+        facts: How the providers word their requests, for `decide`.
+        job: What the store opens before the first step; None for commands that run nothing.
+        notes: Lines to print first, such as a normalised name or an assumption of the preview.
+        continued_uid: Uid of the cluster whose recorded job is continued; "" for a new command. When that cluster is
+            absent or stopped, nothing is created or started.
+        refused: Why the task itself cannot work; see `refusal`.
+        advice: What the training needs on each kind of machine, as JSON of trainer/shape/advice.py; () for other tasks.
+    """
+
+    cluster: str
+    verb: str
+    summary: str
+    desired: Desired
+    recorded: Observed
+    facts: Facts
+    job: NewJob | None = None
+    notes: tuple[str, ...] = ()
+    continued_uid: str = ""
+    refused: OrchError | None = None
+    advice: tuple[Mapping[str, Any], ...] = ()
+
+    def raise_refusal(self) -> None:
+        """Raise the OrchError that forbids this command, if there is one."""
+        if (refusal := self.refusal()) is not None:
+            raise refusal
+
+    def refusal(self) -> OrchError | None:
+        """Return why the command can be previewed but not fulfilled, or None."""
+        desired, now = self.desired, self.recorded
+        if self.refused is None and isinstance(desired, Run) and desired.create and not now.started:
+            return cluster_mismatch(self.cluster, now, desired.candidates)
+        return self.refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """How a command ended.
+
+    Attributes:
+        step: The last step of `decide`.
+        outcomes: One per host for the last program or setup, in rank order, if there was one.
+        job_id: The job's number, if the command had one.
+        run_id: The run's id, or "".
+        attempts: The attempts that ended before the last one.
+    """
+
+    step: Done | GiveUp
+    outcomes: tuple[HostOutcome, ...] = ()
+    job_id: int | None = None
+    run_id: str = ""
+    attempts: tuple[EndedAttempt, ...] = ()  # those that ended before the last one
+
+    @property
+    def status(self) -> int:
+        """The exit status of the command."""
+        return int(self.step.status)

@@ -1,0 +1,45 @@
+"""What the engine needs from outside this process, except its store and its own files.
+
+The engine runs unchanged against real clouds, against the simulator, and in a rehearsal, which has real hosts in a
+simulated cloud.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from orchestrator.clock import Clock, RealClock
+from orchestrator.cloud_access import CloudAccess, read_cloud_access
+from orchestrator.hosts import HostAddress
+from orchestrator.paths import Paths
+from orchestrator.providers.protocol import Provider
+from orchestrator.providers.registry import open_provider
+from orchestrator.remote.host_operations import HostOperations, SshHostOperations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The external services of one command.
+
+    Attributes:
+        provider: Opens a provider by its name.
+        host_operations: Opens the operations on one set of hosts.
+        clock: Gives the time and sleeps.
+        follows_logs: Whether a thread beside the loop follows logs. With simulated time only the loop advances time.
+        access: How the services of the clouds are reached, read once.
+    """
+
+    provider: Callable[[str], Provider]
+    host_operations: Callable[[tuple[HostAddress, ...]], HostOperations]
+    clock: Clock
+    follows_logs: bool = True
+    access: CloudAccess = field(default_factory=lambda: read_cloud_access(os.environ))
+
+
+def real_services(where: Paths) -> Services:
+    """Return the services of real clouds and real hosts; providers keep their files below `where.state`."""
+    return Services(
+        provider=lambda name: open_provider(name, where.state), host_operations=SshHostOperations, clock=RealClock()
+    )

@@ -1,0 +1,21 @@
+"""Opening the store for writing."""
+
+from __future__ import annotations
+
+import os
+
+from orchestrator.engine.services import Services
+from orchestrator.paths import Paths
+from orchestrator.store.location import store_location
+from orchestrator.store.store import Store
+
+
+def open_store(where: Paths, services: Services, doing: str = "") -> Store:
+    """Open the store at ORCH_STORE, or this user's own file.
+
+    Args:
+        where: The folders of this installation.
+        services: Its clock gives the times that are written.
+        doing: The cause that its events name.
+    """
+    return Store(store_location(os.environ, where), services.clock.now, doing=doing)

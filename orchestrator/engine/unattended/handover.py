@@ -1,0 +1,163 @@
+"""Handing a command to an unattended engine: its files are copied, its record says so, an engine is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+from orchestrator.engine.loop.queue import ENGINE
+from orchestrator.engine.loop.results import open_writable_bucket, upload_task
+from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
+from orchestrator.engine.services import real_services
+from orchestrator.engine.state.names import new_run_id
+from orchestrator.engine.state.opening import open_store
+from orchestrator.engine.state.snapshots import is_snapshot, keep_snapshot
+from orchestrator.engine.unattended.secrets import secrets_fingerprint
+from orchestrator.errors import StorageError
+from orchestrator.paths import Paths, load_paths
+from orchestrator.plan.desired import Run
+from orchestrator.plan.steps import Done
+from orchestrator.remote.tree import read_tree
+from orchestrator.store.records import JobRecord, NewJob
+
+LOG = "engine.log"
+ENGINE_ENV_NAMES = "ORCH_ENGINE_SECRETS"  # names of the secrets that an engine was started with
+
+
+def prepare_for_engine(ready: PreparedCommand) -> PreparedCommand:
+    """Return the same command, such that another process can fulfil it later: what it sends is copied now."""
+    desired, job = ready.desired, ready.job
+    if not isinstance(desired, Run) or job is None or job.kind == "exec":
+        return ready
+    where = load_paths()
+    trees = tuple(replace(tree, source=_keep_tree(where, tree.source)) for tree in desired.trees)
+    kept = {
+        "trees": {tree.label: tree.source for tree in trees},
+        "secrets": secrets_fingerprint(job.digest, secret_values(ready)),
+    }
+    files = json.dumps(kept, sort_keys=True)
+    return replace(ready, desired=replace(desired, trees=trees), job=replace(job, launch_request=files, watch=ENGINE))
+
+
+def secret_values(ready: PreparedCommand) -> dict[str, str]:
+    """Return the values of the secrets among its variables, by name."""
+    env = ready.desired.env if isinstance(ready.desired, Run) else ()
+    return {name: value.reveal() for name, value in env if value.is_secret}
+
+
+def find_blocking_job(ready: PreparedCommand) -> JobRecord | None:
+    """Return the launch or resume that has to end first on the same cluster, or None."""
+    job = ready.job
+    if job is None or job.kind == "exec":
+        return None
+    with open_store(load_paths(), real_services(load_paths())) as store:
+        cluster = store.cluster(ready.cluster)
+        if cluster is None or cluster.desired_state == "down":
+            return None  # its teardown is finished first, then everything starts again
+        others = [one for one in store.jobs(cluster) if _blocks(one, job)]
+    return others[-1] if others else None
+
+
+def find_handed_over_job(ready: PreparedCommand) -> CommandResult | None:
+    """Return the result to print when this very job was handed over before: the same command twice is one job."""
+    new = ready.job
+    if new is None or new.kind == "exec":
+        return None
+    with open_store(load_paths(), real_services(load_paths())) as store:
+        cluster = store.cluster(ready.cluster)
+        if cluster is None or cluster.desired_state != "up":
+            return None
+        same = [job for job in store.jobs(cluster) if _same(job, new) and job.state != "ended" and job.watch == ENGINE]
+    if not same:
+        return None
+    job = same[-1]
+    message = f"job {job.id} on '{ready.cluster}' is this same command, and it {_doing(job)}; see: orch queue"
+    return CommandResult(step=Done(message), outcomes=(), job_id=job.id, run_id=job.run_id)
+
+
+def enqueue_job(ready: PreparedCommand) -> CommandResult:
+    """Put the job at the end of its cluster's queue; `ready` comes from `prepare_for_engine`."""
+    ready.raise_refusal()
+    job = ready.job
+    if job is None:
+        raise ValueError("only a program can be queued")
+    services = real_services(load_paths())
+    bucket = open_writable_bucket(job.bucket, services.access) if job.bucket else None
+    with open_store(load_paths(), services) as store:
+        cluster = store.open_cluster(ready.cluster, ready.summary)
+        run_id = job.run_id or new_run_id(ready.cluster)
+        record = store.queue_job(cluster, replace(job, run_id=run_id))
+        if bucket is not None:
+            upload_task(bucket, record)
+    message = f"job {record.id} is queued on '{ready.cluster}'; see: orch queue {ready.cluster}"
+    if cluster.desired_state == "stopped":
+        message = (
+            f"job {record.id} is queued; '{ready.cluster}' is stopped, the job runs after: orch start {ready.cluster}"
+        )
+    return CommandResult(step=Done(message), outcomes=(), job_id=record.id, run_id=record.run_id)
+
+
+def start_engine(secrets: Mapping[str, str] = MappingProxyType({})) -> int:
+    """Start an unattended engine that ends when nothing is left to do, and return its process id.
+
+    One per computer is enough: a second one sees the first and ends. It outlives this command, terminal and login.
+
+    Args:
+        secrets: Secrets of the job that is handed over, for its environment; they are kept nowhere else.
+    """
+    where = load_paths()
+    where.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    argv = [sys.executable, "-m", "orchestrator", "serve", "--engine-only", "--until-idle"]
+    try:
+        with (where.state / LOG).open("ab") as log:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=os.sep,
+                env={**os.environ, **secrets, "PYTHONUNBUFFERED": "1", ENGINE_ENV_NAMES: ",".join(secrets)},
+            )
+    except OSError as error:
+        raise StorageError(
+            "the unattended engine cannot be started",
+            str(error),
+            "the job is on record; when that is fixed: orch serve --engine-only",
+        ) from error
+    child.returncode = 0  # it is detached from here on: no warning when this object is deleted
+    return child.pid
+
+
+def start_engine_for_waiting_jobs(names: Iterable[str]) -> bool:
+    """Start an engine when jobs wait for one on these clusters, and return whether any do."""
+    waiting = set(names)
+    with open_store(load_paths(), real_services(load_paths())) as store:
+        found = any(cluster.name in waiting and cluster.desired_state == "up" for cluster, _ in store.unattended_jobs())
+    if found:
+        start_engine()
+    return found
+
+
+def _blocks(other: JobRecord, new: NewJob) -> bool:
+    if other.state == "ended" or other.kind == "exec":
+        return False
+    return not _same(other, new)  # the same command resumes its own job
+
+
+def _same(other: JobRecord, new: NewJob) -> bool:
+    return other.kind == new.kind and other.digest == new.digest
+
+
+def _doing(job: JobRecord) -> str:
+    return "waits in the queue" if job.state == "queued" else "is running"
+
+
+def _keep_tree(where: Paths, source: str) -> str:
+    return source if is_snapshot(where, source) else str(keep_snapshot(where, read_tree(Path(source))))

@@ -1,0 +1,28 @@
+"""Format the trainer's advice for a plan: in full for the first kind of machine, one line for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+
+def advice_lines(advice: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield the label and the text of each line."""
+    for line in advice[0]["text"] if advice else ():
+        label, _, text = str(line).partition(" ")
+        yield label, text.strip()
+    for other in advice[1:]:
+        yield "or on", _summarize(other)
+
+
+def _summarize(advice: Mapping[str, Any]) -> str:
+    parts = [f"{advice['hardware']['name']}: {_fits(advice['fits'])}"]
+    if tokens := advice["timing"]["tokens_per_day"]:
+        parts.append(f"{tokens[0] / 1e9:.2g} to {tokens[1] / 1e9:.2g}B tokens a day")
+    if cost := advice["cost"]:
+        parts.append(f"${cost['billion'][0]:.2f} to ${cost['billion'][1]:.2f} for a billion tokens")
+    return ", ".join(parts)
+
+
+def _fits(verdict: bool | None) -> str:
+    return {True: "fits", False: "does NOT fit", None: "memory not known"}[verdict]

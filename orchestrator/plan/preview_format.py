@@ -1,0 +1,181 @@
+"""Formatting that every preview uses: sizes, times, prices, and text that is safe to show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from orchestrator.plan.actions import (
+    Action,
+    ArmTimer,
+    CollectStacks,
+    CreateSlice,
+    FetchMount,
+    RunSetup,
+    StartJob,
+    StopJob,
+    SyncTree,
+)
+from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop, Strategy, TeardownPolicy
+from orchestrator.plan.dry_run import Plan
+from orchestrator.plan.ranks import count_hosts
+from orchestrator.slices import Candidate, CapacityBlock, Owned, SliceSpec
+
+
+def escape_control(value: str) -> str:
+    r"""Return the text with every control or invisible character escaped, such as `\x1b`; newlines and tabs stay."""
+    if value.isprintable():
+        return value
+    return "".join(char if char in "\n\t" or char.isprintable() else _escaped(char) for char in value)
+
+
+def to_one_line(value: str) -> str:
+    """Return the text on one line, with control characters escaped."""
+    return escape_control(value).replace("\n", "\\n").replace("\t", " ")
+
+
+def format_size(count: int) -> str:
+    """Format bytes: `712 B`, `4.0 MiB`."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def format_duration(seconds: float) -> str:
+    """Format seconds in whole units, without rounding: `5 min`, `90 s`, `2 h`."""
+    whole = round(seconds)
+    if whole >= 3600 and whole % 3600 == 0:
+        return f"{whole // 3600} h"
+    if whole > 120 and whole % 60 == 0:
+        return f"{whole // 60} min"
+    return f"{whole} s"
+
+
+def format_price(candidate: Candidate) -> str:
+    """Format a price: `$12.34/h for 4 hosts (source, date)`. A price that is not known is never shown as 0."""
+    note = f" ({to_one_line(candidate.price_note)})" if candidate.price_note else ""
+    count = count_hosts(candidate.hosts)
+    if candidate.price_per_hour is None:
+        own = isinstance(candidate.market, Owned)
+        return ("nothing is rented: your own machines" if own else "price not known") + note
+    return f"${candidate.price_per_hour:,.2f}/h for {count}{note}"
+
+
+def group_by_place(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    """Group consecutive candidates that differ only in their place."""
+    found: list[list[Candidate]] = []
+    for one in candidates:
+        last = found[-1][0] if found else None
+        if last is not None and replace(one, region=last.region, zone=last.zone, price_note=last.price_note) == last:
+            found[-1].append(one)
+        else:
+            found.append([one])
+    return found
+
+
+def describe_machines(candidate: Candidate) -> str:
+    """Describe a candidate: `v5litepod-16: 4 hosts x 4 chips, spot, google/us-west4/us-west4-a`."""
+    chips = f" x {candidate.chips_per_host} chips" if candidate.chips_per_host else ""
+    hosts = f"{count_hosts(candidate.hosts)}{chips}"
+    return to_one_line(f"{candidate.accelerator}: {hosts}, {candidate.market}, {candidate.where}")
+
+
+def name_verb(desired: Desired) -> str:
+    """Return the verb of a request, as in JSON."""
+    match desired:
+        case Run():
+            return "run"
+        case Down():
+            return "down"
+        case Stop():
+            return "stop"
+        case Start():
+            return "start"
+        case Cancel():
+            return "cancel"
+        case Adopt():
+            return "adopt"
+
+
+def describe_create(spec: SliceSpec) -> str:
+    """Describe what a CreateSlice does, without the machines."""
+    adopted = spec.candidate.adopted
+    return f"adopt '{adopted}' as '{spec.name}'" if adopted else f"create '{spec.name}'"
+
+
+def describe_teardown(run: Run) -> str:
+    """Describe what happens to the machines afterwards."""
+    if run.teardown is TeardownPolicy.DOWN:
+        return "the machines are taken down, whatever the result"
+    free = all(candidate.price_per_hour == 0 for candidate in run.candidates)
+    return f"the machines stay{'' if free else ' (and cost)'} until `orch down`"
+
+
+def describe_limits(run: Run) -> str:
+    """Describe what ends the machines whatever the program does; "" when nothing does."""
+    found: list[str] = []
+    if run.limits.hours is not None:
+        found.append(f"{run.limits.hours:g} h after the first machine exists")
+    if run.limits.dollars is not None:
+        found.append(f"at ${run.limits.dollars:,.2f} by list price")
+    if not found:
+        return ""
+    held = "; the hosts enforce this too, without orch" if run.timer is not None else ""
+    return f"the machines are ended {', or '.join(found)}{held}"
+
+
+def describe_recovery(run: Run) -> tuple[str, ...]:
+    """Describe the other conditions of restarts, one line each."""
+    budgets = run.budgets
+    found: list[str] = []
+    if budgets.restart_on:
+        found.append(f"{_statuses(budgets.restart_on)} counts as a loss, not as a failure")
+    if budgets.fail_on:
+        found.append(f"never after {_statuses(budgets.fail_on)}")
+    if budgets.hang_deadline > 0:
+        found.append(
+            f"no progress for {format_duration(budgets.hang_deadline)} is treated as a hang, and counts as a loss"
+        )
+    if budgets.preemptions and len(run.candidates) > 1:
+        near = budgets.strategy is Strategy.FAILOVER
+        found.append(f"a replacement is requested {'where the loss was' if near else 'elsewhere'} first")
+    if budgets.capacity_wait > 0:
+        found.append(f"waits for a replacement up to {format_duration(budgets.capacity_wait)}")
+    if any(isinstance(candidate.market, CapacityBlock) for candidate in run.candidates):
+        before = format_duration(budgets.save_before)
+        found.append(f"{before} before AWS takes a capacity block's machines, the program is asked to save and stop")
+    if budgets.capacity_wait_first > 0:
+        found.append(f"waits for the first machines up to {format_duration(budgets.capacity_wait_first)}")
+    return tuple(found)
+
+
+def _statuses(codes: tuple[int, ...]) -> str:
+    return "exit " + ", ".join(str(code) for code in codes)
+
+
+def list_action_ranks(action: Action) -> tuple[int, ...]:
+    """Return the hosts of an action; () for actions on a slice or a record."""
+    match action:
+        case SyncTree() | FetchMount() | RunSetup() | StartJob() | StopJob() | ArmTimer() | CollectStacks():
+            return action.ranks
+        case _:
+            return ()
+
+
+def list_ranks(plan: Plan) -> tuple[int, ...]:
+    """Return every host that the plan creates or uses."""
+    ranks = {rank for action in plan.actions for rank in list_action_ranks(action)}
+    for action in plan.actions:
+        if isinstance(action, CreateSlice):
+            ranks.update(range(action.spec.candidate.hosts))
+    return tuple(sorted(ranks))
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

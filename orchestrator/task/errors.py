@@ -1,0 +1,170 @@
+"""Errors in a file that a person wrote: each with its place, what is wrong, why, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+from orchestrator.errors import UserError
+
+SHOWN = 5  # problems printed; the rest is counted
+
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One mistake in a file.
+
+    Attributes:
+        file: The file, or the flag or variable that has the value.
+        line: From 1, None without one.
+        column: From 1, None without one.
+        what: What is wrong.
+        why: Why it is wrong, or what is allowed.
+        next_step: What to do about it.
+    """
+
+    file: str
+    line: int | None = None
+    column: int | None = None
+    what: str
+    why: str = ""
+    next_step: str = ""
+
+    @property
+    def place(self) -> str:
+        """`file:line:column`, as far as they are known."""
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issue:
+    """Something wrong at a path inside a document."""
+
+    path: Path
+    what: str
+    why: str = ""
+    next_step: str = ""
+
+    def locate(self, file: str, line: int | None = None, column: int | None = None) -> Problem:
+        """Return the same with its place in a file."""
+        return Problem(file=file, line=line, column=column, what=self.what, why=self.why, next_step=self.next_step)
+
+
+class FileError(UserError):
+    """One or more problems in one file. `what`, `why` and `next_step` are those of the first."""
+
+    code = "file"
+
+    def __init__(
+        self,
+        file: str,
+        line: int | None,
+        what: str,
+        why: str = "",
+        next_step: str = "",
+        more: Sequence[Problem] = (),
+        *,
+        column: int | None = None,
+    ) -> None:
+        first = Problem(file=file, line=line, column=column, what=what, why=why, next_step=next_step)
+        super().__init__(str(first), why, next_step)
+        self.problems: tuple[Problem, ...] = (first, *more)
+
+    @classmethod
+    def from_problems(cls, problems: Sequence[Problem]) -> Self:
+        """Return an error with all problems, in their order. There must be at least one."""
+        first, *more = problems
+        return cls(first.file, first.line, first.what, first.why, first.next_step, more, column=first.column)
+
+    def lines(self) -> list[str]:
+        """Return the lines to print: the first five problems, each with its own reason and next step."""
+        if len(self.problems) == 1:
+            return super().lines()
+        shown = [line for problem in self.problems[:SHOWN] for line in _format_problem(problem)]
+        left = len(self.problems) - SHOWN
+        return [
+            f"error[{self.code}]: {len(self.problems)} problems",
+            *shown,
+            *([f"  and {left} more"] if left > 0 else []),
+        ]
+
+
+def _format_problem(problem: Problem) -> Iterator[str]:
+    yield f"  {problem}"
+    if problem.why:
+        yield f"    why:  {problem.why}"
+    if problem.next_step:
+        yield f"    next: {problem.next_step}"
+
+
+class TaskError(FileError):
+    """The task file, or a flag or variable that overrides it, is wrong."""
+
+    code = "task-file"
+
+    @classmethod
+    def from_problems(cls, problems: Sequence[Problem]) -> Self:
+        """Return an error with all problems, in the order of their lines. There must be at least one."""
+        return super().from_problems(sorted(problems, key=lambda one: (one.line or 0, one.column or 0, one.what)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TpuVmRewrite:
+    """A task file for TPU VMs instead of TPU Nodes. `remarks` say what only a person can decide, one sentence each."""
+
+    path: str
+    before: str
+    after: str
+    remarks: tuple[str, ...] = ()
+
+    def diff(self) -> str:
+        """Return the changes as a unified diff."""
+        from difflib import unified_diff
+
+        before, after = self.before.splitlines(keepends=True), self.after.splitlines(keepends=True)
+        lines = unified_diff(before, after, self.path, f"{self.path} (for TPU VMs)")
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+class TpuNodeError(TaskError):
+    """The task requests a TPU Node. `rewriting` is None when only a person can do it."""
+
+    code = "tpu-node"
+
+    def __init__(self, problem: Problem, rewriting: TpuVmRewrite | None) -> None:
+        super().__init__(
+            problem.file, problem.line, problem.what, problem.why, problem.next_step, column=problem.column
+        )
+        self.rewriting = rewriting
+
+
+class ConfigError(FileError):
+    """The user's configuration, or an ORCH_ variable, is wrong."""
+
+    code = "config"
+
+
+class InvalidValueError(ValueError):
+    """A value has the right type and means nothing. The place is added by the reader of the file; so is `{path}`."""
+
+    def __init__(self, what: str, why: str = "", next_step: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.next_step = next_step
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """Return the known word that looks most like `word`, or ""."""
+    from difflib import get_close_matches
+
+    spelled = {item.lower(): item for item in known}
+    close = get_close_matches(word.lower().replace("-", "_"), list(spelled), n=1, cutoff=0.6)
+    return spelled[close[0]] if close else ""

@@ -1,0 +1,124 @@
+"""A Task as JSON and back: the JSON is itself a task file, every short form written out, secrets by name only."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from pydantic import ValidationError
+
+from orchestrator.catalog.machines import CpuMachine, Ec2Instance, LocalHosts
+from orchestrator.task.errors import Issue, TaskError
+from orchestrator.task.infra import InfraProvider
+from orchestrator.task.model import GcpSettings, Order, Task, TaskSection, UserHost
+from orchestrator.task.resolve import Resolver
+from orchestrator.task.resources import ResourceFields, Resources
+from orchestrator.task.schema import find_issues, find_nul_characters
+from orchestrator.task.section import Json, Section
+from orchestrator.task.yaml_reader import Value
+
+NAME = "task.json"
+
+
+def format_json(task: Task) -> str:
+    """Return the task as JSON."""
+    return json.dumps(_make_document(task), indent=2, ensure_ascii=False) + "\n"
+
+
+def parse_json(text: str) -> Task:
+    """Return the task of a text that `format_json` wrote.
+
+    Raises:
+        TaskError: The text is something else.
+    """
+    try:
+        data = cast("Value", json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise TaskError(NAME, None, "is not JSON", str(error)) from error
+    issues: list[Issue] = list(find_nul_characters(data))
+    if not issues:
+        try:
+            resolver = Resolver(section=TaskSection.model_validate(data), data=data, texts={}, shell={}, restored=True)
+        except ValidationError as error:
+            issues = find_issues(error, data, TaskSection)
+        else:
+            task = resolver.task()
+            if task is not None:
+                return task
+            issues = resolver.issues
+    raise TaskError.from_problems([issue.locate(NAME) for issue in issues])
+
+
+def _make_document(task: Task) -> Json:
+    # The names, the order and the place of the strategy decide the digest of a job: an orch of another version that is
+    # given the same command must find the unfinished job that this one recorded.
+    mounts = {mount.target: {"source": mount.source, "mode": mount.mode} for mount in task.file_mounts}
+    # Recovery and checkpoint are written out, so that a later orch with other defaults resumes the run as launched.
+    recovery = task.recovery.model_dump(mode="json", exclude={"strategy"})
+    return _without_blanks(
+        {
+            "name": task.name,
+            "workdir": _dump(task.workdir) if isinstance(task.workdir, Section) else task.workdir,
+            "num_nodes": None if _is_counted_elsewhere(task) else task.num_nodes,
+            "resources": _make_resources(task),
+            "envs": dict(task.envs),
+            "secrets": dict.fromkeys(task.secret_names),
+            "file_mounts": mounts,
+            "setup": task.setup,
+            "run": task.run,
+            "train": None if task.train is None else {"backend": task.train.backend, "args": {}, **_dump(task.train)},
+            "checkpoint": _without_blanks(task.checkpoint.model_dump(mode="json")),
+            "recovery": _without_blanks(recovery),
+            "limits": _dump(task.limits),
+            "hosts": _without_blanks({"addresses": [_make_host(host) for host in task.hosts]}),
+            "config": _without_blanks({"gcp": _make_gcp(task.gcp), "aws": _dump(task.aws)}),
+        }
+    )
+
+
+def _dump(section: Section) -> Json:
+    return section.model_dump(mode="json", exclude_defaults=True)
+
+
+def _without_blanks(pairs: Json) -> Json:
+    """Return the pairs that have a value. Maps of the user's own words are left alone: an empty env is a value."""
+    return {key: value for key, value in pairs.items() if value is not None and value not in ("", {}, [], ())}
+
+
+def _make_host(host: UserHost) -> Json:
+    fields = _without_blanks(host.model_dump(mode="json"))
+    return {**fields, "host": f"[{host.host}]" if ":" in host.host else host.host}
+
+
+def _make_gcp(settings: GcpSettings) -> Json:
+    fields = settings.model_dump(mode="json", exclude={"firewall"}, exclude_defaults=True)
+    return fields if settings.firewall else {**fields, "firewall": False}
+
+
+def _is_counted_elsewhere(task: Task) -> bool:
+    return bool(task.hosts) or any(choice.infra.shape.isdigit() for choice in task.choices)
+
+
+def _make_resources(task: Task) -> Json:
+    candidates = [_make_candidate(choice) for choice in task.choices]
+    shared: Json = {"job_recovery": {"strategy": task.recovery.strategy}}
+    if task.autostop is not None:
+        shared["autostop"] = task.autostop.model_dump(mode="json")
+    plain = len(candidates) == 1 and task.order is Order.GIVEN
+    return {**shared, **candidates[0]} if plain else {**shared, str(task.order): candidates}
+
+
+def _make_candidate(choice: Resources) -> Json:
+    machine = choice.machine
+    by_infra = isinstance(machine, LocalHosts | CpuMachine) and choice.infra.provider is not InfraProvider.SIMULATED
+    plain = {name: getattr(choice, name) for name in ResourceFields.model_fields}
+    images = dict(choice.image_id)
+    return _without_blanks(
+        {
+            "infra": str(choice.infra),
+            "instance_type" if isinstance(machine, Ec2Instance) else "accelerators": None if by_infra else machine.name,
+            **{name: _dump(value) if isinstance(value, Section) else value for name, value in plain.items()},
+            "image_id": images.get("", images),
+            "labels": dict(choice.labels),
+        }
+    )

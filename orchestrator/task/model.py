@@ -1,0 +1,459 @@
+"""The sections of a task file, one model each, and the task that they make.
+
+A model is the single declaration of its fields (see section.py). Values are frozen; short forms are written out.
+The field names and the texts about the SkyPilot dialect are those of its task YAML reference, release 0.14.1
+(read November 2026).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Literal, cast
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from orchestrator.task.errors import InvalidValueError
+from orchestrator.task.resources import AutoStop, Resources, ResourcesSection, Strategy
+from orchestrator.task.section import (
+    AnyCase,
+    Count,
+    ExitCode,
+    Flag,
+    Lazy,
+    NotNegative,
+    OneOrMany,
+    OrText,
+    Pairs,
+    Port,
+    Positive,
+    Refused,
+    Resolved,
+    Scalar,
+    Script,
+    Section,
+    Text,
+    Whole,
+    must_be,
+    own,
+    skypilot,
+    text_schema,
+)
+from orchestrator.task.short_forms import check_bucket, flatten_settings, parse_address, parse_seconds, without_repeats
+from orchestrator.task.stacks import Backend, StackRequest
+from orchestrator.values import Secret
+
+_NO_KUBERNETES = "orch talks to machines over SSH and serves no Kubernetes"
+_NO_ESTIMATE = "orch makes no estimate of transfer cost"
+_INTERNAL = "internal to SkyPilot"
+
+Name = Annotated[
+    str,
+    Field(
+        pattern=r"^(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)$",
+        json_schema_extra={"x-form": "letters, digits, `.`, `_` and `-`, starting and ending with a letter or digit"},
+    ),
+]
+VariableName = Annotated[
+    str,
+    Field(
+        pattern=r"^(?:[A-Za-z_][A-Za-z0-9_]*)$",
+        description="the name of a variable: letters, digits and `_`, not starting with a digit",
+    ),
+]
+SettingName = Annotated[str, Field(pattern=r"^(?:[A-Za-z_][A-Za-z0-9_.]*)$", description="a setting such as model.dim")]
+BucketAddress = Annotated[Text, AfterValidator(check_bucket), must_be("a bucket address: s3://, gs:// or file:///")]
+
+
+def _check_hops(jump: str) -> str:
+    for hop in jump.split(","):
+        parse_address(hop.strip())
+    return jump
+
+
+def _refuse_list(value: object, reason: str) -> object:
+    if isinstance(value, list):
+        raise InvalidValueError("`{path}` as a list is not served", reason)
+    return value
+
+
+class MountMode(StrEnum):
+    """How hosts get a bucket path: downloaded once, streamed, or streamed with a cache."""
+
+    COPY = "COPY"
+    MOUNT = "MOUNT"
+    MOUNT_CACHED = "MOUNT_CACHED"
+
+
+class Order(StrEnum):
+    """How several candidates are tried."""
+
+    GIVEN = "ordered"
+    CHEAPEST = "any_of"
+
+
+class GitSource(Section):
+    """A workdir that is a git repository; without `ref` its default branch."""
+
+    url: Text = skypilot("", "git repository", "a git address")
+    ref: Text = skypilot("", "branch, tag or commit")
+
+
+class MountSection(Section):
+    """An entry of `file_mounts` that is a map."""
+
+    refused: ClassVar[Mapping[str, Refused]] = {
+        "type": Refused("presets belong to MOUNT_CACHED of another tool"),
+        "config": Refused("mounts have no settings"),
+    }
+
+    source: Annotated[Text, BeforeValidator(lambda value: _refuse_list(value, "write one mount for each"))] = skypilot(
+        "", "local path, s3:// or gs:// address", "a path or a bucket address"
+    )
+    name: Text = skypilot("", "bucket, together with store", "the name of a bucket")
+    store: Literal["s3", "gcs"] | None = skypilot(None, "kind of the bucket `name`")
+    mode: Annotated[MountMode, AnyCase(tuple(MountMode))] = skypilot(
+        MountMode.MOUNT, "COPY downloads once; MOUNT streams"
+    )
+    persistent: Flag = skypilot(True, "must be true: orch never deletes a bucket")
+
+
+class Checkpoint(Section):
+    """Where and how often the program is saved."""
+
+    bucket: BucketAddress = own("", "where runs keep checkpoints, metrics and logs", config="defaults.bucket")
+    every: Whole | None = own(None, "steps between checkpoints of the bundled trainer")
+    keep: Whole = own(3, "newest checkpoints to keep")
+
+
+class Recovery(Section):
+    """How often a program is started again, after losses of hosts and after failures: two separate budgets."""
+
+    max_preemptions: Count = own(100, "how often a lost slice is replaced", config="defaults.max_preemptions")
+    max_failures: Count = own(
+        0, "how often a failed program is started again", config="defaults.max_failures", alias="max_restarts_on_errors"
+    )
+    restart_on_exit_codes: Annotated[tuple[ExitCode, ...], AfterValidator(without_repeats)] = own(
+        (), "exit statuses that count as a preemption", alias="recover_on_exit_codes"
+    )
+    fail_on_exit_codes: Annotated[tuple[ExitCode, ...], AfterValidator(without_repeats)] = own(
+        (), "exit statuses after which the program is never started again"
+    )
+    strategy: Strategy = own(
+        "EAGER_NEXT_REGION",
+        "which place is tried first after a preemption: the same, or the farthest",
+        alias="strategy",
+    )
+    hang_minutes: NotNegative = own(20.0, "no progress of the steps for so long is treated as a hang; 0 for never")
+    capacity_wait_hours: NotNegative = own(24.0, "how long new machines are sought after a loss")
+    on_demand_fallback: Flag = own(False, "when no spot capacity is left: pay for on demand")
+
+    @classmethod
+    def aliases(cls) -> dict[str, str]:
+        """Return for each field the name of the field of `resources.job_recovery` that means the same."""
+        extras = {
+            name: cast("dict[str, Any] | None", info.json_schema_extra) or {} for name, info in cls.model_fields.items()
+        }
+        return {name: str(extra["x-alias"]) for name, extra in extras.items() if "x-alias" in extra}
+
+
+class Limits(Section):
+    """When spending ends; None for no limit."""
+
+    max_hours: Positive | None = own(None, "the machines are deleted after so many hours", config="defaults.max_hours")
+    idle_minutes: Whole | None = own(
+        None, "the machines are deleted after so many minutes without a job", config="defaults.idle_minutes"
+    )
+    max_cost: Positive | None = own(None, "US dollars for the whole run, at most", config="defaults.max_cost")
+
+
+class Train(Section):
+    """The bundled trainer instead of `run`. `args` holds its settings, keys dotted."""
+
+    backend: Backend = own("auto", "what drives the chips; tpu: TorchTPU, xla: torch_xla")
+    args: Annotated[
+        tuple[tuple[str, str], ...], Pairs(dict[SettingName, Scalar | dict[str, Scalar]], flatten_settings)
+    ] = own((), "settings of the trainer, `model.dim: 256` or nested")
+    smoke: Flag = own(False, "test devices, data, loop and checkpoint on the hosts before each attempt")
+
+    def stack_request(self, framework: str = "") -> StackRequest:
+        """Return what is requested of engine and device; `framework` is that of the image, "" for any."""
+        return StackRequest.from_settings(self.backend, self.args, framework)
+
+    def format_args(self, checkpoint: Checkpoint) -> tuple[str, ...]:
+        """Return the trainer's arguments as `key=value`; what the user wrote in `args` comes last and wins."""
+        given = {key for key, _ in self.args}
+        ours = {"checkpoint.keep": str(checkpoint.keep)}
+        if checkpoint.every is not None:
+            ours["checkpoint.every"] = str(checkpoint.every)
+        return tuple(
+            f"{key}={value}" for key, value in (*((k, v) for k, v in ours.items() if k not in given), *self.args)
+        )
+
+
+class UserHost(Section):
+    """A machine of the user's own. `user`, `key`, `jump`, `internal_ip` are "" where ssh's own default holds."""
+
+    short_forms = (text_schema("user@host:port"),)
+
+    host: Text = own("", "name or address", "a name or an address")
+    user: Text = own("", "user to log in as", "a user name")
+    port: Port = own(22, "port of sshd")
+    key: Text = own("", "private key file", "a path")
+    jump: Annotated[Text, AfterValidator(_check_hops)] = own(
+        "", "jump host; several hops with commas", "user@host:port"
+    )
+    internal_ip: Text = own("", "how the other hosts reach it", "an address")
+
+    @classmethod
+    def expand(cls, value: Any) -> Any:
+        """Split `user@host:port`, also inside `host`."""
+        given = {"host": value} if isinstance(value, str) else value
+        if isinstance(given, dict):
+            data = cast("dict[str, Any]", given)
+            if not data.get("host"):
+                raise InvalidValueError("a host needs an address", "", "write host: NAME")
+            if isinstance(data["host"], str) and not (isinstance(value, UserHost)):
+                return {**parse_address(data["host"]), **{k: v for k, v in data.items() if k != "host"}}
+        return cast("object", given)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.user}@{host}:{self.port}" if self.user else f"{host}:{self.port}"
+
+
+class HostsSection(Section):
+    """The section `hosts`: addresses in rank order, and what holds for those that do not set it themselves."""
+
+    addresses: Annotated[tuple[Lazy[UserHost], ...], Field(min_length=1)] = own((), "hosts in rank order")
+    user: Text = own("", "for hosts without a user", "a user name")
+    port: Port = own(22, "for hosts without a port")
+    key: Text = own("", "for hosts without a key", "a path")
+    jump: Annotated[Text, AfterValidator(_check_hops)] = own("", "for hosts without a jump host", "user@host:port")
+
+    def resolve(self) -> tuple[UserHost, ...]:
+        """Return the hosts with the section's values filled in."""
+        shared = {name: getattr(self, name) for name in self.model_fields_set - {"addresses"}}
+        return tuple(
+            host.model_copy(update={name: value for name, value in shared.items() if name not in host.model_fields_set})
+            for host in self.addresses
+        )
+
+
+class GcpSettings(Section):
+    """Settings of Google Cloud. A text is "" where the provider's default holds."""
+
+    refused: ClassVar[Mapping[str, Refused]] = {
+        "managed_instance_group": Refused("slices are created one by one"),
+        "enable_gvnic": Refused("orch rents no GPU machines from Google"),
+        "enable_gpu_direct": Refused("orch rents no GPU machines from Google"),
+        "placement_policy": Refused("Google places a TPU slice as a whole"),
+    }
+
+    vpc_name: Text = skypilot("", "network of the machines", config="gcp.network", unset="default")
+    subnet_names: Annotated[tuple[Text, ...], OneOrMany()] = skypilot(
+        (), "subnetworks, the first is used", config="gcp.subnetwork"
+    )
+    project: Text = own("", "project that pays", "a project id", config="gcp.project")
+    service_account: Text = own(
+        "", "service account of the machines", "an e-mail address", config="gcp.service_account"
+    )
+    internal_ips: Flag = own(False, "give the machines no external address", config="gcp.internal_ips")
+    tags: tuple[Annotated[Text, must_be("a network tag")], ...] = own((), "network tags of the machines")
+    access: Literal["", "external", "internal", "iap", "jump"] = own(
+        "", "SSH access to the machines", config="gcp.access"
+    )
+    jump: Text = own("", "jump host, for access: jump", "user@host:port", config="gcp.jump")
+    firewall: Flag = own(True, "create a rule that lets SSH in", config="gcp.firewall")
+    ssh_cidr: Text = own(
+        "", "who may reach port 22; your own address if absent", "a range such as 203.0.113.7/32", config="gcp.ssh_cidr"
+    )
+    oslogin: Flag = own(False, "log in by OS Login instead of a key in metadata", config="gcp.oslogin")
+
+
+class AwsSettings(Section):
+    """Settings of Amazon EC2. A text is "" where the provider's default holds."""
+
+    profile: Text = own("", "profile of the AWS configuration", "a name", config="aws.profile")
+    subnets: tuple[Annotated[Text, must_be("an id, subnet-…")], ...] = own(
+        (), "subnets to try in order, all of one region", config="aws.subnets"
+    )
+    security_group: Text = own(
+        "", "security group of the machines; created if absent", "an id, sg-…", config="aws.security_group"
+    )
+    instance_profile: Text = own("", "IAM instance profile of the machines", "a name", config="aws.instance_profile")
+    access: Literal["", "eips", "eip", "public", "ssm", "private", "jump"] = own(
+        "", "SSH access to the machines", config="aws.access"
+    )
+    jump: Text = own("", "jump host, for access: jump", "user@host:port", config="aws.jump")
+    ssh_cidr: Text = own(
+        "", "who may reach port 22; your own address if absent", "a range such as 203.0.113.7/32", config="aws.ssh_cidr"
+    )
+    user: Text = own("", "login name of the image, ubuntu if absent", "a user name", config="aws.user", unset="ubuntu")
+
+
+class LocalSettings(Section):
+    """Settings of local hosts, which only the configuration has."""
+
+    root: Text = own("", "folder in which local hosts live", config="local.root")
+    sshd: Text = own("", "the sshd program to use", config="local.sshd")
+
+
+class ConfigSection(Section):
+    """The section `config`: settings of a provider for this task."""
+
+    refused: ClassVar[Mapping[str, Refused]] = {
+        "docker": Refused("programs run on the host, not in a container", "install what you need in `setup`"),
+        "nvidia_gpus": Refused("orch does not change the ECC mode of GPUs", "do it in `setup`"),
+        "kubernetes": Refused(_NO_KUBERNETES),
+        "slurm": Refused("orch does not submit to Slurm"),
+        "hooks": Refused("no commands run on cluster events", "save in your program: it gets SIGTERM first"),
+    }
+
+    gcp: Lazy[GcpSettings] = skypilot(GcpSettings.model_construct(), "Google Cloud")
+    aws: Lazy[AwsSettings] = own(AwsSettings.model_construct(), "Amazon EC2")
+
+
+class TaskFields(Section):
+    """The fields that mean the same in the file and in the resolved task."""
+
+    name: Name = skypilot("", "name of the task")
+    workdir: Annotated[Text, must_be("a folder")] | Lazy[GitSource] | None = skypilot(
+        None, "folder, or {url, ref} of a git repository; copied to every host; setup and run start in it"
+    )
+    setup: Script = skypilot("", "bash, on every host, before run; skipped when unchanged")
+    run: Script = skypilot("", "bash, on every host")
+    checkpoint: Lazy[Checkpoint] = own(Checkpoint.model_construct(), "where and how often to save")
+    recovery: Lazy[Recovery] = own(Recovery.model_construct(), "how often to start again")
+    limits: Lazy[Limits] = own(Limits.model_construct(), "when to stop spending")
+    train: Lazy[Train] | None = own(None, "use the bundled trainer instead of run")
+
+
+class TaskSection(TaskFields):
+    """A whole task, as written."""
+
+    refused: ClassVar[Mapping[str, Refused]] = {
+        "managed_secrets": Refused(
+            "orch keeps no secrets on a server", "write `NAME: null` under secrets and give it with --secret"
+        ),
+        "volumes": Refused(_NO_KUBERNETES, "keep data in a bucket: file_mounts, checkpoint.bucket"),
+        "service": Refused("orch trains; it does not serve replicas"),
+        "pool": Refused("orch keeps no pool of workers", "launch a cluster and use `orch exec`"),
+        "inputs": Refused(_NO_ESTIMATE),
+        "outputs": Refused(_NO_ESTIMATE),
+        "api_server_access": Refused("there is no API server"),
+        "event_callback": Refused("no command runs on state changes", "follow `orch events`"),
+        "file_mounts_mapping": Refused(_INTERNAL),
+        "volume_mounts": Refused(_INTERNAL),
+        "_metadata": Refused(_INTERNAL),
+    }
+
+    num_nodes: Annotated[int, Field(strict=True, ge=1, le=4096)] | None = skypilot(
+        None, "how many; a TPU slice counts as one, however many hosts it has"
+    )
+    resources: Lazy[ResourcesSection] = skypilot(ResourcesSection.model_construct(), "which machines")
+    envs: dict[VariableName, Scalar] = skypilot({}, "environment; null must be given by the shell or --env", repr=False)
+    secrets: Annotated[
+        dict[VariableName, Scalar],
+        BeforeValidator(
+            lambda value: _refuse_list(
+                value, "orch keeps no secrets on a server; write `NAME: null` and give it with --secret"
+            )
+        ),
+    ] = skypilot({}, "as envs, but never shown and never stored", repr=False)
+    file_mounts: dict[str, Annotated[Text, must_be("a path or a bucket address")] | Lazy[MountSection]] = skypilot(
+        {}, "path on the host: local path, bucket address, or {source, mode}"
+    )
+    config: Lazy[ConfigSection] = skypilot(ConfigSection.model_construct(), "settings of a provider for this task")
+    hosts: Lazy[HostsSection] = own(HostsSection.model_construct(), "your own machines, for infra: hosts")
+
+
+class PipelineSection(Section):
+    """The first document of a file with several tasks."""
+
+    name: Name = skypilot("", "name of the pipeline")
+    execution: Literal["serial", "parallel"] = skypilot("serial", "one after the other, or in parallel")
+    primary_tasks: tuple[Name, ...] = skypilot((), "with parallel: the tasks whose end ends the group")
+    termination_delay: Annotated[
+        int, Field(strict=True, ge=0), OrText(r"[0-9]{1,6}[smh]", "text such as 30s", parse_seconds)
+    ] = skypilot(0, "with parallel: time the others get")
+
+
+@dataclass(frozen=True, slots=True)
+class FileMount:
+    """A local path or bucket address that is copied to or mounted at `target` on the hosts, variables filled in."""
+
+    target: str
+    source: str
+    mode: MountMode = MountMode.COPY
+
+    @property
+    def from_bucket(self) -> bool:
+        """Whether the source is a bucket."""
+        return self.source.startswith(("s3://", "gs://", "file://"))
+
+
+class Task(TaskFields):
+    """A task as the user meant it: validated, short forms written out, names resolved.
+
+    Values of secrets are left out of comparison, printing and JSON.
+
+    Attributes:
+        choices: Candidates, at least one, each complete; `order` is how they are tried.
+        num_nodes: Slices or instances.
+        envs: All of them with values.
+        secret_names: All of them; `secrets` has the values that were given.
+        autostop: None for never.
+    """
+
+    choices: Resolved[tuple[Resources, ...]]
+    order: Resolved[Order] = Order.GIVEN
+    num_nodes: Resolved[int] = 1
+    file_mounts: Resolved[tuple[FileMount, ...]] = ()
+    envs: Resolved[tuple[tuple[str, str], ...]] = ()
+    secret_names: Resolved[tuple[str, ...]] = ()
+    autostop: Resolved[AutoStop | None] = None
+    hosts: Resolved[tuple[UserHost, ...]] = ()
+    gcp: Resolved[GcpSettings] = GcpSettings.model_construct()
+    aws: Resolved[AwsSettings] = AwsSettings.model_construct()
+    secrets: Resolved[tuple[Secret, ...]] = Field(default=(), repr=False, exclude=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Task) and self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def _compared(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in type(self).model_fields if name != "secrets")
+
+    @property
+    def missing_secrets(self) -> tuple[str, ...]:
+        """Names of the secrets that have no value, as in a task that is read back from JSON."""
+        given = {secret.name for secret in self.secrets}
+        return tuple(name for name in self.secret_names if name not in given)
+
+    def with_secrets(self, secrets: tuple[Secret, ...]) -> "Task":
+        """Return the same task with these values; names that the task does not have are left out."""
+        known = tuple(secret for secret in secrets if secret.name in self.secret_names)
+        return self.model_copy(update={"secrets": known})
+
+    def count_hosts(self, choice: Resources) -> int:
+        """Return the hosts to log in to: nodes times hosts per slice, or the user's own machines."""
+        return len(self.hosts) if self.hosts else self.num_nodes * choice.machine.hosts
+
+    def to_json(self) -> str:
+        """Return the task as a task file in JSON, secrets by name only."""
+        from orchestrator.task.json_form import format_json
+
+        return format_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Task":
+        """Return the task that `to_json` wrote, equal to the original except for the values of secrets.
+
+        Raises:
+            TaskError: The text is something else.
+        """
+        from orchestrator.task.json_form import parse_json
+
+        return parse_json(text)

@@ -1,0 +1,237 @@
+"""The one entry for every command that reads a task file.
+
+load_task_file("train.yaml", env=os.environ, flags=Overrides(infra="local:4"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar, cast
+
+from pydantic import ValidationError
+
+from orchestrator.errors import NotFoundError, UserError
+from orchestrator.task import rules
+from orchestrator.task.config import KEYS, Config, Origin, Source, SourcedValue
+from orchestrator.task.errors import ConfigError, Issue, Path, Problem, TaskError
+from orchestrator.task.layers import LayeredTask, Overrides, merge_layers
+from orchestrator.task.model import AwsSettings, PipelineSection, Task, TaskSection
+from orchestrator.task.resolve import Resolver
+from orchestrator.task.schema import find_issues, find_nul_characters
+from orchestrator.task.section import Section
+from orchestrator.task.yaml_reader import Document, Value, read_documents
+
+_S = TypeVar("_S", bound=Section)
+
+
+class Execution(StrEnum):
+    """How the tasks of a pipeline run."""
+
+    SERIAL = "serial"
+    PARALLEL = "parallel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFile:
+    """Everything in one task file.
+
+    Attributes:
+        name: Name of the pipeline, or of its only task.
+        termination_delay: Seconds that the other tasks of a group get after the primary ones ended.
+        notes: What was understood differently from how it was written, one sentence each; a plan shows them.
+        layers: For each task, where its values came from.
+        lines: For each task, its document.
+    """
+
+    file: str
+    name: str
+    tasks: tuple[Task, ...]
+    execution: Execution = Execution.SERIAL
+    primary_tasks: tuple[str, ...] = ()
+    termination_delay: int = 0
+    notes: tuple[str, ...] = ()
+    layers: tuple[LayeredTask, ...] = field(default=(), repr=False, compare=False)
+    lines: tuple[Document, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def only(self) -> Task:
+        """The task of a file with one task.
+
+        Raises:
+            UserError: The file is a pipeline.
+        """
+        if len(self.tasks) != 1:
+            raise UserError(f"{self.file} holds {len(self.tasks)} tasks", "one is expected here", "split the file")
+        return self.tasks[0]
+
+    def explain(self, path: str, task: int = 0) -> tuple[SourcedValue, ...]:
+        """Return every value given for `path`, the one in force first; () when it is not set anywhere."""
+        layers, document = self.layers[task], self.lines[task]
+        if path in layers.chains:
+            return layers.chains[path]
+        parts: Path = tuple(path.split("."))
+        value: Value = layers.data
+        for part in parts:
+            value = value.get(str(part)) if isinstance(value, dict) else None
+        if value is None:
+            return ()
+        origin = layers.origins.get(parts) or Origin(Source.TASK, self.file, document.line_of(parts))
+        hidden = parts[0] == "secrets" and len(parts) > 1
+        return (SourcedValue(origin, "****" if hidden else value),)
+
+
+def load_task_file(
+    path: str, *, env: Mapping[str, str], flags: Overrides | None = None, config: Config | None = None
+) -> TaskFile:
+    """Read and parse the file at `path`.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UserError: It cannot be read.
+        TaskError: It is wrong.
+    """
+    from pathlib import Path as FilePath
+
+    try:
+        text = FilePath(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no task file `{path}`", "", "give the path of a YAML file") from None
+    except UnicodeDecodeError as error:
+        raise TaskError(path, None, "is not a text in UTF-8", str(error)) from error
+    except OSError as error:
+        raise UserError(f"cannot read `{path}`", error.strerror or str(error)) from error
+    return parse_task(text, file=path, env=env, flags=flags, config=config)
+
+
+def parse_task(
+    text: str, *, file: str, env: Mapping[str, str], flags: Overrides | None = None, config: Config | None = None
+) -> TaskFile:
+    """Parse the text of a task file.
+
+    Args:
+        text: The text.
+        file: Its name, for messages.
+        env: The shell's variables, for envs and secrets that are null, or named by a flag without a value.
+        flags: What the command line sets.
+        config: What the configuration sets.
+
+    Raises:
+        TaskError: With every problem that was found.
+        TpuNodeError: The task requests that older architecture.
+    """
+    documents = read_documents(text, file)
+    if not documents:
+        raise TaskError(file, None, "is empty", "a task needs at least `run` or `train`")
+    if "tpu_vm" in text:
+        from orchestrator.task.tpu_nodes import refuse_tpu_nodes
+
+        refuse_tpu_nodes(documents, text, file)
+    header = documents[0] if len(documents) > 1 and _is_header(documents[0].data) else None
+    pipeline = _read_pipeline(header, file)
+    bodies = documents[1:] if header else documents
+    flags = flags or Overrides()
+    read = [_read_task(document, file, env, _for_task(flags, len(bodies)), config) for document in bodies]
+    problems = [problem for one in read for problem in one.problems]
+    if problems:
+        raise TaskError.from_problems(problems)
+    tasks = tuple(one.task for one in read if one.task is not None)
+    name = flags.name or pipeline.name or (tasks[0].name if len(tasks) == 1 else "")
+    return TaskFile(
+        file=file,
+        name=name,
+        tasks=tasks,
+        execution=Execution(pipeline.execution),
+        primary_tasks=pipeline.primary_tasks,
+        termination_delay=pipeline.termination_delay,
+        notes=tuple(dict.fromkeys(note for one in read for note in one.notes)),
+        layers=tuple(one.layered for one in read),
+        lines=tuple(bodies),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    layered: LayeredTask
+    task: Task | None
+    problems: Sequence[Problem]
+    notes: Sequence[str]
+
+
+def _read_task(document: Document, file: str, env: Mapping[str, str], flags: Overrides, config: Config | None) -> _Read:
+    layered = merge_layers(document, file, flags, config)
+    # What is not a map at all is not in the merged data.
+    data = layered.data if isinstance(document.data, dict) else document.data
+    task: Task | None = None
+    notes: list[str] = []
+    section, issues = _validate(TaskSection, data)
+    if section is not None:
+        resolver = Resolver(section=section, data=data, texts=document.texts, shell=env)
+        task = resolver.task()
+        notes = resolver.notes
+        issues = resolver.issues if task is None else rules.find_conflicts(task, section)
+        task = rules.arrange_candidates(task) if task is not None and not issues else None
+    problems = [_locate(issue, layered, document, file) for issue in issues]
+    return _Read(layered=layered, task=task, problems=problems, notes=notes)
+
+
+def _validate(kind: type[_S], data: Value) -> tuple[_S | None, list[Issue]]:
+    """Return the section that the data is, or what is wrong with it."""
+    issues = list(find_nul_characters(data))
+    if issues:
+        return None, issues
+    try:
+        return kind.model_validate(data), []
+    except ValidationError as error:
+        return None, find_issues(error, data, kind)
+
+
+def _locate(issue: Issue, layered: LayeredTask, document: Document, file: str) -> Problem:
+    """Return the problem with its place: the flag or file that set the value, else line and column."""
+    for end in range(len(issue.path), 0, -1):
+        origin = layered.origins.get(issue.path[:end])
+        if origin is not None:
+            return issue.locate(origin.place, origin.line)
+        if issue.path[:end] in document.lines:
+            break
+    return issue.locate(file, *document.place_of(issue.path))
+
+
+def read_aws_settings(config: Config) -> AwsSettings:
+    """Return the settings of Amazon EC2 that the configuration has.
+
+    Raises:
+        ConfigError: A value is not allowed.
+    """
+    layers = {key.task_path.rpartition(".")[2]: config.explain(key.full_name) for key in KEYS if key.section == "aws"}
+    values = {name: found[0] for name, found in layers.items() if found}
+    data: dict[str, Any] = {name: one.value for name, one in values.items()}
+    data = {name: list(cast("Sequence[Any]", one)) if isinstance(one, tuple) else one for name, one in data.items()}
+    settings, issues = _validate(AwsSettings, cast("Value", data))
+    if settings is None:
+        origins = [values[str(issue.path[0])].origin for issue in issues]
+        raise ConfigError.from_problems(
+            [issue.locate(origin.place, origin.line) for issue, origin in zip(issues, origins, strict=True)]
+        )
+    return settings
+
+
+def _for_task(flags: Overrides, count: int) -> Overrides:
+    """--name names the pipeline when there are several tasks."""
+    from dataclasses import replace
+
+    return replace(flags, name=None) if count > 1 else flags
+
+
+def _is_header(data: Value) -> bool:
+    return isinstance(data, dict) and bool(data) and set(data) <= set(PipelineSection.model_fields)
+
+
+def _read_pipeline(document: Document | None, file: str) -> PipelineSection:
+    if document is None:
+        return PipelineSection.model_construct()
+    section, issues = _validate(PipelineSection, document.data)
+    if section is None:
+        raise TaskError.from_problems([issue.locate(file, *document.place_of(issue.path)) for issue in issues])
+    return section

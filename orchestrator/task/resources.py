@@ -1,0 +1,227 @@
+"""The section `resources` of a task file: machines, candidates, autostop and the dialect's recovery settings."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from orchestrator.catalog.machines import Accelerator
+from orchestrator.task.errors import InvalidValueError
+from orchestrator.task.infra import Infra
+from orchestrator.task.section import (
+    AnyCase,
+    Count,
+    ExitCode,
+    Flag,
+    Lazy,
+    OneOrMany,
+    OrText,
+    Pairs,
+    Positive,
+    Refused,
+    Resolved,
+    Section,
+    Text,
+    Whole,
+    must_be,
+    own,
+    skypilot,
+    text_schema,
+)
+from orchestrator.task.short_forms import parse_gigabytes, parse_minutes, without_repeats
+
+_NO_KUBERNETES = "orch talks to machines over SSH and serves no Kubernetes"
+_ONE_CLUSTER = Refused("it applies to the cluster, not to one candidate", "write it in the outer resources")
+_FLAT = Refused("lists of candidates do not nest", "write one flat list")
+_BY_TYPE = Refused("machines are chosen by accelerator or instance_type", "set accelerators or instance_type")
+_NO_HOOK = Refused("no command runs before a stop", "save in your program: it gets SIGTERM first")
+_MINUTES = r"[0-9]{1,6}[mhdw]?"
+_STRATEGIES = ("FAILOVER", "EAGER_NEXT_REGION")
+AUTOSTOP_MINUTES = 5  # of `autostop: true`; SkyPilot documentation, release 0.14.1
+
+Strategy = Annotated[Literal["FAILOVER", "EAGER_NEXT_REGION"], AnyCase(_STRATEGIES)]
+
+
+def _refuse_docker(images: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    if any(image.startswith("docker:") for _, image in images):
+        raise InvalidValueError(
+            "`image_id` with a docker image is not served",
+            "programs run on the host, not in a container",
+            "install what you need in `setup`",
+        )
+    return images
+
+
+class AcceleratorArgs(Section):
+    """How machines are requested. A text is "" where the default of the machine or provider holds."""
+
+    refused: ClassVar[Mapping[str, Refused]] = {
+        "tpu_name": Refused(
+            "orch names what it creates after the cluster, so that it can find it again",
+            "remove it; `name` names the task",
+        )
+    }
+
+    runtime_version: Text = skypilot(
+        "", "TPU software version; by generation if absent", "text such as v2-alpha-tpuv5-lite"
+    )
+    tpu_vm: Flag = skypilot(True, "must be true: only TPU VMs exist")
+    gcp_queued_resource: Flag = skypilot(False, "ask through a queued resource, which waits for capacity")
+    topology: Text = own("", "chips along each side", "text such as 4x4 or 2x2x2")
+    provisioning: Literal["", "guaranteed", "best-effort", "flex-start", "reservation-bound", "capacity-block"] = own(
+        "", "how to get capacity other than on demand or spot"
+    )
+    reservation: Text = own("", "take it from there", "a reservation's name or id, or - for any")
+    max_run_hours: Positive | None = own(None, "Google ends the slice then; flex-start needs it")
+    valid_hours: Positive | None = own(None, "how long a queued request may wait for capacity")
+    data_disks: tuple[Annotated[Text, must_be("a disk, :ro to read only")], ...] = own(
+        (), "disks attached to every host"
+    )
+    secure_boot: Flag = own(False, "verify the boot of the hosts")
+    api: Literal["", "tpu", "compute"] = own("", "force the Cloud TPU API or Compute Engine")
+    placement_group: Text = own("", "EC2: an existing group; else orch creates one for several hosts", "a name")
+    framework: Literal["", "torch", "jax"] = own("", "EC2: what `run` trains with; decides image")
+
+
+class AutoStop(Section):
+    """When an idle cluster is stopped."""
+
+    refused: ClassVar[Mapping[str, Refused]] = {"hook": _NO_HOOK, "hook_timeout": _NO_HOOK}
+    short_forms = (
+        {"type": "boolean"},
+        {"type": "integer", "minimum": 1},
+        text_schema("text such as 30m or 10h", _MINUTES),
+    )
+
+    idle_minutes: Whole = skypilot(AUTOSTOP_MINUTES, "minutes without a job")
+    down: Flag = skypilot(False, "delete the machines instead of stopping them")
+    wait_for: Literal["jobs_and_ssh", "jobs", "none"] = skypilot("jobs_and_ssh", "what counts as being busy")
+
+    @classmethod
+    def expand(cls, value: Any) -> Any:
+        """Turn `true`, minutes, or text such as `10h` into a map."""
+        if value is True:
+            return {}
+        if isinstance(value, str) and re.fullmatch(_MINUTES, value):
+            value = parse_minutes(value)
+        return {"idle_minutes": value} if isinstance(value, int) and value is not False else value
+
+
+class JobRecovery(Section):
+    """The dialect's recovery settings; each is another name of a field of `recovery`."""
+
+    short_forms = ({"type": "string", "examples": list(_STRATEGIES)},)
+
+    strategy: Strategy | None = skypilot(None, "same as recovery.strategy")
+    max_restarts_on_errors: Count | None = skypilot(None, "same as recovery.max_failures")
+    recover_on_exit_codes: Annotated[tuple[ExitCode, ...], OneOrMany(), AfterValidator(without_repeats)] = skypilot(
+        (), "same as recovery.restart_on_exit_codes"
+    )
+
+    @classmethod
+    def expand(cls, value: Any) -> Any:
+        """Turn a bare strategy into a map."""
+        return {"strategy": value} if isinstance(value, str) else value
+
+
+class ResourceFields(Section):
+    """The fields of a candidate that mean the same in the file and in the resolved task.
+
+    `image_id` holds one image under the key "", or one for each region.
+    """
+
+    accelerator_args: Lazy[AcceleratorArgs] = skypilot(
+        AcceleratorArgs.model_construct(), "settings of a TPU slice or EC2 instances"
+    )
+    use_spot: Flag = skypilot(False, "use spot capacity, which may be preempted", config="defaults.use_spot")
+    disk_size: Annotated[Whole, OrText(r"[0-9]{1,6} ?(?:GB|TB)", "text such as 500GB", parse_gigabytes)] | None = (
+        skypilot(None, "boot disk, GB", config="defaults.disk_size")
+    )
+    network_tier: Literal["", "standard", "best"] = skypilot("", "best: all EFA interfaces on AWS")
+    image_id: Annotated[
+        tuple[tuple[str, str], ...],
+        Pairs(Annotated[dict[str, Annotated[Text, must_be("an image")]], Field(min_length=1)], single=True),
+        AfterValidator(_refuse_docker),
+    ] = skypilot((), "image, or a map from region to image")
+    labels: Annotated[tuple[tuple[str, str], ...], Pairs(dict[str, str])] = skypilot(
+        (), "labels or tags on what is created"
+    )
+    max_hourly_cost: Positive | None = skypilot(
+        None, "US dollars an hour for one slice or instance, at most", config="defaults.max_hourly_cost"
+    )
+
+
+_NOT_SERVED = {
+    "cpus": _BY_TYPE,
+    "memory": _BY_TYPE,
+    "disk_tier": Refused("boot disks are the provider's standard SSD"),
+    "local_disk": Refused("local disks are used where the machine has them"),
+    "ephemeral_storage": Refused(_NO_KUBERNETES),
+    "ports": Refused("orch opens no port to the internet", "use `orch ssh` with a forwarded port"),
+    "volumes": Refused(
+        "no disks are attached beside the boot disk", "keep data in a bucket: file_mounts, checkpoint.bucket"
+    ),
+    "priority": Refused("orch has no queue"),
+    "priority_class": Refused(_NO_KUBERNETES),
+}
+_OLDER = "older form of infra"
+
+
+_Accelerators = (
+    Annotated[Text, must_be("a name such as v5litepod-16 or H100:8")]
+    | Annotated[tuple[Annotated[Text, must_be("a name such as v5litepod-16")], ...], Field(min_length=1)]
+    | Annotated[dict[str, Whole | None], Field(min_length=1)]
+)
+
+
+class CandidateSection(ResourceFields):
+    """One entry of `any_of` or `ordered`, as written."""
+
+    refused: ClassVar[Mapping[str, Refused]] = {
+        **_NOT_SERVED,
+        "any_of": _FLAT,
+        "ordered": _FLAT,
+        "autostop": _ONE_CLUSTER,
+        "job_recovery": _ONE_CLUSTER,
+    }
+
+    infra: Text = skypilot(
+        "",
+        "where: provider[/region[/zone]], `*` for any; by accelerator if absent, else local",
+        "text such as gcp/us-west4/us-west4-a, aws, local:4 or hosts",
+        config="defaults.infra",
+    )
+    cloud: Text = skypilot("", _OLDER)
+    region: Text = skypilot("", _OLDER)
+    zone: Text = skypilot("", _OLDER)
+    accelerators: _Accelerators = skypilot("", "NAME or NAME:COUNT; a list is tried in order, a map by price")
+    instance_type: Text = skypilot("", "exact EC2 instance type", "text such as p5.48xlarge")
+
+
+_Candidates = Annotated[tuple[Lazy[CandidateSection], ...], Field(min_length=1)]
+
+
+class ResourcesSection(CandidateSection):
+    """The section `resources`, as written."""
+
+    refused: ClassVar[Mapping[str, Refused]] = _NOT_SERVED
+
+    any_of: _Candidates = skypilot((), "candidates, cheapest first; the keys beside it are their defaults")
+    ordered: _Candidates = skypilot((), "candidates, tried in this order; the keys beside it are their defaults")
+    autostop: Annotated[Lazy[AutoStop] | None, BeforeValidator(lambda value: None if value is False else value)] = (
+        skypilot(None, "stop when idle: minutes, `10h`, true for 5 minutes, false for never")
+    )
+    job_recovery: Lazy[JobRecovery] = skypilot(JobRecovery.model_construct(), "see recovery")
+
+
+class Resources(ResourceFields):
+    """One candidate of a resolved task.
+
+    Attributes:
+        infra: Where the machines are.
+        machine: What `accelerators` and `instance_type` mean at `infra`.
+    """
+
+    infra: Resolved[Infra]
+    machine: Resolved[Accelerator]

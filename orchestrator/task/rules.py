@@ -1,0 +1,303 @@
+"""Combinations that cannot be: each field is right by itself, and together they make no sense.
+
+One function for each rule; each yields the path to blame, what is wrong, why, and what to write.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from orchestrator.catalog.machines import Ec2Instance, TpuSlice
+from orchestrator.catalog.prices import price_per_hour
+from orchestrator.slices import OnDemand, Owned, Spot
+from orchestrator.task import stacks
+from orchestrator.task.errors import InvalidValueError, Issue, Path
+from orchestrator.task.infra import InfraProvider
+from orchestrator.task.model import MountMode, Order, Recovery, Task, TaskSection
+from orchestrator.task.resources import Resources
+
+# Set on every host by orch: SkyPilot documentation, "Environment variables", release 0.14.1, and docs/environment.md.
+RESERVED = frozenset(
+    {
+        "SKYPILOT_SETUP_NODE_RANK",
+        "SKYPILOT_SETUP_NODE_IPS",
+        "SKYPILOT_SETUP_NUM_GPUS_PER_NODE",
+        "SKYPILOT_NODE_RANK",
+        "SKYPILOT_NODE_IPS",
+        "SKYPILOT_NUM_GPUS_PER_NODE",
+        "SKYPILOT_NUM_NODES",
+        "SKYPILOT_TASK_ID",
+    }
+)
+
+
+# What the templates take from the user where they cannot know better (docs/environment.md).
+SETTABLE = frozenset(
+    {
+        "ORCH_DATA_CACHE",
+        "ORCH_PYTHON",
+        "ORCH_RANKS_PER_HOST",
+        "ORCH_LOCAL_RANKS_PER_MACHINE",
+        "ORCH_EFA_CHECK",
+        "ORCH_NEURON_CHECK",
+        "ORCH_SCRATCH",
+        "ORCH_DEV_DIR",
+        "ORCH_SYS_DIR",
+        "ORCH_VENVS_DIR",
+        "ORCH_LIBTPU_LOCKFILE",
+    }
+)
+
+
+def _issue(path: Path, what: str, why: str, next_step: str) -> Issue:
+    return Issue(path=path, what=what, why=why, next_step=next_step)
+
+
+def find_conflicts(task: Task, section: TaskSection) -> list[Issue]:
+    """Return all broken rules.
+
+    Args:
+        task: The resolved task.
+        section: The same as written, flags included.
+    """
+    issues = [*_program(task), *_names(section), *_hosts(task, section), *_recovery(section), *_idle(task)]
+    issues += [*_nodes(task, section), *_mounts(task)]
+    for choice in task.choices:
+        issues += [
+            *_market(choice),
+            *_provisioning(choice),
+            *_tpu(choice),
+            *_ec2(task, choice),
+            *_cost(task, choice),
+            *_stack(task, choice),
+        ]
+    if not issues:
+        issues += _mixed(task)
+    return list(dict.fromkeys(issues))
+
+
+def _program(task: Task) -> Iterator[Issue]:
+    if task.run and task.train:
+        if task.train.model_fields_set == {"smoke"}:
+            why = "your own program tests itself"
+            yield _issue(("train", "smoke"), "`smoke` is for the bundled trainer", why, "remove it")
+            return
+        yield _issue(("train",), "`run` and `train` exclude each other", "both are the program", "keep one of them")
+
+
+def _names(section: TaskSection) -> Iterator[Issue]:
+    envs, secrets = section.envs, section.secrets
+    for name in secrets:
+        if name in envs:
+            step = f"keep it in secrets and give it with --secret {name}"
+            yield _issue(("secrets", name), f"`{name}` is in envs and in secrets", "", step)
+    for part, names in (("envs", envs), ("secrets", secrets)):
+        for name in names:
+            if (name.startswith("ORCH_") and name not in SETTABLE) or name in RESERVED:
+                yield _issue((part, name), f"`{name}` is set by orch on every host", "", "choose another name")
+
+
+def _hosts(task: Task, section: TaskSection) -> Iterator[Issue]:
+    on_hosts = {choice.infra.provider is InfraProvider.HOSTS for choice in task.choices}
+    if True in on_hosts and not task.hosts:
+        yield _issue(
+            ("resources", "infra"), "`infra: hosts` needs the hosts", "", "add hosts: {addresses: [user@host]}"
+        )
+    if section.hosts.model_fields_set and False in on_hosts:
+        yield _issue(
+            ("hosts",),
+            "`hosts` is for infra: hosts only",
+            f"here infra is {task.choices[0].infra}",
+            "write infra: hosts",
+        )
+    every = [(host.host, host.port) for host in task.hosts]
+    for index, host in enumerate(every):
+        if host in every[:index]:
+            yield _issue(
+                ("hosts", "addresses", index), f"`{task.hosts[index]}` is listed twice", "", "remove one of them"
+            )
+    for choice in task.choices if task.hosts and on_hosts == {True} else ():
+        expected = task.num_nodes * choice.machine.hosts
+        if len(task.hosts) != expected:
+            what = f"{len(task.hosts)} hosts are listed and {expected} are requested"
+            why = f"{task.num_nodes} x {choice.machine.name}, {choice.machine.hosts} host(s) each"
+            yield _issue(("hosts", "addresses"), what, why, "list as many as num_nodes asks for")
+
+
+def _nodes(task: Task, section: TaskSection) -> Iterator[Issue]:
+    written = section.num_nodes
+    for choice in task.choices:
+        if written is not None and choice.infra.shape.isdigit():
+            yield _issue(
+                ("num_nodes",),
+                f"infra: {choice.infra} already says how many hosts",
+                f"num_nodes says {written}",
+                "remove num_nodes, or write infra: local",
+            )
+
+
+def _mounts(task: Task) -> Iterator[Issue]:
+    seen: set[str] = set()
+    for mount in task.file_mounts:
+        path = ("file_mounts", mount.target)
+        if mount.mode is not MountMode.COPY and not mount.from_bucket:
+            yield _issue(
+                path,
+                f"`{mount.source}` cannot be mounted with mode {mount.mode}",
+                "only buckets can",
+                "write mode: COPY",
+            )
+        if not mount.target.strip() or mount.target.rstrip("/") in ("", "~", "."):
+            yield _issue(path, f"`{mount.target}` cannot be the target of a mount", "", "write a path below ~ or /")
+        if mount.target.rstrip("/") in seen:
+            yield _issue(path, f"`{mount.target}` is the target of two mounts", "", "remove one of them")
+        seen.add(mount.target.rstrip("/"))
+
+
+def _recovery(section: TaskSection) -> Iterator[Issue]:
+    recovery, dialect = section.recovery, section.resources.job_recovery
+    for name, alias in Recovery.aliases().items():
+        both = name in recovery.model_fields_set and alias in dialect.model_fields_set
+        if both and getattr(recovery, name) != getattr(dialect, alias):
+            yield _issue(
+                ("recovery", name),
+                f"`recovery.{name}` and `resources.job_recovery.{alias}` differ",
+                "they mean the same",
+                "keep one of them",
+            )
+
+
+def _idle(task: Task) -> Iterator[Issue]:
+    limit = task.limits.idle_minutes
+    stop = task.autostop
+    if stop is not None and limit is not None and limit != stop.idle_minutes:
+        yield _issue(
+            ("limits", "idle_minutes"),
+            f"idle for {limit} minutes and, in resources.autostop, for {stop.idle_minutes}",
+            "both say when idle machines go",
+            "keep one of them",
+        )
+
+
+def _market(choice: Resources) -> Iterator[Issue]:
+    if choice.use_spot and choice.infra.owned:
+        why = "nothing is rented there, so nothing can be spot"
+        yield _issue(
+            ("resources", "use_spot"),
+            f"`use_spot` with infra: {choice.infra}",
+            why,
+            "remove use_spot, or add --no-use-spot",
+        )
+
+
+def _provisioning(choice: Resources) -> Iterator[Issue]:
+    """At most one way to get capacity, and what each of them needs."""
+    args, path = choice.accelerator_args, ("resources", "accelerator_args")
+    bound = args.provisioning in ("reservation-bound", "capacity-block")
+    ways = {
+        "use_spot": choice.use_spot,
+        "reservation": bool(args.reservation) and not bound,
+        f"provisioning: {args.provisioning}": bool(args.provisioning),
+    }
+    given = [name for name, requested in ways.items() if requested]
+    if len(given) > 1:
+        what = f"`{given[0]}` and `{given[1]}` exclude each other"
+        yield _issue(path, what, "both say how capacity is got", "keep one of them")
+    if bound and not args.reservation:
+        block = "add reservation: cr-…   orch blocks find   and: orch blocks buy   get one"
+        step = block if args.provisioning == "capacity-block" else "add reservation: NAME"
+        yield _issue(path, f"`provisioning: {args.provisioning}` needs a reservation", "", step)
+    if args.provisioning == "flex-start" and args.max_run_hours is None:
+        why = "such machines are given for a time that is said beforehand, 7 days at most"
+        yield _issue(path, "`provisioning: flex-start` needs max_run_hours", why, "add max_run_hours: 24")
+
+
+def _tpu(choice: Resources) -> Iterator[Issue]:
+    if not isinstance(choice.machine, TpuSlice):
+        return
+    name = choice.machine.name
+    if choice.image_id:
+        step = "write accelerator_args: {runtime_version: ...}"
+        yield _issue(
+            ("resources", "image_id"), f"`image_id` has no meaning for {name}", "TPU VMs have runtime versions", step
+        )
+    if choice.network_tier == "best":
+        why = "the chips of a slice have their own network"
+        yield _issue(("resources", "network_tier"), f"`network_tier: best` has no meaning for {name}", why, "remove it")
+
+
+def _ec2(task: Task, choice: Resources) -> Iterator[Issue]:
+    machine, args = choice.machine, choice.accelerator_args
+    if not isinstance(machine, Ec2Instance) or choice.infra.provider is not InfraProvider.AWS:
+        return
+    if not (machine.on_demand or choice.use_spot or args.reservation):
+        what = f"{machine.name} is not available on demand"
+        step = "use_spot: true, or a capacity block: orch blocks find " + machine.name
+        yield _issue(("resources", "use_spot"), what, "there is no such price for it (EC2 price list, July 2026)", step)
+    if args.reservation and not choice.infra.zone:
+        what, step = "a reservation is in one zone", "write infra: aws/REGION/ZONE"
+        yield _issue(("resources", "infra"), what, f"infra is {choice.infra}", step)
+    if task.aws.subnets and not choice.infra.region:
+        what, step = "the region of the subnets is not said", "write infra: aws/REGION"
+        yield _issue(("config", "aws", "subnets"), what, f"infra is {choice.infra}", step)
+
+
+def _cost(task: Task, choice: Resources) -> Iterator[Issue]:
+    """Check that the cap leaves at least one candidate."""
+    price = over_cap(choice)
+    if price is not None and all(over_cap(other) is not None for other in task.choices):
+        what = f"{choice.machine.name} costs ${price:,.2f} an hour, over max_hourly_cost"
+        why = f"the cap is ${choice.max_hourly_cost:,.2f}"
+        yield _issue(("resources", "max_hourly_cost"), what, why, "raise max_hourly_cost, or ask for less")
+
+
+def arrange_candidates(task: Task) -> Task:
+    """Return the task without candidates over their cap; for any_of the cheapest first, unknown prices last."""
+    kept = tuple(choice for choice in task.choices if over_cap(choice) is None)
+    if task.order is Order.CHEAPEST:
+        kept = tuple(sorted(kept, key=_known_price))
+    return task.model_copy(update={"choices": kept})
+
+
+def over_cap(choice: Resources) -> float | None:
+    """Return the price of one slice an hour when it is known and above `max_hourly_cost`, else None."""
+    price = _known_price(choice)
+    over = choice.max_hourly_cost is not None and math.isfinite(price) and price > choice.max_hourly_cost
+    return price if over else None
+
+
+def _known_price(choice: Resources) -> float:
+    """US dollars an hour for one slice, infinite when not known."""
+    market = Owned() if choice.infra.owned else Spot() if choice.use_spot else OnDemand()
+    price = price_per_hour(choice.machine, market, choice.infra.region)
+    return math.inf if price is None else price.low
+
+
+def _stack(task: Task, choice: Resources) -> Iterator[Issue]:
+    """Backend, engine, device and the image's framework must agree, and be possible on the machine."""
+    if task.train is None:
+        return
+    try:
+        stacks.choose_stack(choice.machine, task.train.stack_request(choice.accelerator_args.framework))
+    except InvalidValueError as error:
+        written = dict(task.train.args)
+        named = next((name for name in ("engine", "device") if name in written), "")
+        path = ("train", "backend") if task.train.backend != stacks.AUTO or not named else ("train", "args", named)
+        yield _issue(path, error.what, error.why, error.next_step)
+
+
+def _mixed(task: Task) -> Iterator[Issue]:
+    """One stack for every candidate of a training: its scripts are the same wherever it is placed at last."""
+    if task.train is None:
+        return
+    chosen = [
+        stacks.choose_stack(choice.machine, task.train.stack_request(choice.accelerator_args.framework))
+        for choice in task.choices
+    ]
+    for choice, stack in zip(task.choices[1:], chosen[1:], strict=True):
+        if (stack.engine, stack.backend) != (chosen[0].engine, chosen[0].backend):
+            what = f"{task.choices[0].machine.name} and {choice.machine.name} cannot be candidates of one training"
+            why = f"the trainer runs there with {chosen[0].software}, and here with {stack.software}"
+            yield _issue(("resources",), what, why, "write a task for each")
+            return

@@ -1,0 +1,312 @@
+"""A reader of YAML text to plain values, with the line and column of every key and item.
+
+Stricter than YAML: a key written twice, a tag beyond the plain ones, an alias that contains itself, and numbers that
+YAML 1.1 reads in base 8 or 60 (0123, 12:30) are refused. Keys are always text. Built on PyYAML's event stream, so
+depth and size are bounded here and no hostile text can exhaust the stack or, through aliases, the memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, cast
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    CollectionStartEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+    StreamStartEvent,
+)
+from yaml.nodes import ScalarNode
+from yaml.resolver import Resolver
+
+from orchestrator.task.errors import Path, Problem, TaskError
+
+Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
+
+LARGEST_TEXT = 1 << 20  # characters
+DEEPEST = 40
+MOST_VALUES = 50_000  # after aliases are written out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One YAML document.
+
+    Attributes:
+        data: The plain values; None for an empty document.
+        line: Line of its beginning, from 1.
+        lines: Line of the key or item at each path, from 1.
+        columns: Column of the same, from 1.
+        texts: How unquoted scalars that are not text were written, by path.
+    """
+
+    data: Value
+    line: int
+    columns: dict[Path, int] = field(default_factory=dict[Path, int])
+    lines: dict[Path, int] = field(default_factory=dict[Path, int])
+    texts: dict[Path, str] = field(default_factory=dict[Path, str])
+
+    def place_of(self, path: Path) -> tuple[int, int | None]:
+        """Return line and column of the longest known beginning of `path`."""
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.lines:
+                return self.lines[path[:end]], self.columns[path[:end]]
+        return self.line, None
+
+    def line_of(self, path: Path) -> int:
+        """Return the line of the longest known beginning of `path`."""
+        return self.place_of(path)[0]
+
+
+def read_documents(text: str, file: str) -> tuple[Document, ...]:
+    """Return all documents of `text` that are not empty.
+
+    Raises:
+        TaskError: The text is not valid, with the place of what is wrong.
+    """
+    if len(text) > LARGEST_TEXT:
+        raise TaskError(file, None, f"is larger than {LARGEST_TEXT >> 20} MiB", "a task file is a page or two")
+    try:
+        documents = tuple(_Reader(file, text).documents())
+    except yaml.MarkedYAMLError as error:
+        raise _explain_syntax(error, text, file) from error
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise TaskError(file, None, "is not valid YAML", str(error).splitlines()[0]) from error
+    return tuple(document for document in documents if document.data is not None)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Node:
+    """A value as written: text with its tag, or children. Aliases share nodes."""
+
+    line: int
+    column: int
+    scalar: str | None = None
+    tag: str = ""
+    items: list[_Node] | None = None
+    pairs: list[tuple[_Node, _Node]] | None = None
+
+
+_PREFIX = "tag:yaml.org,2002:"
+_MAP_TAGS = {None, "!", _PREFIX + "map", _PREFIX + "set"}
+_SEQUENCE_TAGS = {None, "!", _PREFIX + "seq"}
+_AS_TEXT = {_PREFIX + "str", _PREFIX + "timestamp", _PREFIX + "value", _PREFIX + "merge"}
+_SCALAR_TAGS = _AS_TEXT | {_PREFIX + kind for kind in ("bool", "int", "float", "null")}
+_WORDS = {"bool": "true or false", "int": "a number", "float": "a number"}
+_MISREAD = re.compile(r"[-+]?0[0-7_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
+
+
+class _Reader:
+    """Composes nodes from events, then values with their lines."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file = file
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML may be built without libyaml
+        self.events: Iterator[Event] = iter(yaml.parse(text, Loader=loader))
+        # types-PyYAML leaves this method without types.
+        self.tag_of: Callable[[object, str, object], str] = cast("Any", Resolver()).resolve
+        self.anchors: dict[str, _Node] = {}
+        self.problems: list[Problem] = []
+        self.values = 0
+
+    def documents(self) -> Iterator[Document]:
+        for event in self.events:
+            if isinstance(event, DocumentStartEvent):
+                self.anchors = {}
+                node = self._node(next(self.events), 0)
+                document = Document(data=None, line=node.line)
+                data = self._value(node, (), document)
+                if self.problems:
+                    raise TaskError.from_problems(self.problems)
+                yield replace(document, data=data)
+            elif not isinstance(event, StreamStartEvent | StreamEndEvent | DocumentEndEvent):
+                raise TaskError(self.file, _place(event)[0], "is not valid YAML: a document was expected")
+
+    def _node(self, event: Event, depth: int) -> _Node:
+        line, column = _place(event)
+        if depth > DEEPEST:
+            raise TaskError(self.file, line, f"is nested more than {DEEPEST} levels deep", column=column)
+        if isinstance(event, AliasEvent):
+            if event.anchor not in self.anchors:
+                raise TaskError(
+                    self.file, line, f"the alias `*{event.anchor}` has no complete anchor before it",
+                    "an anchor comes before its alias and must not contain it", column=column,
+                )  # fmt: skip
+            return self.anchors[event.anchor]
+        node = _Node(line=line, column=column)
+        if isinstance(event, ScalarEvent):
+            self._scalar(event, node)
+        elif isinstance(event, CollectionStartEvent):
+            self._collection(event, node, depth)
+        anchor = getattr(event, "anchor", None)
+        if isinstance(anchor, str):
+            self.anchors[anchor] = node
+        return node
+
+    def _scalar(self, event: ScalarEvent, node: _Node) -> None:
+        node.scalar = event.value
+        tag = event.tag
+        if tag == "!":
+            tag = _PREFIX + "str"
+        if tag is None:
+            tag = self.tag_of(ScalarNode, event.value, event.implicit)
+        if tag not in _SCALAR_TAGS:
+            self._problem(node, f"the tag `{tag}` is not allowed", "only plain values are", "remove the tag")
+            tag = _PREFIX + "str"
+        node.tag = tag
+
+    def _collection(self, event: CollectionStartEvent, node: _Node, depth: int) -> None:
+        mapping = isinstance(event, MappingStartEvent)
+        if event.tag not in (_MAP_TAGS if mapping else _SEQUENCE_TAGS):
+            self._problem(node, f"the tag `{event.tag}` is not allowed", "only plain values are", "remove the tag")
+        if isinstance(event, SequenceStartEvent):
+            node.items = [self._node(child, depth + 1) for child in self._until(SequenceEndEvent)]
+            return
+        node.pairs = []
+        for child in self._until(MappingEndEvent):
+            key = self._node(child, depth + 1)
+            node.pairs.append((key, self._node(next(self.events), depth + 1)))
+
+    def _until(self, end: type[Event]) -> Iterator[Event]:
+        for event in self.events:
+            if isinstance(event, end):
+                return
+            yield event
+
+    def _value(self, node: _Node, path: Path, document: Document) -> Value:
+        self.values += 1
+        if self.values > MOST_VALUES:
+            raise TaskError(self.file, node.line, f"has more than {MOST_VALUES:,} values once aliases are expanded")
+        if node.items is not None:
+            return [self._child(item, (*path, i), item, document) for i, item in enumerate(node.items)]
+        if node.pairs is not None:
+            return self._mapping(node, path, document)
+        return self._plain(node, path, document)
+
+    def _child(self, node: _Node, path: Path, at: _Node, document: Document) -> Value:
+        document.lines[path], document.columns[path] = at.line, at.column
+        return self._value(node, path, document)
+
+    def _mapping(self, node: _Node, path: Path, document: Document) -> Value:
+        own: dict[str, tuple[_Node, _Node]] = {}
+        merged: dict[str, tuple[_Node, _Node]] = {}
+        for key, value in node.pairs or ():
+            if key.scalar is None:
+                self._problem(key, "a key must be text", "here it is a list or a map", "write a plain word")
+            elif key.tag == _PREFIX + "merge":
+                merged = self._merge(value) | merged
+            elif key.scalar in own:
+                self._problem(
+                    key,
+                    f"`{key.scalar}` is written twice",
+                    f"first in line {own[key.scalar][0].line}",
+                    "remove one of them",
+                )
+            else:
+                own[key.scalar] = (key, value)
+        every = merged | own
+        return {name: self._child(value, (*path, name), key, document) for name, (key, value) in every.items()}
+
+    def _merge(self, value: _Node) -> dict[str, tuple[_Node, _Node]]:
+        """Return what `<<: *other` adds; of several the first wins, as YAML says."""
+        sources = value.items if value.items is not None else [value]
+        found: dict[str, tuple[_Node, _Node]] = {}
+        for source in sources:
+            if source.pairs is None:
+                self._problem(value, "`<<` takes a map or a list of maps", "", "write `<<: *name` of a map")
+                return {}
+            pairs = {key.scalar: (key, item) for key, item in source.pairs if key.scalar is not None}
+            found = pairs | found
+        return found
+
+    def _plain(self, node: _Node, path: Path, document: Document) -> Value:
+        text = node.scalar or ""
+        kind = node.tag.removeprefix(_PREFIX)
+        if node.tag in _AS_TEXT:
+            return text
+        document.texts[path] = text
+        if kind == "null":
+            return None
+        secret = path[:1] == ("secrets",)
+        shown = "this value" if secret else f"`{text[:40]}`"
+        try:
+            if kind == "bool":
+                return _flag(text)
+            if _MISREAD.fullmatch(text):
+                self._problem(
+                    node,
+                    "YAML reads this value as another number; quote it"
+                    if secret
+                    else f"YAML reads {text[:40]} as the number {_read_misread(text)}; quote it",
+                    "YAML 1.1 takes it for a number in base 8 or 60",
+                    "write it in quotes for text, or as a plain decimal number",
+                )
+                return text
+            return _whole(text) if kind == "int" else _number(text)
+        except ValueError:
+            self._problem(node, f"{shown} is not {_WORDS[kind]}", "", "write it in quotes for text")
+            return text
+
+    def _problem(self, node: _Node, what: str, why: str, next_step: str) -> None:
+        self.problems.append(
+            Problem(file=self.file, line=node.line, column=node.column, what=what, why=why, next_step=next_step)
+        )
+
+
+def _place(event: Event) -> tuple[int, int]:
+    mark = event.start_mark
+    return (mark.line + 1, mark.column + 1) if mark else (1, 1)
+
+
+def _explain_syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> TaskError:
+    """Return the error for text that is no YAML. A tab in the indentation is the usual cause, so it is named."""
+    mark = error.problem_mark or error.context_mark
+    if mark is None:
+        return TaskError(file, None, f"is not valid YAML: {error.problem}", error.context or "")
+    line, column = mark.line + 1, mark.column + 1
+    rows = text.split("\n")
+    row = rows[mark.line] if mark.line < len(rows) else ""
+    indentation = row[: len(row) - len(row.lstrip())]
+    if "\t" in (*indentation, row[mark.column : mark.column + 1]):
+        column = row.index("\t") + 1
+        what, why = "a tab is used where YAML allows only spaces", "YAML indents with spaces"
+        return TaskError(file, line, what, why, "replace the tab by spaces", column=column)
+    return TaskError(file, line, f"is not valid YAML: {error.problem}", error.context or "", column=column)
+
+
+def _read_misread(text: str) -> str:
+    """Return the number that YAML 1.1 makes of `12:30` (base 60) or `0123` (base 8)."""
+    plain = text.replace("_", "").lstrip("+-")
+    sign = "-" if text.startswith("-") else ""
+    if ":" not in plain:
+        return f"{sign}{int(plain, 8)}"
+    number = 0.0
+    for part in plain.split(":"):
+        number = number * 60 + float(part)
+    return f"{sign}{number:.12g}"
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "yes", "on", "false", "no", "off"):
+        raise ValueError(text)
+    return text.lower() in ("true", "yes", "on")
+
+
+def _whole(text: str) -> int:
+    return int(text.replace("_", ""), 0)
+
+
+def _number(text: str) -> float:
+    plain = text.replace("_", "").lower()
+    return float(plain.replace(".inf", "inf").replace(".nan", "nan"))

@@ -1,0 +1,178 @@
+"""What is refused, asked and suggested, through the command line as a process."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.s3 import s3_server
+
+from orchestrator.plan.observed import IntentState
+from orchestrator.slices import Candidate, Spot
+from orchestrator.store.leases import Lease
+from orchestrator.store.store import Store
+
+Orch = Callable[..., Any]
+
+
+def on_a_terminal(*words: str, answer: bytes) -> tuple[int, str]:
+    """Run a command on a terminal, answer its first question, and return its exit status and output."""
+    main, side = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-m", "orchestrator", *words], stdin=side, stdout=side, stderr=side)
+    os.close(side)
+    seen = b""
+    try:
+        while b"[y/N]" not in seen:
+            seen += os.read(main, 4096)
+        os.write(main, answer)
+        while True:
+            seen += os.read(main, 4096)
+    except OSError:  # Linux reports the end of a terminal as EIO
+        pass
+    finally:
+        os.close(main)
+    return process.wait(60), seen.decode()
+
+
+def test_down_of_a_running_job_asks_on_a_terminal(filled: Path) -> None:
+    status, shown = on_a_terminal("down", "mine", answer=b"n\n")
+    assert status == 1 and "job 2 (exec" in shown and "is running on 'mine'" in shown
+    assert "you declined" in shown and "nothing was deleted" in shown
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("launch", "the question before money is spent"),
+        ("down", "the questions about running jobs and about adopted machines"),
+        ("reap", "the question before the orphans are ended"),
+        ("stop", "this command asks nothing"),
+    ],
+)
+def test_help_of_yes_says_what_it_skips(orch_process: Orch, home: Path, command: str, text: str) -> None:
+    shown = " ".join(orch_process(command, "--help", env={"COLUMNS": "110"}).out.split())
+    assert text in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status", "mone"),
+        ("status", "mone", "--refresh"),
+        ("queue", "mone"),
+        ("events", "mone"),
+        ("logs", "mone"),
+        ("ssh", "mone"),
+        ("cp", "mone:a", "b"),
+        ("exec", "mone", "--", "true"),
+        ("watch", "mone"),
+        ("profile", "mone"),
+        ("stop", "mone"),
+        ("start", "mone"),
+        ("down", "mone"),
+        ("cancel", "mone"),
+        ("local", "preempt", "mone", "0"),
+        ("release", "mone"),
+        ("resume", "mone"),
+        ("pull", "mone"),
+    ],
+)
+def test_a_mistyped_cluster_gets_the_nearest_name(orch_process: Orch, filled: Path, words: tuple[str, ...]) -> None:
+    done = orch_process(*words)
+    assert done.status == 3 and "did you mean mine?" in done.err, done.err
+
+
+@pytest.fixture
+def spot_task(home: Path, tmp_path: Path) -> str:
+    """A cluster 'mine' of spot machines on record, and the task file that created it."""
+    candidate = Candidate(
+        provider="gcp",
+        accelerator="v5litepod-16",
+        hosts=4,
+        chips_per_host=4,
+        market=Spot(),
+        region="us-west4",
+        zone="us-west4-a",
+    )
+    with Store(home / "state" / "orch.db") as store:
+        mine = store.open_cluster("mine", "v5litepod-16 on gcp")
+        lease = store.acquire("cluster:mine", "test")
+        assert isinstance(lease, Lease)
+        store.write_intent(lease, mine, 1, "mine-1", candidate, "token-1", "{}")
+        store.update_intent(lease, mine, "mine-1", IntentState.ACCEPTED)
+        store.release(lease)
+    place = "infra: gcp/us-west4/us-west4-a, accelerators: v5litepod-16, use_spot: true"
+    (tmp_path / "task.yaml").write_text(f"resources: {{{place}}}\nrun: echo hi\n")
+    return str(tmp_path / "task.yaml")
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("--no-use-spot",), "--no-use-spot"),
+        (("--disk-size", "500"), "--disk-size"),
+        (("--infra", "gcp/us-east5/us-east5-a"), "--infra"),
+        (("--num-nodes", "2"), "machines"),
+    ],
+)
+def test_an_option_that_cannot_apply_to_existing_machines_is_refused(
+    orch_process: Orch, spot_task: str, words: tuple[str, ...], option: str
+) -> None:
+    for preview in ((), ("--dry-run",)):
+        done = orch_process("launch", spot_task, "-c", "mine", *words, *preview)
+        assert done.status == 6 and option in done.out + done.err, done.err
+
+
+def test_an_option_that_agrees_with_existing_machines_is_accepted(orch_process: Orch, spot_task: str) -> None:
+    done = orch_process("launch", spot_task, "-c", "mine", "--use-spot", "--infra", "gcp/us-west4", "--dry-run")
+    assert done.status == 0, done.err
+
+
+def test_ls_of_a_bucket_that_does_not_exist_fails(orch_process: Orch, home: Path) -> None:
+    with s3_server() as server:
+        env = {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
+        done = orch_process("storage", "ls", "s3://no-such-bucket", env={**env, "AWS_REGION": "us-east-1"})
+    assert done.status == 3 and "there is no bucket s3://no-such-bucket" in done.err, done.err
+
+
+def test_config_unset_removes_one_key_and_keeps_the_rest(orch_process: Orch, home: Path) -> None:
+    path = Path(orch_process("config", "path").out.strip())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("# mine\n[defaults]\nuse_spot = true  # cheap\nmax_hours = 3.0\n")
+    done = orch_process("config", "unset", "defaults.use_spot")
+    assert done.status == 0 and path.read_text() == "# mine\n[defaults]\nmax_hours = 3.0\n"
+    assert orch_process("config", "unset", "defaults.use_spot").status == 0, "again changes nothing"
+    unknown = orch_process("config", "unset", "defaults.use_spott")
+    assert unknown.status == 2 and "use_spot" in unknown.err
+
+
+def test_config_takes_the_name_of_a_task_field(orch_process: Orch, home: Path) -> None:
+    assert orch_process("config", "set", "checkpoint.bucket", "gs://mine").status == 0
+    assert "gs://mine" in orch_process("config", "explain", "defaults.bucket").out
+    assert orch_process("config", "unset", "checkpoint.bucket").status == 0
+    assert "gs://mine" not in orch_process("config", "list").out
+
+
+def test_an_interactive_shell_shows_that_its_cloud_is_simulated(home: Path) -> None:
+    main, side = pty.openpty()
+    command = [sys.executable, "-m", "orchestrator", "simulate", "aws", "--", "bash"]
+    process = subprocess.Popen(command, stdin=side, stdout=side, stderr=side)
+    os.close(side)
+    seen = b""
+    try:
+        while b"(orch simulated aws) " not in seen:
+            seen += os.read(main, 4096)
+        os.write(main, b"exit 3\n")
+        while True:
+            seen += os.read(main, 4096)
+    except OSError:  # Linux reports the end of a terminal as EIO
+        pass
+    finally:
+        os.close(main)
+    assert process.wait(60) == 3

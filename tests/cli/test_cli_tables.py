@@ -1,0 +1,49 @@
+"""Tables fit the terminal, or 80 columns elsewhere, and lose no text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.cli.drawing.tables import fit_columns
+
+Orch = Callable[..., Any]
+CELL = st.text("abc -", max_size=60)
+
+
+@given(st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=5), st.integers(30, 120))
+def test_a_table_fits_its_width_and_keeps_every_letter(rows: list[tuple[str, str, str]], width: int) -> None:
+    lines = fit_columns(rows, width)
+    least = sum(
+        max(len(word) for cell in column for word in cell.split() or [""]) for column in zip(*rows, strict=True)
+    )
+    assert all(len(line) <= max(width, least + 4) for line in lines), "only words that are too long make a line longer"
+    assert sorted("".join(lines).replace(" ", "")) == sorted("".join(map("".join, rows)).replace(" ", ""))
+
+
+def test_words_stay_whole_while_other_columns_can_be_narrowed() -> None:
+    lines = fit_columns([("NAME", "WHY"), ("cluster-k3x9q", "preempted by the cloud after two hours")], 40)
+    assert lines == [
+        "NAME           WHY",
+        "cluster-k3x9q  preempted by the cloud",
+        "               after two hours",
+    ]
+
+
+@pytest.mark.parametrize(
+    "words", [("status",), ("status", "mine"), ("queue", "--all"), ("accelerators",), ("config", "list")]
+)
+def test_tables_fit_80_columns_in_a_pipe(orch_process: Orch, filled: object, words: tuple[str, ...]) -> None:
+    done = orch_process(*words)
+    assert done.status == 0, done.err
+    tables = done.out.split("LAST EVENTS")[0].splitlines()
+    assert tables and max(map(len, tables)) <= 80
+
+
+def test_a_table_takes_the_width_that_columns_names(orch_process: Orch, filled: object) -> None:
+    done = orch_process("queue", "--all", env={"COLUMNS": "60"})
+    assert max(map(len, done.out.splitlines())) <= 60

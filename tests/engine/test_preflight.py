@@ -1,0 +1,105 @@
+"""Machines on which a task is known to fail are not rented; their plan is shown nevertheless."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.engine.preparation.preflight import (
+    missing_credentials_error,
+    preflight_error,
+    unsupported_hosts_error,
+)
+from orchestrator.errors import AccessError, UserError
+from orchestrator.slices import HostFacts
+from orchestrator.task.model import Task
+from orchestrator.task.parse import parse_task
+
+MINE = "checkpoint: {bucket: s3://mine/runs}"
+
+
+def task(more: str, resources: str = "{accelerators: 'H100:8'}") -> Task:
+    return parse_task(f"run: echo\nresources: {resources}\n{more}\n", file="t.yaml", env={}).only
+
+
+@pytest.mark.parametrize("more", [MINE, "file_mounts: {/data: s3://mine/data}"])
+def test_a_bucket_without_an_instance_profile_is_refused(more: str) -> None:
+    refused = missing_credentials_error(task(more), HostFacts())
+    assert isinstance(refused, AccessError)
+    assert "s3://mine" in refused.what
+    assert refused.next_step.startswith("orch config set aws.instance_profile NAME")
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        task(f"{MINE}\nconfig: {{aws: {{instance_profile: trainer}}}}"),
+        task(f"{MINE}\nenvs: {{AWS_PROFILE: mine}}"),
+        task(f"{MINE}\nsecrets: {{AWS_ACCESS_KEY_ID: a}}"),
+        task("checkpoint: {bucket: 'gs://mine/runs'}"),
+        task(""),
+        task(MINE, "{accelerators: v5e-8}"),
+        task(MINE, "{infra: local}"),
+    ],
+)
+def test_a_bucket_that_needs_no_credentials_or_has_some_is_accepted(fine: Task) -> None:
+    assert missing_credentials_error(fine, HostFacts()) is None
+
+
+def test_credentials_given_by_the_provider_count() -> None:
+    assert missing_credentials_error(task(MINE), HostFacts(env=(("AWS_ACCESS_KEY_ID", "a"),))) is None
+
+
+def train(resources: str, nodes: int = 1, backend: str = "auto") -> Task:
+    text = f"train: {{backend: {backend}}}\nnum_nodes: {nodes}\nresources: {resources}\n"
+    return parse_task(text, file="t.yaml", env={}).only
+
+
+@pytest.mark.parametrize(
+    "lazy",
+    [train("{accelerators: 'Trainium:16'}", 4, "neuron"), train("{accelerators: 'Trainium:16'}", 2, "xla")],
+)
+def test_the_bundled_trainer_on_several_hosts_with_the_lazy_torch(lazy: Task) -> None:
+    refused = unsupported_hosts_error(lazy, HostFacts())
+    assert isinstance(refused, UserError)
+    assert lazy.choices[0].machine.name in refused.what
+    assert isinstance(preflight_error(lazy, HostFacts()), UserError)
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        train("{accelerators: v5e-16}"),
+        train("{accelerators: v5e-16}", backend="xla"),
+        train("{accelerators: v5e-16}", backend="cpu"),
+        train("{accelerators: 'Trainium:16'}", 2),
+        train("{accelerators: 'Trainium:16'}", backend="neuron"),
+        train("{accelerators: 'Trainium2:16', use_spot: true}", 2),
+        train("{accelerators: 'H100:8'}", 2),
+        train("{infra: 'local:v5e-16'}"),
+        task("", "{accelerators: v5e-16}"),
+    ],
+)
+def test_the_bundled_trainer_elsewhere(fine: Task) -> None:
+    assert preflight_error(fine, HostFacts()) is None
+
+
+def test_the_software_of_the_hosts_decides() -> None:
+    assert preflight_error(train("{accelerators: v5e-16}"), HostFacts(backend="cpu", has_accelerator=False)) is None
+
+
+DISK = "checkpoint: {bucket: 'file:///runs'}"
+
+
+@pytest.mark.parametrize("resources", ["{accelerators: v5e-16}", "{accelerators: 'H100:8'}"])
+def test_a_bucket_on_the_disk_of_a_rented_machine_is_refused(resources: str) -> None:
+    refused = preflight_error(task(DISK, resources), HostFacts())
+    assert isinstance(refused, UserError)
+    assert "file:///runs" in refused.what
+    assert ("s3://" if "H100" in resources else "gs://") in refused.next_step
+
+
+def test_a_local_bucket_on_own_machines_is_accepted() -> None:
+    assert preflight_error(task(DISK, "{infra: local}"), HostFacts()) is None
+    assert preflight_error(task(DISK, "{accelerators: v5e-16}"), HostFacts(backend="cpu", shares_files=True)) is None, (
+        "hosts on this computer"
+    )

@@ -1,0 +1,45 @@
+"""How much one test run tries: the short lane takes a share in turn, the full lane takes everything.
+
+ORCH_EVERY_POINT=1 selects the full lane. ORCH_DAY=N repeats the shares of another day: each run prints its number.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import pytest
+
+_T = TypeVar("_T")
+
+FULL = bool(os.environ.get("ORCH_EVERY_POINT"))
+
+
+def spread(cases: Iterable[Any]) -> list[Any]:
+    """Return parameters that different workers may take: the other tests of a file stay together on one."""
+    apart = pytest.mark.xdist_group("apart")
+    return [pytest.param(case, id=getattr(case, "name", str(case)), marks=apart) for case in cases]
+
+
+def today() -> int:
+    """Return the number of days since 1970, or ORCH_DAY."""
+    return int(os.environ.get("ORCH_DAY") or time.time() // 86_400)
+
+
+def by_lane(short: _T, full: _T) -> _T:
+    """Return what applies to the lane of this run."""
+    return full if FULL else short
+
+
+def share_of(items: Sequence[_T], count: int, day: int | None = None) -> list[_T]:
+    """Return all items in the full lane, else `count` of them, in order.
+
+    Consecutive days take consecutive shares, so that every item is taken within len(items) / count days.
+    """
+    if FULL or count >= len(items):
+        return list(items)
+    first = (today() if day is None else day) * count % len(items)
+    chosen = {(first + offset) % len(items) for offset in range(count)}
+    return [item for number, item in enumerate(items) if number in chosen]

@@ -1,0 +1,204 @@
+"""What is said about a wrong task file: the exact line, what is wrong, what was meant, what is allowed."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.task.errors import Problem, TaskError
+from orchestrator.task.export import list_fields
+from orchestrator.task.layers import Overrides
+from orchestrator.task.model import TaskSection
+from orchestrator.task.parse import load_task_file, parse_task
+from orchestrator.task.section import Json
+
+
+def problems(text: str, flags: Overrides | None = None, env: dict[str, str] | None = None) -> list[Problem]:
+    with pytest.raises(TaskError) as caught:
+        parse_task(text, file="t.yaml", env=env or {}, flags=flags)
+    return list(caught.value.problems)
+
+
+def only(text: str, flags: Overrides | None = None) -> Problem:
+    (problem,) = problems(text, flags)
+    return problem
+
+
+def test_an_unknown_key_gets_its_line_a_suggestion_and_what_is_allowed() -> None:
+    problem = only("name: a\nresources:\n  infra: gcp\n  acelerators: v5e-16\n")
+    assert str(problem) == "t.yaml:4:3: unknown key `acelerators` in `resources`, did you mean `accelerators`?"
+    assert problem.why.startswith("allowed here: ")
+    assert "infra, cloud, region, zone, accelerators, instance_type" in problem.why
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("num_node: 2\n", "num_nodes"),
+        ("workDir: .\n", "workdir"),
+        ("file-mounts: {}\n", "file_mounts"),
+        ("checkpoint: {buckets: s3://a}\n", "bucket"),
+        ("resources: {autostop: {idle_minute: 3}}\n", "idle_minutes"),
+        ("resources: {any_of: [{accelerator: cpu}]}\n", "accelerators"),
+        ("file_mounts:\n  /a: {src: s3://b, mod: COPY}\n", "mode"),
+        ("hosts: {adresses: []}\n", "addresses"),
+    ],
+)
+def test_did_you_mean(text: str, near: str) -> None:
+    assert any(f"did you mean `{near}`?" in problem.what for problem in problems(text))
+
+
+WRONG_TYPES = [
+    ("num_nodes: four\n", 1, "`num_nodes` must be a whole number, 1 to 4,096; here it is the text `four`"),
+    ("num_nodes: true\n", 1, "`num_nodes` must be a whole number, 1 to 4,096; here it is true"),
+    ("num_nodes: 0\n", 1, "`num_nodes` cannot be 0"),
+    ("num_nodes: 2.0\n", 1, "`num_nodes` must be a whole number, 1 to 4,096; here it is the number 2.0"),
+    ("run: [a]\n", 1, "`run` must be a script; here it is a list"),
+    ("resources: v5e-16\n", 1, "`resources` must be a map; here it is the text `v5e-16`"),
+    ("resources:\n  use_spot: 'yes'\n", 2, "`resources.use_spot` must be true or false; here it is the text `yes`"),
+    (
+        "resources:\n  any_of:\n  - infra: gcp\n  - 3\n",
+        4,
+        "`resources.any_of[1]` must be a map; here it is the number 3",
+    ),
+    ("envs: [A]\n", 1, "`envs` must be a map, each value text, a number, true or false, or nothing; here it is a list"),
+    ("envs:\n  A:\n    B: 1\n", 2, "`envs.A` must be text, a number, true or false, or nothing; here it is a map"),
+    ("limits:\n\n  max_hours: .inf\n", 3, "`limits.max_hours` cannot be inf"),
+    ("limits: {max_cost: .nan}\n", 1, "`limits.max_cost` cannot be nan"),
+    ("name: 'a b'\n", 1, "`name` cannot be `a b`"),
+    ("workdir: ''\n", 1, "`workdir` is empty"),
+    ("resources: {network_tier: bets}\n", 1, "`resources.network_tier` cannot be `bets`, did you mean `best`?"),
+    ("- a\n- b\n", 1, "a task must be a map; here it is a list"),
+    ("just text\n", 1, "a task must be a map; here it is the text `just text`"),
+    ("envs: {'1A': x}\n", 1, "`1A` cannot be a key of `envs`"),
+    ("recovery: {restart_on_exit_codes: [300]}\n", 1, "`recovery.restart_on_exit_codes[0]` cannot be 300"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "what"), WRONG_TYPES)
+def test_a_wrong_value_says_what_it_must_be_and_what_it_is(text: str, line: int, what: str) -> None:
+    problem = only(text)
+    assert (problem.line, problem.what) == (line, what)
+
+
+FIELDS = list(list_fields(TaskSection.json_schema()))
+REFUSED = [(path, field) for path, field in FIELDS if "not" in field]
+
+
+@pytest.mark.parametrize(("path", "field"), REFUSED, ids=[path for path, _ in REFUSED])
+def test_a_field_that_is_not_served_is_refused_by_name_with_the_reason(path: str, field: Json) -> None:
+    parts = path.replace("[]", "").replace("*", "/data").split(".")
+    text = "name: a\n" + "".join(f"{'  ' * depth}{part}:\n" for depth, part in enumerate(parts))[:-1] + " x\n"
+    problem = only(text)
+    assert problem.what.endswith("is not served by orch")
+    assert f"{parts[-1]}`" in problem.what
+    assert (problem.why, problem.line) == (field["description"], len(parts) + 1)
+    assert problem.why
+
+
+def test_secrets_as_a_list_are_refused_with_the_reason() -> None:
+    problem = only("secrets: [A, B]\n")
+    assert problem.what == "`secrets` as a list is not served"
+    assert "write `NAME: null`" in problem.why
+
+
+def test_all_problems_are_found_and_the_first_five_are_shown() -> None:
+    text = "".join(f"bad{i}: 1\n" for i in range(8))
+    with pytest.raises(TaskError) as caught:
+        parse_task(text, file="t.yaml", env={})
+    lines = caught.value.lines()
+    assert lines[0] == "error[task-file]: 8 problems"
+    assert [line.split()[0] for line in lines if line.startswith("  t.yaml")] == [f"t.yaml:{i}:1:" for i in range(1, 6)]
+    assert "and 3 more" in lines[-1]
+    assert caught.value.exit_status == 2
+
+
+def test_each_of_several_problems_keeps_its_own_reason_and_next_step() -> None:
+    with pytest.raises(TaskError) as caught:
+        parse_task("resources: {cpus: 4+}\nservice: {}\nworkdir: ''\n", file="t.yaml", env={})
+    assert caught.value.lines() == [
+        "error[task-file]: 3 problems",
+        "  t.yaml:1:13: `resources.cpus` is not served by orch",
+        "    why:  machines are chosen by accelerator or instance_type",
+        "    next: set accelerators or instance_type",
+        "  t.yaml:2:1: `service` is not served by orch",
+        "    why:  orch trains; it does not serve replicas",
+        "    next: remove it",
+        "  t.yaml:3:1: `workdir` is empty",
+        "    why:  it must be a folder, or a map",
+        "    next: remove it, or write a value",
+    ]
+
+
+def test_one_problem_shows_its_reason_and_what_to_do() -> None:
+    with pytest.raises(TaskError) as caught:
+        parse_task("resources: {cpus: 4+}\n", file="t.yaml", env={})
+    assert caught.value.lines() == [
+        "error[task-file]: t.yaml:1:13: `resources.cpus` is not served by orch",
+        "  why:  machines are chosen by accelerator or instance_type",
+        "  next: set accelerators or instance_type",
+    ]
+
+
+def test_a_value_from_a_flag_is_blamed_on_the_flag() -> None:
+    assert str(only("num_nodes: 2\n", Overrides(num_nodes=0))) == "--num-nodes: `num_nodes` cannot be 0"
+    problem = only("name: a\n", Overrides(infra="gpc"))
+    assert problem.place == "--infra"
+    assert "did you mean `gcp`?" in problem.what
+
+
+def test_problems_of_all_tasks_of_a_pipeline_are_found() -> None:
+    text = "name: p\n---\nrum: a\n---\nrun: b\nnum_nodes: 0\n"
+    assert [problem.line for problem in problems(text)] == [3, 6]
+
+
+def test_an_empty_file_is_said_to_be_empty() -> None:
+    for text in ("", "\n# nothing\n", "---\n---\n", "null\n"):
+        assert only(text).what == "is empty"
+
+
+def test_missing_and_unreadable_files_are_distinguished(tmp_path) -> None:
+    from orchestrator.errors import NotFoundError, UserError
+
+    with pytest.raises(NotFoundError):
+        load_task_file(str(tmp_path / "no.yaml"), env={})
+    with pytest.raises(UserError) as caught:
+        load_task_file(str(tmp_path), env={})
+    assert "directory" in caught.value.why
+    binary = tmp_path / "b.yaml"
+    binary.write_bytes(b"name: \xff\xfe")
+    with pytest.raises(TaskError) as caught_text:
+        load_task_file(str(binary), env={})
+    assert "UTF-8" in caught_text.value.what
+
+
+words = st.sampled_from(sorted({path.split(".")[-1].replace("[]", "") for path, _ in FIELDS}))
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=12)
+    | st.sampled_from(
+        ["v5e-16", "H100:8", "local:4", "gcp", "hosts", "s3://a/b", "10h", "COPY", "a@b:1", "${A}", "xla"]
+    )
+)
+documents = st.dictionaries(
+    words,
+    st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=4)),
+    max_size=6,
+)
+
+
+@given(documents)
+@settings(max_examples=200, deadline=None)
+def test_no_document_gives_anything_but_tasks_or_a_task_error(data: dict[str, object]) -> None:
+    import yaml
+
+    text = yaml.safe_dump(data)
+    try:
+        parsed = parse_task(text, file="t.yaml", env={"A": "x"})
+    except TaskError as error:
+        assert error.problems
+        assert all(problem.what and problem.file == "t.yaml" for problem in error.problems)
+    else:
+        assert len(parsed.tasks) == 1

@@ -1,0 +1,102 @@
+"""Settings of the trainer are refused here as the trainer itself would, by a table that is the trainer's own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.task import trainer_settings
+from trainer.errors import ConfigError
+from trainer.options import parse_config
+
+_KEYS = trainer_settings.load_settings().keys
+_NAMES = [
+    *(name for name in _KEYS if name != "checkpoint.uri"),
+    *trainer_settings.load_settings().aliases,
+    "model",
+    "modl",
+    "lr",
+    "optim",
+    "model.dimm",
+]
+_VALUES = [
+    *(
+        "",
+        "0",
+        "1",
+        "-1",
+        "2",
+        "3",
+        "7",
+        "64",
+        "0.5",
+        "1e-3",
+        "1e400",
+        "nan",
+        "auto",
+        "true",
+        "No",
+        "tiny",
+        "300",
+        "300m",
+    ),
+    *("bf16", "torch", "jax", "cpu", "file:///x", "adamw", "never", "1_000", " 5", "0x10"),
+]
+
+
+def test_the_shipped_table_is_what_the_trainer_prints() -> None:
+    done = subprocess.run([sys.executable, "-m", "trainer", "keys"], capture_output=True, text=True, check=True)
+    assert json.loads(trainer_settings.FILE.read_text()) == json.loads(done.stdout), (
+        "python -m trainer keys > orchestrator/task/data/trainer.json"
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(_NAMES), st.sampled_from(_VALUES)), max_size=4, unique_by=lambda pair: pair[0])
+)
+def test_what_is_refused_here_is_what_the_trainer_refuses(pairs: list[tuple[str, str]]) -> None:
+    try:
+        parse_config([f"{name}={value}" for name, value in pairs])
+        refused = False
+    except ConfigError:
+        refused = True
+    assert bool(list(trainer_settings.find_setting_problems(tuple(pairs), dict(pairs)))) == refused
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("model", "300", "did you mean model=300m?"),
+        ("model", "tny", "did you mean model=tiny?"),
+        ("modl", "tiny", "did you mean model?"),
+        ("lr", "1e-3", "did you mean optim.lr?"),
+        ("optimizer.lr", "1e-3", "did you mean optim.lr?"),
+        ("step", "3", "did you mean steps?"),
+        ("dtype", "bf61", "did you mean dtype=bf16?"),
+        ("dtype", "float32", "did you mean dtype=fp32?"),
+        ("device", "gpu", "did you mean device=cuda?"),
+    ],
+)
+def test_a_near_name_is_offered(name: str, value: str, hint: str) -> None:
+    (issue,) = trainer_settings.find_setting_problems(((name, value),), {name: value})
+    assert hint in issue.what, "of several problems only `what` is shown"
+
+
+def test_where_checkpoints_go_is_the_buckets_to_say() -> None:
+    for value in ("gs://b/c", ""):
+        (issue,) = trainer_settings.find_setting_problems((("checkpoint.uri", value),), {})
+        assert "not a setting here" in issue.what and "--bucket" in issue.next_step
+
+
+def test_data_that_nothing_brings_to_rented_hosts_is_named() -> None:
+    for name, text in (("data", "/data/books:*.txt"), ("data.source", "~/books"), ("data", "file:///data")):
+        (note,) = trainer_settings.note_local_data(((name, text),), ["~/other"])
+        assert text in note and "rented hosts" in note
+    for text in ("gs://b/books", "hf://owner/name", "python-stdlib", "books", "~/data", "~/data/a", "~/data:*.txt"):
+        assert not list(trainer_settings.note_local_data((("data", text),), ["~/data"]))

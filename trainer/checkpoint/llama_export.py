@@ -1,0 +1,173 @@
+"""Exports a checkpoint's weights for Hugging Face's libraries: config.json, model.safetensors, tokenizer."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from trainer.checkpoint import llama, reader
+from trainer.checkpoint.dtypes import SAFETENSORS, TORCH, WIDTH, encode_values
+from trainer.checkpoint.layout import parse_step_folder, split_uri
+from trainer.checkpoint.reader import Checkpoint
+from trainer.checkpoint.regions import Contents, open_contents
+from trainer.checkpoint.restore_plan import read_model_config
+from trainer.checkpoint.store import open_store
+from trainer.checkpoint.tokenizer_file import TokenizerFile, find_tokenizer_file
+from trainer.config import DTypeName, ModelConfig
+from trainer.environment import World
+from trainer.errors import ConfigError, StorageError
+from trainer.shape.architecture import Parameter
+from trainer.tcp_team import SingleProcessTeam
+
+SHARD_BYTES = 5_000_000_000
+"""Above it the weights are divided over several files with an index, as transformers does by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest:
+    """What to export, and where to.
+
+    Attributes:
+        place: A folder of checkpoints, or of one step.
+        folder: Created; complete or absent.
+        dtype: Of the written weights.
+        average: Export the averaged weights.
+        tokenizer: Path of a tokenizer.json; "": find the one of the data.
+        shard_bytes: Size above which the weights are split into several files.
+    """
+
+    place: str
+    folder: Path
+    dtype: DTypeName = "fp32"
+    average: bool = False
+    tokenizer: str = ""
+    shard_bytes: int = SHARD_BYTES
+
+
+def export_weights(request: ExportRequest, report: Callable[[str], None]) -> None:
+    """Write the folder, complete or not at all.
+
+    Raises:
+        ConfigError: The folder exists, or the checkpoint lacks what is requested.
+        StorageError: The checkpoint cannot be read, or the folder cannot be written.
+    """
+    if request.folder.exists() and (not request.folder.is_dir() or any(request.folder.iterdir())):
+        raise ConfigError(f"{request.folder} exists: name a new folder")
+    checkpoint = find_checkpoint(request.place, report)
+    manifest = checkpoint.manifest
+    model = read_model_config(manifest.config)
+    contents = open_contents(checkpoint.store, manifest)
+    kind = "average" if request.average else "model"
+    if not any(name.startswith(f"{kind}/") for name in contents.tensors):
+        raise ConfigError(f"checkpoint {manifest.step} has no averaged weights: it was made with optim.ema=0")
+    vocabulary = find_tokenizer_file(manifest.config, model, request.tokenizer)
+    staged = request.folder.with_name(f".{request.folder.name}.part")
+    try:
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.mkdir(parents=True)
+        size = _write_weights(staged, contents, kind, model, request)
+        _write_settings(staged, manifest.config, model, request, vocabulary)
+        if request.folder.exists():
+            request.folder.rmdir()
+        staged.rename(request.folder)
+    except OSError as error:
+        raise StorageError(f"{request.folder} cannot be written: {error.strerror}") from error
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)  # already renamed unless something failed
+    for line in vocabulary.notes:
+        report(line)
+    what = "averaged weights" if request.average else "weights"
+    report(f"{what} of step {manifest.step} in {request.folder} ({size / 1e6:,.1f} MB, {request.dtype})")
+
+
+def find_checkpoint(place: str, report: Callable[[str], None]) -> Checkpoint:
+    """Return the step that `place` ends with, or the newest intact one.
+
+    Raises:
+        StorageError: There is none.
+    """
+    uri, step = split_uri(place)
+    store = open_store(uri)
+    folders = store.list_folders()
+    if step is None and "checkpoints" in folders and not any(parse_step_folder(name) is not None for name in folders):
+        store = open_store(f"{store.uri}/checkpoints")  # the run's folder was meant
+    reasons: list[str] = []
+    found = reader.find_newest_checkpoint(store, SingleProcessTeam(World()), reasons.append, up_to=step)
+    if step is not None and (found is None or found.manifest.step != step):
+        raise StorageError(f"{place}: {reasons[0] if reasons else 'no such checkpoint'}")
+    for reason in reasons:
+        report(reason)
+    if found is None:
+        raise StorageError(f"{place}: no intact checkpoint there")
+    return found
+
+
+def _write_weights(folder: Path, contents: Contents, kind: str, model: ModelConfig, request: ExportRequest) -> int:
+    """Write the weights; return the bytes of all values."""
+    dtype = SAFETENSORS[request.dtype]
+    shards = list(_shards(llama.map_parameter_names(model), WIDTH[dtype], request.shard_bytes))
+    weight_map: dict[str, str] = {}
+    total = 0
+    for number, shard in enumerate(shards, 1):
+        name = f"model-{number:05d}-of-{len(shards):05d}.safetensors" if len(shards) > 1 else "model.safetensors"
+        with (folder / name).open("wb") as file:
+            _write_header(file, shard, dtype)
+            for theirs, parameter in shard:
+                values = encode_values(contents.read_tensor(f"{kind}/{parameter.name}"), dtype)
+                if dtype == "F16" and not np.isfinite(values).all():
+                    raise ConfigError(f"{theirs} has values beyond the range of fp16: use dtype=bf16")
+                file.write(values.reshape(-1).data.cast("B"))
+                weight_map[theirs] = name
+                total += values.nbytes
+    if len(shards) > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        _write_json(folder / "model.safetensors.index.json", index)
+    return total
+
+
+def _shards(names: Mapping[str, Parameter], width: int, limit: int) -> Iterator[Sequence[tuple[str, Parameter]]]:
+    shard: list[tuple[str, Parameter]] = []
+    for theirs, parameter in names.items():
+        if shard and width * (sum(other.size for _, other in shard) + parameter.size) > limit:
+            yield shard
+            shard = []
+        shard.append((theirs, parameter))
+    yield shard
+
+
+def _write_header(file: BinaryIO, shard: Sequence[tuple[str, Parameter]], dtype: str) -> None:
+    # transformers refuses a file that does not say for which framework it was written.
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    start = 0
+    for theirs, parameter in shard:
+        end = start + WIDTH[dtype] * parameter.size
+        entries[theirs] = {"dtype": dtype, "shape": parameter.shape, "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little") + text)
+
+
+def _write_settings(
+    folder: Path, config: Mapping[str, Any], model: ModelConfig, request: ExportRequest, vocabulary: TokenizerFile
+) -> None:
+    seq_len = int(config.get("seq_len", 2048))
+    _write_json(folder / "config.json", llama.make_hf_config(model, seq_len, TORCH[request.dtype], vocabulary.end))
+    ends = {"bos_token_id": vocabulary.end, "eos_token_id": vocabulary.end}
+    _write_json(folder / "generation_config.json", {"_from_model_config": True, **ends})
+    if vocabulary.text:
+        (folder / "tokenizer.json").write_bytes(vocabulary.text)
+        _write_json(
+            folder / "tokenizer_config.json",
+            {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": seq_len, **vocabulary.special},
+        )
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}, indent=2) + "\n")

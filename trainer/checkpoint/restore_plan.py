@@ -1,0 +1,146 @@
+"""Checks whether a checkpoint fits this run, and plans where each tensor is read from.
+
+The model must have the same shape; model.rope_theta and model.norm_eps, which change what it computes but not its
+shape, are reported when they differ. How it is trained (the optimizer's numbers, dtype, mesh.*) may change without a
+note: each manifest records it. Averaged weights begin as the weights in a run that keeps them from here on. Moments
+begin at zero after an import; a change of the optimizer is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any
+
+from trainer.checkpoint.regions import Tensor
+from trainer.config import Config, ModelConfig, Scalar
+from trainer.errors import ConfigError, StorageError
+from trainer.shape.box import TensorRegion
+
+_SHAPED = (
+    ("dim", "dim"),
+    ("layers", "layers"),
+    ("heads", "heads"),
+    ("kv_heads", "kv_heads"),
+    ("head", "head_dim"),
+    ("ffn", "hidden"),
+    ("vocab", "tokens"),
+    ("tied", "tied"),
+)
+"""Key below `model.`, and the attribute with `auto` filled in."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """What is read from a checkpoint, and what is not.
+
+    Attributes:
+        read: The regions to read, by the name of the checkpoint's tensor.
+        zeros: The regions that begin at zero.
+        notes: For the user.
+    """
+
+    read: Mapping[str, Sequence[TensorRegion]]
+    zeros: Sequence[TensorRegion]
+    notes: Sequence[str]
+
+
+def read_model_config(config: Mapping[str, Scalar]) -> ModelConfig:
+    """Return the model in a manifest's configuration.
+
+    Raises:
+        ConfigError: A value is unusable.
+    """
+    values: dict[str, Any] = {
+        field.name: config[f"model.{field.name}"] for field in fields(ModelConfig) if f"model.{field.name}" in config
+    }
+    try:
+        model = ModelConfig(**values)
+        _ = model.hidden, model.head_dim, model.tokens
+    except (TypeError, ZeroDivisionError) as error:
+        raise ConfigError(f"the checkpoint's configuration describes no valid model: {error}") from error
+    return model
+
+
+def check_same_model(before: Mapping[str, Scalar], now: ModelConfig) -> list[str]:
+    """Return notes on settings that may change.
+
+    Raises:
+        ConfigError: The checkpoint's model has another shape.
+    """
+    model = read_model_config(before)
+    for key, attribute in _SHAPED:
+        was, requested = getattr(model, attribute), getattr(now, attribute)
+        if was != requested:
+            raise ConfigError(
+                f"model.{key}={_text(requested)}, but the checkpoint was made with model.{key}={_text(was)}: "
+                "give that value, or another checkpoint.uri to start a new run"
+            )
+    return [
+        f"note: model.{key}={getattr(now, key):g}, but the checkpoint was made with {getattr(model, key):g}"
+        for key in ("rope_theta", "norm_eps")
+        if getattr(model, key) != getattr(now, key)
+    ]
+
+
+def plan_restore(
+    needed: Sequence[TensorRegion],
+    tensors: Mapping[str, Tensor],
+    before: Mapping[str, Scalar],
+    config: Config,
+    *,
+    weights_only: bool,
+) -> RestorePlan:
+    """Plan where each needed region is read from.
+
+    Raises:
+        ConfigError: A tensor has another shape, or the optimizer is another.
+        StorageError: The checkpoint lacks a tensor.
+    """
+    read: dict[str, list[TensorRegion]] = {}
+    zeros: list[TensorRegion] = []
+    notes = dict.fromkeys(_dropped(needed, tensors))
+    for piece in needed:
+        source = piece.name
+        if source not in tensors:
+            kind, _, rest = source.partition("/")
+            if kind == "average":
+                source = f"model/{rest}"
+                notes["note: the averaged weights begin as the checkpoint's weights: it has none"] = None
+            elif kind == "optimizer":
+                _check_optimizer(source, before, config, weights_only=weights_only)
+                notes["note: the optimizer starts at zero: the checkpoint holds weights alone"] = None
+                zeros.append(piece)
+                continue
+        if source not in tensors:
+            raise StorageError(f"the checkpoint has no tensor {source}: it was made by another program")
+        if tensors[source].shape != piece.shape:
+            raise ConfigError(
+                f"{source} has the shape {list(tensors[source].shape)} in the checkpoint, here {list(piece.shape)}: "
+                "give the same model.* values, or another checkpoint.uri to start a new run"
+            )
+        read.setdefault(source, []).append(piece)
+    return RestorePlan(MappingProxyType(read), tuple(zeros), tuple(notes))
+
+
+def _check_optimizer(name: str, before: Mapping[str, Scalar], config: Config, *, weights_only: bool) -> None:
+    if weights_only:
+        return
+    was = before.get("optim.kind", "adamw")
+    if was != config.optim.kind:
+        raise ConfigError(
+            f"optim.kind={config.optim.kind}, but the checkpoint was made with optim.kind={was}, whose state it holds: "
+            "give that value; to continue from the weights alone, `export` the checkpoint and `import` it again"
+        )
+    raise StorageError(f"the checkpoint has no tensor {name}: it was made by another program")
+
+
+def _dropped(needed: Sequence[TensorRegion], tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    averaged = any(name.startswith("average/") for name in tensors)
+    if averaged and not any(piece.name.startswith("average/") for piece in needed):
+        yield "note: the checkpoint's averaged weights are dropped: optim.ema=0"
+
+
+def _text(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

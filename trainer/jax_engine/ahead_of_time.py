@@ -1,0 +1,249 @@
+"""Compilation of the step for TPUs that are not attached: exact memory and collectives, or that it does not fit.
+
+The function and the shardings are those of a real run; libtpu compiles from a description of the slice. It needs no
+TPU, only JAX with libtpu (scripts/tpu-compiler).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from trainer.accelerators.tpu_generations import GENERATIONS
+from trainer.config import Config
+from trainer.errors import ConfigError, DeviceError
+from trainer.jax_engine.device_names import get_device_name
+from trainer.jax_engine.grid import arrange_devices, detect_topology
+from trainer.jax_engine.library import jax, topologies
+from trainer.jax_engine.step import Step, build_step
+from trainer.shape.architecture import count_flops_per_token
+from trainer.shape.mesh import Mesh, resolve_mesh
+
+_GIB: Final = 1 << 30
+
+_HBM_GIB: Mapping[str, float] = MappingProxyType(
+    {each.device: each.usable_gib for each in GENERATIONS if each.usable_gib is not None}
+)
+_COLLECTIVES: Mapping[str, str] = MappingProxyType(
+    {
+        "psum": "all-reduce",
+        "psum_invariant": "all-reduce",
+        "pmax": "all-reduce",
+        "all_gather": "all-gather",
+        "reduce_scatter": "reduce-scatter",
+        "all_to_all": "all-to-all",
+        "ppermute": "collective-permute",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """The collectives of one kind and axis, of one device in one step, as the program requests them.
+
+    The compiler may combine some.
+
+    Attributes:
+        kind: Such as all-reduce.
+        axes: Axes of the mesh, joined by `+`.
+        count: Number of calls.
+        bytes: Size of the operands, summed over all calls.
+    """
+
+    kind: str
+    axes: str
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledStep:
+    """Result of a compilation; sizes are in bytes of one device.
+
+    Attributes:
+        topology: Of one slice, such as v5e:4x4.
+        slices: Number of slices.
+        device: Name of the device.
+        devices: Number of devices.
+        hosts: Number of hosts.
+        mesh: The mesh.
+        fits: Whether the program fits into memory.
+        arguments: Size of the state and a step's rows.
+        temporaries: Size of what exists only within a step.
+        output: Size of the results that do not overwrite arguments.
+        capacity: Available memory; None when unknown.
+        flops: Of one step on all devices, by the formula of shape/architecture.py.
+        collectives: Of one step.
+        seconds: Time of the compilation.
+        error: Message of the compiler when the program does not fit; else empty.
+    """
+
+    topology: str
+    slices: int
+    device: str
+    devices: int
+    hosts: int
+    mesh: Mesh
+    fits: bool
+    arguments: int
+    temporaries: int
+    output: int
+    capacity: int | None
+    flops: float
+    collectives: tuple[Collective, ...]
+    seconds: float
+    error: str
+
+    @property
+    def used(self) -> int:
+        return self.arguments + self.temporaries + self.output
+
+
+def compile_ahead_of_time(config: Config, topology: str, slices: int = 1) -> CompiledStep:
+    """Compile the step for a slice.
+
+    Args:
+        config: The settings.
+        topology: Of one slice, such as v5e:4x4; v4, v5e, v5p, v6e, tpu7x.
+        slices: Number of slices.
+
+    Raises:
+        ConfigError: The slice does not exist, or the mesh or batch does not divide.
+        DeviceError: libtpu is missing, or the compiler failed.
+    """
+    devices = describe_devices(topology, slices)
+    mesh = resolve_mesh(config.mesh, detect_topology(devices), config.model)
+    step = build_step(config, mesh, arrange_devices(devices, mesh))
+    started = time.monotonic()
+    traced = step.function.trace(*step.arguments)
+    sizes, error = _compile(traced)
+    return CompiledStep(
+        topology=topology,
+        slices=slices,
+        device=get_device_name(devices[0]),
+        devices=len(devices),
+        hosts=len({device.process_index for device in devices}),
+        mesh=mesh,
+        fits=not error,
+        arguments=_argument_bytes(step) if sizes is None else sizes.argument_size_in_bytes,
+        temporaries=0 if sizes is None else sizes.temp_size_in_bytes,
+        output=0 if sizes is None else sizes.output_size_in_bytes - sizes.alias_size_in_bytes,
+        capacity=_capacity(get_device_name(devices[0])),
+        flops=count_flops_per_token(config.model, config.seq_len) * config.batch * config.seq_len,
+        collectives=count_collectives(traced.jaxpr.jaxpr, _sizes(mesh)),
+        seconds=time.monotonic() - started,
+        error=error,
+    )
+
+
+def count_collectives(program: Any, sizes: Mapping[str, int]) -> tuple[Collective, ...]:
+    """Count the collectives of a traced program by kind and axes; those in a scan count once per iteration."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for kind, axes, size, iterations in _walk(program, 1):
+        if any(sizes.get(axis, 1) > 1 for axis in axes):
+            key = (kind, "+".join(axis for axis in axes if sizes.get(axis, 1) > 1))
+            count, total = found.get(key, (0, 0))
+            found[key] = (count + iterations, total + iterations * size)
+    return tuple(
+        Collective(kind=kind, axes=axes, count=count, bytes=total)
+        for (kind, axes), (count, total) in sorted(found.items())
+    )
+
+
+def describe_devices(topology: str, slices: int) -> Sequence[Any]:
+    """Return the devices of slices that are not attached.
+
+    Raises:
+        ConfigError: The slice does not exist.
+        DeviceError: libtpu is missing.
+    """
+    # Without a TPU there is no metadata server to query; and no device is opened, so several processes may compile.
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+    jax.config.update("jax_platforms", "cpu")
+    # Programs see a v4 chip as one device; without this option its description has two cores.
+    more: dict[str, Any] = {"chip_config_name": "megacore"} if topology.startswith("v4:") else {}
+    if slices > 1:
+        more["num_slices"] = slices
+    if (host := _one_host(topology)) is not None:
+        more["chips_per_host_bounds"] = host
+    try:
+        described = topologies.get_topology_desc(platform="tpu", topology_name=topology, **more)
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        message = str(error).splitlines()[0]
+        if "libtpu" in message.lower() and "external name" not in message:
+            raise DeviceError(
+                f"no TPU compiler in this environment ({message}): scripts/tpu-compiler makes one that has it"
+            ) from error
+        raise ConfigError(
+            f"topology={topology}: the TPU compiler knows no such slice ({message}); examples are v5e:4x4 and v5p:2x2x2"
+        ) from error
+    return list(described.devices)
+
+
+def _one_host(topology: str) -> tuple[int, ...] | None:
+    """Return the chips along each side of a slice that is one machine; None for other slices.
+
+    By default libtpu assumes machines of 2x2 chips (Cloud TPU documentation, v5e and v6e: up to 8 chips are one
+    machine).
+    """
+    generation, _, shape = topology.partition(":")
+    sides = [int(side) for side in shape.split("x") if side.isdecimal()]
+    if not sides or not 0 < math.prod(sides) <= (8 if generation in {"v5e", "v6e"} else 4):
+        return None
+    return (*sides, 1, 1)[:3]
+
+
+def _compile(traced: Any) -> tuple[Any, str]:
+    """Return the compiler's sizes, or the message that the program does not fit.
+
+    Raises:
+        DeviceError: The compiler failed for another reason.
+    """
+    try:
+        return traced.lower().compile().memory_analysis(), ""
+    except jax.errors.JaxRuntimeError as error:
+        text = str(error)
+        if "RESOURCE_EXHAUSTED" not in text:
+            raise DeviceError(f"the TPU compiler failed: {text.splitlines()[0][:400]}") from error
+        return None, text.splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")[:400]
+
+
+def _argument_bytes(step: Step) -> int:
+    """Return the size of the arguments on one device, for a compiler that stopped before it reported it."""
+    leaves: list[Any] = jax.tree.leaves(step.arguments)
+    return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * int(leaf.dtype.itemsize) for leaf in leaves)
+
+
+def _capacity(name: str) -> int | None:
+    gib = _HBM_GIB.get(name)
+    return None if gib is None else int(gib * _GIB)
+
+
+def _sizes(mesh: Mesh) -> Mapping[str, int]:
+    return {"data": mesh.data, "fsdp": mesh.fsdp, "tensor": mesh.tensor}
+
+
+def _walk(program: Any, iterations: int) -> Iterator[tuple[str, tuple[str, ...], int, int]]:
+    """Yield kind, axes, bytes and number of calls of each collective."""
+    for equation in program.eqns:
+        kind = _COLLECTIVES.get(equation.primitive.name)
+        if kind is not None:
+            named = _listed(equation.params.get("axes", equation.params.get("axis_name")))
+            for variable in equation.invars:
+                yield kind, tuple(map(str, named)), int(variable.aval.size) * variable.aval.dtype.itemsize, iterations
+        inner = iterations * int(equation.params["length"]) if equation.primitive.name == "scan" else iterations
+        for value in equation.params.values():
+            for part in _listed(value):
+                nested = getattr(part, "jaxpr", part)
+                if hasattr(nested, "eqns"):
+                    yield from _walk(nested, inner)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple | list) else [value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  # parameters of equations have any type

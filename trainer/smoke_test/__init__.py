@@ -1,0 +1,1 @@
+"""The smoke test: it proves on a host that training works there."""

@@ -1,0 +1,86 @@
+"""The loss of a model with its first weights, without any framework: every engine must compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.config import ModelConfig
+from trainer.engine import FloatArray, TokenArray
+from trainer.shape.architecture import list_parameters
+from trainer.shape.box import Box
+from trainer.shape.initial_values import make_initial_values
+
+_Array: TypeAlias = npt.NDArray[Any]  # float32; numpy's own annotations widen it, or lose it, on the way
+
+
+def make_first_weights(model: ModelConfig, seed: int) -> Mapping[str, FloatArray]:
+    """Return every weight of a model at its first value."""
+    return {p.name: make_initial_values(p, Box.whole(p.shape), seed) for p in list_parameters(model)}
+
+
+def compute_reference_loss(model: ModelConfig, weights: Mapping[str, _Array], rows: TokenArray) -> float:
+    """Return the mean nats a token.
+
+    Only for small models: all logits are in memory together.
+
+    Args:
+        model: The model.
+        weights: By parameter name.
+        rows: Tokens, shape (rows, length + 1).
+    """
+    tokens, answers = rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64)
+    x = weights["embedding.weight"][tokens]
+    for layer in range(model.layers):
+        part = {name.removeprefix(f"blocks.{layer}."): w for name, w in weights.items() if name.startswith("blocks.")}
+        x = x + _attention(model, part, _norm(x, part["attention_norm.weight"], model.norm_eps))
+        x = x + _feed_forward(part, _norm(x, part["ffn_norm.weight"], model.norm_eps))
+    head = weights["embedding.weight" if model.tied else "head.weight"]
+    logits = _norm(x, weights["norm.weight"], model.norm_eps) @ head.T
+    logits -= logits.max(axis=-1, keepdims=True)
+    chosen = np.take_along_axis(logits, answers[..., None], axis=-1)[..., 0]
+    return float(np.mean(np.log(np.exp(logits).sum(axis=-1)) - chosen, dtype=np.float64))
+
+
+def _norm(x: _Array, weight: _Array, eps: float) -> _Array:
+    result: _Array = x / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + np.float32(eps)) * weight
+    return result
+
+
+def _attention(model: ModelConfig, part: Mapping[str, _Array], x: _Array) -> _Array:
+    batch, length, _ = x.shape
+
+    def heads(name: str, count: int) -> _Array:
+        return (x @ part[f"attention.{name}.weight"].T).reshape(batch, length, count, model.head_dim)
+
+    query, key = (
+        _rotated(heads(*what), model.rope_theta) for what in (("query", model.heads), ("key", model.kv_heads))
+    )
+    shared = model.heads // model.kv_heads
+    key, value = (np.repeat(part_, shared, axis=2) for part_ in (key, heads("value", model.kv_heads)))
+    scores = np.einsum("bqhd,bkhd->bhqk", query, key) / np.float32(np.sqrt(model.head_dim))
+    scores[:, :, np.triu(np.ones((length, length), bool), 1)] = -np.inf
+    scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    scores /= scores.sum(axis=-1, keepdims=True)
+    mixed = np.einsum("bhqk,bkhd->bqhd", scores, value).reshape(batch, length, -1)
+    result: _Array = mixed @ part["attention.out.weight"].T
+    return result
+
+
+def _rotated(x: _Array, theta: float) -> _Array:
+    length, width = x.shape[1], x.shape[3]
+    rates: _Array = np.array([theta ** (-index / width) for index in range(0, width, 2)])
+    places: _Array = np.array(range(length), np.float64)
+    angles: _Array = places[:, None, None] * rates
+    cosine, sine = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    first, second = np.split(x, 2, axis=-1)
+    return np.concatenate((first * cosine - second * sine, second * cosine + first * sine), axis=-1)
+
+
+def _feed_forward(part: Mapping[str, _Array], x: _Array) -> _Array:
+    gate = x @ part["ffn.gate.weight"].T
+    result: _Array = (gate / (1 + np.exp(-gate)) * (x @ part["ffn.up.weight"].T)) @ part["ffn.down.weight"].T
+    return result

@@ -1,1 +1,0 @@
-"""A short proof that this machine, its devices and its bucket can train: `python -m trainer smoke`, and `check`."""
