@@ -1,6 +1,7 @@
 # Prints the stacks of every process of a job. Arguments: job, seconds for all, bytes for all. Changes nothing.
 # For a Python process: py-spy, where installed; else its own dump, where it has offered one (a file
-# stacks-RANK.pid with its process id; it writes to stacks-RANK.txt on SIGQUIT); else the contents of /proc.
+# stacks-RANK.pid with its process id; it writes to stacks-RANK.txt on SIGQUIT, and without the interpreter's
+# lock on the signal whose number follows the id); else the contents of /proc.
 dir=$HOME/.orch/jobs/$1
 seconds=$2
 bytes=$3
@@ -68,8 +69,13 @@ by_spy() {
 by_itself() {
     place=$(offer "$1")
     [ -n "$place" ] || return 1
+    read -r number without_lock <"$place.pid" || true
     before=$(wc -c <"$place.txt" 2>/dev/null) || before=0
-    kill -QUIT "$1" 2>/dev/null || return 1
+    grows_after "$1" QUIT || { [ -n "$without_lock" ] && grows_after "$1" "$without_lock"; } || return 1
+    tail -c "+$((before + 1))" "$place.txt"
+}
+grows_after() { # process, signal: asks, and waits until $place.txt is longer than $before and grows no more
+    kill "-$2" "$1" 2>/dev/null || return 1
     tries=30
     size=$before
     while [ "$tries" -gt 0 ]; do
@@ -77,10 +83,9 @@ by_itself() {
         tries=$((tries - 1))
         last=$size
         size=$(wc -c <"$place.txt" 2>/dev/null) || size=$before
-        [ "$size" -gt "$before" ] && [ "$size" -eq "$last" ] && break
+        [ "$size" -gt "$before" ] && [ "$size" -eq "$last" ] && return
     done
-    [ "$size" -gt "$before" ] || return 1
-    tail -c "+$((before + 1))" "$place.txt"
+    [ "$size" -gt "$before" ]
 }
 by_kernel() { # threads by name, and where each waits; the kernel's own stack only where we may read it
     count=0

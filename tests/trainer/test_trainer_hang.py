@@ -154,12 +154,39 @@ def test_stack_dump_does_not_disturb_a_run(launch: Launcher, tmp_path: Path) -> 
     """Request the stacks in the middle of a run; it continues to its end."""
     ranks = launch.toy(1, "steps=400", environment={"ORCH_JOB_DIR": str(tmp_path), "TOY_SECONDS": "0.002"})
     ranks.wait_for("step 20/400")
-    assert int((tmp_path / "stacks-0.pid").read_text()) == ranks.processes[0].pid
-    for _ in range(5):
+    pid, _ = map(int, (tmp_path / "stacks-0.pid").read_text().split())
+    assert pid == ranks.processes[0].pid
+    for _ in range(50):
         ranks.signal(0, signal.SIGQUIT)
-        time.sleep(0.05)
+        time.sleep(0.005)
     ranks.ok()
     assert "in _steps" in (tmp_path / "stacks-0.txt").read_text()
+
+
+def test_native_code_that_keeps_the_interpreter_lock_is_shown_by_its_stacks(tmp_path: Path) -> None:
+    """Ask a process that no Python thread can run in: only the second signal can answer."""
+    job = tmp_path / ".orch/jobs/job"
+    job.mkdir(parents=True)
+    python = tmp_path / "python"  # the same interpreter by a path with no py-spy beside it
+    python.symlink_to(Path(sys.executable).resolve())
+    text = """
+import itertools, os
+from trainer.stacks import enable_stack_dumps
+def keeps_the_lock():
+    sum(itertools.repeat(0))  # one call into C that never ends
+enable_stack_dumps(os.environ, 0)
+keeps_the_lock()
+"""
+    names = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "ORCH_JOB_DIR": str(job)}
+    with subprocess.Popen([python, "-c", text], cwd=REPOSITORY, env=names) as hung:
+        try:
+            until((job / "stacks-0.pid").exists, 20)
+            time.sleep(0.5)
+            words = ["sh", REPOSITORY / "templates/remote/job-stacks.sh", "job", "30", "100000"]
+            shown = subprocess.run(words, env=names, capture_output=True, text=True, timeout=60, check=True).stdout
+        finally:
+            hung.kill()
+    assert "in keeps_the_lock" in shown
 
 
 def test_without_a_job_folder_the_signal_ends_the_program_as_usual(launch: Launcher) -> None:
