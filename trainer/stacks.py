@@ -2,7 +2,7 @@
 
 A dump that faulthandler writes inside a signal handler reads frames that other threads may be changing, and has ended
 a healthy run by a segmentation fault (CPython documents that its C-level dump ignores the interpreter's lock). So a
-thread writes it, with the lock held. When native code never gives the lock back, nobody changes a frame, and a second
+thread writes it, with the lock held. When native code never gives the lock back, no frame changes, and a second
 signal dumps from its handler. A file announces both, because the same signals end a process that has no handler.
 """
 
@@ -46,12 +46,12 @@ def _dump_in_a_thread(number: int, dumps: TextIO) -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
 
-    def dump_when_asked() -> None:
+    def dump_on_signal() -> None:
         while received := os.read(read, 1):
             if received[0] == number:  # the numbers of all signals with a handler arrive here
                 faulthandler.dump_traceback(dumps, all_threads=True)
 
-    threading.Thread(target=dump_when_asked, name="stack-dumps", daemon=True).start()
+    threading.Thread(target=dump_on_signal, name="stack-dumps", daemon=True).start()
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     signal.signal(number, lambda _number, _frame: None)
     signal.siginterrupt(number, False)  # a system call in progress continues
