@@ -206,7 +206,7 @@ def _from_file(
                 )
             elif (typed := _typed(key, value)) is None:
                 what = f"`{full}` must be {_WORDS[key.kind]}; here it is `{value}`"
-                problems.append(Problem(file=path, line=lines.get(full), what=what))
+                problems.append(Problem(file=path, line=lines.get(full), what=what, next_step=_CORRECT_OR_REMOVE))
             else:
                 yield full, SourcedValue(Origin(Source.CONFIG, path, lines.get(full)), typed)
 
@@ -219,12 +219,17 @@ def _from_environment(env: Mapping[str, str], problems: list[Problem]) -> Iterat
         value = _from_text(key, text)
         if value is None:
             problems.append(
-                Problem(file=key.variable, line=None, what=f"must be {_WORDS[key.kind]}; here it is `{text}`")
+                Problem(
+                    file=key.variable,
+                    what=f"must be {_WORDS[key.kind]}; here it is `{text}`",
+                    next_step="give it such a value, or unset the variable",
+                )
             )
         else:
             yield key.full_name, SourcedValue(Origin(Source.ENVIRONMENT, key.variable), value)
 
 
+_CORRECT_OR_REMOVE = "write such a value, or remove the line"
 _WORDS = {
     str: "text",
     int: "a whole number, 0 or more",
@@ -272,7 +277,8 @@ def parse_setting(full: str, words: str) -> Setting:
         raise ConfigError.from_problems([unknown_key(full)])
     value = _from_text(key, words)
     if value is None:
-        raise ConfigError(full, None, f"must be {_WORDS[key.kind]}; here it is `{words}`")
+        what = f"must be {_WORDS[key.kind]}; here it is `{words}`"
+        raise ConfigError(full, None, what, next_step=f"give such a value: orch config set {full} VALUE")
     return value
 
 

@@ -90,21 +90,24 @@ def _format(value: object) -> str:
 
 def make_config_keys(task: type[Section] = TaskSection) -> list[Json]:
     """Return the keys of the configuration, in the order of their sections."""
-    found: dict[str, list[Json]] = {"defaults": [], "gcp": [], "aws": [], "local": []}
-    for section, in_task in ((task, True), (LocalSettings, False)):
-        for path, field in list_fields(section.json_schema()):
-            if "x-config" in field:
-                group, name = str(field["x-config"]).split(".")
-                found[group].append(_config_key(group, name, path if in_task else "", field))
-    return [key for group in found.values() for key in group]
+    of_tasks = [
+        _config_key(path.removeprefix("config."), path, field)
+        for path, field in list_fields(task.json_schema())
+        if "x-config" in field
+    ]
+    of_this_computer = [
+        _config_key(f"local.{name}", "", field) for name, field in list_fields(LocalSettings.json_schema())
+    ]
+    return [*of_tasks, *of_this_computer]
 
 
-def _config_key(group: str, name: str, path: str, field: Json) -> Json:
+def _config_key(full_name: str, path: str, field: Json) -> Json:
+    section, name = full_name.split(".")
     built_in = field.get("x-unset", field.get("default"))
     choices = list_choices(field)
     first = cast("Mapping[str, object]", field.get("anyOf", [field])[0])
     return {
-        "section": group,
+        "section": section,
         "name": name,
         "kind": _KINDS[str(first["type"])],
         "meaning": field["description"] + (f": {', '.join(choices)}" if choices else ""),

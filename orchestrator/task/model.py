@@ -33,6 +33,7 @@ from orchestrator.task.section import (
     Section,
     Text,
     Whole,
+    Written,
     must_be,
     own,
     skypilot,
@@ -120,7 +121,7 @@ class MountSection(Section):
 class Checkpoint(Section):
     """Where and how often the program is saved."""
 
-    bucket: BucketAddress = own("", "where runs keep checkpoints, metrics and logs", config="defaults.bucket")
+    bucket: BucketAddress = own("", "where runs keep checkpoints, metrics and logs", config=True)
     every: Whole | None = own(None, "steps between checkpoints of the bundled trainer")
     keep: Whole = own(3, "newest checkpoints to keep")
 
@@ -128,9 +129,9 @@ class Checkpoint(Section):
 class Recovery(Section):
     """How often a program is started again, after losses of hosts and after failures: two separate budgets."""
 
-    max_preemptions: Count = own(100, "how often a lost slice is replaced", config="defaults.max_preemptions")
+    max_preemptions: Count = own(100, "how often a lost slice is replaced", config=True)
     max_failures: Count = own(
-        0, "how often a failed program is started again", config="defaults.max_failures", alias="max_restarts_on_errors"
+        0, "how often a failed program is started again", config=True, alias="max_restarts_on_errors"
     )
     restart_on_exit_codes: Annotated[tuple[ExitCode, ...], AfterValidator(without_repeats)] = own(
         (), "exit statuses that count as a preemption", alias="recover_on_exit_codes"
@@ -159,11 +160,9 @@ class Recovery(Section):
 class Limits(Section):
     """When spending ends; None for no limit."""
 
-    max_hours: Positive | None = own(None, "the machines are deleted after so many hours", config="defaults.max_hours")
-    idle_minutes: Whole | None = own(
-        None, "the machines are deleted after so many minutes without a job", config="defaults.idle_minutes"
-    )
-    max_cost: Positive | None = own(None, "US dollars for the whole run, at most", config="defaults.max_cost")
+    max_hours: Positive | None = own(None, "the machines are deleted after so many hours", config=True)
+    idle_minutes: Whole | None = own(None, "the machines are deleted after so many minutes without a job", config=True)
+    max_cost: Positive | None = own(None, "US dollars for the whole run, at most", config=True)
 
 
 class Train(Section):
@@ -249,53 +248,47 @@ class GcpSettings(Section):
         "placement_policy": Refused("Google places a TPU slice as a whole"),
     }
 
-    vpc_name: Text = skypilot("", "network of the machines", config="gcp.network", unset="default")
-    subnet_names: Annotated[tuple[Text, ...], OneOrMany()] = skypilot(
-        (), "subnetworks, the first is used", config="gcp.subnetwork"
-    )
-    project: Text = own("", "project that pays", "a project id", config="gcp.project")
-    service_account: Text = own(
-        "", "service account of the machines", "an e-mail address", config="gcp.service_account"
-    )
-    internal_ips: Flag = own(False, "give the machines no external address", config="gcp.internal_ips")
+    vpc_name: Text = skypilot("", "network of the machines", config=True, unset="default")
+    subnet_names: Annotated[tuple[Text, ...], OneOrMany()] = skypilot((), "subnetworks, the first is used", config=True)
+    project: Text = own("", "project that pays", "a project id", config=True)
+    service_account: Text = own("", "service account of the machines", "an e-mail address", config=True)
+    internal_ips: Flag = own(False, "give the machines no external address", config=True)
     tags: tuple[Annotated[Text, must_be("a network tag")], ...] = own((), "network tags of the machines")
-    access: Literal["", "external", "internal", "iap", "jump"] = own(
-        "", "SSH access to the machines", config="gcp.access"
+    access: Annotated[Literal["", "external", "internal", "iap", "jump"], Written] = own(
+        "", "SSH access to the machines", config=True
     )
-    jump: Text = own("", "jump host, for access: jump", "user@host:port", config="gcp.jump")
-    firewall: Flag = own(True, "create a rule that lets SSH in", config="gcp.firewall")
+    jump: Text = own("", "jump host, for access: jump", "user@host:port", config=True)
+    firewall: Flag = own(True, "create a rule that lets SSH in", config=True)
     ssh_cidr: Text = own(
-        "", "who may reach port 22; your own address if absent", "a range such as 203.0.113.7/32", config="gcp.ssh_cidr"
+        "", "who may reach port 22; your own address if absent", "a range such as 203.0.113.7/32", config=True
     )
-    oslogin: Flag = own(False, "log in by OS Login instead of a key in metadata", config="gcp.oslogin")
+    oslogin: Flag = own(False, "log in by OS Login instead of a key in metadata", config=True)
 
 
 class AwsSettings(Section):
     """Settings of Amazon EC2. A text is "" where the provider's default holds."""
 
-    profile: Text = own("", "profile of the AWS configuration", "a name", config="aws.profile")
+    profile: Text = own("", "profile of the AWS configuration", "a name", config=True)
     subnets: tuple[Annotated[Text, must_be("an id, subnet-…")], ...] = own(
-        (), "subnets to try in order, all of one region", config="aws.subnets"
+        (), "subnets to try in order, all of one region", config=True
     )
-    security_group: Text = own(
-        "", "security group of the machines; created if absent", "an id, sg-…", config="aws.security_group"
+    security_group: Text = own("", "security group of the machines; created if absent", "an id, sg-…", config=True)
+    instance_profile: Text = own("", "IAM instance profile of the machines", "a name", config=True)
+    access: Annotated[Literal["", "eips", "eip", "public", "ssm", "private", "jump"], Written] = own(
+        "", "SSH access to the machines", config=True
     )
-    instance_profile: Text = own("", "IAM instance profile of the machines", "a name", config="aws.instance_profile")
-    access: Literal["", "eips", "eip", "public", "ssm", "private", "jump"] = own(
-        "", "SSH access to the machines", config="aws.access"
-    )
-    jump: Text = own("", "jump host, for access: jump", "user@host:port", config="aws.jump")
+    jump: Text = own("", "jump host, for access: jump", "user@host:port", config=True)
     ssh_cidr: Text = own(
-        "", "who may reach port 22; your own address if absent", "a range such as 203.0.113.7/32", config="aws.ssh_cidr"
+        "", "who may reach port 22; your own address if absent", "a range such as 203.0.113.7/32", config=True
     )
-    user: Text = own("", "login name of the image, ubuntu if absent", "a user name", config="aws.user", unset="ubuntu")
+    user: Text = own("", "login name of the image, ubuntu if absent", "a user name", config=True, unset="ubuntu")
 
 
 class LocalSettings(Section):
     """Settings of local hosts, which only the configuration has."""
 
-    root: Text = own("", "folder in which local hosts live", config="local.root")
-    sshd: Text = own("", "the sshd program to use", config="local.sshd")
+    root: Text = own("", "folder in which local hosts live")
+    sshd: Text = own("", "the sshd program to use")
 
 
 class ConfigSection(Section):

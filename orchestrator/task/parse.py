@@ -133,7 +133,8 @@ def parse_task(
     bodies = documents[1:] if header else documents
     flags = flags or Overrides()
     read = [_read_task(document, file, env, _for_task(flags, len(bodies)), config) for document in bodies]
-    problems = [problem for one in read for problem in one.problems]
+    problems = [problem for one in documents for problem in one.unclear.values()]
+    problems += [problem for one in read for problem in one.problems]
     if problems:
         raise TaskError.from_problems(problems)
     tasks = tuple(one.task for one in read if one.task is not None)
@@ -172,7 +173,7 @@ def _read_task(document: Document, file: str, env: Mapping[str, str], flags: Ove
         notes = resolver.notes
         issues = resolver.issues if task is None else rules.find_conflicts(task, section)
         task = rules.arrange_candidates(task) if task is not None and not issues else None
-    problems = [_locate(issue, layered, document, file) for issue in issues]
+    problems = [_locate(issue, layered, document, file) for issue in issues if issue.path not in document.unclear]
     return _Read(layered=layered, task=task, problems=problems, notes=notes)
 
 

@@ -24,6 +24,7 @@ from orchestrator.task.section import (
     Section,
     Text,
     Whole,
+    Written,
     must_be,
     own,
     skypilot,
@@ -69,9 +70,9 @@ class AcceleratorArgs(Section):
     tpu_vm: Flag = skypilot(True, "must be true: only TPU VMs exist")
     gcp_queued_resource: Flag = skypilot(False, "ask through a queued resource, which waits for capacity")
     topology: Text = own("", "chips along each side", "text such as 4x4 or 2x2x2")
-    provisioning: Literal["", "guaranteed", "best-effort", "flex-start", "reservation-bound", "capacity-block"] = own(
-        "", "how to get capacity other than on demand or spot"
-    )
+    provisioning: Annotated[
+        Literal["", "guaranteed", "best-effort", "flex-start", "reservation-bound", "capacity-block"], Written
+    ] = own("", "how to get capacity other than on demand or spot")
     reservation: Text = own("", "take it from there", "a reservation's name or id, or - for any")
     max_run_hours: Positive | None = own(None, "Google ends the slice then; flex-start needs it")
     valid_hours: Positive | None = own(None, "how long a queued request may wait for capacity")
@@ -79,9 +80,9 @@ class AcceleratorArgs(Section):
         (), "disks attached to every host"
     )
     secure_boot: Flag = own(False, "verify the boot of the hosts")
-    api: Literal["", "tpu", "compute"] = own("", "force the Cloud TPU API or Compute Engine")
+    api: Annotated[Literal["", "tpu", "compute"], Written] = own("", "force the Cloud TPU API or Compute Engine")
     placement_group: Text = own("", "EC2: an existing group; else orch creates one for several hosts", "a name")
-    framework: Literal["", "torch", "jax"] = own("", "EC2: what `run` trains with; decides image")
+    framework: Annotated[Literal["", "torch", "jax"], Written] = own("", "EC2: what `run` trains with; decides image")
 
 
 class AutoStop(Section):
@@ -134,11 +135,11 @@ class ResourceFields(Section):
     accelerator_args: Lazy[AcceleratorArgs] = skypilot(
         AcceleratorArgs.model_construct(), "settings of a TPU slice or EC2 instances"
     )
-    use_spot: Flag = skypilot(False, "use spot capacity, which may be preempted", config="defaults.use_spot")
+    use_spot: Flag = skypilot(False, "use spot capacity, which may be preempted", config=True)
     disk_size: Annotated[Whole, OrText(r"[0-9]{1,6} ?(?:GB|TB)", "text such as 500GB", parse_gigabytes)] | None = (
-        skypilot(None, "boot disk, GB", config="defaults.disk_size")
+        skypilot(None, "boot disk, GB", config=True)
     )
-    network_tier: Literal["", "standard", "best"] = skypilot("", "best: all EFA interfaces on AWS")
+    network_tier: Annotated[Literal["", "standard", "best"], Written] = skypilot("", "best: all EFA interfaces on AWS")
     image_id: Annotated[
         tuple[tuple[str, str], ...],
         Pairs(Annotated[dict[str, Annotated[Text, must_be("an image")]], Field(min_length=1)], single=True),
@@ -148,7 +149,7 @@ class ResourceFields(Section):
         (), "labels or tags on what is created"
     )
     max_hourly_cost: Positive | None = skypilot(
-        None, "US dollars an hour for one slice or instance, at most", config="defaults.max_hourly_cost"
+        None, "US dollars an hour for one slice or instance, at most", config=True
     )
 
 
@@ -190,7 +191,7 @@ class CandidateSection(ResourceFields):
         "",
         "where: provider[/region[/zone]], `*` for any; by accelerator if absent, else local",
         "text such as gcp/us-west4/us-west4-a, aws, local:4 or hosts",
-        config="defaults.infra",
+        config=True,
     )
     cloud: Text = skypilot("", _OLDER)
     region: Text = skypilot("", _OLDER)

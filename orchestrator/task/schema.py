@@ -80,6 +80,9 @@ def list_choices(node: Json) -> list[str]:
     return [*node.get("enum", ()), *node.get("examples", ())]
 
 
+_WRITE_A_VALUE = "remove it, or write a value"
+
+
 def find_issues(error: ValidationError, data: Value, section: type[Section]) -> list[Issue]:
     """Return what is wrong with a document, each thing once.
 
@@ -105,11 +108,14 @@ def _explain(kind: str, location: Path, cause: object, data: Value, schema: Json
     if location[-1:] == ("[key]",):
         parent = _locate(location[:-2], data, schema)[2]
         what = f"`{_shorten(str(location[-2]))}` cannot be a key of `{name_of(path[:-1])}`"
-        return Issue(path=path, what=what, why=f"a key must be {parent['propertyNames']['description']}")
+        why = f"a key must be {parent['propertyNames']['description']}"
+        return Issue(path=path, what=what, why=why, next_step="rename the key")
     member = next((one for one in node.get("anyOf", [node]) if _accepts(one, value)), None)
     if member is None:
         subject = f"`{name_of(path)}`" if path else "a task"
-        return Issue(path=path, what=f"{subject} must be {describe(node)}; here it is {type_words(value)}")
+        here = "a text, which is not shown" if path == ("secrets",) and isinstance(value, str) else type_words(value)
+        step = "write such a value, or remove the key" if path else "write `run:` or `train:` in the file"
+        return Issue(path=path, what=f"{subject} must be {describe(node)}; here it is {here}", next_step=step)
     if (kind.endswith("_type") and kind != "model_type") or (kind == "too_short" and value):
         return None  # said by another member of a union, or by the items that are wrong
     return _explain_value(path, value, member, node)
@@ -119,22 +125,24 @@ def _explain_value(path: Path, value: Value, member: Json, node: Json) -> Issue:
     """Explain a value of the right type that is not allowed."""
     name = name_of(path)
     if isinstance(value, list | dict):
-        return Issue(path=path, what=f"`{name}` is empty", why=f"it must be {describe(node)}")
+        return Issue(path=path, what=f"`{name}` is empty", why=f"it must be {describe(node)}", next_step=_WRITE_A_VALUE)
     if isinstance(value, str) and not value.strip():
-        return Issue(
-            path=path,
-            what=f"`{name}` is empty",
-            why=f"it must be {describe(node)}",
-            next_step="remove it, or write a value",
-        )
+        return Issue(path=path, what=f"`{name}` is empty", why=f"it must be {describe(node)}", next_step=_WRITE_A_VALUE)
     shown = _shorten(value) if isinstance(value, str) else value
     choices = list_choices(member)
     if choices:
         near = did_you_mean(str(value), choices)
         hint = f", did you mean `{near}`?" if near else ""
-        return Issue(path=path, what=f"`{name}` cannot be `{shown}`{hint}", why=f"allowed: {', '.join(choices)}")
+        step = f"write {near}" if near else "write one of these, or remove the key"
+        why = f"allowed: {', '.join(choices)}"
+        return Issue(path=path, what=f"`{name}` cannot be `{shown}`{hint}", why=why, next_step=step)
     quoted = f"`{shown}`" if isinstance(value, str) else str(shown)
-    return Issue(path=path, what=f"`{name}` cannot be {quoted}", why=f"it must be {describe(member)}")
+    return Issue(
+        path=path,
+        what=f"`{name}` cannot be {quoted}",
+        why=f"it must be {describe(member)}",
+        next_step="write such a value, or remove the key",
+    )
 
 
 def _explain_unknown(path: Path, parent: Json) -> Issue:

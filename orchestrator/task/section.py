@@ -14,9 +14,19 @@ from functools import cache
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+
+from orchestrator.task.errors import InvalidValueError
 
 # Before it builds a validator pydantic looks through all installed packages for plugins, which takes longer than all
 # else that reading a task does, and would load foreign code. orch uses none: a loader that finds none is put in place.
@@ -82,7 +92,7 @@ def skypilot(default: Any, description: str, form: str | None = None, **more: An
         default: The value of an absent field.
         description: What the field means, for the documentation and for editors.
         form: What the value must be, for people ("a bucket address"); derived from the type when absent.
-        more: `config`, the key of the configuration that sets it; `unset`, what the provider uses without it;
+        more: `config`, whether the configuration can set it; `unset`, what the provider uses without it;
             `repr=False` for values that are never printed.
     """
     return _declare(default, description, {**more, "form": form})
@@ -243,7 +253,14 @@ def text_schema(form: str, pattern: str = r".*\S.*") -> Json:
     return {"type": "string", "pattern": f"^(?:{pattern})$", "x-form": form}
 
 
+def _refuse_empty(value: object) -> object:
+    if value == "":
+        raise InvalidValueError("`{path}` is empty", next_step="remove it, or write a value")
+    return value
+
+
 Scalar = Annotated[Any, _Scalar()]
+Written = BeforeValidator(_refuse_empty)  # for a choice whose "" stands for an absent field only
 Text = Annotated[str, Field(pattern=r"\S")]
 Script = Annotated[str, must_be("a script")]
 Flag = Annotated[bool, Field(strict=True)]

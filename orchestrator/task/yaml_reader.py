@@ -1,7 +1,7 @@
 """A reader of YAML text to plain values, with the line and column of every key and item.
 
 Stricter than YAML: a key written twice, a tag beyond the plain ones, an alias that contains itself, and numbers that
-YAML 1.1 reads in base 8 or 60 (0123, 12:30) are refused. Keys are always text. Built on PyYAML's event stream, so
+YAML 1.1 reads in base 8 or 60 (0123, 12:30) are unclear. Keys are always text. Built on PyYAML's event stream, so
 depth and size are bounded here and no hostile text can exhaust the stack or, through aliases, the memory.
 """
 
@@ -49,6 +49,7 @@ class Document:
         lines: Line of the key or item at each path, from 1.
         columns: Column of the same, from 1.
         texts: How unquoted scalars that are not text were written, by path.
+        unclear: What is wrong with a scalar that YAML reads otherwise than people do, by path; its value is the text.
     """
 
     data: Value
@@ -56,6 +57,7 @@ class Document:
     columns: dict[Path, int] = field(default_factory=dict[Path, int])
     lines: dict[Path, int] = field(default_factory=dict[Path, int])
     texts: dict[Path, str] = field(default_factory=dict[Path, str])
+    unclear: dict[Path, Problem] = field(default_factory=dict[Path, Problem])
 
     def place_of(self, path: Path) -> tuple[int, int | None]:
         """Return line and column of the longest known beginning of `path`."""
@@ -70,7 +72,7 @@ class Document:
 
 
 def read_documents(text: str, file: str) -> tuple[Document, ...]:
-    """Return all documents of `text` that are not empty.
+    """Return all documents of `text` that are not empty. Their `unclear` values are for the caller to report.
 
     Raises:
         TaskError: The text is not valid, with the place of what is wrong.
@@ -244,7 +246,7 @@ class _Reader:
             if kind == "bool":
                 return _flag(text)
             if _MISREAD.fullmatch(text):
-                self._problem(
+                document.unclear[path] = self._located(
                     node,
                     "YAML reads this value as another number; quote it"
                     if secret
@@ -255,13 +257,16 @@ class _Reader:
                 return text
             return _whole(text) if kind == "int" else _number(text)
         except ValueError:
-            self._problem(node, f"{shown} is not {_WORDS[kind]}", "", "write it in quotes for text")
+            document.unclear[path] = self._located(
+                node, f"{shown} is not {_WORDS[kind]}", "", "write it in quotes for text"
+            )
             return text
 
     def _problem(self, node: _Node, what: str, why: str, next_step: str) -> None:
-        self.problems.append(
-            Problem(file=self.file, line=node.line, column=node.column, what=what, why=why, next_step=next_step)
-        )
+        self.problems.append(self._located(node, what, why, next_step))
+
+    def _located(self, node: _Node, what: str, why: str, next_step: str) -> Problem:
+        return Problem(file=self.file, line=node.line, column=node.column, what=what, why=why, next_step=next_step)
 
 
 def _place(event: Event) -> tuple[int, int]:

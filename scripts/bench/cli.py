@@ -62,7 +62,7 @@ CASES = (
     Case("orch completion bash", ("completion", "bash"), 0.12, 30),
     Case("orch status (20 clusters)", ("status",), 0.15),
     Case("orch events", ("events",), 0.15),
-    Case("orch config explain", ("config", "explain", "defaults.bucket"), 0.15),
+    Case("orch config explain", ("config", "explain", "checkpoint.bucket"), 0.15),
     Case("orch launch --dry-run, 4 hosts", ("launch", str(TASK), "--dry-run"), 0.35),
     Case("orch launch --dry-run, 1,024 hosts", ("launch", LARGE, "--infra", "local:1024", "--dry-run"), 1.5),
     Case("the same, -o json", ("launch", LARGE, "--infra", "local:1024", "--dry-run", "-o", "json"), 1.5),

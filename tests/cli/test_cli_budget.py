@@ -27,7 +27,7 @@ LIGHT = {
     "status as json": ["status", "-o", "json"],
     "events": ["events"],
     "ssh": ["ssh", "--print", "mine"],
-    "config explain": ["config", "explain", "defaults.bucket"],
+    "config explain": ["config", "explain", "checkpoint.bucket"],
     "accelerators": ["accelerators"],
     "a typing error": ["stauts"],
 }

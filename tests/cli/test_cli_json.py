@@ -104,7 +104,7 @@ def test_every_schema_is_listed_and_printed(orch_process: Orch, home: Path) -> N
         ("queue", ("queue", "--all", "-o", "json")),
         ("events", ("events", "-o", "json")),
         ("accelerators", ("accelerators", "-o", "json")),
-        ("config", ("config", "explain", "defaults.use_spot", "-o", "json")),
+        ("config", ("config", "explain", "resources.use_spot", "-o", "json")),
         ("config-list", ("config", "list", "-o", "json")),
     ],
 )

@@ -154,21 +154,21 @@ def test_config_explain_names_every_place_and_the_winner_first(
     orch: Orch, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "config.toml"
-    file.write_text('[defaults]\nbucket = "gs://from-file"\n')
+    file.write_text('[checkpoint]\nbucket = "gs://from-file"\n')
     monkeypatch.setenv("ORCH_CONFIG", str(file))
-    monkeypatch.setenv("ORCH_DEFAULTS_BUCKET", "gs://from-environment")
-    lines = orch("config", "explain", "defaults.bucket").out.splitlines()
-    assert "effective" in lines[1] and "gs://from-environment" in lines[1] and "ORCH_DEFAULTS_BUCKET" in lines[1]
+    monkeypatch.setenv("ORCH_CHECKPOINT_BUCKET", "gs://from-environment")
+    lines = orch("config", "explain", "checkpoint.bucket").out.splitlines()
+    assert "effective" in lines[1] and "gs://from-environment" in lines[1] and "ORCH_CHECKPOINT_BUCKET" in lines[1]
     assert "overridden" in lines[2] and "gs://from-file" in lines[2] and f"{file}:2" in lines[2]
-    values = json.loads(orch("config", "explain", "defaults.bucket", "-o", "json").out)["values"]
+    values = json.loads(orch("config", "explain", "checkpoint.bucket", "-o", "json").out)["values"]
     assert [value["source"] for value in values] == ["environment", "configuration"]
     assert orch("config", "path").out.strip() == str(file)
     assert "gs://from-environment" in orch("config", "list").out
 
 
 def test_config_explain_of_an_unknown_key_suggests_the_right_one(orch: Orch) -> None:
-    said = orch("config", "explain", "defaults.buckets")
-    assert said.status == 2 and "defaults.bucket" in said.err
+    said = orch("config", "explain", "checkpoint.buckets")
+    assert said.status == 2 and "checkpoint.bucket" in said.err
 
 
 def test_accelerators_by_any_name_and_by_part_of_one(orch: Orch) -> None:

@@ -144,17 +144,19 @@ def test_ls_of_a_bucket_that_does_not_exist_fails(orch_process: Orch, home: Path
 def test_config_unset_removes_one_key_and_keeps_the_rest(orch_process: Orch, home: Path) -> None:
     path = Path(orch_process("config", "path").out.strip())
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("# mine\n[defaults]\nuse_spot = true  # cheap\nmax_hours = 3.0\n")
-    done = orch_process("config", "unset", "defaults.use_spot")
-    assert done.status == 0 and path.read_text() == "# mine\n[defaults]\nmax_hours = 3.0\n"
-    assert orch_process("config", "unset", "defaults.use_spot").status == 0, "again changes nothing"
-    unknown = orch_process("config", "unset", "defaults.use_spott")
+    path.write_text("# mine\n[resources]\nuse_spot = true  # cheap\ndisk_size = 300\n")
+    done = orch_process("config", "unset", "resources.use_spot")
+    assert done.status == 0 and path.read_text() == "# mine\n[resources]\ndisk_size = 300\n"
+    assert orch_process("config", "unset", "resources.use_spot").status == 0, "again changes nothing"
+    unknown = orch_process("config", "unset", "resources.use_spott")
     assert unknown.status == 2 and "use_spot" in unknown.err
 
 
-def test_config_takes_the_name_of_a_task_field(orch_process: Orch, home: Path) -> None:
+def test_config_has_the_keys_of_task_files(orch_process: Orch, home: Path) -> None:
     assert orch_process("config", "set", "checkpoint.bucket", "gs://mine").status == 0
-    assert "gs://mine" in orch_process("config", "explain", "defaults.bucket").out
+    assert "gs://mine" in orch_process("config", "explain", "checkpoint.bucket").out
+    assert orch_process("config", "set", "config.gcp.vpc_name", "mine").status == 0
+    assert "mine" in orch_process("config", "explain", "gcp.vpc_name").out
     assert orch_process("config", "unset", "checkpoint.bucket").status == 0
     assert "gs://mine" not in orch_process("config", "list").out
 

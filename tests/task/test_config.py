@@ -9,8 +9,9 @@ TEXT = """# mine
 [gcp]
 project = "p"
 
-[defaults]
+[resources]
 use_spot = true
+[limits]
 max_hours = 2
 
 [aws]
@@ -26,19 +27,19 @@ def problem(text: str, env: dict[str, str] | None = None) -> str:
 
 def test_values_are_read_with_their_line() -> None:
     config = parse_config(TEXT, "c.toml", {})
-    assert (config.text("gcp.project"), config.flag("defaults.use_spot"), config.texts("aws.subnets")) == (
+    assert (config.text("gcp.project"), config.flag("resources.use_spot"), config.texts("aws.subnets")) == (
         "p",
         True,
         ("a", "b"),
     )
     assert [str(v.origin) for v in config.explain("gcp.project")] == ["configuration c.toml:3"]
-    assert [str(v.origin) for v in config.explain("defaults.max_hours")] == ["configuration c.toml:7"]
+    assert [str(v.origin) for v in config.explain("limits.max_hours")] == ["configuration c.toml:8"]
 
 
 def test_a_variable_wins_and_the_built_in_value_is_last() -> None:
-    env = {"ORCH_GCP_NETWORK": "mine", "ORCH_AWS_SUBNETS": "x, y"}
-    config = parse_config('[gcp]\nnetwork = "theirs"\n', "c.toml", env)
-    assert [(v.origin.source, v.value) for v in config.explain("gcp.network")] == [
+    env = {"ORCH_GCP_VPC_NAME": "mine", "ORCH_AWS_SUBNETS": "x, y"}
+    config = parse_config('[gcp]\nvpc_name = "theirs"\n', "c.toml", env)
+    assert [(v.origin.source, v.value) for v in config.explain("gcp.vpc_name")] == [
         (Source.ENVIRONMENT, "mine"),
         (Source.CONFIG, "theirs"),
         (Source.BUILT_IN, "default"),
@@ -54,9 +55,9 @@ def test_a_variable_wins_and_the_built_in_value_is_last() -> None:
         ("[gcp]\n\nprojekt = 'x'\n", "c.toml:3: unknown key `gcp.projekt`, did you mean `gcp.project`?"),
         ("project = 'x'\n", "c.toml:1: unknown section `project`"),
         ("[gcp]\nproject = 3\n", "c.toml:2: `gcp.project` must be text; here it is `3`"),
-        ("[defaults]\nuse_spot = 'yes'\n", "c.toml:2: `defaults.use_spot` must be true or false; here it is `yes`"),
-        ("[defaults]\nmax_hours = -1\n", "c.toml:2: `defaults.max_hours` must be a number above 0; here it is `-1`"),
-        ("[defaults]\nmax_failures = true\n", "c.toml:2: `defaults.max_failures` must be a whole number"),
+        ("[resources]\nuse_spot = 'yes'\n", "c.toml:2: `resources.use_spot` must be true or false; here it is `yes`"),
+        ("[limits]\nmax_hours = -1\n", "c.toml:2: `limits.max_hours` must be a number above 0; here it is `-1`"),
+        ("[recovery]\nmax_failures = true\n", "c.toml:2: `recovery.max_failures` must be a whole number"),
         ("[aws]\nsubnets = [1]\n", "c.toml:2: `aws.subnets` must be a list of texts; here it is `[1]`"),
         ("[gcp\n", "c.toml:1: is not valid TOML"),
     ],
@@ -66,14 +67,14 @@ def test_a_mistake_has_its_line_and_what_is_allowed(text: str, said: str) -> Non
 
 
 def test_a_wrong_variable_is_named() -> None:
-    said = problem("", {"ORCH_DEFAULTS_MAX_FAILURES": "many"})
-    assert said == "ORCH_DEFAULTS_MAX_FAILURES: must be a whole number, 0 or more; here it is `many`"
+    said = problem("", {"ORCH_RECOVERY_MAX_FAILURES": "many"})
+    assert said == "ORCH_RECOVERY_MAX_FAILURES: must be a whole number, 0 or more; here it is `many`"
 
 
 def test_an_unknown_key_cannot_be_explained() -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_config("", "c.toml", {}).explain("defaults.buckets")
-    assert "did you mean `defaults.bucket`?" in caught.value.what
+        parse_config("", "c.toml", {}).explain("checkpoint.buckets")
+    assert "did you mean `checkpoint.bucket`?" in caught.value.what
 
 
 def test_where_the_file_is(tmp_path) -> None:

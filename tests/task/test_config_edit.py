@@ -13,7 +13,7 @@ from orchestrator.task.config_edit import set_config_value
 from orchestrator.task.errors import ConfigError
 
 MINE = """# mine
-[defaults]
+[checkpoint]
 bucket = "s3://old" # the old one
 
 [gcp]   # Google
@@ -22,26 +22,27 @@ project = "p"
 
 
 def test_a_key_that_is_there_is_replaced_and_one_that_is_not_is_added_to_its_section() -> None:
-    changed = set_config_value(MINE, "c", "defaults.bucket", "s3://new")
+    changed = set_config_value(MINE, "c", "checkpoint.bucket", "s3://new")
     assert changed == MINE.replace('bucket = "s3://old" # the old one', 'bucket = "s3://new"')
-    added = set_config_value(MINE, "c", "gcp.network", "theirs")
-    assert added == MINE + 'network = "theirs"\n'
-    between = set_config_value(MINE, "c", "defaults.max_hours", "2.5")
-    assert between == MINE.replace("the old one\n", "the old one\nmax_hours = 2.5\n")
+    added = set_config_value(MINE, "c", "gcp.vpc_name", "theirs")
+    assert added == MINE + 'vpc_name = "theirs"\n'
+    more = f'{MINE}\n[aws]\nprofile = "work"\n'
+    between = set_config_value(more, "c", "gcp.vpc_name", "theirs")
+    assert between == more.replace('project = "p"\n', 'project = "p"\nvpc_name = "theirs"\n')
 
 
 def test_a_section_and_a_file_that_are_not_there_are_made() -> None:
     assert set_config_value("", "c", "aws.profile", "work") == '[aws]\nprofile = "work"\n'
     assert set_config_value(MINE, "c", "aws.subnets", "a, b") == MINE + '\n[aws]\nsubnets = ["a", "b"]\n'
-    assert "use_spot = true" in set_config_value("", "c", "defaults.use_spot", "yes")
+    assert "use_spot = true" in set_config_value("", "c", "resources.use_spot", "yes")
 
 
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
         ("aws.instance_profil", "x", "did you mean `aws.instance_profile`"),
-        ("defaults.max_hours", "many", "must be a number above 0"),
-        ("defaults.use_spot", "perhaps", "must be true or false"),
+        ("limits.max_hours", "many", "must be a number above 0"),
+        ("resources.use_spot", "perhaps", "must be true or false"),
     ],
 )
 def test_what_cannot_be_is_refused_as_in_the_file(key: str, value: str, said: str) -> None:
@@ -62,4 +63,4 @@ def test_a_file_that_is_not_understood_is_left_alone(odd: str) -> None:
 def test_any_text_comes_back_as_it_was(words: str) -> None:
     new = set_config_value(MINE, "c", "aws.profile", words)
     assert tomllib.loads(new)["aws"]["profile"] == words
-    assert parse_config(new, "c", {}).text("defaults.bucket") == "s3://old"
+    assert parse_config(new, "c", {}).text("checkpoint.bucket") == "s3://old"

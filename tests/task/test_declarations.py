@@ -16,7 +16,7 @@ class WiderLimits(Limits):
 
     refused = {"max_watts": Refused("orch measures no power", "use max_cost")}  # noqa: RUF012 - a ClassVar of Section
 
-    max_joules: Whole | None = own(None, "energy of the whole run", config="defaults.max_joules")
+    max_joules: Whole | None = own(None, "energy of the whole run", config="limits.max_joules")
 
 
 class WiderTask(TaskSection):

@@ -202,3 +202,31 @@ def test_no_document_gives_anything_but_tasks_or_a_task_error(data: dict[str, ob
         assert all(problem.what and problem.file == "t.yaml" for problem in error.problems)
     else:
         assert len(parsed.tasks) == 1
+
+
+def test_a_number_that_yaml_misreads_hides_no_later_mistake() -> None:
+    found = problems("run: x\nlimits: {max_hours: 12:30}\nresources: {use_spot: maybe}\n")
+    assert [(problem.line, problem.what.split(";")[0]) for problem in found] == [
+        (2, "YAML reads 12:30 as the number 750"),
+        (3, "`resources.use_spot` must be true or false"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "resources: {network_tier: ''}",
+        "resources: {accelerator_args: {provisioning: ''}}",
+        "config: {aws: {access: ''}}",
+        "resources: {use_spot: maybe}",
+        "resources: {disk_size: -1}",
+        "resources: {image_id: {}}",
+        "config: {gcp: {access: outside}}",
+    ],
+)
+def test_a_wrong_value_has_a_next_step(text: str) -> None:
+    assert only(f"run: x\n{text}\n").next_step
+
+
+def test_secrets_of_the_wrong_type_are_not_shown() -> None:
+    assert "hunter2" not in str(only("run: x\nsecrets: hunter2\n"))

@@ -23,12 +23,12 @@ def test_precedence_of_every_combination(flag: bool, variable: bool, file: bool,
     found = read(
         "run: x\nlimits:\n  max_hours: 3\n" if file else "run: x\n",
         Overrides(max_hours=1.0) if flag else None,
-        "[defaults]\nmax_hours = 4\n" if config else "",
-        {"ORCH_DEFAULTS_MAX_HOURS": "2"} if variable else None,
+        "[limits]\nmax_hours = 4\n" if config else "",
+        {"ORCH_LIMITS_MAX_HOURS": "2"} if variable else None,
     )
     layers = [
         (flag, "flag --max-hours", 1.0),
-        (variable, "environment ORCH_DEFAULTS_MAX_HOURS", 2.0),
+        (variable, "environment ORCH_LIMITS_MAX_HOURS", 2.0),
         (file, "task file t.yaml:3", 3),
         (config, "configuration c.toml:2", 4.0),
     ]
@@ -39,7 +39,7 @@ def test_precedence_of_every_combination(flag: bool, variable: bool, file: bool,
 
 
 def test_built_in_values_come_last() -> None:
-    found = read("run: x\n", config="[defaults]\nmax_preemptions = 7\n")
+    found = read("run: x\n", config="[recovery]\nmax_preemptions = 7\n")
     assert [(v.origin.source, v.value) for v in found.explain("recovery.max_preemptions")] == [
         (Source.CONFIG, 7),
         (Source.BUILT_IN, 100),
@@ -100,7 +100,7 @@ def test_settings_of_the_trainer_are_laid_over_one_by_one() -> None:
 
 
 def test_configuration_fills_in_only_what_is_silent() -> None:
-    config = '[defaults]\ninfra = "gcp/us-west4"\nbucket = "gs://b"\nuse_spot = true\n'
+    config = '[resources]\ninfra = "gcp/us-west4"\nuse_spot = true\n[checkpoint]\nbucket = "gs://b"\n'
     found = read("resources: {accelerators: v5e-8}\n", config=config).only
     assert (str(found.choices[0].infra), found.choices[0].use_spot, found.checkpoint.bucket) == (
         "gcp/us-west4",
@@ -115,7 +115,7 @@ def test_configuration_fills_in_only_what_is_silent() -> None:
 
 def test_a_wrong_value_of_the_configuration_is_blamed_on_its_line() -> None:
     with pytest.raises(TaskError) as caught:
-        read("run: x\n", config='[defaults]\n\nbucket = "nope"\n')
+        read("run: x\n", config='[checkpoint]\n\nbucket = "nope"\n')
     assert caught.value.what == "c.toml:3: `nope` is not a bucket address"
 
 

@@ -39,9 +39,9 @@ _HERE = "orchestrator.cli.commands.settings.config"
         )
     ],
     examples=[
-        ("orch config explain defaults.bucket", "the effective value, and where it is set"),
+        ("orch config explain checkpoint.bucket", "the effective value, and where it is set"),
         ("orch config list", "all keys"),
-        ("orch config set defaults.bucket s3://mine/runs", "for all later commands"),
+        ("orch config set checkpoint.bucket s3://mine/runs", "for all later commands"),
         ("$EDITOR $(orch config path)", ""),
     ],
 )
@@ -56,15 +56,15 @@ def config() -> None:
 @click.command(
     cls=OrchCommand,
     examples=[
-        ("orch config explain defaults.infra", ""),
-        ("ORCH_DEFAULTS_INFRA=local:2 orch config explain defaults.infra", "what a variable would change"),
+        ("orch config explain resources.infra", ""),
+        ("ORCH_RESOURCES_INFRA=local:2 orch config explain resources.infra", "what a variable would change"),
         ("orch config explain gcp.project -o json", ""),
     ],
 )
 @click.argument("key")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def explain(key: str, output: str) -> None:
-    """Show every value of KEY (section.name, or a field of a task file), the effective one first."""
+    """Show every value of KEY (a field of task files, such as limits.max_hours), the effective one first."""
     from orchestrator.task.config import KEYS_BY_NAME, load_config
 
     key = _key_name(key)
@@ -115,13 +115,13 @@ def list_(output: str) -> None:
     examples=[
         ("orch config set aws.instance_profile orch-host", ""),
         ("orch config set aws.subnets subnet-1,subnet-2", "a list, with commas"),
-        ("orch config set defaults.use_spot true", ""),
+        ("orch config set resources.use_spot true", ""),
     ],
 )
 @click.argument("key")
 @click.argument("value")
 def set_(key: str, value: str) -> None:
-    """Write KEY (section.name, or a field of a task file) into the configuration file.
+    """Write KEY (a field of task files, such as limits.max_hours) into the configuration file.
 
     Comments and all other keys stay.
     """
@@ -135,13 +135,13 @@ def set_(key: str, value: str) -> None:
 @click.command(
     cls=OrchCommand,
     examples=[
-        ("orch config unset defaults.use_spot", "the default applies again"),
+        ("orch config unset resources.use_spot", "the default applies again"),
         ("orch config unset aws.profile", ""),
     ],
 )
 @click.argument("key")
 def unset(key: str) -> None:
-    """Remove KEY (section.name, or a field of a task file) from the configuration file.
+    """Remove KEY (a field of task files, such as limits.max_hours) from the configuration file.
 
     Comments and all other keys stay.
     """
@@ -170,10 +170,8 @@ def _rewrite(change: Callable[[str, str], str]) -> Path:
 
 
 def _key_name(key: str) -> str:
-    """Return the key itself, or the key for a field of a task file, such as checkpoint.bucket."""
-    from orchestrator.task.config import KEYS
-
-    return next((known.full_name for known in KEYS if known.task_path == key), key)
+    """Return the key of a field of a task file: config.gcp.project is gcp.project here, the others are the same."""
+    return key.removeprefix("config.")
 
 
 @click.command(cls=OrchCommand, examples=[("orch config path", ""), ("cat $(orch config path)", "")])
