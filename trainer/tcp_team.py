@@ -171,7 +171,8 @@ class TcpTeam:
         inboxes = self._wait_for_inboxes(time.monotonic() + self._timeout)
         with selectors.DefaultSelector() as selector:
             for rank, inbox in inboxes.items():
-                selector.register(inbox.connection, selectors.EVENT_READ, (rank, inbox))
+                with contextlib.suppress(ValueError):  # closed already: this rank is leaving
+                    selector.register(inbox.connection, selectors.EVENT_READ, (rank, inbox))
             while selector.get_map() and not over():
                 for key, _ in selector.select(0.5):
                     rank, inbox = key.data
@@ -207,7 +208,8 @@ class TcpTeam:
         values: dict[int, Any] = {0: json.loads(json.dumps(value))}
         with selectors.DefaultSelector() as selector:
             for rank, inbox in inboxes.items():
-                selector.register(inbox.connection, selectors.EVENT_READ, (rank, inbox))
+                with contextlib.suppress(ValueError):  # closed already: this rank is leaving
+                    selector.register(inbox.connection, selectors.EVENT_READ, (rank, inbox))
                 # A fast rank's next value may have arrived together with an earlier one.
                 self._take(rank, inbox, values, selector)
             while len(values) < self.world.size:

@@ -27,7 +27,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def kill(folder: Path, verb: Verb) -> None:
     with aws_place(folder) as place:
-        counts = matrix(place, [verb], doubles=by_lane(0.0, 0.02), kills=2)
+        counts = matrix(place, [verb], doubles=by_lane(0.0, 0.03), kills=2)
     counts.report("SIGKILL around every request to EC2's API, over sockets, with boto3")
     assert counts.violations == [], "\n".join(counts.violations[:20])
 

@@ -37,9 +37,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 @pytest.mark.promise("P4")
 @pytest.mark.promise("P5")
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("part", spread(range(by_lane(1, 4))))
+@pytest.mark.parametrize("part", spread(range(by_lane(1, 10))))
 def test_in_random_histories_on_ec2_no_slice_is_orphaned_and_down_leaves_nothing(part: int) -> None:
-    counts = run_histories(AwsMachine, by_lane(4, 20), 10)
+    counts = run_histories(AwsMachine, by_lane(4, 40), 10)
     report("random histories of the EC2 provider over sockets", counts)
 
 

@@ -132,7 +132,8 @@ def test_a_stopped_cluster_stays_stopped_and_its_queue_resumes_after_start(orch:
     (cluster,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
     assert (cluster["state"], cluster["wanted"]) == ("stopped", "stopped")
     assert jobs(orch)[1][:2] == ("ended", 130)
-    assert "is stopped" in orch.ok("queue")
+    (waiting,) = json.loads(orch.ok("queue", "-o", "json"))["jobs"]
+    assert "stopped (orch start)" in waiting["driven_by"]
     refused = orch("watch", "mine")
     assert (refused.returncode, "orch start mine" in refused.stderr) == (6, True), refused.stderr
     orch.ok("start", "mine")

@@ -27,7 +27,7 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.promise("P4")
 @pytest.mark.promise("P5")
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("part", spread(range(by_lane(1, 4))))
+@pytest.mark.parametrize("part", spread(range(by_lane(1, 6))))
 def test_in_random_histories_on_google_no_slice_is_orphaned_and_down_leaves_nothing(part: int) -> None:
     counts = run_histories(GoogleMachine, by_lane(4, 20), 10)
     report("random histories of the Google provider over sockets", counts)

@@ -230,4 +230,5 @@ def worker_of(process: int) -> int:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    """Return the files that readers see; a killed writer leaves a hidden part."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")}
