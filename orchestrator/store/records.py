@@ -293,6 +293,39 @@ def _read_known(known: tuple[str, ...], table: str, row: Row, column: str) -> st
     return cast(str, row[column])
 
 
+def _read_map(table: str, row: Row, column: str) -> str:
+    """Return a column's text if it is a JSON object; StoreError for any other text."""
+    try:
+        valid = isinstance(json.loads(row[column] or "{}"), dict)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise unknown_value_error(format_subject(table, row), column, row[column])
+    return cast(str, row[column])
+
+
+def _read_ranks(table: str, row: Row, column: str) -> tuple[int, ...] | None:
+    """Return a column's ranks, None for all hosts; StoreError for any other text."""
+    try:
+        ranks: object = json.loads(row[column]) if row[column] else None
+    except ValueError:
+        ranks = row[column]
+    match ranks:
+        case None:
+            return None
+        case list() if all(type(rank) is int for rank in cast("list[object]", ranks)):
+            return tuple(cast("list[int]", ranks))
+        case _:
+            raise unknown_value_error(format_subject(table, row), column, row[column])
+
+
+def _read_status(table: str, row: Row, column: str) -> int | None:
+    """Return a column's exit status, None without one; StoreError for what is no number (SQLite takes any text)."""
+    if row[column] is not None and not isinstance(row[column], int):
+        raise unknown_value_error(format_subject(table, row), column, row[column])
+    return cast("int | None", row[column])
+
+
 def cluster_from_row(row: Row) -> ClusterRecord:
     """Return the record of a row of `clusters`. Raises StoreError for a value that is unknown."""
     return ClusterRecord(
@@ -301,7 +334,7 @@ def cluster_from_row(row: Row) -> ClusterRecord:
         created=row["created"],
         desired_state=_read_known(DESIRED_STATES, "clusters", row, "wanted"),
         hosts=hosts_from_json(row["hosts"], format_subject("clusters", row)),
-        host_contents=row["held"],
+        host_contents=_read_map("clusters", row, "held"),
         summary=row["summary"],
         last_state=_read_enum(SliceState, "clusters", row, "last_state") if row["last_state"] else "",
         last_seen=row["last_seen"],
@@ -339,14 +372,14 @@ def job_from_row(row: Row) -> JobRecord:
         started=bool(row["started"]),
         opened_at=row["opened_at"],
         state=_read_known(JOB_STATES, "jobs", row, "state"),
-        status=row["status"],
+        status=_read_status("jobs", row, "status"),
         code=row["code"],
         what=row["what"],
         why=row["why"],
         next_step=row["next_step"],
         created=row["created"],
         ended=row["ended"],
-        ranks=tuple(json.loads(row["ranks"])) if row["ranks"] else None,
+        ranks=_read_ranks("jobs", row, "ranks"),
         after_end=_read_enum(TeardownPolicy, "jobs", row, "after_end"),
         launch_request=row.get("wish", ""),
         watch=_read_known(WATCHERS, "jobs", row, "watch") if "watch" in row else "",

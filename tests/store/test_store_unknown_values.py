@@ -77,6 +77,10 @@ UNKNOWN = [
     ("jobs", "kind", "serve"),
     ("jobs", "after_end", "hibernate"),
     ("jobs", "watch", "somewhere"),
+    ("jobs", "ranks", "zz"),
+    ("jobs", "ranks", '{"0": 1}'),
+    ("clusters", "held", "[1]"),
+    ("clusters", "held", "zz"),
     ("attempts", "cause", "meteor"),
     ("pipelines", "state", "suspended"),
 ]
