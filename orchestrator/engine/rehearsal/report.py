@@ -141,8 +141,8 @@ def _restart(ended: EndedAttempt, steps: dict[int, _Steps], events: tuple[EventR
 
 
 def _recovery(ended: EndedAttempt, after: _Steps, events: tuple[EventRecord, ...]) -> float | None:
-    """Return the seconds since the first event that names the loss."""
-    seen = [event.at for event in events if ended.why and ended.why in event.what] or [ended.at]
+    """Return the seconds since the first row that recorded the loss: the slice's, or that of the attempt."""
+    seen = [event.at for event in events if ended.why and _read_after(event).get("why") == ended.why] or [ended.at]
     if after:
         first = min(after)
         return _epoch(after[first]["time"]) - seen[0]
@@ -152,7 +152,12 @@ def _recovery(ended: EndedAttempt, after: _Steps, events: tuple[EventRecord, ...
 
 def _is_start(event: EventRecord) -> bool:
     """Return whether the event set the column `started` of a job."""
-    return event.kind == "job" and event.after is not None and json.loads(event.after).get("started") is True
+    return event.kind == "job" and _read_after(event).get("started") is True
+
+
+def _read_after(event: EventRecord) -> dict[str, Any]:
+    """Return the columns that the event set."""
+    return dict(json.loads(event.after)) if event.after else {}
 
 
 def _read_metrics(path: Path) -> dict[int, _Steps]:
