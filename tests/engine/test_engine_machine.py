@@ -29,7 +29,7 @@ def test_in_short_random_histories_no_slice_is_orphaned_and_down_leaves_nothing(
 @pytest.mark.promise("P4")
 @pytest.mark.promise("P5")
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("part", spread(range(by_lane(1, 6))))
+@pytest.mark.parametrize("part", spread(range(by_lane(1, 12))))
 def test_in_long_random_histories_no_slice_is_orphaned_and_down_leaves_nothing(part: int) -> None:
     faults = "crash, duplicate, time-out, preemption, list lag, stuck deletes, foreign machines"
     report(f"random histories of the engine: {faults}", run_histories(Machine, by_lane(3, 20), 25))

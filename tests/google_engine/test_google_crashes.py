@@ -28,7 +28,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize("verb", spread(GOOGLE_VERBS))
 def test_on_google_every_command_killed_at_a_lasting_change_leaks_nothing(folder: Path, verb: Verb) -> None:
     with google_place(folder) as place:
-        counts = matrix(place, [verb], doubles=by_lane(0.0, 0.3), kills=2)
+        counts = matrix(place, [verb], doubles=by_lane(0.0, 0.4), kills=2)
     counts.report("SIGKILL around every request to Google's API, over sockets, with Google's client library")
     assert counts.violations == [], "\n".join(counts.violations[:20])
 
