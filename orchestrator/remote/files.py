@@ -1,34 +1,25 @@
-"""Small files sent to the hosts over standard input, secrets among them, and files and folders fetched from them."""
+"""Small files sent to the hosts over standard input, secrets among them, and files and folders copied from them."""
 
 from __future__ import annotations
 
-import io
 import os
 import secrets
-import tarfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TypeAlias
 
-from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.hosts import HostAddress
+from orchestrator.received_files import ReceivingFolder, ReceivingLimits
+from orchestrator.remote.archive import unpack_archive
 from orchestrator.remote.failures import describe_error
 from orchestrator.remote.fleet import Fleet, FleetResult, HostCall, HostResult
 from orchestrator.remote.scripts import shell_command
-from orchestrator.remote.unpack import unpack_archive
 
 Content: TypeAlias = "bytes | Callable[[HostAddress], bytes]"
-_ALL = 1 << 31
 _MAX_GREETING = 1 << 16  # bytes that a login shell may print before the archive
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A file of many hosts: contents by rank; result.failed has the hosts without it, with their messages."""
-
-    result: FleetResult
-    contents: Mapping[int, bytes]
 
 
 def put_files(
@@ -52,46 +43,46 @@ def put_files(
     return fleet.run(command, ranks=ranks, stdin=lambda host: b"".join(contents[host]))
 
 
-def fetch_file(fleet: Fleet, path: str, *, ranks: Sequence[int] | None = None) -> Fetched:
-    """Return the content of one small file of each host, in memory; `fetch_tree` is for large ones and folders."""
-    mark = secrets.token_hex(16)
-    result = fleet.run(shell_command("fetch.sh", mark, path), ranks=ranks, keep=_ALL)
-    contents: dict[int, bytes] = {}
-    hosts: list[HostResult] = []
-    for host in result.hosts:
-        found = _single_file(host.output.partition(f"\n{mark}\n".encode())[2]) if host.outcome.ok else None
-        if found is not None:
-            contents[host.outcome.rank] = found
-            hosts.append(HostResult(replace(host.outcome, last_line=""), b""))
-        elif host.outcome.ok:
-            why = replace(host.outcome, exit_code=1, last_line=f"{path} is not a regular file")
-            hosts.append(HostResult(why, b""))
-        else:
-            hosts.append(host)
-    return Fetched(_failing(tuple(hosts), result.first_failure), contents)
-
-
 def fetch_tree(
-    fleet: Fleet, path: str, into: Callable[[HostAddress], Path], *, ranks: Sequence[int] | None = None
+    fleet: Fleet,
+    path: str,
+    into: Callable[[HostAddress], Path],
+    *,
+    ranks: Sequence[int] | None = None,
+    limits: ReceivingLimits | None = None,
+    skip_link: Callable[[HostAddress, str], None] | None = None,
 ) -> FleetResult:
     """Copy a file or folder of each host into the folder `into(host)`, under its own name, as it streams in.
 
-    Names that would leave that folder are refused.
+    Args:
+        fleet: The hosts.
+        path: On the hosts; relative to the home directory, or absolute.
+        into: The folder of each host.
+        ranks: The hosts to copy from; None for all.
+        limits: What each host may send.
+        skip_link: Called with each symbolic link instead of making it; None makes those that stay inside the folder.
     """
-    return fleet.each(lambda call: _Download(call, path, into(call.host)).run(), ranks=ranks)
+
+    def download(call: HostCall) -> HostResult:
+        skip = None if skip_link is None else partial(skip_link, call.host)
+        with ReceivingFolder(into(call.host), limits) as folder:
+            return _Download(call, path, folder, skip).run()
+
+    return fleet.each(download, ranks=ranks)
 
 
 class _Download:
     """One download: tar runs on the host, and a second thread unpacks here through a pipe."""
 
-    def __init__(self, call: HostCall, path: str, folder: Path) -> None:
-        self._call, self._path, self._folder = call, path, folder
+    def __init__(
+        self, call: HostCall, path: str, folder: ReceivingFolder, skip_link: Callable[[str], None] | None
+    ) -> None:
+        self._call, self._path, self._folder, self._skip_link = call, path, folder, skip_link
         self._mark = f"\n{secrets.token_hex(16)}\n".encode()
         self._head: bytes | None = b""
         self._error: Exception | None = None
 
     def run(self) -> HostResult:
-        self._folder.mkdir(parents=True, exist_ok=True)
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb") as source:
             unpacker = threading.Thread(target=self._unpack, args=(source,), daemon=True)
@@ -124,21 +115,14 @@ class _Download:
 
     def _unpack(self, source: IO[bytes]) -> None:
         try:
-            with tarfile.open(fileobj=source, mode="r|") as archive:
-                unpack_archive(archive, self._folder)
+            unpack_archive(source, self._folder, top_name(self._path), self._skip_link)
         except Exception as error:  # any error fails this host; a silent end would block the writer
             self._error = error
         while source.read(1 << 16):
             pass  # the bytes after the archive or an error: they must not block the writer
 
 
-def _single_file(archive: bytes) -> bytes | None:
-    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as members:
-        member = members.next()
-        content = members.extractfile(member) if member is not None and member.isreg() else None
-        return None if content is None else content.read()
-
-
-def _failing(hosts: tuple[HostResult, ...], first: HostOutcome | None) -> FleetResult:
-    failed = [host.outcome for host in hosts if not host.outcome.ok]
-    return FleetResult(hosts, first or (failed[0] if failed else None))
+def top_name(path: str) -> str:
+    """Return the name under which a host sends this path, "" when only the host knows it."""
+    name = path.rstrip("/").rpartition("/")[2]
+    return "" if name in ("", ".", "..", "~") else name

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.cloud_access import CloudAccess, read_cloud_access
 from orchestrator.errors import StorageError
+from orchestrator.received_files import ReceivingFolder
 from orchestrator.storage.address import Address, check_key
 from orchestrator.storage.faults import translate_disk_errors
 from orchestrator.storage.objects import Backend, Listing, ObjectInfo, OnBytes, Version, ignore_bytes
@@ -142,26 +141,35 @@ class Bucket:
         self.backend.upload(self._key(path), SourceFile.measure(source), on_bytes)
 
     def download_file(self, path: str, target: Path, on_bytes: OnBytes = ignore_bytes) -> ObjectInfo:
-        """Download an object to a local file as a stream, completely or not at all; its folder is made.
+        """Download an object to a file that the user named; see `download_into`."""
+        with translate_disk_errors(f"write {target}"):
+            folder = ReceivingFolder(target.parent)
+        with folder:
+            return self.download_into(folder, target.name, path, on_bytes)
+
+    def download_into(
+        self, folder: ReceivingFolder, name: str, path: str, on_bytes: OnBytes = ignore_bytes
+    ) -> ObjectInfo:
+        """Download an object as a stream to the file `name` in the folder, completely or not at all.
 
         Size and, where one was stored, SHA-256 are compared. The file takes the object's time.
-        Raises NotFoundError if there is no such object, StorageError if the content is damaged.
+        Raises NotFoundError if there is no such object, StorageError if the content is damaged, RefusedEntryError if
+        the folder does not accept the name.
         """
+        digest, size = hashlib.sha256(), 0
         with self.backend.download(self._key(path)) as download:
-            staged = target.parent / f".orch-{secrets.token_hex(8)}.part"
-            try:
-                # the chunks translate their own failures, so an OSError here is one of the local disk
-                with translate_disk_errors(f"write {target}"):
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    size, digest = _receive(staged, download.chunks, on_bytes)
-                _verify(self.uri_of(path), download.info.size, download.sha256, size, digest)
-                with translate_disk_errors(f"write {target}"):
-                    seconds = download.info.modified.timestamp()
-                    os.utime(staged, (seconds, seconds))
-                    staged.replace(target)
-            finally:
-                with suppress(FileNotFoundError):
-                    staged.unlink()
+            modified = download.info.modified.timestamp()
+            # the chunks translate their own failures, so an OSError here is one of the local disk
+            with (
+                translate_disk_errors(f"write {folder.folder / name}"),
+                folder.write_file(name, modified=modified, flush=True) as write,
+            ):
+                for chunk in download.chunks:
+                    write(chunk)
+                    digest.update(chunk)
+                    size += len(chunk)
+                    on_bytes(len(chunk))
+                _verify(self.uri_of(path), download.info.size, download.sha256, size, digest.hexdigest())
             return self._relative(download.info)
 
     def _key(self, path: str) -> str:
@@ -176,20 +184,6 @@ class Bucket:
 
     def _relative(self, info: ObjectInfo) -> ObjectInfo:
         return replace(info, path=self._strip(info.path)) if self.address.prefix else info
-
-
-def _receive(staged: Path, chunks: Iterator[bytes], on_bytes: OnBytes) -> tuple[int, str]:
-    digest = hashlib.sha256()
-    size = 0
-    with staged.open("xb") as writer:
-        for chunk in chunks:
-            writer.write(chunk)
-            digest.update(chunk)
-            size += len(chunk)
-            on_bytes(len(chunk))
-        writer.flush()
-        os.fsync(writer.fileno())
-    return size, digest.hexdigest()
 
 
 def _verify(uri: str, size: int, sha256: str, got_size: int, got_sha256: str) -> None:

@@ -13,11 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from orchestrator.errors import NotFoundError, StorageError, UserError
+from orchestrator.received_files import ReceivingFolder
 from orchestrator.storage.address import check_key
 from orchestrator.storage.bucket import Bucket
 from orchestrator.storage.faults import translate_disk_errors
@@ -155,13 +157,13 @@ def run_sync(plan: SyncPlan, on_progress: OnProgress | None = None, *, files_at_
 
     Only what blocks a copy on a disk (a file where a folder must be, or the reverse) is deleted before it.
     The first failure, and Ctrl-C, stop the other copies; complete files that arrived stay. Memory is bounded by
-    about 32 MiB times `files_at_once`. Raises what Bucket.upload_file and Bucket.download_file raise.
+    about 32 MiB times `files_at_once`. Raises what Bucket.upload_file and Bucket.download_into raise.
     """
     in_the_way = _in_the_way(plan)
     _delete(plan, in_the_way)
     meter = _Meter(len(plan.transfers), plan.size, on_progress)
-    with ThreadPoolExecutor(files_at_once, thread_name_prefix="sync") as pool:
-        copies = [pool.submit(_copy, plan, transfer, meter) for transfer in plan.transfers]
+    with _open_target(plan) as target, ThreadPoolExecutor(files_at_once, thread_name_prefix="sync") as pool:
+        copies = [pool.submit(_copy, plan, target, transfer, meter) for transfer in plan.transfers]
         try:
             _first_failure(copies)
         finally:
@@ -216,15 +218,23 @@ class _Meter:
                 self._on_progress(now)
 
 
-def _copy(plan: SyncPlan, transfer: Transfer, meter: _Meter) -> None:
+def _open_target(plan: SyncPlan) -> AbstractContextManager[ReceivingFolder | None]:
+    """Return the folder that a download writes to; None for an upload, and where nothing is written."""
+    if plan.direction == "up" or not plan.transfers:
+        return nullcontext()
+    with translate_disk_errors(f"write {plan.folder}"):
+        return ReceivingFolder(plan.folder)
+
+
+def _copy(plan: SyncPlan, target: ReceivingFolder | None, transfer: Transfer, meter: _Meter) -> None:
     def on_bytes(count: int) -> None:
         meter.moved(transfer.path, count)
 
-    key, path = _join(plan.prefix, transfer.path), plan.folder / transfer.path
-    if plan.direction == "up":
-        plan.bucket.upload_file(path, key, on_bytes)
+    key = _join(plan.prefix, transfer.path)
+    if target is None:
+        plan.bucket.upload_file(plan.folder / transfer.path, key, on_bytes)
     else:
-        plan.bucket.download_file(key, path, on_bytes)
+        plan.bucket.download_into(target, transfer.path, key, on_bytes)
     meter.finished(transfer.path)
 
 

@@ -15,4 +15,5 @@ case $path in
 esac
 printf '\n%s\n' "$1"
 cd -- "${folder:-/}" || exit 1
-exec tar -c -f - --no-unquote -- "$name" 2>/dev/null # GNU tar else reads \ in a name as an escape
+# A second name of one file is sent as a file; GNU tar else reads \ in a name as an escape.
+exec tar -c -f - --format=gnu --hard-dereference --no-unquote -- "$name" 2>/dev/null

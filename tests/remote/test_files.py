@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.sshd import Farm
+from support.evil_host import Member, answer_instead, chain_of_links, pack
+from support.sshd import Farm, sshd_farm
 
 from orchestrator.hosts import HostAddress
-from orchestrator.remote.files import fetch_file, fetch_tree, put_files
+from orchestrator.remote.files import fetch_tree, put_files
 from orchestrator.remote.fleet import Fleet
 
 
@@ -79,17 +81,17 @@ def test_a_file_that_cannot_be_written_is_that_hosts_failure_and_the_old_one_sta
     assert "is a folder" in put_files(fleet, {"is-folder": b"1"}, ranks=[0]).hosts[0].outcome.last_line
 
 
-def test_fetch_gives_each_hosts_bytes_even_after_a_greeting(fleet: Fleet, shared_farm: Farm) -> None:
+def test_a_copy_from_hosts_passes_over_a_greeting(fleet: Fleet, shared_farm: Farm, tmp_path: Path) -> None:
     for rank, host in enumerate(shared_farm.hosts):
         (host.home / "data").write_bytes(b"\0\n%d" % rank * 1000)
     (shared_farm.hosts[1].home / ".bashrc").write_text("echo hello from the profile\n")
     (shared_farm.hosts[2].home / "data").unlink()
-    got = fetch_file(fleet, "~/data")
+    result = fetch_tree(fleet, "~/data", lambda host: tmp_path / host.label)
     (shared_farm.hosts[1].home / ".bashrc").unlink()
-    assert got.contents == {0: b"\0\n0" * 1000, 1: b"\0\n1" * 1000}
-    assert [outcome.rank for outcome in got.result.failed] == [2]
-    assert "does not exist" in got.result.failed[0].last_line
-    assert not fetch_file(fleet, "~").result.ok
+    assert [outcome.rank for outcome in result.failed] == [2]
+    assert "does not exist" in result.failed[0].last_line
+    found = {host.address.rank: tmp_path / host.address.label / "data" for host in shared_farm.hosts[:2]}
+    assert {rank: path.read_bytes() for rank, path in found.items()} == {0: b"\0\n0" * 1000, 1: b"\0\n1" * 1000}
 
 
 def test_fetch_tree_copies_files_and_folders_as_they_stream(fleet: Fleet, shared_farm: Farm, tmp_path: Path) -> None:
@@ -115,12 +117,55 @@ def test_fetch_tree_of_what_is_missing_fails_with_a_message(fleet: Fleet, tmp_pa
     assert "does not exist" in result.hosts[0].outcome.last_line
 
 
-def test_fetch_tree_refuses_a_link_that_leaves_the_folder(fleet: Fleet, shared_farm: Farm, tmp_path: Path) -> None:
-    (shared_farm.hosts[0].home / "evil").mkdir()
-    (shared_farm.hosts[0].home / "evil" / "link").symlink_to("/etc/passwd")
-    result = fetch_tree(fleet, "evil", lambda host: tmp_path / "here", ranks=[0])
-    assert not result.ok
-    assert "link" in result.hosts[0].outcome.last_line
+def test_links_are_left_out_unless_requested_and_inside(fleet: Fleet, shared_farm: Farm, tmp_path: Path) -> None:
+    there = shared_farm.hosts[0].home / "linked"
+    there.mkdir()
+    (there / "file").write_text("x")
+    (there / "twice").hardlink_to(there / "file")
+    (there / "link").symlink_to("file")
+    seen: list[str] = []
+    plain = fetch_tree(
+        fleet, "linked", lambda _host: tmp_path / "plain", ranks=[0], skip_link=lambda _host, name: seen.append(name)
+    )
+    assert plain.ok, plain.failed
+    assert seen == ["linked/link"]
+    assert sorted(path.name for path in (tmp_path / "plain/linked").iterdir()) == ["file", "twice"]
+    assert fetch_tree(fleet, "linked", lambda _host: tmp_path / "wanted", ranks=[0]).ok
+    assert (tmp_path / "wanted/linked/link").readlink() == Path("file")
+    (there / "evil").symlink_to("/etc/passwd")
+    refused = fetch_tree(fleet, "linked", lambda _host: tmp_path / "evil", ranks=[0])
+    assert not refused.ok
+    assert "link out of the folder" in refused.hosts[0].outcome.last_line
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize(
+    "members",
+    [
+        chain_of_links("out/"),
+        [("out", tarfile.SYMTYPE, "."), ("out/.ssh/authorized_keys", tarfile.REGTYPE, "evil")],
+        [(".ssh/authorized_keys", tarfile.REGTYPE, "evil")],
+        [("../.ssh/authorized_keys", tarfile.REGTYPE, "evil")],
+        [("out/x", tarfile.LNKTYPE, "../.ssh/id"), ("out/x", tarfile.REGTYPE, "evil")],
+    ],
+)
+def test_an_evil_host_writes_nothing_beside_what_was_requested(
+    tmp_path: Path, members: list[Member], links: bool
+) -> None:
+    key = tmp_path / "home/.ssh/id"
+    key.parent.mkdir(parents=True)
+    key.write_text("mine")
+    key.chmod(0o600)
+    with sshd_farm(tmp_path / "farm", 1) as farm, Fleet(farm.addresses, deadline=20) as fleet:
+        (farm.hosts[0].home / "out").mkdir()
+        answer_instead(farm.hosts[0], "tar", pack(*members))
+        skip = None if links else lambda _host, _name: None
+        fetch_tree(fleet, "out", lambda _host: tmp_path / "home/dl", skip_link=skip)
+    beside = [path for path in tmp_path.rglob("*") if "farm" not in path.parts and "dl" not in path.parts]
+    assert sorted(str(path.relative_to(tmp_path)) for path in beside) == ["home", "home/.ssh", "home/.ssh/id"]
+    assert (key.read_text(), key.stat().st_mode & 0o777) == ("mine", 0o600)
+    received = {path.relative_to(tmp_path / "home/dl").parts[0] for path in (tmp_path / "home/dl").rglob("*")}
+    assert received <= {"out"}
 
 
 def test_a_disk_that_is_full_here_is_a_failure_not_a_hang(fleet: Fleet, shared_farm: Farm, tmp_path: Path) -> None:
@@ -140,10 +185,12 @@ def test_a_disk_that_is_full_here_is_a_failure_not_a_hang(fleet: Fleet, shared_f
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("folder", ["~/any", "any'2 \"$(touch oops)"])
 def test_any_name_and_any_bytes_go_there_and_back(
-    fleet: Fleet, shared_farm: Farm, folder: str, name: str, data: bytes
+    fleet: Fleet, shared_farm: Farm, tmp_path_factory: pytest.TempPathFactory, folder: str, name: str, data: bytes
 ) -> None:
     if name in (".", ".."):
         return
     assert put_files(fleet, {f"{folder}/{name}": data}, ranks=[0]).ok
-    assert fetch_file(fleet, f"{folder}/{name}", ranks=[0]).contents == {0: data}
+    into = tmp_path_factory.mktemp("back")
+    assert fetch_tree(fleet, f"{folder}/{name}", lambda _host: into, ranks=[0]).ok
+    assert (into / name).read_bytes() == data
     assert not (shared_farm.hosts[0].home / "oops").exists()

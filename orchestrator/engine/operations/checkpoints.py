@@ -6,20 +6,18 @@ A complete part that exists is not downloaded again: an interrupted download res
 from __future__ import annotations
 
 import hashlib
-import os
-import secrets
 import shutil
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.engine.training.process import run_trainer
 from orchestrator.errors import NotFoundError, OrchError, StorageError, UserError
+from orchestrator.received_files import ReceivingFolder, ReceivingLimits
 from orchestrator.storage.address import is_bucket_uri
 from orchestrator.storage.bucket import Bucket
 from orchestrator.storage.checkpoints import Checkpoint, Part, Skipped, checkpoints_path, list_checkpoints
@@ -138,8 +136,11 @@ def download_checkpoint(run: RunLocation, folder: Path, step: int | None, progre
     parts = checkpoint.manifest.parts
     _check_free_space(target, checkpoint)
     tally = _Tally(files=len(parts), bytes=checkpoint.size, report=progress)
-    with ThreadPoolExecutor(_FETCHERS, thread_name_prefix="pull") as pool:
-        jobs = [pool.submit(_fetch, run.bucket, checkpoint.path, part, target, tally) for part in parts]
+    with (
+        _open_target(target, checkpoint, len(manifest)) as receiving,
+        ThreadPoolExecutor(_FETCHERS, thread_name_prefix="pull") as pool,
+    ):
+        jobs = [pool.submit(_fetch, run.bucket, checkpoint.path, part, receiving, tally) for part in parts]
         try:
             fetched = sum(job.result() for job in jobs)
         except BaseException as error:
@@ -152,9 +153,16 @@ def download_checkpoint(run: RunLocation, folder: Path, step: int | None, progre
                     "the same command again downloads the newest; checkpoint.keep=N of the run keeps more",
                 ) from error
             raise
-    with translate_disk_errors(f"write {present}"):
-        _replace(present, manifest)
+        with translate_disk_errors(f"write {present}"), receiving.write_file(_MANIFEST, flush=True) as write:
+            write(manifest)
     return DownloadedCheckpoint(checkpoint=checkpoint, folder=target, fetched=fetched, skipped=skipped)
+
+
+def _open_target(target: Path, checkpoint: Checkpoint, manifest: int) -> ReceivingFolder:
+    """Open the folder for what the manifest lists, and not a byte more."""
+    with translate_disk_errors(f"write {target}"):
+        limits = ReceivingLimits(entries=len(checkpoint.manifest.parts) + 1, bytes=checkpoint.size + manifest)
+        return ReceivingFolder(target, limits)
 
 
 def _check_free_space(target: Path, checkpoint: Checkpoint) -> None:
@@ -215,37 +223,32 @@ class _Tally:
             )
 
 
-def _fetch(bucket: Bucket, path: str, part: Part, target: Path, tally: _Tally) -> int:
+class _Stopped(Exception):
+    """The end of a download because another one failed; not raised outside this module."""
+
+
+def _fetch(bucket: Bucket, path: str, part: Part, target: ReceivingFolder, tally: _Tally) -> int:
     """Return the bytes that were downloaded; 0 when the part was here."""
-    place = target / part.name
+    place = target.folder / part.name
     with translate_disk_errors(f"read {place}"):
         if place.is_file() and place.stat().st_size == part.size and _digest(place) == part.sha256:
             tally.add(part.name, part.size, files=1)
             return 0
-    staged = target / f".orch-{secrets.token_hex(8)}.part"
     digest = hashlib.sha256()
-    try:
-        # Errors of the chunks are translated already, so an OSError here is of our disk.
-        with translate_disk_errors(f"write {place}"):
-            with staged.open("xb") as file:
-                for chunk in bucket.read_chunks(f"{path}/{part.name}"):
-                    if tally.stop.is_set():
-                        return 0
-                    file.write(chunk)
-                    digest.update(chunk)
-                    tally.add(part.name, len(chunk))
-                file.flush()
-                os.fsync(file.fileno())
-            if digest.hexdigest() != part.sha256:
-                raise StorageError(
-                    f"{bucket.uri_of(path)}/{part.name} is damaged",
-                    "its SHA-256 is not the manifest's",
-                    "take an older one: orch pull RUN --step N",
-                )
-            staged.replace(place)
-    finally:
-        with suppress(FileNotFoundError):
-            staged.unlink()
+    # Errors of the chunks are translated already, so an OSError here is of our disk.
+    with translate_disk_errors(f"write {place}"), target.write_file(part.name, flush=True) as write:
+        for chunk in bucket.read_chunks(f"{path}/{part.name}"):
+            if tally.stop.is_set():
+                raise _Stopped
+            write(chunk)
+            digest.update(chunk)
+            tally.add(part.name, len(chunk))
+        if digest.hexdigest() != part.sha256:
+            raise StorageError(
+                f"{bucket.uri_of(path)}/{part.name} is damaged",
+                "its SHA-256 is not the manifest's",
+                "take an older one: orch pull RUN --step N",
+            )
     tally.add(part.name, 0, files=1)
     return part.size
 
@@ -260,15 +263,6 @@ def _remove_leftovers(folder: Path) -> None:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _replace(path: Path, data: bytes) -> None:
-    staged = path.with_name(f".orch-{secrets.token_hex(8)}.part")
-    with staged.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    staged.replace(path)
 
 
 def _no_such_step(found: list[Checkpoint | Skipped], step: int, where: str) -> list[Checkpoint | Skipped]:

@@ -19,6 +19,7 @@ from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import ConflictError, HostError, OrchError, SetupError, UserError
 from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.received_files import ReceivingLimits
 from orchestrator.remote.files import fetch_tree
 from orchestrator.remote.fleet import Fleet, FleetResult
 from orchestrator.remote.scripts import shell_command
@@ -31,6 +32,7 @@ MOST_STEPS = 1000  # as trainer/profiling.py has it
 _PAUSE = 1.0  # seconds between two polls
 _UNTIL_ALL_KNOW, _HOSTS_A_SECOND = 1.5, 50  # how long it takes until every rank has seen the request
 _CLEARED = 10.0  # seconds that a host gets to clear an abandoned profile
+_LIMITS = ReceivingLimits(entries=100_000, bytes=16 << 30)  # of one host
 _LOOKS = 5  # polls in a row that a host may leave unanswered
 
 
@@ -230,11 +232,18 @@ def _fetch(fleet: Fleet, path: str, place: Path, first_only: bool) -> tuple[int,
     """Download each rank's folder to `place/rank-N`, completely or not at all."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".orch-profile-", dir=place.parent) as folder:
-        _check(fetch_tree(fleet, path, lambda host: Path(folder) / host.label), "download the profile")
+        fetched = fetch_tree(
+            fleet, path, lambda host: Path(folder) / host.label, limits=_LIMITS, skip_link=lambda _host, _name: None
+        )
+        _check(fetched, "download the profile")
         made = Path(folder) / "all"
         made.mkdir()
         for found in sorted(Path(folder).glob("*/*/rank-*")):
-            if any(found.iterdir()) and (not first_only or found.name == "rank-0"):
+            if not traces.RANK.fullmatch(found.name) or not any(found.iterdir()):
+                continue
+            if (made / found.name).exists():
+                raise SetupError(f"two hosts sent a profile of {found.name}", f"one of them is {found.parts[-3]}")
+            if not first_only or found.name == "rank-0":
                 shutil.move(found, made / found.name)
         ranks = tuple(sorted(int(found.name.removeprefix("rank-")) for found in made.iterdir()))
         if ranks:

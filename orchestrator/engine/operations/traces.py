@@ -13,13 +13,14 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import IO, Any, TypeAlias, cast
 
 Event: TypeAlias = dict[str, Any]
 
-_RANK = re.compile(r"rank-(\d+)")
+RANK = re.compile(r"rank-([0-9]{1,6})")
 _FLOWS = frozenset("stfbenNOD")  # events that find each other by `id`
 _PER_RANK = 1_000_000  # process numbers of one rank
+_LARGEST = 1 << 30  # characters of one trace, unpacked: hosts may send what unpacks without end
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def merge_traces(folder: Path, into: Path, damaged: Callable[[str], None]) -> Me
 
 
 def _ranks(folder: Path) -> list[Path]:
-    return sorted((path for path in folder.iterdir() if _RANK.fullmatch(path.name)), key=_rank_of)
+    return sorted((path for path in folder.iterdir() if RANK.fullmatch(path.name)), key=_rank_of)
 
 
 def _rank_of(place: Path) -> int:
@@ -97,15 +98,34 @@ def _read(place: Path, damaged: Callable[[str], None]) -> Iterator[_Trace]:
         opened = gzip.open if path.name.endswith(".gz") else open
         try:
             with opened(path, "rt", encoding="utf-8") as file:
-                document: object = json.load(file)
-        except (ValueError, EOFError, zlib.error, OSError) as error:
+                document: object = json.loads(_read_bounded(file))
+        except (ValueError, EOFError, zlib.error, OSError, RecursionError) as error:
             damaged(f"{path} is not a trace: {error}")
             continue
         table: Mapping[str, object] = cast("dict[str, object]", document) if isinstance(document, dict) else {}
         events, base = table.get("traceEvents"), table.get("baseTimeNanoseconds")
         if isinstance(events, list):
-            kept = [cast("Event", event) for event in cast("list[object]", events) if event and isinstance(event, dict)]
+            kept = [cast("Event", event) for event in cast("list[object]", events) if _is_event(event)]
             yield _Trace(_rank_of(place), kept, base if isinstance(base, int) else None)
+
+
+def _read_bounded(file: IO[str]) -> str:
+    text = file.read(_LARGEST + 1)
+    if len(text) > _LARGEST:
+        raise ValueError(f"more than {_LARGEST:,} characters")
+    return text
+
+
+def _is_event(event: object) -> bool:
+    """Return whether the fields that are used here have their types; programs on hosts may write anything."""
+    if not event or not isinstance(event, dict):
+        return False
+    fields = cast("Event", event)
+    return (
+        isinstance(fields.get("pid"), int | str | None)
+        and isinstance(fields.get("args", {}), dict)
+        and isinstance(fields.get("ph", ""), str)
+    )
 
 
 def _is_timed(event: Mapping[str, Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -99,19 +100,21 @@ LOCATION = LocationType()
 )
 @click.argument("source", metavar="SRC", type=LOCATION)
 @click.argument("destination", metavar="DST", type=LOCATION)
+@click.option("--links", is_flag=True, help="From hosts: also copy symbolic links that stay inside the folder.")
 @click.option("--dry-run", is_flag=True, help="Print what would be copied; copy nothing.")
 @click.pass_context
-def cp(ctx: click.Context, source: Location, destination: Location, dry_run: bool) -> None:
+def cp(ctx: click.Context, source: Location, destination: Location, links: bool, dry_run: bool) -> None:
     """Copy files or folders to hosts, or from them.
 
     Of a folder in a git work tree, files that git ignores are not copied. Names are kept; a destination that is a
-    folder, or ends in /, takes the source into it.
+    folder, or ends in /, takes the source into it. Hosts are not trusted: nothing is written outside the destination,
+    and symbolic links on them are left out unless --links is given.
     """
     match source, destination:
         case LocalPath(), RemotePath():
             ctx.exit(_up(source.path, destination, dry_run))
         case RemotePath(), LocalPath():
-            ctx.exit(_down(source, destination, dry_run))
+            ctx.exit(_down(source, destination, links, dry_run))
         case _:
             raise UserError(
                 "one side must be on a cluster, the other on this computer",
@@ -145,35 +148,41 @@ def _up(source: Path, to: RemotePath, dry_run: bool) -> int:
     return _print_result(result, f"copied {what}")
 
 
-def _down(source: RemotePath, here: LocalPath, dry_run: bool) -> int:
+def _down(source: RemotePath, here: LocalPath, links: bool, dry_run: bool) -> int:
     hosts, to = _hosts(source), here.path
     what = f"{source.path or '~/'} of {_named(hosts)} to {to}"
     if dry_run:
         write_stderr(f"would copy {what}; nothing was done")
         return 0
-    from orchestrator.remote.files import fetch_tree
+    from orchestrator.remote.files import fetch_tree, top_name
     from orchestrator.remote.fleet import Fleet
 
+    left_out: list[str] = []
+    skip_link = None if links else lambda host, name: left_out.append(f"{host.label}:{name}")
+    path = source.path or "."
     with Fleet(hosts) as fleet:
-        if len(hosts) > 1:
-            return _print_result(fetch_tree(fleet, source.path or ".", lambda host: to / host.label), f"copied {what}")
-        name = Path(source.path).name
-        if to.is_dir() or here.as_folder or name in {"", "..", "~"}:
-            return _print_result(fetch_tree(fleet, source.path or ".", lambda _host: to), f"copied {what}")
-        return _print_result(_fetch_as(fleet, source.path, name, to), f"copied {what}")
+        if len(hosts) == 1 and not to.is_dir() and not here.as_folder and top_name(path):
+            result = _fetch_as(fleet, path, to, skip_link)
+        else:
+            several = len(hosts) > 1
+            result = fetch_tree(fleet, path, lambda host: to / host.label if several else to, skip_link=skip_link)
+    if left_out:
+        more = f" and {len(left_out) - 1} more" if len(left_out) > 1 else ""
+        write_stderr(f"left out, as a symbolic link: {left_out[0]}{more}; --links copies those that stay inside")
+    return _print_result(result, f"copied {what}")
 
 
-def _fetch_as(fleet: Fleet, path: str, name: str, to: Path) -> FleetResult:
+def _fetch_as(fleet: Fleet, path: str, to: Path, skip_link: Callable[[HostAddress, str], None] | None) -> FleetResult:
     """Download into a folder beside `to`, then rename: `to` appears complete or not at all."""
     import tempfile
 
-    from orchestrator.remote.files import fetch_tree
+    from orchestrator.remote.files import fetch_tree, top_name
 
     to.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".orch-cp-", dir=to.parent) as folder:
-        result = fetch_tree(fleet, path, lambda _host: Path(folder))
+        result = fetch_tree(fleet, path, lambda _host: Path(folder), skip_link=skip_link)
         if result.ok:
-            (Path(folder) / name).replace(to)
+            (Path(folder) / top_name(path)).replace(to)
     return result
 
 
