@@ -18,3 +18,21 @@ def to_one_line(text: str, longest: int = LONGEST_MESSAGE) -> str:
         text = html.unescape(_TAG.sub(" ", _INVISIBLE.sub(" ", text)))
     line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
+
+
+# Colours only: all other sequences can move the cursor, set the title, or write to the clipboard (OSC 52).
+# Source: ECMA-48, 5th edition, 8.3.117 "SGR"; xterm, "Control Sequences" (2026-11).
+_COLOUR = r"\x1b\[[0-9;]{0,20}m"
+_CONTROL = re.compile(rf"{_COLOUR}|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def escape_controls(text: str) -> str:
+    """Return the text with control characters written out (`\\x1b`), but for colours, tabs and line ends.
+
+    Characters that change the direction of writing are written out too: they can make a line read as another.
+    """
+    return _CONTROL.sub(lambda found: found[0] if len(found[0]) > 1 else _write_out(found[0]), text)
+
+
+def _write_out(character: str) -> str:
+    return f"\\x{ord(character):02x}" if ord(character) < 256 else f"\\u{ord(character):04x}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import IO
 
 from orchestrator.hosts import HostAddress
@@ -14,11 +15,15 @@ class LinePrinter:
     """Call it from any thread with (host, block); call `close` at the end for last lines without an end.
 
     prefix: put "(worker2, rank=2, 10.0.0.4) " before every line. A line is never mixed with another host's.
+    clean: changes complete lines before they get their prefix; b"" for none.
     """
 
-    def __init__(self, stream: IO[bytes], *, prefix: bool = True) -> None:
+    def __init__(
+        self, stream: IO[bytes], *, prefix: bool = True, clean: Callable[[HostAddress, bytes], bytes] | None = None
+    ) -> None:
         self._stream = stream
         self._prefix = prefix
+        self._clean = clean
         self._lock = threading.Lock()
         self._pending: dict[HostAddress, bytes] = {}
 
@@ -45,6 +50,8 @@ class LinePrinter:
 
     def _write(self, host: HostAddress, lines: bytes) -> None:
         """Write `lines`, which end in a line end, with the host's prefix."""
+        if self._clean is not None and not (lines := self._clean(host, lines)):
+            return
         if self._prefix:
             name = prefix_for(host)
             lines = name + lines[:-1].replace(b"\n", b"\n" + name) + b"\n"

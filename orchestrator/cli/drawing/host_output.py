@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import IO, BinaryIO, cast
 
+from orchestrator.cli.drawing.host_text import TerminalText
 from orchestrator.cli.drawing.terminal import OutputClosed
 from orchestrator.hosts import HostAddress
-from orchestrator.remote.output import LinePrinter
+from orchestrator.remote.output import LinePrinter, prefix_for
 
 _PALETTE = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)  # colours of prefixes, by rank
 
@@ -19,6 +20,7 @@ class HostOutput:
     Args:
         stream: Where the lines go.
         prefix: Whether each line begins with its host.
+        raw: Whether bytes are printed as they came; else a terminal gets no control characters of hosts.
         colour: Whether prefixes are coloured by rank.
         lock: Held during each write.
         make_room: Called before each write, to remove a line that is being rewritten.
@@ -30,13 +32,16 @@ class HostOutput:
         stream: BinaryIO,
         *,
         prefix: bool,
+        raw: bool,
         colour: bool,
         lock: threading.RLock,
         make_room: Callable[[], None],
         on_closed: Callable[[], None] | None,
     ) -> None:
         self._stream = _SharedStream(stream, lock, make_room, on_closed, colour=colour and prefix)
-        self._printer = LinePrinter(cast("IO[bytes]", self._stream), prefix=prefix)
+        self._text = None if raw else TerminalText()
+        clean = None if self._text is None else self._text.clean
+        self._printer = LinePrinter(cast("IO[bytes]", self._stream), prefix=prefix, clean=clean)
 
     def write(self, host: HostAddress, block: bytes) -> None:
         """Print a block of output of one host, line by line."""
@@ -45,6 +50,8 @@ class HostOutput:
     def finish(self) -> None:
         """Print lines that never got their end."""
         self._printer.close()
+        for host, note in self._text.finish() if self._text is not None else ():
+            self._stream.write(prefix_for(host) + note)
 
 
 class _SharedStream:

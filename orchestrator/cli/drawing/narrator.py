@@ -20,6 +20,7 @@ from orchestrator.cli.drawing.formatting import format_duration, format_size
 from orchestrator.cli.drawing.host_output import HostOutput
 from orchestrator.cli.drawing.terminal import Style, inspect_terminal
 from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.messages import escape_controls
 from orchestrator.plan.actions import Action, Conclude, RunSetup
 from orchestrator.plan.steps import Wait, WaitFor
 
@@ -35,16 +36,18 @@ class TerminalNarrator:
     Args:
         out: For the program's output; the output of setup goes to stderr.
         prefix: Whether each line of the program's output begins with its host.
+        raw: Whether hosts may send control characters to a terminal; a pipe always gets all bytes.
         stop_when_closed: Raise OutputClosed when the reader has closed `out`; otherwise report that once and continue.
     """
 
-    def __init__(self, out: TextIO, *, prefix: bool = True, stop_when_closed: bool = False) -> None:
+    def __init__(self, out: TextIO, *, prefix: bool = True, raw: bool = False, stop_when_closed: bool = False) -> None:
         self._stdout, self._stderr = out, sys.stderr  # both held, so that their buffers stay open
         self._terminal = inspect_terminal(sys.stderr)
         self._lock = threading.RLock()
         self._line = ""  # what the unfinished last line of stderr shows
         self._open_line = ""  # what stays of it when something else is printed
         self._setup = False
+        self._raw = raw
         self._progress_reported_at: dict[str, float] = {}
         self._wait = ""  # the reason of the current wait
         self._reported_at = 0.0  # seconds into it when it was last reported
@@ -144,6 +147,7 @@ class TerminalNarrator:
         return HostOutput(
             stream.buffer,
             prefix=prefix,
+            raw=self._raw or inspect_terminal(stream).width is None,
             colour=inspect_terminal(stream).colour,
             lock=self._lock,
             make_room=self._end_open_line,
@@ -186,10 +190,11 @@ class TerminalNarrator:
 
     def _write_line(self, line: str) -> None:
         self._end_open_line()
-        self._write(f"{line}\n")
+        self._write(f"{escape_controls(line)}\n")
 
     def _draw(self, line: str, keep: str = "") -> None:
         """Rewrite the live line, cut so that it never wraps: a wrapped line cannot be erased."""
+        line = escape_controls(line).replace("\n", " ")
         if self._open_line and self._open_line != keep:
             self._end_open_line()
         width = (self._terminal.width or 80) - 1

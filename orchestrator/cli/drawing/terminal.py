@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TextIO
 
+from orchestrator.messages import escape_controls
+
 
 class OutputClosed(Exception):
     """The reader of our output has closed it.
@@ -65,14 +67,15 @@ def inspect_terminal(stream: TextIO) -> Terminal:
 
 
 def write_stderr(*lines: str) -> None:
-    """Write messages, one a line, to stderr."""
-    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    """Write messages, one a line, to stderr; control characters of hosts and clouds in them are written out."""
+    sys.stderr.write("".join(f"{escape_controls(line)}\n" for line in lines))
     sys.stderr.flush()
 
 
 def write_stdout(*lines: str) -> None:
-    """Write data, one line each, to stdout."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    """Write data, one line each, to stdout; a terminal gets no control characters but colours."""
+    clean = escape_controls if _is_tty(sys.stdout) else str
+    sys.stdout.write("".join(f"{clean(line)}\n" for line in lines))
 
 
 def can_ask() -> bool:

@@ -44,12 +44,14 @@ class PerformMode:
         follow: Stay until the program has ended, not only until it runs.
         as_json: Write only the result to stdout, as JSON.
         prefix: Begin each line of the program's output with its host.
+        raw: Let hosts send control characters to a terminal.
     """
 
     consent: bool = False
     follow: bool = True
     as_json: bool = False
     prefix: bool = True
+    raw: bool = False
 
 
 ActMode: TypeAlias = PreviewMode | PerformMode
@@ -141,7 +143,7 @@ def _drive(ready: PreparedCommand, mode: PerformMode) -> CommandResult:
     from orchestrator.engine.loop.drive import drive_cluster
 
     out = sys.stderr if mode.as_json else sys.stdout
-    with TerminalNarrator(out, prefix=mode.prefix) as narrator:
+    with TerminalNarrator(out, prefix=mode.prefix, raw=mode.raw) as narrator:
         for note in ready.notes:
             narrator.note(note)
         return drive_cluster(ready, narrator, follow=mode.follow)

@@ -51,16 +51,18 @@ class HostRanks(click.ParamType["tuple[int, ...] | None"]):
 
 
 HOSTS = HostRanks()
+NO_PREFIX = click.option("--no-prefix", is_flag=True, help="Do not begin each line with its host.")
+RAW = click.option("--raw", is_flag=True, help="Let hosts control the terminal: do not filter what they print.")
 
 
 def action_options(
-    *, detachable: bool = False, raw: bool = False, skips: str = "the question before money is spent"
+    *, detachable: bool = False, shows_output: bool = False, skips: str = "the question before money is spent"
 ) -> Callable[[Command], Command]:
-    """Add --dry-run, -o and --yes (and --detach, --no-prefix), given to the command as one `mode`.
+    """Add --dry-run, -o and --yes (and --detach, --no-prefix, --raw), given to the command as one `mode`.
 
     Args:
         detachable: Whether the command has --detach.
-        raw: Whether the command has --no-prefix.
+        shows_output: Whether the command shows the output of hosts, and so has --no-prefix and --raw.
         skips: The questions that --yes answers; "" when the command asks nothing.
     """
 
@@ -74,9 +76,10 @@ def action_options(
             yes: bool,
             detach: bool = False,
             no_prefix: bool = False,
+            raw: bool = False,
             **kwargs: Any,
         ) -> None:
-            doing = PerformMode(consent=yes, follow=not detach, as_json=output == "json", prefix=not no_prefix)
+            doing = PerformMode(consent=yes, follow=not detach, as_json=output == "json", prefix=not no_prefix, raw=raw)
             command(*args, mode=_mode(output, doing, preview=dry_run, verbose=verbose), **kwargs)
 
         options = [
@@ -96,8 +99,8 @@ def action_options(
             options.append(
                 click.option("-d", "--detach", is_flag=True, help="Return when the program runs or is queued.")
             )
-        if raw:
-            options.append(click.option("--no-prefix", is_flag=True, help="Do not begin each line with its host."))
+        if shows_output:
+            options += [NO_PREFIX, RAW]
         decorated: Command = wrapper
         for option in reversed(options):
             decorated = option(decorated)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     "--env", multiple=True, metavar="NAME[=VALUE]", help="Environment variable; NAME alone takes the shell's value."
 )
 @click.option("--secret", multiple=True, metavar="NAME[=VALUE]", help="Like --env, but never shown, stored or logged.")
-@action_options(detachable=True, raw=True, skips="")
+@action_options(detachable=True, shows_output=True, skips="")
 @click.pass_context
 def execute(
     ctx: click.Context,

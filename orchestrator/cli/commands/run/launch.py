@@ -43,7 +43,7 @@ _WRITE_HELP = "Rewrite a task for TPU Nodes, which Google has shut down, for TPU
 @click.option("--force-setup", is_flag=True, help=_FORCE_SETUP_HELP)
 @click.option("--write", is_flag=True, help=_WRITE_HELP)
 @local_check_options
-@action_options(detachable=True)
+@action_options(detachable=True, shows_output=True)
 @click.pass_context
 def launch(
     ctx: click.Context,

@@ -74,7 +74,7 @@ def _run(pipeline: PipelineSpec, mode: PerformMode) -> int:
 
     out = sys.stderr if mode.as_json else sys.stdout
     try:
-        with TerminalNarrator(out, prefix=mode.prefix) as narrator:
+        with TerminalNarrator(out, prefix=mode.prefix, raw=mode.raw) as narrator:
             ending = run_pipeline(pipeline, narrator)
     except Detached as left:
         text = f"{left.next_step}\n{real_command()}   again continues with the stages after it"

@@ -24,7 +24,7 @@ from orchestrator.cli.parameters.shared import LocalChecks, action_options, loca
 @click.option("--down", is_flag=True, help="Delete the hosts when the program has ended, successfully or not.")
 @click.option("--force", is_flag=True, help="Resume even a run that has succeeded.")
 @local_check_options
-@action_options(detachable=True)
+@action_options(detachable=True, shows_output=True)
 @click.pass_context
 def resume(
     ctx: click.Context,

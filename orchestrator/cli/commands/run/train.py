@@ -46,7 +46,7 @@ _TASK = "train: {}\n"
 @task_options
 @click.option("--down", is_flag=True, help="Delete the hosts when the training has ended, successfully or not.")
 @local_check_options
-@action_options(detachable=True)
+@action_options(detachable=True, shows_output=True)
 @click.pass_context
 def train(
     ctx: click.Context,

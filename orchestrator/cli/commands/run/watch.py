@@ -20,7 +20,7 @@ from orchestrator.cli.parameters.shared import action_options
 )
 @click.argument("cluster", type=CLUSTER)
 @click.argument("job", type=click.IntRange(min=1), required=False)
-@action_options(detachable=True)
+@action_options(detachable=True, shows_output=True)
 @click.pass_context
 def watch(ctx: click.Context, cluster: str, job: int | None, mode: ActMode) -> None:
     """Watch a job that has no engine, from its record: the task file is not needed.

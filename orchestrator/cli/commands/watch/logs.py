@@ -15,7 +15,7 @@ from orchestrator.cli.drawing.formatting import parse_duration
 from orchestrator.cli.drawing.line_filter import LineFilter
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER
-from orchestrator.cli.parameters.shared import HOSTS
+from orchestrator.cli.parameters.shared import HOSTS, NO_PREFIX, RAW
 from orchestrator.errors import UserError
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ class Pattern(click.ParamType["re.Pattern[bytes]"]):
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Begin with the last N lines of each host.")
 @click.option("--since", type=Duration(), metavar="TIME", help="Only output newer than 90s, 10m, 2h, 3d (within 5 s).")
 @click.option("--grep", type=Pattern(), metavar="REGEX", help="Only lines that match a regular expression.")
-@click.option("--no-prefix", is_flag=True, help="Do not begin each line with its host.")
+@NO_PREFIX
+@RAW
 @click.option("-o", "--output", type=click.Choice(["text", "json", "jsonl"]), default="text", show_default=True)
 @click.pass_context
 def logs(
@@ -78,6 +79,7 @@ def logs(
     since: int | None,
     grep: re.Pattern[bytes] | None,
     no_prefix: bool,
+    raw: bool,
     output: str,
 ) -> None:
     """Show the output of a job, the last one by default; of deleted hosts, as much as was downloaded before."""
@@ -89,7 +91,7 @@ def logs(
     if follow and output == "json":
         raise UserError("-f cannot write one JSON document", "it would never be complete", "orch logs -f -o jsonl")
     lines: list[dict[str, object]] = []
-    with TerminalNarrator(sys.stdout, prefix=not no_prefix, stop_when_closed=True) as narrator:
+    with TerminalNarrator(sys.stdout, prefix=not no_prefix, raw=raw, stop_when_closed=True) as narrator:
         write = narrator.output if output == "text" else _json_sink(lines if output == "json" else None)
         if output != "text" and grep is None:
             grep = re.compile(b"")  # complete lines, all of them
