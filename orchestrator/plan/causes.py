@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class EndCause(StrEnum):
-    """Cause of an end. The values are stored and printed; only the names may change."""
+    """Cause of an end. The values are stored and in JSON; texts have the words of the names."""
 
     REQUESTED = "asked"  # requested by the user; counts against nothing
     PREEMPTED = "preempted"  # taken by the provider, or the program saved and requested a restart (exit 75)
@@ -18,6 +18,9 @@ class EndCause(StrEnum):
     PROGRAM = "program"  # the user's program failed
     LIMIT = "limit"  # a limit of time or money was reached; counts against nothing
     EXPIRED = "expired"  # the provider took the machines back at the announced time; counts against nothing
+
+    def __str__(self) -> str:
+        return self.name.lower().replace("_", "-")
 
 
 SLICE_LOSSES = frozenset({EndCause.PREEMPTED, EndCause.HOST_DIED, EndCause.UNREACHABLE})

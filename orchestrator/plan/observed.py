@@ -16,7 +16,7 @@ from orchestrator.values import Text
 
 
 class IntentState(StrEnum):
-    """State of an intent; the values are stored.
+    """State of an intent. The values are stored and in JSON; texts have the words of the names.
 
     A create is safe to repeat in PLANNED; DELETED and REFUSED are final.
     """
@@ -26,6 +26,9 @@ class IntentState(StrEnum):
     ENDING = "ending"  # its end is requested
     DELETED = "gone"  # the provider reports it as absent
     REFUSED = "refused"  # the provider refused it: nothing was created
+
+    def __str__(self) -> str:
+        return self.name.lower()
 
 
 FINAL_STATES = frozenset({IntentState.DELETED, IntentState.REFUSED})

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from enum import StrEnum
 from typing import Any, TypeAlias, cast
 
 from orchestrator.errors import OrchError
@@ -169,8 +170,10 @@ def _value(value: object) -> Json:
         return [_value(item) for item in cast(Sequence[object], value)]
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value)  # an IntEnum too
+    if isinstance(value, StrEnum):
+        return value.value
     if value is None or isinstance(value, bool | float | str):
-        return value if not isinstance(value, str) else str(value)
+        return value
     return _fields(value)
 
 

@@ -347,7 +347,7 @@ ENDING_A_SLICE: tuple[Line, ...] = (
         "ending, and shown as READY 15 s after the request",
         RUN,
         seen(intent(IS.ENDING, since=NOW - 20), state=SS.READY),
-        "EndSlice asked",
+        "EndSlice requested",
     ),
     (
         "ending, and absent",
@@ -372,7 +372,7 @@ ENDING_A_SLICE: tuple[Line, ...] = (
         "reported as ending for minutes: it may be stuck",
         RUN,
         seen(intent(IS.ENDING, since=NOW - 200), state=SS.ENDING),
-        "EndSlice asked",
+        "EndSlice requested",
     ),
     (
         "not absent within the deadline",
@@ -694,13 +694,13 @@ LIMIT: tuple[Line, ...] = (
         "a limit ended it, machines exist",
         TWO_HOURS,
         seen(UP_FOR_TWO_HOURS, state=SS.READY, outcome=Outcome(status=124, code="limit", what="reached")),
-        "EndSlice asked",
+        "EndSlice requested",
     ),
     (
         "it succeeded, machines are kept, and a limit is reached",
         TWO_HOURS,
         seen(UP_FOR_TWO_HOURS, state=SS.READY, outcome=WELL),
-        "EndSlice asked",
+        "EndSlice requested",
     ),
 )
 ENDS: tuple[Line, ...] = (
@@ -863,13 +863,13 @@ CANCELLED: tuple[Line, ...] = (
 END: tuple[Line, ...] = (
     ("succeeded, machines are kept", RUN, ready(outcome=WELL), "Done"),
     ("failed, machines are kept", RUN, ready(outcome=BADLY), "GiveUp program-failed"),
-    ("ended, --down was given", DOWN_AFTER, ready(outcome=BADLY), "EndSlice asked"),
+    ("ended, --down was given", DOWN_AFTER, ready(outcome=BADLY), "EndSlice requested"),
     ("ended, --down was given, nothing is left", DOWN_AFTER, seen(DELETED, outcome=WELL), "Done"),
 )
 DOWN: tuple[Line, ...] = (
     ("nothing", Down("demo"), seen(), "Done"),
-    ("planned: the create may have left", Down("demo"), seen(intent(IS.PLANNED)), "EndSlice asked"),
-    ("a slice in any state", Down("demo"), ready(), "EndSlice asked"),
+    ("planned: the create may have left", Down("demo"), seen(intent(IS.PLANNED)), "EndSlice requested"),
+    ("a slice in any state", Down("demo"), ready(), "EndSlice requested"),
     (
         "the user's own hosts, a program runs",
         Down("demo"),
@@ -896,9 +896,14 @@ DOWN: tuple[Line, ...] = (
         "requested again a day after the first request, it is ending",
         Down("demo"),
         seen(intent(IS.ENDING, since=LONG_AGO), state=SS.ENDING),
-        "EndSlice asked",
+        "EndSlice requested",
     ),
-    ("absent", Down("demo"), seen(intent(IS.ENDING, cause=EndCause.REQUESTED), state=SS.ABSENT), "ForgetSlice asked"),
+    (
+        "absent",
+        Down("demo"),
+        seen(intent(IS.ENDING, cause=EndCause.REQUESTED), state=SS.ABSENT),
+        "ForgetSlice requested",
+    ),
 )
 STOP: tuple[Line, ...] = (
     ("no machines", Stop("demo"), seen(), "GiveUp not-found"),

@@ -45,4 +45,6 @@ def test_the_table_reaches_every_wait_and_every_cause() -> None:
     answered = {row.answer for row in ROWS}
     assert {f"Wait {one}" for one in steps.WaitFor} <= answered
     causes = {words[1] for row in ROWS if len(words := row.answer.split()) > 1 and words[0] in WITH_CAUSE}
-    assert causes | {EndCause.REFUSED} == set(EndCause), "REFUSED is a result of a create, never an answer"
+    assert causes | {str(EndCause.REFUSED)} == set(map(str, EndCause)), (
+        "REFUSED is a result of a create, never an answer"
+    )

@@ -127,6 +127,19 @@ def test_a_change_that_is_repeated_leaves_no_second_event(location: Location) ->
     assert counts[0] == counts[1]
 
 
+def test_the_end_of_a_slice_is_recorded_in_words_and_stored_as_before(location: Location) -> None:
+    with Store(location) as store:
+        cluster = store.open_cluster("c", "")
+        lease = store.acquire("cluster:c", "launch")
+        assert isinstance(lease, Lease)
+        store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
+        store.update_intent(lease, cluster, "c-1", IntentState.ENDING, EndCause.REQUESTED, "down")
+        store.update_intent(lease, cluster, "c-1", IntentState.DELETED)
+    events = [event for event in audit_of(location)[0] if "c-1: " in event.what][1:]
+    assert [event.what for event in events] == ["c-1: planned -> ending (requested: down)", "c-1: ending -> deleted"]
+    assert '"asked"' in events[0].after and '"gone"' in events[1].after
+
+
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[EventRecord], Head]:
     location = tmp_path_factory.mktemp("story") / "orch.db"

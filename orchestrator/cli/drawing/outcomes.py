@@ -117,7 +117,7 @@ def _attempt_json(past: EndedAttempt) -> dict[str, object]:
     return {
         "attempt": past.attempt,
         "ended": format_utc(past.at) if past.at else None,
-        "cause": str(past.cause),
+        "cause": past.cause.value,
         "why": past.why,
         "exit_code": past.exit_code,
         "rank": past.rank,
