@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
-from support.lanes import share_of, today
+from support.lanes import today, units_of
 
 # A runner in the background hands down an ignored Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -80,7 +80,8 @@ def not_today(items: list[pytest.Item]) -> Iterator[pytest.Item]:
         elif mark is not None:
             rotating[("file", str(item.path))][item.nodeid].append(item)
     for (kind, _), units in rotating.items():
-        chosen = share_of(list(units), 1 if kind == "group" else -(-len(units) // 4))
+        of_stack = any(item.get_closest_marker(name) for item in next(iter(units.values())) for name in ("jax", "xla"))
+        chosen = units_of(list(units), group=kind == "group", stack=of_stack)
         yield from (item for unit, members in units.items() if unit not in chosen for item in members)
 
 

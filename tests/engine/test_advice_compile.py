@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 from support.orch_process import Orch
 
-pytestmark = pytest.mark.xla
+pytestmark = pytest.mark.xla(
+    "trainer.commands.compile",
+    "trainer.commands.rehearse_world",
+    "orchestrator.engine.training.compilation",
+    "orchestrator.engine.training.rank_rehearsal",
+    "orchestrator.plan.preview_advice",
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = os.environ.get("ORCH_TPU_COMPILER")

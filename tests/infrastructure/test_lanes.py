@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from support import lanes
-from support.lanes import share_of
+from support.lanes import STACK_DAYS, share_of
 
 TESTS = Path(__file__).parent.parent
 
@@ -99,6 +99,33 @@ def test_the_short_lane_leaves_out_full_tests_and_takes_turns_with_the_rotating(
     assert len(collected(tmp_path, ORCH_LANE="")) == 1 + 1 + 8 + 4, "who names tests gets them"
 
 
+STACK = """
+import pytest
+
+pytestmark = [pytest.mark.jax, pytest.mark.rotating]
+
+@pytest.mark.parametrize("case", range(CASES))
+def test_of_a_stack(case): ...
+"""
+
+
+@pytest.mark.parametrize("cases", [*range(1, 13), 20, 25, 37])
+@pytest.mark.parametrize("remainder", range(STACK_DAYS))
+def test_every_rotating_test_of_a_stack_is_reached_on_the_days_of_the_stack(
+    cases: int, remainder: int, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / f"test_stack_{cases}_{remainder}.py"
+    file.write_text(STACK.replace("CASES", str(cases)))
+    items = list(pytest.Module.from_parent(request.session, path=file).collect())
+    conftest = request.config.pluginmanager.get_plugin(str(TESTS / "conftest.py"))
+    assert len(items) == cases and conftest is not None
+    tried = set()
+    for day in range(20_780 + remainder, 20_840, STACK_DAYS):
+        monkeypatch.setenv("ORCH_DAY", str(day))
+        tried |= set(items) - set(conftest.not_today(items))
+    assert tried == set(items), "in 60 days"
+
+
 STAYS = """
 import subprocess, time
 
@@ -148,7 +175,7 @@ def test_only_a_test_in_quarantine_gets_a_second_try_and_the_run_says_so(tmp_pat
 def project(folder: Path, **files: str) -> None:
     """Write test files, and this project's conftest beside them."""
     (folder / "conftest.py").write_text((TESTS / "conftest.py").read_text().replace("__file__", repr(str(TESTS / "x"))))
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    full\n    rotating\n    slow\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    full\n    rotating\n    slow\n    jax\n")
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
 

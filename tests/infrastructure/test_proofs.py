@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import subprocess
 import sys
 from datetime import date
 from pathlib import Path
@@ -63,21 +65,84 @@ def test_without_any_proof_the_full_lane_is_due() -> None:
     assert proofs.out_of_date({}, date(2026, 11, 1), lambda _: True)
 
 
-def test_a_stack_watches_what_it_imports_and_no_other_engine() -> None:
-    watched = due.files_of(["trainer.jax_engine"])
-    assert {"trainer/jax_engine/__init__.py", "trainer/shape/mesh.py", "trainer/config.py"} <= watched
-    assert not [path for path in watched if path.startswith(("trainer/torch_engine", "orchestrator/"))]
-    assert all((ROOT / folder).exists() for _, folders in due.STACKS.values() for folder in folders)
+WATCHED = {
+    "jax": {
+        "trainer/jax_engine/__init__.py",
+        "trainer/shape/mesh.py",
+        "trainer/torch_engine/engine.py",  # the other engines, with which it is compared
+        "trainer/commands/train.py",
+        "tests/trainer_jax/jax_world.py",
+        "tests/trainer_jax/conftest.py",
+        "scripts/bench/worlds.py",
+    },
+    "xla": {
+        "trainer/xla_engine/engine.py",
+        "trainer/commands/compile.py",
+        "trainer/jax_engine/ahead_of_time.py",
+        "trainer/torch_engine/rehearsal.py",
+        "orchestrator/plan/preview_advice.py",
+        "orchestrator/engine/training/compilation.py",
+        "tests/trainer_xla/xla_process.py",
+        "tests/engine/test_advice_compile.py",
+        "scripts/tpu-compiler",
+        "scripts/xla-env",
+    },
+}
 
 
-def test_every_stack_has_its_day_and_is_due_by_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = "trainer/jax_engine/__init__.py"
+@pytest.mark.parametrize("stack", due.STACKS)
+def test_a_stack_watches_its_tests_and_what_they_name_import_and_run(stack: str) -> None:
+    watched = due.files_of(stack)
+    assert watched >= WATCHED[stack]
+    assert not [path for path in watched if path.startswith(("orchestrator/cli", "orchestrator/providers"))]
+
+
+def test_what_a_mark_names_exists() -> None:
+    marks = re.compile(r"(?:mark\.(?:jax|xla)|^RUNS = )\(([^)]*)\)", re.M)
+    files = {file for stack in due.STACKS for file in due.tests_of(stack)}
+    named = [
+        name for file in files for words in marks.findall(file.read_text()) for name in re.findall(r'"(.+?)"', words)
+    ]
+    assert len(named) >= 8
+    for name in named:
+        path = ROOT / (name if "/" in name else name.replace(".", "/"))
+        assert path.exists() or path.with_suffix(".py").exists(), name
+    assert all((ROOT / path).exists() for path in due.OF_ALL)
+
+
+@pytest.mark.parametrize(
+    ("changed", "stacks"),
+    [
+        ("trainer/jax_engine/step.py", ["jax", "xla"]),
+        ("trainer/xla_engine/engine.py", ["jax", "xla"]),
+        ("tests/trainer_jax/conftest.py", ["jax"]),
+        ("orchestrator/plan/preview_advice.py", ["xla"]),
+        ("tests/conftest.py", ["jax", "xla"]),
+        ("orchestrator/cli/app.py", []),
+    ],
+)
+def test_every_stack_is_due_by_what_changed(changed: str, stacks: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     answers = {"diff": changed, "merge-base": "a" * 40}
     monkeypatch.setattr(due, "git", lambda *words: answers.get(words[0], ""))
     monkeypatch.setattr(due, "is_ancestor", bool)
-    assert "days" in due.reason("jax", 5 * due.EVERY)
-    assert re.fullmatch(rf"{changed} changed since [0-9a-f]{{9}}", due.reason("jax", 1))
-    assert due.reason("xla", 1) == ""
+    reasons = {stack: due.reason(stack, 1) for stack in due.STACKS}
+    assert [stack for stack, reason in reasons.items() if reason] == stacks
+    assert all(re.fullmatch(rf"{changed} changed since [0-9a-f]{{9}}", reasons[stack]) for stack in stacks)
+
+
+def test_every_stack_has_its_days() -> None:
+    for stack in due.STACKS:
+        days = [day for day in range(60) if due.reason(stack, day).startswith("every")]
+        assert len(days) == 12 and {one - before for before, one in itertools.pairwise(days)} == {due.STACK_DAYS}
+
+
+def test_a_stack_is_due_where_no_earlier_commit_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it is in a clone without history."""
+    clone = ["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(tmp_path / "shallow")]
+    subprocess.run(clone, check=True)
+    subprocess.run(["git", "remote", "remove", "origin"], cwd=tmp_path / "shallow", check=True)
+    monkeypatch.setattr(due, "ROOT", tmp_path / "shallow")
+    assert due.reason("jax", 1) == "no earlier commit to compare with"
 
 
 def test_a_clone_without_history_is_judged_by_age_alone(monkeypatch: pytest.MonkeyPatch) -> None:

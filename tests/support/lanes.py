@@ -15,6 +15,7 @@ import pytest
 _T = TypeVar("_T")
 
 FULL = bool(os.environ.get("ORCH_EVERY_POINT"))
+STACK_DAYS = 5  # the tests of a stack run at least once in so many days: scripts/due.py
 
 
 def spread(cases: Iterable[Any]) -> list[Any]:
@@ -43,3 +44,12 @@ def share_of(items: Sequence[_T], count: int, day: int | None = None) -> list[_T
     first = (today() if day is None else day) * count % len(items)
     chosen = {(first + offset) % len(items) for offset in range(count)}
     return [item for number, item in enumerate(items) if number in chosen]
+
+
+def units_of(items: Sequence[_T], *, group: bool, stack: bool) -> list[_T]:
+    """Return what is tried today of the rotating tests of one file, or of the files of one group.
+
+    Of a stack, a turn has as many days as it has between its runs: other shares would never have theirs.
+    """
+    turn = today() // STACK_DAYS if stack else today()
+    return share_of(items, 1 if group else -(-len(items) // 4), turn)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.jax, pytest.mark.rotating]
+RUNS = ("trainer.commands.train", "scripts/bench/equality.py", "scripts/bench/resume.py", "scripts/bench/worlds.py")
+pytestmark = [pytest.mark.jax(*RUNS), pytest.mark.rotating]
 
 ROOT = Path(__file__).resolve().parents[2]
 XLA_PYTHON = ROOT / ".venv-xla" / "bin" / "python"
