@@ -3,12 +3,13 @@
 
 scripts/proofs.py --add RECORDS   sum up the lines that tests reported (ORCH_PROOF_REPORT) and write both files
 scripts/proofs.py --write         write README's table again
-scripts/proofs.py --age           exit with 1 and the reasons when the oldest proof is out of date
+scripts/proofs.py --age           exit with 1 and the reasons when the full lane is due
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -32,7 +33,7 @@ def main(words: list[str]) -> int:
             README.write_text(with_table(README.read_text(), load()))
             return 0
         case ["--age"]:
-            reasons = out_of_date(load(), datetime.now(tz=UTC).date(), is_ancestor)
+            reasons = out_of_date(load(), named_by_tests(), datetime.now(tz=UTC).date(), is_ancestor)
             print("\n".join(reasons))
             return 1 if reasons else 0
         case _:
@@ -77,13 +78,22 @@ def summed(lines: Iterable[str]) -> Proofs:
     return {name: {"counts": numbers[name], "violations": violations[name]} for name in sorted(numbers)}
 
 
-def out_of_date(proofs: Proofs, today: date, is_ancestor: Any) -> list[str]:
+def named_by_tests() -> set[str]:
+    """Return the names that tests report, each as far as it is written there (an f-string up to its first brace)."""
+    call = re.compile(r'\breport\(\s*f?"([^"{]+)')
+    return {name for file in (ROOT / "tests").rglob("*.py") for name in call.findall(file.read_text())}
+
+
+def out_of_date(proofs: Proofs, named: Iterable[str], today: date, is_ancestor: Any) -> list[str]:
     """Return why the full lane is due, in sentences."""
     if not proofs:
         return ["docs/proofs.json is empty"]
-    oldest = min(proofs.values(), key=lambda proof: proof["date"])["date"]
-    age = (today - date.fromisoformat(oldest)).days
-    reasons = [f"docs/proofs.json is {age} days old (since {oldest})"] if age > OLDEST else []
+    dates = [proof["date"] for proof in proofs.values()]
+    age = (today - date.fromisoformat(min(dates))).days
+    reasons = [f"docs/proofs.json is {age} days old (since {min(dates)})"] if age > OLDEST else []
+    reasons += [f"docs/proofs.json names {max(dates)}, which is to come"] if max(dates) > today.isoformat() else []
+    missing = [name for name in sorted(named) if not any(row.startswith(name) for row in proofs)]
+    reasons += [f"docs/proofs.json has no row `{name}`, which a test reports" for name in missing]
     commits = sorted({proof["commit"] for proof in proofs.values()})
     reasons += [f"docs/proofs.json names {one[:12]}, no ancestor of HEAD" for one in commits if not is_ancestor(one)]
     return reasons

@@ -166,7 +166,10 @@ def test_nothing_unknown_is_sent() -> None:
         sending.message_of(PLANNER.create_request(spec))
 
 
-COMPARED = "what `gcloud` 528 and curl send to the TPU API for the previewed command, against what orch sends"
+def _count(how: str) -> None:
+    report(
+        "what `gcloud` 528 and curl send to the TPU API for the previewed command, against what orch sends", {how: 1}
+    )
 
 
 @pytest.mark.parametrize("name", BY_GCLOUD)
@@ -191,8 +194,7 @@ def test_previewed_gcloud_command_sends_what_we_send(
         (theirs,) = server.take()
         _record(name, theirs)
     _compare(ours, theirs)
-    how = "gcloud's requests as recorded" if gcloud is None else "gcloud's requests"
-    report(COMPARED, {how: 1})
+    _count("gcloud's requests as recorded" if gcloud is None else "gcloud's requests")
 
 
 @pytest.mark.parametrize("name", BY_CURL)
@@ -211,7 +213,7 @@ def test_previewed_curl_command_sends_what_we_send(name: str, api: TpuApi, serve
     (theirs,) = server.take()
     assert theirs.query == ours.query
     _compare(ours, theirs)
-    report(COMPARED, {"curl's requests": 1})
+    _count("curl's requests")
     assert not any(line in word for word in words for line in pack_keys(_keys(spec).host_private)), "no key is a word"
 
 

@@ -53,16 +53,30 @@ def test_the_table_says_what_how_many_when_and_at_which_commit() -> None:
     [
         (date(2026, 11, 15), "", 0),
         (date(2026, 11, 16), "", 1),
-        (date(2026, 11, 2), "b" * 40, 1),
+        (date(2026, 11, 10), "b" * 40, 1),
         (date(2026, 12, 2), "b" * 40, 2),
+        (date(2026, 11, 9), "", 1),  # the newest is of the day after
     ],
 )
 def test_the_full_lane_is_due_by_age_and_by_history(today: date, missing: str, reasons: int) -> None:
-    assert len(proofs.out_of_date(PROOFS, today, lambda commit: commit != missing)) == reasons
+    assert len(proofs.out_of_date(PROOFS, ["hist", "kills"], today, lambda commit: commit != missing)) == reasons
+
+
+def test_the_full_lane_is_due_for_a_proof_that_was_never_run() -> None:
+    named = {"histories", "kills", "kills on PostgreSQL"}
+    (reason,) = proofs.out_of_date(PROOFS, named, date(2026, 11, 10), lambda _: True)
+    assert "no row `kills on PostgreSQL`" in reason
+
+
+def test_every_row_is_named_by_a_test() -> None:
+    """So that a proof is found, however its test writes the name; and a row without a test is deleted."""
+    named = proofs.named_by_tests()
+    assert [row for row in proofs.load() if not any(row.startswith(name) for name in named)] == []
+    assert all(len(name) > 15 for name in named), "a prefix that fits to one row only"
 
 
 def test_without_any_proof_the_full_lane_is_due() -> None:
-    assert proofs.out_of_date({}, date(2026, 11, 1), lambda _: True)
+    assert proofs.out_of_date({}, [], date(2026, 11, 1), lambda _: True)
 
 
 WATCHED = {

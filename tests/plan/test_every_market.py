@@ -1,4 +1,4 @@
-"""Every market of `slices.Market` can be asked for, recorded and previewed. A new one needs a row in ASKED."""
+"""Every market of `slices.Market` can be asked for, recorded and previewed. A new one needs a row in WRITTEN."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orchestrator.task.parse import parse_task
 SCHEMA = json.loads((Path(orchestrator.plan.__file__).parent / "data/plan.schema.json").read_text())
 MARKETS: tuple[type[Market], ...] = get_args(Market)
 TPU, BLOCK = "accelerators: v5e-8, infra: gcp/us-west4/us-west4-a", "{provisioning: capacity-block, reservation: cr-1}"
-ASKED: dict[type[Market], tuple[Market, str]] = {  # what a user writes for it
+WRITTEN: dict[type[Market], tuple[Market, str]] = {  # what a user writes for it
     OnDemand: (OnDemand(), f"resources: {{{TPU}}}"),
     Spot: (Spot(), f"resources: {{{TPU}, use_spot: true}}"),
     Reservation: (Reservation("mine"), f"resources: {{{TPU}, accelerator_args: {{reservation: mine}}}}"),
@@ -41,10 +41,10 @@ ASKED: dict[type[Market], tuple[Market, str]] = {  # what a user writes for it
 
 @pytest.mark.parametrize("kind", MARKETS)
 def test_a_task_can_ask_for_it(kind: type[Market]) -> None:
-    assert kind in ASKED, f"add {kind.__name__} to ASKED, and to candidates.market_of"
-    market, written = ASKED[kind]
-    asked = list_candidates(parse_task(f"run: echo\n{written}\n", file="t.yaml", env={}).only)
-    assert {one.market for one in asked} == {market}
+    assert kind in WRITTEN, f"add {kind.__name__} to WRITTEN, and to candidates.market_of"
+    market, written = WRITTEN[kind]
+    found = list_candidates(parse_task(f"run: echo\n{written}\n", file="t.yaml", env={}).only)
+    assert {one.market for one in found} == {market}
 
 
 @pytest.mark.parametrize("kind", MARKETS)
