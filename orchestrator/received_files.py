@@ -202,7 +202,7 @@ def _open_folder(parent: int, name: str, whole: str) -> int:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR):
             raise
-        why = f"{name!r} is no folder here but a link or a file, which is not followed"
+        why = f"{name!r} is a link or a file here, not a folder, which is not followed"
         raise RefusedEntryError(f"{whole!r} cannot be written", why, "remove it, or name another folder") from error
 
 

@@ -71,7 +71,7 @@ class _Script:
             yield "\n# Secrets, taken from your environment."
             yield from (f': "${{{name}:?set this secret}}"' for name in self.variables.secrets)
         if early := list(self.variables.early_guards()):
-            yield "\n# What has to be known before anything is asked for."
+            yield "\n# What has to be known before anything is requested."
             yield from early
         if fmt.list_ranks(self.plan):
             yield ""

@@ -73,5 +73,5 @@ def _ask(place: str) -> str:
 def _checked(word: str) -> str:
     address = IPv4Address(word)
     if not address.is_global or address.is_multicast:
-        raise ValueError(f"{address} is no public address")
+        raise ValueError(f"{address} is not a public address")
     return str(address)

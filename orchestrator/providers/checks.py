@@ -245,5 +245,5 @@ class _Round:
             if now >= one.until:
                 words = f"no answer within {one.check.seconds:.0f} s"
                 del self._running[place]
-                found = unknown(one.check.name, words, "see to the network, then run it again", Exit.TIMEOUT)
+                found = unknown(one.check.name, words, "check the network, then run it again", Exit.TIMEOUT)
                 self._found[place] = found.findings

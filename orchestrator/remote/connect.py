@@ -170,7 +170,9 @@ def load_key(path: Path) -> PKey:
             f"make a key for orch: ssh-keygen -t ed25519 -N '' -f {path}.orch",
         ) from None
     except (OSError, SSHException, UnknownKeyType, ValueError) as error:
-        raise UserError(f"the SSH key {path} cannot be read", describe_error(error)) from error
+        raise UserError(
+            f"the SSH key {path} cannot be read", describe_error(error), f"ssh-keygen -y -f {path}   shows why"
+        ) from error
 
 
 def fabric_config() -> Any:

@@ -190,7 +190,7 @@ class Fleet:
         missing = sorted(set(ranks) - known.keys())
         if missing:
             have = f"0 to {max(known)}" if known else "none"
-            raise UserError(f"there is no host {missing[0]}", f"this cluster has the hosts {have}")
+            raise UserError(f"there is no host {missing[0]}", f"this cluster has the hosts {have}", "name one of them")
         return tuple(known[rank] for rank in sorted(set(ranks)))
 
 

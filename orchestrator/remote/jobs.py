@@ -275,4 +275,6 @@ def _parse(result: HostResult) -> list[tuple[str, HostJob]]:
 def check_job_name(job: str) -> None:
     """Raise UserError for a name that cannot be the name of a folder."""
     if not _NAME.fullmatch(job):
-        raise UserError(f"{job!r} is not a job name", "letters, digits, '.', '_' and '-' are allowed, at most 128")
+        raise UserError(
+            f"{job!r} is not a job name", "letters, digits, '.', '_' and '-' are allowed, at most 128", "orch queue"
+        )

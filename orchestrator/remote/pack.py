@@ -96,7 +96,7 @@ def _add_file(out: _Sink, tree: Tree, file: TreeFile) -> None:
         info = _info(f"files/{file.path}", len(content), file.mode)
         info.mtime = int(path.stat().st_mtime)
     except OSError as error:
-        raise UserError(f"cannot read {path}", error.strerror or str(error)) from error
+        raise UserError(f"cannot read {path}", error.strerror or str(error), f"ls -l {path}") from error
     out.write(_header(info))
     _write(out, content)
 
@@ -130,11 +130,12 @@ def _worth_compressing(tree: Tree, change: Change) -> bool:
     largest = max(change.files, key=lambda file: file.size, default=None)
     if largest is None or sum(file.size for file in change.files) < _SAMPLE:
         return False
+    path = tree.source(largest)
     try:
-        with tree.source(largest).open("rb") as file:
+        with path.open("rb") as file:
             sample = file.read(_SAMPLE)
     except OSError as error:
-        raise UserError(f"cannot read {tree.source(largest)}", error.strerror or str(error)) from error
+        raise UserError(f"cannot read {path}", error.strerror or str(error), f"ls -l {path}") from error
     return len(zlib.compress(sample, 1)) < _WORTH_IT * len(sample)
 
 

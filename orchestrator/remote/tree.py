@@ -150,7 +150,9 @@ def _git(root: Path, *arguments: str, ok: tuple[int, ...] = (0,)) -> bytes:
             "install git, or copy the folder to a place outside the repository",
         ) from None
     if done.returncode not in ok:
-        raise UserError(f"git cannot list {root}", done.stderr.decode("utf-8", "replace").strip())
+        raise UserError(
+            f"git cannot list {root}", done.stderr.decode("utf-8", "replace").strip(), f"git -C {root} status"
+        )
     return done.stdout
 
 

@@ -51,7 +51,7 @@ class Durable:
                 write_json(self.path, cloud.state.to_json())
         except OSError as error:
             raise CloudError(
-                f"the simulated cloud in {self.path} cannot be used", str(error), f"see to {self.path.parent}"
+                f"the simulated cloud in {self.path} cannot be used", str(error), f"check the folder {self.path.parent}"
             ) from error
 
     def _load(self) -> CloudState | None:

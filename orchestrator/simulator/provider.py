@@ -159,9 +159,13 @@ class SimulatedProvider:
             if look is None:
                 raise NotFoundError(f"there is no simulated slice '{name}'", "", "orch status")
             if look.phase is not Phase.READY:
-                raise ConflictError(f"simulated slice '{name}' is {look.phase}", "only a ready one can be preempted")
+                raise ConflictError(
+                    f"simulated slice '{name}' is {look.phase}", "only a ready one can be preempted", "orch status"
+                )
             if not 0 <= rank < len(look.hosts):
-                raise UserError(f"'{name}' has no host {rank}", f"its hosts are 0 to {len(look.hosts) - 1}")
+                raise UserError(
+                    f"'{name}' has no host {rank}", f"its hosts are 0 to {len(look.hosts) - 1}", "name one of them"
+                )
             cloud.preempt(name, rank)
         self.advance()
 
@@ -245,7 +249,7 @@ def format_market(market: Market) -> str:
         case FlexStart():
             return "flex-start"
         case Owned():
-            raise UserError("the simulated cloud rents machines; it has none that you own")
+            raise UserError("the simulated cloud has no machines that you own", next_step="infra: gcp   or: infra: aws")
 
 
 def _call(cloud: SimulatedCloud, spec: SliceSpec, keys: SliceKeys) -> CreateCall:

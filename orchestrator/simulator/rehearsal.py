@@ -38,7 +38,7 @@ def folder_scenario(folder: Path) -> Scenario:
     try:
         is_file = path.is_file()
     except OSError as error:
-        raise CloudError(f"{path} cannot be read", str(error)) from error
+        raise CloudError(f"{path} cannot be read", str(error), f"ls -l {path}") from error
     return read_scenario(path) if is_file else named_scenario(DEFAULT)
 
 

@@ -87,7 +87,7 @@ def slower(fault: Fault | None) -> float:
 def _placed(world: World, call: CreateCall) -> CreateCall:
     """Check the fields of the request alone."""
     if call.hosts < 1:
-        raise ApiError(Code.INVALID, f"{call.hosts} hosts were asked for")
+        raise ApiError(Code.INVALID, f"{call.hosts} hosts were requested")
     if not world.scenario.region(call.zone):
         known = ", ".join(zone.name for zone in world.scenario.zones)
         raise ApiError(Code.INVALID, f"there is no zone {call.zone!r}; there are: {known}")

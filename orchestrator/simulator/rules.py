@@ -136,7 +136,7 @@ RULES = (
     Rule(
         "accepted_end_may_do_nothing",
         "An end may be accepted and nothing follow until it is asked again.",
-        "modelled after reports of deletes that had to be asked for again",
+        "modelled after reports of deletes that had to be repeated",
     ),
     Rule(
         "end_of_an_ending_resource_succeeds",

@@ -63,7 +63,9 @@ def named_scenario(name: str) -> Scenario:
         UserError: There is none of this name; the error lists the names.
     """
     if name not in list_scenarios():
-        raise UserError(f"there is no scenario '{name}'", f"there are: {', '.join(list_scenarios())}")
+        raise UserError(
+            f"there is no scenario '{name}'", f"there are: {', '.join(list_scenarios())}", "name one of them"
+        )
     return read_scenario(FOLDER / f"{name}.toml")
 
 
@@ -76,7 +78,7 @@ def read_scenario(path: Path) -> Scenario:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read", str(error)) from error
+        raise UserError(f"{path} cannot be read", str(error), f"ls -l {path}") from error
     return parse_scenario(text, path.name)
 
 
@@ -89,7 +91,9 @@ def parse_scenario(text: str, where: str = "scenario") -> Scenario:
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{where} is not TOML", str(error)) from error
+        raise UserError(
+            f"{where} is not TOML", str(error), "correct that line; docs/simulator.md has examples"
+        ) from error
     reader = _Reader(text, where)
     top = {key: value for key, value in raw.items() if key not in _LISTS and key != "durations"}
     made: dict[str, Any] = {}
@@ -142,7 +146,7 @@ class _Reader:
 
     def error(self, table: str, index: int, word: str, why: str) -> UserError:
         line = self._line(table, index, word)
-        return UserError(f"{self._where}, line {line}: the scenario is wrong", why)
+        return UserError(f"{self._where}, line {line}: the scenario is wrong", why, "docs/simulator.md   has every key")
 
     def _line(self, table: str, index: int, word: str) -> int:
         """Return the line of a key in a table, or of the table when the key is ""; 1 when neither is found."""

@@ -61,7 +61,7 @@ def cloud_error(address: Address, doing: str, error: BaseException) -> OrchError
     if is_network_failure(error):
         host = _first_match(r"https?://([^/\s]+)", text)
         return StorageError(what, f"{host or bucket} cannot be reached", "check the network and the endpoint address")
-    return StorageError(what, text.splitlines()[0][:300] if text else type(error).__name__, "")
+    return StorageError(what, text.splitlines()[0][:300] if text else type(error).__name__, _RETRY)
 
 
 def disk_error(doing: str, error: OSError) -> OrchError:
@@ -79,12 +79,12 @@ def disk_error(doing: str, error: OSError) -> OrchError:
             what, (error.strerror or "not allowed").lower(), f"check the folder's owner and mode: ls -ld {place}"
         )
     if error.errno == errno.ENOENT:
-        return NotFoundError(what, f"{place or 'it'} does not exist", "")
+        return NotFoundError(what, f"{place or 'it'} does not exist", f"ls -l {Path(place).parent}")
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return StorageError(what, "a file is where a folder is needed", "choose another name")
     if error.errno == errno.EISDIR:
         return StorageError(what, "a folder is where a file is needed", "choose another name")
-    return StorageError(what, error.strerror or str(error), "")
+    return StorageError(what, error.strerror or str(error), _RETRY)
 
 
 def is_missing_bucket(error: BaseException) -> bool:

@@ -144,9 +144,9 @@ class Ledger:
             head, newest = _ends_of_the_chain(tx)
         if head != newest:
             why = f"its newest event is {newest.seq}, and should be {head.seq}: events were lost or changed"
-            raise (
-                damaged_file_error(path, why) if not isinstance(path, str) else StoreError("the store is damaged", why)
-            )
+            if isinstance(path, str):
+                raise StoreError("the store is damaged", why, "restore the database from its backup")
+            raise damaged_file_error(path, why)
 
 
 def _ends_of_the_chain(tx: Connection) -> tuple[Head, Head]:

@@ -180,7 +180,7 @@ def _machine(infra: Infra | None, name: str, instance_type: str) -> tuple[Infra,
     if not name or name.strip().lower() == "cpu":
         if infra is not None:
             raise InvalidValueError(
-                f"no accelerator is asked for on {infra}",
+                f"no accelerator is requested on {infra}",
                 "orch rents TPU slices and EC2 accelerator instances",
                 "add accelerators, or write infra: local",
             )

@@ -101,7 +101,7 @@ REFUSED: dict[str, tuple[Callable[[Maker], None], str, str, int]] = {
     "behind OS Login": (
         lambda maker: maker.make("it", metadata={"enable-oslogin": "TRUE"}),
         "it",
-        "lets in by OS Login only",
+        "accepts SSH by OS Login only",
         Exit.USAGE,
     ),
 }
@@ -159,7 +159,7 @@ def test_what_it_is_becomes_the_candidate(maker: Maker, provider: GoogleProvider
     assert (found.detail("internal_ips"), found.detail("user"), found.adopted) == ("yes", "me", "inside")
     with pytest.raises(NotFoundError):
         provider.find("nothing", ZONE)
-    with pytest.raises(UserError, match="no user name"):
+    with pytest.raises(UserError, match="not a user name"):
         provider.find("inside", ZONE, user="root; id")
 
 

@@ -142,7 +142,11 @@ def test_days_up_to_two_weeks_and_then_weeks_can_be_had(hours: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "count", "words"),
-    [("p5.48xlarge", 65, "65 instances"), ("trn1n.32xlarge", 1, "no Capacity Blocks"), ("v5e", 1, "no instance type")],
+    [
+        ("p5.48xlarge", 65, "65 instances"),
+        ("trn1n.32xlarge", 1, "no Capacity Blocks"),
+        ("v5e", 1, "not an instance type"),
+    ],
 )
 def test_what_aws_does_not_sell_is_refused_before_anything_is_asked(name: str, count: int, words: str) -> None:
     with pytest.raises(UserError, match=words):

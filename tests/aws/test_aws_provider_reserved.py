@@ -137,7 +137,7 @@ def test_reserved_machines_are_had_where_they_are(ec2: Ec2) -> None:
         (aws_candidate(ONE_CARD, Reservation(HELD)), UserError, f"{HELD} is for {EFA}"),
         (aws_candidate(EFA, Reservation(HELD), hosts=3), UserError, "has 2 instances"),
         (aws_candidate(EFA, Reservation(HELD), hosts=2, zone=OTHER), CapacityError, f"it is in {ZONE}"),
-        (aws_candidate(EFA, CapacityBlock(HELD), hosts=2), UserError, "is no capacity block"),
+        (aws_candidate(EFA, CapacityBlock(HELD), hosts=2), UserError, "is not a capacity block"),
         (aws_candidate(EFA, Reservation("cr-0123456789abcdef9"), hosts=2), UserError, "there is no reservation"),
     ],
 )

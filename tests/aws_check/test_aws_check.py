@@ -291,7 +291,7 @@ UNKNOWN = {
         with_it=("permissions",),
     ),
     "no network to try it in": Case(
-        "permissions", 4, "see to the zones", answers={SUBNETS: saying(Subnets=[])}, with_it=("zones",),
+        "permissions", 4, "fix the findings on zones", answers={SUBNETS: saying(Subnets=[])}, with_it=("zones",),
     ),
     "regions may not be read": Case(
         "region", 4, "owner of account", without("ec2:DescribeRegions"), with_it=("permissions",),

@@ -155,12 +155,12 @@ def test_the_way_follows_from_what_is_said(details: dict[str, str], way: Way) ->
 @pytest.mark.parametrize(
     ("details", "words"),
     [
-        ({"access": "vpn"}, "no way to reach a host"),
+        ({"access": "vpn"}, "not a way to reach a host"),
         ({"access": "jump"}, "no jump host is named"),
         ({"access": "iap", "jump": "me@bastion"}, "a jump host is named"),
         ({"access": "external", "internal_ips": "yes"}, "no external address"),
-        ({"firewall": "open"}, "no choice for firewall"),
-        ({"network": "a/b"}, "no network"),
+        ({"firewall": "open"}, "firewall is"),
+        ({"network": "a/b"}, "network is"),
         ({"ssh_cidr": "1.2.3.4/32,2001:db8::1"}, "mixes"),
         ({"ssh_cidr": ",".join(f"192.0.2.{at}" for at in range(65))}, "at most 64"),
     ],

@@ -39,7 +39,7 @@ def properties(**given: Any) -> dict[str, Any]:
 def test_one_host_is_an_instance() -> None:
     request = PLANNER.create_request(spec(wanted("v6e-8")))
     assert kinds(request) == ["zones/us-east5-b/instances"]
-    assert request.why == "asked for: api is compute"
+    assert request.why == "requested: api is compute"
     assert kinds(PLANNER.end_request("demo-1", wanted("v6e-8"))) == ["zones/us-east5-b/instances/demo-1"]
 
 
@@ -118,7 +118,7 @@ def test_image_may_be_a_path_or_a_family() -> None:
         ("ubuntu-accel-2404-amd64-tpu-v6e", "/family/ubuntu-accel-2404-amd64-tpu-v6e"),
     ):
         assert properties(runtime_version=word)["disks"][0]["initializeParams"]["sourceImage"].endswith(image)
-    with pytest.raises(UserError, match="no image of Compute Engine") as caught:
+    with pytest.raises(UserError, match="not an image of Compute Engine") as caught:
         properties(runtime_version="v2-alpha-tpuv6e")
     assert "projects/PROJECT/global/images" in caught.value.why
 
@@ -126,8 +126,8 @@ def test_image_may_be_a_path_or_a_family() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"queued": "yes"}, "'queued' cannot be had on Compute Engine"),
-        ({"tier": "best-effort"}, "'tier' cannot be had on Compute Engine"),
+        ({"queued": "yes"}, "'queued' is not available on Compute Engine"),
+        ({"tier": "best-effort"}, "'tier' is not available on Compute Engine"),
         ({"market": Reservation("-")}, "has a name"),
     ],
 )
@@ -163,7 +163,7 @@ def test_nothing_unknown_is_sent_and_no_secret_is_shown() -> None:
         words = " ".join(word.preview() for word in one.command)
         assert keyed(of, Path("/nowhere")).host_private[0].splitlines()[1] not in words
     unnamed: Candidate = wanted("v6e-8", project="")
-    with pytest.raises(ValueError, match="no whole path"):
+    with pytest.raises(ValueError, match="not a whole path"):
         place_of(PLANNER.create_request(spec(unnamed)).target)
 
 

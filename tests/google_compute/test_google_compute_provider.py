@@ -239,7 +239,10 @@ def test_machines_somebody_else_deleted_are_gone_and_the_rest_is_to_be_ended(rig
     rig.api.delete(f"projects/{PROJECT}/{GROUP}")
     rig.clock.advance(30)
     view = rig.provider().observe("demo-1")
-    assert (view.state, view.reason) == (SliceState.FAILED, "its machines are gone, 2 templates and policies are not")
+    assert (view.state, view.reason) == (
+        SliceState.FAILED,
+        "its machines are deleted, 2 templates and policies are not",
+    )
     rig.provider().end("demo-1")
     assert rig.provider().observe("demo-1").state is SliceState.ABSENT
 

@@ -102,7 +102,7 @@ def test_half_made_slice_says_that_it_needs_the_same_create_again(world: LocalWo
     view = world.provider.observe(world.spec.name)
     assert view.state is SliceState.CREATING
     assert "2 of 2 hosts are up" in view.reason
-    assert "the same create goes on" in view.reason
+    assert "the same create continues" in view.reason
 
 
 def test_many_creates_at_once_make_one_set_of_hosts(world: LocalWorld) -> None:

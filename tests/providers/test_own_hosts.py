@@ -127,7 +127,7 @@ def test_without_a_key_the_usual_ones_are_tried_and_then_help_is_given(
 
 def test_number_of_hosts_and_names_must_agree(provider: HostsProvider, keys: SliceKeys) -> None:
     spec = _spec(OwnHost(host="one", key=keys.identity_file))
-    with pytest.raises(UserError, match="2 hosts are asked for and 1 are named"):
+    with pytest.raises(UserError, match="2 hosts are requested and 1 are named"):
         provider.create(replace(spec, candidate=replace(spec.candidate, hosts=2)), keys)
 
 

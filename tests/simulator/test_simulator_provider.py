@@ -103,7 +103,7 @@ def test_quota_zone_and_market_are_distinguished() -> None:
         sim.provider.create(make_spec(market=Reservation("r9"), zone="us-west4-a"), KEYS)
     with pytest.raises(UserError, match="no reservation cr-1"):
         sim.provider.create(make_spec(market=CapacityBlock("cr-1"), zone="us-west4-a"), KEYS)
-    with pytest.raises(UserError, match="none that you own"):
+    with pytest.raises(UserError, match="no machines that you own"):
         sim.provider.create(make_spec(market=Owned()), KEYS)
     sim.provider.create(make_spec(market=Spot(), zone="us-west4-a"), KEYS)
     assert [(look.market, look.zone) for look in sim.cloud.live()] == [("spot", "us-west4-a")]

@@ -44,7 +44,7 @@ def parse_duration(text: str) -> int:
     """
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"'{text}' is no duration")
+        raise ValueError(f"'{text}' is not a duration")
     return int(float(found["number"]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found["unit"]])
 
 

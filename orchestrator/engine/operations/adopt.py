@@ -141,7 +141,7 @@ def release_cluster(name: str, narrator: Narrator, services: Services | None = N
 def _adopting_provider(services: Services) -> Adopts:
     provider = services.provider(PROVIDER)
     if not isinstance(provider, Adopts):
-        raise UserError(f"machines of '{PROVIDER}' cannot be adopted")
+        raise UserError(f"machines of '{PROVIDER}' cannot be adopted", next_step="orch launch   makes new ones")
     return provider
 
 
@@ -214,7 +214,9 @@ def _remove_marks(session: Session, intent: Intent) -> None:
     """Remove our timer, our labels and our key."""
     provider = session.provider(intent.candidate.provider)
     if not isinstance(provider, Adopts):
-        raise UserError(f"machines of '{intent.candidate.provider}' cannot be released")
+        raise UserError(
+            f"machines of '{intent.candidate.provider}' cannot be released", next_step="orch down   ends them"
+        )
     view = provider.observe(intent.name)
     if f'"{TIMER_LABEL}"' in session.cluster.host_contents:
         hosts = view.hosts

@@ -242,7 +242,11 @@ def _fetch(fleet: Fleet, path: str, place: Path, first_only: bool) -> tuple[int,
             if not traces.RANK.fullmatch(found.name) or not any(found.iterdir()):
                 continue
             if (made / found.name).exists():
-                raise SetupError(f"two hosts sent a profile of {found.name}", f"one of them is {found.parts[-3]}")
+                raise SetupError(
+                    f"two hosts sent a profile of {found.name}",
+                    f"one of them is {found.parts[-3]}",
+                    "orch profile   again",
+                )
             if not first_only or found.name == "rank-0":
                 shutil.move(found, made / found.name)
         ranks = tuple(sorted(int(found.name.removeprefix("rank-")) for found in made.iterdir()))

@@ -22,7 +22,7 @@ def cluster_mismatch(cluster: str, now: Observed, options: Sequence[Candidate]) 
         return None
     return ConflictError(
         f"'{cluster}' has other machines than this asks for",
-        f"it has {_describe(has)}; asked for: {_describe(options[0])}",
+        f"it has {_describe(has)}; requested: {_describe(options[0])}",
         f"another cluster, -c NAME; or end this one first: orch down {cluster}",
     )
 
@@ -75,7 +75,7 @@ def surplus_hosts_note(cluster: str, now: Observed, options: Sequence[Candidate]
     alike = _alike(has, options) if has is not None else []
     if has is None or not alike or any(one.hosts >= has.hosts for one in alike):
         return ""
-    return f"'{cluster}' has {has.hosts} hosts; {alike[0].hosts} asked for: the program runs on all of them"
+    return f"'{cluster}' has {has.hosts} hosts; {alike[0].hosts} are requested: the program runs on all of them"
 
 
 def _usable_candidate(now: Observed) -> Candidate | None:

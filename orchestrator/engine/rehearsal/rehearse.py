@@ -113,7 +113,11 @@ def prepare_rehearsal(home: Path, task: Task, cluster: str, faults: Faults) -> R
         )
     for rank, _ in faults.preemptions:
         if rank >= hosts:
-            raise UserError(f"there is no rank {rank} to preempt", f"the task has {hosts} host(s)")
+            raise UserError(
+                f"there is no rank {rank} to preempt",
+                f"the task has {hosts} host(s)",
+                f"--preempt rank={hosts - 1}@step=50",
+            )
     rehearsal = Rehearsal(home=home, task=task, cluster=cluster, faults=faults)
     folder = rehearsal.state / "simulated"
     folder.mkdir(parents=True, mode=0o700)
@@ -192,7 +196,9 @@ def _scenario(faults: Faults) -> str:
         try:
             text = Path(faults.scenario).expanduser().read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"the scenario {faults.scenario} cannot be read", str(error)) from error
+            raise UserError(
+                f"the scenario {faults.scenario} cannot be read", str(error), "docs/simulator.md   has examples"
+            ) from error
     else:
         text = SCENARIO.format(seed=faults.seed)
     parts = [text.rstrip()]

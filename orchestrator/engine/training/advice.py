@@ -71,7 +71,9 @@ def request_advice(machines: Sequence[MachineKind]) -> tuple[Mapping[str, Any], 
         try:
             found += cast("list[Mapping[str, Any]]", json.loads(answer.out))
         except ValueError:
-            raise OrchError("the trainer's advice cannot be read", answer.complaint) from None
+            raise OrchError(
+                "the trainer's advice cannot be read", answer.complaint, "reinstall orch: scripts/bootstrap"
+            ) from None
     order = [one.hardware["name"] for one in machines]
     return tuple(sorted(found, key=lambda advice: order.index(advice["hardware"]["name"])))
 

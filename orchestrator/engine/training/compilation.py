@@ -105,7 +105,7 @@ def compile_step(
     )
     refuse_settings(answer, f"the step cannot be compiled for {slice_.name}")
     if answer.status not in (0, _OUT_OF_MEMORY) or not answer.out.strip():
-        raise OrchError(f"the step could not be compiled for {slice_.name}", answer.complaint)
+        raise OrchError(f"the step could not be compiled for {slice_.name}", answer.complaint, "leave --compile out")
     found = cast("dict[str, Any]", json.loads(answer.out.strip().splitlines()[-1]))
     _write_cached(where, key, found)
     return CompiledStep(found, cached=False)
@@ -120,7 +120,7 @@ def find_compiler(where: Paths) -> Path:
     named = os.environ.get(PYTHON)
     if named:
         if not os.access(named, os.X_OK):
-            raise NotFoundError(f"{PYTHON}={named} is no program", "", "name the bin/python of that environment")
+            raise NotFoundError(f"{PYTHON}={named} is not a program", "", "name the bin/python of that environment")
         return Path(named)
     script = trainer_folder() / "scripts" / "tpu-compiler"
     own = where.state / "tpu-compiler" / "bin" / "python"
@@ -148,15 +148,19 @@ def summarize_compilation(answer: CompiledStep) -> str:
 
 def _compilation_request(task: Task) -> tuple[TpuSlice, tuple[str, ...]]:
     if task.train is None:
-        raise UserError("only the bundled trainer can be compiled ahead", "the task has no `train` section")
+        raise UserError(
+            "only the bundled trainer can be compiled ahead", "the task has no `train` section", "leave --compile out"
+        )
     machine = task.choices[0].machine
     if not isinstance(machine, TpuSlice):
-        raise UserError(f"{machine.name} is no TPU slice", "the compiler is that of TPUs", "leave --compile out")
+        raise UserError(f"{machine.name} is not a TPU slice", "the compiler is that of TPUs", "leave --compile out")
     arguments = trainer_settings(task, machine)
     if "engine=torch" in arguments:
         raise UserError("only the JAX engine can be compiled ahead", "the task asks for torch", "engine=jax")
     if not machine.topology:
-        raise UserError(f"the shape of {machine.name} is not published, so nothing can be compiled for it")
+        raise UserError(
+            f"nothing can be compiled for {machine.name}", "its shape is not published", "leave --compile out"
+        )
     return machine, tuple(word for word in arguments if not word.startswith(_NO_MATTER))
 
 

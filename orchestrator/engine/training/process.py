@@ -85,7 +85,7 @@ def run_trainer(
             env=environment,
         )
     except OSError as error:
-        raise OrchError(f"{python} cannot be started", str(error)) from error
+        raise OrchError(f"{python} cannot be started", str(error), f"{python} --version") from error
     with process:
         try:
             while True:
@@ -95,7 +95,10 @@ def run_trainer(
                 except subprocess.TimeoutExpired:
                     passed = time.monotonic() - began
                     if passed > deadline:
-                        raise DeadlineError(f"`trainer {arguments[0]}` took longer than {deadline:.0f} s") from None
+                        raise DeadlineError(
+                            f"`trainer {arguments[0]}` took longer than {deadline:.0f} s",
+                            next_step="try again when this computer has less to do",
+                        ) from None
                     if tick is not None:
                         tick(passed)
         finally:

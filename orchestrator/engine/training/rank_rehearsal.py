@@ -16,6 +16,7 @@ from orchestrator.task.model import Task
 
 DEADLINE = 1800.0  # 512 ranks of an 80B model took 188 s on two cores
 _GIB = 1 << 30
+_WITHOUT = "leave --rehearse-world out"
 
 
 def add_rank_rehearsal(
@@ -33,9 +34,9 @@ def add_rank_rehearsal(
         OrchError: Two ranks would disagree.
     """
     if task.train is None:
-        raise UserError("only the bundled trainer can be built here", "the task has no `train` section")
+        raise UserError("only the bundled trainer can be built here", "the task has no `train` section", _WITHOUT)
     if not ready.advice:
-        raise OrchError("too little is known of the machines to build all ranks here")
+        raise OrchError("too little is known of the machines to build all ranks here", next_step=_WITHOUT)
     advice = [dict(one) for one in ready.advice]
     hardware = cast("Mapping[str, Any]", advice[0]["hardware"])
     arguments = trainer_settings(task, task.choices[0].machine)
@@ -43,13 +44,13 @@ def add_rank_rehearsal(
         raise UserError("only torch's ranks can be built here", "JAX trains this task", "--compile answers for it")
     if "device=xla" in arguments:
         why = "torch_xla compiles one program for all devices"
-        raise UserError("only torch's own ranks can be built here", why, "leave --rehearse-world out")
+        raise UserError("only torch's own ranks can be built here", why, _WITHOUT)
     hosts, devices = int(hardware["hosts"]), int(hardware["devices"])
     where = (f"hosts={hosts}", f"devices={max(1, devices // hosts)}")
     answer = run_trainer(["rehearse-world", "--json", *where, *arguments], deadline=DEADLINE, tick=tick)
     refuse_settings(answer, "the ranks cannot be built")
     if answer.status != 0:
-        raise OrchError("the ranks cannot be built", answer.complaint)
+        raise OrchError("the ranks cannot be built", answer.complaint, _WITHOUT)
     found = cast("dict[str, Any]", json.loads(answer.out.strip().splitlines()[-1]))
     advice[0]["rehearsed"] = found
     usable = cast("int | None", advice[0]["usable"])

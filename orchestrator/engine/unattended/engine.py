@@ -225,7 +225,7 @@ def _begin(store: Store, cluster: ClusterRecord, job: JobRecord) -> None:
         return
     lease = store.acquire(f"cluster:{cluster.name}", "taking a job from the queue")
     if not isinstance(lease, Lease):
-        raise ConflictError(f"'{cluster.name}' is being worked on by {lease}")
+        raise ConflictError(f"'{cluster.name}' is being worked on by {lease}", next_step="it is tried again")
     try:
         if left and not store.job(cluster, job.id).started:
             message = f"job {job.id} was never started, and no process works on it; the next one replaces it"

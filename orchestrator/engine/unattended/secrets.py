@@ -14,6 +14,7 @@ from orchestrator.errors import UserError
 from orchestrator.task.model import Task
 
 DIGITS = 4
+_RESTART = "start the engine with that secret: NAME=VALUE orch serve --engine-only"
 
 
 def secrets_fingerprint(salt: str, secrets: Mapping[str, str]) -> str:
@@ -36,9 +37,11 @@ def missing_secret_error(task: str, salt: str, fingerprint: str, environ: Mappin
     names = Task.from_json(task).secret_names if task else ()
     missing = [name for name in names if name not in environ]
     if missing:
-        return UserError(f"secret {missing[0]} has no value in this engine")
+        return UserError(f"secret {missing[0]} has no value in this engine", next_step=_RESTART)
     if fingerprint and secrets_fingerprint(salt, {name: environ[name] for name in names}) != fingerprint:
-        return UserError(f"secret {', '.join(names)}: another value in this engine than at the launch")
+        return UserError(
+            f"secret {', '.join(names)}: another value in this engine than at the launch", next_step=_RESTART
+        )
     return None
 
 

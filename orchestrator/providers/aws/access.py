@@ -65,7 +65,7 @@ def read(candidate: Candidate, *, several: bool) -> Access:
     """
     word, jump = candidate.detail("access"), candidate.detail("jump")
     if word and word not in set(Way):
-        raise UserError(f"'{word}' is no way to reach a host", f"there are {', '.join(Way)}", "access: ssm")
+        raise UserError(f"'{word}' is not a way to reach a host", f"there are {', '.join(Way)}", "access: ssm")
     elastic = Way.EIPS if candidate.hosts > 1 else Way.EIP
     usual = Way.JUMP if jump else elastic if several else Way.PUBLIC
     way = Way(word) if word else usual
@@ -89,8 +89,8 @@ def read(candidate: Candidate, *, several: bool) -> Access:
     ranges = _ranges(candidate.detail("ssh_cidr"))
     if way in (Way.PRIVATE, Way.JUMP) and not ranges and not candidate.detail("security_group"):
         raise UserError(
-            f"access is '{way}', and nothing would let SSH in",
-            "the security group that orch makes admits only who is named",
+            f"access is '{way}', and nothing would allow SSH",
+            "the security group that orch makes admits only the ranges in ssh_cidr",
             "ssh_cidr: 10.0.0.0/8, or what your connections come from   or security_group: sg-…",
         )
     return Access(way=way, jump=jump, ranges=ranges, why=_why(way, candidate.hosts, asked=bool(word)))
@@ -103,11 +103,11 @@ def _why(way: Way, hosts: int, *, asked: bool) -> str:
         case Way.EIPS:
             said = "every machine gets an Elastic IP, so that all of them reach packages and buckets"
             if hosts > USUAL_ADDRESSES:
-                said += f" (accounts have room for {USUAL_ADDRESSES} in a region unless they asked for more)"
+                said += f" (accounts have room for {USUAL_ADDRESSES} in a region unless it was raised)"
         case Way.EIP:
             said = "the head gets an Elastic IP, the others are reached through it, and reach S3 only by an endpoint"
         case Way.PUBLIC:
-            said = "every machine has a public address of its own"
+            said = "every machine has its own public address"
         case Way.SSM:
             said = "the machines are reached by Session Manager, which their instance profile must allow"
         case Way.PRIVATE:
@@ -116,14 +116,16 @@ def _why(way: Way, hosts: int, *, asked: bool) -> str:
             said = "the machines are reached through the jump host"
     if not asked and way in (Way.EIP, Way.EIPS):
         return f"EC2 gives no public address to machines with several interfaces: {said}"
-    return f"{said}, as asked for" if asked else said
+    return f"{said}, as requested" if asked else said
 
 
 def _ranges(words: str) -> tuple[str, ...]:
     """The ranges of a comma list, each as AWS writes it. Raises UserError for what lets in too many, or is none."""
     found = tuple(dict.fromkeys(_range(word.strip()) for word in words.split(",") if word.strip()))
     if len(found) > MOST_RANGES:
-        raise UserError(f"ssh_cidr names {len(found)} ranges", f"at most {MOST_RANGES} are taken")
+        raise UserError(
+            f"ssh_cidr names {len(found)} ranges", f"at most {MOST_RANGES} are allowed", "name fewer, larger ranges"
+        )
     return found
 
 
@@ -137,8 +139,8 @@ def _range(word: str) -> str:
     least = _WIDEST[found.version, found.is_private]
     if found.prefixlen < least or found.is_multicast or found.is_unspecified:
         raise UserError(
-            f"ssh_cidr has '{word}', which lets in too many, or nobody",
-            f"a range of its kind has a length of {least} or more",
+            f"ssh_cidr has '{word}', which admits too many addresses, or none",
+            f"the prefix length of such a range must be {least} or more",
             "ssh_cidr: YOUR.ADDRESS/32   or access: ssm",
         )
     return str(found)

@@ -120,14 +120,22 @@ def wanted(name: str, count: int, hours: int, earliest: float | None = None, lat
     """Checked before anything is asked. Raises UserError for what AWS does not sell."""
     instance = find_instance(name) or make_unlisted_type(name)
     if instance is None:
-        raise UserError(f"'{name}' is no instance type", "it is called like p5.48xlarge", "orch accelerators")
+        raise UserError(f"'{name}' is not an instance type", "expected a type such as p5.48xlarge", "orch accelerators")
     if not instance.capacity_block:
-        raise UserError(f"there are no Capacity Blocks of {instance.name}", "AWS offers none (its tables of May 2026)")
+        raise UserError(
+            f"there are no Capacity Blocks of {instance.name}",
+            "AWS offers none (its tables of May 2026)",
+            "use_spot: true",
+        )
     if not 1 <= count <= MOST_IN_BLOCK:
-        raise UserError(f"{count} instances are not possible", f"a Capacity Block has 1 to {MOST_IN_BLOCK}")
+        raise UserError(
+            f"{count} instances are not possible",
+            f"a Capacity Block has 1 to {MOST_IN_BLOCK}",
+            f"--nodes {MOST_IN_BLOCK}",
+        )
     _check_hours(hours)
     if earliest is not None and latest is not None and latest < earliest:
-        raise UserError("the latest start is before the earliest")
+        raise UserError("the latest start is before the earliest", next_step="exchange the two times")
     return Wanted(instance_type=instance.name, count=count, hours=hours, earliest=earliest, latest=latest)
 
 
@@ -247,7 +255,7 @@ def _check_hours(hours: int) -> None:
     )
     nearest = " or ".join(f"--hours {one}" for one in sorted(set(near)))
     raise UserError(
-        f"a Capacity Block of {hours} hours cannot be had", "1 to 14 whole days, or up to 182 days in weeks", nearest
+        f"AWS sells no Capacity Block of {hours} hours", "1 to 14 whole days, or up to 182 days in weeks", nearest
     )
 
 

@@ -138,9 +138,9 @@ def _of_untold(asked: Asked, found: Probed, used: Collection[str], why: str) -> 
     if not untold:
         return None
     if not why:
-        words = f"not told as long as there is no network: {_some(untold)}"
-        return unknown("permissions", words, "see to the zones below, then run it again", Exit.PERMISSION)
-    words = f"not told before they are needed: {_some(untold)} ({why})"
+        words = f"not checked as long as there is no network: {_some(untold)}"
+        return unknown("permissions", words, "fix the findings on zones below, then run it again", Exit.PERMISSION)
+    words = f"not known before they are needed: {_some(untold)} ({why})"
     return unknown("permissions", words, attach(asked), Exit.PERMISSION)
 
 

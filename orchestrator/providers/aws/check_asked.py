@@ -118,7 +118,7 @@ def instance_of(ask: Ask) -> Ec2Instance | None:
         return None
     found = resolve_instance(ask.accelerator)
     if not isinstance(found, Ec2Instance):
-        raise UserError(f"{ask.accelerator} is no machine of EC2", "it is a TPU of Google's", "orch check gcp")
+        raise UserError(f"{ask.accelerator} is not a machine of EC2", "it is a TPU of Google's", "orch check gcp")
     return found
 
 

@@ -58,7 +58,7 @@ def _refused(asked: Asked, address: Address, refused: Refused) -> Outcome:
             mend = f"aws s3 mb s3://{name} --region {asked.region}{asked.profile_option}"
             return fix("bucket", f"there is no bucket s3://{name}", mend, Exit.NOT_FOUND)
         case Kind.PERMISSION:
-            words = f"s3://{name} is somebody else's, or not open to these credentials (s3:ListBucket)"
+            words = f"s3://{name} has another owner, or these credentials may not use it (s3:ListBucket)"
             return fix("bucket", words, attach(asked), Exit.STORAGE)
         case _:
             return finding_from_error("bucket", explain("read", f"s3://{name}", refused.answer))
@@ -67,7 +67,7 @@ def _refused(asked: Asked, address: Address, refused: Refused) -> Outcome:
 def _untold(asked: Asked, address: Address, refused: Refused) -> Outcome:
     if refused.answer.kind not in (Kind.PERMISSION, Kind.NOT_FOUND, Kind.INVALID):
         return finding_from_error("bucket", explain("ask who may use", f"s3://{address.container}", refused.answer))
-    words = f"s3://{address.container} can be listed; whether it can be written is not told ({Simulation.ACTION})"
+    words = f"s3://{address.container} can be listed; whether it can be written is unknown ({Simulation.ACTION})"
     return unknown("bucket", words, attach(asked), Exit.PERMISSION)
 
 

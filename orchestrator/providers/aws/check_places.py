@@ -73,7 +73,7 @@ def _no_subnets(asked: Asked) -> Outcome:
 
 
 def _no_subnet(asked: Asked, wanted: Sequence[str], subnets: Sequence[Thing]) -> Outcome:
-    what = asked.instance.name if asked.instance else "the zone asked for"
+    what = asked.instance.name if asked.instance else "the requested zone"
     there = ", ".join(sorted({_zone(one) for one in subnets}))
     words = f"no subnet in {', '.join(wanted)}, where {what} is; there are subnets in {there}"
     if asked.ask.aws.subnets:

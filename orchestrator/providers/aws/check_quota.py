@@ -50,7 +50,7 @@ def _asked_for(look: Callable[[], Outcome], asked: Asked, check: str = "quota") 
             words = f"the quotas of {asked.region} may not be read: {refused.answer.words}"
             return unknown(check, words, f"ask the owner of account {asked.caller.account}", Exit.PERMISSION)
         if refused.answer.kind is Kind.NOT_FOUND or refused.answer.code == _NOT_THERE:
-            words = f"AWS does not tell this quota of {asked.region}"
+            words = f"AWS does not report this quota of {asked.region}"
             return unknown(check, words, "the console, Service Quotas, Amazon EC2, shows it", Exit.CAPACITY)
         return finding_from_error(check, explain("read", f"the quotas of {asked.region}", refused.answer))
 

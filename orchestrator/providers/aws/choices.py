@@ -37,6 +37,14 @@ _WORDS = {
     "placement_group": re.compile(r"[A-Za-z0-9_][ -~]{0,254}"),
     "user": re.compile(r"[a-z_][a-z0-9_-]{0,31}"),
 }
+_EXAMPLES = {
+    "subnet": "aws ec2 describe-subnets   lists them, such as subnet-0123456789abcdef0",
+    "security_group": "aws ec2 describe-security-groups   lists them, such as sg-0123456789abcdef0",
+    "instance_profile": "aws iam list-instance-profiles   lists their names",
+    "profile": "aws configure list-profiles",
+    "placement_group": "aws ec2 describe-placement-groups   lists their names",
+    "user": "a login name of the image: ubuntu",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +87,7 @@ def read(candidate: Candidate) -> Choices:
     name = candidate.accelerator
     if not _TYPE.fullmatch(name):
         raise UserError(
-            f"'{name}' is no instance type of EC2", "types are called like p5.48xlarge", "orch accelerators"
+            f"'{name}' is not an instance type of EC2", "expected a type such as p5.48xlarge", "orch accelerators"
         )
     instance = ec2.load_instances().get(name)
     market.check(name, instance, candidate.market, hosts)
@@ -114,24 +122,27 @@ def read(candidate: Candidate) -> Choices:
 def _check_words(candidate: Candidate) -> None:
     unknown = sorted(key for key, _ in candidate.details if key not in _DETAILS)
     if unknown:
-        raise UserError(f"no option of EC2's is called '{unknown[0]}'", f"known: {', '.join(sorted(_DETAILS))}")
+        raise UserError(
+            f"EC2 has no option '{unknown[0]}'", f"known: {', '.join(sorted(_DETAILS))}", f"remove {unknown[0]}"
+        )
     for key, allowed in _WORDS.items():
         word = candidate.detail(key)
         if word and not allowed.fullmatch(word):
-            raise UserError(f"'{word}' cannot be a {key.replace('_', ' ')} of AWS's", f"{key} is not written so")
+            raise UserError(f"{key} is '{word}'", "AWS has no such name", _EXAMPLES[key])
 
 
 def _check_hosts(hosts: int) -> None:
     if not 1 <= hosts <= userdata.MOST_HOSTS:
         raise UserError(
-            f"{hosts} instances cannot be asked for at once",
+            f"{hosts} instances are not possible in one request",
             f"the keys of 1 to {userdata.MOST_HOSTS} hosts fit into EC2's user-data",
+            f"num_nodes: {userdata.MOST_HOSTS}   or several clusters",
         )
 
 
 def _region(candidate: Candidate) -> str:
     if not _REGION.fullmatch(candidate.region):
-        raise UserError(f"'{candidate.region}' is no region of AWS", "", "write one like us-east-1")
+        raise UserError(f"'{candidate.region}' is not a region of AWS", "", "write one like us-east-1")
     return candidate.region
 
 
@@ -142,7 +153,7 @@ def _zone(candidate: Candidate) -> str:
             "neither a zone nor a subnet is named", "EC2 needs one of them", f"--infra aws/{region}/{region}a"
         )
     if zone and not (zone.startswith(region) and _IN_REGION.fullmatch(zone.removeprefix(region))):
-        raise UserError(f"'{zone}' is no zone of {region}", "", f"write one like {region}a")
+        raise UserError(f"'{zone}' is not a zone of {region}", "", f"write one like {region}a")
     return zone
 
 
@@ -166,7 +177,7 @@ def _efa(name: str, instance: Ec2Instance | None, candidate: Candidate) -> tuple
 def _group(name: str, candidate: Candidate) -> tuple[bool, str]:
     """Whether a cluster placement group is made, and why so."""
     if named := candidate.detail("placement_group"):
-        return False, f"placement group {named}, as asked for"
+        return False, f"placement group {named}, as requested"
     if candidate.hosts == 1:
         return False, ""
     if isinstance(candidate.market, CapacityBlock):
@@ -182,7 +193,11 @@ def _disk(candidate: Candidate) -> int:
     usual = NEURON_DISK_GIB if images.is_neuron(candidate.accelerator) else DISK_GIB
     size = candidate.disk_gib if candidate.disk_gib is not None else usual
     if not 1 <= size <= LARGEST_DISK_GIB:
-        raise UserError(f"a disk of {size} GiB cannot be had", f"a gp3 volume has 1 to {LARGEST_DISK_GIB:,} GiB")
+        raise UserError(
+            f"a disk of {size} GiB is not possible",
+            f"a gp3 volume has 1 to {LARGEST_DISK_GIB:,} GiB",
+            f"disk_size: {usual}",
+        )
     return size
 
 

@@ -36,7 +36,7 @@ class Kind(StrEnum):
     TAKEN = "exists already"
     IN_USE = "still in use"
     WRONG_STATE = "not in this state"
-    MISMATCH = "asked before with other words"
+    MISMATCH = "requested before with other parameters"
     THROTTLED = "too many calls"  # nothing was done
     UNAVAILABLE = "not available"  # the service says so: whether it acted is not known
     NO_ANSWER = "no answer"  # whether it acted is not known
@@ -190,7 +190,9 @@ def explain(verb: str, name: str, answer: Answer, quota: str = "") -> OrchError:
         case Kind.INVALID:
             return UserError(what, why, "orch accelerators   shows types and zones; docs/aws.md the options")
         case Kind.NOT_FOUND if verb == "create":
-            return UserError(what, why, "see to the subnet, the group, the image and the reservation that are named")
+            return UserError(
+                what, why, "check the subnet, the group, the image and the reservation that the task names"
+            )
         case Kind.NOT_FOUND:
             return NotFoundError(what, why, "orch status")
         case Kind.TAKEN:

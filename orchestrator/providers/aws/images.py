@@ -63,12 +63,16 @@ def choose(instance_type: str, framework: str, asked: str) -> Image:
                 "name one: image_id: ami-…",
             )
         return usual
-    why = f"image {asked}, as asked for"
+    why = f"image {asked}, as requested"
     if _AMI.fullmatch(asked):
         return Image(ami=asked, why=why, backend=usual.backend)
     if _PARAMETER.fullmatch(asked):
         return Image(parameter=asked, why=why, backend=usual.backend)
-    raise UserError(f"'{asked}' is no image", "it is an id, ami-…, or a parameter of SSM, /aws/service/…")
+    raise UserError(
+        f"'{asked}' is not an image",
+        "expected an id, ami-…, or a parameter of SSM, /aws/service/…",
+        "image_id: ami-…   or leave it out, and orch chooses",
+    )
 
 
 def requests(place: Place, image: Image) -> tuple[Request, ...]:

@@ -66,12 +66,14 @@ class Eyes:
         """No instances. That is ABSENT, unless they may still come, or something else is left."""
         if not self.settled(record):
             state = SliceState.CREATING if record.phase is Phase.ACCEPTED else SliceState.UNCLEAR
-            return SliceView(state=state, reason="asked for, not shown yet")
+            return SliceView(state=state, reason="requested, not shown yet")
         if record.phase is Phase.ENDING:
             return self._ended(calls, record)
         left = Belongings(calls, record.name, record.token).left()
         if left:
-            return SliceView(state=SliceState.FAILED, reason=f"its instances are gone, not so: {', '.join(left)}"[:300])
+            return SliceView(
+                state=SliceState.FAILED, reason=f"its instances are deleted; these are not: {', '.join(left)}"[:300]
+            )
         return SliceView(state=SliceState.ABSENT)
 
     def _ended(self, calls: Calls, record: Record) -> SliceView:
@@ -108,7 +110,9 @@ class Eyes:
             if interface in led:
                 continue
             if not free:
-                return SliceView(state=SliceState.FAILED, reason="an Elastic IP of it is gone, or leads elsewhere")
+                return SliceView(
+                    state=SliceState.FAILED, reason="one of its Elastic IPs is deleted, or belongs to another machine"
+                )
             problem = self._lead(calls, free.pop(0), interface)
             if problem is not None:
                 return problem
@@ -145,4 +149,4 @@ class Eyes:
             passing = refused.answer.kind in _PASSING
             state = SliceState.CREATING if passing else SliceState.FAILED
             return SliceView(state=state, reason=str(refused.answer), until=block.begins if passing else None)
-        return SliceView(state=SliceState.CREATING, reason="its capacity block has begun, its instances are asked for")
+        return SliceView(state=SliceState.CREATING, reason="its capacity block has begun, its instances are requested")

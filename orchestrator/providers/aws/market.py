@@ -16,23 +16,35 @@ def check(name: str, instance: Ec2Instance | None, market: Market, hosts: int) -
     """Raises UserError for what AWS does not sell. instance: None for a type that the table does not have."""
     if not isinstance(market, OnDemand | Spot | Reservation | CapacityBlock):
         raise UserError(
-            f"EC2 sells no machines as '{market}'", "it has on demand, spot, reservations and Capacity Blocks"
+            f"EC2 sells no machines as '{market}'",
+            "it has on demand, spot, reservations and Capacity Blocks",
+            "remove provisioning, or: use_spot: true",
         )
     if isinstance(market, OnDemand) and instance is not None and not instance.on_demand:
         raise UserError(
-            f"{name} cannot be had on demand",
-            "it has no on-demand price: Capacity Block or spot",
+            f"{name} is not sold on demand",
+            "AWS sells it as spot and in Capacity Blocks",
             "use_spot: true   or: orch blocks find " + name,
         )
     reservation = reservation_of(market)
     if reservation and not _RESERVATION.fullmatch(reservation):
-        raise UserError(f"'{reservation}' is no reservation of EC2's", "it is called like cr-0123456789abcdef0")
+        raise UserError(
+            f"'{reservation}' is not a reservation of EC2",
+            "expected an id such as cr-0123456789abcdef0",
+            "orch blocks list   or: aws ec2 describe-capacity-reservations",
+        )
     if not isinstance(market, CapacityBlock):
         return
     if instance is not None and not instance.capacity_block:
-        raise UserError(f"there are no Capacity Blocks of {name}", "AWS offers none (its tables of May 2026)")
+        raise UserError(
+            f"there are no Capacity Blocks of {name}", "AWS offers none (its tables of May 2026)", "remove provisioning"
+        )
     if hosts > MOST_IN_BLOCK:
-        raise UserError(f"{hosts} instances are too many for one Capacity Block", f"it has at most {MOST_IN_BLOCK}")
+        raise UserError(
+            f"{hosts} instances are too many for one Capacity Block",
+            f"it has at most {MOST_IN_BLOCK}",
+            f"num_nodes: {MOST_IN_BLOCK}",
+        )
 
 
 def reservation_of(market: Market) -> str:

@@ -339,7 +339,9 @@ def _explained(verb: str, name: str, candidate: Candidate | None = None) -> Gene
     except Refused as refused:
         raise explain(verb, name, refused.answer, _advice(refused.answer, candidate)) from refused
     except OSError as error:
-        raise CloudError(f"{verb} {name} failed on this computer", str(error), "see to it, then try again") from error
+        raise CloudError(
+            f"{verb} {name} failed on this computer", str(error), "fix that, then run the same command again"
+        ) from error
 
 
 def _advice(answer: Answer, candidate: Candidate | None) -> str:

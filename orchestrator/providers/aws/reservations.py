@@ -85,9 +85,9 @@ def checked(calls: Calls, candidate: Candidate, *, repeated: bool) -> Reserved:
         raise CapacityError(f"{identity} is not in {candidate.zone}", f"it is in {one.zone}", f"infra: aws/{where}")
     total, free = int(found.get("TotalInstanceCount", 0)), int(found.get("AvailableInstanceCount", 0))
     if total < candidate.hosts:
-        raise UserError(f"{identity} has {total} instances", f"{candidate.hosts} are asked for", "take fewer nodes")
+        raise UserError(f"{identity} has {total} instances", f"{candidate.hosts} are requested", "take fewer nodes")
     if one.active and free < candidate.hosts and not repeated:
-        used = f"{total - free} of its {total} instances are in use, {candidate.hosts} are asked for"
+        used = f"{total - free} of its {total} instances are in use, {candidate.hosts} are requested"
         raise CapacityError(f"{identity} has {free} instances free", used, "orch status   shows what uses them")
     return one
 
@@ -96,15 +96,15 @@ def _check_kind(candidate: Candidate, found: Thing, one: Reserved) -> None:
     kind = str(found.get("InstanceType", ""))
     if kind != candidate.accelerator:
         raise UserError(
-            f"{one.identity} is for {kind}", f"{candidate.accelerator} is asked for", f"accelerators: {kind}"
+            f"{one.identity} is for {kind}", f"{candidate.accelerator} is requested", f"accelerators: {kind}"
         )
     block = found.get("ReservationType") == _BLOCK
     if block and not isinstance(candidate.market, CapacityBlock):
         words = "accelerator_args: {provisioning: capacity-block, reservation: " + one.identity + "}"
-        raise UserError(f"{one.identity} is a capacity block", "it has to be asked for as one", words)
+        raise UserError(f"{one.identity} is a capacity block", "it has to be requested as one", words)
     if not block and isinstance(candidate.market, CapacityBlock):
         words = "accelerator_args: {reservation: " + one.identity + "}"
-        raise UserError(f"{one.identity} is no capacity block", "it is an on-demand reservation", words)
+        raise UserError(f"{one.identity} is not a capacity block", "it is an on-demand reservation", words)
 
 
 def _check_state(candidate: Candidate, one: Reserved) -> None:
@@ -120,7 +120,7 @@ def _check_placement(candidate: Candidate, found: Thing, identity: str) -> None:
     name = str(found.get("PlacementGroupArn", "")).rpartition("/")[2]
     asked = candidate.detail("placement_group")
     if name and asked != name:
-        what = f"placement group '{asked}' is asked for" if asked else "none is asked for"
+        what = f"placement group '{asked}' is requested" if asked else "none is requested"
         raise UserError(
             f"{identity} is in the placement group '{name}'", what, "accelerator_args: {placement_group: " + name + "}"
         )

@@ -63,7 +63,7 @@ def together(record: Record, instances: Sequence[Thing], now: float) -> SliceVie
 def missing(record: Record, shown: int) -> SliceView:
     """Some that were there are not shown any more."""
     state = SliceState.PREEMPTED if record.market == "spot" and record.seen else SliceState.FAILED
-    return SliceView(state=state, reason=f"{record.hosts - shown} of {record.hosts} instances are gone")
+    return SliceView(state=state, reason=f"{record.hosts - shown} of {record.hosts} instances are deleted")
 
 
 def reason_of(instance: Thing) -> str:
@@ -79,7 +79,7 @@ def _ending(states: Counter[str], words: str) -> SliceView:
         return SliceView(state=SliceState.ABSENT)
     if set(states) <= GOING:
         return SliceView(state=SliceState.ENDING, reason=f"its instances are {words}")
-    return SliceView(state=SliceState.FAILED, reason=f"its end was asked for, and its instances are {words}")
+    return SliceView(state=SliceState.FAILED, reason=f"its end was requested, and its instances are {words}")
 
 
 def _lost(record: Record, instances: Sequence[Thing], now: float) -> SliceView:

@@ -75,7 +75,7 @@ def unpack(text: str) -> tuple[str, tuple[str, ...]]:
     """The user's public key and the hosts' private ones, as `render` packed them. Raises ValueError for other text."""
     key, packed = _USER_KEY.search(text), _PACKED_KEYS.search(text)
     if key is None or packed is None:
-        raise ValueError("this is no user-data of orch's")
+        raise ValueError("this is not user-data of orch")
     raw = base64.b64decode(packed[1], validate=True)
     if len(raw) % _PAIR:
         raise ValueError("the host keys are not whole")

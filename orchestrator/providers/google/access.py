@@ -25,7 +25,7 @@ from orchestrator.values import Text, Unknown, to_text
 SERVICE = "compute.v1"
 SLICE = "orch-slice"  # in a rule's description, beside the owner labels
 IAP_RANGE = "35.235.240.0/20"  # from which IAP connects ("Using IAP for TCP forwarding", 2025)
-CALLER = Unknown("address of this computer, asked for at launch")
+CALLER = Unknown("address of this computer, determined at launch")
 MOST_RANGES = 64  # our own limit: a list longer than that is a mistake
 _LONGEST_NAME = 63  # of a firewall rule, RFC 1035 (compute v1)
 _YES = frozenset({"1", "true", "yes"})
@@ -74,7 +74,7 @@ def read(candidate: Candidate) -> Access:
     usual = Way.JUMP if jump else Way.INTERNAL if internal else Way.EXTERNAL
     word = detail("access") or str(usual)
     if word not in set(Way):
-        raise UserError(f"'{word}' is no way to reach a host", f"there are {', '.join(Way)}", "access: external")
+        raise UserError(f"'{word}' is not a way to reach a host", f"there are {', '.join(Way)}", "access: external")
     way = Way(word)
     if (way is Way.JUMP) != bool(jump):
         why = "no jump host is named" if way is Way.JUMP else f"and a jump host is named, {jump}"
@@ -83,7 +83,7 @@ def read(candidate: Candidate) -> Access:
         raise UserError("access is 'external'", "and internal_ips leaves the hosts no external address", "access: iap")
     firewall = detail("firewall") or "auto"
     if firewall not in ("auto", "none"):
-        raise UserError(f"'{firewall}' is no choice for firewall", "auto: orch makes a rule; none: it makes none")
+        raise UserError(f"firewall is '{firewall}'", "expected auto (orch makes a rule) or none", "firewall: auto")
     return Access(
         way=way,
         jump=jump,
@@ -97,9 +97,15 @@ def ranges_of(words: str) -> tuple[str, ...]:
     """The ranges of a comma list, each as Google writes it. Raises UserError for what lets in too many, or is none."""
     found = [_range(word.strip()) for word in words.split(",") if word.strip()]
     if len({one.version for one in found}) > 1:
-        raise UserError("ssh_cidr mixes IPv4 and IPv6", "a firewall rule holds one kind (Google's documentation, 2025)")
+        raise UserError(
+            "ssh_cidr mixes IPv4 and IPv6",
+            "a firewall rule holds one kind (Google's documentation, 2025)",
+            "leave the ranges of one kind out",
+        )
     if len(found) > MOST_RANGES:
-        raise UserError(f"ssh_cidr names {len(found)} ranges", f"at most {MOST_RANGES} are taken")
+        raise UserError(
+            f"ssh_cidr names {len(found)} ranges", f"at most {MOST_RANGES} are allowed", "name fewer, larger ranges"
+        )
     return tuple(dict.fromkeys(str(one) for one in found))
 
 
@@ -235,7 +241,11 @@ def _place(project: Text, network: str) -> tuple[Text, str]:
     """Whose network it is (a shared one is another project's), and its name. Raises UserError."""
     found = _NETWORK.fullmatch(network)
     if found is None:
-        raise UserError(f"'{network}' is no network", "a name, or projects/PROJECT/global/networks/NAME")
+        raise UserError(
+            f"network is '{network}'",
+            "expected a name, or projects/PROJECT/global/networks/NAME",
+            "gcloud compute networks list",
+        )
     return (to_text(found[1]), found[2]) if found[1] else (project, found[3])
 
 
@@ -253,10 +263,12 @@ def _range(word: str) -> Network:
     least = (8 if found.is_private else 16) if found.version == 4 else (7 if found.is_private else 32)
     if found.prefixlen < least:
         raise UserError(
-            f"ssh_cidr has '{word}', which lets in too many",
-            f"the widest that is taken: /8 private or /16 public, of IPv6 /7 or /32; this needs /{least} or longer",
+            f"ssh_cidr has '{word}', which admits too many addresses",
+            f"the widest ranges allowed: /8 private or /16 public, of IPv6 /7 or /32; this needs /{least} or longer",
             "ssh_cidr: YOUR.ADDRESS/32   or access: iap",
         )
     if found.is_multicast or found.is_unspecified or any(_overlap(found, other) for other in _ALL_OF_IPV4):
-        raise UserError(f"ssh_cidr has '{word}'", "nobody's address is in it", "write ranges like 203.0.113.7/32")
+        raise UserError(
+            f"ssh_cidr has '{word}'", "no host on the internet has an address in it", "write ranges like 203.0.113.7/32"
+        )
     return found

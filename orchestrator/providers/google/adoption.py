@@ -56,7 +56,9 @@ def stranger(node: Any, queued: Any | None, user: str) -> UnmanagedSlice:
         )
     if str(node.metadata.get("enable-oslogin", "")).lower() == "true":
         raise UserError(
-            f"'{name}' lets in by OS Login only", "its metadata say enable-oslogin=TRUE, so it ignores a key of ours"
+            f"'{name}' accepts SSH by OS Login only",
+            "its metadata has enable-oslogin=TRUE, so it ignores the key of orch",
+            f"gcloud compute tpus tpu-vm update {name} --zone={place[3]} --update-metadata=enable-oslogin=FALSE",
         )
     candidate = _candidate(node, queued, user)
     view, labels = states.node_view(node), dict(node.labels)
@@ -133,7 +135,7 @@ def _managed(candidate: Candidate, installation: str, cluster: str) -> UserError
     return UserError(
         f"'{name}' is managed already: by installation {installation or '?'}, cluster '{cluster or '?'}'",
         "its labels say so, and no record here knows it",
-        f"there: orch release {cluster}   or, if that orch is gone:\n"
+        f"there: orch release {cluster}   or, if that installation no longer exists:\n"
         f"gcloud compute tpus tpu-vm update {name} --zone={zone} --remove-labels={','.join(_MARKS)}",
     )
 
@@ -148,7 +150,11 @@ def _candidate(node: Any, queued: Any | None, user: str) -> Candidate:
     name, (_, project, _, zone, *_) = _last(node.name), node.name.split("/")
     tpu, workers = _machine(node), endpoints(node)
     if workers and len(workers) != tpu.hosts:
-        raise UserError(f"'{name}' has {len(workers)} hosts", f"{tpu.name} has {tpu.hosts}, by Google's tables")
+        raise UserError(
+            f"'{name}' has {len(workers)} hosts",
+            f"{tpu.name} has {tpu.hosts}, by Google's tables",
+            f"gcloud compute tpus tpu-vm describe {name} --zone={zone}",
+        )
     region, market = zone.rpartition("-")[0], _market(node, queued)
     price = price_per_hour(tpu, market, region)
     details = {
@@ -179,7 +185,11 @@ def _machine(node: Any) -> TpuSlice:
     if node.accelerator_type:
         found = find_slice(node.accelerator_type)
         if found is None:
-            raise UserError(f"'{_last(node.name)}' is a {node.accelerator_type}", "orch does not know this machine")
+            raise UserError(
+                f"'{_last(node.name)}' is a {node.accelerator_type}",
+                "orch does not know this machine",
+                "orch accelerators --tpu   lists those that it knows",
+            )
         return found
     config = node.accelerator_config
     named = [each.name for each in list_generations() if each.api_type == config.type_.name]
@@ -211,7 +221,9 @@ def _patch(asked: Choices, candidate: Candidate, whole: Mapping[str, object], *f
 
 def _check_user(user: str) -> None:
     if user and not _USER.fullmatch(user):
-        raise UserError(f"'{user}' is no user name", "lower-case letters, digits, _ and -, a letter first")
+        raise UserError(
+            f"'{user}' is not a user name", "lower-case letters, digits, _ and -, a letter first", "leave --user out"
+        )
 
 
 def _last(path: str) -> str:

@@ -20,7 +20,7 @@ def zones(calls: Calls, ask: Ask) -> Outcome:
     """By projects.locations and acceleratorTypes of the TPU API, version 2. Raises UserError."""
     tpu = tpu_of(ask)
     if tpu is not None and not tpu.in_tpu_api:
-        words = f"the TPU API does not tell of {tpu.name}: only Compute Engine has it"
+        words = f"the TPU API does not list {tpu.name}: only Compute Engine has it"
         return unknown("zones", words, "a plan shows the zones that are listed: orch plan")
     try:
         served = _locations(calls)

@@ -35,6 +35,12 @@ _WORDS = (
     *("user", "valid_hours"),
 )
 _DETAILS = frozenset((*_FLAGS, *_WORDS))
+_EXAMPLES = {
+    "network": "gcloud compute networks list",
+    "subnetwork": "gcloud compute networks subnets list",
+    "service_account": "gcloud iam service-accounts list",
+    "runtime_version": "remove it, and orch chooses one",
+}
 _PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _ZONE = re.compile(r"[a-z]+(?:-[a-z]+)+[0-9]+-[a-z]")
 _NODE_ID = re.compile(r"[a-z](?:[-a-z0-9]{0,60}[a-z0-9])?")
@@ -130,7 +136,11 @@ def path_of(candidate: Candidate) -> Path:
     if candidate.adopted:
         return Path("queued" if candidate.detail("queued_resource") else "node", "it is there already, and is adopted")
     if not isinstance(market, OnDemand | Spot | Reservation | FlexStart):
-        raise UserError(f"Google sells no TPU as '{market}'", "it has on demand, spot, reservations and flex-start")
+        raise UserError(
+            f"Google sells no TPU as '{market}'",
+            "it has on demand, spot, reservations and flex-start",
+            "remove provisioning, or: use_spot: true",
+        )
     if compute := _why_compute(candidate, tpu):
         return Path("node", compute, "compute")
     kind, reason = _way(candidate, tpu)
@@ -158,7 +168,7 @@ def _why_compute(candidate: Candidate, tpu: TpuSlice) -> str:
     if not tpu.in_tpu_api:
         if api == "tpu":
             raise UserError(
-                f"{tpu.name} cannot be had through the Cloud TPU API",
+                f"{tpu.name} is not available through the Cloud TPU API",
                 "only Compute Engine and GKE have it (Cloud TPU documentation, 2026)",
                 "remove 'api', or: api: compute",
             )
@@ -172,7 +182,7 @@ def _why_compute(candidate: Candidate, tpu: TpuSlice) -> str:
             f"it has {', '.join(served)}",
             "remove 'api: compute'",
         )
-    return "asked for: api is compute"
+    return "requested: api is compute"
 
 
 def _way(candidate: Candidate, tpu: TpuSlice) -> tuple[Kind, str]:
@@ -190,15 +200,15 @@ def _way(candidate: Candidate, tpu: TpuSlice) -> tuple[Kind, str]:
     if _run_hours(candidate):
         return "queued", "only a queued resource has a run duration"
     if _yes(candidate, "queued"):
-        return "queued", "asked for: a queued resource waits until machines are free"
-    return "node", "one slice on demand: a plain node is made at once or refused at once"
+        return "queued", "requested: a queued resource waits until machines are free"
+    return "node", "one slice on demand: a plain node is made or refused immediately"
 
 
 def project_of(candidate: Candidate) -> Text:
     project = candidate.detail("project")
     if project and not _PROJECT.fullmatch(project):
         raise UserError(
-            f"'{project}' is no project id", "6 to 30 lower-case letters, digits and dashes", "gcloud projects list"
+            f"'{project}' is not a project id", "6 to 30 lower-case letters, digits and dashes", "gcloud projects list"
         )
     return Text.of(project or PROJECT)
 
@@ -227,6 +237,7 @@ def check_name(name: str, slices: int = 1) -> None:
         raise UserError(
             f"'{name}' cannot name a TPU",
             "allowed: up to 62 lower-case letters, digits and inner dashes, a letter first",
+            "take another name: -c NAME",
         )
 
 
@@ -245,12 +256,15 @@ def _slices(candidate: Candidate, tpu: TpuSlice) -> int:
     count, rest = divmod(candidate.hosts, tpu.hosts)
     if rest or count < 1:
         raise UserError(
-            f"{candidate.hosts} hosts are no whole number of {tpu.name}", f"each of them has {tpu.hosts} hosts"
+            f"{candidate.hosts} hosts are not a whole number of {tpu.name}",
+            f"each of them has {tpu.hosts} hosts",
+            f"num_nodes counts slices, each of {tpu.hosts} hosts",
         )
     if candidate.hosts > MOST_HOSTS:
         raise UserError(
             f"{candidate.hosts} hosts are too many for one request",
             f"the keys of at most {MOST_HOSTS} hosts fit into it",
+            "take a smaller slice, or fewer of them",
         )
     return count
 
@@ -258,11 +272,15 @@ def _slices(candidate: Candidate, tpu: TpuSlice) -> int:
 def _check_words(candidate: Candidate) -> None:
     unknown = sorted(key for key, _ in candidate.details if key not in _DETAILS)
     if unknown:
-        raise UserError(f"no option of Google's TPUs is called '{unknown[0]}'", f"known: {', '.join(sorted(_DETAILS))}")
-    for key in ("network", "subnetwork", "service_account", "runtime_version"):
+        raise UserError(
+            f"Google's TPUs have no option '{unknown[0]}'",
+            f"known: {', '.join(sorted(_DETAILS))}",
+            f"remove {unknown[0]}",
+        )
+    for key, next_step in _EXAMPLES.items():
         word = candidate.detail(key)
         if word and not _WORD.fullmatch(word):
-            raise UserError(f"'{word}' cannot be a {key}", "letters, digits, and . : / @ _ - are allowed")
+            raise UserError(f"{key} is '{word}'", "letters, digits, and . : / @ _ - are allowed", next_step)
 
 
 def _yes(candidate: Candidate, key: str) -> bool:
@@ -277,7 +295,7 @@ def _topology(candidate: Candidate, tpu: TpuSlice) -> str:
     usual = f", usually as {tpu.topology}" if tpu.topology else ""
     if not _TOPOLOGY.fullmatch(topology) or prod(int(side) for side in topology.split("x")) != tpu.chips:
         raise UserError(
-            f"topology '{topology}' is no shape of {tpu.name}",
+            f"topology '{topology}' is not a shape of {tpu.name}",
             f"that has {tpu.chips} chips{usual}",
             f"topology: {tpu.topology}" if tpu.topology else "remove topology",
         )
@@ -289,7 +307,9 @@ def _tier(candidate: Candidate) -> Tier:
     if tier not in _TIERS:
         raise UserError(f"tier is '{tier}'", "a queued resource is guaranteed or best-effort", "tier: guaranteed")
     if tier and not isinstance(candidate.market, OnDemand):
-        raise UserError(f"'{candidate.market}' and {tier} exclude each other", "a request has one of them")
+        raise UserError(
+            f"'{candidate.market}' and {tier} exclude each other", "a request has one of them", "remove tier"
+        )
     return cast(Tier, tier)
 
 
@@ -301,8 +321,9 @@ def _reservation(candidate: Candidate) -> str:
         return ""
     if not _RESERVATION.fullmatch(market.name):
         raise UserError(
-            f"'{market.name}' is no reservation",
-            "it is a name, projects/PROJECT/locations/ZONE/reservations/NAME, or - for any",
+            f"reservation is '{market.name}'",
+            "expected a name, projects/PROJECT/locations/ZONE/reservations/NAME, or - for any",
+            "gcloud compute reservations list",
         )
     return market.name
 
@@ -319,10 +340,12 @@ def _run_hours(candidate: Candidate) -> float:
     if not isinstance(market, FlexStart):
         return _hours(candidate, "max_run_hours", 0.0, LONGEST_RUN_HOURS)
     if candidate.detail("max_run_hours"):
-        raise UserError("max_run_hours beside flex-start", "flex-start says its hours itself", "remove max_run_hours")
+        raise UserError("max_run_hours beside flex-start", "flex-start has its own hours", "remove max_run_hours")
     if not 0.01 <= market.hours <= LONGEST_RUN_HOURS:
         raise UserError(
-            f"flex-start for {market.hours:g} hours cannot be had", f"it runs for at most {LONGEST_RUN_HOURS} hours"
+            f"flex-start for {market.hours:g} hours is not possible",
+            f"it runs for at most {LONGEST_RUN_HOURS} hours",
+            f"max_run_hours: {LONGEST_RUN_HOURS}",
         )
     return market.hours
 

@@ -54,7 +54,7 @@ def _parse(word: str) -> DataDisk:
         name, mode = word, "rw"
     if not _NAME.fullmatch(name) and not _PATH.fullmatch(name):
         raise UserError(
-            f"'{word}' is no disk",
+            f"'{word}' is not a disk",
             "a disk is NAME or projects/PROJECT/zones/ZONE/disks/NAME, with :ro behind it to read it only",
             "gcloud compute disks list",
         )

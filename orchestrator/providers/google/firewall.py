@@ -134,7 +134,7 @@ class Firewall:
             raise ConflictError(
                 f"a firewall rule '{body['name']}' exists already",
                 "it was not made for this slice",
-                "take another name: -c NAME   or make a rule of your own and set firewall: none",
+                "take another name: -c NAME   or make your own rule and set firewall: none",
             )
         fields = ("sourceRanges", "sourceTags", "targetTags", "allowed")
         changed = {key: body[key] for key in fields if key in body and found.get(key) != body[key]}
@@ -154,7 +154,7 @@ class Firewall:
         while operation.get("status") != "DONE":
             if time.monotonic() > until:
                 raise CloudError(
-                    "a firewall rule is not in force", f"asked for {self._wait:.0f} s ago", "run the same command again"
+                    "a firewall rule is not in force", f"requested {self._wait:.0f} s ago", "run the same command again"
                 )
             time.sleep(_LOOK_SECONDS)
             operation = self._compute.read(lambda api: api.globalOperations().get(project=project, operation=name))
@@ -238,6 +238,6 @@ def _error(verb: str, name: str, answer: Answer, project: str) -> OrchError:
             step = f"gcloud services enable compute.googleapis.com --project={project}   then wait a minute"
             return AccessError(what, why, step)
         case Kind.INVALID | Kind.NOT_FOUND:
-            return UserError(what, why, "see to the network and ssh_cidr that the task names")
+            return UserError(what, why, "check the network and ssh_cidr that the task names")
         case _:
             return explain(verb, name, answer, project)

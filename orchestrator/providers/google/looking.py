@@ -73,7 +73,7 @@ class Eyes:
             left = self.own_nodes(record)
             if not left:
                 return self._absent(record)
-            words = f"its queued resource is gone, {len(left)} of its nodes are not"
+            words = f"its queued resource is deleted, {len(left)} of its nodes are not"
             going = all(states.node_view(node).state is SliceState.ENDING for node in left)
             return SliceView(state=SliceState.ENDING if going else SliceState.FAILED, reason=words)
         view = states.queued_view(
@@ -154,7 +154,7 @@ class Eyes:
         if record.phase is Phase.ACCEPTED and record.operation:
             return self._operation(record)
         if self.now() - record.asked < SETTLE_SECONDS and self._may_come(record):
-            return SliceView(state=SliceState.UNCLEAR, reason="asked for, not shown yet")
+            return SliceView(state=SliceState.UNCLEAR, reason="requested, not shown yet")
         return SliceView(state=SliceState.ABSENT)
 
     def _may_come(self, record: Record) -> bool:

@@ -83,7 +83,7 @@ class OsLogin:
         if not email:
             raise AccessError(
                 "OS Login needs the e-mail of your account",
-                "Google does not tell it for these credentials",
+                "Google does not report it for these credentials",
                 "gcloud auth application-default login   or remove oslogin",
             )
         return email

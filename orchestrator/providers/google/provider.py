@@ -177,7 +177,7 @@ class GoogleProvider:
                 return True
             raise _taken(new.name, "it is being ended")
         if there is False:
-            raise _taken(new.name, "somebody else's has this name")
+            raise _taken(new.name, "one with another owner has this name")
         if there and old.phase is Phase.ASKED:
             self._records.write(old, Phase.ACCEPTED)
         return None if there else True
@@ -287,4 +287,6 @@ def _explained(verb: str, name: str, project: str) -> Generator[None]:
     except Refused as refused:
         raise error_of(verb, name, refused, project) from refused
     except OSError as error:
-        raise CloudError(f"{verb} {name} failed on this computer", str(error), "see to it, then try again") from error
+        raise CloudError(
+            f"{verb} {name} failed on this computer", str(error), "fix that, then run the same command again"
+        ) from error

@@ -172,7 +172,7 @@ def explain(verb: str, name: str, answer: Answer, project: str = "") -> OrchErro
         case Kind.INVALID:
             return UserError(what, why, "orch accelerators   shows types and zones; docs/google.md the options")
         case Kind.NOT_FOUND if verb == "create":
-            return UserError(what, why, "see to the zone, the network and the reservation that the task names")
+            return UserError(what, why, "check the zone, the network and the reservation that the task names")
         case Kind.NOT_FOUND:
             return NotFoundError(what, why, "orch status")
         case Kind.TAKEN:

@@ -43,7 +43,7 @@ def from_details(candidate: Candidate) -> tuple[OwnHost, ...]:
     fields = cast(list[dict[str, Any]], json.loads(candidate.detail(DETAIL, "[]")))
     if len(fields) != candidate.hosts or not fields:
         raise UserError(
-            f"{candidate.hosts} hosts are asked for and {len(fields)} are named",
+            f"{candidate.hosts} hosts are requested and {len(fields)} are named",
             "with `infra: hosts` every machine is named, in rank order",
             "hosts: {addresses: [user@first, user@second]}   in the task file",
         )
@@ -57,6 +57,8 @@ def parse_address(written: str) -> OwnHost:
     host = (found["ipv6"] or found["host"]) if found else ""
     if found is None or not 1 <= port <= 65535 or host.startswith("-") or (found["user"] or "").startswith("-"):
         raise UserError(
-            f"'{written}' is not the address of a host", "expected: user@host:port, the user and port may be left out"
+            f"'{written}' is not the address of a host",
+            "expected: user@host:port, the user and port may be left out",
+            "hosts: {addresses: [user@first, user@second]}   in the task file",
         )
     return OwnHost(host=host, user=found["user"] or "", port=port)

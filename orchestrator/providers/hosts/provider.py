@@ -79,9 +79,7 @@ class HostsProvider:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(path, json.dumps(asdict(note), indent=1) + "\n")
         except OSError as error:
-            raise CloudError(
-                f"cannot note down the hosts of '{spec.name}'", str(error), f"see {path.parent}"
-            ) from error
+            raise CloudError(f"cannot record the hosts of '{spec.name}'", str(error), f"see {path.parent}") from error
 
     def observe(self, name: str, token: str = "") -> SliceView:
         try:
@@ -116,12 +114,14 @@ class HostsProvider:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise CloudError("our notes about hosts cannot be listed", str(error), f"ls -l {self._root}") from error
+            raise CloudError("the records of hosts cannot be listed", str(error), f"ls -l {self._root}") from error
 
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
             raise UserError(
-                f"'{name}' cannot name a slice", "allowed: up to 63 lower-case letters, digits and inner hyphens"
+                f"'{name}' cannot name a slice",
+                "allowed: up to 63 lower-case letters, digits and inner hyphens",
+                "take another name: -c NAME",
             )
         return self._root / f"{name}.json"
 
@@ -196,4 +196,4 @@ def _read(path: Path) -> _Note | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CloudError(f"our note about '{path.stem}' cannot be read", str(error), f"see {path}") from error
+        raise CloudError(f"the record of '{path.stem}' cannot be read", str(error), f"see {path}") from error

@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     }
     for rank, report in reports.items():
         with os.fdopen(report, "r", encoding="utf-8", errors="replace") as file:
-            said = file.read().strip() or "its guard process ended at once"
+            said = file.read().strip() or "its guard process ended immediately"
         sys.stdout.write(f"{rank}\t{' '.join(said.split())}\n")
     os.close(int(lock))
     return 0

@@ -137,7 +137,9 @@ class LocalProvider:
         """Take one host away, hard. The slice is PREEMPTED from the first moment on."""
         with self._existing(name) as (paths, record, _):
             if rank not in record.ranks:
-                raise UserError(f"'{name}' has no host {rank}", f"its hosts are 0 to {len(record.places) - 1}")
+                raise UserError(
+                    f"'{name}' has no host {rank}", f"its hosts are 0 to {len(record.places) - 1}", "name one of them"
+                )
             if record.phase is not Phase.RUNNING:
                 raise _refusal(record)
             if rank not in record.preempted:
@@ -165,7 +167,9 @@ class LocalProvider:
     def _paths(self, name: str) -> SlicePaths:
         if not _NAME.fullmatch(name):
             raise UserError(
-                f"'{name}' cannot name a slice", "allowed: up to 63 lower-case letters, digits and inner hyphens"
+                f"'{name}' cannot name a slice",
+                "allowed: up to 63 lower-case letters, digits and inner hyphens",
+                "take another name: -c NAME",
             )
         return SlicePaths(self._root / name)
 
@@ -173,7 +177,7 @@ class LocalProvider:
 def _check(spec: SliceSpec, keys: SliceKeys) -> None:
     count = spec.candidate.hosts
     if count < 1:
-        raise UserError(f"'{spec.cluster}' asks for {count} hosts", "at least one is needed")
+        raise UserError(f"'{spec.cluster}' asks for {count} hosts", "at least one is needed", "infra: local:1")
     if not len(keys.host_private) == len(keys.host_public) == count:
         raise ValueError(f"{count} hosts need a key pair each, there are {len(keys.host_private)}")
 
@@ -185,7 +189,7 @@ def _explained(name: str) -> Generator[None]:
         yield
     except OSError as error:
         raise CloudError(
-            f"local slice '{name}' cannot be changed", str(error), "see to it, then run the same command again"
+            f"local slice '{name}' cannot be changed", str(error), "fix that, then run the same command again"
         ) from error
 
 
@@ -277,7 +281,7 @@ def _view(paths: SlicePaths, record: SliceRecord | None, *, busy: bool) -> Slice
     counted = f"{len(up)} of {len(record.places)} hosts are up"
     match record.phase:
         case Phase.CREATING:
-            left = "" if busy else "; the command that made them is gone, the same create goes on"
+            left = "" if busy else "; the command that made them has ended; the same create continues"
             return SliceView(state=SliceState.CREATING, reason=counted + left)
         case Phase.RUNNING:
             return _running(record, up)

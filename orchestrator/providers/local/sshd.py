@@ -133,7 +133,7 @@ def config(sshd: Sshd, who: Account, folder: HostFolder, place: Place, session: 
 
 
 SESSION_SCRIPT = """#!/bin/sh
-# Every session of a local host begins here: in the host's own home, as a login to a machine of its own would.
+# Every session of a local host begins here: in the host's own home, as a login to a separate machine would.
 cd "$HOME" || exit 255
 if [ -z "${SSH_ORIGINAL_COMMAND+set}" ]; then
     unset OLDPWD

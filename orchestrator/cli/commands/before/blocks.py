@@ -150,7 +150,7 @@ def buy(offering: str, region: str | None, confirm: str | None, dry_run: bool, p
             f"no search on this computer has listed {offering}", "AWS gives no price for an id alone", again
         )
     if region is not None and region != known.region:
-        raise UserError(f"{offering} is in {known.region}, not in {region}")
+        raise UserError(f"{offering} is in {known.region}, not in {region}", next_step=f"--region {known.region}")
     if dry_run:
         from orchestrator.engine.state.names import INSTALLATION
         from orchestrator.engine.state.recorded import open_reader

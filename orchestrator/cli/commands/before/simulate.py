@@ -143,7 +143,7 @@ def _run(command: list[str], env: dict[str, str]) -> int:
     try:
         process = subprocess.Popen(command, env=env)
     except OSError as error:
-        raise UserError(f"{command[0]} cannot be run", str(error)) from error
+        raise UserError(f"{command[0]} cannot be run", str(error), "name a program behind --") from error
     while True:
         try:
             status = process.wait()

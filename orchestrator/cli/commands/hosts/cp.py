@@ -214,7 +214,7 @@ def _failure(result: FleetResult) -> OrchError:
     failed = result.failed
     message = f"the copy failed on {count_noun(len(failed), 'host')}"
     if any(outcome.failure is Failure.IDENTITY for outcome in failed):
-        return IdentityMismatch(message, "a host presented another key than the pinned one")
+        return IdentityMismatch(message, "a host presented another key than the pinned one", "orch status --refresh")
     if any(outcome.failure is not None for outcome in failed):
         return HostError(message, failed[0].detail, "orch status --refresh")
-    return SetupError(message, failed[0].last_line)
+    return SetupError(message, failed[0].last_line, "fix that, then run the same command again")

@@ -77,5 +77,5 @@ def _write_archive(file: IO[bytes], tree: Tree) -> None:
             try:
                 archive.add(path, _TOP if single else f"{_TOP}/{entry.path}", recursive=False)
             except OSError as error:
-                raise UserError(f"cannot read {path}", error.strerror or str(error)) from error
+                raise UserError(f"cannot read {path}", error.strerror or str(error), f"ls -l {path}") from error
     file.flush()

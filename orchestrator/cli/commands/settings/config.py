@@ -165,7 +165,7 @@ def _rewrite(change: Callable[[str, str], str]) -> Path:
             file.parent.mkdir(parents=True, exist_ok=True)
             write_whole(file.resolve(), new)
     except (OSError, UnicodeError) as error:
-        raise UserError(f"{file} cannot be written", str(error)) from error
+        raise UserError(f"{file} cannot be written", str(error), f"ls -l {file.parent}") from error
     return file
 
 

@@ -45,7 +45,7 @@ class Pattern(click.ParamType["re.Pattern[bytes]"]):
         try:
             return re.compile(str(value).encode())
         except re.error as error:
-            self.fail(f"'{value}' is no regular expression: {error}", param, ctx)
+            self.fail(f"'{value}' is not a regular expression: {error}", param, ctx)
 
 
 @click.command(

@@ -63,7 +63,7 @@ def place_of(path: str) -> Place:
     """Raises ValueError for what is no such path, and while a part of it is unknown."""
     words = urlsplit(path).path.split("/")
     if words[0] != "projects" or len(words) < 4 or "(" in path:
-        raise ValueError(f"{path} is no whole path of Compute Engine")
+        raise ValueError(f"{path} is not a whole path of Compute Engine")
     if words[2] == "global":
         return _place(words[1], {}, words[3:])
     return _place(words[1], {words[2].removesuffix("s"): words[3]}, words[4:])

@@ -61,7 +61,7 @@ class Eyes:
         if found is None:
             gone = SliceState.ENDING if record.phase is Phase.ENDING else SliceState.FAILED
             if record.phase is Phase.ASKED:
-                return SliceView(state=SliceState.CREATING, reason=f"{part.name} is not asked for yet")
+                return SliceView(state=SliceState.CREATING, reason=f"{part.name} is not requested yet")
             lost = record.seen and record.market == "spot"
             return SliceView(state=SliceState.PREEMPTED if lost else gone, reason=self._why_gone(record, part.name))
         if not part.grouped:
@@ -118,7 +118,7 @@ class Eyes:
         """No machines. That is ABSENT, unless a create may still be on its way, or something else is left."""
         age = self.now() - record.asked
         if record.phase is Phase.ASKED and age < SETTLE_SECONDS:
-            return SliceView(state=SliceState.UNCLEAR, reason="asked for, not shown yet")
+            return SliceView(state=SliceState.UNCLEAR, reason="requested, not shown yet")
         if record.phase is Phase.ENDING and not record.operations and age < SETTLE_SECONDS:
             return SliceView(state=SliceState.UNCLEAR, reason="the create may still be on its way")
         if record.phase is Phase.ACCEPTED and not record.seen:
@@ -127,7 +127,7 @@ class Eyes:
                 return view
         left = self.left(record)
         if left:
-            words = f"its machines are gone, {len(left)} templates and policies are not"
+            words = f"its machines are deleted, {len(left)} templates and policies are not"
             return SliceView(state=SliceState.FAILED, reason=words)
         return SliceView(state=SliceState.ABSENT)
 

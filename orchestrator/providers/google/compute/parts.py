@@ -126,7 +126,7 @@ def read(candidate: Candidate) -> Wanted:
     """Raises UserError for what Compute Engine cannot give, with the reason."""
     for key, why in _NOT_HERE.items():
         if candidate.detail(key):
-            raise UserError(f"'{key}' cannot be had on Compute Engine", why, f"remove {key}, or: api: tpu")
+            raise UserError(f"'{key}' is not available on Compute Engine", why, f"remove {key}, or: api: tpu")
     if isinstance(candidate.market, Reservation) and candidate.market.name == choices.ANY_RESERVATION:
         raise UserError("a reservation on Compute Engine has a name", "'-' is one of the TPU API", "reservation: NAME")
     asked = choices.read(replace(candidate, details=_without_image(candidate)))
@@ -157,7 +157,7 @@ def _image(word: str, generation: str) -> str:
     if _FAMILY.fullmatch(word):
         return f"{IMAGES}/family/{word}"
     raise UserError(
-        f"'{word}' is no image of Compute Engine",
+        f"'{word}' is not an image of Compute Engine",
         "a runtime version belongs to the TPU API; here it is projects/PROJECT/global/images/[family/]NAME",
         f"remove runtime_version: {get_generation(generation).compute_image} is taken",
     )

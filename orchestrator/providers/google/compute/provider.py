@@ -147,7 +147,7 @@ class ComputeProvider:
                 return True
             raise _taken(new.name, "it is being ended")
         if there is False:
-            raise _taken(new.name, "somebody else's has this name")
+            raise _taken(new.name, "one with another owner has this name")
         return None if there and old.phase is Phase.ACCEPTED else True
 
     def _step(self, record: Record, steps: tuple[Request, ...], at: int, *, repeated: bool) -> str:
@@ -299,4 +299,6 @@ def _explained(verb: str, name: str, project: str) -> Generator[None]:
             error.next_step = f"ask the project's owner for the role {ROLE}{where}"
         raise error from refused
     except OSError as error:
-        raise CloudError(f"{verb} {name} failed on this computer", str(error), "see to it, then try again") from error
+        raise CloudError(
+            f"{verb} {name} failed on this computer", str(error), "fix that, then run the same command again"
+        ) from error
