@@ -1,4 +1,4 @@
-"""The data files as typed rows. Every row has `source` and `as_of`; a missing field is a programming error."""
+"""The data files as typed rows, each with `source` and `as_of`; the error of a wrong one names table, row and key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar, cast
 
+from orchestrator.errors import OrchError
+
 T = TypeVar("T")
+DATA = Path(__file__).with_name("data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,9 @@ class Row:
         return self._typed(name, int)
 
     def number(self, name: str) -> float:
-        value = self.cells[name]
+        value = self._typed(name, object)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise TypeError(f"{self.table}: {name} is not a number")
+            raise self._wrong(f"`{name}` that is not a number")
         return float(value)
 
     def flag(self, name: str) -> bool:
@@ -43,10 +46,21 @@ class Row:
         return tuple(int(str(item)) for item in self._typed_list(name))
 
     def _typed(self, name: str, kind: type[T]) -> T:
+        if name not in self.cells:
+            raise self._wrong(f"no `{name}`")
         value = self.cells[name]
         if not isinstance(value, kind):
-            raise TypeError(f"{self.table}: {name} is not {kind.__name__}")
+            raise self._wrong(f"`{name}` that is not {kind.__name__}")
         return value
+
+    def _wrong(self, what: str) -> OrchError:
+        file, _, table = self.table.partition(".")
+        row = ", ".join(f"{key} = {value!r}" for key, value in list(self.cells.items())[:2])
+        return OrchError(
+            f"a row [[{table}]] of {file}.toml has {what}",
+            f"the row with {row} has the keys {', '.join(self.cells)}",
+            f"correct it in {DATA / file}.toml, or install orch again",
+        )
 
     def _typed_list(self, name: str) -> list[object]:
         return cast("list[object]", self._typed(name, list))
@@ -55,5 +69,5 @@ class Row:
 @cache
 def read_rows(file: str, table: str) -> tuple[Row, ...]:
     """Return all `[[table]]` rows of catalog/data/FILE.toml, in file order."""
-    parsed = tomllib.loads(Path(__file__).with_name("data").joinpath(f"{file}.toml").read_text(encoding="utf-8"))
+    parsed = tomllib.loads((DATA / f"{file}.toml").read_text(encoding="utf-8"))
     return tuple(Row(f"{file}.{table}", cells) for cells in cast("list[dict[str, object]]", parsed[table]))
