@@ -101,7 +101,7 @@ def test_disks_are_named_by_name_or_by_path() -> None:
         (replace(candidate(), market=CapacityBlock("cr-1")), "capacity block"),
         (replace(candidate(), market=Owned()), "your own"),
         (replace(candidate(), accelerator="tpu7x-16", hosts=2, details=(("api", "tpu"),)), "Compute Engine and GKE"),
-        (candidate("v4-8", api="compute"), "v5p, v6e, tpu7x"),
+        (candidate("v4-8", api="compute"), "not available through Compute Engine: it has v5p, "),
         (candidate(api="rest"), "tpu and compute"),
         (candidate(market=FlexStart(169.0)), "at most 168 hours"),
         (candidate(market=FlexStart(0.0)), "is not possible"),

@@ -25,6 +25,7 @@ class TpuGeneration:
         usable_gib: Of one device, as libtpu 0.0.42 reports it when a program is too large; None where not reported.
         cores: Physical cores of one chip (Cloud TPU documentation, system architecture, 2025).
         devices: Devices of one chip: both cores of a v4 or v5p work as one, those of the others as two.
+        host_chips: Most chips of one machine (Cloud TPU documentation, VM types of each generation, 2025).
         peak_flops: FLOP/s of one chip in bf16, from `peak_source`.
         utilisation: Share of the peak that published runs reach, lowest and highest, from `utilisation_source`.
         link_bytes: Bytes per second that one device sends to its neighbours: ICI bandwidth of a chip over all links,
@@ -39,6 +40,7 @@ class TpuGeneration:
     usable_gib: float | None
     cores: int
     devices: int
+    host_chips: int
     peak_flops: float
     peak_source: str
     utilisation: tuple[float, float]
@@ -56,6 +58,7 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
         usable_gib=None,
         cores=2,
         devices=2,
+        host_chips=4,
         peak_flops=46e12,
         peak_source=_OLD_TPU,
         utilisation=(0.30, 0.54),
@@ -71,6 +74,7 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
         usable_gib=None,
         cores=2,
         devices=2,
+        host_chips=4,
         peak_flops=123e12,
         peak_source=_OLD_TPU,
         utilisation=(0.30, 0.54),
@@ -86,6 +90,7 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
         usable_gib=30.75,
         cores=2,
         devices=1,
+        host_chips=4,
         peak_flops=275e12,
         peak_source=_TPU,
         utilisation=(0.39, 0.57),
@@ -101,6 +106,7 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
         usable_gib=15.75,
         cores=1,
         devices=1,
+        host_chips=8,
         peak_flops=197e12,
         peak_source=_TPU,
         utilisation=(0.40, 0.61),
@@ -116,6 +122,7 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
         usable_gib=95.74,
         cores=2,
         devices=1,
+        host_chips=4,
         peak_flops=459e12,
         peak_source=_TPU,
         utilisation=(0.40, 0.65),
@@ -131,6 +138,7 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
         usable_gib=31.25,
         cores=1,
         devices=1,
+        host_chips=8,
         peak_flops=918e12,
         peak_source=_TPU,
         utilisation=(0.35, 0.50),
@@ -146,6 +154,7 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
         usable_gib=94.75,
         cores=2,
         devices=2,
+        host_chips=4,
         peak_flops=2307e12,
         peak_source=_TPU,
         utilisation=(0.35, 0.55),

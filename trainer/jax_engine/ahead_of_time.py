@@ -29,6 +29,7 @@ _GIB: Final = 1 << 30
 _HBM_GIB: Mapping[str, float] = MappingProxyType(
     {each.device: each.usable_gib for each in GENERATIONS if each.usable_gib is not None}
 )
+_HOST_CHIPS: Mapping[str, int] = MappingProxyType({each.name: each.host_chips for each in GENERATIONS})
 _COLLECTIVES: Mapping[str, str] = MappingProxyType(
     {
         "psum": "all-reduce",
@@ -109,7 +110,7 @@ def compile_ahead_of_time(config: Config, topology: str, slices: int = 1) -> Com
 
     Args:
         config: The settings.
-        topology: Of one slice, such as v5e:4x4; v4, v5e, v5p, v6e, tpu7x.
+        topology: Of one slice, such as v5e:4x4.
         slices: Number of slices.
 
     Raises:
@@ -189,12 +190,11 @@ def describe_devices(topology: str, slices: int) -> Sequence[Any]:
 def _one_host(topology: str) -> tuple[int, ...] | None:
     """Return the chips along each side of a slice that is one machine; None for other slices.
 
-    By default libtpu assumes machines of 2x2 chips (Cloud TPU documentation, v5e and v6e: up to 8 chips are one
-    machine).
+    By default libtpu assumes machines of 2x2 chips.
     """
     generation, _, shape = topology.partition(":")
     sides = [int(side) for side in shape.split("x") if side.isdecimal()]
-    if not sides or not 0 < math.prod(sides) <= (8 if generation in {"v5e", "v6e"} else 4):
+    if not sides or not 0 < math.prod(sides) <= _HOST_CHIPS.get(generation, 4):
         return None
     return (*sides, 1, 1)[:3]
 
