@@ -30,6 +30,8 @@ CHIPS = {
     "Trainium3": "AWS Trainium3",
 }
 
+DEVICES = {name: f"TPU {name}" for name in ("v2", "v3", "v4", "v5e", "v5p", "v6e")} | {"tpu7x": "TPU v7"}  # torch_tpu's
+
 # What JAX calls the TPUs, and as how many devices it shows a chip (libtpu 0.0.51, topology descriptions).
 KINDS = {"v2": "TPU v2", "v3": "TPU v3", "v4": "TPU v4", "v5e": "TPU v5 lite", "v5p": "TPU v5", "v6e": "TPU v6 lite"}
 KINDS |= {"tpu7x": "TPU7x"}
@@ -82,7 +84,7 @@ def test_jax_has_the_same_peaks_under_its_own_names() -> None:
             found = get_peak_flops(SimpleNamespace(device_kind=kind), "bf16")
             assert found == each.peak_bf16_tflops * 1e12 / each.devices_per_chip, kind
     for name, kind in KINDS.items():
-        assert kind in of_trainer(name).jax_kinds
+        assert kind in of_trainer(name).jax_kinds and of_trainer(name).device == DEVICES[name]
         assert of_trainer(name).devices == (2 if name in PAIRS else 1), name
 
 
