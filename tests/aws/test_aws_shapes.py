@@ -14,6 +14,7 @@ from botocore.serialize import create_serializer
 from botocore.session import get_session
 from botocore.validate import ParamValidator
 
+from orchestrator.catalog.ec2 import load_instances
 from orchestrator.providers.aws.parameters import filled, revealed
 from orchestrator.providers.aws.planner import PLANNER
 from orchestrator.providers.aws.unknowns import USER_DATA
@@ -66,7 +67,8 @@ def test_every_enumerated_value_is_one(planned: list[Request], models: dict[str,
         for value, allowed in enumerated(parameters(request), model(models, request).input_shape)
         if value not in allowed
     }
-    assert strange == {UNKNOWN_TYPE}, "a type that botocore does not know is planned all the same"
+    newer = strange & set(load_instances())  # than this botocore: tests/catalog/test_ec2_rows.py judges their names
+    assert strange - newer == {UNKNOWN_TYPE}, "a type that botocore does not know is planned all the same"
 
 
 def test_nothing_is_dropped_on_the_way(planned: list[Request], models: dict[str, ServiceModel]) -> None:

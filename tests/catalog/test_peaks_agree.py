@@ -57,6 +57,8 @@ def teraflops(name: str, devices: int = 1) -> float:
 
 
 def test_every_chip_that_can_be_rented_has_the_same_peak_on_both_sides() -> None:
+    listed = {chip.name for chip in ec2.load_chips().values()}
+    assert set(CHIPS) == listed, "add its name to CHIPS, and its rows to peaks.py and pci.py in trainer/accelerators"
     assert {name: teraflops(known) for name, known in CHIPS.items()} == {
         chip.name: chip.peak_bf16_tflops for chip in ec2.load_chips().values()
     }

@@ -76,13 +76,13 @@ def test_the_table_of_machines_is_that_of_the_catalogue(row: list[str]) -> None:
 
 
 def test_every_machine_of_the_catalogue_is_in_the_table_and_no_price_is_elsewhere() -> None:
-    assert [quoted(row[1])[0] for row in MACHINES] == list(load_instances())
+    assert [quoted(row[1])[0] for row in MACHINES] == list(load_instances()), "docs/aws.md has one row each, in order"
     assert re.findall(r"\$\d|\d+(?:\.\d+)? (?:US )?dollars", PAGE) == []
 
 
 def test_every_family_has_its_quotas() -> None:
     listed = {name: row for row in table("machines") for name in row[0].split(", ")}
-    assert set(listed) == {family(name) for name in load_instances()}
+    assert set(listed) == {family(name) for name in load_instances()}, "the quotas in docs/aws.md have each family"
     for name in load_instances():
         _, on_demand, spot = listed[family(name)]
         assert quoted(on_demand) == [quota_of(name, OnDemand()).code]
