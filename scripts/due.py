@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests"))
 
-from support.lanes import STACK_DAYS, today  # noqa: E402  # the path is set above
+from support.lanes import STACK_DAYS, today
 
 STACKS = ("jax", "xla")
 OF_ALL = ("requirements/", "tests/support/", "tests/conftest.py", "pyproject.toml", "scripts/test")

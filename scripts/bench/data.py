@@ -23,17 +23,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-import numpy as np  # noqa: E402  # after the path
-from context import print_context  # noqa: E402
-from support.s3 import s3_server  # noqa: E402
-from support.slow_proxy import slow_proxy  # noqa: E402
+import numpy as np
+from context import print_context
+from support.s3 import s3_server
+from support.slow_proxy import slow_proxy
 
-from trainer.commands.prepare import run as prepare  # noqa: E402
-from trainer.config import DataConfig  # noqa: E402
-from trainer.data.batches import BatchLoader  # noqa: E402
-from trainer.data.corpus import Corpus, open_corpus  # noqa: E402
-from trainer.order import RowOrder  # noqa: E402
-from trainer.shape.mesh import RowShare  # noqa: E402
+from trainer.commands.prepare import run as prepare
+from trainer.config import DataConfig
+from trainer.data.batches import BatchLoader
+from trainer.data.corpus import Corpus, open_corpus
+from trainer.order import RowOrder
+from trainer.shape.mesh import RowShare
 
 BATCH, SEQ_LEN = 16, 1024
 LATENCY = 0.03  # seconds; of a bucket in the same region

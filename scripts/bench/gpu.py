@@ -28,10 +28,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from context import print_context  # noqa: E402
+from context import print_context
 
-from trainer.options import parse_config  # noqa: E402
-from trainer.shape.architecture import count_flops_per_token, count_parameters  # noqa: E402
+from trainer.options import parse_config
+from trainer.shape.architecture import count_flops_per_token, count_parameters
 
 WINDOW = 5
 OPTIONS = {"device": "cuda", "model": "1b", "vocab": "", "rows": "", "steps": "20", "limit": "300", "arms": ""}

@@ -20,14 +20,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from context import print_context  # noqa: E402  # the path above comes first
-from support.driving import Listener, local_task  # noqa: E402
+from context import print_context
+from support.driving import Listener, local_task
 
-from orchestrator.engine.loop.drive import drive_cluster  # noqa: E402
-from orchestrator.engine.preparation import commands  # noqa: E402
-from orchestrator.engine.state.recorded import open_reader  # noqa: E402
-from orchestrator.hosts import ssh_argv  # noqa: E402
-from orchestrator.plan.desired import TeardownPolicy  # noqa: E402
+from orchestrator.engine.loop.drive import drive_cluster
+from orchestrator.engine.preparation import commands
+from orchestrator.engine.state.recorded import open_reader
+from orchestrator.hosts import ssh_argv
+from orchestrator.plan.desired import TeardownPolicy
 
 
 class Clock(Listener):

@@ -25,8 +25,8 @@ if THREADS == 1:
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
 
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
+import jax
+import jax.numpy as jnp
 
 TYPE = jnp.bfloat16 if NARROW else jnp.float32
 

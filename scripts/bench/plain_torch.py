@@ -14,7 +14,7 @@ import sys
 import time
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F  # noqa: N812  # its usual name
 from torch import Tensor, nn
 
 VOCAB = 256

@@ -25,11 +25,11 @@ from typing import IO
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from context import print_context  # noqa: E402
+from context import print_context
 
-from trainer.config import Config  # noqa: E402
-from trainer.options import parse_config  # noqa: E402
-from trainer.shape.architecture import count_parameters  # noqa: E402
+from trainer.config import Config
+from trainer.options import parse_config
+from trainer.shape.architecture import count_parameters
 
 WINDOW = 5
 HUGGING_FACE = os.environ.get("ORCH_HF_PYTHON", "")

@@ -56,7 +56,7 @@ def seen(state: SliceState, intent: IntentState | None, *, now: float = 1e6, **f
     contact = fields.pop("contact", Contact.OK)
     assert isinstance(contact, Contact)
     hosts = (HostView(rank=0, internal_ip=to_text("10.0.0.1"), contact=contact),) if state is SliceState.READY else ()
-    return Observed(now=now, intents=intents, slice_state=state, hosts=hosts, **fields)  # type: ignore[arg-type]
+    return Observed(now=now, intents=intents, slice_state=state, hosts=hosts, **fields)  # type: ignore[arg-type]  # by name
 
 
 @pytest.mark.parametrize("trouble", [None, REFUSED, LOST], ids=str)

@@ -170,7 +170,7 @@ def test_a_setup_that_fails_on_one_host_of_four_stops_before_the_program(home: P
     ending = fulfil(commands.prepare_launch(task, cluster="c", after=KEEP), listener)
     assert ending.status == Exit.SETUP_FAILED
     assert "worker2 (rank 2): exit 5" in ending.step.what  # type: ignore[union-attr]  # it is a GiveUp
-    assert "no space for wheels" in ending.step.why  # type: ignore[union-attr]
+    assert "no space for wheels" in ending.step.why  # type: ignore[union-attr]  # likewise
     assert [outcome.verdict for outcome in ending.outcomes] == ["exit 0", "exit 0", "exit 5", "exit 0"]
     assert not canary.exists()
     assert living("c") == ["c-1"]
@@ -186,7 +186,7 @@ def test_a_copy_that_fails_on_one_host_names_it(home: Path, tmp_path: Path) -> N
     task = local_task(3, file_mounts=(FileMount("~/data", str(data)),), run="true")
     ending = fulfil(commands.prepare_launch(task, cluster="c", after=KEEP))
     assert ending.status == Exit.SETUP_FAILED
-    assert "worker1 (rank 1)" in ending.step.what  # type: ignore[union-attr]
+    assert "worker1 (rank 1)" in ending.step.what  # type: ignore[union-attr]  # it is a GiveUp
 
 
 def test_the_first_failure_stops_the_others_and_its_code_passes_through(home: Path, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_the_first_failure_stops_the_others_and_its_code_passes_through(home: Pa
     listener = Listener()
     ending = fulfil(commands.prepare_launch(task, cluster="c", after=KEEP), listener)
     assert ending.status == 42
-    assert ending.step.why.endswith("bad luck")  # type: ignore[union-attr]
+    assert ending.step.why.endswith("bad luck")  # type: ignore[union-attr]  # likewise
     assert any(isinstance(action, StopJob) and action.ranks == (0, 2) for action in listener.actions)
     verdicts = [outcome.verdict for outcome in ending.outcomes]
     assert verdicts[1] == "exit 42"
@@ -254,7 +254,7 @@ def test_a_preemption_without_budget_ends_the_slice_and_names_the_resume_command
     listener = Listener()
     ready = commands.prepare_launch(task, cluster="c", after=KEEP)
     drive_cluster(ready, Listener(), follow=False)
-    open_provider("local", home / "state").preempt("c-1", 0)  # type: ignore[attr-defined]
+    open_provider("local", home / "state").preempt("c-1", 0)  # type: ignore[attr-defined]  # of this provider
     ending = fulfil(commands.prepare_launch(task, cluster="c", after=KEEP), listener)
     assert ending.status == Exit.HOST_LOST
     assert living("c") == []

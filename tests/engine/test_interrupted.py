@@ -31,7 +31,7 @@ def interrupted(
 ) -> tuple[SimHome, BaseException]:
     """Launch with Ctrl-C at the first observation for which `when` is true, and return how it ended."""
     durations = Durations(create=40.0, end=2.0, detect=5.0, contact=0.01, jitter=0.0)
-    home = SimHome(InMemory(Scenario(**{"durations": durations, **fields}), ManualClock()))  # type: ignore[arg-type]
+    home = SimHome(InMemory(Scenario(**{"durations": durations, **fields}), ManualClock()))  # type: ignore[arg-type]  # by name
     with home.access.open() as cloud:
         cloud.set_program("*", Program(seconds=None))
     look, pressed = drive_module.observe, [False]

@@ -120,7 +120,7 @@ def test_the_rule_is_made_where_the_network_is(network: str, project: str, path:
 def test_the_end_takes_away_what_the_create_made() -> None:
     for details in ({}, {"network": "net-1"}, {"access": "iap"}, {"firewall": "none"}):
         network = details.pop("network", "default")
-        made = {f"{one.target}/{one.body['name']}" for one in rules(network, **details)}  # type: ignore[arg-type]
+        made = {f"{one.target}/{one.body['name']}" for one in rules(network, **details)}  # type: ignore[arg-type]  # by name
         way = access.read(candidate(**details))
         ended = access.end_requests(way, "demo-1", KNOWN, network)
         assert {one.target for one in ended} == made

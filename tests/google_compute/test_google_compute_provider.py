@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compute_bench import PROJECT, ZONE, Bench, bench, keyed, spec, wanted
@@ -67,8 +68,8 @@ def test_ranks_follow_the_workers_numbers_where_they_differ_from_the_names(
 
     told = instances._told
 
-    def backwards(visit: object, look: object, name: str) -> list[dict[str, str]]:
-        found = [dict(item) for item in told(visit, look, name)]  # type: ignore[arg-type]
+    def backwards(visit: Any, look: Any, name: str) -> list[dict[str, str]]:
+        found = [dict(item) for item in told(visit, look, name)]
         return [item | ({"value": str(3 - int(item["value"]))} if item["key"] == "worker-id" else {}) for item in found]
 
     monkeypatch.setattr(instances, "_told", backwards)
@@ -102,9 +103,9 @@ def test_repeated_create_after_any_crash_makes_nothing_twice(
     """A crash after the request of each kind: the next command does the rest."""
     send = ComputeApi.send
 
-    def crash(self: ComputeApi, request: object) -> dict[str, object]:
-        answer = send(self, request)  # type: ignore[arg-type]
-        if f"/{kind}?" in request.target:  # type: ignore[attr-defined]
+    def crash(self: ComputeApi, request: Any) -> Any:
+        answer = send(self, request)
+        if f"/{kind}?" in request.target:
             raise KeyboardInterrupt
         return answer
 

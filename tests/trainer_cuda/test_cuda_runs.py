@@ -153,7 +153,7 @@ def test_device_is_listed_with_its_state(device: str) -> None:
     from trainer.accelerators.registry import open_native_device
     from trainer.environment import World
 
-    accelerator = open_native_device(device, World())  # type: ignore[arg-type]
+    accelerator = open_native_device(device, World())  # type: ignore[arg-type]  # a kind's name
     found, snapshot = accelerator.describe(), accelerator.snapshot()
     assert found.kind == device
     assert (found.total_mem_mb or 0) > 1000

@@ -28,7 +28,7 @@ class Alone:
 
 def waits(name: str, words: list[str], rows: Any, simulated: SimulatedDevice) -> dict[str, int]:
     """What a step with the fused optimizer asks of the device that the processor waits for, by aten's names."""
-    accelerator = open_native_device(name, World())  # type: ignore[arg-type]
+    accelerator = open_native_device(name, World())  # type: ignore[arg-type]  # a kind's name
     accelerator.capabilities = replace(accelerator.capabilities, fused=Capability(True, ""))  # type: ignore[misc]  # of the real class
     engine = TorchEngine(parse_config([f"device={name}", *words]), World(), accelerator, Mesh())
     engine.step(rows, 1e-2, False, 0)
@@ -43,7 +43,7 @@ def main(name: str, words: list[str]) -> dict[str, Any]:
     simulated = SimulatedDevice(name)
     if name != "cpu":
         simulated.register()
-    engine = open_torch_engine(parse_config([f"device={name}", *words]), World(), Alone())  # type: ignore[arg-type]
+    engine = open_torch_engine(parse_config([f"device={name}", *words]), World(), Alone())  # type: ignore[arg-type]  # what the engine uses of a team
     rows = np.random.default_rng(0).integers(0, 64, (3, 8, 17)).astype(np.uint16)
     losses = []
     for step, batch in enumerate(rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,12 +17,12 @@ from trainer.options import parse_config
 CPU = Device(kind="cpu", name="c", vendor="v", index=0, total_mem_mb=1, available_mem_mb=1, topology="t")
 
 
-def devices(kind: str) -> list[Device]:
+def devices(kind: Any) -> list[Device]:
     return (
         [CPU]
         if kind == "cpu"
         else [Device(kind=kind, name="x", vendor="v", index=0, total_mem_mb=1, available_mem_mb=1, topology="t"), CPU]
-    )  # type: ignore[arg-type]
+    )
 
 
 def only(*packages: str) -> Callable[[str], bool]:
@@ -105,7 +106,7 @@ def test_missing_device_is_an_error_with_advice(name: str, advice: str) -> None:
     if present is not None and present.type == name:
         pytest.skip(f"this machine has a {name} device")
     with pytest.raises(DeviceError, match=f"(?s)device={name}: .*{advice}.*device=cpu"):
-        open_native_device(name, World())  # type: ignore[arg-type]
+        open_native_device(name, World())  # type: ignore[arg-type]  # a kind's name
 
 
 def test_the_processor_as_a_device() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F  # noqa: N812  # its usual name
 from torch import Tensor
 
 from trainer.torch_engine.compiling import TorchCompiler

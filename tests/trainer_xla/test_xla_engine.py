@@ -44,7 +44,7 @@ class Alone:
 
 def on_torch(words: list[str], rows: Any, state: dict[str, Any] | None = None) -> tuple[list[float], dict[str, Any]]:
     """Return the losses of the torch engine on the CPU, and its final state."""
-    engine = open_torch_engine(parse_config([*SMALL, *words, "device=cpu"]), World(), Alone())  # type: ignore[arg-type]
+    engine = open_torch_engine(parse_config([*SMALL, *words, "device=cpu"]), World(), Alone())  # type: ignore[arg-type]  # a team of one
     if state is not None:
         engine.load((piece, state[piece.name]) for piece in engine.needed())
     losses = []
@@ -169,7 +169,7 @@ def test_without_torch_xla_the_error_names_what_to_install() -> None:
     from trainer.xla_engine.engine import open_xla_engine
 
     with pytest.raises(DeviceError, match=r"torch==2\.9\.0 with torch_xla==2\.9\.0"):
-        open_xla_engine(parse_config([*SMALL, "device=xla"]), World(), Alone())  # type: ignore[arg-type]
+        open_xla_engine(parse_config([*SMALL, "device=xla"]), World(), Alone())  # type: ignore[arg-type]  # a team of one
 
 
 def test_a_missing_environment_is_reported(tmp_path: Path) -> None:

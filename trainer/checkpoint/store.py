@@ -163,8 +163,9 @@ class Store:
     def list_folders(self) -> list[str]:
         """Return the names of the direct subfolders."""
         with self._translating_errors("", "cannot be listed"):
+            # Likewise.
             listing: Any = obstore.list_with_delimiter(self._backend)  # pyright: ignore[reportUnknownMemberType]
-            paths: Sequence[str] = listing["common_prefixes"]  # as above
+            paths: Sequence[str] = listing["common_prefixes"]
         return [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
 
     def read_ranges(self, path: str, offsets: Sequence[int], counts: Sequence[int]) -> list[bytes]:
