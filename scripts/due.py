@@ -87,7 +87,9 @@ def proof_commits() -> list[str]:
 
 
 def fork_point() -> str:
-    return git("merge-base", "HEAD", "origin/HEAD")
+    """Return where the branch left origin's main; nothing on main itself, which cannot be compared with itself."""
+    found = git("merge-base", "HEAD", "origin/HEAD")
+    return found if found != git("rev-parse", "HEAD") else ""
 
 
 def is_ancestor(commit: str) -> bool:
