@@ -116,7 +116,7 @@ def test_places(account: Account, led: Any) -> None:
 
     assert region("--zone", "us-east-2a") == "us-east-2"  # a zone of AWS's: nobody else is asked
     assert region("--infra", "aws/us-east-2") == "us-east-2"
-    assert region("aws", "--accelerators", "trn2.48xlarge") == "us-east-2; another is asked about with --region"
+    assert region("aws", "--accelerators", "trn2.48xlarge") == "us-east-2; --region checks another"
 
 
 def test_questions_to_another_cloud_are_left_to_it(account: Account, led: Any) -> None:

@@ -95,6 +95,6 @@ def test_whom_iam_cannot_weigh(account: Account) -> None:
     account.answers["iam", "SimulatePrincipalPolicy"] = refusing("NoSuchEntity", "not there", 404)
     found = account.ask(arn=SSO)["permissions"]
     assert found.verdict is Verdict.UNKNOWN
-    assert "ec2:TerminateInstances" in found.words and f"IAM does not weigh the rights of {SSO}" in found.words
+    assert "ec2:TerminateInstances" in found.words and f"IAM does not simulate the permissions of {SSO}" in found.words
     root = account.ask(arn="arn:aws:iam::123456789012:root", bucket="s3://runs")
     assert root["permissions"].verdict is root["bucket"].verdict is Verdict.OK

@@ -92,7 +92,7 @@ def test_a_workers_instance_name_is_what_it_says_itself() -> None:
 
 @pytest.mark.parametrize("name", ["", "-v", "a b", "a;b", "%h", "--zone=x", "A", "a\n", "$(id)"])
 def test_a_name_that_is_none_never_gets_onto_a_command_line(name: str) -> None:
-    with pytest.raises(ValueError, match="cannot be named"):
+    with pytest.raises(ValueError, match="does not accept the name"):
         proxy_command(name, PROJECT, ZONE)
 
 

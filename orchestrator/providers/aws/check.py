@@ -47,7 +47,7 @@ def _credentials(ask: Ask) -> Outcome:
     except Refused as refused:
         return _not_taken(ask, refused)
     caller = Caller(str(found["Account"]), str(found["Arn"]))
-    stands_in = f"; {session.endpoint} stands in for AWS" if session.loopback else ""
+    stands_in = f"; {session.endpoint} is used instead of AWS" if session.loopback else ""
     outcome = ok("credentials", f"{caller.arn}{stands_in}")
     return Outcome(outcome.findings, (Check("region", partial(region, ask, session, caller)),))
 
@@ -59,7 +59,7 @@ def _not_taken(ask: Ask, refused: Refused) -> Outcome:
     option = f" --profile {ask.aws.profile}" if ask.aws.profile else ""
     login = f"aws sso login{option}" if answer.code in _EXPIRED else f"aws configure{option}"
     mend = f"{login}   then: aws sts get-caller-identity{option}"
-    return fix("credentials", f"AWS does not take them: {answer}", mend, Exit.PERMISSION)
+    return fix("credentials", f"AWS does not accept them: {answer}", mend, Exit.PERMISSION)
 
 
 def region(ask: Ask, session: AwsSession, caller: Caller) -> Outcome:
@@ -78,7 +78,7 @@ def region(ask: Ask, session: AwsSession, caller: Caller) -> Outcome:
         found = Calls(session, session.region).read("ec2", "DescribeRegions", asked_for).get("Regions", ())
     except Refused as refused:
         if refused.answer.kind is Kind.PERMISSION:
-            words = f"{name}; whether it is open to the account may not be asked (ec2:DescribeRegions)"
+            words = f"{name}; these credentials may not read whether the account can use it (ec2:DescribeRegions)"
             told = unknown("region", words, f"ask the owner of account {caller.account}", Exit.PERMISSION)
             return Outcome((*told.findings, *(outcome.findings if outcome else ())), rest)
         if refused.answer.kind not in (Kind.INVALID, Kind.NOT_FOUND):
@@ -91,7 +91,7 @@ def region(ask: Ask, session: AwsSession, caller: Caller) -> Outcome:
         option = f" --profile {ask.aws.profile}" if ask.aws.profile else ""
         mend = f"aws account enable-region --region-name {name}{option}   then wait some minutes"
         return fix("region", f"{name} is not enabled for account {caller.account}", mend, Exit.PERMISSION)
-    told = ok("region", name if ask.region else f"{name}; another is asked about with --region")
+    told = ok("region", name if ask.region else f"{name}; --region checks another")
     return Outcome((*told.findings, *(outcome.findings if outcome else ())), rest)
 
 

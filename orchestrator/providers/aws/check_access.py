@@ -103,7 +103,7 @@ def _rest(asked: Asked, found: Probed) -> tuple[Probed, str]:
             return found | Probed(missing=frozenset({Simulation.ACTION})), f"{Simulation.ACTION} is not allowed"
         if refused.answer.kind not in (Kind.NOT_FOUND, Kind.INVALID):
             raise
-        return found, f"IAM does not weigh the rights of {asked.caller.arn}"
+        return found, f"IAM does not simulate the permissions of {asked.caller.arn}"
     return found | weighed | Probed(frozenset({Simulation.ACTION})), ""
 
 

@@ -53,7 +53,7 @@ def _no_profile(asked: Asked, name: str, refused: Refused) -> Outcome:
         case Kind.NOT_FOUND:
             return fix("hosts", f"there is no instance profile {name}", _make(asked, name), Exit.NOT_FOUND)
         case Kind.PERMISSION:
-            words = f"whether there is an instance profile {name} may not be asked"
+            words = f"these credentials may not read whether there is an instance profile {name}"
             return unknown(
                 "hosts", words, f"ask the owner of account {asked.caller.account} for iam:GetInstanceProfile"
             )

@@ -27,7 +27,7 @@ def quota(asked: Asked) -> Outcome:
     if asked.instance is None:
         return _asked_for(lambda: _all(asked), asked)
     if asked.ask.reservation:
-        return ok("quota", f"not asked: the machines of {asked.ask.reservation} are reserved")
+        return ok("quota", f"not checked: the machines of {asked.ask.reservation} are reserved")
     instance = asked.instance
     return _asked_for(lambda: _one(asked, instance), asked)
 

@@ -31,5 +31,5 @@ def way_in(asked: Asked) -> Outcome:
             words = f"access ssm needs {PLUGIN}, which is not in PATH"
             return fix("ssh", words, f"install it: {_PLUGIN_PAGE}", Exit.USAGE)
     group = asked.ask.aws.security_group
-    rule = f"{group} lets it in, as configured" if group else "a security group is made for each cluster"
+    rule = f"{group} allows SSH, as configured" if group else "a security group is made for each cluster"
     return ok("ssh", f"access {access or 'as the machines need it'}; a key can be made; {rule}")

@@ -185,7 +185,7 @@ def explain(verb: str, name: str, answer: Answer, quota: str = "") -> OrchError:
         case Kind.CREDENTIALS:
             return AccessError(what, why, "aws sso login   or: aws configure   then: aws sts get-caller-identity")
         case Kind.INVALID if "IAM Instance Profile" in answer.words:
-            fix = "made a minute ago? then the same command again   else: aws iam list-instance-profiles"
+            fix = "made a minute ago? then run the same command again   else: aws iam list-instance-profiles"
             return UserError(what, why, fix)
         case Kind.INVALID:
             return UserError(what, why, "orch accelerators   shows types and zones; docs/aws.md the options")

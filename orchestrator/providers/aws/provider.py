@@ -175,7 +175,7 @@ class AwsProvider:
             return self._records.put(replace(new, known=old.known)), True
         view = self._look(old)
         if view.state is SliceState.UNCLEAR:
-            raise CloudError(f"create {new.name}: whether that name is free is not known", view.reason, "try again")
+            raise CloudError(f"create {new.name}: it is not known whether the name is free", view.reason, "try again")
         if view.state is not SliceState.ABSENT:
             why = "it is being ended" if old.phase is Phase.ENDING else "it was made for another request"
             raise ConflictError(f"a slice '{new.name}' exists already", why, "take another name: -c NAME")

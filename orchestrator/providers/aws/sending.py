@@ -149,7 +149,7 @@ class Creation:
         found = self._there(step, params)
         if found is None:
             raise CloudError(
-                f"{self.record.name}: a name is taken", "by what is not shown yet", "try again"
+                f"{self.record.name}: a name is taken", "what has it is not listed yet", "try again"
             ) from refused
         return found
 

@@ -23,7 +23,9 @@ def tags_of(spec: SliceSpec) -> dict[str, Text]:
     """The spec's labels and ours. Raises UserError for a label that cannot be a tag."""
     found = {**dict(spec.labels), INTENT: spec.token, SLICE: to_text(spec.name), NAME: to_text(spec.name)}
     if len(found) > MOST:
-        raise UserError(f"{len(found)} labels are too many", f"EC2 takes {MOST} tags with orch's own", "remove some")
+        raise UserError(
+            f"{len(found)} labels are too many", f"EC2 allows {MOST} tags, including those of orch", "remove some"
+        )
     for key, value in found.items():
         _check(key, value)
     return found

@@ -78,7 +78,7 @@ def unpack(text: str) -> tuple[str, tuple[str, ...]]:
         raise ValueError("this is not user-data of orch")
     raw = base64.b64decode(packed[1], validate=True)
     if len(raw) % _PAIR:
-        raise ValueError("the host keys are not whole")
+        raise ValueError("the host keys are incomplete")
     return key[1], tuple(private_file(raw[start : start + _PAIR]) for start in range(0, len(raw), _PAIR))
 
 

@@ -51,7 +51,7 @@ def stranger(node: Any, queued: Any | None, user: str) -> UnmanagedSlice:
     if node.multislice_node:
         raise UserError(
             f"'{name}' is one of several slices of {_last(node.queued_resource)}",
-            "they end together, so orch cannot take one of them",
+            "they end together, so orch cannot adopt one of them",
             f"gcloud compute tpus queued-resources describe {_last(node.queued_resource)} --zone={place[3]}",
         )
     if str(node.metadata.get("enable-oslogin", "")).lower() == "true":

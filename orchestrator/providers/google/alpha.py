@@ -64,5 +64,5 @@ def _executed(call: Any) -> dict[str, Any]:
     except OSError as error:  # no route, no TLS
         raise ConnectionError(f"{type(error).__name__}: {error}") from error
     if not isinstance(found, dict):  # what was cut off is no JSON, and the library hands it on as it is
-        raise ConnectionError("the answer is not whole")
+        raise ConnectionError("the answer is incomplete")
     return cast(dict[str, Any], found)

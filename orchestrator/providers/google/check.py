@@ -36,11 +36,11 @@ def _credentials(ask: Ask) -> Outcome:
         return Outcome((Finding(check="credentials", verdict=Verdict.UNUSED, words=error.what, fix=error.next_step),))
     session = replace(session, project=ask.project or session.project)
     if session.loopback:
-        outcome = ok("credentials", f"none needed: {session.endpoint} stands in for Google")
+        outcome = ok("credentials", f"none needed: {session.endpoint} is used instead of Google")
     else:
         refused = _refresh(session.credentials)
         if refused:
-            return fix("credentials", f"Google does not take them: {refused}", LOGIN, Exit.PERMISSION)
+            return fix("credentials", f"Google does not accept them: {refused}", LOGIN, Exit.PERMISSION)
         outcome = ok("credentials", _whose(session.credentials))
     return replace(outcome, then=(Check("project", partial(_project, ask, session)),))
 

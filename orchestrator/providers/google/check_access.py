@@ -99,10 +99,10 @@ def not_asked(check: str, what: str, permission: str, refused: Refused, project:
         case Kind.API_DISABLED:
             api = "iam.googleapis.com" if check == "act-as" else "serviceusage.googleapis.com"
             mend = f"gcloud services enable {api} --project={project}"
-            return unknown(check, f"{what} cannot be asked: {api} is not enabled", mend, Exit.PERMISSION)
+            return unknown(check, f"{what} cannot be read: {api} is not enabled", mend, Exit.PERMISSION)
         case Kind.PERMISSION:
             mend = f"ask the owner of {project} for {permission}" if permission else f"ask the owner of {project}"
-            return unknown(check, f"{what} may not be asked by this account", mend, Exit.PERMISSION)
+            return unknown(check, f"this account may not read {what}", mend, Exit.PERMISSION)
         case _:
             return finding_from_error(check, explain("ask", what, refused.answer, project))
 

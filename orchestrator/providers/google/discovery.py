@@ -59,7 +59,7 @@ class Discovery:
             except OSError as error:  # no route, no TLS
                 raise ConnectionError(f"{type(error).__name__}: {error}") from error
             except ValueError as error:  # an answer that was cut off is no JSON
-                raise ConnectionError(f"the answer is not whole: {error}") from error
+                raise ConnectionError(f"the answer cannot be read: {error}") from error
 
     def _opened(self) -> Any:
         with self._lock:

@@ -82,7 +82,7 @@ class Gated:
             if gate is None:
                 return view
             if view.state is SliceState.ABSENT and gate.opened and not self._close(gate):
-                return SliceView(state=SliceState.ENDING, reason="a firewall rule of it is still there")
+                return SliceView(state=SliceState.ENDING, reason="one of its firewall rules still exists")
             return self._led(gate, view) if view.state is SliceState.READY else view
         except (OrchError, OSError, ValueError) as error:
             return SliceView(state=SliceState.UNCLEAR, reason=str(error))
@@ -183,7 +183,7 @@ class Gated:
         names = self._inner.instance_names(gate.name) if gate.way is Way.IAP else ("",) * len(view.hosts)
         if gate.way is Way.IAP and ("" in names or len(names) != len(view.hosts)):
             return SliceView(
-                state=SliceState.CREATING, reason="not every host has said its name, by which IAP reaches it"
+                state=SliceState.CREATING, reason="not every host has reported its name, by which IAP reaches it"
             )
         pairs = zip(view.hosts, names, strict=True)
         return replace(view, hosts=tuple(self._reached(gate, host, name) for host, name in pairs))

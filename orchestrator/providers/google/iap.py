@@ -23,7 +23,7 @@ def proxy_command(instance: str, project: str, zone: str) -> tuple[str, ...]:
     """
     for word in (instance, project.replace(":", ""), zone):
         if not _INSTANCE.fullmatch(word):
-            raise ValueError(f"'{word}' cannot be named to IAP")
+            raise ValueError(f"IAP does not accept the name '{word}'")
     return (
         *("gcloud", "compute", "start-iap-tunnel", instance, "%p", "--listen-on-stdin"),
         *(f"--project={project}", f"--zone={zone}", "--verbosity=error"),

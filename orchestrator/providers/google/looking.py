@@ -99,7 +99,9 @@ class Eyes:
         if record.adopted and not record.host_public and not self.records.is_checked(record.name):
             told = () if any(_tells_nothing(node) for node in found) else self._told(record)
             if told is None:
-                return SliceView(state=SliceState.CREATING, reason="its hosts have not said which SSH keys they have")
+                return SliceView(
+                    state=SliceState.CREATING, reason="its hosts have not reported which SSH keys they have"
+                )
             record = self.records.write(replace(record, host_public=told), record.phase)
         login = replace(self.login, user=record.user or self.login.user)
         ready = ready_view(record, found, login)

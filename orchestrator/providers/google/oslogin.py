@@ -121,7 +121,7 @@ def _key(account: str, public_key: str, profile: dict[str, Any]) -> str:
         if str(one.get("key", "")).split()[:2] == wanted:
             return str(one.get("name") or f"users/{account}/sshPublicKeys/{fingerprint}")
     raise CloudError(
-        f"OS Login did not take the key for {account}", "its profile lacks it", "run the same command again"
+        f"OS Login did not take the key for {account}", "its profile does not have it", "run the same command again"
     )
 
 

@@ -197,7 +197,7 @@ class GoogleProvider:
             self._records.write(record, Phase.REFUSED)
             raise _taken(record.name, refused.answer.words) from refused
         if kind is Kind.TAKEN:  # by something that is not shown: perhaps by our own request, sent twice on its way
-            raise CloudError(f"create {record.name}: the name is taken", "by what is not shown yet", "try again")
+            raise CloudError(f"create {record.name}: the name is taken", "what has it is not listed yet", "try again")
         raise refused
 
     def _found(self, name: str, token: str) -> list[Listed]:

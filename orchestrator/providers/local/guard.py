@@ -211,7 +211,7 @@ def _say(report: int, words: str) -> None:
 
 def _last_words(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return "; ".join(lines[-3:]) or "without a word"
+    return "; ".join(lines[-3:]) or "without a message"
 
 
 def _run_and_exit(work: Callable[[], None]) -> NoReturn:

@@ -292,7 +292,7 @@ def _view(paths: SlicePaths, record: SliceRecord | None, *, busy: bool) -> Slice
         case Phase.ENDING if busy:
             return SliceView(state=SliceState.ENDING, reason=counted)
         case Phase.ENDING:
-            return SliceView(state=SliceState.FAILED, reason="its end was cut short; ask for it again")
+            return SliceView(state=SliceState.FAILED, reason="its end was interrupted; orch down ends it")
         case Phase.STARTING | Phase.STOPPING | Phase.STOPPED:
             return SliceView(state=SliceState.STOPPED)
 

@@ -193,7 +193,9 @@ class ComputeApi:
         found: dict[str, Any] | None = operation
         while found is not None and found.get("status") != "DONE":
             if time.monotonic() >= until:
-                raise CloudError(f"{path} is not there yet", "Google is still at work on it", "the same command again")
+                raise CloudError(
+                    f"{path} is not there yet", "Google is still at work on it", "run the same command again"
+                )
             time.sleep(_LOOK_SECONDS)
             found = self.operation(name)
         answer = failure_of(found or {})

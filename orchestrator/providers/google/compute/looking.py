@@ -94,7 +94,7 @@ class Eyes:
         for name in names:
             said = self._told(record.instance(name))
             if not said and patient:
-                words = f"{len(attributes)} of {len(names)} hosts have said that they have their SSH key"
+                words = f"{len(attributes)} of {len(names)} hosts have reported that they have their SSH key"
                 return record, SliceView(state=SliceState.CREATING, reason=words)
             attributes.append(said)
         told = hosts.told(record, attributes)

@@ -128,7 +128,9 @@ def read(candidate: Candidate) -> Wanted:
         if candidate.detail(key):
             raise UserError(f"'{key}' is not available on Compute Engine", why, f"remove {key}, or: api: tpu")
     if isinstance(candidate.market, Reservation) and candidate.market.name == choices.ANY_RESERVATION:
-        raise UserError("a reservation on Compute Engine has a name", "'-' is one of the TPU API", "reservation: NAME")
+        raise UserError(
+            "a reservation on Compute Engine has a name", "only the TPU API knows '-' (any)", "reservation: NAME"
+        )
     asked = choices.read(replace(candidate, details=_without_image(candidate)))
     if asked.flex and asked.hosts_per_slice > 1 and asked.data_disks:
         raise UserError("a flex-start group takes no data disks", "", "keep large data in a bucket")

@@ -175,7 +175,7 @@ class ComputeProvider:
             self._records.write(record, Phase.REFUSED)
             raise _taken(record.name, refused.answer.words) from refused
         if found is None and kind is Kind.TAKEN:  # by what is not shown: perhaps by our own request, sent twice
-            raise CloudError(f"create {record.name}: the name is taken", "by what is not shown yet", "try again")
+            raise CloudError(f"create {record.name}: the name is taken", "what has it is not listed yet", "try again")
         if found is None:
             raise refused
         return not step.target.partition("?")[0].endswith("/resize") or bool(found.get("targetSize"))
