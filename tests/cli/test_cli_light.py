@@ -48,7 +48,7 @@ def test_status_of_one_cluster_shows_hosts_jobs_and_earlier_machines(orch: Orch,
     said = orch("status", "mine")
     assert "me@127.0.0.11:2201" in said.out
     assert "exit 3: program failed on worker1" in said.out
-    assert "mine-1: gone taken back" in said.out
+    assert "mine-1: deleted (taken back)" in said.out
     assert "LAST EVENTS" in said.out
 
 

@@ -64,7 +64,7 @@ def test_jax_trains_is_cancelled_resumed_and_profiled(orch: Orch) -> None:
     saved = re.search(r"after step (\d+); checkpoint saved", orch.ok("logs", "train", "--host", "0", "--no-prefix"))
     assert saved is not None
     refused = orch("resume", "train", "--compile", "--dry-run")
-    assert refused.returncode == 2 and "no TPU slice" in refused.stderr
+    assert refused.returncode == 2 and "not a TPU slice" in refused.stderr
     again = orch.start("resume", "train")
     try:
         until("the resumed run's steps", lambda: _has_step(orch), 200)

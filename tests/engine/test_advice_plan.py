@@ -153,9 +153,9 @@ def test_devices_are_what_a_program_sees(orch: Callable[..., Said], tmp_path: Pa
 def test_only_what_jax_trains_on_tpus_is_compiled(orch: Callable[..., Said], tmp_path: Path) -> None:
     assert "no `train` section" in orch("plan", written(tmp_path, SIMPLE), "--compile").err
     local = orch("plan", written(tmp_path, TASK), "--infra", "local:2", "--compile")
-    assert local.status == 2 and "no TPU slice" in local.err
+    assert local.status == 2 and "not a TPU slice" in local.err
     trained = orch("train", "local:2", "--compile", "--dry-run", "model=tiny")
-    assert trained.status == 2 and "no TPU slice" in trained.err
+    assert trained.status == 2 and "not a TPU slice" in trained.err
 
 
 def test_without_a_compiler_the_error_explains_how_to_install_one(

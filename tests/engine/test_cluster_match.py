@@ -42,7 +42,7 @@ def test_more_hosts_than_the_cluster_has_are_refused(home: SimHome) -> None:
     ready = sim_launch(sim_task(run="echo 2"), home.candidate(3))
     with pytest.raises(ConflictError) as caught:
         home.drive(ready)
-    assert "it has 2 hosts of v5e; asked for: 3 hosts of v5e" in str(caught.value)
+    assert "it has 2 hosts of v5e; requested: 3 hosts of v5e" in str(caught.value)
     assert "orch down c" in caught.value.next_step
     assert jobs() == 1, "nothing was begun"
 
@@ -59,7 +59,7 @@ def test_a_task_for_fewer_hosts_runs_on_all_with_a_note(home: SimHome) -> None:
         now = load_observed(reader, "c")
     assert (
         surplus_hosts_note("c", now, [home.candidate(1)])
-        == "'c' has 2 hosts; 1 asked for: the program runs on all of them"
+        == "'c' has 2 hosts; 1 are requested: the program runs on all of them"
     )
     assert surplus_hosts_note("c", now, [home.candidate(1), home.candidate(2)]) == ""
     assert home.drive(sim_launch(sim_task(run="echo 2"), home.candidate(1))).status == Exit.OK

@@ -126,11 +126,15 @@ def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list
     lines += [f"  attempt {past.attempt} ended ({past.cause}): {past.why}" for past in item.ended]
     deleted = [past for past in item.slices if past.state in FINAL_STATES]
     if deleted:
-        lines += ["", "EARLIER MACHINES", *(f"  {past.name}: {past.state} {past.why}".rstrip() for past in deleted)]
+        lines += ["", "EARLIER MACHINES", *(_past_line(past.name, past.state, past.why) for past in deleted)]
     if recent:
         lines += ["", f"LAST EVENTS   (all: orch events {item.cluster.name})"]
         lines += [f"  {format_local_time(event.at)}  {event.what}" for event in recent]
     return lines
+
+
+def _past_line(name: str, state: str, why: str) -> str:
+    return f"  {name}: {state}" + (f" ({why})" if why else "")
 
 
 def _job_row(job: JobRecord) -> tuple[str, ...]:
