@@ -1,9 +1,22 @@
-"""The clock of the engine: the real one, or a simulated one that a test or a rehearsal advances."""
+"""Time: a clock that no setting of this computer moves, and the plain one that tests and rehearsals replace.
+
+Limits of hours and money end machines, so their time must not be the setting of a laptop. `SteadyClock` reads that
+setting once after each boot, counts on by the kernel's clock, and takes the time of servers when they disagree.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import tempfile
 import time
-from typing import Protocol
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+SKEW_SECONDS = 60.0  # less is what the network, and the whole seconds of a Date header, can explain
+ANCHOR_FILE = "clock.json"
 
 
 class Clock(Protocol):
@@ -18,8 +31,16 @@ class Clock(Protocol):
         ...
 
 
+class ServerClock(Clock, Protocol):
+    """A source of time that servers correct."""
+
+    def learn(self, server_time: float) -> None:
+        """Take over the time of a server (epoch seconds, just received) when it differs by more than a minute."""
+        ...
+
+
 class RealClock:
-    """The clock of this computer."""
+    """The clock of this computer as it is set."""
 
     def now(self) -> float:
         """Return seconds since the epoch."""
@@ -28,3 +49,93 @@ class RealClock:
     def sleep(self, seconds: float) -> None:
         """Wait that long."""
         time.sleep(seconds)
+
+    def learn(self, server_time: float) -> None:
+        """Ignore it."""
+
+
+class SteadyClock:
+    """UTC that all processes of one boot count alike from `anchor`, corrected by the time of servers.
+
+    Where the boot is not known (no /proc), each process begins with this computer's setting.
+    """
+
+    def __init__(self, folder: Path, set_time: Callable[[], float] | None = None) -> None:
+        """Read the anchor in `folder`, or make it; `set_time` is the clock of this computer as it is set."""
+        self.file = folder / ANCHOR_FILE
+        self._set_time = set_time or time.time
+        self._boot = _read_boot()
+        anchor = _read_anchor(self.file, self._boot)
+        self._at_boot, self._correction = anchor or (self._set_time() - steady_seconds(), 0.0)
+        if anchor is None:
+            self._write()
+
+    def now(self) -> float:
+        """Return seconds since the epoch."""
+        return self._at_boot + self._correction + steady_seconds()
+
+    def uncorrected(self) -> float:
+        """Return `now` without corrections: a deadline in it never moves while this boot lasts."""
+        return self._at_boot + steady_seconds()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait that long."""
+        time.sleep(seconds)
+
+    def learn(self, server_time: float) -> None:
+        """Take over the time of a server (epoch seconds, just received) when it differs by more than a minute."""
+        difference = server_time - self.now()
+        if abs(difference) > SKEW_SECONDS:
+            self._correction += difference
+            self._write()
+
+    def skew(self) -> float:
+        """Return by how many seconds this computer's setting is ahead; 0 when that is less than a minute."""
+        ahead = self._set_time() - self.now()
+        return ahead if abs(ahead) > SKEW_SECONDS else 0.0
+
+    def _write(self) -> None:
+        if not self._boot:
+            return
+        content = {"boot": self._boot, "utc_at_boot": self._at_boot, "correction": self._correction}
+        with contextlib.suppress(OSError):  # a full disk must not stop a command that ends machines
+            self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor, name = tempfile.mkstemp(dir=self.file.parent, prefix=f".{ANCHOR_FILE}-")
+            try:
+                with os.fdopen(descriptor, "w") as file:
+                    json.dump(content, file)
+                Path(name).replace(self.file)
+            except OSError:
+                Path(name).unlink(missing_ok=True)
+
+
+def steady_seconds() -> float:
+    """Return seconds that pass also while the computer sleeps, and that no setting moves."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def read_date(header: str) -> float | None:
+    """Return the epoch seconds of a Date header (RFC 9110, 5.6.7), None when it is none."""
+    from email.utils import parsedate_to_datetime  # takes 10 ms, and `orch status` asks no server
+
+    try:
+        return parsedate_to_datetime(header).timestamp()
+    except ValueError:
+        return None
+
+
+def _read_boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _read_anchor(file: Path, boot: str) -> tuple[float, float] | None:
+    try:
+        found: Any = json.loads(file.read_text())
+        if boot and found["boot"] == boot:
+            return float(found["utc_at_boot"]), float(found["correction"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # absent or damaged: it is made again
+    return None

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from orchestrator.clock import Clock, RealClock
+from orchestrator.clock import Clock, SteadyClock
 from orchestrator.cloud_access import CloudAccess, read_cloud_access
 from orchestrator.hosts import HostAddress
 from orchestrator.paths import Paths
@@ -40,6 +40,7 @@ class Services:
 
 def real_services(where: Paths) -> Services:
     """Return the services of real clouds and real hosts; providers keep their files below `where.state`."""
+    clock = SteadyClock(where.state)
     return Services(
-        provider=lambda name: open_provider(name, where.state), host_operations=SshHostOperations, clock=RealClock()
+        provider=lambda name: open_provider(name, where.state, clock), host_operations=SshHostOperations, clock=clock
     )

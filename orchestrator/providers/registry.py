@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
+from orchestrator.clock import RealClock, ServerClock
 from orchestrator.errors import UserError
 from orchestrator.providers.protocol import Planner, Provider
 
@@ -45,9 +46,15 @@ def load_planner(name: str) -> Planner:
     return cast(Planner, _module(name, "planner").PLANNER)
 
 
-def open_provider(name: str, state: Path) -> Provider:
-    """Return the half that does I/O. `state` is the folder of this installation."""
-    return cast(Provider, _module(name, "provider").open_provider(state))
+def open_provider(name: str, state: Path, clock: ServerClock | None = None) -> Provider:
+    """Return the half that does I/O.
+
+    Args:
+        name: The provider.
+        state: The folder of this installation.
+        clock: Gives the time, and learns it from the provider's answers; default: this computer's.
+    """
+    return cast(Provider, _module(name, "provider").open_provider(state, clock or RealClock()))
 
 
 class Planners(Mapping[str, Planner]):

@@ -101,6 +101,6 @@ def render_timer(limits: LimitsSpec) -> str:
     )
 
 
-def render_renewal(deadline: float) -> str:
-    """Return the bash script that moves the deadline (epoch seconds) of a host that has limits."""
-    return render_template("limits/renew.sh.j2", deadline=math.floor(deadline))
+def render_renewal(seconds: float) -> str:
+    """Return the bash script that moves the deadline of a host with limits to `seconds` from now, by its own time."""
+    return render_template("limits/renew.sh.j2", seconds=max(0, math.floor(seconds)))

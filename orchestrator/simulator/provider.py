@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from orchestrator.clock import ServerClock
 from orchestrator.errors import (
     AccessError,
     CapacityError,
@@ -220,7 +221,7 @@ class SimulatedProvider:
         return SliceView(state=SliceState.ABSENT)
 
 
-def open_provider(state: Path) -> SimulatedProvider:
+def open_provider(state: Path, _clock: ServerClock | None = None) -> SimulatedProvider:
     """Open the cloud in `<state>/simulated`, with real sshd hosts behind its slices.
 
     Raises:

@@ -164,7 +164,9 @@ class ClusterChanges(Ledger):
             if before.state is not state:
                 values["since"] = change.at
             if state in (IntentState.ACCEPTED, IntentState.ENDING) and before.billed_from is None:
-                values["born"] = before.since  # when it was planned: the create may have acted since then
+                # When it was planned: the create may have acted since then. A clock that was ahead until the provider's
+                # first answer must not put the start of billing into the future.
+                values["born"] = min(before.since, change.at)
             if state is IntentState.DELETED and before.billed_from is not None and before.billed_until is None:
                 values["gone"] = change.at
             if cause is not None:

@@ -2,14 +2,14 @@
 
 A holder that died on this machine is detected by its process and replaced immediately; one on another machine when
 its lease expires. The fence rises with every new holder; every guarded write checks it in the same transaction.
-Times are real even in tests: of the server's clock on PostgreSQL, since the clocks of computers differ.
+Times are real even in tests: of the server's clock on PostgreSQL, since the clocks of computers differ; for a file, of
+a clock that all processes of one boot share and that no setting moves.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select, text, update
 
+from orchestrator.clock import SteadyClock
 from orchestrator.errors import ConflictError
 from orchestrator.store.connection import Database
 from orchestrator.store.schema import leases
@@ -50,7 +51,7 @@ def acquire_lease(database: Database, name: str, doing: str, seconds: float = LE
     owner = uuid.uuid4().hex
     with database.writing() as tx:
         row = _row(tx, name)
-        now = database_time(tx)  # after the row is locked, which may have taken long
+        now = read_lease_time(database, tx)  # after the row is locked, which may have taken long
         if row["owner"] and row["expires"] > now and _is_alive(row):
             return Holder(str(row["machine"]), int(row["pid"]), str(row["doing"]))
         fence = int(row["fence"]) + 1
@@ -79,11 +80,11 @@ def _row(tx: Connection, name: str) -> Any:
     return row
 
 
-def database_time(tx: Connection) -> float:
-    """Return the epoch seconds of the clock that all holders share: the server's, or this computer's for a file."""
-    if tx.dialect.name == "postgresql":
-        return float(tx.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
-    return time.time()
+def read_lease_time(database: Database, tx: Connection) -> float:
+    """Return the seconds in which leases expire: the server's epoch seconds, or this boot's for a file."""
+    if isinstance(database.location, Path):
+        return SteadyClock(database.location.parent).uncorrected()
+    return float(tx.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
 
 
 def renew_lease(database: Database, lease: Lease, seconds: float = LEASE_SECONDS) -> bool:
@@ -92,7 +93,7 @@ def renew_lease(database: Database, lease: Lease, seconds: float = LEASE_SECONDS
         done = tx.execute(
             update(leases)
             .where(leases.c.name == lease.name, leases.c.owner == lease.owner, leases.c.fence == lease.fence)
-            .values(expires=database_time(tx) + seconds)
+            .values(expires=read_lease_time(database, tx) + seconds)
         )
         tx.commit()
         return bool(done.rowcount)

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from orchestrator.clock import SteadyClock
 from orchestrator.errors import NotFoundError
 from orchestrator.plan.observed import EndedAttempt, Intent
 from orchestrator.store.audited import Head
@@ -42,8 +43,6 @@ def open_reader_at(location: Location) -> Reader:
 
 class Reader:
     """A read-only view of the store, used as a context manager. An absent store reads as an empty one."""
-
-    _clock = "unixepoch('subsec')" if sqlite3.sqlite_version_info >= (3, 42) else "unixepoch('now')"
 
     def __init__(self, database: Path) -> None:
         self._file = database
@@ -173,10 +172,14 @@ class Reader:
         found = [str(row["quick_check"]) for row in self._rows("PRAGMA quick_check(1)")]
         return "" if found in ([], ["ok"]) else found[0]
 
+    def lease_time(self) -> float:
+        """Return the seconds in which leases expire; see leases.py."""
+        return SteadyClock(self._file.parent).uncorrected()
+
     def lease_holder(self, name: str) -> str:
         """Return a description of the lease's holder, or "" when it is free."""
-        query = f"SELECT * FROM leases WHERE name = ? AND owner != '' AND expires > {self._clock}"  # noqa: S608  # a constant
-        for row in self._rows(query, name):
+        query = "SELECT * FROM leases WHERE name = ? AND owner != '' AND expires > ?"
+        for row in self._rows(query, name, self.lease_time()):
             return f"process {row['pid']} on {row['machine']} ({row['doing']})"
         return ""
 

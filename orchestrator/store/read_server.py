@@ -17,8 +17,6 @@ CONNECT_SECONDS = 10
 class ServerReader(Reader):
     """A read-only view of a store on PostgreSQL. A database without our tables reads as an empty store."""
 
-    _clock = "extract(epoch FROM clock_timestamp())"
-
     def __init__(self, location: str) -> None:  # the base class opens a file
         try:
             import psycopg
@@ -46,6 +44,11 @@ class ServerReader(Reader):
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._server.close()
+
+    def lease_time(self) -> float:
+        for row in self._rows("SELECT extract(epoch FROM clock_timestamp()) AS now"):
+            return float(row["now"])
+        return 0.0
 
     def find_page_fault(self) -> str:
         """Return "": the server checks its own pages."""

@@ -29,7 +29,7 @@ SCRIPTS = {
     "install on the user's own": render_limits(LimitsSpec(max_hours=1, watch="jobs")),
     "timer": render_timer(ALL),
     "remove": render_limits(LimitsSpec()),
-    "renew": HEAD + render_renewal(2e9),
+    "renew": HEAD + render_renewal(900),
 }
 
 

@@ -21,6 +21,7 @@ from orchestrator.simulator.google.gcs import GcsServer
 from orchestrator.storage.bucket import Bucket
 from orchestrator.storage.sync import Progress, plan_download, plan_upload, run_sync
 
+pytestmark = pytest.mark.rotating
 TREE = {
     "a.txt": b"alpha",
     "empty": b"",

@@ -90,19 +90,20 @@ def arm_timer(session: Session, action: ArmTimer) -> None:
     _require_success(
         session, _operations(session).run_script(action.script.reveal().encode(), action.ranks), "set the timer"
     )
-    deadline = _deadline(session)
-    if deadline is not None:
-        renewal = render_renewal(deadline + TIMER_SLACK).encode()
+    left = _seconds_left(session)
+    if left is not None:
+        renewal = render_renewal(left + TIMER_SLACK).encode()
         _require_success(session, _operations(session).run_script(renewal, action.ranks), "set the timer")
     _mark(session, TIMER_LABEL, action.digest, action.ranks)
 
 
-def _deadline(session: Session) -> float | None:
-    """Return when a limit of the cluster will be reached (epoch seconds), by what its slices have cost so far."""
+def _seconds_left(session: Session) -> float | None:
+    """Return the time until a limit of the cluster is reached, by what its slices have cost so far."""
     if not isinstance(session.desired, Run):
         return None
     spent = Observed(now=session.now(), intents=session.store.intents(session.cluster))
-    return limits.next_limit_at(session.desired, spent)
+    at = limits.next_limit_at(session.desired, spent)
+    return None if at is None else at - spent.now
 
 
 def collect_stacks(session: Session, action: CollectStacks) -> None:

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from orchestrator.clock import SteadyClock
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.names import host_job_name, slice_token
 from orchestrator.errors import OrchError
@@ -15,6 +16,7 @@ from orchestrator.plan.decide_hosts import TIMER_LABEL
 from orchestrator.plan.desired import Adopt, Cancel, Down, Run
 from orchestrator.plan.limits import format_time
 from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed, Outcome
+from orchestrator.plan.preview_format import format_duration
 from orchestrator.remote.marks import SETUP, mark_name
 from orchestrator.slices import CapacityBlock, Owned, SliceState, SliceView
 from orchestrator.store.records import JobRecord
@@ -32,6 +34,7 @@ def observe(session: Session) -> Observed:
     job = store.job(session.cluster, session.job.id) if session.job is not None else None
     observed = Observed(now=session.now(), intents=intents)
     view = _observe_slice(session, observed.current)
+    _report_skew(session)
     folder = _folder(session, job)
     hosts = _observe_hosts(session, observed.current, view, folder, job)
     _note_failures(session, hosts)
@@ -92,6 +95,19 @@ def _report_created(session: Session, intent: Intent, view: SliceView) -> None:
         return
     session.memory.created = None
     session.narrator.note(f"{intent.name} is created: ready {session.now() - created[1]:.0f} s after the request")
+
+
+def _report_skew(session: Session) -> None:
+    """Say once that this computer's clock is wrong: after the provider's answer, which may have shown it."""
+    clock = session.services.clock
+    if session.memory.skew_reported or not isinstance(clock, SteadyClock) or not (skew := clock.skew()):
+        return
+    session.memory.skew_reported = True
+    span, way = format_duration(round(abs(skew) / 60) * 60), "ahead" if skew > 0 else "behind"
+    session.narrator.note(
+        f"this computer's clock is {span} {way}; limits do not count by it. Set it: sudo timedatectl set-ntp true   "
+        f"or, if it is right: rm {clock.file}"
+    )
 
 
 def _note_times(session: Session, intent: Intent, view: SliceView) -> SliceView:

@@ -38,6 +38,7 @@ class Memory:
         ends: A slice, and when its provider takes the machines back (epoch seconds).
         created: A slice whose create request was accepted, and when (epoch seconds).
         reported_end: The slice whose near end was reported.
+        skew_reported: Whether a wrong clock of this computer was reported.
         logs_saved: Whether the remaining logs were downloaded before the teardown.
     """
 
@@ -52,6 +53,7 @@ class Memory:
     ends: tuple[str, float] | None = None
     created: tuple[str, float] | None = None
     reported_end: str = ""
+    skew_reported: bool = False
     logs_saved: bool = False
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -131,7 +132,7 @@ def _record_and_download(
 ) -> Profile:
     """Request, wait, download and merge; the hosts still have their copies."""
     # At one moment, or ranks would record different steps.
-    at = time.time() + _UNTIL_ALL_KNOW + len(fleet.hosts) / _HOSTS_A_SECOND
+    at = _read_hosts_time(fleet) + _UNTIL_ALL_KNOW + len(fleet.hosts) / _HOSTS_A_SECOND
     fields = (str(request.steps), f"{at:.3f}", *(["0"] if request.first_only else []))
     _check(fleet.run(shell_command("profile-ask.sh", folder, name, *fields)), "ask for a profile")
     hosts = _wait(fleet, folder, name, request, progress)
@@ -169,6 +170,17 @@ def _running(cluster: str) -> tuple[ClusterRecord, JobRecord]:
             f"orch cp {cluster}:PATH . downloads what it writes",
         )
     return record, job
+
+
+def _read_hosts_time(fleet: Fleet) -> float:
+    """Return the epoch seconds of the hosts' clocks, their median: this computer's may be set wrong."""
+    result = fleet.run("date +'orch-time %s'", timeout=_CLEARED)
+    _check(result, "read the time")
+    texts = [answer.output.decode("utf-8", "replace").rpartition("orch-time ")[2].split() for answer in result.hosts]
+    times = [int(words[0][:12]) for words in texts if words and words[0].isascii() and words[0].isdigit()]
+    if not times:
+        raise HostError("cannot read the time of the hosts", "none printed it", "orch status --refresh")
+    return statistics.median(times) + 1.0  # they print whole seconds
 
 
 def _wait(

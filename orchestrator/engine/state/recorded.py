@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from typing import Any
 
+from orchestrator.clock import SteadyClock
 from orchestrator.hosts import JobPhase
 from orchestrator.paths import load_paths
 from orchestrator.plan.observed import Contact, HostView, IntentState, Observed, Outcome
@@ -31,11 +31,12 @@ def load_observed(reader: Reader, name: str, job: JobRecord | None = None, *, ru
         job: The job that the command is about, if any.
         running: Whether to assume that the job's program runs (for stop, down and cancel).
     """
+    now = SteadyClock(load_paths().state).now()
     cluster = reader.cluster(name)
     if cluster is None:
-        return Observed(now=time.time())
+        return Observed(now=now)
     intents = reader.intents(cluster)
-    observed = Observed(now=time.time(), intents=intents)
+    observed = Observed(now=now, intents=intents)
     current = observed.current
     state = SliceState.UNCLEAR
     hosts: tuple[HostView, ...] = ()
@@ -45,7 +46,7 @@ def load_observed(reader: Reader, name: str, job: JobRecord | None = None, *, ru
     elif current is not None and current.state is IntentState.ENDING:
         state = SliceState.ENDING
     return Observed(
-        now=time.time(),
+        now=now,
         intents=intents,
         slice_state=state,
         hosts=hosts,

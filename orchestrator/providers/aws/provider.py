@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from orchestrator.clock import RealClock, ServerClock
 from orchestrator.errors import (
     AccessError,
     CapacityError,
@@ -55,10 +57,11 @@ FOLDER = "aws"  # of the records, below the state folder
 _FINAL = (CapacityError, AccessError, UserError, ConflictError)  # a create that ends so is never sent again
 
 
-def open_provider(state: Path) -> AwsProvider:
+def open_provider(state: Path, clock: ServerClock | None = None) -> AwsProvider:
     """Raises UserError without the library. Credentials are looked for by profile, when they are needed."""
     import_library()
-    return AwsProvider(open_session, state.absolute() / FOLDER)
+    clock = clock or RealClock()
+    return AwsProvider(partial(open_session, learn=clock.learn), state.absolute() / FOLDER, clock.now)
 
 
 class AwsProvider:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
+from orchestrator.clock import read_date
 from orchestrator.errors import AccessError, UserError
 from orchestrator.providers.aws.endpoint import loopback_endpoint
 
@@ -90,11 +91,24 @@ class AwsSession:
         return client
 
 
-def open_session(profile: str = "") -> AwsSession:
-    """Raises AccessError without credentials, UserError without the library or the profile."""
-    session = AwsSession(profile, loopback_endpoint())
+def open_session(profile: str = "", *, learn: Callable[[float], None] | None = None) -> AwsSession:
+    """Raises AccessError without credentials, UserError without the library or the profile.
+
+    learn: called with the time of each answer that has a Date header.
+    """
+    hook = None if learn is None else partial(_hear_dates, learn)
+    session = AwsSession(profile, loopback_endpoint(), hook=hook)
     session.check()
     return session
+
+
+def _hear_dates(learn: Callable[[float], None], client: Any) -> None:
+    def hear(parsed: dict[str, Any], **_: Any) -> None:
+        time = read_date(parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", ""))
+        if time is not None:
+            learn(time)
+
+    client.meta.events.register("after-call", hear)
 
 
 def import_library() -> Any:

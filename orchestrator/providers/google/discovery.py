@@ -45,13 +45,10 @@ class Discovery:
         return _told_apart(lambda: self._once(ask, CHANGE_SECONDS))
 
     def _once(self, ask: Callable[[Any], Any], timeout: float) -> dict[str, Any]:
-        import google_auth_httplib2  # type: ignore[import-untyped]  # the library ships no types
-        import httplib2  # type: ignore[import-untyped]  # the library ships no types
         from google.auth.exceptions import GoogleAuthError
 
         call = ask(self._opened())
-        http = google_auth_httplib2.AuthorizedHttp(self._session.credentials, http=httplib2.Http(timeout=timeout))
-        with closing(http):
+        with closing(self._session.http(timeout)) as http:
             try:
                 return cast(dict[str, Any], call.execute(http=http, num_retries=0) or {})
             except (TimeoutError, ConnectionError, GoogleAuthError):

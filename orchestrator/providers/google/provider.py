@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.clock import RealClock, ServerClock
 from orchestrator.errors import CloudError, ConflictError, NotFoundError, OrchError, UserError
 from orchestrator.providers.google import choices, sending, states
 from orchestrator.providers.google.addresses import Login
@@ -30,20 +31,21 @@ if TYPE_CHECKING:
     from orchestrator.providers.google.compute.provider import ComputeProvider
 
 
-def open_provider(state: Path) -> Gated:
+def open_provider(state: Path, clock: ServerClock | None = None) -> Gated:
     """The provider "gcp".
 
     Raises AccessError without credentials, UserError without the library or for a wrong ORCH_GCP_ENDPOINT.
     """
-    session, folder = open_session(), state.absolute()
+    clock = clock or RealClock()
+    session, folder = open_session(clock.learn), state.absolute()
 
     def compute() -> ComputeProvider:
         from orchestrator.providers.google.compute.provider import open_compute
 
-        return open_compute(session, folder / COMPUTE)
+        return open_compute(session, folder / COMPUTE, clock.now)
 
-    both = Both(folder, GoogleProvider(open_api(session), folder / TPU), compute)
-    return Gated(both, session, folder / GATES)
+    both = Both(folder, GoogleProvider(open_api(session), folder / TPU, clock.now), compute)
+    return Gated(both, session, folder / GATES, clock.now)
 
 
 class GoogleProvider:

@@ -7,11 +7,12 @@ address is refused: nothing may lead the user's credentials astray.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from orchestrator.clock import read_date
 from orchestrator.cloud_access import GOOGLE_API, read_cloud_access
 from orchestrator.errors import AccessError, UserError
 
@@ -33,11 +34,15 @@ PREFIXES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """credentials: of google-auth. project: what the configuration names, or "". endpoint: "" is Google itself."""
+    """credentials: of google-auth. project: what the configuration names, or "". endpoint: "" is Google itself.
+
+    learn: called with the time of each answer that has a Date header.
+    """
 
     credentials: Any
     project: str
     endpoint: str = ""
+    learn: Callable[[float], None] | None = None
 
     @property
     def loopback(self) -> bool:
@@ -45,19 +50,39 @@ class Session:
 
     def service(self, name: str, version: str, *, timeout: float = 60.0) -> Any:
         """A client made from the library's own copy of the discovery document; nothing is sent. timeout: of a call."""
-        import google_auth_httplib2  # type: ignore[import-untyped]  # the library ships no types
-        import httplib2  # type: ignore[import-untyped]  # the library ships no types
         from googleapiclient import discovery  # type: ignore[import-untyped]  # the library ships no types
 
         library: Any = discovery
-        http = google_auth_httplib2.AuthorizedHttp(self.credentials, http=httplib2.Http(timeout=timeout))
+        http = self.http(timeout)
         options = {"api_endpoint": f"{self.endpoint}{PREFIXES[name]}"} if self.loopback else None
         return library.build(
             name, version, http=http, cache_discovery=False, static_discovery=True, client_options=options
         )
 
+    def http(self, timeout: float) -> Any:
+        """A connection of its own with the credentials; its answers tell the time."""
+        import google_auth_httplib2  # type: ignore[import-untyped]  # the library ships no types
+        import httplib2  # type: ignore[import-untyped]  # the library ships no types
 
-def open_session() -> Session:
+        http: Any = httplib2.Http(timeout=timeout)
+        send = http.request
+
+        def hear(*args: Any, **options: Any) -> Any:
+            response, content = send(*args, **options)
+            self.hear(response.get("date", ""))
+            return response, content
+
+        http.request = hear
+        return google_auth_httplib2.AuthorizedHttp(self.credentials, http=http)
+
+    def hear(self, date: str) -> None:
+        """date: a Date header, "" for none."""
+        time = read_date(date)
+        if time is not None and self.learn is not None:
+            self.learn(time)
+
+
+def open_session(learn: Callable[[float], None] | None = None) -> Session:
     """Raises AccessError without credentials, UserError without the library."""
     endpoint = loopback_endpoint()
     try:
@@ -68,7 +93,7 @@ def open_session() -> Session:
         raise UserError("Google's client library is not installed", str(error), "pip install 'orch[google]'") from error
     if endpoint:
         anonymous: Any = AnonymousCredentials()  # type: ignore[no-untyped-call]  # google-auth has no types there
-        return Session(anonymous, _own_project() or LOCAL_PROJECT, endpoint)
+        return Session(anonymous, _own_project() or LOCAL_PROJECT, endpoint, learn)
     library: Any = auth  # its types are incomplete
     try:
         credentials, project = library.default(scopes=[SCOPE])
@@ -76,7 +101,7 @@ def open_session() -> Session:
         raise AccessError(
             "there are no Google credentials on this computer", "", "gcloud auth application-default login"
         ) from error
-    return Session(credentials, _own_project() or project or "")
+    return Session(credentials, _own_project() or project or "", learn=learn)
 
 
 def loopback_endpoint() -> str:

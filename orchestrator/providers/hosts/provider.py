@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from orchestrator.clock import ServerClock
 from orchestrator.errors import CloudError, ConflictError, UserError
 from orchestrator.hosts import HostAddress
 from orchestrator.providers.files import write_whole
@@ -26,7 +27,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")  # the order of ssh_config(5), IdentityFile
 
 
-def open_provider(state: Path) -> HostsProvider:
+def open_provider(state: Path, _clock: ServerClock | None = None) -> HostsProvider:
     return HostsProvider(state)
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from orchestrator.clock import ServerClock
 from orchestrator.errors import CloudError, ConflictError, NotFoundError, UserError
 from orchestrator.hosts import HostAddress
 from orchestrator.providers.local import machines, processes
@@ -38,7 +39,7 @@ INTENT_LABEL = "orch-intent"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
-def open_provider(state: Path) -> LocalProvider:
+def open_provider(state: Path, _clock: ServerClock | None = None) -> LocalProvider:
     return LocalProvider(state)
 
 

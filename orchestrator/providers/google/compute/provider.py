@@ -36,9 +36,9 @@ ROLE = (
 )
 
 
-def open_compute(session: Session, folder: Path) -> ComputeProvider:
+def open_compute(session: Session, folder: Path, now: Callable[[], float] = time.time) -> ComputeProvider:
     """Sends nothing. folder: for the records."""
-    return ComputeProvider(ComputeApi(session), folder)
+    return ComputeProvider(ComputeApi(session), folder, now)
 
 
 class ComputeProvider:

@@ -1,0 +1,78 @@
+"""A laptop whose clock is set two days ahead between two commands: nothing of it ends a program or takes a lease."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.orch_process import until
+
+TASK = """
+name: mine
+resources: {infra: "local:1"}
+limits: {max_hours: 4}
+run: echo begun; sleep 2; echo ended
+"""
+AHEAD = "import time\n_true = time.time\ntime.time = lambda: _true() + 2 * 86400\n"  # as the setting of a computer
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    (tmp_path / "ahead").mkdir()
+    (tmp_path / "ahead" / "sitecustomize.py").write_text(AHEAD)
+    (tmp_path / "task.yaml").write_text(TASK)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ORCH_")}
+    env |= {"ORCH_HOME": str(tmp_path / "orch"), "HOME": str(tmp_path)}
+
+    def orch(*words: str, ahead: bool = False) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            cwd=tmp_path,
+            env=env | ({"PYTHONPATH": str(tmp_path / "ahead")} if ahead else {}),
+        )
+
+    yield orch
+    orch("down", "mine", "--yes").communicate(timeout=60)
+
+
+def test_a_limit_is_not_reached_by_setting_the_clock(start: Start) -> None:
+    first = start("launch", "task.yaml")
+    assert first.communicate(timeout=90) and first.returncode == 0
+    again = start("launch", "task.yaml", ahead=True)
+    out, err = again.communicate(timeout=90)
+    assert again.returncode == 0, err
+    assert "ended" in out and "limit of" not in err
+    assert "this computer's clock is 48 h ahead" in err
+
+
+def test_a_lease_is_not_over_by_setting_the_clock(start: Start, tmp_path: Path) -> None:
+    holder = start("launch", "task.yaml")
+    try:
+        until("the job runs", lambda: "running" in _status(start))
+        holder.send_signal(signal.SIGSTOP)  # it lives, and the renewal of its lease waits
+        began = time.monotonic()
+        other = start("down", "mine", "--yes", ahead=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.communicate(timeout=8)
+        assert time.monotonic() - began < 25, "the lease would be over by now"
+        other.kill()
+        other.communicate()
+    finally:
+        holder.send_signal(signal.SIGCONT)
+        holder.communicate(timeout=90)
+
+
+def _status(start: Start) -> str:
+    return start("status", "mine").communicate(timeout=30)[0]
