@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 GOOGLE_API = "ORCH_GCP_ENDPOINT"
+GOOGLE_API_TOKEN = "ORCH_GCP_TOKEN"  # noqa: S105  # the name of a variable
 AWS_API = "AWS_ENDPOINT_URL"  # boto3 and the aws command read it too
 S3_API = "AWS_ENDPOINT_URL_S3"
 CLOUD_STORAGE_API = "GOOGLE_BASE_URL"
 CLOUD_STORAGE_SERVER = "STORAGE_EMULATOR_HOST"  # Google's client libraries read it too; such a server takes any token
 CLOUD_STORAGE_TOKEN = "GOOGLE_BEARER_TOKEN"  # noqa: S105  # the name of a variable
 ANY_TOKEN = "anonymous"  # noqa: S105  # for a server that takes any; obstore signs every write with some token
+SIMULATED = "orch-simulated"  # how the credentials of a simulated cloud begin, so that none is taken for a real one
 AWS_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
@@ -45,12 +47,14 @@ class CloudAccess:
 
     Attributes:
         google_api: Address in place of Google's APIs; "" for Google's own.
+        google_token: The bearer token for that address; "" for a server that asks for none.
         aws_api: Address in place of the AWS APIs; "" for Amazon's own.
         cloud_storage: Cloud Storage, for gs:// buckets.
         s3: S3 or another store of the same API, for s3:// buckets.
     """
 
     google_api: str = ""
+    google_token: str = field(default="", repr=False)
     aws_api: str = ""
     cloud_storage: BucketAccess = BucketAccess()
     s3: BucketAccess = BucketAccess()
@@ -67,6 +71,7 @@ def read_cloud_access(environ: Mapping[str, str]) -> CloudAccess:
     aws = environ.get(AWS_API, "")
     return CloudAccess(
         google_api=environ.get(GOOGLE_API, ""),
+        google_token=environ.get(GOOGLE_API_TOKEN, ""),
         aws_api=aws,
         cloud_storage=BucketAccess(endpoint=storage.rstrip("/"), token=token),
         s3=BucketAccess(endpoint=environ.get(S3_API, "") or aws, region=region),

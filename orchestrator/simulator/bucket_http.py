@@ -32,6 +32,7 @@ from orchestrator.simulator.buckets import (
     byte_range,
     list_page,
 )
+from orchestrator.simulator.serving import LONGEST_UNPROVEN
 
 XML = {"Content-Type": "application/xml; charset=UTF-8"}
 _LIST_PARAMETERS = frozenset({"list-type", "prefix", "delimiter", "max-keys", "continuation-token", "start-after"})
@@ -50,11 +51,19 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
     # --- implemented by a dialect -------------------------------------------------------------------------
 
     @abstractmethod
-    def authorize(self) -> None:
-        """Check the signature or token of the request.
+    def authenticate(self) -> None:
+        """Check the signature or token of the request, before its body is read.
 
         Raises:
-            Refusal: The caller may not send it.
+            Refusal: The caller is not known.
+        """
+
+    @abstractmethod
+    def authorize(self) -> None:
+        """Check whether the caller may send this request.
+
+        Raises:
+            Refusal: The caller may not.
         """
 
     @abstractmethod
@@ -116,7 +125,6 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
         """Keep test output quiet."""
 
     def do_GET(self) -> None:
-        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         parsed = urllib.parse.urlsplit(self.path)
         bucket, _, key = parsed.path.removeprefix("/").partition("/")  # path-style, percent-encoded UTF-8
         self.bucket, self.key = urllib.parse.unquote(bucket), urllib.parse.unquote(key, errors="strict")
@@ -125,6 +133,7 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
         self.server.seen.append(Seen(method=self.command, key=self.key, query=self.query, headers=headers))
         self.fault: Fault | None = self.server.fault_for(self.command)
         try:
+            self._receive()
             if self.fault is not None and self.fault.kind == "status":
                 raise Refusal(self.fault.status, self.fault.code, "We encountered an internal error.")
             self.authorize()
@@ -138,6 +147,17 @@ class BucketHandler(http.server.BaseHTTPRequestHandler):
             )
 
     do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815 - the base class looks for these names
+
+    def _receive(self) -> None:
+        """Read the body; of a caller who is not known only a short one, so that the answer arrives."""
+        length = int(self.headers.get("Content-Length") or 0)
+        try:
+            self.authenticate()
+        except Refusal:
+            self.close_connection = length > LONGEST_UNPROVEN
+            self.rfile.read(0 if self.close_connection else length)
+            raise
+        self.body = self.rfile.read(length)
 
     def route(self) -> None:
         if self.bucket not in self.server.buckets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import sys
 import threading
@@ -12,10 +13,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
+from orchestrator.cloud_access import SIMULATED
 from orchestrator.simulator.bodies import Bodies, NoBodies
 from orchestrator.simulator.pump import Advanceable, Pump
 
+LONGEST_UNPROVEN = 1024 * 1024  # bytes of a body that are read from a caller who has proven nothing
 _IDLE_SECONDS = 30.0  # a connection without a request for so long is closed
+
+
+def make_token() -> str:
+    """Return a new credential of a simulated cloud; it cannot be guessed, nor taken for a real one."""
+    return f"{SIMULATED}-{secrets.token_hex(16)}"
 
 
 class ApiServer:
@@ -109,6 +117,12 @@ class ApiHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         del format, args
+
+    def skip_body(self, length: str) -> None:
+        """Read the body of a request that is refused, so that the answer arrives; hang up after a long one."""
+        self.close_connection = not length.isdecimal() or int(length) > LONGEST_UNPROVEN
+        if not self.close_connection:
+            self.rfile.read(int(length))
 
     def send(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Send a response; a client that has disconnected is no error."""

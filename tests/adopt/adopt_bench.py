@@ -12,6 +12,7 @@ from typing import Any
 from google.api_core.exceptions import NotFound
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import tpu_v2
+from google.oauth2.credentials import Credentials
 
 from orchestrator.__main__ import main
 from orchestrator.simulator.google.cloud import SimulatedGoogle
@@ -65,7 +66,8 @@ class Maker:
     @classmethod
     def at(cls, server: TpuServer) -> Maker:
         options = {"api_endpoint": server.url}
-        return cls(tpu_v2.TpuClient(credentials=AnonymousCredentials(), transport="rest", client_options=options))
+        credentials = Credentials(server.token) if server.token else AnonymousCredentials()
+        return cls(tpu_v2.TpuClient(credentials=credentials, transport="rest", client_options=options))
 
     def make(self, name: str, *, wait: bool = True, **fields: Any) -> None:
         given = {"accelerator_type": "v5litepod-8", "runtime_version": "v2-alpha-tpuv5-lite", "labels": {"team": "ml"}}

@@ -11,7 +11,7 @@ import pytest
 from checkpoint_crash import race, server
 from support.s3 import S3Server
 
-from orchestrator.simulator.google.gcs import GcsServer
+from orchestrator.simulator.google.gcs import GcsServer, gcs_server
 from trainer.checkpoint import pointer
 from trainer.checkpoint.layout import Latest
 from trainer.checkpoint.manifest import CorruptCheckpoint
@@ -59,6 +59,15 @@ def test_what_is_put_is_found_listed_and_deleted(opened: Opened) -> None:
     assert store.read_ranges("a/b.bin", [6, 0], [2, 3]) == [b"78", b"123"]
     store.delete(["a/b.bin", "a/c.bin", "a/never.bin"])
     assert store.list_folders() == ["d"]
+
+
+def test_a_storage_server_gets_the_token_of_the_environment() -> None:
+    with gcs_server("the-token", create=True) as server:
+        environ = {"STORAGE_EMULATOR_HOST": server.url, "GOOGLE_BEARER_TOKEN": "the-token"}
+        open_store("gs://bucket/x", environ=environ).put("a", b"1")
+        with pytest.raises(StorageError):
+            open_store("gs://bucket/x", environ={**environ, "GOOGLE_BEARER_TOKEN": "another"}).put("a", b"2")
+        assert server.buckets["bucket"]["x/a"].data == b"1"
 
 
 def test_create_takes_one_writer_and_forgives_a_repeated_one(opened: Opened) -> None:

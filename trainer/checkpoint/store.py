@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
@@ -267,15 +268,15 @@ def _gcs(bucket: str, prefix: str, environ: Mapping[str, str]) -> GCSStore:
         bucket,
         prefix=prefix or None,
         config={"base_url": base},
-        credential_provider=_anonymous_credential,
+        credential_provider=partial(_emulator_credential, environ.get("GOOGLE_BEARER_TOKEN", "")),
         client_options=_client(base),
         retry_config=_retry(),
     )
 
 
-def _anonymous_credential() -> GCSCredential:
-    """Return a placeholder: an emulator needs no login, but obstore sends no write without a token."""
-    return {"token": "anonymous", "expires_at": None}
+def _emulator_credential(token: str) -> GCSCredential:
+    """Return the token, or a placeholder: obstore sends no write without one, also where none is needed."""
+    return {"token": token or "anonymous", "expires_at": None}
 
 
 def _client(endpoint: str) -> ClientConfig:

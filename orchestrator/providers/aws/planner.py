@@ -79,8 +79,7 @@ class AwsPlanner:
     def host_facts(self, candidate: Candidate) -> HostFacts:
         asked = choices.read(candidate)
         if loopback_endpoint():  # the hosts stand on this computer, and their buckets do
-            facts = loopback_facts(candidate)
-            return replace(facts, env=(*facts.env, *_pretended()))
+            return loopback_facts(candidate, _pretended())
         return HostFacts(
             env=((EFA_COUNT, str(len(asked.efa))),) if asked.efa else (),
             scratch=SCRATCH if asked.local_nvme else "",
@@ -153,11 +152,13 @@ def _power(name: str, operation: str, candidate: Candidate, states: tuple[str, .
     return _on_instances(asked.place, operation, name, states)
 
 
-def _pretended() -> tuple[tuple[str, str], ...]:
-    """Of our own environment. A key that could be a real one stays here: the environment of hosts is shown in plans."""
+def _pretended() -> tuple[str, ...]:
+    """Variables that lead hosts to the same pretend AWS.
+
+    A key that could be a real one stays here: the environment of hosts is shown in plans.
+    """
     real = _REAL_KEY.fullmatch(os.environ.get("AWS_ACCESS_KEY_ID", "")) is not None
-    names = tuple(name for name in _LED if not (real and "KEY" in name))
-    return tuple((name, os.environ[name]) for name in names if os.environ.get(name))
+    return tuple(name for name in _LED if not (real and "KEY" in name))
 
 
 PLANNER = AwsPlanner()

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from orchestrator.clock import read_date
+from orchestrator.cloud_access import SIMULATED
 from orchestrator.errors import AccessError, UserError
 from orchestrator.providers.aws.endpoint import loopback_endpoint
 
@@ -125,7 +126,8 @@ def _boto(profile: str, endpoint: str) -> Any:
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
     if endpoint:
         key = os.environ.get("AWS_ACCESS_KEY_ID") or _LOCAL_KEY
-        return library.Session(key, "none", botocore_session=core)
+        secret = os.environ.get("AWS_SECRET_ACCESS_KEY", "") if key.startswith(SIMULATED) else ""
+        return library.Session(key, secret or "none", botocore_session=core)
     unknown: Any = import_module("botocore.exceptions").ProfileNotFound
     try:
         session = library.Session(profile_name=profile or None, botocore_session=core)

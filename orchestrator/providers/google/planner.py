@@ -5,21 +5,18 @@ What goes to Compute Engine is planned in the folder compute/.
 
 from __future__ import annotations
 
-import os
 import uuid
 from dataclasses import replace
 
-from orchestrator.cloud_access import CLOUD_STORAGE_SERVER
 from orchestrator.errors import UserError
 from orchestrator.providers.google import access, adoption, body, choices, commands, startup
 from orchestrator.providers.google.choices import Kind
-from orchestrator.providers.google.session import loopback_endpoint
+from orchestrator.providers.google.session import loopback_endpoint, variables_of_buckets
 from orchestrator.providers.loopback import loopback_facts
 from orchestrator.providers.protocol import Planner
 from orchestrator.slices import Candidate, HostFacts, Request, SliceSpec
 from orchestrator.values import Text, Unknown
 
-BUCKETS = CLOUD_STORAGE_SERVER
 SERVICE = "tpu.v2"  # of all requests but those creates that need another version
 _REQUEST_IDS = uuid.UUID("5b2c0d0e-6a43-5a0b-9a51-2a8c5d1f7c11")  # namespace of ours, made once
 
@@ -100,9 +97,7 @@ class GooglePlanner:
             return compute.host_facts(candidate)
         choices.read(candidate)
         if loopback_endpoint():  # the hosts stand on this computer, and their buckets do
-            facts = loopback_facts(candidate)
-            buckets = os.environ.get(BUCKETS, "")
-            return replace(facts, env=(*facts.env, (BUCKETS, buckets))) if buckets else facts
+            return loopback_facts(candidate, variables_of_buckets())
         return HostFacts(env=(("PJRT_DEVICE", "TPU"),), end_command=startup.render_end())
 
 

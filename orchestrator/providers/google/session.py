@@ -1,7 +1,7 @@
 """Who asks Google, and where: credentials, project, and clients of the services that only discovery documents describe.
 
-`ORCH_GCP_ENDPOINT=http://127.0.0.1:PORT` leads every call to a server on this computer, without credentials. Any other
-address is refused: nothing may lead the user's credentials astray.
+`ORCH_GCP_ENDPOINT=http://127.0.0.1:PORT` leads every call to a server on this computer, with no other credentials than
+`ORCH_GCP_TOKEN`. Any other address is refused: nothing may lead the user's credentials astray.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from orchestrator.clock import read_date
-from orchestrator.cloud_access import GOOGLE_API, read_cloud_access
+from orchestrator.cloud_access import (
+    CLOUD_STORAGE_SERVER,
+    CLOUD_STORAGE_TOKEN,
+    GOOGLE_API,
+    SIMULATED,
+    read_cloud_access,
+)
 from orchestrator.errors import AccessError, UserError
 
 ENDPOINT = GOOGLE_API
@@ -89,11 +95,13 @@ def open_session(learn: Callable[[float], None] | None = None) -> Session:
         from google import auth
         from google.auth.credentials import AnonymousCredentials
         from google.auth.exceptions import DefaultCredentialsError
+        from google.oauth2.credentials import Credentials
     except ImportError as error:
         raise UserError("Google's client library is not installed", str(error), "pip install 'orch[google]'") from error
     if endpoint:
-        anonymous: Any = AnonymousCredentials()  # type: ignore[no-untyped-call]  # google-auth has no types there
-        return Session(anonymous, _own_project() or LOCAL_PROJECT, endpoint, learn)
+        token = read_cloud_access(os.environ).google_token
+        ready: Any = Credentials(token) if token else AnonymousCredentials()  # type: ignore[no-untyped-call]  # google-auth has no types there
+        return Session(ready, _own_project() or LOCAL_PROJECT, endpoint, learn)
     library: Any = auth  # its types are incomplete
     try:
         credentials, project = library.default(scopes=[SCOPE])
@@ -115,6 +123,12 @@ def loopback_endpoint() -> str:
             f"{ENDPOINT} is '{value}'", "only a server on this computer is allowed", f"{ENDPOINT}=http://127.0.0.1:PORT"
         )
     return value.rstrip("/")
+
+
+def variables_of_buckets() -> tuple[str, ...]:
+    """Variables that lead hosts on this computer to its buckets. A token that could be a real one stays here."""
+    token = read_cloud_access(os.environ).cloud_storage.token
+    return (CLOUD_STORAGE_SERVER, CLOUD_STORAGE_TOKEN) if token.startswith(SIMULATED) else (CLOUD_STORAGE_SERVER,)
 
 
 def _own_project() -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from orchestrator.catalog.ec2_regions import load_zones_by_region
+from orchestrator.cloud_access import SIMULATED
 from orchestrator.simulator.aws.grants import Grants
 from orchestrator.simulator.aws.guard import Guard
 from orchestrator.simulator.aws.s3 import REGION, S3Server
@@ -25,8 +26,9 @@ from orchestrator.simulator.durable import Durable
 from orchestrator.simulator.ending import end_hosts
 from orchestrator.simulator.rehearsal import folder_scenario, open_cloud
 from orchestrator.simulator.scenario import Scenario, Zone
+from orchestrator.simulator.serving import make_token
 
-KEY, SECRET = "orch-simulated", "simulated"  # unlike a real key, so that the planner may show it and pass it on
+KEY = SIMULATED  # unlike a real key, so that the planner may show it and pass it on
 NO_ACCOUNT: Mapping[str, str] = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
@@ -40,6 +42,7 @@ class SimulatedAws:
 
     folder: of its own, holds `cloud.json` and, if it is not the calm one, `scenario.toml`. port: 0 takes a free one.
     grants: what the caller may do; by default what docs/iam/aws-policy.json grants.
+    Each object has a secret of its own, which only `env` has: whoever lacks it is refused.
     """
 
     def __init__(self, folder: Path, *, port: int = 0, grants: Grants | None = None) -> None:
@@ -48,9 +51,12 @@ class SimulatedAws:
         opened = open_cloud(folder)
         self.cloud = Durable(opened.path, aws_scenario(folder_scenario(folder)), opened.clock)
         self.guard = Guard(grants)
-        self.buckets = S3Server(create=True, admit=admit_to_buckets(self.guard))
+        self._secret = make_token()
+        self.buckets = S3Server(KEY, secret=self._secret, create=True, admit=admit_to_buckets(self.guard))
         fronts = {**account_fronts(self.cloud, self.guard), "s3": S3Front(self.buckets.url)}
-        self.server = AwsServer(self.cloud, self._bodies, port=port, fronts=fronts, guard=self.guard)
+        self.server = AwsServer(
+            self.cloud, self._bodies, port=port, fronts=fronts, guard=self.guard, secret=self._secret
+        )
         self._stack = ExitStack()
 
     @property
@@ -60,7 +66,7 @@ class SimulatedAws:
             "AWS_ENDPOINT_URL": self.server.url,
             "AWS_ENDPOINT_URL_S3": self.buckets.url,
             "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_SECRET_ACCESS_KEY": self._secret,
             "AWS_REGION": REGION,
             "AWS_DEFAULT_REGION": REGION,  # what version 1 of the `aws` command reads
             "AWS_PAGER": "",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from xml.sax.saxutils import escape
 
-from orchestrator.simulator.aws.calls import JSON_1_1, XML, AwsAnswer, AwsRefusal
+from orchestrator.simulator.aws.calls import JSON_1_1, XML, AwsAnswer, AwsCall, AwsRefusal
 
 REQUEST_ID = "00000000-0000-4000-8000-000000000000"
 
@@ -14,6 +14,19 @@ REQUEST_ID = "00000000-0000-4000-8000-000000000000"
 def in_form(service: str, refusal: AwsRefusal) -> AwsAnswer:
     """A service that is not in the table is taken for one that speaks JSON."""
     return _FORMS.get(service, _json)(refusal)
+
+
+def unknown_caller(call: AwsCall) -> AwsAnswer:
+    """Refuse a request without the signature of a known key ("Error codes" of EC2, of S3, and of the common errors)."""
+    mismatch = "The request signature we calculated does not match the signature you provided."
+    refusal = AwsRefusal("InvalidSignatureException", mismatch, 400)
+    if "authorization" not in call.headers:
+        refusal = AwsRefusal("AccessDenied", "Access Denied", 403)
+    elif call.service == "ec2":
+        refusal = AwsRefusal("AuthFailure", "AWS was not able to validate the provided access credentials", 401)
+    elif call.service in _FORMS:
+        refusal = AwsRefusal("SignatureDoesNotMatch", mismatch, 403)
+    return in_form(call.service, refusal)
 
 
 def _ec2(refusal: AwsRefusal) -> AwsAnswer:

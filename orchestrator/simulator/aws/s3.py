@@ -2,11 +2,12 @@
 
 Sources: the pages of the Amazon S3 API reference named beside each rule, the S3 User Guide ("Conditional requests",
 "Checking object integrity"), read in 2026. What it shares with Cloud Storage is in `bucket_http.py`, the faults are in
-`buckets.py`. Paths name the bucket (path-style); signatures are not verified, only who and where they name.
+`buckets.py`. Paths name the bucket (path-style). The signatures of single chunks of a body are not verified.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import urllib.parse
 from collections.abc import Callable, Generator, Mapping
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from xml.sax.saxutils import escape
 
 from orchestrator.simulator.aws import checksums
+from orchestrator.simulator.aws.signature import is_signed
 from orchestrator.simulator.bucket_http import BucketHandler, format_iso_time, parse_elements
 from orchestrator.simulator.buckets import (
     MAX_PAGE,
@@ -34,11 +36,15 @@ Admit = Callable[[str, str, Mapping[str, str]], None]
 
 
 class S3Server(BucketServer):
-    """key: the one access key id that is let in; "" lets any in. regions: of the buckets that are not in us-east-1."""
+    """key: the one access key id that is let in; "" lets any in. regions: of the buckets that are not in us-east-1.
 
-    def __init__(self, key: str = "", *, create: bool = False, admit: Admit | None = None) -> None:
+    secret: of that key; "" does not verify signatures.
+    """
+
+    def __init__(self, key: str = "", *, secret: str = "", create: bool = False, admit: Admit | None = None) -> None:
         super().__init__(S3Handler, create=create)
         self.key = key
+        self.secret = secret
         self.admit = admit
         self.regions: dict[str, str] = {}
 
@@ -61,7 +67,7 @@ class S3Handler(BucketHandler):
 
     # --- who asks, and for what ---------------------------------------------------------------------------
 
-    def authorize(self) -> None:
+    def authenticate(self) -> None:
         """ "Authenticating Requests (AWS Signature Version 4)" and "Error responses"."""
         scope = _SCOPE.match(self.headers.get("Authorization", ""))
         if scope is None:
@@ -69,10 +75,16 @@ class S3Handler(BucketHandler):
         if self.server.key and scope["key"] != self.server.key:
             words = "The AWS Access Key Id you provided does not exist in our records."
             raise Refusal(403, "InvalidAccessKeyId", words)
+        digest = self.headers.get("x-amz-content-sha256", "")
+        if self.server.secret and not is_signed(self.server.secret, self.command, self.path, self.headers, digest):
+            words = "The request signature we calculated does not match the signature you provided."
+            raise Refusal(403, "SignatureDoesNotMatch", words)
+        self.region = scope["region"]
+
+    def authorize(self) -> None:
         if self.bucket in self.server.forbidden:
             raise Refusal(403, "AccessDenied", "Access Denied")
         self._decode()
-        self.region = scope["region"]
         if "delete" not in self.query:  # DeleteObjects is weighed object by object
             self._admit(self._action(), self.key)
 
@@ -99,7 +111,11 @@ class S3Handler(BucketHandler):
     def _decode(self) -> None:
         """ "Signature calculations … multiple chunks", "… trailing headers": aws-chunked bodies."""
         self.trailer: Mapping[str, str] = {}
-        if not self.headers.get("x-amz-content-sha256", "").startswith("STREAMING-"):
+        digest = self.headers.get("x-amz-content-sha256", "")
+        if not digest.startswith("STREAMING-"):
+            if _SHA256.fullmatch(digest) and digest != hashlib.sha256(self.body).hexdigest():
+                words = "The provided 'x-amz-content-sha256' header does not match what was computed."
+                raise Refusal(400, "XAmzContentSHA256Mismatch", words)
             return
         try:
             self.body, self.trailer = checksums.unchunk(self.body)
@@ -360,6 +376,7 @@ class S3Handler(BucketHandler):
 
 
 _SCOPE = re.compile(r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/]+)/\d{8}/(?P<region>[a-z0-9-]+)/s3/aws4_request\b")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _BUCKET = re.compile(r"(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 

@@ -3,12 +3,12 @@
 with AwsServer(InMemory(scenario, clock)) as server:
     ec2 = boto3.client("ec2", endpoint_url=server.url, region_name="us-east-1")
 
-Which service is meant stands in the signature: Credential=KEY/20261120/us-east-1/ec2/aws4_request. Signatures are not
-checked.
+Which service is meant stands in the signature: Credential=KEY/20261120/us-east-1/ec2/aws4_request.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -20,9 +20,10 @@ from urllib.parse import parse_qsl, urlsplit
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.aws.calls import Admits, AwsAnswer, AwsCall, AwsRefusal, Front, needs_of
 from orchestrator.simulator.aws.ec2.front import Ec2Front
-from orchestrator.simulator.aws.refusals import in_form
+from orchestrator.simulator.aws.refusals import in_form, unknown_caller
+from orchestrator.simulator.aws.signature import is_signed
 from orchestrator.simulator.bodies import Bodies, NoBodies
-from orchestrator.simulator.serving import ApiHandler, ApiHttp, ApiServer
+from orchestrator.simulator.serving import LONGEST_UNPROVEN, ApiHandler, ApiHttp, ApiServer
 
 _LONGEST_BODY = 256 * 1024 * 1024  # bytes; parts of an upload come whole
 _SCOPE = re.compile(r"Credential=[^/,\s]+/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request")
@@ -34,6 +35,7 @@ class AwsServer(ApiServer):
 
     bodies: what stands behind the instances. guard: says who may do what; None lets all pass.
     cut: a call without an answer (rule time_out_may_have_acted) breaks its connection; else it is 503.
+    secret: of the caller's key; "" does not verify signatures.
     """
 
     def __init__(
@@ -45,12 +47,14 @@ class AwsServer(ApiServer):
         cut: bool = False,
         fronts: Mapping[str, Front] = MappingProxyType({}),
         guard: Admits | None = None,
+        secret: str = "",
     ) -> None:
         bodies = bodies or NoBodies()
         self.ec2 = Ec2Front(access, bodies)
         super().__init__(_Handler, port, self.ec2, bodies)
         self.requests: list[AwsCall] = []
         self.cut = cut
+        self.secret = secret
         self.guard = guard
         self._fronts: Mapping[str, Front] = {"ec2": self.ec2, **fronts}
 
@@ -98,11 +102,19 @@ class _Handler(ApiHandler):
         aws = cast(AwsServer, cast(ApiHttp, self.server).api)
         headers = {name.lower(): value for name, value in self.headers.items()}
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > _LONGEST_BODY or "transfer-encoding" in headers:
+        digest = headers.get("x-amz-content-sha256", "")  # without it the body has to be read before its signature is
+        longest = _LONGEST_BODY if digest or not aws.secret else LONGEST_UNPROVEN
+        if not length.isdecimal() or int(length) > longest or "transfer-encoding" in headers:
             self.close_connection = True  # the body is not read
             self._send(AwsAnswer(status=413))
             return
-        call = call_of(self.command, self.path, headers, self.rfile.read(int(length)))
+        body = b"" if digest else self.rfile.read(int(length))
+        if aws.secret and not self._is_signed(aws.secret, digest or hashlib.sha256(body).hexdigest()):
+            if digest:
+                self.skip_body(length)
+            self._send(unknown_caller(call_of(self.command, self.path, headers, b"")))
+            return
+        call = call_of(self.command, self.path, headers, body or self.rfile.read(int(length) if digest else 0))
         aws.requests.append(call)
         try:
             answer = aws.answer(call)
@@ -115,6 +127,9 @@ class _Handler(ApiHandler):
             aws.errors.append(error)
             answer = in_form(call.service, AwsRefusal("InternalError", f"{type(error).__name__}: {error}", 500))
         self._send(answer)
+
+    def _is_signed(self, secret: str, digest: str) -> bool:
+        return is_signed(secret, self.command, self.path, self.headers, digest)
 
     def _send(self, answer: AwsAnswer) -> None:
         self.send(answer.status, {"Content-Type": answer.kind, **answer.headers}, answer.body)

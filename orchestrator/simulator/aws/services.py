@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.simulator.aws.s3 import Admit
 
 _SECONDS = 60.0  # for one answer of the buckets
-_OF_ONE_STEP = frozenset({"connection", "host", "content-length", "expect"})  # headers that are not passed on
+_OF_ONE_STEP = frozenset({"connection", "content-length", "expect"})  # headers that are not passed on
 
 
 def account_fronts(access: Access, guard: Guard) -> Mapping[str, Front]:

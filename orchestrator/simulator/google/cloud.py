@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from orchestrator.catalog.tpu import list_generations
+from orchestrator.providers.files import write_whole
 from orchestrator.simulator.bodies import LocalBodies
 from orchestrator.simulator.durable import Durable
 from orchestrator.simulator.ending import end_hosts
@@ -22,13 +23,14 @@ from orchestrator.simulator.google.grants import Grants
 from orchestrator.simulator.google.server import PROJECT, TpuServer
 from orchestrator.simulator.rehearsal import folder_scenario, open_cloud
 from orchestrator.simulator.scenario import Scenario, Zone
+from orchestrator.simulator.serving import make_token
 
 
 class SimulatedGoogle:
     """Lives while the block lasts; then all of its hosts are ended. Buckets that are asked for are there.
 
     folder: of its own, holds `cloud.json` and, if it is not the calm one, `scenario.toml`. port: 0 takes a free one.
-    grants: see TpuServer.
+    grants: see TpuServer. Each object has a token of its own, which only `env` has: whoever lacks it is refused.
     """
 
     def __init__(self, folder: Path, *, port: int = 0, grants: Grants | None = None) -> None:
@@ -36,7 +38,10 @@ class SimulatedGoogle:
         self._bodies = LocalBodies(folder)
         opened = open_cloud(folder)
         self.cloud = Durable(opened.path, google_scenario(folder_scenario(folder)), opened.clock)
-        self.server = TpuServer(self.cloud, self._bodies, port=port, grants=grants)
+        self.token = make_token()
+        self._token_file = folder / "token"
+        write_whole(self._token_file, self.token)
+        self.server = TpuServer(self.cloud, self._bodies, port=port, grants=grants, token=self.token)
         self.buckets: GcsServer | None = None
         self._stack = ExitStack()
 
@@ -46,17 +51,19 @@ class SimulatedGoogle:
         url, buckets = self.server.url, self.buckets.url if self.buckets is not None else ""
         return {
             "ORCH_GCP_ENDPOINT": url,
+            "ORCH_GCP_TOKEN": self.token,
             "STORAGE_EMULATOR_HOST": buckets,
+            "GOOGLE_BEARER_TOKEN": self.token,
             "GOOGLE_CLOUD_PROJECT": PROJECT,
             "CLOUDSDK_CORE_PROJECT": PROJECT,
             "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-            "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+            "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(self._token_file),
             "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{url}/",
             "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
         }
 
     def __enter__(self) -> SimulatedGoogle:
-        self.buckets = self._stack.enter_context(gcs_server(create=True))
+        self.buckets = self._stack.enter_context(gcs_server(self.token, create=True))
         self._stack.enter_context(self.server)
         return self
 

@@ -6,6 +6,7 @@ the pages below it, read in 2026). What it shares with S3 is in `bucket_http.py`
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
@@ -33,11 +34,15 @@ class GcsHandler(BucketHandler):
     vendor = "goog"
     namespace = "http://doc.s3.amazonaws.com/2006-03-01"
 
-    def authorize(self) -> None:
-        """XML API, "Authentication" and "HTTP status and error codes for XML API": 401 and 403."""
+    def authenticate(self) -> None:
+        """XML API, "Authentication" and "HTTP status and error codes for XML API": 401."""
         given = self.headers.get("Authorization", "")
-        if self.server.token is not None and given != f"Bearer {self.server.token}":
+        wanted = f"Bearer {self.server.token}"
+        if self.server.token is not None and not hmac.compare_digest(given.encode(), wanted.encode()):
             raise Refusal(401, "AuthenticationRequired", "Authentication required.")
+
+    def authorize(self) -> None:
+        """XML API, "HTTP status and error codes for XML API": 403."""
         if self.bucket in self.server.forbidden:
             raise Refusal(403, "AccessDenied", "Access denied.")
 

@@ -6,6 +6,7 @@ with TpuServer(InMemory(scenario, clock)) as server:
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -21,7 +22,7 @@ from orchestrator.simulator.google.iam import Guard
 from orchestrator.simulator.google.oslogin import PREFIX as OSLOGIN
 from orchestrator.simulator.google.oslogin import OsLoginFront
 from orchestrator.simulator.google.services import project_fronts
-from orchestrator.simulator.google.status import DEADLINE_EXCEEDED, INTERNAL, Refusal
+from orchestrator.simulator.google.status import DEADLINE_EXCEEDED, INTERNAL, UNAUTHENTICATED, Refusal
 from orchestrator.simulator.serving import ApiHandler, ApiHttp, ApiServer
 
 PROJECT = "local-project"  # what the provider takes on the loopback when no other is configured
@@ -41,6 +42,7 @@ class TpuServer(ApiServer):
 
     bodies: what stands behind the nodes. project: the only one that there is. fronts: more, by the beginning of
     their paths. grants: what the caller may do; by default what docs/iam/gcp-role.yaml grants; the rest is refused.
+    token: the one bearer token that is let in; "" asks for none.
     cut: a call without an answer (rule time_out_may_have_acted) breaks its connection; else it is 504.
     """
 
@@ -54,6 +56,7 @@ class TpuServer(ApiServer):
         cut: bool = False,
         fronts: Mapping[str, Front] = MappingProxyType({}),
         grants: Grants | None = None,
+        token: str = "",
     ) -> None:
         bodies = bodies or NoBodies()
         self.api = TpuApi(access, bodies, project)
@@ -61,6 +64,7 @@ class TpuServer(ApiServer):
         self.project = project
         self.requests: list[tuple[str, str, bytes]] = []
         self.cut = cut
+        self.token = token
         self.guard = Guard(grants)
         self._fronts: Mapping[str, Front] = {
             **project_fronts(project, self.guard.grants),
@@ -68,6 +72,20 @@ class TpuServer(ApiServer):
             OSLOGIN: OsLoginFront(),
             **fronts,
         }
+
+    def authenticate(self, authorization: str) -> None:
+        """Compare the value of the header with the token ("Authentication at Google", read November 2026).
+
+        Raises:
+            Refusal: It is missing, or another one.
+        """
+        if not self.token or hmac.compare_digest(authorization.encode(), f"Bearer {self.token}".encode()):
+            return
+        raise Refusal(
+            UNAUTHENTICATED,
+            "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other valid"
+            " authentication credential.",
+        )
 
     def front_of(self, target: str) -> Front:
         """Whose path this is: that of another service, else the TPU API's."""
@@ -79,6 +97,12 @@ class _Handler(ApiHandler):
     def serve(self) -> None:
         tpu = cast(TpuServer, cast(ApiHttp, self.server).api)
         length = self.headers.get("Content-Length", "0")
+        try:
+            tpu.authenticate(self.headers.get("Authorization", ""))
+        except Refusal as refusal:
+            self.skip_body(length)
+            self._send(refusal.canonical.http, refusal.to_json())
+            return
         if not length.isdecimal() or int(length) > _LONGEST_BODY:
             self.close_connection = True
             self._send(413, {"error": {"code": 413, "message": "the body is too long", "status": "INVALID_ARGUMENT"}})

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from dataclasses import replace
 
-from orchestrator.cloud_access import CLOUD_STORAGE_SERVER
 from orchestrator.errors import UserError
 from orchestrator.providers.google.body import labels_of
 from orchestrator.providers.google.compute import bodies, commands
 from orchestrator.providers.google.compute.parts import Part, Wanted, read
-from orchestrator.providers.google.session import loopback_endpoint
+from orchestrator.providers.google.session import loopback_endpoint, variables_of_buckets
 from orchestrator.providers.loopback import loopback_facts
 from orchestrator.render.templates import render_template
 from orchestrator.slices import Candidate, HostFacts, Request, SliceSpec
 from orchestrator.values import Text, Unknown
 
 SERVICE = "compute.v1"
-_BUCKETS = CLOUD_STORAGE_SERVER
 _REQUEST_IDS = uuid.UUID("5b2c0d0e-6a43-5a0b-9a51-2a8c5d1f7c12")  # namespace of ours, made once
 
 
@@ -56,9 +53,7 @@ class ComputePlanner:
     def host_facts(self, candidate: Candidate) -> HostFacts:
         read(candidate)
         if loopback_endpoint():  # the hosts stand on this computer, and their buckets do
-            facts = loopback_facts(candidate)
-            buckets = os.environ.get(_BUCKETS, "")
-            return replace(facts, env=(*facts.env, (_BUCKETS, buckets))) if buckets else facts
+            return loopback_facts(candidate, variables_of_buckets())
         return HostFacts(env=(("PJRT_DEVICE", "TPU"),), end_command=render_template("google/end-instance.sh.j2"))
 
 
