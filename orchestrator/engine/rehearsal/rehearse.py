@@ -141,6 +141,7 @@ def run_rehearsal(
     Returns:
         Its exit status, and how often it was killed: a short program may end before the last kill.
     """
+    from orchestrator.providers.local.owner import own_hosts
     from orchestrator.simulator.provider import open_provider
     from orchestrator.simulator.pump import Pump
 
@@ -148,7 +149,7 @@ def run_rehearsal(
     chance = random.Random(rehearsal.faults.seed)  # noqa: S311  # for a play, not for a secret
     left = rehearsal.faults.crashes
     try:
-        with Pump(provider):
+        with own_hosts(rehearsal.state / "simulated"), Pump(provider):
             while True:
                 child = subprocess.Popen(launcher, stdout=out)
                 try:

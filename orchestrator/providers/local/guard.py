@@ -3,7 +3,8 @@
     launcher ─ guard ─ keeper ─ sshd ─ sessions, jobs, …
 
 The provider runs one launcher for all hosts it starts (`python -I -S`, so: standard library only). Guard and keeper
-watch each other: whichever is killed, or when sshd ends, the rest ends every process of the host and then itself.
+watch each other: whichever is killed, or when sshd ends, the rest ends every process of the host and then itself. The
+guard also watches the owner, where hosts have one (owner.py).
 Both are subreapers (Linux, prctl(2)), so that a job which left its session and lost its parent is still found below
 them; the mark in the environment finds what is left when both were killed at once.
 
@@ -28,6 +29,7 @@ from typing import NoReturn
 from orchestrator.providers.files import write_whole
 from orchestrator.providers.local import processes
 from orchestrator.providers.local.layout import CLEAN_PATH, HostFolder, SlicePaths
+from orchestrator.providers.local.owner import watch_owner
 
 SSHD_LIMIT = 20.0  # seconds until sshd must listen
 SWEEP_LIMIT = 30.0
@@ -39,7 +41,7 @@ def main(arguments: list[str]) -> int:
     lock, sshd, slice_folder, slice_id, ranks = arguments
     paths = SlicePaths(Path(slice_folder))
     reports = {
-        rank: _start_guard(_Host(paths.host(rank), mark_of(slice_id, rank), sshd))
+        rank: _start_guard(_Host(paths.host(rank), mark_of(slice_id, rank), sshd, paths.path))
         for rank in map(int, ranks.split(","))
     }
     for rank, report in reports.items():
@@ -60,6 +62,7 @@ class _Host:
     folder: HostFolder
     mark: str
     sshd: str
+    slice_folder: Path
 
 
 def _start_guard(host: _Host) -> int:
@@ -77,7 +80,7 @@ def _start_guard(host: _Host) -> int:
 
 
 def _guard(host: _Host, report: int) -> None:
-    """Wait for the keeper; when it is gone, or we are asked to end, end everything of this host."""
+    """Wait for the keeper; when it or the owner is gone, or we are asked to end, end everything of this host."""
     os.chdir("/")
     os.umask(0o022)
     _quiet_streams(host.folder.log)
@@ -91,8 +94,8 @@ def _guard(host: _Host, report: int) -> None:
         _run_and_exit(lambda: _keeper(host, alive, report))
     os.close(alive)
     os.close(report)
-    wake = _Wake()
-    while keeper not in _reap() and not wake.asked_to_end(None):
+    wake, owner = _Wake(), watch_owner(host.slice_folder)
+    while keeper not in _reap() and not wake.asked_to_end(owner):
         pass
     _end_host(host)
 

@@ -15,6 +15,7 @@ from types import TracebackType
 
 from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.cloud_access import SIMULATED
+from orchestrator.providers.local.owner import own_hosts
 from orchestrator.simulator.aws.grants import Grants
 from orchestrator.simulator.aws.guard import Guard
 from orchestrator.simulator.aws.s3 import REGION, S3Server
@@ -38,7 +39,9 @@ NO_ACCOUNT: Mapping[str, str] = {
 
 
 class SimulatedAws:
-    """Lives while the block lasts; then all of its hosts are ended. Buckets that are asked for are there.
+    """Lives while the block lasts; then all of its hosts are ended, also when this process is killed.
+
+    Buckets that are asked for are there.
 
     folder: of its own, holds `cloud.json` and, if it is not the calm one, `scenario.toml`. port: 0 takes a free one.
     grants: what the caller may do; by default what docs/iam/aws-policy.json grants.
@@ -47,6 +50,7 @@ class SimulatedAws:
 
     def __init__(self, folder: Path, *, port: int = 0, grants: Grants | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder = folder
         self._bodies = LocalBodies(folder)
         opened = open_cloud(folder)
         self.cloud = Durable(opened.path, aws_scenario(folder_scenario(folder)), opened.clock)
@@ -74,6 +78,8 @@ class SimulatedAws:
         }
 
     def __enter__(self) -> SimulatedAws:
+        self._stack.enter_context(own_hosts(self._folder))
+        self._stack.callback(end_hosts, self._bodies, "the pretend AWS")
         self._stack.enter_context(serve_buckets(self.buckets))
         self._stack.enter_context(self.server)
         return self
@@ -81,10 +87,7 @@ class SimulatedAws:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._stack.__exit__(kind, error, trace)
-        finally:
-            end_hosts(self._bodies, "the pretend AWS")
+        self._stack.__exit__(kind, error, trace)
 
 
 def aws_scenario(scenario: Scenario) -> Scenario:

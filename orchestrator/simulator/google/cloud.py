@@ -15,6 +15,7 @@ from types import TracebackType
 
 from orchestrator.catalog.tpu import list_generations
 from orchestrator.providers.files import write_whole
+from orchestrator.providers.local.owner import own_hosts
 from orchestrator.simulator.bodies import LocalBodies
 from orchestrator.simulator.durable import Durable
 from orchestrator.simulator.ending import end_hosts
@@ -27,7 +28,9 @@ from orchestrator.simulator.serving import make_token
 
 
 class SimulatedGoogle:
-    """Lives while the block lasts; then all of its hosts are ended. Buckets that are asked for are there.
+    """Lives while the block lasts; then all of its hosts are ended, also when this process is killed.
+
+    Buckets that are asked for are there.
 
     folder: of its own, holds `cloud.json` and, if it is not the calm one, `scenario.toml`. port: 0 takes a free one.
     grants: see TpuServer. Each object has a token of its own, which only `env` has: whoever lacks it is refused.
@@ -35,6 +38,7 @@ class SimulatedGoogle:
 
     def __init__(self, folder: Path, *, port: int = 0, grants: Grants | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder = folder
         self._bodies = LocalBodies(folder)
         opened = open_cloud(folder)
         self.cloud = Durable(opened.path, google_scenario(folder_scenario(folder)), opened.clock)
@@ -63,6 +67,8 @@ class SimulatedGoogle:
         }
 
     def __enter__(self) -> SimulatedGoogle:
+        self._stack.enter_context(own_hosts(self._folder))
+        self._stack.callback(end_hosts, self._bodies, "the pretend Google")
         self.buckets = self._stack.enter_context(gcs_server(self.token, create=True))
         self._stack.enter_context(self.server)
         return self
@@ -70,10 +76,7 @@ class SimulatedGoogle:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._stack.__exit__(kind, error, trace)
-        finally:
-            end_hosts(self._bodies, "the pretend Google")
+        self._stack.__exit__(kind, error, trace)
 
 
 def google_scenario(scenario: Scenario) -> Scenario:

@@ -146,7 +146,7 @@ def _rehearse(path: str, cluster: str | None, faults: Faults, given: dict[str, A
 def _end_like_ctrl_c() -> None:
     """Treat a closed terminal or a kill like Ctrl-C, so that the rehearsal's hosts are ended."""
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a script's background job ignores SIGINT
             signal.signal(number, signal.default_int_handler)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -16,9 +15,9 @@ from typing import Protocol
 import click
 
 from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.commands.before.simulated_command import Signals, noticed_signals, run_command
 from orchestrator.cli.commands.before.simulated_shell import mark_prompt
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.errors import UserError
 from orchestrator.exits import Exit
 
 
@@ -100,15 +99,16 @@ def simulate(ctx: click.Context, cloud: str, command: tuple[str, ...], scenario:
     records in a separate folder: your clusters are not touched, and your accounts of real clouds are hidden.
     """
     kept = Path(home).absolute() if home else None
-    folder = kept or Path(tempfile.mkdtemp(prefix="orch-simulate-"))
-    try:
-        ctx.exit(_serve(cloud, folder, scenario, list(command)))
-    finally:
-        if kept is None:
-            shutil.rmtree(folder, ignore_errors=True)
+    with noticed_signals() as signals:
+        folder = kept or Path(tempfile.mkdtemp(prefix="orch-simulate-"))
+        try:
+            ctx.exit(_serve(cloud, folder, scenario, list(command), signals))
+        finally:
+            if kept is None:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
-def _serve(name: str, folder: Path, scenario: str | None, command: list[str]) -> int:
+def _serve(name: str, folder: Path, scenario: str | None, command: list[str], signals: Signals) -> int:
     cloud = _CLOUDS[name]
     place = folder / cloud.folder
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -117,8 +117,9 @@ def _serve(name: str, folder: Path, scenario: str | None, command: list[str]) ->
     with cloud.open(place) as simulated:
         variables = {**simulated.env, "ORCH_HOME": str(folder)}
         if not command:
-            return _until_interrupted(variables)
-        return _run(*mark_prompt(command, name, folder, _environment_without_clouds(cloud, folder) | variables))
+            return _until_interrupted(variables, signals)
+        environment = _environment_without_clouds(cloud, folder) | variables
+        return run_command(*mark_prompt(command, name, folder, environment), signals)
 
 
 def _environment_without_clouds(simulated: _Cloud, folder: Path) -> dict[str, str]:
@@ -139,28 +140,13 @@ def _copy_scenario(path: Path, place: Path) -> None:
     shutil.copyfile(path, place / SCENARIO_FILE)
 
 
-def _run(command: list[str], env: dict[str, str]) -> int:
-    try:
-        process = subprocess.Popen(command, env=env)
-    except OSError as error:
-        raise UserError(f"{command[0]} cannot be run", str(error), "name a program behind --") from error
-    while True:
-        try:
-            status = process.wait()
-        except KeyboardInterrupt:
-            continue  # the terminal interrupts the command, too: its end is ours
-        return status if status >= 0 else 128 - status
-
-
-def _until_interrupted(names: dict[str, str]) -> int:
+def _until_interrupted(names: dict[str, str], signals: Signals) -> int:
     import shlex
     import time
 
-    try:
-        write_stdout(*(f"export {name}={shlex.quote(value)}" for name, value in names.items()))
-        sys.stdout.flush()  # a reader behind a pipe needs it now
-        write_stderr("serving; Ctrl-C ends it and all of its hosts")
-        while True:
-            time.sleep(0.2)  # not signal.pause(), which would miss a signal that arrives just before it
-    except KeyboardInterrupt:
-        return Exit.INTERRUPTED
+    write_stdout(*(f"export {name}={shlex.quote(value)}" for name, value in names.items()))
+    sys.stdout.flush()  # a reader behind a pipe needs it now
+    write_stderr("serving; Ctrl-C ends it and all of its hosts")
+    while not signals:
+        time.sleep(0.2)  # not signal.pause(), which would miss a signal that arrives just before it
+    return Exit.INTERRUPTED
