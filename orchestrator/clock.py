@@ -55,20 +55,26 @@ class RealClock:
 
 
 class SteadyClock:
-    """UTC that all processes of one boot count alike from `anchor`, corrected by the time of servers.
+    """UTC that all processes of one boot count alike from a file, corrected by the time of servers.
 
-    Where the boot is not known (no /proc), each process begins with this computer's setting.
+    A preview writes nothing, so `keep` makes the file. Where the boot is not known (no /proc), each process begins with
+    this computer's setting.
     """
 
     def __init__(self, folder: Path, set_time: Callable[[], float] | None = None) -> None:
-        """Read the anchor in `folder`, or make it; `set_time` is the clock of this computer as it is set."""
+        """Read the file in `folder`; `set_time` is the clock of this computer as it is set."""
         self.file = folder / ANCHOR_FILE
         self._set_time = set_time or time.time
         self._boot = _read_boot()
         anchor = _read_anchor(self.file, self._boot)
         self._at_boot, self._correction = anchor or (self._set_time() - steady_seconds(), 0.0)
-        if anchor is None:
+        self._kept = anchor is not None
+
+    def keep(self) -> SteadyClock:
+        """Make the file unless it exists, so that later processes of this boot count on from now; return itself."""
+        if not self._kept:
             self._write()
+        return self
 
     def now(self) -> float:
         """Return seconds since the epoch."""
@@ -95,6 +101,7 @@ class SteadyClock:
         return ahead if abs(ahead) > SKEW_SECONDS else 0.0
 
     def _write(self) -> None:
+        self._kept = True
         if not self._boot:
             return
         content = {"boot": self._boot, "utc_at_boot": self._at_boot, "correction": self._correction}

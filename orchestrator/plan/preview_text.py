@@ -89,7 +89,7 @@ class _Page:
             yield f"  machines   the existing ones{where}; nothing is created"
         else:
             yield from self._fill("  machines   ", fmt.describe_machines(made))
-            yield from self._fill("  price      ", fmt.format_price(made))
+            yield from self._fill("  price      ", fmt.format_price(made).removeprefix("price "))
             if made in desired.candidates:
                 yield from self._fallbacks(desired.candidates[desired.candidates.index(made) + 1 :])
         budgets = desired.budgets
@@ -145,16 +145,16 @@ class _Page:
         ending, some = self.plan.ending, bool(self.plan.actions)
         if total := _describe_total(self.plan):
             yield from self._fill("In all: ", total)
+        if refusal is not None:
+            yield from self._reasons("Refused: ", refusal.code, refusal.what, int(refusal.exit_status))
+            yield from self._next(refusal.why, refusal.next_step)
+            return
         if isinstance(ending, Done):
             start = "Result: " if some else "Nothing to do: "
             yield from self._fill(start, f"{fmt.to_one_line(ending.message)} (exit {ending.status})")
         else:
             yield from self._reasons("Stops there: ", ending.code, ending.what, ending.status)
             yield from self._next(ending.why, ending.next_step)
-        if refusal is not None:
-            yield from self._reasons("Refused: ", refusal.code, refusal.what, int(refusal.exit_status))
-            yield from self._next(refusal.why, refusal.next_step)
-            return
         if not some:
             return
         if not self.verbose:

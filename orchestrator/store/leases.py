@@ -83,7 +83,7 @@ def _row(tx: Connection, name: str) -> Any:
 def read_lease_time(database: Database, tx: Connection) -> float:
     """Return the seconds in which leases expire: the server's epoch seconds, or this boot's for a file."""
     if isinstance(database.location, Path):
-        return SteadyClock(database.location.parent).uncorrected()
+        return SteadyClock(database.location.parent).keep().uncorrected()
     return float(tx.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
 
 

@@ -68,6 +68,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             f"({name}, rank={rank}, {ip}) hello from {rank} of 2"
             for rank, (name, ip) in enumerate(zip(("head", "worker1"), addresses(cluster), strict=True))
         )
+        assert launched.stderr.endswith("\n2 hosts keep running until: orch down mine\n")
         assert "preparing" in launched.stderr and "preparing" not in launched.stdout
         yield cluster
     finally:

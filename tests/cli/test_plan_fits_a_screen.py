@@ -33,12 +33,12 @@ def test_the_default_preview_fits_and_shows_price_hosts_and_requests(orch: Orch,
     shown, document = orch(*COMMANDS[name]), json.loads(orch(*COMMANDS[name], "-o", "json").out)
     assert shown.status == 0, shown.err + shown.out
     lines = shown.out.splitlines()
-    assert len(lines) <= 60 and max(map(len, lines)) <= 100
+    assert len(lines) <= 60 and max(map(len, lines)) <= 80
     (create,) = (step for step in document["steps"] if step["do"] == "create_slice")
     hosts = create["spec"]["candidate"]["hosts"]
     price = create["spec"]["candidate"]["price_per_hour"]
     assert f"{hosts} host{'s' if hosts > 1 else ''}" in shown.out
-    priced = f"${price:,.2f}/h for {hosts} host" if price is not None else "price not known"
+    priced = f"${price:,.2f}/h for {hosts} host" if price is not None else "  price      not known"
     assert priced in shown.out or "your own machines" in shown.out
     requests = sum(1 for step in document["steps"] for _ in _requests(step.get("request")))
     assert re.search(rf"^In all: {requests} requests?, {hosts} hosts?\b", shown.out, re.M)

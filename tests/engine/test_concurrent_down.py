@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,23 @@ def test_an_announced_down_that_never_starts_is_reported_after_a_while() -> None
     assert isinstance(ending.step, GiveUp)
     assert (ending.status, ending.step.next_step) == (Exit.CONFLICT, "orch down c"), ending
     assert living(home) == ["c-1"], "only `down` ends machines"
+
+
+def test_a_continued_job_does_not_create_the_machines_again_that_a_down_was_ending() -> None:
+    """The unattended engine gets the lease between the announcement of `down` and its work, or after its death."""
+    home = SimHome(
+        InMemory(Scenario(durations=Durations(create=4.0, end=2.0, contact=0.01, jitter=0.0)), ManualClock())
+    )
+    with home.access.open() as cloud:
+        cloud.set_program("*", Program(seconds=60.0))
+    drive_cluster(sim_launch(sim_task()), Listener(), services=home.services(), follow=False)
+    with open_store(load_paths(), home.services()) as store:
+        (cluster,) = store.clusters()
+        (job,) = store.jobs(cluster)
+        store.set_desired_state(cluster, "down")
+    ready = replace(commands.prepare_continuation("c", job), continued_uid=cluster.uid)
+    ending = drive_cluster(ready, Listener(), services=home.services())
+    assert isinstance(ending.step, GiveUp) and ending.status == Exit.INTERRUPTED
+    assert living(home) == []
+    with open_store(load_paths(), home.services()) as store:
+        assert store.clusters() == ()

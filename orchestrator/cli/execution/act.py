@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 import click
@@ -99,8 +100,8 @@ def show(ready: PreparedCommand, mode: PreviewMode) -> int:
 
 
 def preview_width(stream: TextIO) -> int:
-    """Return the columns of a preview: those of the terminal, between 80 and 100."""
-    return min(100, max(80, inspect_terminal(stream).width or 100))
+    """Return the columns of a preview: those of the terminal, or COLUMNS, between 80 and 100."""
+    return min(100, max(80, inspect_terminal(stream).width or get_terminal_size().columns))
 
 
 def perform(ready: PreparedCommand, mode: PerformMode) -> int:
@@ -125,6 +126,8 @@ def perform(ready: PreparedCommand, mode: PerformMode) -> int:
     if mode.as_json:
         _print_json(ready, ending)
     print_ending(ending)
+    if mode.follow and ready.job is not None and ready.job.kind != "exec":
+        write_stderr(*_kept_machines(ready.cluster))
     return ending.status
 
 
@@ -188,11 +191,33 @@ def _after_interrupt(cluster: str) -> list[str]:
     with open_store_reader() as store:
         record = store.cluster(cluster)
         running = [job for job in store.jobs(record) if job.state == "running"] if record is not None else []
+    kept = _kept_machines(cluster)
     if running:
         message = f"stopped watching; job {running[-1].id} continues to run"
-        return [message, f"  orch watch {cluster}   to watch again", f"  orch cancel {cluster}   to end it"]
+        return [message, f"  orch watch {cluster}   to watch again", f"  orch cancel {cluster}   to end it", *kept]
     message = "interrupted; the state is recorded, and the same command again resumes from it"
-    return [message, f"  orch status {cluster}   to see the state", f"  orch down {cluster}   to end it"]
+    return [message, f"  orch status {cluster}   to see the state", *(kept or [f"  orch down {cluster}   to end it"])]
+
+
+def _kept_machines(cluster: str) -> list[str]:
+    """Return a line about the machines that exist, and maybe cost money, after a command; none when there are none."""
+    from orchestrator.cli.parameters.clusters import open_store_reader
+    from orchestrator.plan.observed import IntentState
+    from orchestrator.plan.ranks import count_hosts
+    from orchestrator.slices import SliceState
+
+    with open_store_reader() as store:
+        record = store.cluster(cluster)
+        intents = store.intents(record) if record is not None else ()
+        if record is None or record.last_state == SliceState.STOPPED:
+            return []
+    made = [intent.candidate for intent in intents if intent.state is IntentState.ACCEPTED]
+    if not made:
+        return []
+    hosts, price = sum(one.hosts for one in made), made[-1].price_per_hour
+    cost = f" at ${price:,.2f}/h" if price else ""
+    verb = "keeps" if hosts == 1 else "keep"
+    return [f"{count_hosts(hosts)} {verb} running{cost} until: orch down {cluster}"]
 
 
 def _ending_from_error(error: OrchError) -> CommandResult:

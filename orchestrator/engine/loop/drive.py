@@ -114,7 +114,9 @@ def drive_cluster(
                 return ending
             if announced is not None and announced.desired_state == "stopped" and not _is_absent(store, announced):
                 store.set_desired_state(announced, "up")  # who launches on a stopped cluster wants it started
-            finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, services)
+            finished = finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, services)
+            if finished and ready.continued_uid and (ending := _superseded_result(store, ready)) is not None:
+                return ending
         if isinstance(ready.desired, Adopt):
             finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, services)
         cluster = _cluster(store, ready)

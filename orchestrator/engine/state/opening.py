@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from orchestrator.clock import SteadyClock
 from orchestrator.engine.services import Services
 from orchestrator.paths import Paths
 from orchestrator.store.location import store_location
@@ -18,4 +19,6 @@ def open_store(where: Paths, services: Services, doing: str = "") -> Store:
         services: Its clock gives the times that are written.
         doing: The cause that its events name.
     """
+    if isinstance(services.clock, SteadyClock):
+        services.clock.keep()
     return Store(store_location(os.environ, where), services.clock.now, doing=doing)
