@@ -17,7 +17,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.environment import World, split_address
-from trainer.wire import ConnectionClosed, Inbox, InvalidMessage, as_object, configure_socket, send_value
+from trainer.wire import (
+    MAX_BYTES,
+    MAX_GREETING_BYTES,
+    ConnectionClosed,
+    Inbox,
+    InvalidMessage,
+    as_object,
+    configure_socket,
+    send_value,
+)
 
 GREETING_SECONDS = 10.0
 TORCHRUN_PORTS = 16
@@ -106,7 +115,7 @@ class RendezvousServer:
 
     def _admit_rank(self, connection: socket.socket) -> None:
         deadline = time.monotonic() + GREETING_SECONDS
-        inbox = Inbox(configure_socket(connection))
+        inbox = Inbox(configure_socket(connection), MAX_GREETING_BYTES)
         try:
             greeting = as_object(inbox.receive(deadline))
             refusal = self._refusal(greeting)
@@ -114,6 +123,7 @@ class RendezvousServer:
                 send_value(connection, {"refused": refusal}, deadline)
                 connection.close()
                 return
+            inbox.limit = MAX_BYTES
             key = int(greeting["channel"]), int(greeting["rank"])
             with self._changed:
                 before = self._inboxes.get(key)
@@ -134,8 +144,11 @@ class RendezvousServer:
         if "identity" not in greeting:
             return "not a rank of a trainer"
         world = self._rendezvous.world
-        if greeting["identity"] != self._rendezvous.identity:
-            return f"this is {self._rendezvous.identity}, not {greeting['identity']}"
+        identity, given = self._rendezvous.identity, str(greeting["identity"])
+        if given != identity:
+            # Only a rank of the same run learns the identity: it is what lets a rank in.
+            is_same_run = given.partition(" attempt ")[0] == identity.partition(" attempt ")[0]
+            return f"this is {identity if is_same_run else 'another run'}, not {given}"
         if greeting.get("size") != world.size:
             return f"this run has {world.size} ranks, not {greeting.get('size')}"
         rank, channel = greeting.get("rank"), greeting.get("channel")

@@ -10,6 +10,7 @@ import time
 from typing import Any, cast
 
 _HEAD = struct.Struct("!I")
+MAX_GREETING_BYTES = 64 << 10  # of the first value, before it is known who sends it
 MAX_BYTES = 256 << 20  # of a value; other protocols' first bytes, read as a length, exceed it (`GET ` is 1.2 GB)
 _UNREACHABLE = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
 _KEEPALIVE = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 4))
@@ -71,10 +72,15 @@ def send_bytes(connection: socket.socket, data: bytes, deadline: float) -> None:
 
 
 class Inbox:
-    """Collects what one connection sends, as it arrives."""
+    """Collects what one connection sends, as it arrives.
 
-    def __init__(self, connection: socket.socket) -> None:
+    Attributes:
+        limit: Bytes that one value may have.
+    """
+
+    def __init__(self, connection: socket.socket, limit: int = MAX_BYTES) -> None:
         self.connection = connection
+        self.limit = limit
         self._data = bytearray()
 
     def pull(self) -> None:
@@ -100,7 +106,7 @@ class Inbox:
         if len(self._data) < _HEAD.size:
             return False, None
         (count,) = _HEAD.unpack_from(self._data)
-        if count > MAX_BYTES:
+        if count > self.limit:
             raise InvalidMessage("these are not bytes of a trainer")
         if len(self._data) < _HEAD.size + count:
             return False, None

@@ -60,9 +60,10 @@ class Simulation:
         return marked + [process for process in table.values() if self._is_guard(process)]
 
     def _is_guard(self, process: processes.Process) -> bool:
+        """Or the launcher of a rehearsal, which would make new hosts."""
         with suppress(OSError):
             line = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-            return b"local.guard" in line and str(self.folder).encode() in line
+            return (b"local.guard" in line or b"rehearsal_launcher" in line) and str(self.folder).encode() in line
         return False
 
 
@@ -92,6 +93,14 @@ def test_an_interrupt_of_a_background_job_of_a_script_ends_the_hosts(simulation:
 
 def test_hosts_do_not_outlive_a_killed_simulation(simulation: Simulation) -> None:
     process = simulation.serve()
+    process.kill()
+    process.wait()
+    until("hosts are ended", lambda: not simulation.processes(), GRACE)
+
+
+def test_hosts_do_not_outlive_a_killed_rehearsal(simulation: Simulation) -> None:
+    process = simulation.start([*SIMULATE[:3], "rehearse", "t.yaml"])
+    until("hosts are there", lambda: len(simulation.processes()) >= 4, 60)
     process.kill()
     process.wait()
     until("hosts are ended", lambda: not simulation.processes(), GRACE)

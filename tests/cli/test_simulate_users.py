@@ -132,3 +132,19 @@ def test_another_user_finds_no_token_of_a_running_job_and_enters_no_host(orch: O
         inside.ok("down", "t", "--yes")
     assert leaks == []
     assert status == 255 and "Permission denied (publickey)." in said
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o755, None])
+def test_a_home_that_others_can_change_is_refused(orch: Orch, mode: int | None) -> None:
+    home = orch.folder / "kept"
+    if mode is not None:
+        home.mkdir()
+        home.chmod(mode)
+    done = orch("simulate", "gcp", "--home", "kept", "--", "true")
+    if mode in (0o777, 0o770):
+        assert done.returncode == 2
+        assert "is not safe for keys" in done.stderr and "chmod 700" in done.stderr
+        assert list(home.iterdir()) == []
+    else:
+        assert done.returncode == 0, done.stderr
+        assert mode or home.stat().st_mode & 0o777 == 0o700

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,15 @@ from trainer.peers import PeerWatch
 from trainer.rendezvous import TORCHRUN_PORTS
 from trainer.tcp_team import TcpTeam, join_team
 from trainer.team import Team
-from trainer.wire import ConnectionClosed, Inbox, InvalidMessage, PeerUnreachable, configure_socket, send_value
+from trainer.wire import (
+    ConnectionClosed,
+    Inbox,
+    InvalidMessage,
+    PeerUnreachable,
+    configure_socket,
+    encode_value,
+    send_value,
+)
 
 QUICK = DistConfig(join_timeout=5, timeout=5)
 
@@ -157,6 +166,29 @@ def test_rank_of_another_attempt_waits_for_its_own_and_reports_which_one_it_met(
 
     assert everywhere(2, other_attempt, port) == [[None, None]] * 2
     assert "this is run x attempt 1, not run x attempt 2" in reported[0]
+
+
+def test_another_program_learns_no_run_and_sends_no_large_greeting() -> None:
+    port = free_port()
+
+    def strange(greeting: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(greeting)
+            return connection.recv(1000)
+
+    def work(team: Team) -> Any:
+        answers: list[bytes] = []
+        if team.world.rank == 0:
+            answers.append(strange(encode_value({"identity": "run y attempt 1", "size": 2, "rank": 1, "channel": 0})))
+            begun = time.monotonic()
+            answers.append(strange(struct.pack("!I", 1 << 20)))
+            assert time.monotonic() - begun < 4, "it is not waited for"
+        team.gather(None)
+        return answers
+
+    refusal, large = everywhere(2, work, port)[0]
+    assert b"another run" in refusal and b"run x" not in refusal
+    assert large == b""
 
 
 @pytest.mark.promise("P35")

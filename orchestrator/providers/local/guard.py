@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     lock, sshd, slice_folder, slice_id, ranks = arguments
     paths = SlicePaths(Path(slice_folder))
     reports = {
-        rank: _start_guard(_Host(paths.host(rank), mark_of(slice_id, rank), sshd, paths.path))
+        rank: _start_guard(_Host(paths.host(rank), mark_of(slice_id, rank), sshd, paths.state))
         for rank in map(int, ranks.split(","))
     }
     for rank, report in reports.items():
@@ -62,7 +62,7 @@ class _Host:
     folder: HostFolder
     mark: str
     sshd: str
-    slice_folder: Path
+    state: Path
 
 
 def _start_guard(host: _Host) -> int:
@@ -94,7 +94,7 @@ def _guard(host: _Host, report: int) -> None:
         _run_and_exit(lambda: _keeper(host, alive, report))
     os.close(alive)
     os.close(report)
-    wake, owner = _Wake(), watch_owner(host.slice_folder)
+    wake, owner = _Wake(), watch_owner(host.state)
     while keeper not in _reap() and not wake.asked_to_end(owner):
         pass
     _end_host(host)

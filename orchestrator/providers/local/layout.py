@@ -51,6 +51,11 @@ class SlicePaths:
     path: Path
 
     @property
+    def state(self) -> Path:
+        """The folder of the provider's user, with `local/<slice>` in it."""
+        return self.path.parent.parent
+
+    @property
     def lock(self) -> Path:
         return self.path / "lock"
 

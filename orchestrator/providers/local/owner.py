@@ -7,6 +7,9 @@ owner; its hosts live until they are ended. `python -I -S` reads this: standard 
 from __future__ import annotations
 
 import os
+import select
+import signal
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,10 +30,17 @@ def own_hosts(state: Path) -> Generator[None]:
         os.close(held)
 
 
-def watch_owner(slice_folder: Path) -> int | None:
+def end_with_owner(state: Path) -> None:
+    """End this process at once when the owner of the folder's hosts is gone."""
+    watched = watch_owner(state)
+    if watched is not None:
+        threading.Thread(target=_end_when_readable, args=(watched,), name="owner of hosts", daemon=True).start()
+
+
+def watch_owner(state: Path) -> int | None:
     """Return a descriptor that is readable once the owner is gone, or None for hosts without an owner."""
     try:
-        watched = os.open(slice_folder.parent.parent / _NAME, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        watched = os.open(state / _NAME, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
@@ -39,3 +49,8 @@ def watch_owner(slice_folder: Path) -> int | None:
         return watched  # it is held open
     os.close(watched)
     return os.open(os.devnull, os.O_RDONLY)  # gone before we looked; this is always readable
+
+
+def _end_when_readable(watched: int) -> None:
+    select.select([watched], [], [])
+    os._exit(128 + signal.SIGKILL)

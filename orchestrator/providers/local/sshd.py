@@ -109,6 +109,8 @@ def config(sshd: Sshd, who: Account, folder: HostFolder, place: Place, session: 
         f"AuthorizedKeysFile {_quoted(folder.authorized_keys, percent=True)}",
         f"AllowUsers {who.name}",
         "AuthenticationMethods publickey",
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
         "PermitRootLogin prohibit-password",
         "StrictModes no",  # the folder is ours, and mode 700; where it lies is the user's choice
         f"UsePAM {'yes' if who.use_pam else 'no'}",

@@ -24,9 +24,12 @@ def main(argv: list[str]) -> int:
         argv: The path of a JSON file with the task and the name of the cluster.
     """
     from orchestrator.engine.preparation.commands import add_secrets_from_environment, prepare_launch
+    from orchestrator.paths import load_paths
     from orchestrator.plan.desired import TeardownPolicy
+    from orchestrator.providers.local.owner import end_with_owner
     from orchestrator.task.model import Task
 
+    end_with_owner(load_paths().state / "simulated")
     spec = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
     task = add_secrets_from_environment(Task.from_json(spec["task"]))
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.commands.before.simulated_command import Signals, noticed_signals, run_command
 from orchestrator.cli.commands.before.simulated_shell import mark_prompt
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
+from orchestrator.errors import UserError
 from orchestrator.exits import Exit
 
 
@@ -111,7 +113,8 @@ def simulate(ctx: click.Context, cloud: str, command: tuple[str, ...], scenario:
 def _serve(name: str, folder: Path, scenario: str | None, command: list[str], signals: Signals) -> int:
     cloud = _CLOUDS[name]
     place = folder / cloud.folder
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make_private(folder)
+    place.mkdir(exist_ok=True, mode=0o700)
     if scenario is not None:
         _copy_scenario(Path(scenario), place)
     with cloud.open(place) as simulated:
@@ -120,6 +123,25 @@ def _serve(name: str, folder: Path, scenario: str | None, command: list[str], si
             return _until_interrupted(variables, signals)
         environment = _environment_without_clouds(cloud, folder) | variables
         return run_command(*mark_prompt(command, name, folder, environment), signals)
+
+
+def _make_private(folder: Path) -> None:
+    """Make the folder, or check that only its owner, this user, can change what is in it.
+
+    Raises:
+        UserError: Another user can.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = folder.stat()
+    except OSError as error:
+        raise UserError(f"{folder} cannot be used", str(error), "name another folder: --home FOLDER") from error
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise UserError(
+            f"{folder} is not safe for keys",
+            "another user of this computer owns it or can write to it",
+            f"chmod 700 {shlex.quote(str(folder))}   or name another folder: --home FOLDER",
+        )
 
 
 def _environment_without_clouds(simulated: _Cloud, folder: Path) -> dict[str, str]:
@@ -141,7 +163,6 @@ def _copy_scenario(path: Path, place: Path) -> None:
 
 
 def _until_interrupted(names: dict[str, str], signals: Signals) -> int:
-    import shlex
     import time
 
     write_stdout(*(f"export {name}={shlex.quote(value)}" for name, value in names.items()))
