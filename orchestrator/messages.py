@@ -1,4 +1,4 @@
-"""Text from outside, such as a provider's answer, made fit for one line of a message."""
+"""The wording of messages: text from outside made fit for one line, and counts with their noun."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def to_one_line(text: str, longest: int = LONGEST_MESSAGE) -> str:
         text = html.unescape(_TAG.sub(" ", _INVISIBLE.sub(" ", text)))
     line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
+
+
+def count_noun(count: int, noun: str) -> str:
+    """Return the count with its noun in the singular or plural, such as `3 hosts`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 # Colours only: all other sequences can move the cursor, set the title, or write to the clipboard (OSC 52).

@@ -159,7 +159,7 @@ SECTIONS = (
 EXAMPLES = (
     ("orch train local:4 --bucket file:///tmp/runs model=tiny steps=100", "train on 4 hosts of this computer"),
     ("orch launch task.yaml --dry-run", "everything a launch would do, without doing it"),
-    ("orch logs mine -f", "follow the output of the last job on 'mine'"),
+    ("orch logs mine -f", "follow the output of the job on 'mine'"),
     ("orch resume mine", "resume from the last checkpoint, on new hosts if the old ones are lost"),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
+from orchestrator.messages import count_noun
 from orchestrator.plan import recovery
 from orchestrator.plan.actions import (
     Action,
@@ -43,6 +44,14 @@ def decide_slice_step(desired: Run, observed: Observed, facts: Facts) -> Step | 
     if intent.state is IntentState.ENDING:
         return _wait_until_deleted(observed, facts, desired.budgets, intent)
     return _accepted(desired, observed, facts, intent)
+
+
+def refuse_command(desired: Run, observed: Observed, facts: Facts) -> GiveUp | None:
+    """Return why a command (exec) cannot run on the slice as it is, so that no job is opened; None when it may."""
+    step = None if desired.create else decide_slice_step(desired, observed, facts)
+    if not isinstance(step, Conclude):
+        return None
+    return GiveUp(code=step.code, status=step.status, what=step.what, why=step.why, next_step=step.next_step)
 
 
 def decide_end_step(observed: Observed, facts: Facts, budgets: Budgets, why: str) -> Step | None:
@@ -256,14 +265,16 @@ def _ask_again(desired: Run, observed: Observed, facts: Facts, refused: dict[Can
         return Conclude(
             status=Exit.CAPACITY,
             code="capacity",
-            what=f"no machines for '{desired.cluster}' in any of {len(refused)} place(s)",
+            what=f"no machines for '{desired.cluster}' in any of {count_noun(len(refused), 'place')}",
             why="; ".join(f"{candidate.where}: {times[-1].why}" for candidate, times in refused.items()),
             next_step="try another zone or market, or the same command again later",
         )
     when, place = again[0]
     candidate, times = list(refused.items())[place]
     if observed.now < when:
-        reason = f"no machines in {len(refused)} place(s) ({times[-1].why}); next request: {candidate.where}"
+        reason = (
+            f"no machines in {count_noun(len(refused), 'place')} ({times[-1].why}); next request: {candidate.where}"
+        )
         return Wait(on=WaitFor.PAUSE, reason=reason, until=min(when, began + longest))
     return _create(desired, facts, candidate, _next_generation(observed))
 

@@ -27,7 +27,8 @@ from orchestrator.plan.actions import (
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.decide import decide
 from orchestrator.plan.decide_hosts import TIMER_LABEL
-from orchestrator.plan.desired import Desired
+from orchestrator.plan.decide_slice import refuse_command
+from orchestrator.plan.desired import Desired, Run
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import (
     Contact,
@@ -70,6 +71,8 @@ def make_plan(desired: Desired, observed: Observed, facts: Facts) -> Plan:
     steps: list[Action | Wait] = []
     observed = _opening(observed)
     began = observed.now
+    if isinstance(desired, Run) and (refused := refuse_command(desired, observed, facts)) is not None:
+        return Plan(desired=desired, steps=(), ending=refused, now=began)
     for _ in range(MOST_STEPS):
         step = decide(desired, observed, facts)
         if isinstance(step, Done | GiveUp):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from orchestrator.messages import count_noun
+
 MOST_SPANS = 12  # a scattered set is cut here and counted
 
 
@@ -23,7 +25,7 @@ def format_hosts(ranks: Iterable[int]) -> str:
 
 def count_hosts(count: int) -> str:
     """Return `1 host` or `4 hosts`."""
-    return "1 host" if count == 1 else f"{count:,} hosts"
+    return count_noun(count, "host")
 
 
 def find_rank_spans(ranks: Iterable[int]) -> Iterator[tuple[int, int]]:

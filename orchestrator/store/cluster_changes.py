@@ -38,6 +38,11 @@ class ClusterChanges(Ledger):
         query = select(clusters).where(clusters.c.name == name, clusters.c.gone.is_(None))
         return self._read_first(query, cluster_from_row)
 
+    def deleted_cluster(self, name: str) -> ClusterRecord | None:
+        """Return the newest deleted cluster of this name, or None."""
+        query = select(clusters).where(clusters.c.name == name, clusters.c.gone.is_not(None))
+        return self._read_first(query.order_by(clusters.c.gone.desc()), cluster_from_row)
+
     def clusters(self) -> tuple[ClusterRecord, ...]:
         """Return the existing clusters, by name."""
         query = select(clusters).where(clusters.c.gone.is_(None))

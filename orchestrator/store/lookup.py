@@ -1,13 +1,17 @@
-"""Find a cluster by its name, with a suggestion when there is none."""
+"""Find a cluster by its name, with a suggestion when there is none, and the job of it that matters now."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.errors import NotFoundError
 
 if TYPE_CHECKING:  # the help of a command needs none of these
-    from orchestrator.store.records import ClusterRecord
+    from orchestrator.store.records import ClusterRecord, JobRecord
+
+RUNNING = ("running", "cancelling")  # states of a job whose program may run
 
 
 class HasClusters(Protocol):
@@ -19,6 +23,22 @@ class HasClusters(Protocol):
 
     def clusters(self) -> tuple[ClusterRecord, ...]:
         """Return all existing clusters."""
+        ...
+
+    def deleted_cluster(self, name: str) -> ClusterRecord | None:
+        """Return the newest deleted cluster of this name, or None."""
+        ...
+
+
+class HasJobs(Protocol):
+    """A reader of all that is on record."""
+
+    def all_clusters(self) -> tuple[ClusterRecord, ...]:
+        """Return all clusters, the deleted ones too."""
+        ...
+
+    def jobs(self, cluster: ClusterRecord) -> tuple[JobRecord, ...]:
+        """Return the jobs of a cluster."""
         ...
 
 
@@ -35,14 +55,36 @@ def find_cluster(store: HasClusters, name: str) -> ClusterRecord:
 
 
 def cluster_not_found(store: HasClusters, name: str) -> NotFoundError:
-    """Return the error for a cluster that does not exist, with the nearest names."""
+    """Return the error for a cluster that does not exist: that it was deleted, or the nearest names."""
+    if (record := store.deleted_cluster(name)) is not None:
+        from orchestrator.plan.limits import format_time
+
+        when = format_time(record.deleted, time.time()) if record.deleted is not None else "at an unknown time"
+        runs, logs = f"orch runs -c {name}   shows its runs", f"orch logs {name}   what was downloaded of its output"
+        return NotFoundError(f"cluster '{name}' was deleted, {when}", "", f"{runs}\n{logs}")
     next_step = "orch status   (lists the clusters that exist)"
-    return NotFoundError(f"there is no cluster '{name}'", suggest_cluster(store, name), next_step)
+    return NotFoundError(f"there is no cluster '{name}'", suggest_name(name, _names(store.clusters())), next_step)
 
 
-def suggest_cluster(store: HasClusters, name: str) -> str:
-    """Return a question with the nearest names of clusters; "" when none is near."""
+def find_current_job(jobs: Iterable[JobRecord]) -> JobRecord | None:
+    """Return the job that matters now: a running one, else the newest; a launch or resume before a command (exec)."""
+    return max(jobs, key=lambda job: (job.state in RUNNING, job.kind != "exec", job.id), default=None)
+
+
+def suggest_run(store: HasJobs, name: str) -> str:
+    """Return a question with the nearest names of clusters and runs on record, also deleted ones; "" for none."""
+    records = store.all_clusters()
+    runs = {job.run_id for record in records for job in store.jobs(record) if job.kind != "exec"}
+    return suggest_name(name, {*_names(records), *runs})
+
+
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """Return a question with the nearest of the known names; "" when none is near."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, [cluster.name for cluster in store.clusters()], n=3, cutoff=0.5)
+    close = get_close_matches(name, sorted(known), n=3, cutoff=0.5)
     return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+def _names(records: Iterable[ClusterRecord]) -> list[str]:
+    return [record.name for record in records]

@@ -53,6 +53,7 @@ class ClusterRecord:
         last_state: the SliceState that the provider last reported, "" before the first answer.
         last_seen: when that was, in epoch seconds.
         limits: JSON of max_hours, idle_minutes and max_cost, those that are set.
+        deleted: when it was deleted, in epoch seconds; None for an existing one.
     """
 
     uid: str
@@ -65,6 +66,7 @@ class ClusterRecord:
     last_state: str
     last_seen: float
     limits: str = "{}"
+    deleted: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,6 +341,7 @@ def cluster_from_row(row: Row) -> ClusterRecord:
         last_state=_read_enum(SliceState, "clusters", row, "last_state") if row["last_state"] else "",
         last_seen=row["last_seen"],
         limits=row.get("limits", "{}"),  # a version 1 file that no command has changed yet has none
+        deleted=row["gone"],
     )
 
 

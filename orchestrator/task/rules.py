@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from orchestrator.catalog.machines import Ec2Instance, TpuSlice
 from orchestrator.catalog.prices import price_per_hour
+from orchestrator.messages import count_noun
 from orchestrator.slices import OnDemand, Owned, Spot
 from orchestrator.task import stacks
 from orchestrator.task.errors import InvalidValueError, Issue, Path
@@ -121,7 +122,7 @@ def _hosts(task: Task, section: TaskSection) -> Iterator[Issue]:
         expected = task.num_nodes * choice.machine.hosts
         if len(task.hosts) != expected:
             what = f"{len(task.hosts)} hosts are listed and {expected} are requested"
-            why = f"{task.num_nodes} x {choice.machine.name}, {choice.machine.hosts} host(s) each"
+            why = f"{task.num_nodes} x {choice.machine.name}, {count_noun(choice.machine.hosts, 'host')} each"
             yield _issue(("hosts", "addresses"), what, why, "list as many as num_nodes asks for")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -40,10 +41,17 @@ def on_a_terminal(*words: str, answer: bytes) -> tuple[int, str]:
     return process.wait(60), seen.decode()
 
 
-def test_down_of_a_running_job_asks_on_a_terminal(filled: Path) -> None:
-    status, shown = on_a_terminal("down", "mine", answer=b"n\n")
+@pytest.mark.parametrize("verb", ["down", "stop"])
+def test_ending_the_hosts_of_a_running_job_asks_on_a_terminal(filled: Path, verb: str) -> None:
+    status, shown = on_a_terminal(verb, "mine", answer=b"n\n")
     assert status == 1 and "job 2 (exec" in shown and "is running on 'mine'" in shown
-    assert "you declined" in shown and "nothing was deleted" in shown
+    assert "you declined" in shown and "nothing was done" in shown
+
+
+@pytest.mark.parametrize("verb", ["down", "stop"])
+def test_the_plan_says_which_job_ends(orch_process: Orch, filled: Path, verb: str) -> None:
+    said = orch_process(verb, "mine", "-y", "--dry-run").err
+    assert "note: job 2 (exec) is running on 'mine', and is ended by this" in said
 
 
 @pytest.mark.parametrize(
@@ -52,7 +60,8 @@ def test_down_of_a_running_job_asks_on_a_terminal(filled: Path) -> None:
         ("launch", "the question before money is spent"),
         ("down", "the questions about running jobs and about adopted machines"),
         ("reap", "the question before the orphans are ended"),
-        ("stop", "this command asks nothing"),
+        ("stop", "the question about running jobs"),
+        ("cancel", "this command asks nothing"),
     ],
 )
 def test_help_of_yes_says_what_it_skips(orch_process: Orch, home: Path, command: str, text: str) -> None:
@@ -86,6 +95,26 @@ def test_help_of_yes_says_what_it_skips(orch_process: Orch, home: Path, command:
 def test_a_mistyped_cluster_gets_the_nearest_name(orch_process: Orch, filled: Path, words: tuple[str, ...]) -> None:
     done = orch_process(*words)
     assert done.status == 3 and "did you mean mine?" in done.err, done.err
+
+
+@pytest.mark.parametrize("words", [("status", "other"), ("exec", "other", "--", "true"), ("stop", "other")])
+def test_a_deleted_cluster_is_said_to_be_deleted(orch_process: Orch, filled: Path, words: tuple[str, ...]) -> None:
+    done = orch_process(*words)
+    assert done.status == 3 and re.search(r"cluster 'other' was deleted, \d\d:\d\d UTC", done.err), done.err
+    assert "orch runs -c other" in done.err and "orch logs other" in done.err
+
+
+def test_a_second_down_succeeds(orch_process: Orch, filled: Path) -> None:
+    done = orch_process("down", "other")
+    assert (done.status, done.err) == (0, "cluster 'other' is already deleted\n")
+
+
+@pytest.mark.parametrize("verb", ["resume", "pull"])
+def test_a_mistyped_run_gets_the_nearest_names_also_of_deleted_clusters(
+    orch_process: Orch, filled: Path, verb: str
+) -> None:
+    assert "did you mean other?" in orch_process(verb, "othor").err
+    assert "did you mean run-a?" in orch_process(verb, "run-aa").err
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -19,11 +20,13 @@ from orchestrator.engine.preparation import commands
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import ConflictError, HostError, NotFoundError, StorageError, UserError
 from orchestrator.exits import Exit
+from orchestrator.hosts import HostAddress
 from orchestrator.paths import load_paths
 from orchestrator.plan.actions import EndSlice, StopJob
 from orchestrator.plan.desired import TeardownPolicy
+from orchestrator.plan.dry_run import make_plan
 from orchestrator.plan.observed import FINAL_STATES
-from orchestrator.plan.steps import Done
+from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.providers.registry import open_provider
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.host_operations import SshHostOperations
@@ -272,6 +275,56 @@ def test_exec_runs_beside_a_job_and_only_on_the_given_hosts(home: Path) -> None:
     assert listener.outputs == {0: b"on 0\n", 2: b"on 2\n"}
     assert ending.status == 2
     assert [outcome.rank for outcome in ending.outcomes] == [0, 2]
+
+
+def read_log(job: int | None = None, hosts: tuple[int, ...] | None = None) -> dict[int, bytes]:
+    """Return what `orch logs c` shows, by rank."""
+    seen: dict[int, bytes] = {}
+
+    def sink(host: HostAddress, block: bytes) -> None:
+        seen[host.rank] = seen.get(host.rank, b"") + block
+
+    follow_logs("c", job, sink, Listener(), hosts=hosts, follow=False)
+    return seen
+
+
+def test_a_command_does_not_hide_the_output_of_the_training(home: Path) -> None:
+    task = local_task(2, run="echo training; sleep 300")
+    drive_cluster(commands.prepare_launch(task, cluster="c", after=KEEP), Listener(), follow=False)
+    fulfil(commands.prepare_exec("c", "echo command", hosts=(1,), workdir=None))
+    wait_for_line("c", b"training")
+    assert read_log() == {0: b"training\n", 1: b"training\n"}
+    assert read_log(2) == {1: b"command\n"}
+    for job, host in ((1, 7), (2, 0)):
+        with pytest.raises(UserError, match=f"job {job} of 'c' has no host {host}"):
+            read_log(job, (host,))
+
+
+def test_a_command_on_a_stopped_cluster_is_refused_and_not_recorded(home: Path) -> None:
+    fulfil(commands.prepare_launch(local_task(1, run="true"), cluster="c", after=KEEP))
+    fulfil(commands.prepare_stop("c"))
+    ready = commands.prepare_exec("c", "true", hosts=None, workdir=None)
+    assert make_plan(ready.desired, ready.recorded, ready.facts).steps == ()
+    ending = fulfil(ready)
+    assert isinstance(ending.step, GiveUp)
+    assert (ending.step.what, ending.step.next_step) == ("cluster 'c' is stopped", "orch start c")
+    with open_reader() as reader:
+        cluster = reader.cluster("c")
+        assert cluster is not None and [job.id for job in reader.jobs(cluster)] == [1]
+
+
+def test_logs_of_a_stopped_cluster_are_those_that_stop_downloaded(home: Path) -> None:
+    task = local_task(2, run="echo $ORCH_RANK; sleep 300")
+    drive_cluster(commands.prepare_launch(task, cluster="c", after=KEEP), Listener(), follow=False)
+    copies = wait_for_line("c", b"\n")
+    fulfil(commands.prepare_stop("c"))
+    assert read_log() == {0: b"0\n", 1: b"1\n"}
+    with pytest.raises(UserError, match="has no host 7"):
+        read_log(hosts=(7,))
+    shutil.rmtree(copies)
+    with pytest.raises(NotFoundError, match="are stopped") as refused:
+        read_log()
+    assert refused.value.next_step == "orch start c"
 
 
 def test_a_second_launch_while_a_job_runs_is_refused(home: Path) -> None:

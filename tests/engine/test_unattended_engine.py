@@ -109,7 +109,7 @@ def test_down_ends_the_job_that_runs_and_those_that_wait_and_nothing_comes_back(
     launch(orch, "three")
     said = orch("down", "mine")
     assert said.returncode == 0
-    assert "2 queued job(s) of 'mine' are ended too" in said.stderr
+    assert "2 queued jobs of 'mine' ended too" in said.stderr
     until("the engine ends", lambda: not engines(orch))
     assert machines(orch) == []
     assert json.loads(orch.ok("status", "-o", "json"))["clusters"] == []
@@ -127,7 +127,7 @@ def test_a_stopped_cluster_stays_stopped_and_its_queue_resumes_after_start(orch:
     launch(orch, "two")
     said = orch("stop", "mine")
     assert said.returncode == 0, said.stderr
-    assert "1 queued job(s) wait until: orch start mine" in said.stderr
+    assert "1 job left in the queue until: orch start mine" in said.stderr
     time.sleep(4)
     (cluster,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
     assert (cluster["state"], cluster["wanted"]) == ("stopped", "stopped")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.drawing.formatting import count_noun, format_duration, format_size
+from orchestrator.cli.drawing.formatting import format_duration, format_size
+from orchestrator.messages import count_noun
 from orchestrator.plan.actions import (
     Action,
     ArmTimer,

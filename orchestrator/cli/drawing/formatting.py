@@ -70,11 +70,6 @@ def format_price(per_hour: float | None) -> str:
     return "free" if per_hour == 0 else f"${per_hour:,.2f}/h"
 
 
-def count_noun(count: int, noun: str) -> str:
-    """Return the count with its noun in the singular or plural, such as `3 hosts`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def parse_ranges(text: str) -> tuple[int, ...]:
     """Parse `0,3-5` as ranks in rising order, each once.
 

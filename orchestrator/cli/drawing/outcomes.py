@@ -6,17 +6,12 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.drawing.formatting import (
-    align_columns,
-    count_noun,
-    format_duration,
-    format_local_time,
-    format_utc,
-)
+from orchestrator.cli.drawing.formatting import align_columns, format_duration, format_local_time, format_utc
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import Style, inspect_terminal, write_stderr
 from orchestrator.errors import OrchError
 from orchestrator.hosts import HostOutcome
+from orchestrator.messages import count_noun
 from orchestrator.plan.ranks import format_hosts
 from orchestrator.plan.steps import Done, GiveUp
 

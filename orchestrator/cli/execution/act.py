@@ -296,7 +296,8 @@ def _is_free(candidate: Candidate) -> bool:
 
 
 def _describe_cost(rented: tuple[Candidate, ...]) -> str:
-    from orchestrator.cli.drawing.formatting import count_noun, format_price
+    from orchestrator.cli.drawing.formatting import format_price
+    from orchestrator.messages import count_noun
 
     first, *others = rented
     message = f"{count_noun(first.hosts, 'host')} of {first.accelerator} on {first.where}, {first.market}: "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.engine.loop.act import act
 from orchestrator.engine.loop.finished_jobs import record_finished_jobs, refuse_if_busy
-from orchestrator.engine.loop.observe import observe
+from orchestrator.engine.loop.observe import observe, observe_slice
 from orchestrator.engine.loop.queue import (
     choose_after_job,
     end_jobs,
@@ -35,9 +35,11 @@ from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, new_run_i
 from orchestrator.engine.state.opening import open_store
 from orchestrator.errors import OrchError
 from orchestrator.exits import Exit
+from orchestrator.messages import count_noun
 from orchestrator.paths import Paths, load_paths
-from orchestrator.plan.actions import Action, Conclude, EndSlice, StartJob
+from orchestrator.plan.actions import Action, Conclude, EndSlice, StartJob, StopSlice
 from orchestrator.plan.decide import decide
+from orchestrator.plan.decide_slice import refuse_command
 from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop, TeardownPolicy
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import FINAL_STATES, Outcome
@@ -107,7 +109,7 @@ def drive_cluster(
                     step=Done(f"job {number} of '{ready.cluster}' will not be started"), outcomes=(), job_id=number
                 )
         keeper.hold(inf if is_driven_elsewhere(store, ready) else PATIENCE)
-        if isinstance(ready.desired, Down) and announced is not None and _is_absent(store, announced):
+        if isinstance(ready.desired, Down) and (announced is None or _is_absent(store, announced)):
             return CommandResult(step=Done(f"cluster '{ready.cluster}' is already deleted"))
         if isinstance(ready.desired, Run) and ready.desired.create:
             if ready.continued_uid and (ending := _superseded_result(store, ready)) is not None:
@@ -122,6 +124,8 @@ def drive_cluster(
         cluster = _cluster(store, ready)
         session = Session(store, where, narrator, keeper, cluster, ready.desired, ready.facts, None, services)
         try:
+            if (refused := _refuse_without_machines(session)) is not None:
+                return refused
             _open_job(session, ready, bucket)
             with hold_watch_lease(session):
                 return _loop(session, follow=follow, recorder=recorder)
@@ -168,6 +172,15 @@ def _cluster(store: Store, ready: PreparedCommand) -> ClusterRecord:
     if isinstance(ready.desired, Adopt) or (isinstance(ready.desired, Run) and ready.desired.create):
         return store.open_cluster(ready.cluster, ready.summary)
     return find_cluster(store, ready.cluster)
+
+
+def _refuse_without_machines(session: Session) -> CommandResult | None:
+    """Return why a command (exec) cannot use the machines as they are now, before it is on record; None when it can."""
+    desired = session.desired
+    if not isinstance(desired, Run) or desired.create:
+        return None
+    step = refuse_command(desired, observe_slice(session), session.facts)
+    return CommandResult(step=step) if step is not None else None
 
 
 def _open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) -> None:
@@ -221,7 +234,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
                     recorder.append(step)
                 if isinstance(step, Conclude):
                     drain_logs(session)
-                if isinstance(step, EndSlice) and isinstance(session.desired, Down):
+                if isinstance(step, EndSlice | StopSlice) and isinstance(session.desired, Down | Stop):
                     _save_logs(session)
                 act(session, step)
                 if (
@@ -234,7 +247,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
 
 
 def _save_logs(session: Session) -> None:
-    """Download the remaining logs once, before the first end request of a teardown."""
+    """Download the remaining logs once, before the first request that ends or stops the hosts."""
     if session.services.follows_logs and not session.memory.logs_saved:
         session.memory.logs_saved = True
         download_remaining_logs(session)
@@ -320,7 +333,9 @@ def _end_waiting_jobs(store: Store, cluster: ClusterRecord, narrator: Narrator) 
     message = f"cluster '{cluster.name}' is taken down"
     count = end_jobs(store, cluster, message, f"orch launch … -c {cluster.name}", waiting=True, begun=False)
     if count:
-        narrator.note(f"{count} queued job(s) of '{cluster.name}' are ended too; see: orch events {cluster.name}")
+        narrator.note(
+            f"{count_noun(count, 'queued job')} of '{cluster.name}' ended too; see: orch events {cluster.name}"
+        )
 
 
 def _detached(session: Session) -> Detached | None:
@@ -386,7 +401,8 @@ def _leave_running(session: Session) -> CommandResult:
     job = session.job
     assert job is not None  # noqa: S101  # there is a job to leave running
     name = session.cluster.name
-    done = Done(f"job {job.id} runs on '{name}'; watch it: orch watch {name}   end it: orch cancel {name}")
+    watch = f"orch logs -f {name} {job.id}" if job.kind == "exec" else f"orch watch {name}"
+    done = Done(f"job {job.id} runs on '{name}'; watch it: {watch}   end it: orch cancel {name} {job.id}")
     return CommandResult(step=done, outcomes=(), job_id=job.id, run_id=job.run_id)
 
 
@@ -429,7 +445,7 @@ def _end_affected_jobs(session: Session) -> None:
             back = f"orch start {name}   then: orch resume {name}"
             end_jobs(store, cluster, f"cluster '{name}' was stopped", back, waiting=False, begun=True)
             if waiting := list_waiting_jobs(store, cluster, 0):
-                session.narrator.note(f"{len(waiting)} queued job(s) wait until: orch start {name}")
+                session.narrator.note(f"{count_noun(len(waiting), 'job')} left in the queue until: orch start {name}")
         case Start():
             store.set_desired_state(cluster, "up")  # also when it was up already
         case _:

@@ -8,6 +8,7 @@ from orchestrator.errors import ConflictError, OrchError
 from orchestrator.exits import Exit
 from orchestrator.hosts import HostJob, JobPhase
 from orchestrator.plan.observed import IntentState, Outcome
+from orchestrator.plan.ranks import count_hosts
 from orchestrator.slices import SliceState
 from orchestrator.store.records import JobRecord, NewJob
 
@@ -45,7 +46,7 @@ def _conclude(session: Session, job: JobRecord, states: tuple[HostJob, ...]) -> 
         return
     bad = [state for state in states if state.phase is JobPhase.LOST or state.exit_code != 0]
     if not bad:
-        outcome = Outcome(status=Exit.OK, code="ok", what=f"job {job.id} succeeded on {len(states)} host(s)")
+        outcome = Outcome(status=Exit.OK, code="ok", what=f"job {job.id} succeeded on {count_hosts(len(states))}")
     elif bad[0].phase is JobPhase.LOST:
         outcome = Outcome(status=Exit.HOST_LOST, code="host-lost", what=f"job {job.id} vanished on rank {bad[0].rank}")
     else:

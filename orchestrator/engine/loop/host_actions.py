@@ -18,6 +18,7 @@ from orchestrator.plan.decide_hosts import TIMER_LABEL
 from orchestrator.plan.desired import Run
 from orchestrator.plan.environment import HostEnvironment
 from orchestrator.plan.observed import Observed
+from orchestrator.plan.ranks import count_hosts
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.remote.marks import SETUP
 from orchestrator.render.limits import render_renewal
@@ -116,7 +117,7 @@ def collect_stacks(session: Session, action: CollectStacks) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for rank, content in report.stacks.items():
         (folder / f"{rank}.stacks").write_bytes(content)
-    session.narrator.note(f"stacks of {len(report.stacks)} host(s) are in {folder}")
+    session.narrator.note(f"stacks of {count_hosts(len(report.stacks))} are in {folder}")
     for outcome in report.failed:
         session.narrator.note(f"no stacks of rank {outcome.rank}: {outcome.last_line or outcome.verdict}")
 

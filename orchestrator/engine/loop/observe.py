@@ -30,24 +30,16 @@ def observe(session: Session) -> Observed:
     """Return the present state as far as it is known. Never raises for errors of a host or a provider."""
     store, memory = session.store, session.memory
     cluster = store.cluster(session.cluster.name) or session.cluster
-    intents = store.intents(session.cluster)
     job = store.job(session.cluster, session.job.id) if session.job is not None else None
-    observed = Observed(now=session.now(), intents=intents)
-    view = _observe_slice(session, observed.current)
+    observed, view = _observe_machines(session)
     _report_skew(session)
     folder = _folder(session, job)
     hosts = _observe_hosts(session, observed.current, view, folder, job)
     _note_failures(session, hosts)
-    return Observed(
+    return replace(
+        observed,
         now=session.now(),
-        intents=intents,
-        slice_state=view.state,
-        slice_reason=view.reason,
-        slice_until=view.until,
-        slice_ends=view.ends,
         hosts=hosts,
-        healthy_at=memory.healthy_at,
-        unclear_since=memory.unclear_since,
         contact_since=memory.contact_since,
         failed_since=memory.failed_since,
         attempt=job.attempt if job is not None else 1,
@@ -62,6 +54,26 @@ def observe(session: Session) -> Observed:
         cancel_requested=job is not None and job.state == "cancelling",
         down_requested=isinstance(session.desired, Run) and cluster.desired_state == "down",
     )
+
+
+def observe_slice(session: Session) -> Observed:
+    """Return the present state of the slice alone, before a job is opened on it."""
+    return _observe_machines(session)[0]
+
+
+def _observe_machines(session: Session) -> tuple[Observed, SliceView]:
+    observed = Observed(now=session.now(), intents=session.store.intents(session.cluster))
+    view = _observe_slice(session, observed.current)
+    observed = replace(
+        observed,
+        slice_state=view.state,
+        slice_reason=view.reason,
+        slice_until=view.until,
+        slice_ends=view.ends,
+        healthy_at=session.memory.healthy_at,
+        unclear_since=session.memory.unclear_since,
+    )
+    return observed, view
 
 
 def _observe_slice(session: Session, intent: Intent | None) -> SliceView:

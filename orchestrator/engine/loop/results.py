@@ -20,7 +20,8 @@ from orchestrator.store.records import JobRecord
 if TYPE_CHECKING:
     from orchestrator.storage.bucket import Bucket
 
-LOG_SECONDS = 20.0  # that a teardown spends on logs that were not downloaded yet: machines that cost money must end
+# Machines that cost money must end: `down` and `stop` spend no more on logs that are not here yet.
+LOG_SECONDS = 20.0
 STOP_SECONDS = 2.0  # that a download gets to stop at that deadline
 RECENT_JOBS = 5  # logs of earlier jobs are not looked for
 
@@ -70,9 +71,9 @@ def upload_logs(session: Session) -> None:
 
 
 def download_remaining_logs(session: Session) -> None:
-    """Download what jobs have printed and no process followed, before their hosts end.
+    """Download what jobs have printed and no process followed, before their hosts end or stop.
 
-    Best effort until a deadline: hosts that do not answer must not delay a teardown. A failure is only noted.
+    Best effort until a deadline: hosts that do not answer must not delay a teardown or a stop. A failure is only noted.
     """
     record = session.store.cluster(session.cluster.name)
     jobs = [job for job in session.store.jobs(session.cluster) if job.started][-RECENT_JOBS:]

@@ -23,7 +23,7 @@ from orchestrator.storage.bucket import Bucket
 from orchestrator.storage.checkpoints import Checkpoint, Part, Skipped, checkpoints_path, list_checkpoints
 from orchestrator.storage.faults import translate_disk_errors
 from orchestrator.storage.sync import LEFTOVER_AGE_S, OnProgress, Progress
-from orchestrator.store.lookup import suggest_cluster
+from orchestrator.store.lookup import suggest_run
 from orchestrator.task.model import Task
 
 _FETCHERS = 4  # concurrent downloads
@@ -74,7 +74,7 @@ def find_run(name: str, bucket: str | None) -> RunLocation:
         if job is None:
             found = reader.find_run(name)
             job = found[1] if found is not None else None
-        near = suggest_cluster(reader, name)
+        near = suggest_run(reader, name)
     if job is None:
         if bucket is None:
             raise NotFoundError(

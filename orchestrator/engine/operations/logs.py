@@ -1,10 +1,10 @@
-"""Reading and following the logs of a job, from its hosts, or from the local copy when the hosts are deleted."""
+"""Reading and following the logs of a job, from its hosts, or from the local copy when they are stopped or deleted."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +14,16 @@ from orchestrator.engine.operations.refresh import refresh_cluster
 from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.recorded import open_reader
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import NotFoundError, UserError
 from orchestrator.exits import Exit
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
 from orchestrator.paths import load_paths
+from orchestrator.plan.ranks import count_hosts, format_hosts
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.scripts import shell_command
-from orchestrator.store.lookup import cluster_not_found
+from orchestrator.slices import SliceState
+from orchestrator.store.lookup import cluster_not_found, find_current_job
 from orchestrator.store.records import ClusterRecord, JobRecord
 
 Sink = Callable[[HostAddress, bytes], None]
@@ -58,7 +60,7 @@ def follow_logs(
 
     Args:
         cluster: The cluster's name.
-        job: The job's number, or None for the newest.
+        job: The job's number, or None for the current one.
         sink: Receives blocks of output.
         narrator: Receives notes.
         hosts: Ranks to read, or None for all.
@@ -67,14 +69,15 @@ def follow_logs(
 
     Raises:
         NotFoundError: There is no such job or log.
+        UserError: The job did not run on one of `hosts`.
     """
     record, chosen = _find(cluster, job)
-    if not record.hosts:
+    if not record.hosts or record.last_state == SliceState.STOPPED:
         return _read_local_copy(record, chosen, sink, hosts, start)
+    ranks = _choose_ranks(record, chosen, chosen.ranks or range(len(record.hosts)), hosts)
     with Fleet(record.hosts) as fleet:
-        ranks = tuple(rank for rank in chosen.ranks or range(len(record.hosts)) if hosts is None or rank in hosts)
         if not follow:
-            return _read_current(fleet, chosen, sink, ranks, start)
+            return _read_current(fleet, record.name, chosen, sink, ranks, start)
         outcomes = _follow(fleet, chosen, sink, ranks, start)
     refresh_cluster(cluster, narrator)
     return CommandResult(
@@ -99,9 +102,21 @@ def _find(cluster: str, job: int | None) -> tuple[ClusterRecord, JobRecord]:
         if record is None:
             raise cluster_not_found(reader, cluster)
         jobs = [one for one in reader.jobs(record) if (one.id == job if job is not None else True)]
-    if not jobs:
+    chosen = find_current_job(jobs)
+    if chosen is None:
         raise NotFoundError(f"no job {job or ''} on '{cluster}'".replace("  ", " "), next_step=f"orch status {cluster}")
-    return record, jobs[-1]
+    return record, chosen
+
+
+def _choose_ranks(
+    record: ClusterRecord, job: JobRecord, ran: Collection[int], wanted: tuple[int, ...] | None
+) -> tuple[int, ...]:
+    """Return the ranks to read: those that are wanted, of those on which the job ran."""
+    missing = [rank for rank in wanted or () if rank not in ran]
+    if missing:
+        what = f"job {job.id} of '{record.name}' has no host {missing[0]}"
+        raise UserError(what, f"it ran on {format_hosts(ran)}", f"orch status {record.name}")
+    return tuple(ran if wanted is None else wanted)
 
 
 def _folder(job: JobRecord) -> str:
@@ -112,7 +127,9 @@ def _log_path(job: JobRecord) -> str:
     return f'"$HOME/.orch/jobs/{_folder(job)}/log"'
 
 
-def _read_current(fleet: Fleet, job: JobRecord, sink: Sink, ranks: tuple[int, ...], start: LogStart) -> CommandResult:
+def _read_current(
+    fleet: Fleet, cluster: str, job: JobRecord, sink: Sink, ranks: tuple[int, ...], start: LogStart
+) -> CommandResult:
     """Read the log as it is at this moment."""
     path = _log_path(job)
     offsets = _find_offsets(fleet, job, ranks, start)
@@ -128,8 +145,9 @@ def _read_current(fleet: Fleet, job: JobRecord, sink: Sink, ranks: tuple[int, ..
     step = GiveUp(
         code="host-lost" if lost else "not-found",
         status=Exit.HOST_LOST if lost else Exit.NOT_FOUND,
-        what=f"no log of job {job.id} on {len(failed)} host(s)",
+        what=f"no log of job {job.id} on {format_hosts(outcome.rank for outcome in failed)}",
         why=failed[0].detail or "its program was not started there",
+        next_step=f"orch status {cluster} --refresh   asks the provider" if lost else f"orch status {cluster}",
     )
     return CommandResult(step=step, outcomes=tuple(failed), job_id=job.id, run_id=job.run_id)
 
@@ -156,7 +174,7 @@ def _find_offsets(fleet: Fleet, job: JobRecord, ranks: tuple[int, ...], start: L
 def _verdict(cluster: str, job: JobRecord, outcomes: tuple[HostOutcome, ...]) -> Done | GiveUp:
     failed = [outcome for outcome in outcomes if not outcome.ok]
     if not failed:
-        return Done(f"job {job.id} succeeded on {len(outcomes)} host(s)")
+        return Done(f"job {job.id} succeeded on {count_hosts(len(outcomes))}")
     first = failed[0]
     lost = first.failure in (Failure.LOST, Failure.FROZEN, Failure.UNREACHABLE, Failure.REFUSED)
     status = first.status if first.status is not None else Exit.HOST_LOST
@@ -165,26 +183,33 @@ def _verdict(cluster: str, job: JobRecord, outcomes: tuple[HostOutcome, ...]) ->
         status=status,
         what=f"job {job.id} on rank {first.rank}: {first.verdict}",
         why=first.last_line or first.detail,
-        next_step=f"orch resume {cluster}",
+        next_step=f"orch resume {cluster}" if job.kind != "exec" else "",
     )
 
 
 def _read_local_copy(
     record: ClusterRecord, job: JobRecord, sink: Sink, hosts: tuple[int, ...] | None, start: LogStart
 ) -> CommandResult:
-    """Read the copies that were made here while the job was followed."""
+    """Read the copies that were made here while the job was followed, or before its hosts were stopped or deleted."""
     folder = load_paths().logs(record.uid, job.id)
     files = sorted(folder.glob("attempt-*/*.log"))
     if not files:
-        where = f"in the bucket: orch storage ls {job.bucket}/{job.run_id}/logs/" if job.bucket else ""
-        raise NotFoundError(
-            f"the hosts of '{record.name}' are deleted, and there is no local copy of the log", "", where
-        )
+        raise _no_copy_error(record, job)
+    ranks = _choose_ranks(record, job, sorted({int(file.stem) for file in files}), hosts)
     for file in files:
-        rank = int(file.stem)
-        if hosts is None or rank in hosts:
-            sink(_absent_host(rank), read_log_from(file, start))
+        if int(file.stem) in ranks:
+            sink(_absent_host(int(file.stem)), read_log_from(file, start))
     return CommandResult(step=Done(""), outcomes=(), job_id=job.id, run_id=job.run_id)
+
+
+def _no_copy_error(record: ClusterRecord, job: JobRecord) -> NotFoundError:
+    gone = "deleted" if not record.hosts else "stopped"
+    next_step = f"orch runs -c {record.name}" if not record.hosts else f"orch start {record.name}"
+    if job.bucket:
+        next_step = f"in the bucket: orch storage ls {job.bucket}/{job.run_id}/logs/"
+    return NotFoundError(
+        f"the hosts of '{record.name}' are {gone}", f"there is no local copy of the log of job {job.id}", next_step
+    )
 
 
 def _absent_host(rank: int) -> HostAddress:

@@ -30,7 +30,7 @@ from orchestrator.plan.observed import Intent
 from orchestrator.providers.registry import Planners
 from orchestrator.render.scripts import RunInputs, render_run
 from orchestrator.slices import Candidate
-from orchestrator.store.lookup import find_cluster, suggest_cluster
+from orchestrator.store.lookup import RUNNING, cluster_not_found, find_cluster, suggest_run
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
 from orchestrator.task.model import Task
@@ -182,12 +182,21 @@ def prepare_exec(
 
 
 def prepare_down(cluster: str) -> PreparedCommand:
-    """Prepare the teardown of a cluster."""
+    """Prepare the teardown of a cluster; of a deleted one nothing is left to do."""
     with open_reader() as reader:
-        record = find_cluster(reader, cluster)
+        record = reader.cluster(cluster) or reader.deleted_cluster(cluster)
+        if record is None:
+            raise cluster_not_found(reader, cluster)
         now = load_observed(reader, cluster, _last_started(reader, record), running=True)
+        notes = _running_job_notes(reader, record)
     return PreparedCommand(
-        cluster=cluster, verb="down", summary=record.summary, desired=Down(cluster), recorded=now, facts=_facts()
+        cluster=cluster,
+        verb="down",
+        summary=record.summary,
+        desired=Down(cluster),
+        recorded=now,
+        facts=_facts(),
+        notes=notes,
     )
 
 
@@ -202,6 +211,7 @@ def prepare_stop(cluster: str) -> PreparedCommand:
             desired=Stop(cluster),
             recorded=load_observed(reader, cluster),
             facts=_facts(),
+            notes=_running_job_notes(reader, record),
         )
 
 
@@ -368,7 +378,7 @@ def _run_from_bucket(run_id: str, bucket: str | None) -> tuple[Task, str, int, s
     """Read a run that another computer started from its bucket."""
     if bucket is None:
         with open_reader() as reader:
-            near = suggest_cluster(reader, run_id)
+            near = suggest_run(reader, run_id)
         raise NotFoundError(
             f"no cluster and no run called '{run_id}' is on record here",
             near or "a run from another computer is found through its bucket",
@@ -410,6 +420,11 @@ def _require_machines(reader: Reader, name: str) -> tuple[ClusterRecord, Intent]
 def _last_started(reader: Reader, record: ClusterRecord) -> JobRecord | None:
     started = [job for job in reader.jobs(record) if job.started and job.state != "ended"]
     return started[-1] if started else None
+
+
+def _running_job_notes(reader: Reader, record: ClusterRecord) -> tuple[str, ...]:
+    running = [job for job in reader.jobs(record) if job.state in RUNNING]
+    return tuple(f"job {job.id} ({job.kind}) is running on '{record.name}', and is ended by this" for job in running)
 
 
 def _check_ranks(cluster: str, count: int, ranks: tuple[int, ...] | None) -> None:

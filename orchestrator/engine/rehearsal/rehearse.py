@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import ConflictError, StorageError, UserError
+from orchestrator.plan.ranks import count_hosts
 from orchestrator.task.infra import Infra, InfraProvider
 from orchestrator.task.model import Task, Train
 from orchestrator.task.resources import Resources
@@ -115,7 +116,7 @@ def prepare_rehearsal(home: Path, task: Task, cluster: str, faults: Faults) -> R
         if rank >= hosts:
             raise UserError(
                 f"there is no rank {rank} to preempt",
-                f"the task has {hosts} host(s)",
+                f"the task has {count_hosts(hosts)}",
                 f"--preempt rank={hosts - 1}@step=50",
             )
     rehearsal = Rehearsal(home=home, task=task, cluster=cluster, faults=faults)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.formatting import count_noun
 from orchestrator.cli.drawing.terminal import Style, inspect_terminal, write_stderr, write_stdout
 from orchestrator.errors import OrchError, UserError
+from orchestrator.messages import count_noun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

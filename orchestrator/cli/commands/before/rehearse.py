@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.formatting import count_noun, format_duration, format_price
+from orchestrator.cli.drawing.formatting import format_duration, format_price
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.task import make_overrides, task_options
 from orchestrator.errors import UserError
 from orchestrator.exits import Exit
+from orchestrator.messages import count_noun
 
 if TYPE_CHECKING:
     from orchestrator.engine.rehearsal.rehearse import Faults

@@ -41,7 +41,7 @@ def down(ctx: click.Context, clusters: tuple[str, ...], mode: ActMode) -> None:
     from orchestrator.cli.commands.hosts.adopt import confirm_adopted_deletion
     from orchestrator.engine.preparation.commands import prepare_down as prepare
 
-    _confirm_running_jobs(clusters, mode)
+    _confirm_running_jobs(clusters, mode, "end it and delete the hosts?")
     confirm_adopted_deletion(clusters, mode)
     ctx.exit(_carry_out_each(clusters, prepare, mode))
 
@@ -54,12 +54,17 @@ def down(ctx: click.Context, clusters: tuple[str, ...], mode: ActMode) -> None:
     ],
 )
 @click.argument("clusters", metavar="CLUSTER...", type=CLUSTER, nargs=-1, required=True)
-@action_options(skips="")
+@action_options(skips="the question about running jobs")
 @click.pass_context
 def stop(ctx: click.Context, clusters: tuple[str, ...], mode: ActMode) -> None:
-    """Stop the hosts of clusters; programs on them end. `orch start` starts the hosts again."""
+    """Stop the hosts of clusters; programs on them end. `orch start` starts the hosts again.
+
+    Asks first, on a terminal, when a job is running. Logs that are not on this computer yet are downloaded first, for
+    20 s at most.
+    """
     from orchestrator.engine.preparation.commands import prepare_stop as prepare
 
+    _confirm_running_jobs(clusters, mode, "end it and stop the hosts?")
     ctx.exit(_carry_out_each(clusters, prepare, mode))
 
 
@@ -121,7 +126,7 @@ def _carry_out_each(clusters: tuple[str, ...], prepare: Callable[[str], Prepared
     return worst
 
 
-def _confirm_running_jobs(clusters: tuple[str, ...], mode: ActMode) -> None:
+def _confirm_running_jobs(clusters: tuple[str, ...], mode: ActMode, question: str) -> None:
     """Ask, on a terminal, before running jobs are ended.
 
     Raises:
@@ -142,5 +147,5 @@ def _confirm_running_jobs(clusters: tuple[str, ...], mode: ActMode) -> None:
     if not running:
         return
     write_stderr(*running)
-    if not click.confirm("end it and delete the hosts?", default=False, err=True):
-        raise OrchError("you declined", "nothing was deleted", f"orch logs -f {clusters[0]}   follows the job")
+    if not click.confirm(question, default=False, err=True):
+        raise OrchError("you declined", "nothing was done", f"orch logs -f {clusters[0]}   follows the job")

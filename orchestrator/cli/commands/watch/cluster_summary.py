@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from orchestrator.plan.observed import FINAL_STATES, EndedAttempt, Intent, IntentState
 from orchestrator.slices import SliceState
+from orchestrator.store.lookup import find_current_job
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord
 
@@ -18,7 +19,7 @@ class ClusterSummary:
 
     Attributes:
         state_at: When the state was observed, in epoch seconds.
-        ended: Earlier attempts of the last job.
+        ended: Earlier attempts of the current job.
         busy_with: Who works on the cluster now; "" when it is free.
     """
 
@@ -27,7 +28,7 @@ class ClusterSummary:
     state_at: float
     slices: tuple[Intent, ...]
     jobs: tuple[JobRecord, ...]
-    ended: tuple[EndedAttempt, ...]  # earlier attempts of the last job
+    ended: tuple[EndedAttempt, ...]  # earlier attempts of the current job
     busy_with: str
 
     @property
@@ -36,8 +37,8 @@ class ClusterSummary:
         return live[-1] if live else None
 
     @property
-    def last_job(self) -> JobRecord | None:
-        return self.jobs[-1] if self.jobs else None
+    def current_job(self) -> JobRecord | None:
+        return find_current_job(self.jobs)
 
     @property
     def price_per_hour(self) -> float | None:
@@ -56,6 +57,7 @@ def summarize_cluster(store: Reader, cluster: ClusterRecord) -> ClusterSummary:
     """Read the records of a cluster and summarize them."""
     slices = store.intents(cluster)
     jobs = store.jobs(cluster)
+    current = find_current_job(jobs)
     state, at = _state(cluster, slices)
     return ClusterSummary(
         cluster=cluster,
@@ -63,7 +65,7 @@ def summarize_cluster(store: Reader, cluster: ClusterRecord) -> ClusterSummary:
         state_at=at,
         slices=slices,
         jobs=jobs,
-        ended=store.ended_attempts(cluster, jobs[-1].id) if jobs else (),
+        ended=store.ended_attempts(cluster, current.id) if current is not None else (),
         busy_with=store.lease_holder(LEASE.format(name=cluster.name)),
     )
 

@@ -51,7 +51,7 @@ class Pattern(click.ParamType["re.Pattern[bytes]"]):
 @click.command(
     cls=OrchCommand,
     examples=[
-        ("orch logs mine -f", "the last job, from all hosts, until it ends"),
+        ("orch logs mine -f", "the running job, from all hosts, until it ends"),
         ("orch logs mine 2 --host 0 --no-prefix > head.log", "job 2, one host, bytes as they were written"),
         ("orch logs mine --since 10m --grep 'loss|Error'", "matching lines of the last ten minutes"),
         ("orch logs mine -f --tail 20", "begin with the last 20 lines of each host"),
@@ -82,7 +82,10 @@ def logs(
     raw: bool,
     output: str,
 ) -> None:
-    """Show the output of a job, the last one by default; of deleted hosts, as much as was downloaded before."""
+    """Show the output of a job; of stopped or deleted hosts, as much as was downloaded before.
+
+    Without JOB it is the one that is running, else the last launch or resume, else the last command (exec).
+    """
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.cli.drawing.outcomes import print_ending
     from orchestrator.engine.operations.logs import LogStart, follow_logs

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.formatting import count_noun
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER
+from orchestrator.messages import count_noun
 
 if TYPE_CHECKING:
     from orchestrator.engine.operations.profile import Profile

@@ -10,17 +10,11 @@ import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.commands.watch.cluster_summary import ClusterSummary, describe_job, summarize_cluster
-from orchestrator.cli.drawing.formatting import (
-    count_noun,
-    format_age,
-    format_duration,
-    format_local_time,
-    format_price,
-    format_utc,
-)
+from orchestrator.cli.drawing.formatting import format_age, format_duration, format_local_time, format_price, format_utc
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.messages import count_noun
 from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.plan.ranks import format_ranks
 from orchestrator.store.lookup import find_cluster
@@ -86,7 +80,7 @@ def _table(standings: list[ClusterSummary]) -> list[str]:
                 intent.candidate.accelerator if intent else "-",
                 intent.candidate.where if intent else "-",
                 str(intent.candidate.market) if intent else "-",
-                describe_job(item.last_job),
+                describe_job(item.current_job),
                 "disks only" if item.stopped else format_price(item.price_per_hour),
             )
         )

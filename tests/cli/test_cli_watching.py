@@ -1,0 +1,65 @@
+"""What the commands that watch show of a store: which job, which run, which driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.plan.desired import TeardownPolicy
+from orchestrator.plan.observed import Outcome
+from orchestrator.store.lookup import find_current_job
+from orchestrator.store.records import JobRecord, NewJob
+from orchestrator.store.store import Store
+
+Orch = Callable[..., Any]
+
+
+def record_jobs(store: Store, *jobs: tuple[str, str], name: str = "watched") -> tuple[JobRecord, ...]:
+    """Record jobs on a cluster, each of a kind and in a state, and return them."""
+    cluster = store.open_cluster(name, "cpu on local")
+    for number, (kind, state) in enumerate(jobs, 1):
+        job = NewJob(
+            kind=kind,
+            run_id=f"{name}-run-{number}",
+            digest=f"d{number}",
+            task="",
+            bucket="",
+            ranks=None,
+            after_end=TeardownPolicy.KEEP,
+            queued=state == "queued",
+        )
+        made = store.queue_job(cluster, job) if state == "queued" else store.open_job(cluster, job)
+        if state == "running":
+            store.start_attempt(cluster, made.id)
+        elif state == "ended":
+            store.record_outcome(cluster, made.id, Outcome(status=0, code="ok", what="it succeeded"))
+    return store.jobs(cluster)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "chosen"),
+    [
+        ([("launch", "running"), ("exec", "ended")], 1),
+        ([("launch", "running"), ("exec", "running")], 1),
+        ([("launch", "running"), ("launch", "queued")], 1),
+        ([("launch", "ended"), ("exec", "running")], 2),
+        ([("launch", "ended"), ("resume", "ended"), ("exec", "ended")], 2),
+        ([("exec", "ended"), ("exec", "ended")], 2),
+    ],
+)
+def test_the_job_that_matters_is_the_running_one_then_the_last_training(
+    tmp_path: Path, jobs: list[tuple[str, str]], chosen: int
+) -> None:
+    with Store(tmp_path / "orch.db") as store:
+        found = find_current_job(record_jobs(store, *jobs))
+    assert found is not None and found.id == chosen
+
+
+def test_status_shows_the_training_after_a_command(orch: Orch, home: Path) -> None:
+    with Store(home / "state" / "orch.db") as store:
+        record_jobs(store, ("launch", "running"), ("exec", "ended"))
+    shown = orch("status").out
+    assert "1 running" in shown and "2 exit 0" not in shown
