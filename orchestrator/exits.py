@@ -18,7 +18,7 @@ class Exit(IntEnum):
     NOT_FOUND = 3  # no such cluster, run, file or bucket
     PERMISSION = 4  # credentials are missing or refused
     CAPACITY = 5  # no capacity or no quota anywhere that was allowed
-    CONFLICT = 6  # another orch, or another job, holds the cluster
+    CONFLICT = 6  # another orch, or another job, holds the cluster; or what is there forbids it
     SETUP_FAILED = 7  # a setup script or a copy failed on a host
     HOST_LOST = 8  # a host vanished or cannot be reached
     IDENTITY = 9  # a host presented another key than the pinned one

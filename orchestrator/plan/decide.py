@@ -197,7 +197,9 @@ def _cancel(desired: Cancel, observed: Observed) -> Step:
     silent = [host.rank for host in observed.hosts if host.contact is not Contact.OK]
     if silent:
         return _unanswered(desired, observed, silent)
-    return Done(f"job {desired.folder.partition('-')[0]} does not run on '{desired.cluster}'")
+    number = desired.folder.partition("-")[0]
+    name = desired.cluster
+    return Done(f"job {number} is ended; the hosts of '{name}' stay, until: orch down {name}")
 
 
 def _unanswered(desired: Cancel, observed: Observed, silent: list[int]) -> Step:

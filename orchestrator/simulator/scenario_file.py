@@ -69,6 +69,19 @@ def named_scenario(name: str) -> Scenario:
     return read_scenario(FOLDER / f"{name}.toml")
 
 
+def find_scenario_file(name: str) -> Path:
+    """Return the file of a scenario: the user's own at this path, else the built-in one of this name.
+
+    Raises:
+        UserError: There is neither; the error lists the built-in names.
+    """
+    own, built_in = Path(name), FOLDER / f"{name}.toml"
+    if not own.is_file() and name not in list_scenarios():
+        known = f"built in are: {', '.join(list_scenarios())}"
+        raise UserError(f"there is no scenario '{name}'", f"no file is called so; {known}", "see docs/simulator.md")
+    return own if own.is_file() else built_in
+
+
 def read_scenario(path: Path) -> Scenario:
     """Read a scenario from a file.
 

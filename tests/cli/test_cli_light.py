@@ -145,6 +145,20 @@ def test_one_word_after_ssh_is_a_shell_line(orch: Orch, filled: Path) -> None:
     assert shlex.split(orch("ssh", "--print", "mine", "--", "df -h | tail").out)[-1] == "df -h | tail"
 
 
+@pytest.mark.parametrize("words", [("--print", "mine", "1"), ("mine", "--print", "1"), ("mine", "1", "--print")])
+def test_ssh_takes_its_options_anywhere_before_the_dashes(orch: Orch, filled: Path, words: tuple[str, ...]) -> None:
+    said = orch("ssh", *words, "--", "2", "--print")
+    assert said.status == 0 and "HostKeyAlias=mine-1.1" in said.out
+    import shlex
+
+    assert shlex.split(said.out)[-1] == "2 --print"
+
+
+def test_ssh_refuses_an_unknown_option_by_name(orch: Orch, filled: Path) -> None:
+    said = orch("ssh", "mine", "--prnt")
+    assert said.status == 2 and "--prnt" in said.err and "--print" in said.err
+
+
 def test_ssh_to_a_host_that_is_not_there_names_those_that_are(orch: Orch, filled: Path) -> None:
     said = orch("ssh", "mine", "7")
     assert said.status == 2 and "no host 7" in said.err and "0 to 1" in said.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cli.drawing.tables import fit_columns
+from orchestrator.plan.desired import TeardownPolicy
+from orchestrator.plan.observed import IntentState
+from orchestrator.slices import Candidate, OnDemand
+from orchestrator.store.leases import Lease
+from orchestrator.store.records import NewJob
+from orchestrator.store.store import Store
 
 Orch = Callable[..., Any]
 CELL = st.text("abc -", max_size=60)
@@ -35,13 +42,54 @@ def test_words_stay_whole_while_other_columns_can_be_narrowed() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("status",), ("status", "mine"), ("queue", "--all"), ("accelerators",), ("config", "list")]
+    "words", [("status",), ("status", "mine"), ("queue", "--all"), ("runs",), ("accelerators",), ("config", "list")]
 )
 def test_tables_fit_80_columns_in_a_pipe(orch_process: Orch, filled: object, words: tuple[str, ...]) -> None:
     done = orch_process(*words)
     assert done.status == 0, done.err
     tables = done.out.split("LAST EVENTS")[0].splitlines()
     assert tables and max(map(len, tables)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "left_out"),
+    [(("status",), "WHERE"), (("queue",), "RUN"), (("runs",), "CLUSTER"), (("status", "NAME"), "TOOK")],
+)
+def test_tables_leave_columns_out_where_names_are_long(
+    orch_process: Orch, home: Path, words: tuple[str, ...], left_out: str
+) -> None:
+    name = "llama-pretrain-europe"
+    candidate = Candidate(
+        provider="gcp",
+        accelerator="v5litepod-256",
+        hosts=64,
+        chips_per_host=4,
+        market=OnDemand(),
+        region="europe-west4",
+        zone="europe-west4-b",
+        price_per_hour=307.2,
+    )
+    job = NewJob(
+        kind="launch",
+        run_id=f"{name}-20261123-120612-72bc",
+        digest="d",
+        task="",
+        bucket="",
+        ranks=None,
+        after_end=TeardownPolicy.KEEP,
+    )
+    with Store(home / "state" / "orch.db") as store:
+        cluster = store.open_cluster(name, "")
+        lease = store.acquire(f"cluster:{name}", "test")
+        assert isinstance(lease, Lease)
+        store.write_intent(lease, cluster, 1, f"{name}-1", candidate, "token", "{}")
+        store.update_intent(lease, cluster, f"{name}-1", IntentState.ACCEPTED)
+        store.start_attempt(cluster, store.open_job(cluster, job).id)
+    for width in (80, 200):
+        done = orch_process(*(name if word == "NAME" else word for word in words), env={"COLUMNS": str(width)})
+        lines = done.out.split("LAST EVENTS")[0].splitlines()
+        assert done.status == 0 and max(map(len, lines)) <= width, done.out
+        assert (left_out in done.out) == (width == 200), done.out
 
 
 def test_a_table_takes_the_width_that_columns_names(orch_process: Orch, filled: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,3 +64,29 @@ def test_status_shows_the_training_after_a_command(orch: Orch, home: Path) -> No
         record_jobs(store, ("launch", "running"), ("exec", "ended"))
     shown = orch("status").out
     assert "1 running" in shown and "2 exit 0" not in shown
+
+
+def test_a_cluster_in_place_of_a_run_is_said_to_be_one(orch: Orch, filled: Path) -> None:
+    said = orch("runs", "mine")
+    assert said.status == 3 and "'mine' is a cluster" in said.err and "orch runs -c mine" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "near"), [(("runs", "run-aa"), "run-a"), (("runs", "mone"), "mine"), (("runs", "-c", "mone"), "mine")]
+)
+def test_a_mistyped_run_or_cluster_gets_the_nearest_name(
+    orch: Orch, filled: Path, words: tuple[str, ...], near: str
+) -> None:
+    for form in ((), ("-o", "json")):
+        said = orch(*words, *form)
+        assert said.status == 3 and f"did you mean {near}?" in said.out + said.err
+
+
+def test_a_cluster_without_runs_is_named(orch: Orch, filled: Path) -> None:
+    said = orch("runs", "-c", "other")
+    assert said.status == 0 and "no run of cluster 'other' is on record" in said.err
+
+
+def test_the_queue_says_how_to_follow_a_command(orch: Orch, filled: Path) -> None:
+    jobs = json.loads(orch("queue", "-o", "json").out)["jobs"]
+    assert [job["driven_by"] for job in jobs] == ["none (orch logs -f mine 2)"]

@@ -79,6 +79,7 @@ def test_a_detached_job_survives_a_preemption_with_the_files_it_was_launched_wit
 
 def test_an_engine_that_is_killed_leaves_the_job_to_the_next(orch: Orch) -> None:
     launch(orch)
+    assert not queue(orch)[1]["driven_by"].startswith("none"), "the queue knows of the engine when launch returns"
     until("an engine is there", lambda: len(engines(orch)) == 1)
     os.kill(engines(orch)[0], signal.SIGKILL)
     until("it is gone", lambda: not engines(orch))

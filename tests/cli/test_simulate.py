@@ -85,6 +85,21 @@ def test_a_mistake_in_a_scenario_is_reported_with_the_path_of_the_user(orch: Orc
     assert done.returncode == 2 and "mine.toml" in done.stderr, done.stderr
 
 
+def test_a_scenario_is_named_or_is_a_file(orch: Orch) -> None:
+    orch.ok("simulate", "gcp", "--scenario", "calm", "--", "true")
+    (orch.folder / "calm").write_text("sed = 1\n")
+    assert orch("simulate", "gcp", "--scenario", "calm", "--", "true").returncode == 2, (
+        "the user's own file comes first"
+    )
+    wrong = orch("simulate", "gcp", "--scenario", "clam", "--", "true")
+    assert wrong.returncode == 2 and "there is no scenario 'clam'" in wrong.stderr and "calm, flaky-api" in wrong.stderr
+
+
+def test_an_unknown_option_is_not_taken_for_the_command(orch: Orch) -> None:
+    wrong = orch("simulate", "gcp", "--scenari", "calm", "--", "true")
+    assert wrong.returncode == 2 and "--scenari" in wrong.stderr
+
+
 def test_a_named_home_folder_is_kept_with_its_records(orch: Orch) -> None:
     for _ in range(2):
         orch.ok("simulate", "gcp", "--home", "kept", "--", sys.executable, "-m", "orchestrator", "status")

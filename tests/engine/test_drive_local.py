@@ -277,6 +277,15 @@ def test_exec_runs_beside_a_job_and_only_on_the_given_hosts(home: Path) -> None:
     assert [outcome.rank for outcome in ending.outcomes] == [0, 2]
 
 
+def test_cancel_reports_what_continues(home: Path) -> None:
+    task = local_task(1, run="sleep 300")
+    drive_cluster(commands.prepare_launch(task, cluster="c", after=KEEP), Listener(), follow=False)
+    drive_cluster(commands.prepare_exec("c", "sleep 300", hosts=None, workdir=None), Listener(), follow=False)
+    listener = Listener()
+    fulfil(commands.prepare_cancel("c", 1), listener)
+    assert listener.notes == ["job 2 (exec) continues to run on 'c'"]
+
+
 def read_log(job: int | None = None, hosts: tuple[int, ...] | None = None) -> dict[int, bytes]:
     """Return what `orch logs c` shows, by rank."""
     seen: dict[int, bytes] = {}
@@ -339,7 +348,8 @@ def test_cancel_ends_the_program_and_keeps_the_hosts(home: Path) -> None:
     drive_cluster(
         commands.prepare_launch(local_task(2, run="sleep 300"), cluster="c", after=KEEP), Listener(), follow=False
     )
-    assert fulfil(commands.prepare_cancel("c", None)).status == Exit.OK
+    ending = fulfil(commands.prepare_cancel("c", None))
+    assert ending.step == Done("job 1 is ended; the hosts of 'c' stay, until: orch down c")
     ending = fulfil(commands.prepare_exec("c", "ps -ef | grep -c '[s]leep 300' || true", hosts=None, workdir=None))
     assert ending.status == 0
     assert living("c") == ["c-1"]

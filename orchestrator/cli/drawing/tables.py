@@ -11,10 +11,21 @@ DEFAULT_WIDTH = 80  # columns, where the stream is not a terminal
 GAP = 2  # spaces between two columns
 
 
-def draw_table(rows: Sequence[Sequence[str]], stream: TextIO, *, indent: int = 0) -> list[str]:
-    """Return the lines of a table whose first row is its head."""
+def draw_table(
+    rows: Sequence[Sequence[str]], stream: TextIO, *, indent: int = 0, optional: Sequence[str] = ()
+) -> list[str]:
+    """Return the lines of a table whose first row is its head.
+
+    The `optional` columns, named by their heads, are left out one after the other while the words do not fit.
+    """
     terminal = inspect_terminal(stream)
-    head, *rest = fit_columns(rows, (terminal.width or _columns()) - indent)
+    width = (terminal.width or _columns()) - indent
+    for name in optional:
+        if sum(_longest_words(rows)) + GAP * (len(rows[0]) - 1) <= width:
+            break
+        index = rows[0].index(name)
+        rows = [(*row[:index], *row[index + 1 :]) for row in rows]
+    head, *rest = fit_columns(rows, width)
     margin = " " * indent
     return [margin + terminal.paint(head, Style.BOLD), *(margin + line for line in rest)]
 
@@ -36,8 +47,7 @@ def fit_columns(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     room = width - GAP * (len(widths) - 1)
     if sum(widths) > room:
-        words = [max(_longest_word(cell) for cell in column) for column in zip(*rows, strict=True)]
-        _narrow(widths, words, room)
+        _narrow(widths, _longest_words(rows), room)
     return [line for row in rows for line in _row_lines(row, widths)]
 
 
@@ -67,8 +77,11 @@ def _wrap(cell: str, width: int) -> list[str]:
     return textwrap.wrap(cell, width, break_on_hyphens=False, break_long_words=False) or [""]
 
 
-def _longest_word(cell: str) -> int:
-    return max(map(len, cell.split()), default=0)
+def _longest_words(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the length of the longest word of each column."""
+    return [
+        max((len(word) for cell in column for word in cell.split()), default=0) for column in zip(*rows, strict=True)
+    ]
 
 
 def _columns() -> int:

@@ -45,7 +45,7 @@ from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import FINAL_STATES, Outcome
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
 from orchestrator.slices import CapacityBlock, SliceState
-from orchestrator.store.lookup import find_cluster
+from orchestrator.store.lookup import RUNNING, find_cluster
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
 from orchestrator.values import fill_unknowns
@@ -105,9 +105,8 @@ def drive_cluster(
             number = int(ready.desired.folder.partition("-")[0])
             store.cancel_job(announced, number)  # before the lease as well: it must not be started again
             if not store.job(announced, number).started:
-                return CommandResult(
-                    step=Done(f"job {number} of '{ready.cluster}' will not be started"), outcomes=(), job_id=number
-                )
+                done = Done(f"job {number} of '{ready.cluster}' is cancelled: it was not started yet")
+                return CommandResult(step=done, job_id=number)
         keeper.hold(inf if is_driven_elsewhere(store, ready) else PATIENCE)
         if isinstance(ready.desired, Down) and (announced is None or _is_absent(store, announced)):
             return CommandResult(step=Done(f"cluster '{ready.cluster}' is already deleted"))
@@ -413,6 +412,7 @@ def _finish(session: Session, step: Done | GiveUp) -> CommandResult:
         number = int(session.desired.folder.partition("-")[0])
         cancelled = Outcome(status=Exit.INTERRUPTED, code="cancelled", what=f"job {number} was cancelled")
         session.store.record_outcome(session.cluster, number, cancelled)
+        _report_remaining_jobs(session)
     if session.job is not None:
         upload_logs(session)
     live = [intent for intent in session.store.intents(session.cluster) if intent.state not in FINAL_STATES]
@@ -432,6 +432,16 @@ def _finish(session: Session, step: Done | GiveUp) -> CommandResult:
         run_id=job.run_id,
         attempts=session.store.ended_attempts(session.cluster, job.id),
     )
+
+
+def _report_remaining_jobs(session: Session) -> None:
+    """Report what goes on after a cancel: jobs that run beside the cancelled one, or wait behind it."""
+    name, jobs = session.cluster.name, session.store.jobs(session.cluster)
+    for job in jobs:
+        if job.state in RUNNING:
+            session.narrator.note(f"job {job.id} ({job.kind}) continues to run on '{name}'")
+    if queued := [job.id for job in jobs if job.state == "queued"]:
+        session.narrator.note(f"job {queued[0]} is next in the queue: orch queue {name}")
 
 
 def _end_affected_jobs(session: Session) -> None:

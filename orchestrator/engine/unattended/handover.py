@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from orchestrator.engine.preparation.prepared import CommandResult, PreparedComm
 from orchestrator.engine.services import real_services
 from orchestrator.engine.state.names import new_run_id
 from orchestrator.engine.state.opening import open_store
+from orchestrator.engine.state.recorded import open_reader
 from orchestrator.engine.state.snapshots import is_snapshot, keep_snapshot
 from orchestrator.engine.unattended.secrets import secrets_fingerprint
 from orchestrator.errors import StorageError
@@ -27,6 +30,8 @@ from orchestrator.remote.tree import read_tree
 from orchestrator.store.records import JobRecord, NewJob
 
 LOG = "engine.log"
+START_SECONDS = 10.0  # that a command waits for the engine that it started; it continues without an error then
+START_POLL = 0.05
 ENGINE_ENV_NAMES = "ORCH_ENGINE_SECRETS"  # names of the secrets that an engine was started with
 
 
@@ -104,7 +109,7 @@ def enqueue_job(ready: PreparedCommand) -> CommandResult:
 
 
 def start_engine(secrets: Mapping[str, str] = MappingProxyType({})) -> int:
-    """Start an unattended engine that ends when nothing is left to do, and return its process id.
+    """Start an unattended engine that ends when nothing is left to do, and return its process id when one works.
 
     One per computer is enough: a second one sees the first and ends. It outlives this command, terminal and login.
 
@@ -131,8 +136,19 @@ def start_engine(secrets: Mapping[str, str] = MappingProxyType({})) -> int:
             str(error),
             "the job is on record; when that is fixed: orch serve --engine-only",
         ) from error
+    _wait_for_engine(child)
     child.returncode = 0  # it is detached from here on: no warning when this object is deleted
     return child.pid
+
+
+def _wait_for_engine(child: subprocess.Popen[bytes]) -> None:
+    """Wait until an engine works on this computer, for a while, so that a command after this one sees it."""
+    until = time.monotonic() + START_SECONDS
+    while child.poll() is None and time.monotonic() < until:
+        with open_reader() as reader:
+            if reader.lease_holder(f"engine:{platform.node()}"):
+                return
+        time.sleep(START_POLL)
 
 
 def start_engine_for_waiting_jobs(names: Iterable[str]) -> bool:

@@ -39,7 +39,7 @@ def accelerators(name: str | None, output: str) -> None:
     write_stdout(*draw_table([*rows, *map(_row, found)], sys.stdout))
     dates = {price.as_of for machine in found for price in _prices(machine) if price is not None and price.as_of}
     if dates:
-        write_stderr(f"US list prices per hour for the complete slice or instance; newest source {max(dates)}")
+        write_stderr(f"US list prices per hour of the whole slice or instance; newest: {max(dates)}")
 
 
 def _matching(name: str | None) -> list[Accelerator]:

@@ -81,17 +81,16 @@ _CLOUDS: Mapping[str, _Cloud] = {
 
 @click.command(
     cls=OrchCommand,
-    context_settings={"ignore_unknown_options": True},
     examples=[
         ("orch simulate gcp -- bash", "a shell in which orch and gcloud use a simulated Google Cloud"),
         ("orch simulate aws -- bash", "a shell in which orch and aws use a simulated AWS"),
         ("orch simulate gcp -- orch train v5e-8 --bucket gs://mine --yes", "one command; its exit status is returned"),
-        ("orch simulate aws --scenario stockout.toml", "serve until Ctrl-C; prints the variables to export"),
+        ("orch simulate aws --scenario stockout", "serve until Ctrl-C; prints the variables to export"),
     ],
 )
 @click.argument("cloud", type=click.Choice(list(_CLOUDS)))
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--scenario", type=click.Path(), help="Simulated cloud as a TOML file; see docs/simulator.md.")
+@click.option("--scenario", metavar="NAME|FILE", help="Simulated cloud by name or as a TOML file: docs/simulator.md.")
 @click.option("--home", type=click.Path(), help="Keep records and logs in this folder; default: a temporary one.")
 @click.pass_context
 def simulate(ctx: click.Context, cloud: str, command: tuple[str, ...], scenario: str | None, home: str | None) -> None:
@@ -116,7 +115,7 @@ def _serve(name: str, folder: Path, scenario: str | None, command: list[str], si
     _make_private(folder)
     place.mkdir(exist_ok=True, mode=0o700)
     if scenario is not None:
-        _copy_scenario(Path(scenario), place)
+        _copy_scenario(scenario, place)
     with cloud.open(place) as simulated:
         variables = {**simulated.env, "ORCH_HOME": str(folder)}
         if not command:
@@ -154,10 +153,11 @@ def _environment_without_clouds(simulated: _Cloud, folder: Path) -> dict[str, st
     return env
 
 
-def _copy_scenario(path: Path, place: Path) -> None:
+def _copy_scenario(name: str, place: Path) -> None:
     from orchestrator.simulator.rehearsal import SCENARIO_FILE
-    from orchestrator.simulator.scenario_file import read_scenario
+    from orchestrator.simulator.scenario_file import find_scenario_file, read_scenario
 
+    path = find_scenario_file(name)
     read_scenario(path)  # an error names the path that the user gave
     shutil.copyfile(path, place / SCENARIO_FILE)
 

@@ -16,22 +16,34 @@ from orchestrator.errors import OrchError
 from orchestrator.hosts import ssh_argv
 from orchestrator.store.lookup import find_cluster
 
+BEHIND = "orch.behind"  # key of the words behind `--`
+
+
+class SshCommand(OrchCommand):
+    """A command line in which a number is a host before `--`, and a word of the remote command behind it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what stands before `--`, and keep what follows as it is."""
+        end = args.index("--") if "--" in args else len(args)
+        ctx.meta[BEHIND] = tuple(args[end + 1 :])
+        return super().parse_args(ctx, args[:end])
+
 
 @click.command(
-    cls=OrchCommand,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    cls=SshCommand,
     examples=[
         ("orch ssh mine", "a shell on the head"),
         ("orch ssh mine 2 -- nvidia-smi", "one command on host 2"),
-        ("orch ssh --print mine 2", "the plain ssh command"),
+        ("orch ssh mine 2 --print", "the plain ssh command"),
     ],
 )
 @click.option("--print", "only_print", is_flag=True, help="Print the ssh command instead of running it.")
 @click.argument("cluster", type=CLUSTER)
-@click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-def ssh(only_print: bool, cluster: str, rest: tuple[str, ...]) -> None:
+@click.argument("rest", metavar="[N] [-- COMMAND...]", nargs=-1)
+@click.pass_context
+def ssh(ctx: click.Context, only_print: bool, cluster: str, rest: tuple[str, ...]) -> None:
     """Open a shell on host N of CLUSTER (the head when N is left out), or run one command after --."""
-    rank, command = _split(rest)
+    rank, command = _split(rest, ctx.meta[BEHIND])
     with open_store_reader() as store:
         host = select_hosts(find_cluster(store, cluster), (rank,))[0]
     # Several words stay separate, as typed; one word is a line for the shell, as with ssh itself.
@@ -46,11 +58,7 @@ def ssh(only_print: bool, cluster: str, rest: tuple[str, ...]) -> None:
     os.execvp(argv[0], argv)  # noqa: S606  # an argument list, no shell
 
 
-def _split(rest: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """Split `[N] [--] [command...]` into the rank and the command."""
-    rank = 0
-    if rest and rest[0].isdecimal():
-        rank, rest = int(rest[0]), rest[1:]
-    if rest and rest[0] == "--":
-        rest = rest[1:]
-    return rank, rest
+def _split(rest: tuple[str, ...], behind: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """Return the rank and the command of `[N] [WORD...] [-- WORD...]`."""
+    numbered = bool(rest) and rest[0].isdecimal()
+    return (int(rest[0]) if numbered else 0), (*rest[numbered:], *behind)

@@ -46,10 +46,9 @@ def queue(cluster: str | None, everything: bool, output: str) -> None:
     if not jobs and not pipelines:
         write_stderr("no job is running or queued" + ("" if everything else "; orch queue --all shows ended jobs"))
     if jobs:
-        rows = [("CLUSTER", "JOB", "KIND", "STATE", "RUN", "AGE", "DRIVEN BY")]
-        write_stdout(
-            *draw_table([*rows, *(_row(record, job, watched[record.uid, job.id]) for record, job in jobs)], sys.stdout)
-        )
+        rows: list[tuple[str, ...]] = [("CLUSTER", "JOB", "KIND", "STATE", "RUN", "AGE", "DRIVEN BY")]
+        rows += [_row(record, job, watched[record.uid, job.id]) for record, job in jobs]
+        write_stdout(*draw_table(rows, sys.stdout, optional=("RUN",)))
     if pipelines:
         stages = [("PIPELINE", "STAGE", "STATE", "RESULT"), *map(_pipeline_row, pipelines)]
         write_stdout(*draw_table(stages, sys.stdout))
@@ -68,6 +67,8 @@ def _describe_driver(store: Reader, record: ClusterRecord, job: JobRecord) -> st
         return f"queued behind job {ahead[-1]}" if ahead else _engine(store)
     if job.watch:
         return _engine(store)
+    if job.kind == "exec":
+        return f"none (orch logs -f {record.name} {job.id})"
     return f"none (orch watch {record.name})"
 
 

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.formatting import align_columns, format_duration, format_local_time, format_utc
-from orchestrator.cli.drawing.terminal import inspect_terminal, write_stderr, write_stdout
+from orchestrator.cli.drawing.formatting import format_duration, format_local_time, format_utc
+from orchestrator.cli.drawing.tables import draw_list, draw_table
+from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
 from orchestrator.errors import NotFoundError
 from orchestrator.plan.observed import Intent
 from orchestrator.store.audited import format_subject
+from orchestrator.store.lookup import suggest_name
 from orchestrator.store.read import Reader
 from orchestrator.store.records import JobRecord
 
@@ -72,9 +74,8 @@ def runs(run_id: str | None, cluster: str | None, limit: int, output: str) -> No
     """
     with open_store_reader() as store:
         found = summarize_runs(store, time.time())
-    found = [run for run in found if (run_id is None or run.run_id == run_id) and cluster in (None, run.cluster)]
-    if run_id is not None and not found:
-        raise NotFoundError(f"no run '{run_id}' on record", next_step="orch runs   (lists the runs on record)")
+        clusters = {record.name for record in store.all_clusters()}
+    found = _select_runs(found, clusters, run_id, cluster)
     if output == "json":
         document = {"version": 1, "kind": "runs", "runs": [_as_json(run) for run in found[:limit]]}
         write_stdout(json.dumps(document, indent=2))
@@ -82,9 +83,30 @@ def runs(run_id: str | None, cluster: str | None, limit: int, output: str) -> No
         write_stdout(*_detail_lines(found[0]))
     elif found:
         rows = [("RUN", "CLUSTER", "OWNER", "STARTED", "TOOK", "COST", "RESULT"), *map(_row, found[:limit])]
-        write_stdout(*align_columns(rows, inspect_terminal(sys.stdout).width))
+        write_stdout(*draw_table(rows, sys.stdout, optional=("CLUSTER", "OWNER", "TOOK")))
     else:
-        write_stderr("no run is on record; orch launch --help shows how to begin")
+        whose = f" of cluster '{cluster}'" if cluster is not None else ""
+        write_stderr(f"no run{whose} is on record; orch launch --help shows how to begin")
+
+
+def _select_runs(
+    found: list[RunSummary], clusters: set[str], run_id: str | None, cluster: str | None
+) -> list[RunSummary]:
+    """Return the runs of that id, on clusters of that name.
+
+    Raises:
+        NotFoundError: No such run or cluster is on record; the nearest names are suggested.
+    """
+    everything = "orch runs   (lists the runs on record)"
+    if cluster is not None and cluster not in clusters:
+        raise NotFoundError(f"no cluster '{cluster}' on record", suggest_name(cluster, clusters), everything)
+    chosen = [run for run in found if run_id in (None, run.run_id) and cluster in (None, run.cluster)]
+    if run_id is None or chosen:
+        return chosen
+    if run_id in clusters:
+        raise NotFoundError(f"no run '{run_id}' on record", f"'{run_id}' is a cluster", f"orch runs -c {run_id}")
+    near = suggest_name(run_id, {run.run_id for run in found} | clusters)
+    raise NotFoundError(f"no run '{run_id}' on record", near, everything)
 
 
 def summarize_runs(store: Reader, now: float) -> list[RunSummary]:
@@ -170,7 +192,7 @@ def _detail_lines(run: RunSummary) -> list[str]:
         )
         for job in run.jobs
     ]
-    return [*align_columns(facts), "", *align_columns(rows)]
+    return [*draw_list(facts, sys.stdout), "", *draw_table(rows, sys.stdout)]
 
 
 def _as_json(run: RunSummary) -> dict[str, object]:

@@ -84,7 +84,7 @@ def _table(standings: list[ClusterSummary]) -> list[str]:
                 "disks only" if item.stopped else format_price(item.price_per_hour),
             )
         )
-    return draw_table(rows, sys.stdout)
+    return draw_table(rows, sys.stdout, optional=("MARKET", "WHERE", "SEEN"))
 
 
 def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list[str]:
@@ -111,12 +111,8 @@ def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list
         rows += [(str(h.rank), h.label, f"{h.user}@{h.host}:{h.port}", h.internal_ip) for h in item.cluster.hosts]
         lines += ["", *draw_table(rows, sys.stdout)]
     if item.jobs:
-        lines += [
-            "",
-            *draw_table(
-                [("JOB", "KIND", "STATE", "HOSTS", "RUN", "TOOK", "RESULT"), *map(_job_row, item.jobs)], sys.stdout
-            ),
-        ]
+        head = ("JOB", "KIND", "STATE", "HOSTS", "RUN", "TOOK", "RESULT")
+        lines += ["", *draw_table([head, *map(_job_row, item.jobs)], sys.stdout, optional=("TOOK", "HOSTS"))]
     lines += [f"  attempt {past.attempt} ended ({past.cause}): {past.why}" for past in item.ended]
     deleted = [past for past in item.slices if past.state in FINAL_STATES]
     if deleted:
