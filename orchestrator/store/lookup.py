@@ -57,13 +57,18 @@ def find_cluster(store: HasClusters, name: str) -> ClusterRecord:
 def cluster_not_found(store: HasClusters, name: str) -> NotFoundError:
     """Return the error for a cluster that does not exist: that it was deleted, or the nearest names."""
     if (record := store.deleted_cluster(name)) is not None:
-        from orchestrator.plan.limits import format_time
-
-        when = format_time(record.deleted, time.time()) if record.deleted is not None else "at an unknown time"
         runs, logs = f"orch runs -c {name}   shows its runs", f"orch logs {name}   what was downloaded of its output"
-        return NotFoundError(f"cluster '{name}' was deleted, {when}", "", f"{runs}\n{logs}")
+        return NotFoundError(describe_deletion(record), "", f"{runs}\n{logs}")
     next_step = "orch status   (lists the clusters that exist)"
     return NotFoundError(f"there is no cluster '{name}'", suggest_name(name, _names(store.clusters())), next_step)
+
+
+def describe_deletion(record: ClusterRecord) -> str:
+    """Return that a cluster was deleted, and when."""
+    from orchestrator.plan.limits import format_time
+
+    when = f", {format_time(record.deleted, time.time())}" if record.deleted is not None else ""
+    return f"cluster '{record.name}' was deleted{when}"
 
 
 def find_current_job(jobs: Iterable[JobRecord]) -> JobRecord | None:

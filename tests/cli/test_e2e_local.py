@@ -216,7 +216,7 @@ def test_ctrl_c_detaches_and_the_job_continues(mine: Cluster) -> None:
     followed = mine("logs", "mine", "-f", "--no-prefix", "--host", "1")
     assert followed.returncode == 4, followed.stderr
     assert followed.stdout.splitlines() == [f"tick {number}" for number in range(1, 41)]
-    again = mine("logs", "mine", "-f")
+    again = mine("logs", "mine", str(job["id"]), "-f")
     assert again.returncode == 4
     assert status(mine)["jobs"][-1]["status"] == 4
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import threading
@@ -331,9 +332,19 @@ def test_logs_of_a_stopped_cluster_are_those_that_stop_downloaded(home: Path) ->
     with pytest.raises(UserError, match="has no host 7"):
         read_log(hosts=(7,))
     shutil.rmtree(copies)
-    with pytest.raises(NotFoundError, match="are stopped") as refused:
+    with pytest.raises(NotFoundError, match="cluster 'c' is stopped") as refused:
         read_log()
     assert refused.value.next_step == "orch start c"
+
+
+def test_following_the_log_of_a_deleted_cluster_ends_as_its_job_did(home: Path, listener: Listener) -> None:
+    fulfil(commands.prepare_launch(local_task(1, run="echo no; exit 7"), cluster="c", after=DOWN))
+    seen: list[bytes] = []
+    ending = follow_logs("c", None, lambda _host, block: seen.append(block), listener, hosts=None, follow=True)
+    assert (ending.status, b"".join(seen)) == (7, b"no\n")
+    assert re.fullmatch(
+        r"cluster 'c' was deleted, \d\d:\d\d UTC; this is the local copy of its output", *listener.notes
+    )
 
 
 def test_a_second_launch_while_a_job_runs_is_refused(home: Path) -> None:

@@ -98,15 +98,8 @@ def drive_cluster(
     ):
         bucket = _open_bucket(ready, services)
         announced = store.cluster(ready.cluster)
-        if isinstance(ready.desired, Down) and announced is not None:
-            store.set_desired_state(announced, "down")  # before the lease: its holder reads this and yields
-            _end_waiting_jobs(store, announced, narrator)
-        if isinstance(ready.desired, Cancel) and announced is not None:
-            number = int(ready.desired.folder.partition("-")[0])
-            store.cancel_job(announced, number)  # before the lease as well: it must not be started again
-            if not store.job(announced, number).started:
-                done = Done(f"job {number} of '{ready.cluster}' is cancelled: it was not started yet")
-                return CommandResult(step=done, job_id=number)
+        if announced is not None and (ending := _announce(store, ready.desired, announced, narrator)) is not None:
+            return ending
         keeper.hold(inf if is_driven_elsewhere(store, ready) else PATIENCE)
         if isinstance(ready.desired, Down) and (announced is None or _is_absent(store, announced)):
             return CommandResult(step=Done(f"cluster '{ready.cluster}' is already deleted"))
@@ -135,6 +128,24 @@ def drive_cluster(
             raise detached from None
         finally:
             session.close()
+
+
+def _announce(store: Store, desired: Desired, cluster: ClusterRecord, narrator: Narrator) -> CommandResult | None:
+    """Record a teardown or a cancel before the lease is held: its holder reads this and yields.
+
+    Returns:
+        The result, when a job is cancelled that was not started; else None.
+    """
+    if isinstance(desired, Down):
+        store.set_desired_state(cluster, "down")
+        _end_waiting_jobs(store, cluster, narrator)
+    if isinstance(desired, Cancel):
+        number = int(desired.folder.partition("-")[0])
+        store.cancel_job(cluster, number)
+        if not store.job(cluster, number).started:
+            done = Done(f"job {number} of '{cluster.name}' is cancelled: it was not started yet")
+            return CommandResult(step=done, job_id=number)
+    return None
 
 
 def _open_bucket(ready: PreparedCommand, services: Services) -> Bucket | None:
@@ -435,7 +446,7 @@ def _finish(session: Session, step: Done | GiveUp) -> CommandResult:
 
 
 def _report_remaining_jobs(session: Session) -> None:
-    """Report what goes on after a cancel: jobs that run beside the cancelled one, or wait behind it."""
+    """Report what continues after a cancel: jobs that run beside the cancelled one, or wait behind it."""
     name, jobs = session.cluster.name, session.store.jobs(session.cluster)
     for job in jobs:
         if job.state in RUNNING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.engine.loop.follow import find_size_at
@@ -23,7 +23,7 @@ from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.scripts import shell_command
 from orchestrator.slices import SliceState
-from orchestrator.store.lookup import cluster_not_found, find_current_job
+from orchestrator.store.lookup import cluster_not_found, describe_deletion, find_current_job
 from orchestrator.store.records import ClusterRecord, JobRecord
 
 Sink = Callable[[HostAddress, bytes], None]
@@ -73,7 +73,9 @@ def follow_logs(
     """
     record, chosen = _find(cluster, job)
     if not record.hosts or record.last_state == SliceState.STOPPED:
-        return _read_local_copy(record, chosen, sink, hosts, start)
+        result = _read_local_copy(record, chosen, sink, hosts, start)
+        narrator.note(f"{_describe_absence(record)}; this is the local copy of its output")
+        return replace(result, step=_recorded_end(chosen)) if follow else result
     ranks = _choose_ranks(record, chosen, chosen.ranks or range(len(record.hosts)), hosts)
     with Fleet(record.hosts) as fleet:
         if not follow:
@@ -104,19 +106,21 @@ def _find(cluster: str, job: int | None) -> tuple[ClusterRecord, JobRecord]:
         jobs = [one for one in reader.jobs(record) if (one.id == job if job is not None else True)]
     chosen = find_current_job(jobs)
     if chosen is None:
-        raise NotFoundError(f"no job {job or ''} on '{cluster}'".replace("  ", " "), next_step=f"orch status {cluster}")
+        why = describe_deletion(record) if record.deleted is not None else ""
+        next_step = f"orch runs -c {cluster}" if why else f"orch status {cluster}"
+        raise NotFoundError(f"no job {job or ''} on '{cluster}'".replace("  ", " "), why, next_step)
     return record, chosen
 
 
 def _choose_ranks(
-    record: ClusterRecord, job: JobRecord, ran: Collection[int], wanted: tuple[int, ...] | None
+    record: ClusterRecord, job: JobRecord, ran: Collection[int], requested: tuple[int, ...] | None
 ) -> tuple[int, ...]:
-    """Return the ranks to read: those that are wanted, of those on which the job ran."""
-    missing = [rank for rank in wanted or () if rank not in ran]
+    """Return the ranks to read: those that are requested, of those on which the job ran."""
+    missing = [rank for rank in requested or () if rank not in ran]
     if missing:
         what = f"job {job.id} of '{record.name}' has no host {missing[0]}"
         raise UserError(what, f"it ran on {format_hosts(ran)}", f"orch status {record.name}")
-    return tuple(ran if wanted is None else wanted)
+    return tuple(ran if requested is None else requested)
 
 
 def _folder(job: JobRecord) -> str:
@@ -183,7 +187,9 @@ def _verdict(cluster: str, job: JobRecord, outcomes: tuple[HostOutcome, ...]) ->
         status=status,
         what=f"job {job.id} on rank {first.rank}: {first.verdict}",
         why=first.last_line or first.detail,
-        next_step=f"orch resume {cluster}" if job.kind != "exec" else "",
+        next_step=f"orch resume {cluster}"
+        if job.kind != "exec"
+        else f"orch logs {cluster} {job.id}   shows its output",
     )
 
 
@@ -202,14 +208,26 @@ def _read_local_copy(
     return CommandResult(step=Done(""), outcomes=(), job_id=job.id, run_id=job.run_id)
 
 
+def _describe_absence(record: ClusterRecord) -> str:
+    if record.deleted is not None:
+        return describe_deletion(record)
+    return f"cluster '{record.name}' " + ("is stopped" if record.hosts else "has no hosts now")
+
+
 def _no_copy_error(record: ClusterRecord, job: JobRecord) -> NotFoundError:
-    gone = "deleted" if not record.hosts else "stopped"
-    next_step = f"orch runs -c {record.name}" if not record.hosts else f"orch start {record.name}"
+    next_step = f"orch runs -c {record.name}"
     if job.bucket:
         next_step = f"in the bucket: orch storage ls {job.bucket}/{job.run_id}/logs/"
-    return NotFoundError(
-        f"the hosts of '{record.name}' are {gone}", f"there is no local copy of the log of job {job.id}", next_step
-    )
+    elif record.deleted is None:
+        next_step = f"orch start {record.name}" if record.hosts else f"orch status {record.name}"
+    return NotFoundError(_describe_absence(record), f"there is no local copy of the output of job {job.id}", next_step)
+
+
+def _recorded_end(job: JobRecord) -> Done | GiveUp:
+    """Return how a job ended, as it is on record."""
+    if not job.status:
+        return Done(job.what)
+    return GiveUp(code=job.code, status=job.status, what=job.what, why=job.why, next_step=job.next_step)
 
 
 def _absent_host(rank: int) -> HostAddress:
