@@ -163,7 +163,7 @@ def load_config(env: Mapping[str, str]) -> Config:
             raise ConfigError(str(path), None, "does not exist", "ORCH_CONFIG names it", "unset ORCH_CONFIG") from None
         text = ""
     except (OSError, UnicodeError) as error:
-        raise ConfigError(str(path), None, "cannot be read", str(error)) from error
+        raise ConfigError(str(path), None, "cannot be read", str(error), f"ls -l {path}") from error
     return parse_config(text, str(path), env)
 
 
@@ -173,7 +173,7 @@ def parse_config(text: str, path: str, env: Mapping[str, str]) -> Config:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = _line_in(str(error))
-        raise ConfigError(path, line, "is not valid TOML", str(error)) from error
+        raise ConfigError(path, line, "is not valid TOML", str(error), "correct that line, or remove it") from error
     problems: list[Problem] = []
     file = dict(_from_file(data, _lines(text), path, problems))
     environment = dict(_from_environment(env, problems))

@@ -34,7 +34,7 @@ def parse_json(text: str) -> Task:
     try:
         data = cast("Value", json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise TaskError(NAME, None, "is not JSON", str(error)) from error
+        raise TaskError(NAME, None, "is not JSON", str(error), "launch the task's own file again") from error
     issues: list[Issue] = list(find_nul_characters(data))
     if not issues:
         try:

@@ -19,7 +19,9 @@ from orchestrator.task.section import (
     Count,
     ExitCode,
     Flag,
+    Hours,
     Lazy,
+    Minutes,
     NotNegative,
     OneOrMany,
     OrText,
@@ -32,6 +34,7 @@ from orchestrator.task.section import (
     Script,
     Section,
     Text,
+    UserName,
     Whole,
     Written,
     must_be,
@@ -39,7 +42,14 @@ from orchestrator.task.section import (
     skypilot,
     text_schema,
 )
-from orchestrator.task.short_forms import check_bucket, flatten_settings, parse_address, parse_seconds, without_repeats
+from orchestrator.task.short_forms import (
+    check_bucket,
+    check_git_address,
+    flatten_settings,
+    parse_address,
+    parse_seconds,
+    without_repeats,
+)
 from orchestrator.task.stacks import Backend, StackRequest
 from orchestrator.values import Secret
 
@@ -71,9 +81,9 @@ def _check_hops(jump: str) -> str:
     return jump
 
 
-def _refuse_list(value: object, reason: str) -> object:
+def _refuse_list(value: object, reason: str, next_step: str) -> object:
     if isinstance(value, list):
-        raise InvalidValueError("`{path}` as a list is not served", reason)
+        raise InvalidValueError("`{path}` as a list is not served", reason, next_step)
     return value
 
 
@@ -95,7 +105,7 @@ class Order(StrEnum):
 class GitSource(Section):
     """A workdir that is a git repository; without `ref` its default branch."""
 
-    url: Text = skypilot("", "git repository", "a git address")
+    url: Annotated[Text, AfterValidator(check_git_address)] = skypilot("", "git repository", "a git address")
     ref: Text = skypilot("", "branch, tag or commit")
 
 
@@ -107,9 +117,9 @@ class MountSection(Section):
         "config": Refused("mounts have no settings"),
     }
 
-    source: Annotated[Text, BeforeValidator(lambda value: _refuse_list(value, "write one mount for each"))] = skypilot(
-        "", "local path, s3:// or gs:// address", "a path or a bucket address"
-    )
+    source: Annotated[
+        Text, BeforeValidator(lambda value: _refuse_list(value, "a mount has one source", "write one mount for each"))
+    ] = skypilot("", "local path, s3:// or gs:// address", "a path or a bucket address")
     name: Text = skypilot("", "bucket, together with store", "the name of a bucket")
     store: Literal["s3", "gcs"] | None = skypilot(None, "kind of the bucket `name`")
     mode: Annotated[MountMode, AnyCase(tuple(MountMode))] = skypilot(
@@ -160,8 +170,10 @@ class Recovery(Section):
 class Limits(Section):
     """When spending ends; None for no limit."""
 
-    max_hours: Positive | None = own(None, "the machines are deleted after so many hours", config=True)
-    idle_minutes: Whole | None = own(None, "the machines are deleted after so many minutes without a job", config=True)
+    max_hours: Hours | None = own(None, "the machines are deleted after so many hours", config=True)
+    idle_minutes: Minutes | None = own(
+        None, "the machines are deleted after so many minutes without a job", config=True
+    )
     max_cost: Positive | None = own(None, "US dollars for the whole run, at most", config=True)
 
 
@@ -195,7 +207,7 @@ class UserHost(Section):
     short_forms = (text_schema("user@host:port"),)
 
     host: Text = own("", "name or address", "a name or an address")
-    user: Text = own("", "user to log in as", "a user name")
+    user: UserName = own("", "user to log in as", "a user name")
     port: Port = own(22, "port of sshd")
     key: Text = own("", "private key file", "a path")
     jump: Annotated[Text, AfterValidator(_check_hops)] = own(
@@ -224,7 +236,7 @@ class HostsSection(Section):
     """The section `hosts`: addresses in rank order, and what holds for those that do not set it themselves."""
 
     addresses: Annotated[tuple[Lazy[UserHost], ...], Field(min_length=1)] = own((), "hosts in rank order")
-    user: Text = own("", "for hosts without a user", "a user name")
+    user: UserName = own("", "for hosts without a user", "a user name")
     port: Port = own(22, "for hosts without a port")
     key: Text = own("", "for hosts without a key", "a path")
     jump: Annotated[Text, AfterValidator(_check_hops)] = own("", "for hosts without a jump host", "user@host:port")
@@ -349,7 +361,7 @@ class TaskSection(TaskFields):
         dict[VariableName, Scalar],
         BeforeValidator(
             lambda value: _refuse_list(
-                value, "orch keeps no secrets on a server; write `NAME: null` and give it with --secret"
+                value, "orch keeps no secrets on a server", "write `NAME: null`, and: export NAME=VALUE"
             )
         ),
     ] = skypilot({}, "as envs, but never shown and never stored", repr=False)
@@ -367,7 +379,7 @@ class PipelineSection(Section):
     execution: Literal["serial", "parallel"] = skypilot("serial", "one after the other, or in parallel")
     primary_tasks: tuple[Name, ...] = skypilot((), "with parallel: the tasks whose end ends the group")
     termination_delay: Annotated[
-        int, Field(strict=True, ge=0), OrText(r"[0-9]{1,6}[smh]", "text such as 30s", parse_seconds)
+        int, Field(strict=True, ge=0, le=604_800), OrText(r"[0-9]{1,6}[smh]", "text such as 30s", parse_seconds)
     ] = skypilot(0, "with parallel: time the others get")
 
 

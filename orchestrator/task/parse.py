@@ -99,9 +99,12 @@ def load_task_file(
     except FileNotFoundError:
         raise NotFoundError(f"there is no task file `{path}`", "", "give the path of a YAML file") from None
     except UnicodeDecodeError as error:
-        raise TaskError(path, None, "is not a text in UTF-8", str(error)) from error
+        step = "save it as UTF-8, or name a YAML file"
+        raise TaskError(path, None, "is not a text in UTF-8", str(error), step) from error
+    except IsADirectoryError:
+        raise UserError(f"`{path}` is a directory", "a task is one file", f"ls {path}   to find it") from None
     except OSError as error:
-        raise UserError(f"cannot read `{path}`", error.strerror or str(error)) from error
+        raise UserError(f"cannot read `{path}`", error.strerror or str(error), f"ls -l {path}") from error
     return parse_task(text, file=path, env=env, flags=flags, config=config)
 
 
@@ -123,7 +126,7 @@ def parse_task(
     """
     documents = read_documents(text, file)
     if not documents:
-        raise TaskError(file, None, "is empty", "a task needs at least `run` or `train`")
+        raise TaskError(file, None, "is empty", "a task is a map", "write `run:` or `train:` in the file")
     if "tpu_vm" in text:
         from orchestrator.task.tpu_nodes import refuse_tpu_nodes
 
@@ -137,6 +140,7 @@ def parse_task(
     problems += [problem for one in read for problem in one.problems]
     if problems:
         raise TaskError.from_problems(problems)
+    _refuse_equal_names(bodies, read, file)
     tasks = tuple(one.task for one in read if one.task is not None)
     name = flags.name or pipeline.name or (tasks[0].name if len(tasks) == 1 else "")
     return TaskFile(
@@ -175,6 +179,19 @@ def _read_task(document: Document, file: str, env: Mapping[str, str], flags: Ove
         task = rules.arrange_candidates(task) if task is not None and not issues else None
     problems = [_locate(issue, layered, document, file) for issue in issues if issue.path not in document.unclear]
     return _Read(layered=layered, task=task, problems=problems, notes=notes)
+
+
+def _refuse_equal_names(documents: Sequence[Document], read: Sequence[_Read], file: str) -> None:
+    """Raise TaskError when two tasks of a pipeline have one name, by which their clusters are known."""
+    seen: dict[str, int] = {}
+    for document, one in zip(documents, read, strict=True):
+        name = one.task.name if one.task is not None else ""
+        line, column = document.place_of(("name",))
+        if name in seen:
+            what, why = f"two tasks are called `{name}`", f"the first is in line {seen[name]}"
+            raise TaskError(file, line, what, why, "give each its own name", column=column)
+        if name:
+            seen[name] = line
 
 
 def _validate(kind: type[_S], data: Value) -> tuple[_S | None, list[Issue]]:

@@ -14,7 +14,9 @@ from orchestrator.task.section import (
     Count,
     ExitCode,
     Flag,
+    Gigabytes,
     Lazy,
+    Minutes,
     OneOrMany,
     OrText,
     Pairs,
@@ -91,11 +93,11 @@ class AutoStop(Section):
     refused: ClassVar[Mapping[str, Refused]] = {"hook": _NO_HOOK, "hook_timeout": _NO_HOOK}
     short_forms = (
         {"type": "boolean"},
-        {"type": "integer", "minimum": 1},
+        {"type": "integer", "minimum": 1, "maximum": 525_600},
         text_schema("text such as 30m or 10h", _MINUTES),
     )
 
-    idle_minutes: Whole = skypilot(AUTOSTOP_MINUTES, "minutes without a job")
+    idle_minutes: Minutes = skypilot(AUTOSTOP_MINUTES, "minutes without a job")
     down: Flag = skypilot(False, "delete the machines instead of stopping them")
     wait_for: Literal["jobs_and_ssh", "jobs", "none"] = skypilot("jobs_and_ssh", "what counts as being busy")
 
@@ -136,7 +138,7 @@ class ResourceFields(Section):
         AcceleratorArgs.model_construct(), "settings of a TPU slice or EC2 instances"
     )
     use_spot: Flag = skypilot(False, "use spot capacity, which may be preempted", config=True)
-    disk_size: Annotated[Whole, OrText(r"[0-9]{1,6} ?(?:GB|TB)", "text such as 500GB", parse_gigabytes)] | None = (
+    disk_size: Annotated[Gigabytes, OrText(r"[0-9]{1,6} ?(?:GB|TB)", "text such as 500GB", parse_gigabytes)] | None = (
         skypilot(None, "boot disk, GB", config=True)
     )
     network_tier: Annotated[Literal["", "standard", "best"], Written] = skypilot("", "best: all EFA interfaces on AWS")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from posixpath import normpath
 
 from orchestrator.catalog.machines import Ec2Instance, TpuSlice
 from orchestrator.catalog.prices import price_per_hour
@@ -62,7 +63,14 @@ def find_conflicts(task: Task, section: TaskSection) -> list[Issue]:
         task: The resolved task.
         section: The same as written, flags included.
     """
-    issues = [*_program(task), *_names(section), *_hosts(task, section), *_recovery(section), *_idle(task)]
+    issues = [
+        *_program(task),
+        *_names(section),
+        *_hosts(task, section),
+        *_recovery(section),
+        *_exit_codes(task),
+        *_idle(task),
+    ]
     issues += [*_nodes(task, section), *_mounts(task)]
     for choice in task.choices:
         issues += [
@@ -149,11 +157,12 @@ def _mounts(task: Task) -> Iterator[Issue]:
                 "only buckets can",
                 "write mode: COPY",
             )
-        if not mount.target.strip() or mount.target.rstrip("/") in ("", "~", "."):
+        target = normpath(mount.target.strip().removeprefix("~/") or "/")
+        if target in ("/", "~", ".") or ".." in mount.target.split("/"):
             yield _issue(path, f"`{mount.target}` cannot be the target of a mount", "", "write a path below ~ or /")
-        if mount.target.rstrip("/") in seen:
+        if target in seen:
             yield _issue(path, f"`{mount.target}` is the target of two mounts", "", "remove one of them")
-        seen.add(mount.target.rstrip("/"))
+        seen.add(target)
 
 
 def _recovery(section: TaskSection) -> Iterator[Issue]:
@@ -167,6 +176,13 @@ def _recovery(section: TaskSection) -> Iterator[Issue]:
                 "they mean the same",
                 "keep one of them",
             )
+
+
+def _exit_codes(task: Task) -> Iterator[Issue]:
+    recovery = task.recovery
+    for code in sorted({*recovery.restart_on_exit_codes} & {*recovery.fail_on_exit_codes}):
+        what = f"exit status {code} is in restart_on_exit_codes and in fail_on_exit_codes"
+        yield _issue(("recovery", "fail_on_exit_codes"), what, "they exclude each other", "keep it in one of them")
 
 
 def _idle(task: Task) -> Iterator[Issue]:

@@ -91,12 +91,16 @@ def find_issues(error: ValidationError, data: Value, section: type[Section]) -> 
         data: The document.
         section: The model that the document was validated by.
     """
+    details = error.errors(include_url=False, include_input=False)
     found = (
         _explain(detail["type"], detail["loc"], detail.get("ctx", {}).get("error"), data, section.json_schema())
-        for detail in error.errors(include_url=False, include_input=False)
+        for detail in details
     )
     issues = list(dict.fromkeys(issue for issue in found if issue is not None))
-    return issues or [Issue(path=(), what="cannot be read as a task")]
+    if issues:
+        return issues
+    path, value, node = _locate(details[0]["loc"], data, section.json_schema())
+    return [_explain_value(path, value, node, node)]
 
 
 def _explain(kind: str, location: Path, cause: object, data: Value, schema: Json) -> Issue | None:
@@ -242,7 +246,8 @@ def type_words(value: Value) -> str:
 def find_nul_characters(value: Value, path: Path = ()) -> Iterator[Issue]:
     """Yield an issue for every text with a NUL character, which no program can be given."""
     if isinstance(value, str) and "\x00" in value:
-        yield Issue(path=path, what=f"`{name_of(path)}` contains a NUL character")
+        what = f"`{name_of(path)}` contains a NUL character"
+        yield Issue(path=path, what=what, why="no program can be given one", next_step="remove it")
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in pairs:
         yield from find_nul_characters(item, (*path, key))
@@ -255,6 +260,8 @@ def _shorten(text: str) -> str:
 
 def _describe_number(node: Json) -> str:
     if node["type"] == "number":
-        return "a number above 0" if "exclusiveMinimum" in node else "a number, 0 or more"
+        least = "above 0" if "exclusiveMinimum" in node else "0 or more"
+        most = node.get("maximum", LARGEST)
+        return f"a number, {least}" + (f" and at most {most:,g}" if most < LARGEST else "")
     most = node.get("maximum", LARGEST)
     return f"a whole number, {node['minimum']}" + (f" to {most:,}" if most < LARGEST else " or more")

@@ -12,6 +12,7 @@ from orchestrator.task.yaml_reader import Value
 _UNITS = {"": 1, "m": 1, "h": 60, "d": 24 * 60, "w": 7 * 24 * 60}
 _SCHEMES = ("s3://", "gs://", "file://")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_BUCKET = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.))*")
 _ADDRESS = re.compile(r"(?:([^@\s:]+)@)?(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^@:\[\]\s/-][^@:\[\]\s/]*))(?::([0-9]{1,5}))?")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(?:%[a-z0-9]+)?")
 
@@ -44,6 +45,13 @@ def check_bucket(address: str) -> str:
         InvalidValueError: It is no such address.
     """
     scheme, found, rest = address.partition("://")
+    name = rest.partition("/")[0]
+    if found and "@" in name:
+        raise InvalidValueError(
+            "a bucket address holds no user or password, and this one is not shown",
+            "orch takes the credentials that the cloud's own tools use",
+            f"write {scheme}://NAME",
+        )
     if not found or f"{scheme}://" not in _SCHEMES:
         raise InvalidValueError(
             f"`{address}` is not a bucket address",
@@ -56,6 +64,11 @@ def check_bucket(address: str) -> str:
         )
     if not rest.strip("/"):
         raise InvalidValueError(f"`{address}` names no bucket", "", "write a name after the slashes")
+    if scheme != "file" and not _BUCKET.fullmatch(name):
+        # Amazon S3, "General purpose bucket naming rules" (old buckets in us-east-1 may have capitals and _); Cloud
+        # Storage, "Bucket names"; both read 2026-11-23.
+        why = "it has letters, digits, - _ and single dots, and begins with a letter or digit"
+        raise InvalidValueError(f"`{name}` cannot be a bucket's name", why, "write the name of a bucket of yours")
     return address.rstrip("/")
 
 
@@ -69,13 +82,32 @@ def check_mount_source(address: str) -> str:
         if not address:
             raise InvalidValueError("a mount needs a source", "", "write a local path or a bucket address")
         return address
-    scheme = address.partition("://")[0]
+    scheme, _, rest = address.partition("://")
     if f"{scheme}://" not in _SCHEMES:
+        if "@" in rest.partition("/")[0]:
+            address = f"{scheme}://…"
         step = "download it in `setup`" if scheme in ("http", "https") else "copy it to an s3:// or gs:// bucket first"
         raise InvalidValueError(
             f"`{address}` cannot be mounted", f"orch knows local paths, {', '.join(_SCHEMES)}", step
         )
     return check_bucket(address)
+
+
+def check_git_address(address: str) -> str:
+    """Return the address of a git repository.
+
+    Raises:
+        InvalidValueError: It holds a password, which plans and hosts would show.
+    """
+    scheme, found, rest = address.partition("://")
+    user, at, _ = rest.partition("/")[0].rpartition("@")
+    if found and at and (scheme in ("http", "https") or ":" in user):
+        raise InvalidValueError(
+            "the address of the repository holds a user or password, and is not shown",
+            "plans and the store would keep it",
+            "write it without one; git takes credentials from its credential helper, or use git@HOST:PATH",
+        )
+    return address
 
 
 def parse_address(text: str) -> dict[str, Any]:
@@ -86,7 +118,7 @@ def parse_address(text: str) -> dict[str, Any]:
     """
     if text.count(":") > 1 and _IPV6.fullmatch(text):
         return {"host": text}
-    match = _ADDRESS.fullmatch(text)
+    match = None if text.startswith("-") else _ADDRESS.fullmatch(text)
     port = int(match.group(4)) if match and match.group(4) else None
     if match is None or (port is not None and not 0 < port < 65536):
         raise InvalidValueError(

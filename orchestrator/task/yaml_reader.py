@@ -36,6 +36,7 @@ Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | 
 
 LARGEST_TEXT = 1 << 20  # characters
 DEEPEST = 40
+LARGEST_NUMBER = 1e300
 MOST_VALUES = 50_000  # after aliases are written out
 
 
@@ -78,13 +79,14 @@ def read_documents(text: str, file: str) -> tuple[Document, ...]:
         TaskError: The text is not valid, with the place of what is wrong.
     """
     if len(text) > LARGEST_TEXT:
-        raise TaskError(file, None, f"is larger than {LARGEST_TEXT >> 20} MiB", "a task file is a page or two")
+        what, why = f"is larger than {LARGEST_TEXT >> 20} MiB", "a task file is a page or two"
+        raise TaskError(file, None, what, why, "give the path of a task file")
     try:
         documents = tuple(_Reader(file, text).documents())
     except yaml.MarkedYAMLError as error:
         raise _explain_syntax(error, text, file) from error
     except (yaml.YAMLError, UnicodeError) as error:
-        raise TaskError(file, None, "is not valid YAML", str(error).splitlines()[0]) from error
+        raise TaskError(file, None, "is not valid YAML", str(error).splitlines()[0], _LOOK) from error
     return tuple(document for document in documents if document.data is not None)
 
 
@@ -109,6 +111,20 @@ _WORDS = {"bool": "true or false", "int": "a number", "float": "a number"}
 _MISREAD = re.compile(r"[-+]?0[0-7_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
 
 
+_LOOK = "compare that line with an example: docs/task-files.md"
+_SYNTAX_STEPS = {  # by a part of the message of PyYAML 6.0.2 or libyaml 0.2.5
+    "quoted scalar": "close the quote",
+    "mapping values are not allowed": "indent the keys of one map alike, or quote a text with a colon",
+    "expected <block end>": "indent the keys of one map alike",
+    "could not find expected ':'": "write `key: value`, with a space after the colon",
+    "flow mapping": "close the { with }",
+    "flow sequence": "close the [ with ]",
+    "scanning a tag": "write a value that begins with ! in quotes",
+    "scanning an alias": "write a value that begins with * in quotes",
+    "cannot start any token": "write a value that begins with this character in quotes",
+}
+
+
 class _Reader:
     """Composes nodes from events, then values with their lines."""
 
@@ -121,6 +137,7 @@ class _Reader:
         self.anchors: dict[str, _Node] = {}
         self.problems: list[Problem] = []
         self.values = 0
+        self.hidden = False  # inside `secrets`, of which nothing is shown
 
     def documents(self) -> Iterator[Document]:
         for event in self.events:
@@ -133,17 +150,21 @@ class _Reader:
                     raise TaskError.from_problems(self.problems)
                 yield replace(document, data=data)
             elif not isinstance(event, StreamStartEvent | StreamEndEvent | DocumentEndEvent):
-                raise TaskError(self.file, _place(event)[0], "is not valid YAML: a document was expected")
+                what = "is not valid YAML: a document was expected"
+                raise TaskError(self.file, _place(event)[0], what, "", "remove what stands before the first key")
 
     def _node(self, event: Event, depth: int) -> _Node:
         line, column = _place(event)
         if depth > DEEPEST:
-            raise TaskError(self.file, line, f"is nested more than {DEEPEST} levels deep", column=column)
+            what = f"is nested more than {DEEPEST} levels deep"
+            raise TaskError(self.file, line, what, "", "write fewer levels", column=column)
         if isinstance(event, AliasEvent):
             if event.anchor not in self.anchors:
+                alias = "a word that begins with *" if self.hidden else f"the alias `*{event.anchor}`"
                 raise TaskError(
-                    self.file, line, f"the alias `*{event.anchor}` has no complete anchor before it",
-                    "an anchor comes before its alias and must not contain it", column=column,
+                    self.file, line, f"{alias} has no complete anchor before it",
+                    "YAML takes it for an alias; an anchor comes before its alias and must not contain it",
+                    "write it in quotes for text", column=column,
                 )  # fmt: skip
             return self.anchors[event.anchor]
         node = _Node(line=line, column=column)
@@ -164,21 +185,27 @@ class _Reader:
         if tag is None:
             tag = self.tag_of(ScalarNode, event.value, event.implicit)
         if tag not in _SCALAR_TAGS:
-            self._problem(node, f"the tag `{tag}` is not allowed", "only plain values are", "remove the tag")
+            self._refuse_tag(node, tag)
             tag = _PREFIX + "str"
         node.tag = tag
 
     def _collection(self, event: CollectionStartEvent, node: _Node, depth: int) -> None:
         mapping = isinstance(event, MappingStartEvent)
         if event.tag not in (_MAP_TAGS if mapping else _SEQUENCE_TAGS):
-            self._problem(node, f"the tag `{event.tag}` is not allowed", "only plain values are", "remove the tag")
+            self._refuse_tag(node, event.tag)
         if isinstance(event, SequenceStartEvent):
             node.items = [self._node(child, depth + 1) for child in self._until(SequenceEndEvent)]
             return
         node.pairs = []
         for child in self._until(MappingEndEvent):
             key = self._node(child, depth + 1)
+            if depth == 0:
+                self.hidden = key.scalar == "secrets"
             node.pairs.append((key, self._node(next(self.events), depth + 1)))
+
+    def _refuse_tag(self, node: _Node, tag: str | None) -> None:
+        shown = "a word that begins with ! is a tag, which" if self.hidden else f"the tag `{tag}`"
+        self._problem(node, f"{shown} is not allowed", "only plain values are", "remove the tag, or quote the value")
 
     def _until(self, end: type[Event]) -> Iterator[Event]:
         for event in self.events:
@@ -189,7 +216,8 @@ class _Reader:
     def _value(self, node: _Node, path: Path, document: Document) -> Value:
         self.values += 1
         if self.values > MOST_VALUES:
-            raise TaskError(self.file, node.line, f"has more than {MOST_VALUES:,} values once aliases are expanded")
+            what = f"has more than {MOST_VALUES:,} values once aliases are expanded"
+            raise TaskError(self.file, node.line, what, "a task file is a page or two", "write fewer values")
         if node.items is not None:
             return [self._child(item, (*path, i), item, document) for i, item in enumerate(node.items)]
         if node.pairs is not None:
@@ -255,12 +283,17 @@ class _Reader:
                     "write it in quotes for text, or as a plain decimal number",
                 )
                 return text
-            return _whole(text) if kind == "int" else _number(text)
+            number = _whole(text) if kind == "int" else _number(text)
+            if not abs(number) > LARGEST_NUMBER or "inf" in text.lower():  # nan is no larger
+                return number
+            document.unclear[path] = self._located(
+                node, f"{shown} is too large for a number", "", "write it in quotes for text, or a smaller number"
+            )
         except ValueError:
             document.unclear[path] = self._located(
                 node, f"{shown} is not {_WORDS[kind]}", "", "write it in quotes for text"
             )
-            return text
+        return text
 
     def _problem(self, node: _Node, what: str, why: str, next_step: str) -> None:
         self.problems.append(self._located(node, what, why, next_step))
@@ -278,7 +311,7 @@ def _explain_syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> TaskEr
     """Return the error for text that is no YAML. A tab in the indentation is the usual cause, so it is named."""
     mark = error.problem_mark or error.context_mark
     if mark is None:
-        return TaskError(file, None, f"is not valid YAML: {error.problem}", error.context or "")
+        return TaskError(file, None, f"is not valid YAML: {error.problem}", error.context or "", _LOOK)
     line, column = mark.line + 1, mark.column + 1
     rows = text.split("\n")
     row = rows[mark.line] if mark.line < len(rows) else ""
@@ -287,7 +320,8 @@ def _explain_syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> TaskEr
         column = row.index("\t") + 1
         what, why = "a tab is used where YAML allows only spaces", "YAML indents with spaces"
         return TaskError(file, line, what, why, "replace the tab by spaces", column=column)
-    return TaskError(file, line, f"is not valid YAML: {error.problem}", error.context or "", column=column)
+    step = next((step for part, step in _SYNTAX_STEPS.items() if part in f"{error.problem} {error.context}"), _LOOK)
+    return TaskError(file, line, f"is not valid YAML: {error.problem}", error.context or "", step, column=column)
 
 
 def _read_misread(text: str) -> str:

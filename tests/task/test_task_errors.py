@@ -47,6 +47,64 @@ def test_did_you_mean(text: str, near: str) -> None:
     assert any(f"did you mean `{near}`?" in problem.what for problem in problems(text))
 
 
+@pytest.mark.parametrize(
+    "written", ["!Pa55word", "*Pa55word", "!!python/Pa55word x", "{a: !Pa55word x}", "0o77:Pa55word", "[*Pa55word]"]
+)
+def test_no_text_below_secrets_is_shown(written: str) -> None:
+    with pytest.raises(TaskError) as caught:
+        parse_task(f"run: a\nsecrets:\n  TOKEN: {written}\n  OTHER: 1:2\n", file="t.yaml", env={})
+    assert "Pa55word" not in "\n".join(caught.value.lines())
+    assert all(problem.next_step for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "checkpoint: {bucket: 's3://key:Pa55word@b'}",
+        "file_mounts: {/a: 's3://key:Pa55word@b/c'}",
+        "file_mounts: {/a: 'https://key:Pa55word@b/c'}",
+        "workdir: {url: 'https://key:Pa55word@b/c'}",
+        "workdir: {url: 'https://Pa55word@b/c'}",
+        "workdir: {url: 'ssh://key:Pa55word@b/c'}",
+    ],
+)
+def test_an_address_with_a_password_is_refused_and_not_shown(text: str) -> None:
+    problem = only(f"run: a\n{text}\n")
+    assert "Pa55word" not in f"{problem} {problem.why} {problem.next_step}"
+    assert problem.line == 2 and problem.next_step
+
+
+@pytest.mark.parametrize("url", ["git@github.com:a/b", "ssh://git@github.com/a/b", "https://github.com/a/b"])
+def test_a_git_address_without_a_password_is_taken(url: str) -> None:
+    assert parse_task(f"run: a\nworkdir: {{url: '{url}'}}\n", file="t.yaml", env={}).only
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (f"limits: {{max_hours: 0x{'f' * 500}}}", "is too large for a number"),
+        (f"num_nodes: 1{'0' * 500}", "is too large for a number"),
+        ("resources: {disk_size: \uff1400}", "`resources.disk_size` cannot be `\uff1400`"),
+        ("", "t.yaml: is empty"),
+        ("- a", "a task must be a map"),
+        ("run: 'a", "found unexpected end of stream"),
+        ("run: a\n  b: c", "mapping values are not allowed"),
+        ("run: a\nenvs: {A: b", "is not valid YAML"),
+        ("run: %a", "is not valid YAML"),
+        ("a: &x [*x]", "has no complete anchor before it"),
+        ("run: " + "[" * 50, "is nested more than 40 levels deep"),
+    ],
+)
+def test_what_cannot_be_read_says_why_and_what_to_do(text: str, what: str) -> None:
+    problem = only(text)
+    assert what in str(problem) and problem.next_step
+
+
+def test_two_tasks_of_one_name_are_refused() -> None:
+    problem = only("name: p\n---\nname: a\nrun: x\n---\nname: b\nrun: x\n---\nname: a\nrun: y\n")
+    assert (problem.line, problem.what, problem.why) == (9, "two tasks are called `a`", "the first is in line 3")
+
+
 WRONG_TYPES = [
     ("num_nodes: four\n", 1, "`num_nodes` must be a whole number, 1 to 4,096; here it is the text `four`"),
     ("num_nodes: true\n", 1, "`num_nodes` must be a whole number, 1 to 4,096; here it is true"),
@@ -98,7 +156,7 @@ def test_a_field_that_is_not_served_is_refused_by_name_with_the_reason(path: str
 def test_secrets_as_a_list_are_refused_with_the_reason() -> None:
     problem = only("secrets: [A, B]\n")
     assert problem.what == "`secrets` as a list is not served"
-    assert "write `NAME: null`" in problem.why
+    assert "write `NAME: null`" in problem.next_step
 
 
 def test_all_problems_are_found_and_the_first_five_are_shown() -> None:
@@ -163,7 +221,7 @@ def test_missing_and_unreadable_files_are_distinguished(tmp_path) -> None:
         load_task_file(str(tmp_path / "no.yaml"), env={})
     with pytest.raises(UserError) as caught:
         load_task_file(str(tmp_path), env={})
-    assert "directory" in caught.value.why
+    assert "is a directory" in caught.value.what
     binary = tmp_path / "b.yaml"
     binary.write_bytes(b"name: \xff\xfe")
     with pytest.raises(TaskError) as caught_text:

@@ -294,6 +294,32 @@ RULES = [
         "3: `/d/` is the target of two mounts",
         "file_mounts:\n  /d: ./a\n  /e/: ./b",
     ),
+    (
+        "file_mounts:\n  ~/d/x: ./a\n  d//x: ./b",
+        "3: `d//x` is the target of two mounts",
+        "file_mounts:\n  ~/d/x: ./a\n  /d//x: ./b",
+    ),
+    ("file_mounts: {~/../a: ./a}", "1: `~/../a` cannot be the target of a mount", "file_mounts: {~/..a: ./a}"),
+    ("file_mounts: {/a: 's3://my+b'}", "1: `my+b` cannot be a bucket's name", "file_mounts: {/a: 's3://my-b/C'}"),
+    ("file_mounts: {/a: 'gs://a..b'}", "1: `a..b` cannot be a bucket's name", "file_mounts: {/a: 'gs://a.b_c'}"),
+    (
+        "recovery: {restart_on_exit_codes: [3, 4], fail_on_exit_codes: [4]}",
+        "1: exit status 4 is in restart_on_exit_codes and in fail_on_exit_codes",
+        "recovery: {restart_on_exit_codes: [3], fail_on_exit_codes: [4]}",
+    ),
+    ("limits: {max_hours: 87601}", "1: `limits.max_hours` cannot be 87601", "limits: {max_hours: 87600}"),
+    ("limits: {idle_minutes: 525601}", "1: `limits.idle_minutes` cannot be 525601", "limits: {idle_minutes: 525600}"),
+    ("resources: {disk_size: 65TB}", "1: `resources.disk_size` cannot be `65TB`", "resources: {disk_size: 64TB}"),
+    (
+        "resources: {infra: hosts}\nhosts: {addresses: [h], user: -oProxyCommand=x}",
+        "2: `hosts.user` cannot be `-oProxyCommand=x`",
+        "resources: {infra: hosts}\nhosts: {addresses: [h], user: o}",
+    ),
+    (
+        "resources: {infra: hosts}\nhosts: {addresses: [-oA@h]}",
+        "2: `-oA@h` is not the address of a host",
+        "resources: {infra: hosts}\nhosts: {addresses: [oA@h]}",
+    ),
 ]
 
 

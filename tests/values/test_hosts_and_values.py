@@ -81,6 +81,19 @@ def test_a_filled_text_matches_the_plan_it_came_from(parts: list[str | Unknown |
     assert Text.of(planned) == planned
 
 
+@pytest.mark.parametrize(
+    ("real", "same"),
+    [("abab", True), ("axbyab", True), ("aabb", True), ("ab", False), ("abxa", False), ("bab", False), ("abb", True)],
+)
+def test_known_parts_are_matched_in_their_order_without_overlap(real: str, same: bool) -> None:
+    assert Text.of("a", Unknown("x"), "b", Unknown("y"), "b").matches(to_text(real)) is same
+
+
+def test_many_unknowns_are_matched_in_linear_time() -> None:
+    planned = Text.of(*([Unknown("x"), "0"] * 200), "1")
+    assert not planned.matches(to_text("0" * 100_000))
+
+
 def test_a_text_that_differs_in_a_known_part_does_not_match() -> None:
     planned = Text.of("a", Unknown("x"), "b")
     assert planned.matches(to_text("a.*b"))
