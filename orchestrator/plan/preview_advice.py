@@ -18,10 +18,15 @@ def advice_lines(advice: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str
 def _summarize(advice: Mapping[str, Any]) -> str:
     parts = [f"{advice['hardware']['name']}: {_fits(advice['fits'])}"]
     if tokens := advice["timing"]["tokens_per_day"]:
-        parts.append(f"{tokens[0] / 1e9:.2g} to {tokens[1] / 1e9:.2g}B tokens a day")
+        parts.append(f"{_billions(tokens[0])} to {_billions(tokens[1])}B tokens a day")
     if cost := advice["cost"]:
         parts.append(f"${cost['billion'][0]:.2f} to ${cost['billion'][1]:.2f} for a billion tokens")
     return ", ".join(parts)
+
+
+def _billions(count: float) -> str:
+    """Return two digits that mean something, never as 1.1e+02."""
+    return f"{float(f'{count / 1e9:.2g}'):,g}"
 
 
 def _fits(verdict: bool | None) -> str:

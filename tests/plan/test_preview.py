@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -18,7 +18,7 @@ from plan_samples import CLEAR, FACTS, candidate, plan, sample_run
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import HostAddress, JobPhase
-from orchestrator.plan import preview, preview_format, preview_json, preview_sh, preview_text
+from orchestrator.plan import preview, preview_advice, preview_format, preview_json, preview_sh, preview_text
 from orchestrator.plan.actions import (
     Action,
     ArmTimer,
@@ -620,3 +620,12 @@ def test_the_head_holds_machines_price_limits_and_restarts() -> None:
     for piece in ("v5litepod-16: 4 hosts", "$12.34/h for 4 hosts", "or else", "restarts", "limits", "afterwards"):
         assert piece in head, piece
     assert "create 'demo-1'" not in head
+
+
+def test_another_machine_has_its_speed_in_two_plain_digits() -> None:
+    def one(low: float, high: float) -> dict[str, Any]:
+        hardware = {"hardware": {"name": "p5"}, "fits": True, "cost": None}
+        return {**hardware, "timing": {"tokens_per_day": (low, high)}, "text": ["memory fits"]}
+
+    _, (_, line) = preview_advice.advice_lines([one(1, 2), one(1.14e11, 2.31e9)])
+    assert line == "p5: fits, 110 to 2.3B tokens a day"
