@@ -134,6 +134,17 @@ def test_another_user_finds_no_token_of_a_running_job_and_enters_no_host(orch: O
     assert status == 255 and "Permission denied (publickey)." in said
 
 
+@pytest.mark.parametrize("token", ["", "orch-simulated-former"])
+def test_a_command_without_the_token_is_shown_where_to_get_it(orch: Orch, token: str) -> None:
+    with simulated(orch, "gcp") as env:
+        inside = Orch(orch.folder, {**env, "HOME": str(orch.folder), "ORCH_GCP_TOKEN": token})
+        task = "name: t\nresources: {accelerators: v5e-8, infra: gcp/us-west4/us-west4-a}\nrun: echo\n"
+        (orch.folder / "t.yaml").write_text(task)
+        done = inside("launch", "t.yaml", "--yes", "-c", "t")
+    assert done.returncode == 4
+    assert "ORCH_GCP_TOKEN" in done.stderr and "orch simulate gcp" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o755, None])
 def test_a_home_that_others_can_change_is_refused(orch: Orch, mode: int | None) -> None:
     home = orch.folder / "kept"

@@ -25,6 +25,7 @@ from orchestrator.errors import (
     UserError,
 )
 from orchestrator.messages import to_one_line
+from orchestrator.providers.google.session import how_to_log_in
 from orchestrator.retries import GOOGLE_READ
 
 LONGEST_PAUSE = 20.0  # seconds; a longer Retry-After is left to the engine
@@ -166,7 +167,7 @@ def explain(verb: str, name: str, answer: Answer, project: str = "") -> OrchErro
                 what, why, f"orch check gcp{where}   says what is missing; docs/iam has a role with just that"
             )
         case Kind.CREDENTIALS:
-            return AccessError(what, why, "gcloud auth application-default login")
+            return AccessError(what, why, how_to_log_in())
         case Kind.API_DISABLED:
             return AccessError(what, why, f"gcloud services enable tpu.googleapis.com{where}   then wait a minute")
         case Kind.INVALID:

@@ -17,6 +17,7 @@ from orchestrator.cloud_access import (
     CLOUD_STORAGE_SERVER,
     CLOUD_STORAGE_TOKEN,
     GOOGLE_API,
+    GOOGLE_API_TOKEN,
     SIMULATED,
     read_cloud_access,
 )
@@ -123,6 +124,13 @@ def loopback_endpoint() -> str:
             f"{ENDPOINT} is '{value}'", "only a server on this computer is allowed", f"{ENDPOINT}=http://127.0.0.1:PORT"
         )
     return value.rstrip("/")
+
+
+def how_to_log_in() -> str:
+    """Return the next step for a caller whose credentials were not accepted."""
+    if read_cloud_access(os.environ).google_api:
+        return f"export {GOOGLE_API_TOKEN} as `orch simulate gcp` prints it, or run the command inside"
+    return "gcloud auth application-default login"
 
 
 def variables_of_buckets() -> tuple[str, ...]:
