@@ -331,6 +331,9 @@ def test_logs_of_a_stopped_cluster_are_those_that_stop_downloaded(home: Path) ->
     assert read_log() == {0: b"0\n", 1: b"1\n"}
     with pytest.raises(UserError, match="has no host 7"):
         read_log(hosts=(7,))
+    named: set[str] = set()
+    follow_logs("c", None, lambda host, _block: named.add(host.host), Listener(), hosts=None, follow=False)
+    assert "deleted" not in named and len(named) == 2
     shutil.rmtree(copies)
     with pytest.raises(NotFoundError, match="cluster 'c' is stopped") as refused:
         read_log()

@@ -202,9 +202,11 @@ def _read_local_copy(
     if not files:
         raise _no_copy_error(record, job)
     ranks = _choose_ranks(record, job, sorted({int(file.stem) for file in files}), hosts)
+    known = {host.rank: host for host in record.hosts}  # those of stopped hosts
     for file in files:
-        if int(file.stem) in ranks:
-            sink(_absent_host(int(file.stem)), read_log_from(file, start))
+        rank = int(file.stem)
+        if rank in ranks:
+            sink(known.get(rank) or _absent_host(rank), read_log_from(file, start))
     return CommandResult(step=Done(""), outcomes=(), job_id=job.id, run_id=job.run_id)
 
 
