@@ -98,7 +98,7 @@ def test_capacity_that_is_missing_only_in_the_operation_is_a_failure_with_its_wo
             AccessError,
             "gcloud services enable tpu.googleapis.com",
         ),
-        (Answer(401, "credentials"), AccessError, "gcloud auth application-default login"),
+        (Answer(401, "credentials"), AccessError, "ORCH_GCP_TOKEN"),
         (Answer(400, "Invalid value for node.network_config"), UserError, "orch accelerators"),
         (Answer(429, "Quota exceeded for 'Requests' and limit 'Requests per minute'"), CloudError, "again"),
         (Answer(404, "Network net-9 was not found"), UserError, "the network"),

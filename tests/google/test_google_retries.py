@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.providers.google.retries import Kind, by_code
+from orchestrator.providers.google.retries import Answer, Kind, by_code, explain
 
 
 @pytest.mark.parametrize(
@@ -103,3 +103,9 @@ def test_what_breaks_below_the_discovery_client_is_no_answer() -> None:
         answer = understood(error)
         assert answer is not None
         assert answer.kind is Kind.NO_ANSWER
+
+
+def test_refused_credentials_of_google_itself_are_renewed_with_gcloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ORCH_GCP_ENDPOINT", raising=False)
+    error = explain("create", "demo-1", Answer(Kind.CREDENTIALS, "expired"))
+    assert error.next_step == "gcloud auth application-default login"
