@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 import traceback
@@ -72,12 +73,48 @@ def _write_json(error: BaseException, status: int) -> None:
 
 
 def translate_click_error(error: click.ClickException) -> OrchError:
-    """Return click's complaint about the arguments as a UserError."""
-    message = error.format_message()
-    next_step = ""
+    """Return click's complaint about the arguments as a UserError in our words."""
+    next_step = "orch --help"  # click does not say which command it was for an option without its value
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        next_step = f"{error.ctx.command_path} --help"
-    return UserError(message[:1].lower() + message[1:].rstrip("."), next_step=next_step)
+        context = error.ctx
+        next_step = f"{context.command_path} --help"
+        if isinstance(error, click.MissingParameter):
+            usage = " ".join((context.command_path, *context.command.collect_usage_pieces(context)))
+            next_step = f"{usage}   (more: {next_step})"
+    return UserError(_describe_click_error(error), next_step=next_step)
+
+
+def _describe_click_error(error: click.ClickException) -> str:
+    """Say what is wrong without click's words for types and parameters."""
+    message = error.format_message().rstrip(".")
+    match error:
+        case click.NoSuchOption():
+            near = f"; did you mean {' or '.join(error.possibilities)}?" if error.possibilities else ""
+            return f"there is no option {error.option_name}{near}"
+        case click.MissingParameter(param=click.Parameter() as param):
+            return f"{_parameter_name(param)} is missing"
+        case click.BadParameter(param=click.Parameter() as param):
+            said = error.message[:1].lower() + error.message[1:].rstrip(".")
+            for theirs, ours in _TYPES:
+                said = said.replace(theirs, ours)
+            return f"{_parameter_name(param)}: {said}"
+    if found := re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", message, re.DOTALL):
+        return f"more was given than this command takes: {found[1]}"
+    if found := re.fullmatch(r"Option '(.*)' requires (?:an argument|\d+ arguments)", message):
+        return f"{found[1]} needs a value"
+    return message[:1].lower() + message[1:]
+
+
+_TYPES = (
+    ("a valid integer range", "a whole number"),
+    ("a valid integer", "a whole number"),
+    ("a valid float range", "a number"),
+    ("a valid float", "a number"),
+)
+
+
+def _parameter_name(param: click.Parameter) -> str:
+    return max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
 
 
 def _detached(error: OrchError) -> list[str]:

@@ -137,7 +137,9 @@ class FolderBackend:
     def _require_root(self) -> None:
         if not self.root.is_dir():
             why = "a file stands there" if self.root.exists() else "the folder does not exist"
-            raise NotFoundError(f"cannot use file://{self.root} as a bucket", why, f"make it: mkdir -p {self.root}")
+            above = next(folder for folder in self.root.parents if folder.is_dir())
+            step = f"look above it: ls {above}   or make it: mkdir -p {self.root}"
+            raise NotFoundError(f"cannot use file://{self.root} as a bucket", why, step)
 
     def _info(self, key: str) -> ObjectInfo | None:
         try:

@@ -74,6 +74,25 @@ def test_a_typing_error_gets_the_nearest_word_and_exit_2(orch: Orch, words: tupl
     assert "next: orch" in said.err and "--help" in said.err
 
 
+@pytest.mark.parametrize(
+    ("words", "said", "step"),
+    [
+        (("launch",), "TASK.yaml is missing", "orch launch [OPTIONS] TASK.yaml   (more: orch launch --help)"),
+        (("launch", "a", "b"), "more was given than this command takes: b", "orch launch --help"),
+        (("logs", "x", "--tail", "abc"), "--tail: 'abc' is not a whole number", "orch logs --help"),
+        (("plan", "t", "-o", "x"), "--output: 'x' is not one of 'text', 'json', 'sh'", "orch plan --help"),
+        (("check", "--nope"), "there is no option --nope; did you mean --zone?", "orch check --help"),
+        (("launch", "t", "-c"), "-c needs a value", "orch --help"),
+    ],
+)
+def test_mistakes_in_arguments_are_said_in_plain_words(
+    orch: Orch, words: tuple[str, ...], said: str, step: str
+) -> None:
+    ended = orch(*words)
+    assert ended.status == Exit.USAGE
+    assert ended.err.splitlines() == [f"error[usage]: {said}", f"  next: {step}"]
+
+
 def test_a_missing_argument_is_exit_2(orch: Orch) -> None:
     said = orch("down")
     assert said.status == 2 and "CLUSTER" in said.err

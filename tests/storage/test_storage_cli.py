@@ -46,6 +46,24 @@ def test_ls_of_one_object_shows_it_and_of_nothing_fails(place: Place) -> None:
     assert _ok("ls", place.uri).stdout == ""
 
 
+def test_a_folder_in_place_of_an_object_names_the_command_that_takes_it(place: Place, tmp_path: Path) -> None:
+    place.bucket.put("a/b/one", b"x")
+    folder = f"{place.uri}/a/b"
+    for argv, right in (
+        (("rm", folder), f"orch storage rm -r {folder}"),
+        (("cp", folder, str(tmp_path)), f"orch storage cp -r {folder} {tmp_path}"),
+    ):
+        error = _fails(*argv)
+        assert isinstance(error, UserError)
+        assert (error.what, error.next_step) == (f"{folder} is a folder", f"add -r: {right}")
+
+
+def test_a_folder_that_does_not_exist_is_looked_for_where_something_exists(tmp_path: Path) -> None:
+    error = _fails("ls", f"file://{tmp_path}/no/such")
+    assert isinstance(error, NotFoundError)
+    assert error.next_step == f"look above it: ls {tmp_path}   or make it: mkdir -p {tmp_path}/no/such"
+
+
 def test_cp_goes_up_and_down_and_prints(place: Place, tmp_path: Path) -> None:
     (tmp_path / "f.txt").write_bytes(b"content")
     result = _ok("cp", str(tmp_path / "f.txt"), f"{place.uri}/x/")
@@ -107,7 +125,7 @@ def test_rm_without_a_terminal_needs_yes(place: Place) -> None:
 
 def test_rm_does_not_take_a_folder_without_r(place: Place) -> None:
     place.bucket.put("a/1", b"x")
-    assert isinstance(_fails("rm", f"{place.uri}/a", "-y"), NotFoundError)
+    assert isinstance(_fails("rm", f"{place.uri}/a", "-y"), UserError)
     assert place.bucket.exists("a/1")
 
 

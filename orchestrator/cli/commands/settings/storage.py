@@ -14,6 +14,7 @@ from orchestrator.cli.drawing import formatting
 from orchestrator.cli.drawing.transfer_progress import TransferProgress
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.errors import NotFoundError, UserError
+from orchestrator.messages import count_noun
 
 if TYPE_CHECKING:
     from orchestrator.storage.bucket import Bucket
@@ -155,11 +156,11 @@ def remove_command(uri: str, recursive: bool, yes: bool, mode: Mode) -> None:
     if mode == "show":
         for path in paths:
             click.echo(f"delete {bucket.uri_of(path)}")
-        _say(f"would delete {_objects(len(paths))}, {size}; nothing was changed")
+        _say(f"would delete {count_noun(len(paths), 'object')}, {size}; nothing was changed")
         return
-    _confirm(f"delete {_objects(len(paths))}, {size}, in {uri}", yes)
+    _confirm(f"delete {count_noun(len(paths), 'object')}, {size}, in {uri}", yes)
     bucket.delete_all(paths)
-    _say(f"deleted {_objects(len(paths))}, {size}")
+    _say(f"deleted {count_noun(len(paths), 'object')}, {size}")
 
 
 def _listing(uri: str, bucket: Bucket, recursive: bool) -> tuple[Bucket, Listing]:
@@ -189,7 +190,8 @@ def _is_one_file(bucket: Bucket) -> bool:
     return bucket.address.scheme == "file" and Path(bucket.address.container).is_file()
 
 
-def _one_object(uri: str) -> tuple[Bucket, ObjectInfo]:
+def _one_object(uri: str, recursive: str = "") -> tuple[Bucket, ObjectInfo]:
+    """Return an object; `recursive` is the command that takes a folder, for the message when it is one."""
     from orchestrator.storage.address import split_object
     from orchestrator.storage.bucket import Bucket
 
@@ -197,6 +199,9 @@ def _one_object(uri: str) -> tuple[Bucket, ObjectInfo]:
     bucket = Bucket.open(folder)
     info = bucket.head(name)
     if info is None:
+        below = bucket.list_dir(name) if recursive else None
+        if below is not None and (below.folders or below.objects):
+            raise UserError(f"{uri} is a folder", "", f"add -r: {recursive}")
         raise NotFoundError(f"{uri} does not exist", "", f"list the folder above: orch storage ls {folder}")
     return bucket, info
 
@@ -224,7 +229,7 @@ def _to_remove(uri: str, recursive: bool) -> tuple[Bucket, list[ObjectInfo]]:
     from orchestrator.storage.bucket import Bucket
 
     if not recursive:
-        parent, info = _one_object(uri)
+        parent, info = _one_object(uri, f"orch storage rm -r {uri}")
         return parent, [info]
     bucket = Bucket.open(uri)
     objects = list(_objects_below(bucket))
@@ -270,7 +275,7 @@ def _upload(source: Path, target: str, mode: Mode) -> None:
 
 
 def _download(source: str, target: str, mode: Mode) -> None:
-    bucket, info = _one_object(source)
+    bucket, info = _one_object(source, f"orch storage cp -r {source} {target}")
     if target == "-" and mode == "do":
         for chunk in bucket.read_chunks(info.path):
             sys.stdout.buffer.write(chunk)
@@ -326,13 +331,9 @@ _REASONS = {"new": "new", "size": "other size", "content": "other content"}
 
 
 def _summary(plan: SyncPlan) -> str:
-    parts = [f"{len(plan.transfers)} files, {formatting.format_size(plan.size)}"]
+    parts = [f"{count_noun(len(plan.transfers), 'file')}, {formatting.format_size(plan.size)}"]
     parts += [f"delete {len(plan.deletes)}"] if plan.deletes else []
     return ", ".join([*parts, f"{plan.unchanged} unchanged"])
-
-
-def _objects(count: int) -> str:
-    return "1 object" if count == 1 else f"{count} objects"
 
 
 def _confirm(what: str, yes: bool) -> None:
