@@ -171,7 +171,7 @@ def parse_config(text: str, path: str, env: Mapping[str, str]) -> Config:
     """Parse the text of a configuration file, as `load_config` does."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also of a number with thousands of digits
         line = _line_in(str(error))
         raise ConfigError(path, line, "is not valid TOML", str(error), "correct that line, or remove it") from error
     problems: list[Problem] = []
@@ -191,7 +191,13 @@ def _from_file(
             hint = f", did you mean `[{near}]`?" if near else ""
             allowed = "allowed: " + ", ".join(f"[{name}]" for name in SECTIONS)
             problems.append(
-                Problem(file=path, line=lines.get(section), what=f"unknown section `{section}`{hint}", why=allowed)
+                Problem(
+                    file=path,
+                    line=lines.get(section),
+                    what=f"unknown section `{section}`{hint}",
+                    why=allowed,
+                    next_step=f"write [{near}]" if near else "remove it, or move its keys into one of these",
+                )
             )
             continue
         for name, value in cast("dict[str, object]", content).items():
@@ -205,7 +211,7 @@ def _from_file(
                     )
                 )
             elif (typed := _typed(key, value)) is None:
-                what = f"`{full}` must be {_WORDS[key.kind]}; here it is `{value}`"
+                what = f"`{full}` must be {_WORDS[key.kind]}; here it is {_shown(value)}"
                 problems.append(Problem(file=path, line=lines.get(full), what=what, next_step=_CORRECT_OR_REMOVE))
             else:
                 yield full, SourcedValue(Origin(Source.CONFIG, path, lines.get(full)), typed)
@@ -239,6 +245,15 @@ _WORDS = {
 }
 
 
+_LARGEST = 2**53  # up to here every whole number is exact in JSON
+
+
+def _shown(value: object) -> str:
+    """Return a wrong value for a message; Python itself does not print a number of thousands of digits."""
+    too_long = isinstance(value, int) and abs(value) > _LARGEST
+    return "a number too large" if too_long else f"`{value}`"
+
+
 def _typed(key: ConfigKey, value: object) -> Setting | None:
     """Return the value if it has the key's type, else None."""
     if key.kind is bool or isinstance(value, bool):
@@ -248,9 +263,9 @@ def _typed(key: ConfigKey, value: object) -> Setting | None:
         texts = tuple(item for item in items if isinstance(item, str))
         return texts if len(texts) == len(items) else None
     if key.kind is float and isinstance(value, int | float):
-        return float(value) if 0 < value < float("inf") else None
+        return float(value) if 0 < value <= _LARGEST else None
     if key.kind is int and isinstance(value, int):
-        return value if value >= 0 else None
+        return value if 0 <= value <= _LARGEST else None
     return value if key.kind is str and isinstance(value, str) and value else None
 
 
@@ -283,15 +298,16 @@ def parse_setting(full: str, words: str) -> Setting:
 
 
 def unknown_key(full: str) -> Problem:
+    """Return the mistake of naming a key that there is none of."""
     section, _, _ = full.partition(".")
     near = did_you_mean(full, list(KEYS_BY_NAME))
-    allowed = [key.name for key in KEYS if key.section == section] or list(KEYS_BY_NAME)
+    names = [key.name for key in KEYS if key.section == section]
     return Problem(
         file=full,
         line=None,
         what=f"unknown key `{full}`" + (f", did you mean `{near}`?" if near else ""),
-        why=f"allowed: {', '.join(allowed)}",
-        next_step=f"orch config explain {near}" if near else "",
+        why=f"[{section}] has {len(names)} other keys" if names else f"the sections are {', '.join(SECTIONS)}",
+        next_step=f"orch config set {near} VALUE" if near else "orch config list shows all keys",
     )
 
 

@@ -24,6 +24,7 @@ def set_config_value(text: str, path: str, full: str, words: str) -> str:
         ConfigError: The key or value is wrong, or the file is not written plainly enough.
     """
     value = parse_setting(full, words)
+    _check_rules(full, value)
     section, _, name = full.partition(".")
     lines = text.splitlines()
     line = f"{name} = {_toml(value)}"
@@ -77,6 +78,16 @@ def _toml(value: Setting) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return json.dumps(value)
+
+
+def _check_rules(full: str, value: Setting) -> None:
+    """Raise ConfigError when the field of a task file that this key fills in does not take the value."""
+    from orchestrator.task.parse import find_field_issues
+
+    path = KEYS_BY_NAME[full].task_path
+    for issue in find_field_issues(path, _plain(value)) if path else ():
+        step = issue.next_step.removesuffix(", or remove the key")
+        raise ConfigError(full, None, issue.what, issue.why, f"{step}: orch config set {full} VALUE")
 
 
 def _check(old: str, new: str, path: str, full: str, value: Setting | None) -> None:

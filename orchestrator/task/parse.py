@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.task import rules
 from orchestrator.task.config import KEYS, Config, Origin, Source, SourcedValue
-from orchestrator.task.errors import ConfigError, Issue, Path, Problem, TaskError
+from orchestrator.task.errors import ConfigError, InvalidValueError, Issue, Path, Problem, TaskError
+from orchestrator.task.infra import parse_infra
 from orchestrator.task.layers import LayeredTask, Overrides, merge_layers
 from orchestrator.task.model import AwsSettings, PipelineSection, Task, TaskSection
 from orchestrator.task.resolve import Resolver
@@ -122,6 +123,7 @@ def parse_task(
 
     Raises:
         TaskError: With every problem that was found.
+        ConfigError: All of them are in the configuration.
         TpuNodeError: The task requests that older architecture.
     """
     documents = read_documents(text, file)
@@ -139,7 +141,14 @@ def parse_task(
     problems = [problem for one in documents for problem in one.unclear.values()]
     problems += [problem for one in read for problem in one.problems]
     if problems:
-        raise TaskError.from_problems(problems)
+        outside = {
+            origin.place
+            for one in read
+            for origin in one.layered.origins.values()
+            if origin.source in (Source.CONFIG, Source.ENVIRONMENT)
+        }
+        kind = ConfigError if all(problem.file in outside for problem in problems) else TaskError
+        raise kind.from_problems(problems)
     _refuse_equal_names(bodies, read, file)
     tasks = tuple(one.task for one in read if one.task is not None)
     name = flags.name or pipeline.name or (tasks[0].name if len(tasks) == 1 else "")
@@ -203,6 +212,20 @@ def _validate(kind: type[_S], data: Value) -> tuple[_S | None, list[Issue]]:
         return kind.model_validate(data), []
     except ValidationError as error:
         return None, find_issues(error, data, kind)
+
+
+def find_field_issues(task_path: str, value: object) -> list[Issue]:
+    """Return what is wrong with the value of one field, by the rules of that field alone."""
+    data = cast("Value", value)
+    for part in reversed(task_path.split(".")):
+        data = {part: data}
+    section, issues = _validate(TaskSection, data)
+    if section is not None and section.resources.infra:
+        try:
+            parse_infra(section.resources.infra)
+        except InvalidValueError as error:
+            return [Issue(path=("resources", "infra"), what=error.what, why=error.why, next_step=error.next_step)]
+    return issues
 
 
 def _locate(issue: Issue, layered: LayeredTask, document: Document, file: str) -> Problem:

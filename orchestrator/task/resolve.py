@@ -101,7 +101,7 @@ class Resolver:
                 elif name == "envs":
                     self._report_missing(path, key, f"add --env {key}=VALUE")
                 elif not self.restored:
-                    self._report_missing(path, key, f"export {key}=VALUE")
+                    self._report_missing(path, key, f"export {key}=VALUE, or add --secret {key}=VALUE")
             except InvalidValueError as error:
                 self._report(path, error)
         return found

@@ -116,6 +116,8 @@ _SYNTAX_STEPS = {  # by a part of the message of PyYAML 6.0.2 or libyaml 0.2.5
     "quoted scalar": "close the quote",
     "mapping values are not allowed": "indent the keys of one map alike, or quote a text with a colon",
     "expected <block end>": "indent the keys of one map alike",
+    "did not find expected key": "indent the keys of one map alike, and quote a whole text or none of it",
+    "did not find expected '-'": "write `- ` before each item of the list, or indent the line",
     "could not find expected ':'": "write `key: value`, with a space after the colon",
     "flow mapping": "close the { with }",
     "flow sequence": "close the [ with ]",

@@ -176,13 +176,15 @@ def test_config_unset_removes_one_key_and_keeps_the_rest(orch_process: Orch, hom
     path.write_text("# mine\n[resources]\nuse_spot = true  # cheap\ndisk_size = 300\n")
     done = orch_process("config", "unset", "resources.use_spot")
     assert done.status == 0 and path.read_text() == "# mine\n[resources]\ndisk_size = 300\n"
-    assert orch_process("config", "unset", "resources.use_spot").status == 0, "again changes nothing"
+    again = orch_process("config", "unset", "resources.use_spot")
+    assert again.status == 0 and "resources.use_spot is not set in" in again.out, "again changes nothing"
     unknown = orch_process("config", "unset", "resources.use_spott")
     assert unknown.status == 2 and "use_spot" in unknown.err
 
 
 def test_config_has_the_keys_of_task_files(orch_process: Orch, home: Path) -> None:
-    assert orch_process("config", "set", "checkpoint.bucket", "gs://mine").status == 0
+    done = orch_process("config", "set", "checkpoint.bucket", "gs://mine")
+    assert done.status == 0 and "checkpoint.bucket = gs://mine is set in" in done.out
     assert "gs://mine" in orch_process("config", "explain", "checkpoint.bucket").out
     assert orch_process("config", "set", "config.gcp.vpc_name", "mine").status == 0
     assert "mine" in orch_process("config", "explain", "gcp.vpc_name").out

@@ -60,6 +60,9 @@ def test_a_variable_wins_and_the_built_in_value_is_last() -> None:
         ("[recovery]\nmax_failures = true\n", "c.toml:2: `recovery.max_failures` must be a whole number"),
         ("[aws]\nsubnets = [1]\n", "c.toml:2: `aws.subnets` must be a list of texts; here it is `[1]`"),
         ("[gcp\n", "c.toml:1: is not valid TOML"),
+        (f"[limits]\nmax_hours = {'9' * 400}\n", "c.toml:2: `limits.max_hours` must be a number above 0"),
+        (f"[limits]\nmax_hours = {'9' * 5000}\n", "c.toml: is not valid TOML"),
+        (f"[limits]\nmax_hours = 0x{'f' * 5000}\n", "c.toml:2: `limits.max_hours` must be a number above 0"),
     ],
 )
 def test_a_mistake_has_its_line_and_what_is_allowed(text: str, said: str) -> None:

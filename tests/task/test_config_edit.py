@@ -43,12 +43,18 @@ def test_a_section_and_a_file_that_are_not_there_are_made() -> None:
         ("aws.instance_profil", "x", "did you mean `aws.instance_profile`"),
         ("limits.max_hours", "many", "must be a number above 0"),
         ("resources.use_spot", "perhaps", "must be true or false"),
+        ("checkpoint.bucket", "mine", "`mine` is not a bucket address"),
+        ("limits.max_hours", "90000", "`limits.max_hours` cannot be 90000"),
+        ("gcp.access", "outside", "`config.gcp.access` cannot be `outside`"),
+        ("resources.infra", "gpc", "did you mean `gcp`"),
     ],
 )
 def test_what_cannot_be_is_refused_as_in_the_file(key: str, value: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         set_config_value(MINE, "c", key, value)
     assert said in str(caught.value)
+    assert f"orch config set {'aws.instance_profile' if 'profil' in key else key} VALUE" in caught.value.next_step
+    assert len(caught.value.why) < 100
 
 
 @pytest.mark.parametrize(
@@ -59,7 +65,7 @@ def test_a_file_that_is_not_understood_is_left_alone(odd: str) -> None:
         set_config_value(odd, "c", "aws.subnets", "b")
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), min_size=1, max_size=20))
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=20).filter(str.strip))
 def test_any_text_comes_back_as_it_was(words: str) -> None:
     new = set_config_value(MINE, "c", "aws.profile", words)
     assert tomllib.loads(new)["aws"]["profile"] == words

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.task.config import Source, parse_config
-from orchestrator.task.errors import TaskError
+from orchestrator.task.errors import ConfigError, TaskError
 from orchestrator.task.layers import Overrides, merge_layers
 from orchestrator.task.parse import TaskFile, parse_task
 from orchestrator.task.yaml_reader import read_documents
@@ -36,6 +36,24 @@ def test_precedence_of_every_combination(flag: bool, variable: bool, file: bool,
     chain = found.explain("limits.max_hours")
     assert [(str(valued.origin), valued.value) for valued in chain] == expected
     assert found.only.limits.max_hours == (expected[0][1] if expected else None)
+
+
+@pytest.mark.parametrize(
+    ("config", "env", "place"),
+    [
+        ('[checkpoint]\nbucket = "mine"\n', {}, "c.toml:2"),
+        ("", {"ORCH_CHECKPOINT_BUCKET": "mine"}, "ORCH_CHECKPOINT_BUCKET"),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_not_blamed_on_the_task_file(
+    config: str, env: dict[str, str], place: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read("run: x\n", config=config, env=env)
+    assert [problem.place for problem in caught.value.problems] == [place]
+    with pytest.raises(TaskError) as both:
+        read("rum: x\n", config=config, env=env)
+    assert {problem.file for problem in both.value.problems} == {"t.yaml", place.partition(":")[0]}
 
 
 def test_built_in_values_come_last() -> None:
@@ -114,7 +132,7 @@ def test_configuration_fills_in_only_what_is_silent() -> None:
 
 
 def test_a_wrong_value_of_the_configuration_is_blamed_on_its_line() -> None:
-    with pytest.raises(TaskError) as caught:
+    with pytest.raises(ConfigError) as caught:
         read("run: x\n", config='[checkpoint]\n\nbucket = "nope"\n')
     assert caught.value.what == "c.toml:3: `nope` is not a bucket address"
 

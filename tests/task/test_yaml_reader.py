@@ -68,6 +68,16 @@ def test_numbers_yaml_reads_in_another_base_are_refused(text: str, number: str) 
     assert document.data == {"b": text}
 
 
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [("a:\n  b: 1\n c: 2\n", "indent the keys"), ("- a\nb: 1\n", "before each item"), ("a: {b: 1\n", "close the {")],
+)
+def test_a_line_that_is_indented_wrongly_has_a_next_step(text: str, step: str) -> None:
+    with pytest.raises(TaskError) as caught:
+        read_documents(text, "t.yaml")
+    assert step in caught.value.next_step
+
+
 def test_a_secret_that_is_misread_is_not_shown() -> None:
     assert refused("secrets: {PIN: 0123}\n") == [(1, "YAML reads this value as another number; quote it")]
 

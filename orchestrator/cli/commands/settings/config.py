@@ -125,11 +125,12 @@ def set_(key: str, value: str) -> None:
 
     Comments and all other keys stay.
     """
+    from orchestrator.task.config import parse_setting
     from orchestrator.task.config_edit import set_config_value
 
     name = _key_name(key)
-    file = _rewrite(lambda text, path: set_config_value(text, path, name, value))
-    write_stdout(f"{name} is set in {file}")
+    file, _ = _rewrite(lambda text, path: set_config_value(text, path, name, value))
+    write_stdout(f"{name} = {_format_value(parse_setting(name, value))} is set in {file}")
 
 
 @click.command(
@@ -148,12 +149,12 @@ def unset(key: str) -> None:
     from orchestrator.task.config_edit import unset_config_value
 
     name = _key_name(key)
-    file = _rewrite(lambda text, path: unset_config_value(text, path, name))
-    write_stdout(f"{name} is no longer set in {file}")
+    file, changed = _rewrite(lambda text, path: unset_config_value(text, path, name))
+    write_stdout(f"{name} is {'no longer' if changed else 'not'} set in {file}")
 
 
-def _rewrite(change: Callable[[str, str], str]) -> Path:
-    """Replace the configuration file by its changed text, atomically, and return its path."""
+def _rewrite(change: Callable[[str, str], str]) -> tuple[Path, bool]:
+    """Replace the configuration file by its changed text, atomically; return its path and whether it changed."""
     from orchestrator.providers.files import write_whole
     from orchestrator.task.config import config_path
 
@@ -166,7 +167,7 @@ def _rewrite(change: Callable[[str, str], str]) -> Path:
             write_whole(file.resolve(), new)
     except (OSError, UnicodeError) as error:
         raise UserError(f"{file} cannot be written", str(error), f"ls -l {file.parent}") from error
-    return file
+    return file, new != text
 
 
 def _key_name(key: str) -> str:
