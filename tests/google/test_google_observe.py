@@ -135,7 +135,7 @@ def test_node_under_maintenance_is_on_its_way_back(bench: Bench) -> None:
     [
         ("CREATING", SliceState.CREATING, "creating for 90 min"),
         ("ACCEPTED", SliceState.CREATING, "accepted for"),
-        ("WAITING_FOR_RESOURCES", SliceState.CREATING, "waiting for resources for 1 h 30 min, at most 4 h 30 min more"),
+        ("WAITING_FOR_RESOURCES", SliceState.CREATING, "waiting for resources for 1 h 30 min"),
         ("PROVISIONING", SliceState.CREATING, "provisioning for"),
         ("ACTIVE", SliceState.READY, ""),
         ("FAILED", SliceState.FAILED, "failed: no machines became free"),

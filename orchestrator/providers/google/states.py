@@ -68,7 +68,7 @@ def node_view(node: Any) -> SliceView:
 
 
 def queued_view(queued: Any, now: float, *, valid_seconds: int = 0, run_seconds: int = 0) -> SliceView:
-    """The request alone. Its reason says the state, how long it waits and until when.
+    """The request alone. Its reason says the state and how long it waits; `until` is the one deadline.
 
     valid_seconds: how long it may wait, if it does not say so itself. run_seconds: how long its machines may run.
     A request that has expired stays in the queue ("Manage queued resources", 2026): it has failed all the same.
@@ -92,7 +92,7 @@ def queued_view(queued: Any, now: float, *, valid_seconds: int = 0, run_seconds:
             state=SliceState.FAILED, reason=f"expired: no machines became free within {_span(until - created)}"
         )
     if state is SliceState.CREATING and queued.create_time:
-        words += f" for {_span(age)}" + (f", at most {_span(max(0.0, until - now))} more" if until is not None else "")
+        words += f" for {_span(age)}"
     return SliceView(state=state, reason=words, until=until)
 
 
