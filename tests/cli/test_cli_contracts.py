@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from orchestrator.cli.drawing.outcomes import attempt_table, ending_as_json
+from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.engine.rehearsal.rehearse import Faults, parse_preemption, prepare_rehearsal
 from orchestrator.engine.rehearsal.report import read_report
@@ -37,7 +38,7 @@ def test_queue_as_json(orch: Orch, filled: Path) -> None:
     assert said.status == 0, said.err
     shown = valid("queue", said.out)
     assert [(job["id"], job["state"]) for job in shown["jobs"]] == [(1, "ended"), (2, "running")]
-    assert "orch watch mine" in shown["jobs"][1]["driven_by"]
+    assert "orch logs -f mine 2" in shown["jobs"][1]["driven_by"]
 
 
 def test_an_empty_queue_is_reported(orch: Orch, home: Path) -> None:
@@ -116,6 +117,14 @@ resources: {accelerators: v5litepod-16, infra: gcp/us-west4/us-west4-a, use_spot
 train: {args: {steps: 3}}
 checkpoint: {bucket: "gs://real/runs"}
 """
+
+
+def test_a_rehearsal_of_a_task_without_a_zone_is_priced_as_its_first_place(tmp_path: Path) -> None:
+    real = task("resources: {accelerators: v5litepod-8, infra: gcp}\nrun: echo hi\n")
+    played = prepare_rehearsal(tmp_path / "r", real, "c", Faults()).task
+    first, simulated = list_candidates(real)[0], list_candidates(played)[0]
+    assert (simulated.region, simulated.zone) == (first.region, first.zone)
+    assert simulated.price_per_hour is not None and simulated.price_per_hour == first.price_per_hour
 
 
 def test_a_rehearsal_keeps_the_shape_and_replaces_cloud_and_bucket(tmp_path: Path) -> None:

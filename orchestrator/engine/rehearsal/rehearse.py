@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.errors import ConflictError, StorageError, UserError
 from orchestrator.plan.ranks import count_hosts
 from orchestrator.task.infra import Infra, InfraProvider
@@ -217,7 +218,7 @@ def _place(zone: str) -> str:
 
 def _simulated_task(task: Task, rehearsal: Rehearsal) -> Task:
     """Return the same task on the simulated cloud, with a bucket in the folder and metrics of every step."""
-    choices = tuple(_choice(choice) for choice in task.choices)
+    choices = tuple(_choice(task, choice) for choice in task.choices)
     train = task.train
     if train is not None:
         args = dict(train.args) | {"metrics.file": str(rehearsal.metrics), "log_every": "1"}
@@ -228,12 +229,14 @@ def _simulated_task(task: Task, rehearsal: Rehearsal) -> Task:
     return task.model_copy(update=changes)
 
 
-def _choice(choice: Resources) -> Resources:
+def _choice(task: Task, choice: Resources) -> Resources:
+    """Return the choice on the simulated cloud, in the place that a real launch tries first: prices depend on it."""
+    first = list_candidates(task.model_copy(update={"choices": (choice,)}))[0]
     infra = choice.infra
-    region = infra.region or (
+    region = first.region or (
         infra.provider.value if infra.provider in (InfraProvider.GCP, InfraProvider.AWS) else "here"
     )
-    zone = infra.zone or f"{region}-a"
+    zone = first.zone or f"{region}-a"
     return choice.model_copy(update={"infra": Infra(provider=InfraProvider.SIMULATED, region=region, zone=zone)})
 
 
