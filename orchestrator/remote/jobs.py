@@ -22,7 +22,9 @@ from orchestrator.remote.scripts import shell_command, shell_source
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _STATUS = re.compile(
-    rb"^orch-job (\S+) (absent|running|finished|lost) (\d+|-) +(\d+) (\d+|-) (\d+|-) ([a-z-]+) ?(.*)$", re.MULTILINE
+    rb"^orch-job (\S{1,128}) (absent|running|finished|lost) (\d{1,3}|-) +(\d{1,15}) (\d{1,15}|-) (\d{1,15}|-) "
+    rb"([a-z-]{1,40}) ?(.*)$",
+    re.MULTILINE,
 )
 _CONNECTION_FAILURES = (Failure.LOST, Failure.FROZEN, Failure.REFUSED, Failure.UNREACHABLE)
 _PATIENCE = 10.0  # seconds in which `follow` tries to come back to a host that it lost
@@ -109,8 +111,10 @@ def read_job_statuses(
     result = fleet.run(shell_command("job-status.sh", *jobs), ranks=ranks, timeout=fleet.deadline)
     found: dict[str, list[HostJob]] = {job: [] for job in jobs}
     for host in result.hosts:
-        for job, state in _parse(host):
-            found[job].append(state)
+        states = dict(_parse(host))
+        for job in jobs:
+            if job in states:
+                found[job].append(states[job])
     return tuple(JobStatus(job, tuple(found[job]), result) for job in jobs)
 
 
@@ -193,18 +197,24 @@ class _Follower:
             outcome = self._stream()
             if self._call.halted:
                 return replace(outcome, exit_code=None, signal=None, failure=Failure.STOPPED)
+            progress = self.offset > before
             if outcome.exit_code == 0:
-                self._lost = None
                 result = self._call.run(shell_command("job-status.sh", self._job), timeout=self._patience)
                 outcome = result.outcome
-                state = next((state for _, state in _parse(result)), None)
-                if state is not None and state.phase is not JobPhase.RUNNING:
-                    return self._ended(outcome, state)
-                self._call.sleep(0.2)  # the job still runs: only our tail was killed
-                continue
+                state = dict(_parse(result)).get(self._job)
+                if state is not None:
+                    self._lost = None
+                    if state.phase is not JobPhase.RUNNING:
+                        return self._ended(outcome, state)
+                    self._call.sleep(0.2)  # the job still runs: only our tail was killed
+                    continue
+                progress = False  # whatever it sent was no log
+                if outcome.ok:
+                    detail = "its answer is not a state of the job"
+                    outcome = replace(outcome, exit_code=None, failure=Failure.LOST, detail=detail)
             if outcome.failure not in _CONNECTION_FAILURES:
                 return outcome
-            if (given_up := self._wait_or_give_up(outcome, progress=self.offset > before)) is not None:
+            if (given_up := self._wait_or_give_up(outcome, progress=progress)) is not None:
                 return given_up
 
     def _stream(self) -> HostOutcome:

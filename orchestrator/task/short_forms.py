@@ -46,7 +46,7 @@ def check_bucket(address: str) -> str:
     """
     scheme, found, rest = address.partition("://")
     name = rest.partition("/")[0]
-    if found and "@" in name:
+    if found and scheme != "file" and ("@" in name or ":" in name):
         raise InvalidValueError(
             "a bucket address holds no user or password, and this one is not shown",
             "orch takes the credentials that the cloud's own tools use",
@@ -84,7 +84,7 @@ def check_mount_source(address: str) -> str:
         return address
     scheme, _, rest = address.partition("://")
     if f"{scheme}://" not in _SCHEMES:
-        if "@" in rest.partition("/")[0]:
+        if "@" in rest:
             address = f"{scheme}://…"
         step = "download it in `setup`" if scheme in ("http", "https") else "copy it to an s3:// or gs:// bucket first"
         raise InvalidValueError(
@@ -100,7 +100,7 @@ def check_git_address(address: str) -> str:
         InvalidValueError: It holds a password, which plans and hosts would show.
     """
     scheme, found, rest = address.partition("://")
-    user, at, _ = rest.partition("/")[0].rpartition("@")
+    user, at, _ = rest.rpartition("@")
     if found and at and (scheme in ("http", "https") or ":" in user):
         raise InvalidValueError(
             "the address of the repository holds a user or password, and is not shown",

@@ -6,6 +6,7 @@ The request and its answers are files in the job's folder on each host: see trai
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import statistics
 import tempfile
@@ -31,6 +32,7 @@ from orchestrator.task.model import Task
 MERGED = "all-ranks.trace.json.gz"
 MOST_STEPS = 1000  # as trainer/profiling.py has it
 _PAUSE = 1.0  # seconds between two polls
+_COUNT = re.compile(r"[0-9]{1,9}")
 _UNTIL_ALL_KNOW, _HOSTS_A_SECOND = 1.5, 50  # how long it takes until every rank has seen the request
 _CLEARED = 10.0  # seconds that a host gets to clear an abandoned profile
 _LIMITS = ReceivingLimits(entries=100_000, bytes=16 << 30)  # of one host
@@ -206,7 +208,7 @@ def _parse_answer(host: _Host, outcome: HostOutcome, output: bytes) -> None:
     text = output.decode("utf-8", "replace")
     _, found, rest = text.partition("orch-profile ")
     fields = rest.partition("\n")[0].split()
-    if not outcome.ok or not found or len(fields) != 4:
+    if not outcome.ok or not found or len(fields) != 4 or not all(map(_COUNT.fullmatch, fields[:3])):
         host.silent += 1
         return
     host.silent = 0
