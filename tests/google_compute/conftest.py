@@ -12,9 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "google"))
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)  # one of the package would stay for other packages of the same worker
 def one_description() -> Iterator[None]:
-    """Google's client reads its description of a service once for all tests, not for each: it takes 0.2 s of a core."""
+    """Google's client reads its description of a service once a file, not for each test: it takes 0.2 s of a core."""
     from orchestrator.providers.google.session import PREFIXES, Session
 
     built: dict[tuple[str, str], Any] = {}

@@ -22,7 +22,7 @@ LOCAL = Candidate(
 READS = frozenset(
     {
         "cluster", "clusters", "clusters_going_down", "intents", "job", "jobs", "unattended_jobs", "find_run",
-        "last_run_of",
+        "last_run_of", "deleted_cluster",
         "ended_attempts", "pipeline", "pipelines", "pipeline_jobs", "all_intents",
     }
 )  # fmt: skip
