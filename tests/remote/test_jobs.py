@@ -24,6 +24,8 @@ from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.scripts import shell_source
 from tests.support.sshd import Farm, Sshd
 
+pytestmark = pytest.mark.rotating
+
 
 class Logs:
     """A sink that keeps every host's bytes."""

@@ -23,6 +23,8 @@ from orchestrator.render.packages import (
 )
 from orchestrator.render.scripts import TRAINER_ROOT, SetupInputs, render_setup
 
+pytestmark = pytest.mark.rotating
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 

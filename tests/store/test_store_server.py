@@ -26,6 +26,8 @@ from orchestrator.store.read import open_reader_at
 from orchestrator.store.records import ClusterRecord, NewJob
 from orchestrator.store.store import Store
 
+pytestmark = pytest.mark.rotating
+
 JOB = NewJob(kind="launch", run_id="run-1", digest="digest", task="{}", bucket="", ranks=None, after_end="keep")
 
 WRITES: dict[str, Callable[[Store, ClusterRecord, Lease], object]] = {
