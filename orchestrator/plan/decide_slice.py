@@ -359,11 +359,11 @@ def _create(desired: Run, facts: Facts, candidate: Candidate, generation: int) -
         name=name,
         token=Text.of(desired.uid, f"-{generation}"),
         candidate=candidate,
-        labels=(
+        labels=(  # ours last: no label of the user may say whose the machines are
+            *((key, Text.of(value)) for key, value in desired.labels),
             ("orch-installation", desired.installation),
             ("orch-cluster", Text.of(desired.cluster)),
             ("orch-intent", Text.of(desired.uid, f"-{generation}")),
-            *((key, Text.of(value)) for key, value in desired.labels),
         ),
     )
     return CreateSlice(spec, generation, facts.requests[candidate.provider].create_request(spec))

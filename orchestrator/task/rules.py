@@ -6,6 +6,7 @@ One function for each rule; each yields the path to blame, what is wrong, why, a
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from posixpath import normpath
 
@@ -74,6 +75,7 @@ def find_conflicts(task: Task, section: TaskSection) -> list[Issue]:
     issues += [*_nodes(task, section), *_mounts(task)]
     for choice in task.choices:
         issues += [
+            *_labels(choice),
             *_market(choice),
             *_provisioning(choice),
             *_tpu(choice),
@@ -195,6 +197,33 @@ def _idle(task: Task) -> Iterator[Issue]:
             "both say when idle machines go",
             "keep one of them",
         )
+
+
+# Compute Engine documentation, "Requirements for labels"; Amazon EC2 User Guide, "Tag restrictions" (read 2026-11-23).
+# orch writes at most 14 labels (a long value takes several) and 6 tags beside them.
+_GOOGLE_KEY, _GOOGLE_VALUE, _MOST_LABELS = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}"), 50
+_LONGEST_TAG, _LONGEST_TAG_VALUE, _MOST_TAGS = 128, 256, 44
+
+
+def _labels(choice: Resources) -> Iterator[Issue]:
+    """Labels must not say whose machines these are, and must be possible on the cloud."""
+    path, provider = ("resources", "labels"), choice.infra.provider
+    for key, value in choice.labels:
+        if key.lower().startswith("orch-"):
+            why = "labels that begin with orch- say which orch may end the machines"
+            yield _issue(path, f"`{key}` cannot be a label", why, "choose another name")
+        elif provider is InfraProvider.GCP and not (_GOOGLE_KEY.fullmatch(key) and _GOOGLE_VALUE.fullmatch(value)):
+            why = "Google allows small letters, digits, - and _, at most 63 of them, and keys begin with a letter"
+            yield _issue(path, f"`{key}: {value}` cannot be a label on gcp", why, "write it so")
+        elif provider is InfraProvider.AWS and (
+            key.lower().startswith("aws:") or len(key) > _LONGEST_TAG or len(value) > _LONGEST_TAG_VALUE
+        ):
+            why = f"EC2 allows {_LONGEST_TAG} characters, {_LONGEST_TAG_VALUE} in a value, and keeps aws: for itself"
+            yield _issue(path, f"`{key[:40]}` cannot be a tag on aws", why, "shorten it, or choose another name")
+    most = {InfraProvider.GCP: _MOST_LABELS, InfraProvider.AWS: _MOST_TAGS}.get(provider)
+    if most is not None and len(choice.labels) > most:
+        why = f"{provider} has room for {most} beside those of orch"
+        yield _issue(path, f"{len(choice.labels)} labels are too many", why, "remove some")
 
 
 def _market(choice: Resources) -> Iterator[Issue]:

@@ -23,6 +23,7 @@ from orchestrator.plan.actions import (
     Action,
     ArmTimer,
     CollectStacks,
+    CreateSlice,
     EndAttempt,
     EndSlice,
     ForgetSlice,
@@ -629,3 +630,12 @@ def test_another_machine_has_its_speed_in_two_plain_digits() -> None:
 
     _, (_, line) = preview_advice.advice_lines([one(1, 2), one(1.14e11, 2.31e9)])
     assert line == "p5: fits, 110 to 2.3B tokens a day"
+
+
+def test_labels_of_the_user_never_say_whose_the_machines_are() -> None:
+    """Also those of a run whose record is older than the check of the task file."""
+    made = plan(labels=(("orch-installation", "other"), ("orch-intent", "other"), ("team", "nlp")))
+    (create,) = (action for action in made.actions if isinstance(action, CreateSlice))
+    found = {name: value.preview() for name, value in create.spec.labels}
+    assert found["orch-installation"] == "inst" and found["team"] == "nlp"
+    assert found["orch-intent"] != "other"

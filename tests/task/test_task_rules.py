@@ -307,6 +307,26 @@ RULES = [
         "1: exit status 4 is in restart_on_exit_codes and in fail_on_exit_codes",
         "recovery: {restart_on_exit_codes: [3], fail_on_exit_codes: [4]}",
     ),
+    (
+        "resources: {labels: {Orch-Installation: x}}",
+        "1: `Orch-Installation` cannot be a label",
+        "resources: {labels: {Orch: x}}",
+    ),
+    (
+        "resources: {infra: gcp, accelerators: v5e-8, labels: {Team: a}}",
+        "1: `Team: a` cannot be a label on gcp",
+        "resources: {infra: gcp, accelerators: v5e-8, labels: {team: a}}",
+    ),
+    (
+        "resources: {infra: aws, accelerators: 'H100:8', labels: {'aws:a': b}}",
+        "1: `aws:a` cannot be a tag on aws",
+        "resources: {infra: aws, accelerators: 'H100:8', labels: {Team: A b}}",
+    ),
+    (
+        f"resources: {{infra: gcp, accelerators: v5e-8, labels: {{{', '.join(f'a{n}: b' for n in range(51))}}}}}",
+        "1: 51 labels are too many",
+        f"resources: {{infra: gcp, accelerators: v5e-8, labels: {{{', '.join(f'a{n}: b' for n in range(50))}}}}}",
+    ),
     ("limits: {max_hours: 87601}", "1: `limits.max_hours` cannot be 87601", "limits: {max_hours: 87600}"),
     ("limits: {idle_minutes: 525601}", "1: `limits.idle_minutes` cannot be 525601", "limits: {idle_minutes: 525600}"),
     ("resources: {disk_size: 65TB}", "1: `resources.disk_size` cannot be `65TB`", "resources: {disk_size: 64TB}"),
