@@ -98,6 +98,8 @@ def _describe_click_error(error: click.ClickException) -> str:
             for theirs, ours in _TYPES:
                 said = said.replace(theirs, ours)
             return f"{_parameter_name(param)}: {said}"
+        case _:
+            pass
     if found := re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", message, re.DOTALL):
         return f"more was given than this command takes: {found[1]}"
     if found := re.fullmatch(r"Option '(.*)' requires (?:an argument|\d+ arguments)", message):

@@ -216,10 +216,10 @@ def _validate(kind: type[_S], data: Value) -> tuple[_S | None, list[Issue]]:
 
 def find_field_issues(task_path: str, value: object) -> list[Issue]:
     """Return what is wrong with the value of one field, by the rules of that field alone."""
-    data = cast("Value", value)
+    data: object = value
     for part in reversed(task_path.split(".")):
         data = {part: data}
-    section, issues = _validate(TaskSection, data)
+    section, issues = _validate(TaskSection, cast("Value", data))
     if section is not None and section.resources.infra:
         try:
             parse_infra(section.resources.infra)

@@ -44,7 +44,11 @@ def open_api(session: Session) -> TpuApi:
     options = {"api_endpoint": session.endpoint} if session.loopback else None
     client = tpu_v2.TpuClient(credentials=session.credentials, transport="rest", client_options=options)
     calls: Any = vars(client.transport)["_session"]  # the library shows its answers' headers nowhere else
-    calls.hooks["response"].append(lambda answer, **_: session.hear(answer.headers.get("date", "")))
+
+    def hear(answer: Any, **_: Any) -> None:
+        session.hear(answer.headers.get("date", ""))
+
+    calls.hooks["response"].append(hear)
     return TpuApi(client, session)
 
 

@@ -159,7 +159,11 @@ def _down(source: RemotePath, here: LocalPath, links: bool, dry_run: bool) -> in
     from orchestrator.remote.fleet import Fleet
 
     left_out: list[str] = []
-    skip_link = None if links else lambda host, name: left_out.append(f"{host.label}:{name}")
+
+    def leave_out(host: HostAddress, name: str) -> None:
+        left_out.append(f"{host.label}:{name}")
+
+    skip_link = None if links else leave_out
     path = source.path or "."
     with Fleet(hosts) as fleet:
         if len(hosts) == 1 and not to.is_dir() and not here.as_folder and top_name(path):
