@@ -112,7 +112,8 @@ def test_host_whose_processes_are_killed_dies_as_a_whole(world: LocalWorld, vict
     assert eventually(lambda: world.seen is SliceState.PREEMPTED)
     world.provider.end(world.spec.name)
     assert not any(map(is_alive, [left, *tree.values()]))
-    assert world.processes() == {}
+    # A child that sshd had just forked for our probe ends by itself, as its connection has.
+    assert eventually(lambda: world.processes() == {})
 
 
 @pytest.mark.parametrize("victim", ["guard", "keeper"])
