@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from orchestrator.private_files import make_private_folder
+
 SKEW_SECONDS = 60.0  # less is what the network, and the whole seconds of a Date header, can explain
 ANCHOR_FILE = "clock.json"
 
@@ -106,7 +108,7 @@ class SteadyClock:
             return
         content = {"boot": self._boot, "utc_at_boot": self._at_boot, "correction": self._correction}
         with contextlib.suppress(OSError):  # a full disk must not stop a command that ends machines
-            self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_folder(self.file.parent)
             descriptor, name = tempfile.mkstemp(dir=self.file.parent, prefix=f".{ANCHOR_FILE}-")
             try:
                 with os.fdopen(descriptor, "w") as file:

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.private_files import close_to_others
+
 
 @dataclass(frozen=True, slots=True)
 class Paths:
@@ -32,11 +34,16 @@ class Paths:
 
 
 def load_paths() -> Paths:
-    """Return the paths from the environment; read every time, because tests and child processes may change it."""
+    """Return the paths from the environment; read every time, because tests and child processes may change it.
+
+    Every command passes here before it reads or writes the state, which is closed to other users of this computer.
+    """
     home = os.environ.get("ORCH_HOME")
     if home:
-        root = Path(home).expanduser().absolute()
-        return Paths(root / "state")
-    from platformdirs import user_state_path
+        paths = Paths(Path(home).expanduser().absolute() / "state")
+    else:
+        from platformdirs import user_state_path
 
-    return Paths(user_state_path("orch"))
+        paths = Paths(user_state_path("orch"))
+    close_to_others(paths.state)
+    return paths

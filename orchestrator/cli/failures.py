@@ -151,13 +151,15 @@ def _write_crash_log(trace: list[str]) -> Path | None:
     """
     from orchestrator import __version__
     from orchestrator.paths import load_paths
+    from orchestrator.private_files import make_private_folder, open_private
 
     try:
         folder = load_paths().state / "crash"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(folder)
         path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
         head = [f"orch {__version__}", f"python {sys.version.split()[0]} on {sys.platform}"]
-        path.write_text("\n".join([*head, *trace]) + "\n", encoding="utf-8")
+        with open(path, "w", encoding="utf-8", opener=open_private) as file:
+            file.write("\n".join([*head, *trace]) + "\n")
     except OSError:
         return None
     return path

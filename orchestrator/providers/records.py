@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from orchestrator.errors import CloudError
+from orchestrator.private_files import make_private_folder
 from orchestrator.providers.files import write_whole
 
 
@@ -63,7 +64,7 @@ class RecordFiles(ABC, Generic[R]):
         """Write a record completely or not at all."""
         path = self.path(record.name)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_folder(path.parent)
             write_whole(path, json.dumps(asdict(record), indent=1))
         except OSError as error:
             raise CloudError(f"{self.one.format(record.name)} cannot be written", str(error), f"see {path}") from error

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from filelock import FileLock
 
 from orchestrator.hosts import HostAddress
+from orchestrator.private_files import make_private_folder
 
 _LOCK_SECONDS = 30.0
 
@@ -57,8 +58,8 @@ def add_known_host(path: Path, alias: str, public_line: str) -> None:
 
 def known_hosts_lock(path: Path) -> FileLock:
     """Return the lock that every writer of `path` holds. Makes the folder of the lock file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return FileLock(f"{path}.lock", timeout=_LOCK_SECONDS)
+    make_private_folder(path.parent)
+    return FileLock(f"{path}.lock", timeout=_LOCK_SECONDS, mode=0o600)
 
 
 def _lines(path: Path) -> list[str]:

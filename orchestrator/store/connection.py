@@ -5,6 +5,7 @@ Every error of the driver is translated into a StoreError that names the next st
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.errors import UserError
+from orchestrator.private_files import make_private_folder, open_private
 from orchestrator.retries import STORE_CONNECT, STORE_JOURNAL, RetryPolicy
 from orchestrator.store.failures import StoreError, refuse_truncated_file, translate_file_error, translate_server_error
 from orchestrator.store.location import Location
@@ -74,7 +76,9 @@ class Database:
 
 def _file_engine(location: Path) -> Engine:
     try:
-        location.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(location.parent)
+        with contextlib.suppress(FileExistsError), open(location, "xb", opener=open_private):
+            pass  # SQLite gives the log beside it the same mode
     except OSError as error:
         raise StoreError(
             f"cannot create the store {location}", str(error), "set ORCH_HOME to a folder that you may write"

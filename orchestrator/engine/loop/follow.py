@@ -12,6 +12,7 @@ from typing import IO
 from orchestrator.engine.narrator import Narrator
 from orchestrator.errors import StorageError
 from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.private_files import make_private_folder, open_private
 from orchestrator.remote.host_operations import HostOperations
 
 TIMES_EVERY = 5.0  # seconds between two notes of a file's size
@@ -41,7 +42,7 @@ class LogFiles:
     """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         self.folder = folder
         self._files: dict[int, IO[bytes]] = {}
         self._noted: dict[int, float] = {}  # when the size of a rank's file was last noted
@@ -65,7 +66,8 @@ class LogFiles:
         try:
             file = self._files.get(rank)
             if file is None:
-                file = self._files[rank] = self.path(rank).open("ab", buffering=0)
+                opened = open(self.path(rank), "ab", buffering=0, opener=open_private)  # noqa: SIM115  # see close
+                file = self._files[rank] = opened
             self._append(file, rank, block)
         except OSError as error:
             raise StorageError(
@@ -85,7 +87,7 @@ class LogFiles:
             now = time.time()
             if now - self._noted.get(rank, 0.0) >= TIMES_EVERY:
                 self._noted[rank] = now
-                with self.path(rank).with_suffix(".times").open("a") as times:
+                with open(self.path(rank).with_suffix(".times"), "a", opener=open_private) as times:
                     times.write(f"{now:.0f} {os.fstat(file.fileno()).st_size}\n")
             file.write(block)
         finally:

@@ -19,6 +19,7 @@ from orchestrator.plan.desired import Run
 from orchestrator.plan.environment import HostEnvironment
 from orchestrator.plan.observed import Observed
 from orchestrator.plan.ranks import count_hosts
+from orchestrator.private_files import make_private_folder, open_private
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.remote.marks import SETUP
 from orchestrator.render.limits import render_renewal
@@ -114,9 +115,10 @@ def collect_stacks(session: Session, action: CollectStacks) -> None:
     session.memory.stacks_of = action.job
     report = _operations(session).collect_stacks(host_job_name(session.cluster.uid, action.job), action.ranks)
     folder = session.paths.logs(session.cluster.uid, job.id) / f"attempt-{int(action.job.rpartition('-a')[2]):04d}"
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
     for rank, content in report.stacks.items():
-        (folder / f"{rank}.stacks").write_bytes(content)
+        with open(folder / f"{rank}.stacks", "wb", opener=open_private) as file:
+            file.write(content)
     session.narrator.note(f"stacks of {count_hosts(len(report.stacks))} are in {folder}")
     for outcome in report.failed:
         session.narrator.note(f"no stacks of rank {outcome.rank}: {outcome.last_line or outcome.verdict}")

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, cast
 from orchestrator.catalog.buckets import BucketPlace
 from orchestrator.errors import OrchError
 from orchestrator.paths import load_paths
+from orchestrator.private_files import make_private_folder
 
 Ask: TypeAlias = Callable[[str], BucketPlace]
 """Where the bucket of this name is. Raises OrchError."""
@@ -102,7 +103,7 @@ def _save(known: KnownBuckets, folder: Path) -> None:
         name: {"location": one.location, "regions": list(one.regions)} for name, one in sorted(known.places.items())
     }
     shown = {"format": 1, "buckets": places, "sizes": dict(sorted(known.sizes.items()))}
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
     handle, name = tempfile.mkstemp(prefix=FILE, dir=folder)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(json.dumps(shown, indent=2) + "\n")

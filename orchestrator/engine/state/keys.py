@@ -12,6 +12,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from orchestrator.paths import Paths
+from orchestrator.private_files import make_private_folder
 from orchestrator.providers.files import write_whole
 from orchestrator.remote.keys import make_host_key
 from orchestrator.slices import SliceKeys
@@ -27,7 +28,7 @@ def load_slice_keys(paths: Paths, name: str, hosts: int) -> SliceKeys:
     stored = folder / "hosts.json"
     if not stored.exists():
         pairs = [make_host_key() for _ in range(hosts)]
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(folder)
         write_whole(stored, json.dumps(pairs))
     pairs = [(str(private), str(public)) for private, public in json.loads(stored.read_text())]
     return SliceKeys(
@@ -51,8 +52,9 @@ def delete_slice_keys(paths: Paths, name: str) -> None:
 
 def _user_key(paths: Paths) -> Path:
     path = paths.state / "keys" / USER_KEY
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with FileLock(path.with_name(".lock"), timeout=LOCK_SECONDS):  # two concurrent first commands must agree on one key
+    make_private_folder(path.parent)
+    # Two concurrent first commands must agree on one key.
+    with FileLock(path.with_name(".lock"), timeout=LOCK_SECONDS, mode=0o600):
         if not path.exists():
             private, public = make_host_key()
             write_whole(path.with_suffix(".pub"), f"{public} orch\n")

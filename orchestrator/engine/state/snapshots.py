@@ -15,6 +15,7 @@ from pathlib import Path
 
 from orchestrator.errors import StorageError
 from orchestrator.paths import Paths
+from orchestrator.private_files import make_private_folder
 from orchestrator.remote.tree import Tree, read_snapshot
 
 CONTENT = "content"
@@ -94,17 +95,17 @@ def _check(tree: Tree, copy: Path) -> None:
 
 
 def _copy(tree: Tree, target: Path) -> None:
-    target.parent.mkdir(parents=True, mode=0o700)
+    make_private_folder(target.parent)
     if not tree.root.is_dir():
         shutil.copyfile(tree.root, target)
-        target.chmod(tree.files[0].mode)
+        target.chmod(tree.files[0].mode & 0o700)  # hosts get their modes from the tree that is read again
         return
-    target.mkdir()
+    make_private_folder(target)
     for file in tree.files:
         place = target / file.path
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(place.parent)
         if file.link is not None:
             place.symlink_to(file.link)
         else:
             shutil.copyfile(tree.source(file), place)
-            place.chmod(file.mode)
+            place.chmod(file.mode & 0o700)

@@ -19,6 +19,7 @@ from orchestrator.engine.training.advice import trainer_settings
 from orchestrator.engine.training.process import refuse_settings, run_trainer, trainer_folder
 from orchestrator.errors import NotFoundError, OrchError, UserError
 from orchestrator.paths import Paths, load_paths
+from orchestrator.private_files import make_private_folder, open_private
 from orchestrator.task.model import Task
 
 DEADLINE = 1800.0  # the largest step tried took 83 s on two cores; loops over many layers are not unrolled
@@ -199,9 +200,10 @@ def _write_cached(where: Paths, key: str, found: Mapping[str, Any]) -> None:
     """Write the answer to the cache, best effort: without it the same step is compiled again."""
     file = _file(where, key)
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(file.parent)
         fresh = file.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(found))
+        with open(fresh, "w", opener=open_private) as written:
+            json.dump(found, written)
         fresh.replace(file)
     except OSError:
         return

@@ -26,6 +26,7 @@ from orchestrator.errors import StorageError
 from orchestrator.paths import Paths, load_paths
 from orchestrator.plan.desired import Run
 from orchestrator.plan.steps import Done
+from orchestrator.private_files import make_private_folder, open_private
 from orchestrator.remote.tree import read_tree
 from orchestrator.store.records import JobRecord, NewJob
 
@@ -117,10 +118,10 @@ def start_engine(secrets: Mapping[str, str] = MappingProxyType({})) -> int:
         secrets: Secrets of the job that is handed over, for its environment; they are kept nowhere else.
     """
     where = load_paths()
-    where.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private_folder(where.state)
     argv = [sys.executable, "-m", "orchestrator", "serve", "--engine-only", "--until-idle"]
     try:
-        with (where.state / LOG).open("ab") as log:
+        with open(where.state / LOG, "ab", opener=open_private) as log:
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,

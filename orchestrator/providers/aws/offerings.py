@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.errors import CloudError
+from orchestrator.private_files import make_private_folder
 from orchestrator.providers.aws.blocks import Offering
 from orchestrator.providers.files import write_whole
 
@@ -24,7 +25,7 @@ def remember(state: Path, offerings: Sequence[Offering], now: float) -> None:
     kept = {**{one.id: one for one in _read(state)}, **{one.id: one for one in offerings}}
     rows = [{**asdict(one), "fee": str(one.fee)} for one in kept.values() if one.end > now]
     try:
-        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(state)
         write_whole(state / _FILE, json.dumps(rows))
     except OSError as error:
         raise CloudError("the offerings that were found cannot be kept", str(error), f"see {state}") from error

@@ -101,7 +101,7 @@ class Records(RecordFiles[Record]):
         return self.path(name, ".checked").exists()
 
     def check(self, name: str) -> None:
-        self.path(name, ".checked").touch()
+        self.path(name, ".checked").touch(mode=0o600)
 
     def uncheck(self, name: str) -> None:
         self.path(name, ".checked").unlink(missing_ok=True)

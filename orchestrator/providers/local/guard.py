@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from orchestrator.private_files import narrow
 from orchestrator.providers.files import write_whole
 from orchestrator.providers.local import processes
 from orchestrator.providers.local.layout import CLEAN_PATH, HostFolder, SlicePaths
@@ -110,6 +111,7 @@ def _keeper(host: _Host, alive: int, report: int) -> None:
     deadline = time.monotonic() + SSHD_LIMIT
     while sshd not in _reap() and not wake.asked_to_end(alive, pause=None if said else 0.003):
         if said is None and (host.folder.sshd_pid.exists() or time.monotonic() > deadline):
+            narrow(host.folder.sshd_pid)  # sshd has the umask of its sessions
             said = UP if host.folder.sshd_pid.exists() else f"sshd did not listen within {SSHD_LIMIT:.0f} s"
             _say(report, said)
             if said is not UP:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.errors import CloudError
+from orchestrator.private_files import make_private_folder
 from orchestrator.providers.files import write_whole
 from orchestrator.providers.local import processes
 from orchestrator.providers.local.addresses import keep_free
@@ -33,7 +34,7 @@ _BOOT = (
 def write_host(paths: SlicePaths, record: SliceRecord, rank: int, private_key: str) -> None:
     """The part of a host that stays the same when it is stopped and started."""
     folder = paths.host(rank)
-    folder.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(folder.home)
     write_whole(folder.host_key, private_key if private_key.endswith("\n") else private_key + "\n")
     write_whole(folder.authorized_keys, record.user_public.strip() + "\n")
 
@@ -42,7 +43,7 @@ def start_hosts(
     paths: SlicePaths, record: SliceRecord, ranks: Sequence[int], sshd: Sshd, who: Account, lock: int
 ) -> SliceRecord:
     """Start these hosts, all at once, and return the record with their ports. Raises CloudError."""
-    write_whole(paths.session, SESSION_SCRIPT, mode=0o755)
+    write_whole(paths.session, SESSION_SCRIPT, mode=0o700)
     failed = dict.fromkeys(ranks, "not tried yet")
     for attempt in range(_START_TRIES):
         waiting = list(failed)

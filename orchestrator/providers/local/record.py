@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.errors import ConflictError
+from orchestrator.private_files import make_private_folder
 from orchestrator.providers.files import write_whole
 from orchestrator.providers.local.addresses import Place
 from orchestrator.providers.local.layout import SlicePaths
@@ -96,7 +97,7 @@ def claimed(paths: SlicePaths) -> Generator[int]:
     """Make the folder if need be and hold its lock. See `locked`."""
     lock: int | None = None
     while lock is None:
-        paths.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(paths.path)
         lock = _acquire(paths)  # None: removed between the two steps
     try:
         yield lock

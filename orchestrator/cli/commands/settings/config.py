@@ -155,6 +155,7 @@ def unset(key: str) -> None:
 
 def _rewrite(change: Callable[[str, str], str]) -> tuple[Path, bool]:
     """Replace the configuration file by its changed text, atomically; return its path and whether it changed."""
+    from orchestrator.private_files import make_private_folder
     from orchestrator.providers.files import write_whole
     from orchestrator.task.config import config_path
 
@@ -163,7 +164,7 @@ def _rewrite(change: Callable[[str, str], str]) -> tuple[Path, bool]:
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         new = change(text, str(file))
         if new != text:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(file.parent)
             write_whole(file.resolve(), new)
     except (OSError, UnicodeError) as error:
         raise UserError(f"{file} cannot be written", str(error), f"ls -l {file.parent}") from error
