@@ -15,6 +15,7 @@ from orchestrator.errors import UserError
 
 STORE_VARIABLE = "ORCH_STORE"
 Location: TypeAlias = Path | str
+_LONG = 8  # characters of a secret that is part of no other word by chance
 
 _SHAPE = re.compile(
     r"postgres(?:ql)?(?:\+psycopg)?://"
@@ -79,7 +80,7 @@ def secrets_of(location: Location) -> tuple[str, ...]:
 
 
 def mask_secrets(text: str, location: Location) -> str:
-    """Replace the secrets of the address in a text by ***."""
-    for secret in secrets_of(location):
-        text = text.replace(secret, "***")
-    return text
+    """Replace the secrets of the address in a text by ***; a short one only as a whole word."""
+    longest_first = sorted(secrets_of(location), key=len, reverse=True)  # one may begin with another
+    patterns = [re.escape(one) if len(one) >= _LONG else rf"(?<!\w){re.escape(one)}(?!\w)" for one in longest_first]
+    return re.sub("|".join(patterns), "***", text) if patterns else text

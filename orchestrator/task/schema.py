@@ -117,7 +117,8 @@ def _explain(kind: str, location: Path, cause: object, data: Value, schema: Json
     member = next((one for one in node.get("anyOf", [node]) if _accepts(one, value)), None)
     if member is None:
         subject = f"`{name_of(path)}`" if path else "a task"
-        here = "a text, which is not shown" if path == ("secrets",) and isinstance(value, str) else type_words(value)
+        hidden = path == ("secrets",) and isinstance(value, str | int | float)
+        here = "one value, which is not shown" if hidden else type_words(value)
         step = "write such a value, or remove the key" if path else "write `run:` or `train:` in the file"
         return Issue(path=path, what=f"{subject} must be {describe(node)}; here it is {here}", next_step=step)
     if (kind.endswith("_type") and kind != "model_type") or (kind == "too_short" and value):

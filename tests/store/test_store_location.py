@@ -6,8 +6,11 @@ import subprocess
 import sys
 import traceback
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from support.postgres import PASSWORD, PostgresServer
 
 from orchestrator.errors import OrchError, UserError
@@ -66,6 +69,34 @@ def test_an_address_is_described_without_password_and_options() -> None:
 def test_secrets_are_taken_out_as_written_and_as_decoded() -> None:
     address = "postgresql://me:p%40ss@db/orch?sslpassword=zwei"
     assert mask_secrets("p%40ss p@ss zwei", address) == "*** *** ***"
+
+
+@pytest.mark.parametrize("password", ["a", "r", "1", "on", "true", "user"])
+def test_a_short_password_is_taken_out_and_leaves_other_words_as_they_are(password: str) -> None:
+    address = f"postgresql://me:{password}@db/orch"
+    words = "authentication failed: truecolor users are on1y around 10.0.0.11"
+    assert mask_secrets(words, address) == words
+    assert mask_secrets(f"tried {password}, password={password}: {address}", address) == (
+        "tried ***, password=***: postgresql://me:***@db/orch"
+    )
+
+
+def test_of_two_passwords_of_which_one_begins_the_other_nothing_is_left() -> None:
+    address = "postgresql://me:correcthorse@db/orch?sslpassword=correcthorse2&passfile=correct"
+    assert mask_secrets("correcthorse2 correcthorse correct xcorrecthorsex", address) == "*** *** *** x***x"
+
+
+@given(password=st.text(min_size=1, max_size=30), before=st.text(max_size=20), behind=st.text(max_size=20))
+def test_no_password_of_eight_characters_is_in_any_masked_text(password: str, before: str, behind: str) -> None:
+    """Written as an address writes it, and as it is; a shorter one is masked as a whole word."""
+    written = quote(password, safe="")
+    address = f"postgresql://me:{written}@db/orch"
+    assume("*" not in password)  # else the mask itself could complete it
+    for secret in {password, written}:
+        text = before + secret + behind if len(secret) >= 8 else f"{before} {secret} {behind}"
+        shown = mask_secrets(text, address)
+        assert "***" in shown
+        assert len(secret) < 8 or secret not in shown
 
 
 @pytest.mark.parametrize("fault", ["password", "port", "database"])

@@ -289,5 +289,9 @@ def test_a_wrong_value_has_a_next_step(text: str) -> None:
     assert only(f"run: x\n{text}\n").next_step
 
 
-def test_secrets_of_the_wrong_type_are_not_shown() -> None:
-    assert "hunter2" not in str(only("run: x\nsecrets: hunter2\n"))
+@pytest.mark.parametrize(
+    "value", ["hunter2", "87654321", "8765.4321", "[hunter2]", "{A: [hunter2]}", "{A: {b: 87654321}}"]
+)
+def test_secrets_of_the_wrong_type_are_not_shown(value: str) -> None:
+    said = repr(only(f"run: x\nsecrets: {value}\n"))
+    assert "hunter2" not in said and "8765" not in said
