@@ -106,7 +106,8 @@ def find_issues(error: ValidationError, data: Value, section: type[Section]) -> 
 def _explain(kind: str, location: Path, cause: object, data: Value, schema: Json) -> Issue | None:
     path, value, node = _locate(location, data, schema)
     if isinstance(cause, InvalidValueError):
-        return Issue(path=path, what=cause.what.format(path=name_of(path)), why=cause.why, next_step=cause.next_step)
+        what = cause.what.replace("{path}", name_of(path))
+        return Issue(path=path, what=what, why=cause.why, next_step=cause.next_step)
     if kind == "extra_forbidden":
         return _explain_unknown(path, _locate(location[:-1], data, schema)[2])
     if location[-1:] == ("[key]",):

@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.task.config import Source, parse_config
@@ -151,6 +151,7 @@ fields = st.sampled_from(
 junk = st.one_of(st.none(), st.text(max_size=8), st.integers(-2, 5), st.booleans(), st.floats(allow_nan=True))
 
 
+@example({"bucket": "{"}, "run: x\n")
 @given(
     st.dictionaries(fields, junk), st.sampled_from(["run: x\n", "{}", "- a\n", "resources: 3\n", "train: [1]\n", "a\n"])
 )
