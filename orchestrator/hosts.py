@@ -5,12 +5,44 @@ Pure values, shared by the planner, the providers and the SSH layer.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import signal as signals
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSsh:
+    """How a person's own SSH logs in to one of their machines; the names in brackets are those of ssh_config(5).
+
+    Attributes:
+        keys: Key files in the order in which they are tried (IdentityFile); of a public key the agent has the private
+            half.
+        certificates: Certificates of these keys (CertificateFile).
+        named: Whether the person named the keys, instead of ssh's usual ones.
+        only: Whether other keys of the agent are left untried (IdentitiesOnly).
+        agent: Socket of the agent (IdentityAgent); "" for that of the environment, "none" for none.
+        known_hosts: Files with the keys of hosts, which are consulted first (UserKnownHostsFile, GlobalKnownHostsFile).
+        known_as: The host's name in them.
+        strict: Whether a host without a key there is refused (StrictHostKeyChecking).
+    """
+
+    keys: tuple[Path, ...] = ()
+    certificates: tuple[Path, ...] = ()
+    named: bool = False
+    only: bool = False
+    agent: str = ""
+    known_hosts: tuple[Path, ...] = ()
+    known_as: str = ""
+    strict: bool = False
+
+
+_PATHS = ("keys", "certificates", "known_hosts")  # fields of OwnSsh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +56,7 @@ class HostAddress:
         host_key: "ssh-ed25519 AAAA…"; None for a user's own host, whose key is accepted once and kept in `known_hosts`.
         proxy: Words of a command whose input and output are the connection, as ssh's ProxyCommand; %h, %p and %r stand
             for host, port and user, %% for a percent sign; () for none.
+        own: How its owner logs in; None for a host that orch made, where `identity_file` is the only key.
     """
 
     rank: int
@@ -37,6 +70,7 @@ class HostAddress:
     host_key: str | None = None
     jump: HostAddress | None = None
     proxy: tuple[str, ...] = ()
+    own: OwnSsh | None = None
 
     def __post_init__(self) -> None:
         if self.proxy and self.jump is not None:
@@ -137,10 +171,36 @@ class HostJob:
     doing: str | None = None
 
 
+def hosts_to_json(hosts: Sequence[HostAddress]) -> str:
+    """Return host addresses as JSON text."""
+    return json.dumps([asdict(host) for host in hosts], default=str)
+
+
+def hosts_from_json(text: str) -> tuple[HostAddress, ...]:
+    """Return the addresses that `hosts_to_json` wrote.
+
+    Raises:
+        ValueError, TypeError, KeyError: The text is no such list.
+    """
+    return tuple(_host(data) for data in json.loads(text))
+
+
+def _host(data: Mapping[str, Any]) -> HostAddress:
+    own: Mapping[str, Any] | None = data.get("own")  # an older orch wrote none
+    changed: dict[str, Any] = {
+        "identity_file": Path(data["identity_file"]),
+        "known_hosts": Path(data["known_hosts"]),
+        "jump": _host(data["jump"]) if data["jump"] else None,
+        "proxy": tuple(data.get("proxy", ())),  # nor this
+        "own": OwnSsh(**{**own, **{name: tuple(map(Path, own[name])) for name in _PATHS}}) if own else None,
+    }
+    return HostAddress(**{**data, **changed})
+
+
 def ssh_argv(address: HostAddress, *command: str, interactive: bool = False) -> list[str]:
     """Return the OpenSSH command that reaches this host with the same pinned key; quote it before pasting."""
-    argv = ["ssh", "-p", str(address.port), "-o", "IdentitiesOnly=yes", "-o", f"HostKeyAlias={address.alias}"]
-    argv += ["-o", f'IdentityFile="{_no_tokens(address.identity_file)}"']
+    argv = ["ssh", "-F", "none", "-p", str(address.port), "-o", f"HostKeyAlias={address.alias}"]
+    argv += _identity_options(address)
     argv += ["-o", f'UserKnownHostsFile="{_no_tokens(address.known_hosts)}"']
     strict = "yes" if address.host_key else "accept-new"
     argv += [
@@ -158,6 +218,15 @@ def ssh_argv(address: HostAddress, *command: str, interactive: bool = False) -> 
     if interactive:
         argv.append("-t")
     return [*argv, f"{address.user}@{address.host}", *(["--", *command] if command else [])]
+
+
+def _identity_options(address: HostAddress) -> list[str]:
+    own = address.own or OwnSsh(keys=(address.identity_file,), only=True)
+    options = [f'IdentityFile="{_no_tokens(key)}"' for key in own.keys]
+    options += [f'CertificateFile="{_no_tokens(path)}"' for path in own.certificates]
+    options += ["IdentitiesOnly=yes"] if own.only else []
+    options += [f'IdentityAgent="{own.agent}"'] if own.agent else []
+    return [word for option in options for word in ("-o", option)]
 
 
 def _no_tokens(path: Path) -> str:

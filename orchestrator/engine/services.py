@@ -16,7 +16,7 @@ from orchestrator.hosts import HostAddress
 from orchestrator.paths import Paths
 from orchestrator.providers.protocol import Provider
 from orchestrator.providers.registry import open_provider
-from orchestrator.remote.host_operations import HostOperations, SshHostOperations
+from orchestrator.remote.host_operations import HostOperations, SshAccess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,5 +42,5 @@ def real_services(where: Paths) -> Services:
     """Return the services of real clouds and real hosts; providers keep their files below `where.state`."""
     clock = SteadyClock(where.state)
     return Services(
-        provider=lambda name: open_provider(name, where.state, clock), host_operations=SshHostOperations, clock=clock
+        provider=lambda name: open_provider(name, where.state, clock), host_operations=SshAccess(), clock=clock
     )

@@ -12,12 +12,12 @@ from orchestrator.plan import decide_adopt, decide_expiry, decide_hosts, decide_
 from orchestrator.plan.actions import Conclude, EndAttempt, StopJob, StopSlice
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop, TeardownPolicy
-from orchestrator.plan.evidence import find_furthest_step
+from orchestrator.plan.evidence import find_furthest_step, wait_for_contact
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.limits import LIMIT_CODE
 from orchestrator.plan.observed import Contact, IntentState, Observed
 from orchestrator.plan.ranks import format_hosts
-from orchestrator.plan.steps import Done, GiveUp, Step, Wait, WaitFor
+from orchestrator.plan.steps import Done, GiveUp, Step
 from orchestrator.slices import SliceState
 
 
@@ -88,7 +88,7 @@ def _cancelled(desired: Run, observed: Observed) -> Step:
         since = observed.contact_since if observed.contact_since is not None else observed.now
         until = since + desired.budgets.lost_deadline
         if silent and observed.now < until:
-            return Wait(on=WaitFor.CONTACT, reason=f"waiting for SSH on {format_hosts(silent)}", until=until)
+            return wait_for_contact(decide_hosts.select_hosts(desired, observed), until)
         left = tuple(sorted({*silent, *running}))
         why = f"it may still run on {format_hosts(left)}, where it could not be stopped" if left else ""
     back = f"orch resume {desired.cluster}" if desired.checkpoint_uri is not None else ""
@@ -207,7 +207,7 @@ def _unanswered(desired: Cancel, observed: Observed, silent: list[int]) -> Step:
     since = observed.contact_since if observed.contact_since is not None else observed.now
     until = since + desired.budgets.lost_deadline
     if observed.now < until:
-        return Wait(on=WaitFor.CONTACT, reason=f"waiting for SSH on {format_hosts(silent)}", until=until)
+        return wait_for_contact(observed.hosts, until)
     return GiveUp(
         code="host-lost",
         status=Exit.HOST_LOST,

@@ -7,10 +7,11 @@ from orchestrator.plan import decide_slice
 from orchestrator.plan.actions import Conclude, CreateSlice, EndSlice
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import Adopt, Run
+from orchestrator.plan.evidence import wait_for_contact
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Contact, Intent, IntentState, Observed
 from orchestrator.plan.ranks import format_hosts
-from orchestrator.plan.steps import Done, GiveUp, Step, Wait, WaitFor
+from orchestrator.plan.steps import Done, GiveUp, Step
 from orchestrator.slices import SliceSpec, SliceState
 from orchestrator.values import Text
 
@@ -94,7 +95,7 @@ def _contact(desired: Adopt, observed: Observed) -> Step:
     since = observed.contact_since if observed.contact_since is not None else observed.now
     until = since + desired.budgets.contact_deadline
     if observed.now < until:
-        return Wait(on=WaitFor.CONTACT, reason=f"waiting for SSH on {format_hosts(silent)}", until=until)
+        return wait_for_contact(observed.hosts, until)
     return GiveUp(
         code="host-lost",
         status=Exit.HOST_LOST,

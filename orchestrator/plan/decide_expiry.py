@@ -14,12 +14,11 @@ from orchestrator.plan.causes import EndCause
 from orchestrator.plan.decide_hosts import select_hosts
 from orchestrator.plan.decide_slice import end_slice, wait_for_slice
 from orchestrator.plan.desired import Run
-from orchestrator.plan.evidence import find_furthest_step
+from orchestrator.plan.evidence import find_furthest_step, wait_for_contact
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.limits import LIMIT_CODE, format_time
 from orchestrator.plan.observed import Contact, IntentState, Observed
-from orchestrator.plan.ranks import format_hosts
-from orchestrator.plan.steps import Step, Wait, WaitFor
+from orchestrator.plan.steps import Step
 from orchestrator.slices import CapacityBlock, SliceState
 
 
@@ -72,7 +71,7 @@ def _save(desired: Run, observed: Observed, why: str) -> Step | None:
     since = observed.contact_since if observed.contact_since is not None else observed.now
     until = since + desired.budgets.lost_deadline
     if silent and observed.now < until:
-        return Wait(on=WaitFor.CONTACT, reason=f"waiting for SSH on {format_hosts(silent)}", until=until)
+        return wait_for_contact(select_hosts(desired, observed), until)
     return None
 
 

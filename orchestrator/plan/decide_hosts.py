@@ -10,7 +10,7 @@ from orchestrator.plan.causes import SLICE_LOSSES, EndCause
 from orchestrator.plan.decide_slice import end_slice, end_status
 from orchestrator.plan.desired import Run
 from orchestrator.plan.environment import HostEnvironment, rendezvous_port
-from orchestrator.plan.evidence import classify_silence, find_furthest_step
+from orchestrator.plan.evidence import classify_silence, find_furthest_step, wait_for_contact
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Contact, HostView, Observed
 from orchestrator.plan.ranks import format_hosts, format_ranks
@@ -27,7 +27,7 @@ def decide_hosts_step(desired: Run, observed: Observed, facts: Facts) -> Step | 
     hosts = select_hosts(desired, observed)
     return (
         _complete(desired, observed)
-        or _identity(desired, hosts)
+        or _identity(desired, observed, hosts)
         or _contact(desired, observed, facts, hosts)
         or _trouble(desired, observed, facts)
         or _prepare(desired, observed, hosts)
@@ -89,16 +89,20 @@ def _complete(desired: Run, observed: Observed) -> Step | None:
     )
 
 
-def _identity(desired: Run, hosts: tuple[HostView, ...]) -> Action | None:
-    wrong = [host.rank for host in hosts if host.contact is Contact.IDENTITY]
+def _identity(desired: Run, observed: Observed, hosts: tuple[HostView, ...]) -> Action | None:
+    intent = observed.current
+    rented = intent is None or not isinstance(intent.candidate.market, Owned)
+    wrong = [host for host in hosts if host.contact is Contact.IDENTITY]
     if not wrong:
         return None
+    ranks, shown = format_hosts(host.rank for host in wrong), f" ({wrong[0].silence})" if wrong[0].silence else ""
+    remedy = "if its administrator confirms the new key: ssh-keygen -R HOST, and ssh HOST"
     return Conclude(
         status=Exit.IDENTITY,
         code="identity-mismatch",
-        what=f"{format_hosts(wrong)} of '{desired.cluster}' presented another key than the pinned one",
-        why="another machine may have taken its address; nothing was sent to it",
-        next_step=f"orch down {desired.cluster}   (then launch again)",
+        what=f"{ranks} of '{desired.cluster}' presented another key than the pinned one",
+        why=f"another machine may have taken its address; nothing was sent to it{shown}",
+        next_step=f"orch down {desired.cluster}   (then launch again)" if rented else f"{remedy}; then the same again",
     )
 
 
@@ -108,19 +112,50 @@ def _contact(desired: Run, observed: Observed, facts: Facts, hosts: tuple[HostVi
         return None
     since = observed.contact_since if observed.contact_since is not None else observed.now
     cause, budgets = classify_silence(hosts), desired.budgets
-    patience = budgets.contact_deadline
-    if observed.started:
-        patience = budgets.lost_deadline if cause is EndCause.HOST_DIED else budgets.silence_deadline
-    if observed.now < since + patience:
-        return Wait(on=WaitFor.CONTACT, reason=f"waiting for SSH on {format_hosts(silent)}", until=since + patience)
-    others = " while others did" if cause is EndCause.HOST_DIED else ""
-    why = f"{format_hosts(silent)} did not answer SSH for {patience:.0f} s{others}"
     intent = observed.current
     rented = intent is not None and not isinstance(intent.candidate.market, Owned)
+    patience = budgets.contact_deadline if rented else budgets.own_contact_deadline
+    if observed.started:
+        patience = budgets.lost_deadline if cause is EndCause.HOST_DIED else budgets.silence_deadline
+    elif not rented and (step := _denied(desired, hosts)) is not None:
+        return step
+    if observed.now < since + patience:
+        return wait_for_contact(hosts, since + patience)
+    others = " while others did" if cause is EndCause.HOST_DIED else ""
+    why = f"{format_hosts(silent)} did not answer SSH for {patience:.0f} s{others}"
+    if not rented and not observed.started:
+        return _unreachable(desired, hosts)
     if cause is EndCause.UNREACHABLE and not observed.started and desired.create and intent is not None and rented:
         # SSH never worked: another slice of the same kind would cost money, and not be reachable either.
         return end_slice(facts, intent, EndCause.BROKEN, f"{why}: no SSH access, or a network without a route")
     return handle_loss(desired, observed, facts, cause, why)
+
+
+def _denied(desired: Run, hosts: tuple[HostView, ...]) -> Conclude | None:
+    """Return the end of a run on one's own machines that accept no key: waiting would change nothing."""
+    denied = [host for host in hosts if host.contact is Contact.DENIED]
+    if not denied:
+        return None
+    return Conclude(
+        status=Exit.PERMISSION,
+        code="access",
+        what=f"{format_hosts(host.rank for host in denied)} of '{desired.cluster}' accepted no SSH key",
+        why=denied[0].silence,
+        next_step="orch check hosts FILE   tries every host and says which keys",
+    )
+
+
+def _unreachable(desired: Run, hosts: tuple[HostView, ...]) -> Conclude:
+    """Return the end of a run whose machines, which nobody is booting, did not answer."""
+    silent = [host for host in hosts if host.contact is not Contact.OK]
+    return Conclude(
+        status=Exit.HOST_LOST,
+        code="host-lost",
+        what=f"{format_hosts(host.rank for host in silent)} of '{desired.cluster}' cannot be reached",
+        why=silent[0].silence,
+        next_step="correct the address in the task file, or start the machine; then the same command again   "
+        "(orch check hosts FILE   tries all)",
+    )
 
 
 def handle_loss(desired: Run, observed: Observed, facts: Facts, cause: EndCause, why: str) -> Step:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
 from orchestrator.messages import count_noun
@@ -116,7 +118,7 @@ def _accepted(desired: Run, observed: Observed, facts: Facts, intent: Intent) ->
     reason = observed.slice_reason or str(observed.slice_state)
     match observed.slice_state:
         case SliceState.READY:
-            return None
+            return _name_others(desired, observed, facts, intent)
         case SliceState.CREATING | SliceState.STARTING:
             until = slice_deadline(observed, intent, budgets.boot_deadline)
             if observed.slice_until is not None:  # a queue has its own deadline, and machines boot after it
@@ -144,6 +146,20 @@ def _accepted(desired: Run, observed: Observed, facts: Facts, intent: Intent) ->
         case SliceState.UNCLEAR:
             since = observed.unclear_since if observed.unclear_since is not None else observed.now
             return wait_for_slice(cluster, observed, since + budgets.unclear_deadline)
+
+
+def _name_others(desired: Run, observed: Observed, facts: Facts, intent: Intent) -> Step | None:
+    """Return the end of the record of the user's own machines when the task now names others, such as a corrected one.
+
+    Nothing ends the machines, and a program that has started is never left behind on them.
+    """
+    has, running = intent.candidate, any(host.job is JobPhase.RUNNING for host in observed.hosts)
+    if not isinstance(has.market, Owned) or not desired.create or observed.started or running:
+        return None
+    alike = [one for one in desired.candidates if replace(one, details=has.details) == has]
+    if not alike or any(one.details == has.details for one in alike):
+        return None
+    return end_slice(facts, intent, EndCause.REQUESTED, "the task names other addresses for its hosts now")
 
 
 def _wait_for_block_start(cluster: str, observed: Observed, intent: Intent, until: float) -> Wait | None:

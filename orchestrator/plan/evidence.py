@@ -8,6 +8,7 @@ from orchestrator.hosts import JobPhase
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Contact, HostView
 from orchestrator.plan.ranks import format_hosts
+from orchestrator.plan.steps import Wait, WaitFor
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,17 @@ class Hang:
 def classify_silence(hosts: tuple[HostView, ...]) -> EndCause:
     """Return the cause of silent hosts: one died, or none can be reached (it may be our own network)."""
     return EndCause.HOST_DIED if any(host.contact is Contact.OK for host in hosts) else EndCause.UNREACHABLE
+
+
+def wait_for_contact(hosts: tuple[HostView, ...], until: float) -> Wait:
+    """Return the wait for SSH on the hosts that do not answer, with the reason of the first."""
+    silent = [host for host in hosts if host.contact is not Contact.OK]
+    first = next((host for host in silent if host.silence), None)
+    several = f"host {first.rank}: " if first is not None and len(silent) > 1 else ""
+    why = f" ({several}{first.silence})" if first is not None else ""
+    return Wait(
+        on=WaitFor.CONTACT, reason=f"waiting for SSH on {format_hosts(host.rank for host in silent)}{why}", until=until
+    )
 
 
 def detect_hang(hosts: tuple[HostView, ...], deadline: float) -> Hang | None:

@@ -64,6 +64,7 @@ class Contact(StrEnum):
     OK = "ok"
     DOWN = "down"  # refused, unreachable, lost or frozen
     IDENTITY = "identity-mismatch"
+    DENIED = "denied"  # it accepts no key that we have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +77,13 @@ class HostView:
         last_line: Of the job's output.
         step: Training step that the program reported, if it reports steps.
         beat_age: Seconds since its last heartbeat, by the host's clock.
+        silence: Why there is no contact, with its address.
     """
 
     rank: int
     internal_ip: Text
     contact: Contact = Contact.UNTRIED
+    silence: str = ""
     trees: tuple[tuple[str, str], ...] = ()
     setup: str = ""
     job: JobPhase = JobPhase.ABSENT

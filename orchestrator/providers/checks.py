@@ -19,6 +19,7 @@ from typing import Protocol, cast
 
 from orchestrator.errors import CloudError, DeadlineError, OrchError, UserError
 from orchestrator.exits import Exit
+from orchestrator.providers.hosts.machines import OwnHost
 from orchestrator.task.model import AwsSettings
 
 SECONDS = 30.0  # for one check, all its calls together
@@ -27,6 +28,7 @@ _MODULES = {
     "local": "orchestrator.providers.local.check",
     "gcp": "orchestrator.providers.google.check",
     "aws": "orchestrator.providers.aws.check",
+    "hosts": "orchestrator.providers.hosts.check",
 }
 
 
@@ -94,6 +96,7 @@ class Ask:
         project: With service_account, access (external, internal, iap, jump) and firewall (whether orch makes the rule
             that lets SSH in) for Google.
         aws: Settings of the Amazon account.
+        hosts: The user's own machines.
     """
 
     state: Path
@@ -111,6 +114,7 @@ class Ask:
     service_account: str = ""
     access: str = ""
     firewall: bool = True
+    hosts: tuple[OwnHost, ...] = ()
 
 
 class Checker(Protocol):
@@ -124,8 +128,8 @@ class ProgressListener(Protocol):
 
 
 def list_checkable_providers() -> tuple[str, ...]:
-    """Return the names of the providers that can be checked."""
-    return tuple(_MODULES)
+    """Return the names of the providers that can be checked without a task file."""
+    return tuple(name for name in _MODULES if name != "hosts")
 
 
 def load_checks(provider: str, ask: Ask) -> tuple[Check, ...]:

@@ -61,6 +61,15 @@ class Provider(Protocol):
 
 
 @runtime_checkable
+class LogsInAsOwner(Protocol):
+    """A provider of machines that are entered with their owner's own keys."""
+
+    def check_unattended_login(self, candidate: Candidate) -> None:
+        """Raise UserError when a key would need a passphrase, which nobody types in the background."""
+        ...
+
+
+@runtime_checkable
 class Stops(Protocol):
     """A provider whose hosts can be stopped and started again with their disks."""
 

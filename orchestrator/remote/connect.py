@@ -10,19 +10,18 @@ import struct
 import sys
 import threading
 import time
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, cast
 
 import fabric  # pyright: ignore[reportMissingTypeStubs]  # fabric ships no types; `Any` at its border
-from paramiko import AuthenticationException, PasswordRequiredException, PKey, SSHClient, SSHException
+from paramiko import AuthenticationException, PKey, SSHClient, SSHException
 from paramiko.channel import Channel
 from paramiko.client import MissingHostKeyPolicy
-from paramiko.pkey import UnknownKeyType
 from paramiko.ssh_exception import ChannelException, IncompatiblePeer
 
-from orchestrator.errors import UserError
 from orchestrator.hosts import Failure, HostAddress
 from orchestrator.remote.failures import HostFailure, describe_error
+from orchestrator.remote.identities import Identity
 from orchestrator.remote.proxy import start_proxy
 from orchestrator.remote.transport import TunedTransport
 from orchestrator.remote.trust import Trust
@@ -36,14 +35,26 @@ _ASK_AFTER_IDLE = 15.0  # seconds without a byte after which an open connection 
 class Link:
     """The connection to one host, opened when needed. Thread-safe."""
 
-    def __init__(self, address: HostAddress, key: PKey, config: Any, jump: Link | None = None) -> None:
+    def __init__(
+        self,
+        address: HostAddress,
+        identities: Sequence[Identity],
+        config: Any,
+        jump: Link | None = None,
+        refusal: HostFailure | None = None,
+    ) -> None:
+        """Prepare a connection. refusal: why there are no identities, the outcome of every attempt."""
         self.address = address
         self._config = config
         self.gate = threading.BoundedSemaphore(_JUMPS_AT_ONCE)  # limits connections through this host
-        self._key = key
+        self._identities, self._refusal = identities, refusal
         self._jump = jump
         self._lock = threading.Lock()
-        self._connect_kwargs: dict[str, Any] = {"pkey": key, "allow_agent": False, "look_for_keys": False}
+        self._connect_kwargs: dict[str, Any] = {
+            "pkey": identities[0].key if identities else None,
+            "allow_agent": False,
+            "look_for_keys": False,
+        }
         self._connection: Any = None
         self._transport: TunedTransport | None = None
         self._wide = False
@@ -74,6 +85,8 @@ class Link:
             self._transport.close()
 
     def _open(self, limit: float) -> TunedTransport:
+        if self._refusal is not None:
+            raise self._refusal
         if self.address.proxy:
             return self._open_by_proxy(limit)
         if self._jump is None:
@@ -105,7 +118,9 @@ class Link:
 
     def _handshake(self, sock: socket.socket | Channel, limit: float) -> TunedTransport:
         trust = Trust(self.address)
-        factory = functools.partial(TunedTransport, user=self.address.user, key=self._key, trust=trust, wide=self._wide)
+        factory = functools.partial(
+            TunedTransport, user=self.address.user, identities=self._identities, trust=trust, wide=self._wide
+        )
         connection = self._fabric()
         self._connect_kwargs.update(sock=sock, transport_factory=factory, timeout=max(0.1, limit - time.monotonic()))
         try:
@@ -155,24 +170,6 @@ class _CheckedByTransport(MissingHostKeyPolicy):
         transport = client.get_transport()
         if not isinstance(transport, TunedTransport) or not transport.identity_checked:
             raise HostFailure(Failure.IDENTITY, f"the key of {hostname} was not checked")
-
-
-def load_key(path: Path) -> PKey:
-    """Return the private key in `path`. Raises UserError, since a missing key is no host's failure."""
-    try:
-        return PKey.from_path(path)
-    except FileNotFoundError:
-        raise UserError(f"the SSH key {path} does not exist", next_step=f"ssh-keygen -t ed25519 -f {path}") from None
-    except (PasswordRequiredException, TypeError):
-        raise UserError(
-            f"the SSH key {path} has a passphrase",
-            "orch connects to many hosts and cannot prompt for it",
-            f"make a key for orch: ssh-keygen -t ed25519 -N '' -f {path}.orch",
-        ) from None
-    except (OSError, SSHException, UnknownKeyType, ValueError) as error:
-        raise UserError(
-            f"the SSH key {path} cannot be read", describe_error(error), f"ssh-keygen -y -f {path}   shows why"
-        ) from error
 
 
 def fabric_config() -> Any:

@@ -11,17 +11,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias
-
-from paramiko import PKey
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
 from orchestrator.remote.command import Command, Conversation, Ended, Halt
-from orchestrator.remote.connect import Link, fabric_config, load_key
+from orchestrator.remote.connect import Link, fabric_config
 from orchestrator.remote.failures import HostFailure
+from orchestrator.remote.identities import KeyRing
 from orchestrator.remote.scripts import shell_command
 from orchestrator.retries import SSH_CONNECT, RetryPolicy
 
@@ -75,12 +73,14 @@ class Fleet:
         deadline: seconds until a host that cannot be reached, or no longer answers, is reported as such.
     """
 
-    def __init__(self, hosts: Sequence[HostAddress], *, width: int = 64, deadline: float = 20.0) -> None:
+    def __init__(
+        self, hosts: Sequence[HostAddress], *, width: int = 64, deadline: float = 20.0, keys: KeyRing | None = None
+    ) -> None:
         self.hosts = tuple(sorted(hosts, key=lambda host: host.rank))
         self.width = width
         self.deadline = deadline
         self._links: dict[HostAddress, Link] = {}
-        self._keys: dict[Path, PKey] = {}
+        self._keys = keys or KeyRing()
         self._config = fabric_config()
         self._lock = threading.Lock()
 
@@ -178,10 +178,18 @@ class Fleet:
     def _link(self, address: HostAddress) -> Link:
         if address not in self._links:
             jump = None if address.jump is None else self._link(address.jump)
-            if address.identity_file not in self._keys:
-                self._keys[address.identity_file] = load_key(address.identity_file)
-            self._links[address] = Link(address, self._keys[address.identity_file], self._config, jump)
+            self._links[address] = self._new_link(address, jump)
         return self._links[address]
+
+    def _new_link(self, address: HostAddress, jump: Link | None) -> Link:
+        """Return a link; without a key for a person's own machine one that fails, so that its record can be closed."""
+        try:
+            return Link(address, self._keys.identities(address), self._config, jump)
+        except UserError as error:
+            if address.own is None:
+                raise
+            detail = f"{error.what}: {error.why}; {error.next_step}"
+            return Link(address, (), self._config, jump, HostFailure(Failure.AUTH, detail))
 
     def _selected(self, ranks: Sequence[int] | None) -> tuple[HostAddress, ...]:
         if ranks is None:

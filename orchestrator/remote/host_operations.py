@@ -15,6 +15,7 @@ from orchestrator.hosts import HostAddress, HostJob, HostOutcome
 from orchestrator.remote.marks import READ_MARKS_COMMAND, parse_marks, write_mark_command
 
 if TYPE_CHECKING:
+    from orchestrator.remote.identities import KeyRing
     from orchestrator.remote.tree import Tree
 
 Sink = Callable[[HostAddress, bytes], None]
@@ -116,17 +117,31 @@ class HostOperations(Protocol):
         ...
 
 
+class SshAccess:
+    """Opens the operations over SSH. A key is read, and its passphrase asked for, once for all of them."""
+
+    def __init__(self) -> None:
+        self._keys: KeyRing | None = None
+
+    def __call__(self, hosts: tuple[HostAddress, ...]) -> SshHostOperations:
+        """Return the operations on these hosts."""
+        from orchestrator.remote.identities import KeyRing
+
+        self._keys = self._keys or KeyRing()
+        return SshHostOperations(hosts, self._keys)
+
+
 class SshHostOperations:
     """The operations over SSH."""
 
-    def __init__(self, hosts: tuple[HostAddress, ...]) -> None:
+    def __init__(self, hosts: tuple[HostAddress, ...], keys: KeyRing | None = None) -> None:
         from orchestrator.remote.fleet import Fleet
         from orchestrator.remote.keys import write_known_hosts
 
         pinned = [host for host in hosts if host.host_key is not None]
         if pinned:
             write_known_hosts(pinned[0].known_hosts, pinned)
-        self._fleet = Fleet(hosts)
+        self._fleet = Fleet(hosts, keys=keys)
 
     @property
     def hosts(self) -> tuple[HostAddress, ...]:

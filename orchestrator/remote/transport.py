@@ -32,6 +32,7 @@ from paramiko.transport import ChannelMap, ServiceRequestingTransport, Transport
 
 from orchestrator.hosts import Failure
 from orchestrator.remote.failures import HostFailure
+from orchestrator.remote.identities import Identity
 from orchestrator.remote.proxy import ProxySocket
 from orchestrator.remote.session_channel import Handler, SessionChannel, SessionMessage, on_failure, on_request
 from orchestrator.remote.trust import Trust
@@ -86,7 +87,7 @@ class TunedTransport(_Transport):
         sock: Wire,
         *,
         user: str,
-        key: PKey,
+        identities: Sequence[Identity],
         trust: Trust,
         wide: bool = False,
         disabled_algorithms: Mapping[str, Any] | None = None,
@@ -103,7 +104,9 @@ class TunedTransport(_Transport):
         self.verdict: HostFailure | None = None
         self._disconnect_message = ""
         self.identity_checked = False
-        self._user, self._key, self._trust = user, key, trust
+        self._user, self._trust = user, trust
+        self._untried = list(identities)
+        self._tried: list[str] = []
         self._ready = threading.Event()
         self._answered = threading.Event()
         self._ending: Exception | None = None
@@ -114,6 +117,11 @@ class TunedTransport(_Transport):
         if isinstance(sock, ProxySocket):
             self.wire.end_handshake()  # not TCP: no acknowledgements to speed up
         self._choose_algorithms(wide)
+
+    @property
+    def accepted_identity(self) -> str:
+        """The name of the key that the host accepted."""
+        return self._tried[-1] if self._tried else ""
 
     @property
     def end_message(self) -> str:
@@ -141,7 +149,7 @@ class TunedTransport(_Transport):
         if self.verdict is not None:
             raise self.verdict
         if self._refusal:
-            raise AuthenticationException(self._refusal)
+            raise AuthenticationException(f"{self._refusal}; {self.end_message}".removesuffix("; "))
         if not self.active:
             raise self._ending or EOFError(self.end_message or "the host closed the connection during the handshake")
 
@@ -171,20 +179,37 @@ class TunedTransport(_Transport):
             service.add_byte(cMSG_SERVICE_REQUEST)
             service.add_string("ssh-userauth")
             self._send_message(service)
-            handler = _PipelinedAuth(self)
-            self.auth_handler = handler
-            handler.auth_publickey(self._user, self._key)
+            self.auth_handler = _PipelinedAuth(self)
+            if not self._offer_identity():
+                self._ready.set()
 
     def _auth_trigger(self) -> None:
         super()._auth_trigger()
+        self._refusal = ""
         self.wire.end_handshake()
         self._spare = channel = self._new_session()
         self._send_user_message(channel.open_request)
 
     def auth_refused(self, methods: list[str]) -> None:
-        """Record the refusal of our key. Called by the handler in the transport's thread."""
-        self._refusal = f"refused the key for user {self._user}; it allows {', '.join(methods) or 'nothing'}"
-        self._ready.set()
+        """Offer the next key, or record that the host refused all. Called by the handler in the transport's thread."""
+        tried = f"; tried: {', '.join(self._tried)}" if len(self._tried) > 1 else ""
+        self._refusal = f"refused the key for user {self._user}; it allows {', '.join(methods) or 'nothing'}{tried}"
+        if "publickey" not in methods or not self._offer_identity():
+            self._ready.set()
+
+    def _offer_identity(self) -> bool:
+        """Offer the next key that can sign. Return False when there is none."""
+        handler = cast(_PipelinedAuth, self.auth_handler)
+        while self._untried:
+            identity = self._untried.pop(0)
+            self._tried.append(identity.name)
+            try:
+                handler.auth_publickey(self._user, identity.key)
+            except SSHException as error:  # of an agent: its user declined, or it has lost the key
+                self._refusal = f"{identity.name} did not sign: {error}"
+                continue
+            return True
+        return False
 
     def auth_publickey(self, username: str, key: PKey, event: threading.Event | None = None) -> list[str]:
         """Return the result of the authentication, which start_client has completed already."""
@@ -363,10 +388,7 @@ class _PipelinedAuth(_AuthHandler):
         return []
 
     def _parse_userauth_failure(self, m: Message) -> None:
-        methods = m.get_list()
-        m.rewind()
-        super()._parse_userauth_failure(m)
-        self._refused(methods)
+        self._refused(m.get_list())
 
 
 def _writable(transport: Transport) -> bool:

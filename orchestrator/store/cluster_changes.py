@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import select, update
 
 from orchestrator.errors import ConflictError
-from orchestrator.hosts import HostAddress
+from orchestrator.hosts import HostAddress, hosts_to_json
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.slices import Candidate
@@ -24,7 +24,6 @@ from orchestrator.store.records import (
     Row,
     candidate_to_json,
     cluster_from_row,
-    hosts_to_json,
     intent_from_row,
 )
 from orchestrator.store.schema import clusters, intents

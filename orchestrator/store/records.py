@@ -10,10 +10,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
-from orchestrator.hosts import HostAddress
+from orchestrator.hosts import HostAddress, hosts_from_json
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.observed import EndedAttempt, Intent, IntentState
@@ -253,31 +252,12 @@ def _flex_start(hours: str) -> FlexStart | None:
         return None
 
 
-def hosts_to_json(hosts: tuple[HostAddress, ...]) -> str:
-    """Return host addresses as the JSON text that the store keeps."""
-    return json.dumps([asdict(host) for host in hosts], default=str)
-
-
-def hosts_from_json(text: str, row: str = "host addresses") -> tuple[HostAddress, ...]:
-    """Return the addresses that `hosts_to_json` wrote.
-
-    Raises:
-        StoreError: an address has a field that is unknown to this orch.
-    """
+def _read_hosts(text: str, row: str) -> tuple[HostAddress, ...]:
+    """Return the addresses in a column; StoreError for a field that is unknown to this orch."""
     try:
-        return tuple(_host(data) for data in json.loads(text or "[]"))
+        return hosts_from_json(text or "[]")
     except (ValueError, TypeError, KeyError) as error:
         raise unknown_value_error(row, "hosts", text) from error
-
-
-def _host(data: Mapping[str, Any]) -> HostAddress:
-    changed: dict[str, Any] = {
-        "identity_file": Path(data["identity_file"]),
-        "known_hosts": Path(data["known_hosts"]),
-        "jump": _host(data["jump"]) if data["jump"] else None,
-        "proxy": tuple(data.get("proxy", ())),  # an older store has none
-    }
-    return HostAddress(**{**data, **changed})
 
 
 def _read_enum(kind: type[_Enum], table: str, row: Row, column: str) -> _Enum:
@@ -335,7 +315,7 @@ def cluster_from_row(row: Row) -> ClusterRecord:
         name=row["name"],
         created=row["created"],
         desired_state=_read_known(DESIRED_STATES, "clusters", row, "wanted"),
-        hosts=hosts_from_json(row["hosts"], format_subject("clusters", row)),
+        hosts=_read_hosts(row["hosts"], format_subject("clusters", row)),
         host_contents=_read_map("clusters", row, "held"),
         summary=row["summary"],
         last_state=_read_enum(SliceState, "clusters", row, "last_state") if row["last_state"] else "",

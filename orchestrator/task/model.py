@@ -76,7 +76,7 @@ BucketAddress = Annotated[Text, AfterValidator(check_bucket), must_be("a bucket 
 
 
 def _check_hops(jump: str) -> str:
-    for hop in jump.split(","):
+    for hop in jump.split(",") if jump else ():
         parse_address(hop.strip())
     return jump
 
@@ -202,16 +202,16 @@ class Train(Section):
 
 
 class UserHost(Section):
-    """A machine of the user's own. `user`, `key`, `jump`, `internal_ip` are "" where ssh's own default holds."""
+    """A machine of the user's own. What is "" or None comes from their own SSH configuration (~/.ssh/config)."""
 
     short_forms = (text_schema("user@host:port"),)
 
-    host: Text = own("", "name or address", "a name or an address")
-    user: UserName = own("", "user to log in as", "a user name")
-    port: Port = own(22, "port of sshd")
-    key: Text = own("", "private key file", "a path")
+    host: Text = own("", "name or address, or a `Host` of ~/.ssh/config", "a name or an address")
+    user: UserName = own("", "user to log in as; as in ~/.ssh/config if absent", "a user name")
+    port: Port | None = own(None, "port of sshd; as in ~/.ssh/config if absent")
+    key: Text = own("", "private key file; the SSH agent's and those of ~/.ssh/config if absent", "a path")
     jump: Annotated[Text, AfterValidator(_check_hops)] = own(
-        "", "jump host; several hops with commas", "user@host:port"
+        "", "jump host; several hops with commas; as in ~/.ssh/config if absent", "user@host:port"
     )
     internal_ip: Text = own("", "how the other hosts reach it", "an address")
 
@@ -229,7 +229,7 @@ class UserHost(Section):
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.user}@{host}:{self.port}" if self.user else f"{host}:{self.port}"
+        return f"{self.user}@{host}".removeprefix("@") + (f":{self.port}" if self.port else "")
 
 
 class HostsSection(Section):
@@ -237,7 +237,7 @@ class HostsSection(Section):
 
     addresses: Annotated[tuple[Lazy[UserHost], ...], Field(min_length=1)] = own((), "hosts in rank order")
     user: UserName = own("", "for hosts without a user", "a user name")
-    port: Port = own(22, "for hosts without a port")
+    port: Port | None = own(None, "for hosts without a port")
     key: Text = own("", "for hosts without a key", "a path")
     jump: Annotated[Text, AfterValidator(_check_hops)] = own("", "for hosts without a jump host", "user@host:port")
 
@@ -269,7 +269,9 @@ class GcpSettings(Section):
     access: Annotated[Literal["", "external", "internal", "iap", "jump"], Written] = own(
         "", "SSH access to the machines", config=True
     )
-    jump: Text = own("", "jump host, for access: jump", "user@host:port", config=True)
+    jump: Annotated[Text, AfterValidator(_check_hops)] = own(
+        "", "jump host, for access: jump", "user@host:port", config=True
+    )
     firewall: Flag = own(True, "create a rule that lets SSH in", config=True)
     ssh_cidr: Text = own(
         "", "who may reach port 22; your own address if absent", "a range such as 203.0.113.7/32", config=True
@@ -289,7 +291,9 @@ class AwsSettings(Section):
     access: Annotated[Literal["", "eips", "eip", "public", "ssm", "private", "jump"], Written] = own(
         "", "SSH access to the machines", config=True
     )
-    jump: Text = own("", "jump host, for access: jump", "user@host:port", config=True)
+    jump: Annotated[Text, AfterValidator(_check_hops)] = own(
+        "", "jump host, for access: jump", "user@host:port", config=True
+    )
     ssh_cidr: Text = own(
         "", "who may reach port 22; your own address if absent", "a range such as 203.0.113.7/32", config=True
     )

@@ -122,7 +122,7 @@ def _hosts(task: Task, section: TaskSection) -> Iterator[Issue]:
             f"here infra is {task.choices[0].infra}",
             "write infra: hosts",
         )
-    every = [(host.host, host.port) for host in task.hosts]
+    every = [(host.host, host.port or 22) for host in task.hosts]
     for index, host in enumerate(every):
         if host in every[:index]:
             yield _issue(

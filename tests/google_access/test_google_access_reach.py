@@ -18,9 +18,10 @@ from orchestrator.hosts import Failure, HostAddress
 from orchestrator.providers.google.access import Access, Way
 from orchestrator.providers.google.iap import instance_names, proxy_command
 from orchestrator.providers.google.reach import reached
-from orchestrator.remote.connect import Link, fabric_config, load_key
+from orchestrator.remote.connect import Link, fabric_config
 from orchestrator.remote.failures import HostFailure
 from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.identities import KeyRing
 
 ZONE = "us-west4-a"
 
@@ -131,7 +132,7 @@ class TestGcloud:
     def test_a_refusal_of_the_tunnel_is_told(self, farm: Farm, iap: IapService) -> None:
         (host,) = self.hosts(farm, iap, ["t1v-n-9-w-9"])
         with pytest.raises(HostFailure) as told:
-            Link(host, load_key(host.identity_file), fabric_config()).transport(20)
+            Link(host, KeyRing().identities(host), fabric_config()).transport(20)
         assert told.value.failure is Failure.UNREACHABLE
         assert told.value.detail.startswith("gcloud ended with status ")
         assert "4003: 'failed to connect to backend'" in told.value.detail

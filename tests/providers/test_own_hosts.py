@@ -152,7 +152,7 @@ def test_unreadable_note_is_unclear_and_never_absent(provider: HostsProvider, ke
 
 def test_preview_names_the_machines_and_no_empty_field() -> None:
     request = PLANNER.create_request(_spec(OwnHost(host="one", user="me", port=2200), OwnHost(host="two")))
-    assert request.body["hosts"] == [{"host": "one", "user": "me", "port": 2200}, {"host": "two", "port": 22}]
+    assert request.body["hosts"] == [{"host": "one", "user": "me", "port": 2200}, {"host": "two"}]
 
 
 names = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,20}", fullmatch=True)
@@ -162,7 +162,7 @@ names = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,20}", fullmatch=True)
 def test_written_address_is_read_back(host: str, user: str, port: int) -> None:
     prefix = f"{user}@" if user else ""
     assert parse_address(f"{prefix}{host}:{port}") == OwnHost(host=host, user=user, port=port)
-    assert parse_address(f"{prefix}{host}") == OwnHost(host=host, user=user, port=22)
+    assert parse_address(f"{prefix}{host}") == OwnHost(host=host, user=user, port=0)
 
 
 @given(st.text(max_size=40))

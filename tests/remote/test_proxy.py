@@ -19,9 +19,10 @@ import pytest
 from support.sshd import Farm, sshd_farm
 
 from orchestrator.hosts import Failure, HostAddress, proxy_argv, ssh_argv
-from orchestrator.remote.connect import Link, fabric_config, load_key
+from orchestrator.remote.connect import Link, fabric_config
 from orchestrator.remote.failures import HostFailure
 from orchestrator.remote.fleet import Fleet, FleetResult
+from orchestrator.remote.identities import KeyRing
 from orchestrator.remote.proxy import start_proxy
 
 # Brings bytes between its standard input and output and a TCP port, as `gcloud compute start-iap-tunnel` does.
@@ -220,7 +221,7 @@ def test_a_program_that_ends_after_the_host_has_spoken_has_lost_it(ways: Ways) -
     words = ("bash", "-c", "echo SSH-2.0-there; sleep 0.2; echo broken >&2; exit 5")
     host = replace(ways.hosts[0], proxy=words)
     with pytest.raises(HostFailure) as caught:
-        Link(host, load_key(host.identity_file), fabric_config()).transport(5)
+        Link(host, KeyRing().identities(host), fabric_config()).transport(5)
     assert caught.value.failure is Failure.LOST
     assert caught.value.retry
 

@@ -69,7 +69,7 @@ hosts: {user: u, addresses: [a, {host: "10.0.0.7", port: 23, jump: u@g}]}
     ("text", "digest"),
     [
         (FULL, "702b5425203145d9230f0da76cc7f154a03cb4ed90f91a6b61f2c12d5dcd9f46"),
-        (HOSTS, "05caaa679d6266ff35fb4e905de155dc253889489afab70827fffb8d40c82243"),
+        (HOSTS, "3b064db6dc5844b8547189518c8134eac1619eeab25723ee134e8ed0e3a49dba"),
     ],
     ids=["full", "hosts"],
 )

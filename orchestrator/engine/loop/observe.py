@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.names import host_job_name, slice_token
 from orchestrator.errors import OrchError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
-from orchestrator.messages import to_one_line
+from orchestrator.messages import escape_controls, to_one_line
 from orchestrator.plan.decide_hosts import TIMER_LABEL
 from orchestrator.plan.desired import Adopt, Cancel, Down, Run
 from orchestrator.plan.limits import format_time
@@ -23,6 +24,7 @@ from orchestrator.store.records import JobRecord
 from orchestrator.values import to_text
 
 REPORT_END_BEFORE = 3600.0  # seconds before the provider takes the machines back: it is reported then, once
+_CONTACTS = {Failure.IDENTITY: Contact.IDENTITY, Failure.AUTH: Contact.DENIED}
 STEPPING = (None, "training")  # phases in which a program's steps should follow each other
 
 
@@ -231,8 +233,9 @@ def _host_view(
 ) -> HostView:
     ip = to_text(host.internal_ip)
     if host.rank in failures:
-        wrong = failures[host.rank].failure is Failure.IDENTITY
-        return HostView(rank=host.rank, internal_ip=ip, contact=Contact.IDENTITY if wrong else Contact.DOWN)
+        failed = failures[host.rank]
+        contact = _CONTACTS.get(failed.failure or Failure.LOST, Contact.DOWN)
+        return HostView(rank=host.rank, internal_ip=ip, contact=contact, silence=_silence(failed))
     if host.rank not in jobs:
         return HostView(rank=host.rank, internal_ip=ip)
     state, held = jobs[host.rank], marks.get(host.rank, {})
@@ -249,6 +252,12 @@ def _host_view(
         step=state.step,
         beat_age=state.beat_age if state.doing in STEPPING else None,  # other phases have no pace to compare
     )
+
+
+def _silence(failed: HostOutcome) -> str:
+    """Return why a host does not answer. No times in it: a wait with another reason would be printed again."""
+    detail = escape_controls(to_one_line(re.sub(r" in \d+\.\d s", "", failed.detail)))
+    return detail if failed.host in detail else f"{failed.host}: {detail}"
 
 
 def _labels(session: Session) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ def _details(
 ) -> tuple[tuple[str, str], ...]:
     match choice.infra.provider:
         case InfraProvider.HOSTS:
-            return (("hosts", json.dumps([host.model_dump() for host in task.hosts])),)
+            return (("hosts", json.dumps([host.model_dump(exclude_none=True) for host in task.hosts])),)
         case InfraProvider.GCP:
             queued = (
                 task.num_nodes > 1 or not isinstance(market, OnDemand) or choice.accelerator_args.gcp_queued_resource

@@ -27,6 +27,7 @@ from orchestrator.paths import Paths, load_paths
 from orchestrator.plan.desired import Run
 from orchestrator.plan.steps import Done
 from orchestrator.private_files import make_private_folder, open_private
+from orchestrator.providers.protocol import LogsInAsOwner
 from orchestrator.remote.tree import read_tree
 from orchestrator.store.records import JobRecord, NewJob
 
@@ -42,6 +43,9 @@ def prepare_for_engine(ready: PreparedCommand) -> PreparedCommand:
     if not isinstance(desired, Run) or job is None or job.kind == "exec":
         return ready
     where = load_paths()
+    provider = real_services(where).provider(desired.candidates[0].provider)
+    if isinstance(provider, LogsInAsOwner):
+        provider.check_unattended_login(desired.candidates[0])
     trees = tuple(replace(tree, source=_keep_tree(where, tree.source)) for tree in desired.trees)
     kept = {
         "trees": {tree.label: tree.source for tree in trees},

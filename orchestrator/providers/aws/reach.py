@@ -15,7 +15,7 @@ from orchestrator.hosts import HostAddress
 from orchestrator.providers.aws.access import Way
 from orchestrator.providers.aws.calls import Thing, read_tags
 from orchestrator.providers.aws.record import Record
-from orchestrator.providers.jump import add_jump_hosts
+from orchestrator.providers.ssh_config import add_jump_hosts
 
 SSH_PORT = 22
 PORT_TAG = "orch-ssh-port"  # only instances that stand on this computer have it

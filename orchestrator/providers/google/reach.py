@@ -7,7 +7,7 @@ from dataclasses import replace
 from orchestrator.hosts import HostAddress
 from orchestrator.providers.google.access import Access, Way
 from orchestrator.providers.google.iap import proxy_command
-from orchestrator.providers.jump import add_jump_hosts
+from orchestrator.providers.ssh_config import add_jump_hosts
 
 
 def reached(address: HostAddress, access: Access, *, name: str, instance: str, project: str, zone: str) -> HostAddress:

@@ -19,15 +19,15 @@ _WRITTEN = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnHost:
-    """One machine. Empty user: whoever runs orch. Empty key: the user's usual SSH key.
+    """One machine as the task names it; what is empty or 0 comes from the person's own SSH configuration.
 
     jump: hops as ssh -J takes them, `user@host:port,user@host:port`. internal_ip: how its peers reach it, when that
-    differs from `host`.
+    differs from its host name.
     """
 
     host: str
     user: str = ""
-    port: int = 22
+    port: int = 0
     key: str = ""
     jump: str = ""
     internal_ip: str = ""
@@ -53,9 +53,14 @@ def from_details(candidate: Candidate) -> tuple[OwnHost, ...]:
 def parse_address(written: str) -> OwnHost:
     """`host`, `user@host`, `host:port`, `user@[ipv6]:port`. Raises UserError."""
     found = _WRITTEN.fullmatch(written.strip())
-    port = int(found["port"] or 22) if found else 0
+    port = int(found["port"] or 0) if found else 0
     host = (found["ipv6"] or found["host"]) if found else ""
-    if found is None or not 1 <= port <= 65535 or host.startswith("-") or (found["user"] or "").startswith("-"):
+    if (
+        found is None
+        or (found["port"] and not 1 <= port <= 65535)
+        or host.startswith("-")
+        or (found["user"] or "").startswith("-")
+    ):
         raise UserError(
             f"'{written}' is not the address of a host",
             "expected: user@host:port, the user and port may be left out",

@@ -1,30 +1,30 @@
 """The hosts provider: a slice is a line in our own notes about machines that are the user's.
 
-READY at once, never ended by us. Host keys are accepted on first contact and kept under the slice's own name.
+READY at once, never ended by us. How a machine is reached is what its owner's own `ssh` would do; see ssh_config.py.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import pwd
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.clock import ServerClock
 from orchestrator.errors import CloudError, ConflictError, UserError
-from orchestrator.hosts import HostAddress
+from orchestrator.hosts import HostAddress, hosts_from_json, hosts_to_json
 from orchestrator.providers.files import write_whole
-from orchestrator.providers.hosts.machines import OwnHost, from_details, parse_address
-from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
+from orchestrator.providers.hosts.machines import OwnHost, from_details
+from orchestrator.providers.ssh_config import config_stamp, own_address
+from orchestrator.slices import Candidate, OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
 
 INSTALLATION_LABEL = "orch-installation"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")  # the order of ssh_config(5), IdentityFile
+_AT_ONCE = 8  # programs that read the SSH configuration
 
 
 def open_provider(state: Path, _clock: ServerClock | None = None) -> HostsProvider:
@@ -33,7 +33,10 @@ def open_provider(state: Path, _clock: ServerClock | None = None) -> HostsProvid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Note:
-    """hosts: with user and key filled in, as they were when the slice was made. created: epoch seconds."""
+    """hosts: as the task names them. created: epoch seconds.
+
+    addresses: What the person's SSH configuration made of the hosts when it had this stamp; hosts_to_json.
+    """
 
     name: str
     cluster: str
@@ -42,6 +45,8 @@ class _Note:
     labels: dict[str, str]
     known_hosts: str
     hosts: tuple[OwnHost, ...]
+    stamp: str = ""
+    addresses: str = ""
 
 
 class HostsProvider:
@@ -54,7 +59,10 @@ class HostsProvider:
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         """Raises UserError for a key that is not there, ConflictError when the name is taken."""
-        machines = tuple(_completed(host, keys) for host in from_details(spec.candidate))
+        machines = from_details(spec.candidate)
+        stamp = config_stamp()
+        addresses = _resolve(machines, spec.name, keys.known_hosts)
+        _refuse_unusable_keys(addresses, keys)
         note = _Note(
             name=spec.name,
             cluster=spec.cluster,
@@ -63,9 +71,9 @@ class HostsProvider:
             labels={key: value.reveal() for key, value in spec.labels},
             known_hosts=keys.known_hosts,
             hosts=machines,
+            stamp=stamp,
+            addresses=hosts_to_json(addresses),
         )
-        for rank in range(len(machines)):
-            _address(note, rank)  # a jump host that cannot be read is told now
         path = self._path(spec.name)
         found = _read(path)
         if found is not None and found.token == note.token:
@@ -82,14 +90,21 @@ class HostsProvider:
         except OSError as error:
             raise CloudError(f"cannot record the hosts of '{spec.name}'", str(error), f"see {path.parent}") from error
 
+    def check_unattended_login(self, candidate: Candidate) -> None:
+        """Raise UserError when a key would need a passphrase, which nobody types in the background."""
+        from orchestrator.remote.identities import KeyRing
+
+        ring = KeyRing(attended=False)
+        for address in _resolve(from_details(candidate), candidate.provider, ""):
+            ring.has_identity(address)
+
     def observe(self, name: str, token: str = "") -> SliceView:
         try:
             note = _read(self._path(name))
-        except CloudError as error:
+            hosts = () if note is None else _addresses(note)
+        except (CloudError, UserError) as error:
             return SliceView(state=SliceState.UNCLEAR, reason=error.why)
-        if note is None:
-            return SliceView(state=SliceState.ABSENT)
-        return SliceView(state=SliceState.READY, hosts=tuple(_address(note, rank) for rank in range(len(note.hosts))))
+        return SliceView(state=SliceState.READY if hosts else SliceState.ABSENT, hosts=hosts)
 
     def end(self, name: str, token: str = "") -> None:
         self._path(name).unlink(missing_ok=True)
@@ -127,65 +142,37 @@ class HostsProvider:
         return self._root / f"{name}.json"
 
 
-def _completed(host: OwnHost, keys: SliceKeys) -> OwnHost:
-    user = host.user or pwd.getpwuid(os.getuid()).pw_name
-    return replace(host, user=user, key=str(_key(host, keys)))
+def _resolve(machines: Sequence[OwnHost], name: str, known_hosts: str) -> tuple[HostAddress, ...]:
+    """Return the addresses of all machines; ssh is asked for several at a time. Raises UserError."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return tuple(
+            pool.map(
+                lambda pair: own_address(pair[1], rank=pair[0], name=name, known_hosts=Path(known_hosts)),
+                enumerate(machines),
+            )
+        )
 
 
-def _key(host: OwnHost, keys: SliceKeys) -> Path:
-    """The private key to use. Raises UserError when there is none."""
-    if host.key:
-        path = Path(host.key).expanduser().absolute()
-        if not os.access(path, os.R_OK):
-            raise UserError(f"cannot read the SSH key {host.key} of host {host.host}", "", f"ls -l {path}")
-        return path
-    usual = [Path.home() / ".ssh" / name for name in _USUAL_KEYS]
-    for path in usual:
-        if os.access(path, os.R_OK):
-            return path
-    raise UserError(
-        f"no SSH key for host {host.host}",
-        f"none is named in `hosts`, and {usual[0].parent} has none of {', '.join(_USUAL_KEYS)}",
-        f"ssh-copy-id -i {keys.identity_file}.pub {host.host}   then name `key: {keys.identity_file}` in `hosts`",
-    )
+def _refuse_unusable_keys(addresses: Sequence[HostAddress], keys: SliceKeys) -> None:
+    """Raise UserError for a host that no key can log in to, before anything is recorded about it."""
+    from orchestrator.remote.identities import KeyRing
+
+    ring = KeyRing()
+    for address in addresses:
+        if ring.has_identity(address):
+            continue
+        raise UserError(
+            f"no SSH key for host {address.host}",
+            "none is named in `hosts` or ~/.ssh/config, no agent has one, and ~/.ssh has no usual one",
+            f"ssh-copy-id -i {keys.identity_file}.pub {address.host}   and `key: {keys.identity_file}` in `hosts`",
+        )
 
 
-def _address(note: _Note, rank: int) -> HostAddress:
-    machine = note.hosts[rank]
-    return HostAddress(
-        rank=rank,
-        alias=f"{note.name}-{rank}",
-        host=machine.host,
-        port=machine.port,
-        user=machine.user,
-        identity_file=Path(machine.key),
-        known_hosts=Path(note.known_hosts),
-        internal_ip=machine.internal_ip or machine.host,
-        jump=_jump(note, machine, [hop for hop in machine.jump.split(",") if hop.strip()]),
-    )
-
-
-def _jump(note: _Note, machine: OwnHost, hops: Sequence[str]) -> HostAddress | None:
-    """The last hop, reached through those before it. Hosts behind the same jump host get the same value."""
-    if not hops:
-        return None
-    hop = parse_address(hops[-1])
-    return HostAddress(
-        rank=0,
-        alias=f"{note.name}-jump-{_plain(hop)}",
-        host=hop.host,
-        port=hop.port,
-        user=hop.user or machine.user,
-        identity_file=Path(machine.key),
-        known_hosts=Path(note.known_hosts),
-        internal_ip=hop.host,
-        jump=_jump(note, machine, hops[:-1]),
-    )
-
-
-def _plain(hop: OwnHost) -> str:
-    """Jump hosts have no rank to be named by."""
-    return re.sub(r"[^a-z0-9]+", "-", f"{hop.host}-{hop.port}".lower())
+def _addresses(note: _Note) -> tuple[HostAddress, ...]:
+    """Return where the machines are now: a corrected ~/.ssh/config takes effect at once. Raises UserError."""
+    if note.addresses and note.stamp == config_stamp():
+        return hosts_from_json(note.addresses)
+    return _resolve(note.hosts, note.name, note.known_hosts)
 
 
 def _read(path: Path) -> _Note | None:

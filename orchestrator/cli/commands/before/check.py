@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from orchestrator.cli.drawing.terminal import Terminal
     from orchestrator.providers.checks import Ask, Finding, Verdict
+    from orchestrator.providers.hosts.machines import OwnHost
     from orchestrator.task.infra import Infra
 
 
@@ -34,9 +36,11 @@ if TYPE_CHECKING:
             "quota, zones, addresses and permissions for two of them",
         ),
         ("orch check aws --print-policy user > policy.json", "the smallest policy that suffices for orch"),
+        ("orch check hosts task.yaml", "SSH access to every machine of your own that the file names"),
     ],
 )
 @click.argument("provider", required=False)
+@click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--infra", metavar="PLACE", help="Like gcp/us-west4/us-west4-a.")
 @click.option("--region", metavar="REGION", help="Check this region only.")
 @click.option("--zone", metavar="ZONE", help="Check this zone only.")
@@ -62,6 +66,7 @@ def check(
     ctx: click.Context,
     /,
     provider: str | None,
+    file: Path | None,
     infra: str | None,
     region: str | None,
     zone: str | None,
@@ -80,7 +85,7 @@ def check(
         return
     from orchestrator.providers.checks import choose_exit_status
 
-    names, ask = _providers_and_place(provider, infra, region, zone, _ask_from_options(given))
+    names, ask = _providers_and_place(provider, infra, region, zone, _ask_from_options(given, provider, file))
     found = _run_checks(names, ask)
     if output == "json":
         write_stdout(json.dumps(_as_json(found), indent=2))
@@ -117,11 +122,13 @@ def _policy_text(role: str | None, policy: str | None, bucket: str) -> str:
     return policy_text(policy or "", address.container, address.prefix)
 
 
-def _ask_from_options(given: Mapping[str, Any]) -> Ask:
+def _ask_from_options(given: Mapping[str, Any], provider: str | None, file: Path | None) -> Ask:
     """Return the question to the providers; what no option gives is as a launch would use it.
 
     Args:
         given: Values by the names of the options.
+        provider: The provider to check, if one is named.
+        file: A task file that names machines of one's own.
     """
     from dataclasses import replace
 
@@ -136,9 +143,34 @@ def _ask_from_options(given: Mapping[str, Any]) -> Ask:
         reservation=given["reservation"] or "",
         bucket=given["bucket"] or "",
         project=given["project"] or ask.project,
+        hosts=_own_hosts(provider, file) if file is not None else (),
         service_account=given["service_account"] or ask.service_account,
         aws=aws,
     )
+
+
+def _own_hosts(provider: str | None, file: Path) -> tuple[OwnHost, ...]:
+    """Return the machines that a task file names.
+
+    Raises:
+        UserError: It names none, or another provider is to be checked.
+    """
+    from orchestrator.providers.hosts.machines import OwnHost
+    from orchestrator.task.config import load_config
+    from orchestrator.task.parse import load_task_file
+
+    if provider != "hosts":
+        raise UserError(
+            f"a task file is checked for its hosts only, not for {provider}", "", f"orch check hosts {file}"
+        )
+    task = load_task_file(str(file), env=os.environ, config=load_config(os.environ)).only
+    if not task.hosts:
+        raise UserError(
+            f"{file} names no machines of your own",
+            "`orch check hosts` tries those of a task with `infra: hosts`",
+            "hosts: {addresses: [user@first, user@second]}   in the task file",
+        )
+    return tuple(OwnHost(**host.model_dump(exclude_none=True)) for host in task.hosts)
 
 
 def _configured() -> Ask:

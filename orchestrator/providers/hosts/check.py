@@ -1,0 +1,113 @@
+"""What own machines need: a name that resolves, SSH access with a key, and the programs that orch uses there.
+
+Only looks: nothing is copied to a machine, and a new host key is shown, not kept.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from orchestrator.errors import UserError
+from orchestrator.exits import Exit
+from orchestrator.hosts import Failure, HostAddress, HostOutcome
+from orchestrator.messages import escape_controls, to_one_line
+from orchestrator.providers.checks import Ask, Check, Outcome, fix, ok, unknown
+from orchestrator.providers.hosts.machines import OwnHost
+from orchestrator.providers.ssh_config import own_address
+from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.identities import KeyRing
+from orchestrator.remote.trust import fingerprint, read_known_hosts
+
+_SECONDS = 15.0  # until a host that does not answer is given up
+_LONGEST = 300  # characters of what a machine says
+_PROGRAMS = ("bash", "flock", "setsid", "tail", "stat", "tar", "sha256sum", "xargs", "timeout")
+_LOOK = (
+    f'for p in {" ".join(_PROGRAMS)}; do command -v $p >/dev/null || echo "missing $p"; done;'
+    ' echo "$(uname -sm), $(nproc) cores, $(df -Pk . | awk \'NR==2 {printf "%d", $4 / 1048576}\') GiB free"'
+)
+
+
+def checks(ask: Ask) -> tuple[Check, ...]:
+    """Return one check for each machine. Passphrases are asked for here, before the checks begin.
+
+    Raises:
+        UserError: No machines are named.
+    """
+    if not ask.hosts:
+        raise UserError(
+            "`orch check hosts` needs to know your machines", "they are named in a task file", "orch check hosts FILE"
+        )
+    keys = KeyRing()
+    return tuple(_check(rank, host, keys) for rank, host in enumerate(ask.hosts))
+
+
+def _check(rank: int, host: OwnHost, keys: KeyRing) -> Check:
+    name = f"host {rank}"
+    try:
+        address = own_address(host, rank=rank, name="check", known_hosts=Path())
+        keys.identities(address)
+    except UserError as error:
+        return Check(name, partial(_raise, error))
+    return Check(name, partial(_try_host, name, address, keys), seconds=_SECONDS + 5)
+
+
+def _raise(error: UserError) -> Outcome:
+    raise error
+
+
+def _try_host(name: str, address: HostAddress, keys: KeyRing) -> Outcome:
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = _keep_keys_in(Path(folder) / "known_hosts", address)
+        with Fleet([temporary], deadline=_SECONDS, keys=keys) as fleet:
+            outcome = fleet.reachable(timeout=_SECONDS if address.jump else _SECONDS / 3).hosts[0].outcome
+            if not outcome.ok:
+                return _explain(name, address, outcome)
+            transport = fleet.link(temporary).transport(_SECONDS)
+            result = fleet.run(_LOOK).hosts[0]
+        accepted = read_known_hosts([temporary.known_hosts], temporary.alias).accepted
+    if not result.outcome.ok:
+        return _explain(name, address, result.outcome)
+    lines = result.output.decode("utf-8", "replace").strip().splitlines() or [""]
+    words = f"{_where(address)}, key {transport.accepted_identity}; {_plain(lines[-1])}"
+    if lacking := " ".join(program for program in _PROGRAMS if f"missing {program}" in lines):
+        return fix(name, f"{words}; it has no {lacking}", f"install there: {lacking}", Exit.SETUP_FAILED)
+    own = address.own
+    if own is None or not read_known_hosts(own.known_hosts, own.known_as).accepted:
+        words += f"; its key is new: {', '.join(map(fingerprint, accepted.values()))}"
+    return ok(name, words)
+
+
+def _keep_keys_in(file: Path, address: HostAddress) -> HostAddress:
+    return replace(address, known_hosts=file, jump=address.jump and _keep_keys_in(file, address.jump))
+
+
+def _explain(name: str, address: HostAddress, outcome: HostOutcome) -> Outcome:
+    words = f"{_where(address)}: {_plain(outcome.detail or outcome.last_line or outcome.verdict)}"
+    login = f"ssh -p {address.port} {shlex.quote(f'{address.user}@{address.host}')}"
+    match outcome.failure:
+        case Failure.AUTH:
+            return fix(name, words, f"ssh-copy-id -p {address.port} {address.user}@{address.host}", Exit.PERMISSION)
+        case Failure.IDENTITY:
+            return fix(name, words, f"ask its administrator; then: ssh-keygen -R {_known_as(address)}", Exit.IDENTITY)
+        case Failure.REFUSED | Failure.UNREACHABLE:
+            return fix(name, words, f"correct the address or the port, or start the machine: {login}", Exit.HOST_LOST)
+        case _:
+            return unknown(name, words, login, Exit.HOST_LOST)
+
+
+def _known_as(address: HostAddress) -> str:
+    return shlex.quote(address.own.known_as if address.own is not None else address.host)
+
+
+def _plain(shown: str) -> str:
+    """Return what a machine says, as one line that a terminal prints and does not obey."""
+    return escape_controls(to_one_line(shown, _LONGEST))
+
+
+def _where(address: HostAddress) -> str:
+    way = f" through {address.jump.host}" if address.jump is not None else ""
+    return f"{address.user}@{address.host} port {address.port}{way}"
