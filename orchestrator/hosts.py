@@ -199,7 +199,7 @@ def _host(data: Mapping[str, Any]) -> HostAddress:
 
 def ssh_argv(address: HostAddress, *command: str, interactive: bool = False) -> list[str]:
     """Return the OpenSSH command that reaches this host with the same pinned key; quote it before pasting."""
-    argv = ["ssh", "-F", "none", "-p", str(address.port), "-o", f"HostKeyAlias={address.alias}"]
+    argv = ["ssh", "-p", str(address.port), "-F", "none", "-o", f"HostKeyAlias={address.alias}"]
     argv += _identity_options(address)
     argv += ["-o", f'UserKnownHostsFile="{_no_tokens(address.known_hosts)}"']
     strict = "yes" if address.host_key else "accept-new"

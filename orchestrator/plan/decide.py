@@ -18,7 +18,7 @@ from orchestrator.plan.limits import LIMIT_CODE
 from orchestrator.plan.observed import Contact, IntentState, Observed
 from orchestrator.plan.ranks import format_hosts
 from orchestrator.plan.steps import Done, GiveUp, Step
-from orchestrator.slices import SliceState
+from orchestrator.slices import Owned, SliceState
 
 
 def decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
@@ -126,7 +126,8 @@ def _wind_up(desired: Run, observed: Observed, facts: Facts) -> Step:
     limit = outcome.what if outcome.code == LIMIT_CODE else limits.find_reached_limit(desired, observed)
     if desired.teardown is TeardownPolicy.DOWN or limit is not None:
         why = limit or "the job is over and --down was given"
-        step = decide_slice.decide_end_step(observed, facts, desired.budgets, why)
+        step = _unanswered_down(desired, observed) if observed.started else None
+        step = step or decide_slice.decide_end_step(observed, facts, desired.budgets, why)
         if step is not None:
             return step
     if outcome.status == Exit.OK:
@@ -137,8 +138,30 @@ def _wind_up(desired: Run, observed: Observed, facts: Facts) -> Step:
 
 
 def _down(desired: Down, observed: Observed, facts: Facts) -> Step:
-    step = decide_slice.decide_end_step(observed, facts, desired.budgets, "down was requested")
+    step = _unanswered_down(desired, observed) if observed.running_job and not desired.abandon else None
+    step = step or decide_slice.decide_end_step(observed, facts, desired.budgets, "down was requested")
     return step or Done(f"cluster '{desired.cluster}' is deleted")
+
+
+def _unanswered_down(desired: Run | Down, observed: Observed) -> Step | None:
+    """Wait for the user's own hosts that may run a program, since nothing ends these machines; None for all others."""
+    intent, silent = observed.current, [host for host in observed.hosts if host.contact is not Contact.OK]
+    if intent is None or not isinstance(intent.candidate.market, Owned) or intent.state is not IntentState.ACCEPTED:
+        return None
+    if not silent:
+        return None
+    since = observed.contact_since if observed.contact_since is not None else observed.now
+    until = since + desired.budgets.lost_deadline
+    if observed.now < until and any(host.contact is not Contact.DENIED for host in silent):
+        return wait_for_contact(observed.hosts, until)
+    return GiveUp(
+        code="host-lost",
+        status=Exit.HOST_LOST,
+        what=f"the program of '{desired.cluster}' may still run on {format_hosts(host.rank for host in silent)}",
+        why=silent[0].silence,
+        next_step=f"when it answers: orch down {desired.cluster}   "
+        f"or leave it as it is: orch down {desired.cluster} --abandon",
+    )
 
 
 def _stop(desired: Stop, observed: Observed, facts: Facts) -> Step:

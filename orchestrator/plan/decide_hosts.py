@@ -146,7 +146,7 @@ def _denied(desired: Run, hosts: tuple[HostView, ...]) -> Conclude | None:
 
 
 def _unreachable(desired: Run, hosts: tuple[HostView, ...]) -> Conclude:
-    """Return the end of a run whose machines, which nobody is booting, did not answer."""
+    """Return the end of a run whose machines, which no one is booting, did not answer."""
     silent = [host for host in hosts if host.contact is not Contact.OK]
     return Conclude(
         status=Exit.HOST_LOST,

@@ -132,7 +132,7 @@ class Budgets:
     hang_deadline: float = 0.0  # a heartbeat older than this is a hang; 0 disables the check
     boot_deadline: float = 1800.0  # accepted until ready
     contact_deadline: float = 300.0  # ready until every host answers SSH
-    own_contact_deadline: float = 8.0  # the same for the user's own machines, which nobody is booting
+    own_contact_deadline: float = 8.0  # the same for the user's own machines, which no one is booting
     end_deadline: float = 900.0  # end requested until the provider reports it absent
     lost_deadline: float = 30.0  # a host of a running program is silent while others answer, until it counts as lost
     silence_deadline: float = 90.0  # no host answers: it may be our own network
@@ -179,10 +179,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """End every machine of the cluster and close its record."""
+    """End every machine of the cluster and close its record.
+
+    Attributes:
+        abandon: Close the record of the user's own machines although one that does not answer may still run the
+            program.
+    """
 
     cluster: str
     budgets: Budgets = Budgets()
+    abandon: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class LogsInAsOwner(Protocol):
     """A provider of machines that are entered with their owner's own keys."""
 
     def check_unattended_login(self, candidate: Candidate) -> None:
-        """Raise UserError when a key would need a passphrase, which nobody types in the background."""
+        """Raise UserError when a key would need a passphrase, which no one types in the background."""
         ...
 
 

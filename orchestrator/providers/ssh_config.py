@@ -73,7 +73,7 @@ def config_stamp() -> str:
 class _Way:
     """What the machines and jump hosts of one slice have in common.
 
-    more_keys: Keys that are tried at the jump hosts after those of their own configuration.
+    more_keys: Keys that are tried at the jump hosts after those that are configured for them.
     """
 
     name: str

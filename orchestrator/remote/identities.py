@@ -33,7 +33,7 @@ _TRIES = 3  # for one passphrase, as ssh allows
 _FORMAT = b"openssh-key-v1\0"  # PROTOCOL.key of OpenSSH
 
 AskPassphrase = Callable[[str], str | None]
-"""Gets the question, and returns the passphrase; None when nobody can be asked."""
+"""Gets the question, and returns the passphrase; None when no one is there to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class KeyRing:
     """The keys of one command: each file is read once, and for each passphrase is asked once. Thread-safe."""
 
     def __init__(self, ask: AskPassphrase = ask_on_terminal, *, attended: bool = True) -> None:
-        """Prepare an empty ring. attended: Whether somebody is there to be asked, if there is a terminal."""
+        """Prepare an empty ring. attended: Whether a person sits at the terminal, if there is one."""
         self._ask, self._attended = ask, attended
         self._lock = threading.Lock()
         self._keys: dict[Path, PKey] = {}
@@ -88,7 +88,7 @@ class KeyRing:
         """Return whether some key may log in, as far as it can be known without a passphrase.
 
         Raises:
-            UserError: The only keys have passphrases, and there is nobody to ask.
+            UserError: The only keys have passphrases, and no one to type them.
         """
         own = address.own
         if own is None:
@@ -180,10 +180,10 @@ class KeyRing:
 
 
 def passphrase_error(path: Path) -> UserError:
-    """Return the error for a key whose passphrase nobody can be asked for."""
+    """Return the error for a key whose passphrase no one can type here."""
     return UserError(
         f"the SSH key {path} has a passphrase",
-        "no agent has the key, and nobody can be asked for the passphrase here",
+        "no agent has the key, and no one can type the passphrase here",
         f"eval $(ssh-agent); ssh-add {path}   then the same command again",
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.orch_process import Orch
+from support.orch_process import Orch, until
 from support.own_ssh import SECRET, Person, ssh_agent
 from support.sshd import Farm, sshd_farm
 
@@ -38,7 +38,7 @@ def orch(tmp_path: Path) -> Orch:
 
 @pytest.fixture
 def person(tmp_path: Path, farm: Farm, orch: Orch) -> Iterator[Person]:
-    """Somebody whose SSH configuration names the two machines `one` and `two`."""
+    """A person whose SSH configuration names the two machines `one` and `two`."""
     for host in farm.hosts:
         (host.folder / "authorized_keys").write_text("")
     person = Person(tmp_path, farm)
@@ -50,7 +50,7 @@ def person(tmp_path: Path, farm: Farm, orch: Orch) -> Iterator[Person]:
     )
     write_task(tmp_path, "one", "two")
     yield person
-    orch("down", "mine", "--yes")
+    orch("down", "mine", "--yes", "--abandon")
 
 
 def write_task(folder: Path, *addresses: str) -> None:
@@ -106,7 +106,7 @@ def test_machine_that_accepts_no_key_is_named_at_once(orch: Orch, person: Person
     assert "orch check hosts FILE" in done.stderr
 
 
-def test_key_with_a_passphrase_makes_no_record_where_nobody_can_be_asked(orch: Orch, person: Person) -> None:
+def test_key_with_a_passphrase_makes_no_record_where_no_one_can_type_it(orch: Orch, person: Person) -> None:
     key = person.make_key("id_ed25519", SECRET)
     for words in (("--yes",), ("--yes", "-d")):
         done = orch("launch", "task.yaml", *words)
@@ -126,7 +126,7 @@ def test_agent_serves_the_engine_in_the_background(orch: Orch, person: Person, t
         assert "hello of rank 1" in by_agent.ok("logs", "mine", "--follow")
 
 
-def test_passphrase_is_asked_for_once_and_down_works_without_it(orch: Orch, person: Person) -> None:
+def test_passphrase_is_typed_once_and_down_works_without_it(orch: Orch, person: Person) -> None:
     person.make_key("id_ed25519", SECRET)
     status, shown = on_terminal(orch, ["launch", "task.yaml", "--yes"], ["wrong", SECRET])
     assert status == 0, shown
@@ -138,21 +138,39 @@ def test_passphrase_is_asked_for_once_and_down_works_without_it(orch: Orch, pers
     assert "no clusters" in orch("status").stderr
 
 
+def test_down_does_not_forget_a_program_that_it_could_not_stop(orch: Orch, person: Person, farm: Farm) -> None:
+    person.make_key("id_ed25519")
+    task = (orch.folder / "task.yaml").read_text()
+    (orch.folder / "task.yaml").write_text(task.replace("run: echo", "run: sleep 600; echo"))
+    orch.ok("launch", "task.yaml", "--yes", "-d")
+    until("the program runs", lambda: "running" in orch.ok("status"))
+    allowed = (farm.hosts[1].folder / "authorized_keys").read_text()
+    deny(farm, 1)
+    done = orch("down", "mine", "--yes")
+    assert done.returncode == 8, done.stderr
+    assert "the program of 'mine' may still run on host 1" in done.stderr
+    assert "orch down mine --abandon" in done.stderr
+    assert "mine" in orch.ok("status")
+    (farm.hosts[1].folder / "authorized_keys").write_text(allowed)
+    orch.ok("down", "mine", "--yes")
+    assert not farm.hosts[1].user_pids()
+
+
 def on_terminal(orch: Orch, words: list[str], answers: list[str]) -> tuple[int, str]:
     """Run a command on a terminal and answer the questions for a passphrase; return its status and what it showed."""
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(orch.folder)
         os.execve(sys.executable, [sys.executable, "-m", "orchestrator", *words], orch.env)
-    shown, asked = b"", 0
+    shown, answered = b"", 0
     while True:
         try:
             block = os.read(terminal, 4096)
         except OSError:  # Linux reports the end of the last process on a terminal so
             break
         shown += block
-        if answers and re.search(rb"passphrase of [^\r\n]*: $", shown[asked:]):
-            asked = len(shown)
+        if answers and re.search(rb"passphrase of [^\r\n]*: $", shown[answered:]):
+            answered = len(shown)
             os.write(terminal, f"{answers.pop(0)}\n".encode())
     os.close(terminal)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), shown.decode()
@@ -196,7 +214,7 @@ def test_check_without_machines_says_how_to_name_them(orch: Orch, person: Person
     (orch.folder / "other.yaml").write_text("run: echo\n")
     done = orch("check", "hosts", "other.yaml")
     assert done.returncode == 2
-    assert "other.yaml names no machines of your own" in done.stderr
+    assert "other.yaml names none of your machines" in done.stderr
     assert "hosts: {addresses:" in done.stderr
 
 

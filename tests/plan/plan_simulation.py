@@ -594,7 +594,8 @@ def take_down(simulation: SimulatedCluster) -> Done | GiveUp:
     simulation.script.clear()
     simulation.unclear_until = simulation.stale_until = simulation.offline_until = 0.0
     for host in simulation.own_hosts:
-        host.unkillable = False  # the user has ended by hand what orch could not
+        host.unkillable = host.impostor = False  # the user has ended by hand what orch could not, and has the host back
+        host.contact_from = min(host.contact_from, simulation.now)
     simulation.memory = Memory(well_at=simulation.now)
     simulation.desired = Down(simulation.desired.cluster, simulation.desired.budgets)
     return run_to_the_end(simulation, 200)

@@ -414,6 +414,36 @@ HOSTS: tuple[Line, ...] = (
         "EndSlice unreachable",
     ),
     (
+        "one of the user's own hosts does not answer before the program starts",
+        RUN,
+        seen(OWNED, state=SS.READY, hosts=(host(0), silent(1)), contact_since=NOW - 7),
+        "Wait contact",
+    ),
+    (
+        "the same for 8 s: it is not booting",
+        RUN,
+        seen(OWNED, state=SS.READY, hosts=(host(0), silent(1)), contact_since=NOW - 9),
+        "Conclude host-lost",
+    ),
+    (
+        "one of the user's own hosts accepts no key",
+        RUN,
+        seen(OWNED, state=SS.READY, hosts=(host(0), replace(silent(1), contact=Contact.DENIED)), contact_since=NOW),
+        "Conclude access",
+    ),
+    (
+        "the task names other addresses for the user's own hosts, nothing was started on them",
+        replace(RUN, candidates=(replace(OWNED.candidate, details=(("hosts", "others"),)),)),
+        seen(OWNED, state=SS.READY, hosts=(silent(0), silent(1)), contact_since=NOW),
+        "EndSlice requested",
+    ),
+    (
+        "the task names other addresses for the user's own hosts, the program runs",
+        replace(RUN, candidates=(replace(OWNED.candidate, details=(("hosts", "others"),)),)),
+        seen(OWNED, state=SS.READY, hosts=(running(0), running(1)), started=True),
+        "Wait job",
+    ),
+    (
         "one of the user's own hosts is silent for 30 s while the program runs",
         RUN,
         seen(OWNED, state=SS.READY, hosts=(running(0), silent(1)), contact_since=NOW - 31, started=True),
@@ -883,6 +913,30 @@ DOWN: tuple[Line, ...] = (
             OWNED, state=SS.READY, hosts=(running(0), host(1)), running_job="1-a1", failure=trouble(3, step="StopJob")
         ),
         "GiveUp some-code",
+    ),
+    (
+        "the user's own hosts, one that may run the program does not answer",
+        Down("demo"),
+        seen(OWNED, state=SS.READY, hosts=(host(0), silent(1)), running_job="1-a1", contact_since=NOW - 29),
+        "Wait contact",
+    ),
+    (
+        "the same for 30 s",
+        Down("demo"),
+        seen(OWNED, state=SS.READY, hosts=(host(0), silent(1)), running_job="1-a1", contact_since=NOW - 31),
+        "GiveUp host-lost",
+    ),
+    (
+        "the same, with --abandon",
+        Down("demo", abandon=True),
+        seen(OWNED, state=SS.READY, hosts=(host(0), silent(1)), running_job="1-a1", contact_since=NOW),
+        "EndSlice requested",
+    ),
+    (
+        "the same, and no program was left running",
+        Down("demo"),
+        seen(OWNED, state=SS.READY, hosts=(host(0), silent(1)), contact_since=NOW),
+        "EndSlice requested",
     ),
     (
         "the user's own hosts, they cannot be queried",

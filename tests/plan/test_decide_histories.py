@@ -280,6 +280,8 @@ def check_down(one: SimulatedCluster) -> None:
     done = next((ending for _ in range(4) if isinstance(ending := take_down(one), Done)), None)
     assert done is not None, f"typed four times, down is still not done: {one.ending}"
     assert not one.slices, "down reports done, and a machine is left"
+    left = [job for host in one.own_hosts for job in host.jobs.values() if job.phase(one.now) is JobPhase.RUNNING]
+    assert not left, "down reports done, and a program runs on on the user's own machine"
     assert all(intent.state in FINAL_STATES for intent in one.intents.values())
 
 

@@ -481,7 +481,7 @@ def test_script_uses_the_pinned_ssh_options_of_known_hosts() -> None:
         host_key="ssh-ed25519 A",
     )
     shown = preview_sh.render_sh(plans()["resume"], hosts=(address,))
-    assert "0) ssh -F none -p 2222 -o HostKeyAlias=demo-1-0 -o " in shown
+    assert "0) ssh -p 2222 -F none -o HostKeyAlias=demo-1-0 -o " in shown
     assert "IdentitiesOnly=yes" in shown
     assert "HostKeyAlias=demo-1-0" in shown
     assert "HOST_0_SSH" not in shown

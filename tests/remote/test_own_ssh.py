@@ -65,7 +65,7 @@ def test_name_of_the_ssh_configuration_is_reached_as_ssh_reaches_it(person: Pers
 
 def test_task_wins_over_the_ssh_configuration(person: Person, farm: Farm) -> None:
     person.make_key("cluster")
-    person.configure("Host *\n  Port 1\n  User nobody\n  IdentityFile ~/.ssh/none\n")
+    person.configure("Host *\n  Port 1\n  User other\n  IdentityFile ~/.ssh/none\n")
     me = farm.hosts[0].address.user
     written = person.host(0, user=me, key="~/.ssh/cluster")
     assert _outputs(person.run(written)) == [_home_of(farm, 0)]
@@ -95,7 +95,7 @@ def test_public_key_names_the_one_of_the_agent(person: Person, farm: Farm, agent
     assert _outputs(person.run(person.host(0))) == [_home_of(farm, 0)]
 
 
-def test_identity_agent_of_the_configuration_is_asked(
+def test_identity_agent_of_the_configuration_signs(
     person: Person, farm: Farm, agent: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = person.make_key("work")
@@ -114,7 +114,7 @@ def test_agent_that_ends_its_login_is_no_answer(person: Person, monkeypatch: pyt
     assert "ssh-copy-id" in outcome.detail
 
 
-def test_passphrase_is_asked_for_once_for_all_hosts(person: Person, farm: Farm) -> None:
+def test_passphrase_is_typed_once_for_all_hosts(person: Person, farm: Farm) -> None:
     person.make_key("id_ed25519", SECRET)
     person.answers = ["wrong", SECRET]
     ring, everyone = person.ring(), [person.host(rank) for rank in range(3)]
@@ -125,7 +125,7 @@ def test_passphrase_is_asked_for_once_for_all_hosts(person: Person, farm: Farm) 
 
 
 @pytest.mark.parametrize("form", ["openssh", "PEM"])
-def test_passphrase_that_nobody_gives_is_an_error_with_a_next_step(person: Person, form: str) -> None:
+def test_passphrase_that_no_one_gives_is_an_error_with_a_next_step(person: Person, form: str) -> None:
     key = person.ssh / "id_rsa"
     run_program(
         "ssh-keygen",
@@ -265,7 +265,7 @@ def _know(person: Person, text: str) -> None:
 def test_known_hosts_comes_first(person: Person, farm: Farm, form: str) -> None:
     person.make_key("id_ed25519")
     host = farm.hosts[0]
-    name = f"[{host.ip}]:{host.port}" if form != "pattern" else f"other,[127.*]:{host.port},!nobody"
+    name = f"[{host.ip}]:{host.port}" if form != "pattern" else f"other,[127.*]:{host.port},!other"
     _know(person, f"# mine\n{name} {_key_of(farm, 1)}\n")
     if form == "hashed":
         run_program("ssh-keygen", "-q", "-H", "-f", str(person.ssh / "known_hosts"))

@@ -1,4 +1,4 @@
-"""A person with machines of their own: a home folder with keys and an SSH configuration, and a real agent."""
+"""A person with own machines: a home folder with keys and an SSH configuration, and a real agent."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from orchestrator.values import to_text
 
 REPORT_END_BEFORE = 3600.0  # seconds before the provider takes the machines back: it is reported then, once
 _CONTACTS = {Failure.IDENTITY: Contact.IDENTITY, Failure.AUTH: Contact.DENIED}
+UNSURE = ("host-lost", "cancelled")  # ends after which a program may still run on a host that did not answer
 STEPPING = (None, "training")  # phases in which a program's steps should follow each other
 
 
@@ -163,7 +164,12 @@ def _folder(session: Session, job: JobRecord | None) -> str:
         return desired.folder
     if job is not None:
         return f"{job.id}-a{job.attempt}"
-    open_jobs = [j for j in session.store.jobs(session.cluster) if j.state != "ended" and j.started]
+    unsure = UNSURE if isinstance(desired, Down) else ()
+    open_jobs = [
+        one
+        for one in session.store.jobs(session.cluster)
+        if one.started and (one.state != "ended" or one.code in unsure)
+    ]
     return f"{open_jobs[-1].id}-a{open_jobs[-1].attempt}" if open_jobs else ""
 
 

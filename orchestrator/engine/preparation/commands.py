@@ -181,8 +181,13 @@ def prepare_exec(
     )
 
 
-def prepare_down(cluster: str) -> PreparedCommand:
-    """Prepare the teardown of a cluster; of a deleted one nothing is left to do."""
+def prepare_down(cluster: str, *, abandon: bool = False) -> PreparedCommand:
+    """Prepare the teardown of a cluster; of a deleted one nothing is left to do.
+
+    Args:
+        cluster: The cluster.
+        abandon: Close the record of own machines although one that does not answer may still run the program.
+    """
     with open_reader() as reader:
         record = reader.cluster(cluster) or reader.deleted_cluster(cluster)
         if record is None:
@@ -193,7 +198,7 @@ def prepare_down(cluster: str) -> PreparedCommand:
         cluster=cluster,
         verb="down",
         summary=record.summary,
-        desired=Down(cluster),
+        desired=Down(cluster, abandon=abandon),
         recorded=now,
         facts=_facts(),
         notes=notes,

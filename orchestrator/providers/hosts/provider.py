@@ -91,7 +91,7 @@ class HostsProvider:
             raise CloudError(f"cannot record the hosts of '{spec.name}'", str(error), f"see {path.parent}") from error
 
     def check_unattended_login(self, candidate: Candidate) -> None:
-        """Raise UserError when a key would need a passphrase, which nobody types in the background."""
+        """Raise UserError when a key would need a passphrase, which no one types in the background."""
         from orchestrator.remote.identities import KeyRing
 
         ring = KeyRing(attended=False)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
             "quota, zones, addresses and permissions for two of them",
         ),
         ("orch check aws --print-policy user > policy.json", "the smallest policy that suffices for orch"),
-        ("orch check hosts task.yaml", "SSH access to every machine of your own that the file names"),
+        ("orch check hosts task.yaml", "SSH access to each of your machines that the file names"),
     ],
 )
 @click.argument("provider", required=False)
@@ -128,7 +128,7 @@ def _ask_from_options(given: Mapping[str, Any], provider: str | None, file: Path
     Args:
         given: Values by the names of the options.
         provider: The provider to check, if one is named.
-        file: A task file that names machines of one's own.
+        file: A task file that names the user's machines.
     """
     from dataclasses import replace
 
@@ -166,7 +166,7 @@ def _own_hosts(provider: str | None, file: Path) -> tuple[OwnHost, ...]:
     task = load_task_file(str(file), env=os.environ, config=load_config(os.environ)).only
     if not task.hosts:
         raise UserError(
-            f"{file} names no machines of your own",
+            f"{file} names none of your machines",
             "`orch check hosts` tries those of a task with `infra: hosts`",
             "hosts: {addresses: [user@first, user@second]}   in the task file",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -30,20 +31,22 @@ if TYPE_CHECKING:
     ],
 )
 @click.argument("clusters", metavar="CLUSTER...", type=CLUSTER, nargs=-1, required=True)
+@click.option("--abandon", is_flag=True,
+              help="Own machines: give up those that do not answer; the program may still run there.")  # fmt: skip
 @action_options(skips="the questions about running jobs and about adopted machines")
 @click.pass_context
-def down(ctx: click.Context, clusters: tuple[str, ...], mode: ActMode) -> None:
+def down(ctx: click.Context, clusters: tuple[str, ...], abandon: bool, mode: ActMode) -> None:
     """Delete the hosts of clusters with their disks; billing ends. The bucket stays.
 
     Asks first, on a terminal, when a job is running. Logs that are not on this computer yet are downloaded first, for
     20 s at most.
     """
     from orchestrator.cli.commands.hosts.adopt import confirm_adopted_deletion
-    from orchestrator.engine.preparation.commands import prepare_down as prepare
+    from orchestrator.engine.preparation.commands import prepare_down
 
     _confirm_running_jobs(clusters, mode, "end it and delete the hosts?")
     confirm_adopted_deletion(clusters, mode)
-    ctx.exit(_carry_out_each(clusters, prepare, mode))
+    ctx.exit(_carry_out_each(clusters, partial(prepare_down, abandon=abandon), mode))
 
 
 @click.command(
