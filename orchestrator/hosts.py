@@ -192,9 +192,14 @@ def _host(data: Mapping[str, Any]) -> HostAddress:
         "known_hosts": Path(data["known_hosts"]),
         "jump": _host(data["jump"]) if data["jump"] else None,
         "proxy": tuple(data.get("proxy", ())),  # nor this
-        "own": OwnSsh(**{**own, **{name: tuple(map(Path, own[name])) for name in _PATHS}}) if own else None,
+        "own": _own(own) if own else None,
     }
     return HostAddress(**{**data, **changed})
+
+
+def _own(data: Mapping[str, Any]) -> OwnSsh:
+    paths: dict[str, Any] = {name: tuple(map(Path, data[name])) for name in _PATHS}
+    return OwnSsh(**{**data, **paths})
 
 
 def ssh_argv(address: HostAddress, *command: str, interactive: bool = False) -> list[str]:

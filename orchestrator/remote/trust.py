@@ -94,7 +94,7 @@ def read_known_hosts(files: Sequence[Path], name: str) -> KnownKeys:
             entry = HostKeyEntry.from_line(rest.strip())
         except (InvalidHostKey, SSHException, ValueError):
             continue
-        if entry is None or entry.key is None or not _names(known, entry, name):
+        if entry is None or not _names(known, entry, name):
             continue
         if marker == "@revoked":
             revoked.add(entry.key.asbytes())

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -143,14 +144,11 @@ class HostsProvider:
 
 
 def _resolve(machines: Sequence[OwnHost], name: str, known_hosts: str) -> tuple[HostAddress, ...]:
-    """Return the addresses of all machines; ssh is asked for several at a time. Raises UserError."""
+    """Return the addresses of all machines; ssh is run for several at a time. Raises UserError."""
+    one = partial(own_address, name=name, known_hosts=Path(known_hosts))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return tuple(
-            pool.map(
-                lambda pair: own_address(pair[1], rank=pair[0], name=name, known_hosts=Path(known_hosts)),
-                enumerate(machines),
-            )
-        )
+        found = [pool.submit(one, host, rank=rank) for rank, host in enumerate(machines)]
+        return tuple(future.result() for future in found)
 
 
 def _refuse_unusable_keys(addresses: Sequence[HostAddress], keys: SliceKeys) -> None:
