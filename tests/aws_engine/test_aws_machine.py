@@ -32,6 +32,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 
 
 @pytest.mark.slow
+@pytest.mark.rotating("machines")
 @pytest.mark.promise("P2")
 @pytest.mark.promise("P3")
 @pytest.mark.promise("P4")

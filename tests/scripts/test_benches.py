@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.rotating
+
 ROOT = Path(__file__).resolve().parents[2]
 BENCHES = ROOT / "scripts" / "bench"
 HELPERS = {"context.py", "worlds.py"}

@@ -39,6 +39,7 @@ def values_and_slopes(function: Callable[[Tensor, Tensor], Tensor]) -> list[Tens
 
 
 @pytest.mark.slow
+@pytest.mark.rotating("long")
 def test_inductor_computes_the_same_and_reuses_its_cache(cache: Path) -> None:
     counters: Any = __import__("torch._dynamo.utils", fromlist=["counters"]).counters
     expected = values_and_slopes(gated)
