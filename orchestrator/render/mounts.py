@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orchestrator.catalog.installs import HostTool, host_tool
 from orchestrator.errors import UserError
 from orchestrator.render.templates import render_template
 
@@ -58,13 +59,14 @@ def render_copy_mount(inputs: MountInputs) -> str:
     )
 
 
-def render_mount(inputs: MountInputs, *, may_install: bool, scratch: str = "") -> str:
+def render_mount(inputs: MountInputs, *, may_install: bool, scratch: str = "", tool: HostTool | None = None) -> str:
     """Return the script that mounts a folder of a bucket: gs:// by gcsfuse, s3:// read-only by Mountpoint.
 
     Args:
         inputs: source and destination.
         may_install: the host is rented, so a missing tool may be installed.
         scratch: a folder on fast local disk for Mountpoint's cache; "" for none.
+        tool: what a host downloads when it has no such tool; None for the pinned version of the catalogue.
 
     Raises:
         UserError: the source or the destination is invalid.
@@ -78,6 +80,7 @@ def render_mount(inputs: MountInputs, *, may_install: bool, scratch: str = "") -
             "write for example gs://NAME/data, or mode: COPY",
         )
     destination, under_home = _place(inputs.destination)
+    tool = tool or host_tool("gcsfuse" if scheme == "gs" else "mount-s3")
     more = {"scratch": scratch} if scheme == "s3" else {}
     return render_template(
         "mount/gcsfuse.sh.j2" if scheme == "gs" else "mount/mountpoint.sh.j2",
@@ -87,6 +90,8 @@ def render_mount(inputs: MountInputs, *, may_install: bool, scratch: str = "") -
         destination=destination,
         under_home=under_home,
         may_install="yes" if may_install else "no",
+        version=tool.version,
+        files=[(file.machine, file.url, file.sha256) for file in tool.files],
         **more,
     )
 

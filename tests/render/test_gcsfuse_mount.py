@@ -44,8 +44,8 @@ class Host:
         return recorded(record) if record.exists() else []
 
 
-def mount(source: str, destination: str, *, may_install: bool = False) -> str:
-    return render_mount(MountInputs(source, destination), may_install=may_install)
+def mount(source: str, destination: str) -> str:
+    return render_mount(MountInputs(source, destination), may_install=False)
 
 
 def test_a_folder_is_mounted_with_caches_on_disk(tmp_path: Path) -> None:
@@ -146,55 +146,6 @@ def test_a_gcsfuse_that_succeeds_and_mounts_nothing_is_an_error(tmp_path: Path) 
     done = host.run(mount("gs://bucket/a", "~/data"))
     assert done.returncode == 1
     assert "does not answer" in done.stderr
-
-
-def bare(host: Host) -> str:
-    """PATH of a host without gcsfuse."""
-    tools = "bash sh mkdir ls id cat sed sha256sum cut flock tee timeout df tail mv env"
-    for name in tools.split():
-        (host.folder / "bin" / name).symlink_to(f"/usr/bin/{name}")
-    (host.folder / "bin" / "gcsfuse").unlink()
-    return str(host.folder / "bin")
-
-
-def test_gcsfuse_is_installed_from_google_on_a_rented_host(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    path = bare(host)
-    (tmp_path / "bin" / "tee").unlink()
-    host.program("curl", "#!/bin/sh\nprintf key\n")
-    host.program("tee", '#!/bin/sh\ncat >>"$RECORD.tee"\n')
-    program(tmp_path / "package", GCSFUSE)
-    install = f'case "$*" in *install*) /bin/cp {tmp_path}/package {path}/gcsfuse ;; esac\n'
-    host.program("apt-get", RECORDER + install)
-    done = host.run(mount("gs://bucket/a", "~/data", may_install=True), PATH=path)
-    assert (done.returncode, done.stderr) == (0, "")
-    source = (tmp_path / "record.tee").read_text()
-    assert "signed-by=/usr/share/keyrings/cloud.google.asc] https://packages.cloud.google.com/apt gcsfuse-" in source
-    assert host.words.index("install") < host.words.index("--implicit-dirs")
-
-
-def test_a_host_without_a_network_reports_it(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    path = bare(host)
-    host.program("curl", "#!/bin/sh\necho 'curl: (6) Could not resolve host' >&2\nexit 6\n")
-    host.program("apt-get", RECORDER)
-    (tmp_path / "bin" / "tee").unlink()
-    host.program("tee", "#!/bin/sh\ncat >/dev/null\n")
-    done = host.run(mount("gs://bucket/a", "~/data", may_install=True), PATH=path)
-    assert done.returncode == 1
-    assert "does not answer" in done.stderr
-    assert "Cloud NAT" in done.stderr
-    assert host.words == []
-
-
-def test_nothing_is_installed_on_a_machine_of_the_users_own(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    path = bare(host)
-    host.program("apt-get", RECORDER)
-    done = host.run(mount("gs://bucket/a", "~/data", may_install=False), PATH=path)
-    assert done.returncode == 1
-    assert "this host has no gcsfuse" in done.stderr
-    assert host.words == []
 
 
 def test_a_program_finds_the_mount_again_after_a_reboot(tmp_path: Path) -> None:

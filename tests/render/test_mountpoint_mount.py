@@ -45,8 +45,8 @@ class Host:
         return recorded(record) if record.exists() else []
 
 
-def mount(source: str, destination: str, *, may_install: bool = False, scratch: str = "") -> str:
-    return render_mount(MountInputs(source, destination), may_install=may_install, scratch=scratch)
+def mount(source: str, destination: str, *, scratch: str = "") -> str:
+    return render_mount(MountInputs(source, destination), may_install=False, scratch=scratch)
 
 
 def test_a_folder_is_mounted_to_be_read(tmp_path: Path) -> None:
@@ -134,44 +134,6 @@ def test_a_bucket_that_refuses_is_reported_with_the_rights(tmp_path: Path) -> No
     assert "s3://bucket/a could not be mounted" in done.stderr
     assert "s3:ListBucket and s3:GetObject" in done.stderr
     assert not list((host.home / ".orch/mounts").glob("*.sh"))
-
-
-@pytest.mark.parametrize(("machine", "arch"), [("x86_64", "x86_64"), ("aarch64", "arm64")])
-def test_mountpoint_is_installed_in_one_version_on_a_rented_host(tmp_path: Path, machine: str, arch: str) -> None:
-    host = Host(tmp_path, mount_s3="")
-    host.program("uname", f"#!/bin/sh\necho {machine}\n")
-    host.program("curl", RECORDER + 'while [ "$1" != -o ]; do shift; done\necho package >"$2"\n')
-    program(tmp_path / "package", MOUNT_S3)
-    install = f'case "$*" in *install*) /bin/cp {tmp_path}/package {tmp_path}/bin/mount-s3 ;; esac\n'
-    host.program("apt-get", RECORDER + install)
-    done = host.run(mount("s3://bucket/a", "~/data", may_install=True))
-    assert (done.returncode, done.stderr) == (0, "")
-    server = "https://s3.amazonaws.com/mountpoint-s3-release"
-    assert f"{server}/1.24.0/{arch}/mount-s3-1.24.0-{arch}.deb" in host.words
-    package = host.words[host.words.index("install") + 1]
-    assert package.endswith("/mount-s3.deb")
-    assert not Path(package).parent.exists()
-    assert host.words.index("install") < host.words.index("--read-only")
-
-
-def test_a_host_without_a_network_reports_it(tmp_path: Path) -> None:
-    host = Host(tmp_path, mount_s3="")
-    host.program("curl", "#!/bin/sh\necho 'curl: (6) Could not resolve host' >&2\nexit 6\n")
-    host.program("apt-get", RECORDER)
-    done = host.run(mount("s3://bucket/a", "~/data", may_install=True))
-    assert done.returncode == 1
-    assert "does not answer" in done.stderr
-    assert "gateway endpoint" in done.stderr
-    assert host.words == []
-
-
-def test_nothing_is_installed_on_a_machine_of_the_users_own(tmp_path: Path) -> None:
-    host = Host(tmp_path, mount_s3="")
-    host.program("apt-get", RECORDER)
-    done = host.run(mount("s3://bucket/a", "~/data"))
-    assert done.returncode == 1
-    assert "this host has no mount-s3" in done.stderr
-    assert host.words == []
 
 
 def test_a_program_finds_the_mount_again_after_a_reboot(tmp_path: Path) -> None:

@@ -21,13 +21,16 @@ from orchestrator.render.quoting import mark_as_code, quote_word
 
 USER_PROGRAMS = {"user_setup", "user_run"}
 
-# Each of these is driven with hostile strings by a test in test_hostile_values.py; the last three only ever hold words
-# from a fixed list (topology: of the catalog).
+# Each of these is driven with hostile strings by a test in test_hostile_values.py; those in the braces below
+# it only ever hold words from a fixed list (topology, machine, digest and version: of the catalog).
 QUOTED = {"python", "package", "workdir", "word", "source", "destination", "path", "bucket", "key", "url", "ref"} | {
     "scratch",
     "module",
     "topology",
     "may_install",
+    "machine",
+    "digest",
+    "version",
 }
 
 

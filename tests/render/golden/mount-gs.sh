@@ -27,25 +27,61 @@ orch_inputs() {
   orch_install=yes
   orch_mounts=$HOME/.orch/mounts
   orch_id=$(printf %s "$orch_target" | sha256sum | cut -c 1-16)
-  orch_tool=gcsfuse orch_shown=$orch_bucket
+  orch_tool=gcsfuse orch_shown=$orch_bucket orch_version=3.4.4
+  orch_network='give the hosts a way to the internet (Cloud NAT when they have no external address)'
+  orch_home=$HOME/.orch/tools/gcsfuse-$orch_version
+  PATH=$PATH:$orch_home/usr/bin
 }
 orch_is_ours() { [ "$2" = fuse.gcsfuse ]; } # the bucket is what is shown as mounted
-orch_get_tool() { # Cloud Storage documentation, "Install Cloud Storage FUSE", Ubuntu and Debian (2025)
-  local key=/usr/share/keyrings/cloud.google.asc server=https://packages.cloud.google.com/apt release
-  if [ "$orch_install" != yes ] || ! command -v apt-get >/dev/null; then
-    orch_fail 'this host has no gcsfuse' 'install it there, or write mode: COPY'
+orch_unpack() { dpkg-deb --extract "$1" "$2"; }
+orch_needs() { # it starts fusermount3, else fusermount
+  command -v fusermount3 >/dev/null || command -v fusermount >/dev/null || printf fuse3
+}
+orch_get_tool() { # to ~/.orch/tools, without the rights of root, and only with the digest that orch knows
+  local machine url='' digest='' found folder needs
+  machine=$(uname -m)
+  [ "$orch_install" = yes ] || orch_fail "this host has no $orch_tool" 'install it there, or write mode: COPY'
+  case $machine in
+    x86_64) url=https://github.com/GoogleCloudPlatform/gcsfuse/releases/download/v3.4.4/gcsfuse_3.4.4_amd64.deb digest=406945ecc736e8cf0eee92a617fd4a038d138c9c31e48980b99862a5f1f55bb5 ;;
+    aarch64) url=https://github.com/GoogleCloudPlatform/gcsfuse/releases/download/v3.4.4/gcsfuse_3.4.4_arm64.deb digest=8587fe2ee274075d8ec5a363e32761bc523a72c531922a69dd35035a371fdf3a ;;
+  esac
+  if [ -z "$digest" ]; then
+    orch_fail "$orch_tool $orch_version was not installed: orch knows no SHA-256 of it for $machine" \
+      'take an image that has it, or write mode: COPY; scripts/refresh-installs of orch adds digests'
   fi
-  printf 'mount: installing gcsfuse\n'
-  release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
-  curl -fsSL --retry 2 --max-time 60 "$server/doc/apt-key.gpg" | orch_root tee "$key" >/dev/null \
-    || orch_fail "cannot install gcsfuse: $server does not answer" \
-      'give the hosts a way to the internet (Cloud NAT when they have no external address), or write mode: COPY'
-  printf 'deb [signed-by=%s] %s gcsfuse-%s main\n' "$key" "$server" "$release" \
-    | orch_root tee /etc/apt/sources.list.d/gcsfuse.list >/dev/null
-  if ! orch_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 update \
-    || ! orch_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 install gcsfuse; then
-    orch_fail 'gcsfuse could not be installed' 'read the lines above, or write mode: COPY'
+  printf 'mount: installing %s %s\n' "$orch_tool" "$orch_version"
+  mkdir -p -- "${orch_home%/*}"
+  folder=$(mktemp -d "${orch_home%/*}/.XXXXXXXX")
+  if ! curl -fsSL --retry 2 --max-time 300 -o "$folder/download" -- "$url"; then
+    rm -rf -- "$folder"
+    orch_fail "$orch_tool $orch_version was not installed: $url does not answer" "$orch_network, or write mode: COPY"
   fi
+  found=$(sha256sum -- "$folder/download" | cut -d ' ' -f 1)
+  if [ "$found" != "$digest" ]; then
+    rm -rf -- "$folder"
+    printf 'mount: SHA-256 %s, expected %s\n' "$found" "$digest" >&2
+    orch_fail "$orch_tool $orch_version was not installed: the file at $url is not the one that orch knows" \
+      'find out who changed it; meanwhile take an image that has the tool, or write mode: COPY'
+  fi
+  mkdir -- "$folder/tool"
+  if ! orch_unpack "$folder/download" "$folder/tool"; then
+    rm -rf -- "$folder"
+    orch_fail "$orch_tool $orch_version could not be unpacked" 'read the lines above, or write mode: COPY'
+  fi
+  needs=$(orch_needs "$folder/tool")
+  if [ -n "$needs" ] && ! orch_apt "$needs"; then
+    rm -rf -- "$folder"
+    orch_fail "$orch_tool needs the packages $needs, which could not be installed" 'read the lines above, or write mode: COPY'
+  fi
+  mv -T -- "$folder/tool" "$orch_home" || [ -d "$orch_home" ] # another mount of this host may have been faster
+  rm -rf -- "$folder"
+}
+orch_apt() { # packages of the distribution, verified by its own keys
+  command -v apt-get >/dev/null || return 1
+  local -a packages
+  read -ra packages <<<"$1"
+  orch_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 update \
+    && orch_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 install "${packages[@]}"
 }
 orch_start_tool() {
   local cache=$HOME/.orch/cache/gcsfuse/$orch_id free
@@ -104,7 +140,8 @@ orch_inputs
 # A reboot ends mounts: every program runs this file again before it starts.
 {
   printf '#!/usr/bin/env bash\nset -euo pipefail\n'
-  declare -f orch_fail orch_root orch_folder orch_inputs orch_is_ours orch_mounted orch_answers orch_get_tool orch_start_tool orch_mount
+  declare -f orch_fail orch_root orch_folder orch_inputs orch_is_ours orch_mounted orch_answers \
+    orch_unpack orch_needs orch_get_tool orch_apt orch_start_tool orch_mount
   printf 'orch_mount\n'
 } >"$orch_mounts/.$orch_id.$$"
 mv -- "$orch_mounts/.$orch_id.$$" "$orch_mounts/$orch_id.sh"

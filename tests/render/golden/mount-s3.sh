@@ -29,26 +29,64 @@ orch_inputs() {
   orch_disk=/opt/dlami/nvme
   orch_mounts=$HOME/.orch/mounts
   orch_id=$(printf %s "$orch_target" | sha256sum | cut -c 1-16)
-  orch_tool=mount-s3 orch_shown=mountpoint-s3
+  orch_tool=mount-s3 orch_shown=mountpoint-s3 orch_version=1.24.0
+  orch_network='give the hosts a way to S3 (a gateway endpoint in their VPC, or NAT)'
+  orch_home=$HOME/.orch/tools/mount-s3-$orch_version
+  PATH=$PATH:$orch_home/bin
 }
 orch_is_ours() { [ "$1 $2" = 'mountpoint-s3 fuse' ]; }
-orch_get_tool() { # doc/INSTALL.md and the release page of mountpoint-s3 1.24.0 (2026)
-  local server=https://s3.amazonaws.com/mountpoint-s3-release version=1.24.0 arch folder
-  if [ "$orch_install" != yes ] || ! command -v apt-get >/dev/null; then
-    orch_fail 'this host has no mount-s3' 'install Mountpoint for Amazon S3 there, or write mode: COPY'
+orch_unpack() { tar -xzf "$1" -C "$2"; }
+orch_needs() { # it is linked with libfuse 2, which starts fusermount: doc/INSTALL.md, "Other Linux distributions" (2026)
+  local missing=''
+  command -v fusermount >/dev/null || missing='fuse '
+  "$1/bin/mount-s3" --version >/dev/null 2>&1 || missing+=libfuse2
+  printf %s "${missing% }"
+}
+orch_get_tool() { # to ~/.orch/tools, without the rights of root, and only with the digest that orch knows
+  local machine url='' digest='' found folder needs
+  machine=$(uname -m)
+  [ "$orch_install" = yes ] || orch_fail "this host has no $orch_tool" 'install it there, or write mode: COPY'
+  case $machine in
+    x86_64) url=https://s3.amazonaws.com/mountpoint-s3-release/1.24.0/x86_64/mount-s3-1.24.0-x86_64.tar.gz digest=a99bea20510eaabaf9d7cbfe95ab221a11005cacaa77cfc311a2912bbbdbfd72 ;;
+    aarch64) url=https://s3.amazonaws.com/mountpoint-s3-release/1.24.0/arm64/mount-s3-1.24.0-arm64.tar.gz digest=9f97026c9feabd0e4d128206f1846ee317e6c4f21846914dfe4268d110c892c4 ;;
+  esac
+  if [ -z "$digest" ]; then
+    orch_fail "$orch_tool $orch_version was not installed: orch knows no SHA-256 of it for $machine" \
+      'take an image that has it, or write mode: COPY; scripts/refresh-installs of orch adds digests'
   fi
-  arch=$(uname -m | sed 's/^aarch64$/arm64/')
-  printf 'mount: installing mount-s3 %s\n' "$version"
-  folder=$(mktemp -d)
-  chmod 755 "$folder" # apt reads the file as its own user
-  curl -fsSL --retry 2 --max-time 300 -o "$folder/mount-s3.deb" "$server/$version/$arch/mount-s3-$version-$arch.deb" \
-    || orch_fail "cannot install mount-s3: $server does not answer" \
-      'give the hosts a way to S3 (a gateway endpoint in their VPC, or NAT), or write mode: COPY'
-  if ! orch_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 update \
-    || ! orch_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 install "$folder/mount-s3.deb"; then
-    orch_fail 'mount-s3 could not be installed' 'read the lines above, or write mode: COPY'
+  printf 'mount: installing %s %s\n' "$orch_tool" "$orch_version"
+  mkdir -p -- "${orch_home%/*}"
+  folder=$(mktemp -d "${orch_home%/*}/.XXXXXXXX")
+  if ! curl -fsSL --retry 2 --max-time 300 -o "$folder/download" -- "$url"; then
+    rm -rf -- "$folder"
+    orch_fail "$orch_tool $orch_version was not installed: $url does not answer" "$orch_network, or write mode: COPY"
   fi
+  found=$(sha256sum -- "$folder/download" | cut -d ' ' -f 1)
+  if [ "$found" != "$digest" ]; then
+    rm -rf -- "$folder"
+    printf 'mount: SHA-256 %s, expected %s\n' "$found" "$digest" >&2
+    orch_fail "$orch_tool $orch_version was not installed: the file at $url is not the one that orch knows" \
+      'find out who changed it; meanwhile take an image that has the tool, or write mode: COPY'
+  fi
+  mkdir -- "$folder/tool"
+  if ! orch_unpack "$folder/download" "$folder/tool"; then
+    rm -rf -- "$folder"
+    orch_fail "$orch_tool $orch_version could not be unpacked" 'read the lines above, or write mode: COPY'
+  fi
+  needs=$(orch_needs "$folder/tool")
+  if [ -n "$needs" ] && ! orch_apt "$needs"; then
+    rm -rf -- "$folder"
+    orch_fail "$orch_tool needs the packages $needs, which could not be installed" 'read the lines above, or write mode: COPY'
+  fi
+  mv -T -- "$folder/tool" "$orch_home" || [ -d "$orch_home" ] # another mount of this host may have been faster
   rm -rf -- "$folder"
+}
+orch_apt() { # packages of the distribution, verified by its own keys
+  command -v apt-get >/dev/null || return 1
+  local -a packages
+  read -ra packages <<<"$1"
+  orch_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 update \
+    && orch_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 install "${packages[@]}"
 }
 orch_start_tool() {
   local cache=$HOME/.orch/cache/mountpoint/$orch_id free
@@ -110,7 +148,8 @@ orch_inputs
 # A reboot ends mounts: every program runs this file again before it starts.
 {
   printf '#!/usr/bin/env bash\nset -euo pipefail\n'
-  declare -f orch_fail orch_root orch_folder orch_inputs orch_is_ours orch_mounted orch_answers orch_get_tool orch_start_tool orch_mount
+  declare -f orch_fail orch_root orch_folder orch_inputs orch_is_ours orch_mounted orch_answers \
+    orch_unpack orch_needs orch_get_tool orch_apt orch_start_tool orch_mount
   printf 'orch_mount\n'
 } >"$orch_mounts/.$orch_id.$$"
 mv -- "$orch_mounts/.$orch_id.$$" "$orch_mounts/$orch_id.sh"
