@@ -160,8 +160,20 @@ class ClusterChanges(Ledger):
 
     def update_intent(
         self, lease: Lease, cluster: ClusterRecord, name: str, state: IntentState, cause: EndCause | None = None,
-        why: str = "",
+        why: str = "", *, requested_ago: float | None = None,
     ) -> None:  # fmt: skip
+        """Record the state of an intent, and when its machines began to cost.
+
+        Args:
+            lease: The lease of the cluster.
+            cluster: The cluster.
+            name: The intent's name.
+            state: The new state.
+            cause: Why it ended.
+            why: The same for people.
+            requested_ago: Seconds since the only create request, when this process sent it. A clock that was wrong
+                until the provider's answer must make no machine older.
+        """
         with self.changing(lease) as change:
             before = _read_intent(change, cluster, name)
             values: dict[str, Any] = {"state": state.value, "touched": change.at}
@@ -170,7 +182,8 @@ class ClusterChanges(Ledger):
             if state in (IntentState.ACCEPTED, IntentState.ENDING) and before.billed_from is None:
                 # When it was planned: the create may have acted since then. A clock that was ahead until the provider's
                 # first answer must not put the start of billing into the future.
-                values["born"] = min(before.since, change.at)
+                planned = before.since if requested_ago is None else change.at - requested_ago
+                values["born"] = min(planned, change.at)
             if state is IntentState.DELETED and before.billed_from is not None and before.billed_until is None:
                 values["gone"] = change.at
             if cause is not None:

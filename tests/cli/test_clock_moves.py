@@ -1,4 +1,4 @@
-"""A laptop whose clock is set two days ahead between two commands: that ends no program."""
+"""A laptop whose clock is two days wrong: that ends no program."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ resources: {infra: "local:1"}
 limits: {max_hours: 4}
 run: echo begun; sleep 2; echo ended
 """
-AHEAD = "import time\n_true = time.time\ntime.time = lambda: _true() + 2 * 86400\n"  # as the setting of a computer
+WRONG = "import time\n_true = time.time\ntime.time = lambda: _true() {} 2 * 86400\n"  # as the setting of a computer
+IN_CLOUD = TASK.replace("local:1", "gcp/us-west4/us-west4-a").replace("infra", "accelerators: v5litepod-1, infra")
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    (tmp_path / "ahead").mkdir()
-    (tmp_path / "ahead" / "sitecustomize.py").write_text(AHEAD)
+    for name, sign in (("ahead", "+"), ("behind", "-")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "sitecustomize.py").write_text(WRONG.format(sign))
     (tmp_path / "task.yaml").write_text(TASK)
     env = {name: value for name, value in os.environ.items() if not name.startswith("ORCH_")}
     env |= {"ORCH_HOME": str(tmp_path / "orch"), "HOME": str(tmp_path)}
@@ -52,3 +54,16 @@ def test_a_limit_is_not_reached_by_setting_the_clock(start: Start) -> None:
     assert again.returncode == 0, err
     assert "ended" in out and "limit of" not in err
     assert "this computer's clock is 48 h ahead" in err
+
+
+def test_a_clock_that_is_behind_until_the_clouds_first_answer_makes_no_machine_older(
+    start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "cloud.yaml").write_text(IN_CLOUD)
+    behind = ["env", f"PYTHONPATH={tmp_path / 'behind'}", sys.executable, "-m", "orchestrator"]
+    run = start("simulate", "gcp", "--", *behind, "launch", "cloud.yaml", "--yes", "--down")
+    out, err = run.communicate(timeout=120)
+    assert run.returncode == 0, err
+    assert "ended" in out
+    assert "limit of" not in err
+    assert "this computer's clock is 48 h behind" in err

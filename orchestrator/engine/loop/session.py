@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.clock import SteadyClock
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
@@ -91,6 +92,11 @@ class Session:
         if name not in self._providers:
             self._providers[name] = self.services.provider(name)
         return self._providers[name]
+
+    def uncorrected(self) -> float:
+        """Return the time without what servers have corrected, for spans within this process."""
+        clock = self.services.clock
+        return clock.uncorrected() if isinstance(clock, SteadyClock) else clock.now()
 
     def now(self) -> float:
         """Return the time in seconds since the epoch."""

@@ -27,6 +27,7 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
     spec = action.spec
     keys = load_slice_keys(session.paths, spec.name, spec.candidate.hosts)
     repeated = any(intent.name == spec.name for intent in store.intents(cluster))
+    began = session.uncorrected()
     store.write_intent(
         lease, cluster, action.generation, spec.name, spec.candidate, spec.token.reveal(), request_text(action.request)
     )
@@ -49,7 +50,8 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
         store.update_intent(lease, cluster, spec.name, IntentState.REFUSED, EndCause.REFUSED, str(error))
         next_step = "run the same command again; if it fails again, use another name: -c NAME"
         raise UserError(error.what, error.why, next_step) from error
-    store.update_intent(lease, cluster, spec.name, IntentState.ACCEPTED)
+    ago = None if repeated else session.uncorrected() - began
+    store.update_intent(lease, cluster, spec.name, IntentState.ACCEPTED, requested_ago=ago)
     session.memory.created = (spec.name, session.now())
     return True
 
