@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +43,7 @@ WORKDIR = "orch_workdir"
 TRAINER = ".orch/trainer/trainer"
 DEVICE_PROBE = ".orch/devices/trainer"
 DEPENDENCY_FILES = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "*.lock")
+_IS_DEPENDENCY_FILE = re.compile("|".join(map(fnmatch.translate, DEPENDENCY_FILES))).match
 LONGEST_CLUSTER_NAME = 40  # leaves space for "-<generation>" within the 63 characters that clouds allow
 
 
@@ -194,7 +197,7 @@ def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str
         f"{file.path}={file.sha256}"
         for tree in sent
         for file in tree.files
-        if any(Path(file.path).match(pattern) for pattern in DEPENDENCY_FILES) or Path(file.path).name in task.setup
+        if (name := file.path.rpartition("/")[2]) in task.setup or _IS_DEPENDENCY_FILE(name)
     ]
     decides = json.dumps([script, sorted(manifests), sorted(task.envs), sorted(task.secret_names), force])
     return SetupSpec(_digest(decides), to_text(script))
