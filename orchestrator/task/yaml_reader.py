@@ -31,6 +31,7 @@ from yaml.nodes import ScalarNode
 from yaml.resolver import Resolver
 
 from orchestrator.task.errors import Path, Problem, TaskError
+from orchestrator.task.likely_secrets import is_likely_secret
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
 
@@ -270,7 +271,7 @@ class _Reader:
         document.texts[path] = text
         if kind == "null":
             return None
-        secret = path[:1] == ("secrets",)
+        secret = path[:1] == ("secrets",) or (path[:1] == ("envs",) and is_likely_secret(str(path[-1]), text))
         shown = "this value" if secret else f"`{text[:40]}`"
         try:
             if kind == "bool":

@@ -21,7 +21,7 @@ def real_command() -> str:
 
 
 def retype(arguments: Iterable[str]) -> str:
-    """Drop --dry-run, -o and the options of `plan` alone, turn `plan` into `launch`, and hide values of secrets."""
+    """Drop --dry-run, -o and the options of `plan` alone, turn `plan` into `launch`, and hide secrets."""
     given = list(arguments)
     end = given.index("--") if "--" in given else len(given)
     kept = list(_without_preview(iter(given[:end])))
@@ -34,10 +34,19 @@ def _without_preview(arguments: Iterator[str]) -> Iterator[str]:
     for word in arguments:
         if word in {"-o", "--output"}:
             next(arguments, None)
-        elif word == "--secret":
+        elif word in {"--env", "--secret"}:
             yield word
-            yield next(arguments, "").partition("=")[0]
-        elif word.startswith("--secret="):
-            yield "--secret=" + word.removeprefix("--secret=").partition("=")[0]
+            yield _without_secret(word, next(arguments, ""))
+        elif word.startswith(("--env=", "--secret=")):
+            option, _, pair = word.partition("=")
+            yield f"{option}={_without_secret(option, pair)}"
         elif word not in _PREVIEW_FLAGS and not word.startswith("--output="):
             yield word
+
+
+def _without_secret(option: str, pair: str) -> str:
+    """Return NAME=VALUE, or only NAME of a secret: the command then takes the value from the shell."""
+    from orchestrator.task.likely_secrets import is_likely_secret
+
+    name, _, value = pair.partition("=")
+    return name if option == "--secret" or is_likely_secret(name, value) else pair

@@ -35,6 +35,7 @@ from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, rend
 from orchestrator.slices import Candidate, HostFacts
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.infra import InfraProvider
+from orchestrator.task.likely_secrets import hide_likely_secret
 from orchestrator.task.model import FileMount, GitSource, MountMode, Task
 from orchestrator.task.stacks import Stack, StackRequest, choose_stack, choose_stand_in_stack
 from orchestrator.values import Text, to_text
@@ -231,7 +232,7 @@ def build_environment(task: Task, facts: HostFacts) -> tuple[tuple[str, Text], .
         pairs.append(("PJRT_DEVICE", to_text("CPU")))
     if task.checkpoint.every is not None:
         pairs.append(("ORCH_CHECKPOINT_EVERY", to_text(str(task.checkpoint.every))))
-    pairs += [(name, to_text(value)) for name, value in task.envs]
+    pairs += [(name, hide_likely_secret(name, value)) for name, value in task.envs]
     pairs += [(secret.name, to_text(secret)) for secret in task.secrets]
     return tuple(pairs)
 

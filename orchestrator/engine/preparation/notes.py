@@ -13,6 +13,7 @@ from orchestrator.engine.preparation.bucket_notes import bucket_notes
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.slices import HostFacts
 from orchestrator.task.infra import InfraProvider
+from orchestrator.task.likely_secrets import likely_secrets_note
 from orchestrator.task.model import Task
 from orchestrator.task.trainer_settings import note_local_data
 
@@ -31,6 +32,8 @@ def plan_notes(task: Task, facts: HostFacts) -> tuple[str, ...]:
     unserved = _ineffective_fields(task)
     if unserved:
         notes.append(f"{', '.join(unserved)}: no effect on {task.choices[0].infra}, where nothing is rented")
+    if note := likely_secrets_note(task.envs):
+        notes.append(note)
     return (*notes, *_trainer_notes(task, facts))
 
 

@@ -30,6 +30,7 @@ from orchestrator.private_files import make_private_folder, open_private
 from orchestrator.providers.protocol import LogsInAsOwner
 from orchestrator.remote.tree import read_tree
 from orchestrator.store.records import JobRecord, NewJob
+from orchestrator.task.model import Task
 
 LOG = "engine.log"
 START_SECONDS = 10.0  # that a command waits for the engine that it started; it continues without an error then
@@ -56,9 +57,11 @@ def prepare_for_engine(ready: PreparedCommand) -> PreparedCommand:
 
 
 def secret_values(ready: PreparedCommand) -> dict[str, str]:
-    """Return the values of the secrets among its variables, by name."""
-    env = ready.desired.env if isinstance(ready.desired, Run) else ()
-    return {name: value.reveal() for name, value in env if value.is_secret}
+    """Return the values of its `secrets` by name. Variables of `envs` that are shown as secrets are stored."""
+    if not isinstance(ready.desired, Run) or ready.job is None or not ready.job.task:
+        return {}
+    names = Task.from_json(ready.job.task).secret_names
+    return {name: value.reveal() for name, value in ready.desired.env if name in names}
 
 
 def find_blocking_job(ready: PreparedCommand) -> JobRecord | None:

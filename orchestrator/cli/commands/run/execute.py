@@ -77,9 +77,10 @@ def execute(
 
 
 def _environment(env: tuple[str, ...], secret: tuple[str, ...]) -> tuple[tuple[str, Text], ...]:
+    from orchestrator.task.likely_secrets import hide_likely_secret
     from orchestrator.values import Secret, to_text
 
-    plain = [(name, to_text(_value(name, value))) for name, value in split_pairs(env)]
+    plain = [(name, hide_likely_secret(name, _value(name, value))) for name, value in split_pairs(env)]
     hidden = [(name, to_text(Secret(name, _value(name, value)))) for name, value in split_pairs(secret)]
     return (*plain, *hidden)
 

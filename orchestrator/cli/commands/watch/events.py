@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -17,6 +18,7 @@ from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
 from orchestrator.errors import OrchError, UserError
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.records import EventRecord
+from orchestrator.task.likely_secrets import mask_likely_secrets
 
 POLL_SECONDS = 0.3
 
@@ -107,7 +109,19 @@ def _event_json(event: EventRecord) -> dict[str, object]:
         "what": event.what,
         "subject": event.subject or None,
         "cause": event.cause or None,
-        "before": json.loads(event.before) if event.before is not None else None,
-        "after": json.loads(event.after) if event.after is not None else None,
+        "before": _columns_json(event.before),
+        "after": _columns_json(event.after),
         "hash": event.hash,
     }
+
+
+def _columns_json(text: str | None) -> dict[str, object] | None:
+    """Return the changed columns; in tasks, variables that are likely secrets are masked."""
+    if text is None:
+        return None
+    columns: dict[str, Any] = json.loads(text)
+    if "task" in columns:
+        columns["task"] = mask_likely_secrets(columns["task"])
+    if "tasks" in columns:  # of a pipeline: a list as JSON
+        columns["tasks"] = json.dumps([mask_likely_secrets(one) for one in json.loads(columns["tasks"])])
+    return columns
