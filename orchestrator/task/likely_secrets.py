@@ -23,6 +23,7 @@ _HARMLESS = re.compile(
     re.IGNORECASE,
 )
 # Prefixes as in https://github.com/gitleaks/gitleaks, config/gitleaks.toml (2026-11), and lengths somewhat shorter.
+# Repetitions are bounded: the value may come from a bucket, and is read in linear time.
 _VALUE = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----"  # PEM, RFC 7468 and RFC 5958
     r"|://[^/\s:@]*:[^/\s@]+@"  # a password in an address, RFC 3986, 3.2.1
@@ -30,9 +31,9 @@ _VALUE = re.compile(
     r"hf_[A-Za-z0-9]{16,}"  # Hugging Face
     r"|gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{16,}"
     r"|A[KS]IA[A-Z0-9]{16}"  # access keys of AWS
-    r"|sk-(?=[\w-]*\d)[\w-]{16,}"  # OpenAI, Anthropic
+    r"|sk-(?=[\w-]{0,99}\d)[\w-]{16}"  # OpenAI, Anthropic
     r"|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{10,}|AIza[\w-]{35}"  # GitLab, Slack, Google
-    r"|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\."  # a JSON Web Token, RFC 7519
+    r"|eyJ[\w-]{8,300}\.eyJ[\w-]{8}"  # a JSON Web Token, RFC 7519
     r")"
 )
 

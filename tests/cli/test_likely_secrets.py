@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.orch_process import Orch as OrchProcess
+
+from orchestrator.task.likely_secrets import is_likely_secret
 
 Orch = Callable[..., Any]
 
@@ -34,6 +37,7 @@ BY_VALUE = (
     "sk-proj-" + "aB3" * 9,
     "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaA==\n-----END OPENSSH PRIVATE KEY-----",
     "-----BEGIN PRIVATE KEY-----\nMIIE\n",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
     "postgresql://me:hunter2@db.example/runs",
     "Authorization: Bearer hf_" + "aB3" * 11,
 )
@@ -101,6 +105,14 @@ def test_the_command_that_a_plan_ends_with_shows_none(orch: Orch, tmp_path: Path
         said = orch("launch", "--dry-run", "-o", form, write_task(tmp_path, {}), *words, "--env", "LR=0.125")
         assert "hunter2" not in said.out + said.err and "LR=0.125" in said.out
         assert f"{words[0].partition('=')[0]}" in said.out and "HF_TOKEN" in said.out
+
+
+@pytest.mark.parametrize("unit", ["-eyJ", "-sk-", "://:", "-hf_a", "-----BEGIN ", "TOKEN_"])
+def test_a_long_value_is_judged_in_linear_time(unit: str) -> None:
+    long = unit * (1_000_000 // len(unit))
+    begin = time.process_time()
+    is_likely_secret(long, long)
+    assert time.process_time() - begin < 5
 
 
 def test_exec_hides_it_too(orch: Orch, filled: Path) -> None:
