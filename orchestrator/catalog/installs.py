@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.catalog.tables import read_rows
+from orchestrator.catalog.tables import Row, read_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +35,32 @@ def host_tool(name: str) -> HostTool:
     rows = [row for row in read_rows("installs", "tool") if row.text("name") == name]
     files = tuple(ToolFile(row.text("machine"), row.text("url"), row.text("sha256")) for row in rows)
     return HostTool(name, rows[0].text("version"), files)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonStack:
+    """What pip installs on hosts for the bundled trainer with one framework.
+
+    Attributes:
+        framework: Requirements of the framework; () where the image has it.
+        libraries: Requirements of the trainer.
+        locked: All packages that these need, as lines of a requirements file with the digests of their wheels.
+    """
+
+    framework: tuple[str, ...]
+    libraries: tuple[str, ...]
+    locked: tuple[str, ...]
+
+
+def python_stack(name: str) -> PythonStack:
+    """Return a stack of data/installs.toml by its name."""
+    stack = next(row for row in read_rows("installs", "stack") if row.text("name") == name)
+    packages = (row for row in read_rows("installs", "package") if name in row.texts("stacks"))
+    return PythonStack(stack.texts("framework"), stack.texts("libraries"), tuple(map(_requirement, packages)))
+
+
+def _requirement(package: Row) -> str:
+    """Return a package as pip reads it with --require-hashes."""
+    marker = f" ; {package.text('marker')}" if package.text("marker") else ""
+    digests = "".join(f" --hash=sha256:{digest}" for digest in package.texts("sha256"))
+    return f"{package.text('name')}=={package.text('version')}{marker}{digests}"

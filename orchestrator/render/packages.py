@@ -1,4 +1,4 @@
-"""The packages of each backend, and the modules that the bundled trainer imports.
+"""The packages of each backend, from catalog/data/installs.toml, and the modules that the bundled trainer imports.
 
 Sources: PyPI, November 2026. torch_xla 2.9.0 is the last release and requires torch 2.9; torch_tpu 0.2 has code for
 torch 2.13. jax[tpu] brings the libtpu that fits it, jax[cuda12] the CUDA libraries. The Neuron packages of that index
@@ -9,36 +9,39 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from orchestrator.catalog.installs import python_stack
+
 Backend: TypeAlias = Literal["cpu", "cuda", "tpu", "xla", "neuron", "jax"]
 
-TORCH = "torch==2.13.0"
-JAX = "0.10.2"
-BESIDE_AN_IMAGE = ("obstore==0.12.1", "tokenizers==0.23.3")
-"""The trainer's packages beside a torch or JAX of an image, which another numpy could break."""
-TRAINER_LIBRARIES = ("numpy>=2.0,<3", *BESIDE_AN_IMAGE)
 TRAINER_MODULES = ("numpy", "obstore")  # tokenizers: only for runs that name one
+BESIDE_AN_IMAGE = "beside"
+"""The stack of the trainer's packages beside a torch or JAX of an image, which another numpy could break."""
+
+
+def stack_name(backend: Backend, device: str = "") -> str:
+    """Return the stack of catalog/data/installs.toml; `device` selects JAX for "tpu" or "cuda", else for the CPU."""
+    match backend:
+        case "cpu" | "cuda":
+            return "torch"
+        case "tpu":
+            return "torch-tpu"
+        case "xla":
+            return "torch-xla"
+        case "jax":
+            return {"tpu": "jax-tpu", "cuda": "jax-cuda", "neuron": BESIDE_AN_IMAGE}.get(device, "jax")
+        case "neuron":
+            return BESIDE_AN_IMAGE
 
 
 def backend_packages(backend: Backend, device: str = "") -> tuple[str, ...]:
-    """Return the requirements of the framework itself; `device` selects JAX for "tpu" or "cuda", else for the CPU."""
-    match backend:
-        case "cpu" | "cuda":
-            return (TORCH,)
-        case "tpu":
-            return (TORCH, "torch_tpu==0.2.0")
-        case "xla":
-            return ("torch==2.9.0", "torch_xla[tpu]==2.9.0")
-        case "jax":
-            extra = {"tpu": "[tpu]", "cuda": "[cuda12]"}.get(device, "")
-            return () if device == "neuron" else (f"jax{extra}=={JAX}",)
-        case "neuron":
-            return ()
+    """Return the requirements of the framework itself; `device` is as in `stack_name`."""
+    return python_stack(stack_name(backend, device)).framework
 
 
 def trainer_packages(backend: Backend, device: str = "") -> tuple[str, ...]:
     """Return the requirements of the bundled trainer on one backend."""
-    framework = backend_packages(backend, device)
-    return (*framework, *(TRAINER_LIBRARIES if framework else BESIDE_AN_IMAGE))
+    stack = python_stack(stack_name(backend, device))
+    return (*stack.framework, *stack.libraries)
 
 
 def trainer_modules(backend: Backend, device: str = "") -> tuple[str, ...]:

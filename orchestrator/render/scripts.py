@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from orchestrator.render.packages import BESIDE_AN_IMAGE, Backend, trainer_modules, trainer_packages
+from orchestrator.catalog.installs import python_stack
+from orchestrator.render.packages import BESIDE_AN_IMAGE, Backend, stack_name, trainer_modules, trainer_packages
 from orchestrator.render.templates import render_template
 
 TRAINER_ROOT = ".orch/trainer"
@@ -91,9 +92,12 @@ class RunInputs:
 def render_setup(inputs: SetupInputs) -> str | None:
     """Return the setup script, or None for nothing to do. Raises UserError for text that no script can hold."""
     user_setup = inputs.user_setup if inputs.user_setup and inputs.user_setup.strip() else None
-    packages = inputs.packages
+    packages: tuple[str, ...] = inputs.packages
+    locked: tuple[str, ...] = ()
+    beside = python_stack(BESIDE_AN_IMAGE)
     if inputs.bundled_trainer:
         packages = (*trainer_packages(inputs.backend, _device(inputs)), *packages)
+        locked = python_stack(stack_name(inputs.backend, _device(inputs))).locked
     ours = inputs.bundled_trainer or (bool(packages) and not inputs.python)
     if user_setup is None and not ours:
         return None
@@ -108,11 +112,15 @@ def render_setup(inputs: SetupInputs) -> str | None:
         python=inputs.python,
         own_venv=bool(packages) and not inputs.python,
         packages=packages,
+        locked=locked,
+        more=inputs.packages,
+        libraries=beside.libraries if inputs.bundled_trainer else (),
         bundled_trainer=inputs.bundled_trainer,
         may_install_system=inputs.may_install_system,
         scratch=inputs.scratch,
         modules=trainer_modules(inputs.backend, _device(inputs)),
-        beside=(*BESIDE_AN_IMAGE, *inputs.packages),
+        beside=(*beside.libraries, *inputs.packages),
+        locked_beside=beside.locked,
         words=_words(inputs),
         lazy=_is_lazy(inputs),
         gpu=_device(inputs) == "cuda",

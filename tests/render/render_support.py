@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import subprocess
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -59,6 +62,28 @@ def program(path: Path, text: str) -> Path:
 def recorded(record: Path) -> list[str]:
     """The arguments that RECORDER wrote down."""
     return record.read_bytes().decode().split("\0")[:-1]
+
+
+def write_wheel(folder: Path, name: str, version: str, *, needs: str = "", text: str = "") -> Path:
+    """Write a wheel with one module of the same name, which has `version`."""
+    info = f"{name}-{version}.dist-info"
+    need = f"Requires-Dist: {needs}\n" if needs else ""
+    files = {
+        f"{name}.py": f"version = {version!r}\n{text}",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{need}",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    lines = [f"{path},sha256={_digest(content)},{len(content)}" for path, content in files.items()]
+    place = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(place, "w") as wheel:
+        for path, content in files.items():
+            wheel.writestr(path, content)
+        wheel.writestr(f"{info}/RECORD", "\n".join([*lines, f"{info}/RECORD,,"]) + "\n")
+    return place
+
+
+def _digest(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
 
 
 def script_env(folder: Path) -> dict[str, str]:

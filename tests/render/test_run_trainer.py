@@ -139,7 +139,9 @@ def test_the_torch_of_an_image_is_used_when_it_is_new_enough(tmp_path: Path, ver
     done = run_script(setup, home, env)
     assert done.returncode == 0, done.stderr
     assert ("--target" in recorded(record)) is used
-    assert ("torch==2.13.0" in recorded(record)) is not used
+    held = (home / ".orch/venv/.orch-packages").read_text()
+    assert held.startswith("torch==2.12.0\n") is used
+    assert ("\ntorch==2.13.0 --hash=sha256:" in held) is not used
     run = run_script(render_run(RunInputs(backend="cuda", trainer_args=())), home, {**env, "ORCH_RANKS_PER_HOST": "1"})
     assert run.returncode == 0, run.stderr
     python = tmp_path / "opt/pytorch/bin/python" if used else home / ".orch/venv/bin/python"

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import cast, get_args
 
 import pytest
-from render_support import FAKE_PYTHON, HOST, program, recorded, run_script
+from render_support import FAKE_PYTHON, HOST, program, recorded, run_script, write_wheel
 
-from orchestrator.render.packages import (
-    BESIDE_AN_IMAGE,
-    TRAINER_LIBRARIES,
-    Backend,
-    backend_packages,
-    trainer_packages,
-)
+from orchestrator.render.packages import Backend, backend_packages, trainer_packages
 from orchestrator.render.scripts import TRAINER_ROOT, SetupInputs, render_setup
 
 pytestmark = pytest.mark.rotating
@@ -49,26 +40,8 @@ def index(tmp_path: Path) -> dict[str, str]:
     folder = tmp_path / "index"
     folder.mkdir()
     for version in ("1.0", "2.0"):
-        _wheel(folder, "tiny", version)
+        write_wheel(folder, "tiny", version)
     return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder), "PIP_NO_CACHE_DIR": "1"}
-
-
-def _wheel(folder: Path, name: str, version: str) -> None:
-    info = f"{name}-{version}.dist-info"
-    files = {
-        f"{name}.py": f"version = {version!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    lines = [f"{path},sha256={_digest(text)},{len(text)}" for path, text in files.items()]
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
-        for path, text in files.items():
-            wheel.writestr(path, text)
-        wheel.writestr(f"{info}/RECORD", "\n".join([*lines, f"{info}/RECORD,,"]) + "\n")
-
-
-def _digest(text: str) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
 
 
 @pytest.mark.parametrize("user_setup", [None, "", " \n\t\n"])
@@ -335,7 +308,7 @@ def test_neuron_adds_libraries_beside_the_image_and_not_into_it(tmp_path: Path, 
 
 
 def test_packages_of_each_backend() -> None:
-    assert trainer_packages("cpu") == ("torch==2.13.0", *TRAINER_LIBRARIES)
+    assert trainer_packages("cpu") == ("torch==2.13.0", "numpy>=2.0,<3", "obstore==0.12.1", "tokenizers==0.23.3")
     assert trainer_packages("tpu")[:2] == ("torch==2.13.0", "torch_tpu==0.2.0")
     assert trainer_packages("xla")[:2] == ("torch==2.9.0", "torch_xla[tpu]==2.9.0")
     assert backend_packages("jax") == ("jax==0.10.2",)
@@ -348,7 +321,7 @@ def test_packages_of_each_backend() -> None:
 def test_what_comes_with_an_image_is_never_installed_again() -> None:
     for backend, device in (("neuron", ""), ("neuron", "xla"), ("jax", "neuron")):
         beside = trainer_packages(cast("Backend", backend), device)
-        assert beside == BESIDE_AN_IMAGE
+        assert beside == ("obstore==0.12.1", "tokenizers==0.23.3")
         assert not {"torch", "jax", "jaxlib", "numpy"} & {word.partition("=")[0] for word in beside}
 
 

@@ -52,7 +52,7 @@ orch_get_tool() { # to ~/.orch/tools, without the rights of root, and only with 
   esac
   if [ -z "$digest" ]; then
     orch_fail "$orch_tool $orch_version was not installed: orch knows no SHA-256 of it for $machine" \
-      'take an image that has it, or write mode: COPY; scripts/refresh-installs of orch adds digests'
+      'take an image that has it, or write mode: COPY; scripts/refresh_installs.py of orch adds digests'
   fi
   printf 'mount: installing %s %s\n' "$orch_tool" "$orch_version"
   mkdir -p -- "${orch_home%/*}"

@@ -36,16 +36,21 @@ orch_wait_turn() { # many hosts are not let loose on the package index in one se
 # Only names that are real on the public index: the Neuron packages there are empty placeholders (seen November 2026) and
 # must come with the image.
 orch_beside() { # installs packages that an image does not have, beside its environment, which stays unchanged
-  local packages site=$HOME/.orch/site
+  local packages locked site=$HOME/.orch/site
+  local pip=("$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet --target "$site")
+  local -a failed=('the packages could not be installed'
+    'read the lines above; PIP_INDEX_URL in envs names another index, which must serve the same files')
   packages=( flax )
-  if [ "$(cat -- "$site/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "$ORCH_PYTHON" "${packages[@]}")" ]; then
+  locked=( # with everything that they need, by digest
+  )
+  if [ "$(cat -- "$site/.orch-packages" 2>/dev/null)" != "$(printf '%s\n' "$ORCH_PYTHON" "${locked[@]}" "${packages[@]}")" ]; then
     printf 'setup: installing %s\n' "${packages[*]}"
     orch_wait_turn
     rm -rf -- "$site"
-    "$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet \
-      --target "$site" -- "${packages[@]}" \
-      || orch_fail 'the packages could not be installed' 'read the lines above; PIP_INDEX_URL in envs names another index'
-    printf '%s\n' "$ORCH_PYTHON" "${packages[@]}" >"$site/.orch-packages"
+    # The task's own. What they need may replace what ours need; ours keep their versions.
+    "${pip[@]}" --upgrade \
+      -- flax || orch_fail "${failed[@]}"
+    printf '%s\n' "$ORCH_PYTHON" "${locked[@]}" "${packages[@]}" >"$site/.orch-packages"
   fi
 }
 orch_beside

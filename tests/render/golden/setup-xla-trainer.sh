@@ -19,6 +19,8 @@ orch_root() { # with the rights of root where we may have them, else with our ow
 # Python: our own environment, unless ORCH_PYTHON names an interpreter.
 if [ -z "${ORCH_PYTHON:-}" ]; then
   orch_packages=( torch==2.9.0 'torch_xla[tpu]==2.9.0' 'numpy>=2.0,<3' obstore==0.12.1 tokenizers==0.23.3 )
+  orch_locked=( # the trainer's, with everything that they need, by digest
+  )
   orch_venv=$HOME/.orch/venv
   ORCH_PYTHON=$orch_venv/bin/python
 
@@ -57,27 +59,32 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
   orch_holds=$orch_venv/.orch-packages
 
   orch_dropped() { # true when it has packages that are not requested now: torch_tpu, for example, breaks the torch of torch_xla
-    local line names=" ${orch_packages[*]%%[!A-Za-z0-9._-]*} "
+    local line names=" ${orch_locked[*]%%[!A-Za-z0-9._-]*} ${orch_packages[*]%%[!A-Za-z0-9._-]*} "
     while IFS= read -r line; do
       case $names in *" ${line%%[!A-Za-z0-9._-]*} "*) ;; *) return 0 ;; esac
     done <"$orch_holds"
     return 1
   }
 
+  orch_install() {
+    local pip=("$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet)
+    "${pip[@]}" --require-hashes --only-binary :all: -r <(printf '%s\n' "${orch_locked[@]}") || return
+  }
+
   if ! "$ORCH_PYTHON" -c '' 2>/dev/null \
-    || [ "$(cat -- "$orch_holds" 2>/dev/null)" != "$(printf '%s\n' "${orch_packages[@]}")" ]; then
+    || [ "$(cat -- "$orch_holds" 2>/dev/null)" != "$(printf '%s\n' "${orch_locked[@]}" "${orch_packages[@]}")" ]; then
     printf 'setup: installing %s\n' "${orch_packages[*]}"
     orch_wait_turn
     if ! "$ORCH_PYTHON" -c '' 2>/dev/null || [ ! -e "$orch_holds" ] || orch_dropped; then orch_make_venv; fi
     orch_held=$(cat -- "$orch_holds" 2>/dev/null) || true
     rm -f -- "$orch_holds"
-    if ! "$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet \
-      -- "${orch_packages[@]}"; then
+    if ! orch_install; then
       # pip undoes what fails. With any package twice it is never taken for finished.
-      printf '%s\n' ${orch_held:+"$orch_held"} "${orch_packages[@]}" "${orch_packages[@]}" >"$orch_holds"
-      orch_fail 'the packages could not be installed' 'read the lines above; PIP_INDEX_URL in envs names another index'
+      printf '%s\n' ${orch_held:+"$orch_held"} "${orch_locked[@]}" "${orch_packages[@]}" "${orch_packages[@]}" >"$orch_holds"
+      orch_fail 'the packages could not be installed' \
+        'read the lines above; PIP_INDEX_URL in envs names another index, which must serve the same files'
     fi
-    printf '%s\n' "${orch_packages[@]}" >"$orch_holds"
+    printf '%s\n' "${orch_locked[@]}" "${orch_packages[@]}" >"$orch_holds"
   fi
 fi
 export ORCH_PYTHON
