@@ -43,6 +43,7 @@ SETTABLE = frozenset(
         "ORCH_RANKS_PER_HOST",
         "ORCH_LOCAL_RANKS_PER_MACHINE",
         "ORCH_EFA_CHECK",
+        "ORCH_UNLOCKED_PACKAGES",
         "ORCH_NEURON_CHECK",
         "ORCH_SCRATCH",
         "ORCH_DEV_DIR",

@@ -46,11 +46,12 @@ class Index:
         needs = "leaf" if name == "obstore" else ""
         return write_wheel(self.wheels, name, NAMES[name], needs=needs, text=text)
 
-    def set_up(self, backend: Backend = "cpu", **more: object) -> tuple[int, str]:
+    def set_up(self, backend: Backend = "cpu", *, unlocked: str = "", **more: object) -> tuple[int, str]:
         """Return the status and the output of the setup of a trainer."""
         text = render_setup(SetupInputs(backend=backend, bundled_trainer=True, **more))  # type: ignore[arg-type]  # the test names the fields
         assert text is not None
         env = {**HOST, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels), "PIP_NO_CACHE_DIR": "1"}
+        env["ORCH_UNLOCKED_PACKAGES"] = unlocked
         if backend == "neuron":
             env["ORCH_PYTHON"] = sys.executable
         done = run_script(text, self.home, env, path=str(self.folder / "bin"))
@@ -92,7 +93,7 @@ def test_another_file_of_the_same_version_is_refused(index: Index, name: str) ->
     assert status == 1
     assert "DO NOT MATCH THE HASHES" in out
     assert "setup: the packages could not be installed\n  next: read the lines above" in out
-    assert "must serve the same files" in out
+    assert "whose files must be the same" in out
     assert [index.installed(one) for one in NAMES] == [[], [], [], []]
     assert not (index.home / "reached").exists()
     place.write_bytes(right)
@@ -112,6 +113,19 @@ def test_beside_an_image_another_file_is_refused_too(index: Index) -> None:
     assert "setup: installing obstore==0.12.1 tiny==1.0" in out
     assert "could not be installed" not in out
     assert all(len(index.installed(one)) == 1 for one in ("obstore", "leaf", "tiny"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["cpu", "neuron"])
+def test_a_task_may_take_other_files_of_the_same_versions(index: Index, backend: Backend) -> None:
+    """As the CPU build of torch is, which has no CUDA packages: only what it asks for is installed."""
+    index.put("obstore", text="other = True\n")
+    _, out = index.set_up(backend, unlocked="1")
+    assert "could not be installed" not in out
+    assert [text for text in index.installed("obstore") if "other" in text] != []
+    assert index.installed("numpy") == []  # no requirement of these stacks
+    index.put("obstore", text="third = True\n")
+    assert "DO NOT MATCH THE HASHES" in index.set_up(backend)[1]
 
 
 def test_every_backend_has_its_locked_packages() -> None:

@@ -80,7 +80,6 @@ REVIEWED = (
 )  # fmt: skip
 # What the other scripts have that no reviewed one has.
 START = 'ORCH_RANK=0 ORCH_NUM_HOSTS=1 PYTHONPATH=$orch_path "$ORCH_PYTHON" -m trainer "$@"'
-INSTALL = '"${pip[@]}" -- "${orch_packages[@]}"'
 OWN_LINES = {
     "copy-gs-bucket": {"orch_source=gs://bucket", "orch_target=/data"},
     "run-cpu-trainer": {"device=cpu \\"},
@@ -94,11 +93,7 @@ OWN_LINES = {
         f"[ $# -eq 0 ] || {START} engine=torch device=cpu",
         '[ -n "${ORCH_PYTHON:-}" ] || ORCH_PYTHON=/usr/bin/python3.11',
     },
-    "setup-jax": {
-        'export PATH="$HOME/.orch/venv/bin:$PATH"',
-        "orch_packages=( 'jax[tpu]==0.10.2' )",
-        INSTALL,
-    },
+    "setup-jax": {'export PATH="$HOME/.orch/venv/bin:$PATH"', "orch_packages=( 'jax[tpu]==0.10.2' )"},
     "setup-jax-trainer-cpu": {
         f"[ $# -eq 0 ] || {START} engine=jax device=cpu",
         "orch_packages=( jax==0.10.2 'numpy>=2.0,<3' obstore==0.12.1 tokenizers==0.23.3 )",

@@ -129,7 +129,7 @@ def test_the_torch_of_an_image_is_used_when_it_is_new_enough(tmp_path: Path, ver
     for place in (tmp_path / "opt/pytorch/bin/python", home / ".orch/venv/bin/python"):
         if version or "venv" in str(place):
             program(place, IMAGE)
-    (home / ".orch/venv/.orch-packages").write_text("torch==2.12.0\n")
+    (home / ".orch/venv/.orch-packages").write_text("torch==2.12.0 --hash=sha256:0\n")
     program(home / TRAINER_ROOT / "trainer/__main__.py", "")
     record.touch()
     env = {**HOST, "ORCH_VENVS_DIR": str(tmp_path / "opt"), "REAL": sys.executable, "RECORD": str(record)}
@@ -140,7 +140,7 @@ def test_the_torch_of_an_image_is_used_when_it_is_new_enough(tmp_path: Path, ver
     assert done.returncode == 0, done.stderr
     assert ("--target" in recorded(record)) is used
     held = (home / ".orch/venv/.orch-packages").read_text()
-    assert held.startswith("torch==2.12.0\n") is used
+    assert held.startswith("torch==2.12.0 ") is used
     assert ("\ntorch==2.13.0 --hash=sha256:" in held) is not used
     run = run_script(render_run(RunInputs(backend="cuda", trainer_args=())), home, {**env, "ORCH_RANKS_PER_HOST": "1"})
     assert run.returncode == 0, run.stderr

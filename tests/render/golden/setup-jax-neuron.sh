@@ -39,7 +39,7 @@ orch_beside() { # installs packages that an image does not have, beside its envi
   local packages locked site=$HOME/.orch/site
   local pip=("$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet --target "$site")
   local -a failed=('the packages could not be installed'
-    'read the lines above; PIP_INDEX_URL in envs names another index, which must serve the same files')
+    'read the lines above; PIP_INDEX_URL in envs names another index, whose files must be the same: docs/security.md')
   packages=( flax )
   locked=( # with everything that they need, by digest
   )
@@ -47,9 +47,7 @@ orch_beside() { # installs packages that an image does not have, beside its envi
     printf 'setup: installing %s\n' "${packages[*]}"
     orch_wait_turn
     rm -rf -- "$site"
-    # The task's own. What they need may replace what ours need; ours keep their versions.
-    "${pip[@]}" --upgrade \
-      -- flax || orch_fail "${failed[@]}"
+    "${pip[@]}" -- "${packages[@]}" || orch_fail "${failed[@]}"
     printf '%s\n' "$ORCH_PYTHON" "${locked[@]}" "${packages[@]}" >"$site/.orch-packages"
   fi
 }

@@ -18,6 +18,7 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
   orch_packages=( 'jax[tpu]==0.10.2' 'numpy>=2.0,<3' obstore==0.12.1 tokenizers==0.23.3 )
   orch_locked=( # the trainer's, with everything that they need, by digest
   )
+  [ -z "${ORCH_UNLOCKED_PACKAGES:-}" ] || orch_locked=()
   orch_venv=$HOME/.orch/venv
   ORCH_PYTHON=$orch_venv/bin/python
 
@@ -48,6 +49,7 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
   orch_holds=$orch_venv/.orch-packages
 
   orch_dropped() { # true when it has packages that are not requested now: torch_tpu, for example, breaks the torch of torch_xla
+    # Also when nothing in it was installed by digest: pip would leave that as it is.
     local line names=" ${orch_locked[*]%%[!A-Za-z0-9._-]*} ${orch_packages[*]%%[!A-Za-z0-9._-]*} "
     while IFS= read -r line; do
       case $names in *" ${line%%[!A-Za-z0-9._-]*} "*) ;; *) return 0 ;; esac
@@ -57,7 +59,11 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
 
   orch_install() {
     local pip=("$ORCH_PYTHON" -m pip install --no-input --disable-pip-version-check --progress-bar off --quiet)
-    "${pip[@]}" --require-hashes --only-binary :all: -r <(printf '%s\n' "${orch_locked[@]}") || return
+    if [ -n "${orch_locked[*]}" ]; then
+      "${pip[@]}" --require-hashes --only-binary :all: -r <(printf '%s\n' "${orch_locked[@]}") || return
+      return 0
+    fi
+    "${pip[@]}" -- "${orch_packages[@]}" # of the trainer's, what is there keeps its version
   }
 
   if ! "$ORCH_PYTHON" -c '' 2>/dev/null \
@@ -71,7 +77,7 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
       # pip undoes what fails. With any package twice it is never taken for finished.
       printf '%s\n' ${orch_held:+"$orch_held"} "${orch_locked[@]}" "${orch_packages[@]}" "${orch_packages[@]}" >"$orch_holds"
       orch_fail 'the packages could not be installed' \
-        'read the lines above; PIP_INDEX_URL in envs names another index, which must serve the same files'
+        'read the lines above; PIP_INDEX_URL in envs names another index, whose files must be the same: docs/security.md'
     fi
     printf '%s\n' "${orch_locked[@]}" "${orch_packages[@]}" >"$orch_holds"
   fi
