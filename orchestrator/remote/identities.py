@@ -79,10 +79,10 @@ class KeyRing:
         with self._lock:
             if address.own is None:
                 return (Identity(self._load(address.identity_file), str(address.identity_file)),)
-            found = tuple(self._own(address.own))
+            found = self._own(address.own)
             if not found:
                 raise _no_key(address)
-            return found
+            return tuple(found)
 
     def has_identity(self, address: HostAddress) -> bool:
         """Return whether some key may log in, as far as it can be known without a passphrase.
@@ -102,8 +102,8 @@ class KeyRing:
             raise passphrase_error(locked[0])
         return bool(files)
 
-    def _own(self, own: OwnSsh) -> Iterator[Identity]:
-        """Yield a person's keys as ssh tries them: files that the agent has, its others, then what must be read.
+    def _own(self, own: OwnSsh) -> list[Identity]:
+        """Return a person's keys as ssh tries them: files that the agent has, its others, then what must be read.
 
         A passphrase is asked for where the person named the key, or where no other key is left to try.
         """
@@ -125,7 +125,7 @@ class KeyRing:
                 refused = refused or error
         if not found and refused is not None:
             raise refused
-        yield from found
+        return found
 
     def _must_ask(self, path: Path) -> bool:
         return path not in self._keys and is_locked(path)
