@@ -106,19 +106,23 @@ def profile_and_devices(orch: Orch) -> None:
 
 
 def test_a_profile_of_what_does_not_train_is_refused(orch: Orch) -> None:
-    nothing = orch("profile", "train")
-    assert nothing.returncode != 0 and "no job runs on 'train'" in nothing.stderr
     missing = orch("profile", "missing")
     assert missing.returncode == 3 and "no cluster 'missing'" in missing.stderr
-    (orch.folder / "own.yaml").write_text("name: train\nresources: {infra: 'local:2'}\nrun: sleep 60\n")
-    own = orch.start("launch", "own.yaml", "-c", "train")
+    task = orch.folder / "own.yaml"
+    task.write_text("name: own\nresources: {infra: 'local:2'}\nrun: echo\n")
+    orch.ok("launch", "own.yaml")
+    nothing = orch("profile", "own")
+    assert nothing.returncode != 0 and "no job runs on 'own'" in nothing.stderr
+    task.write_text(task.read_text().replace("echo", "sleep 60"))
+    own = orch.start("launch", "own.yaml")
     try:
         until("the program", lambda: '"running"' in orch("status", "-o", "json").stdout)
-        refused = orch("profile", "train")
+        refused = orch("profile", "own")
         assert refused.returncode == 2 and "is not the bundled trainer" in refused.stderr
     finally:
-        orch("cancel", "train")
+        orch("cancel", "own")
         own.communicate(timeout=60)
+        orch.ok("down", "own", "--yes")
 
 
 @pytest.mark.promise("P40")
