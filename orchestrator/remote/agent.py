@@ -17,7 +17,8 @@ from paramiko.message import Message
 from orchestrator.hosts import Failure
 from orchestrator.remote.failures import HostFailure, describe_error
 
-_SECONDS = 60.0  # an agent may ask its user to confirm, or to touch a security key
+_LIST_SECONDS = 5.0
+_SIGN_SECONDS = 60.0  # an agent may ask its user to confirm, or to touch a security key
 
 if TYPE_CHECKING:
 
@@ -43,10 +44,11 @@ class Agent(_AgentSSH):
         super().__init__()
         self._lock = threading.Lock()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(_SECONDS)
+        connection.settimeout(_LIST_SECONDS)
         try:
             connection.connect(path)
             self._connect(connection)
+            connection.settimeout(_SIGN_SECONDS)
         except (OSError, SSHException) as error:
             connection.close()
             raise HostFailure(

@@ -67,7 +67,7 @@ class KeyRing:
         self._ask, self._attended = ask, attended
         self._lock = threading.Lock()
         self._keys: dict[Path, PKey] = {}
-        self._agents: dict[str, Agent] = {}
+        self._agents: dict[str, Agent | None] = {}  # None: it does not answer
         self._refused: dict[Path, UserError] = {}
 
     def identities(self, address: HostAddress) -> tuple[Identity, ...]:
@@ -138,8 +138,10 @@ class KeyRing:
             try:
                 self._agents[path] = Agent(path)
             except HostFailure:  # an agent of an earlier login: the files are left
-                return {}
-        return {key.asbytes(): Identity(key, f"{key.comment} by the agent") for key in self._agents[path].keys}
+                self._agents[path] = None
+        agent = self._agents[path]
+        keys = () if agent is None else agent.keys
+        return {key.asbytes(): Identity(key, f"{key.comment} by the agent") for key in keys}
 
     def _load(self, path: Path) -> PKey:
         if path in self._refused:

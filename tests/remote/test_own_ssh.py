@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -112,6 +114,19 @@ def test_agent_that_ends_its_login_is_no_answer(person: Person, monkeypatch: pyt
     assert outcome.failure is Failure.AUTH
     assert "there is no SSH key for" in outcome.detail
     assert "ssh-copy-id" in outcome.detail
+
+
+def test_agent_that_does_not_answer_is_left_after_seconds(
+    person: Person, farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person.make_key("id_ed25519")
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "deaf"))
+    began = time.monotonic()
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / "deaf"))
+        deaf.listen()
+        assert _outputs(person.run(*(person.host(rank) for rank in range(3))))[0] == _home_of(farm, 0)
+    assert time.monotonic() - began < 12, "it is asked once, for all hosts"
 
 
 def test_passphrase_is_typed_once_for_all_hosts(person: Person, farm: Farm) -> None:
