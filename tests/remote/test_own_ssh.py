@@ -303,6 +303,28 @@ def test_known_hosts_corrects_a_key_that_was_accepted_before(person: Person, far
     assert f"mine-1-0 {_key_of(farm, 0)}\n" == person.pins.read_text()
 
 
+def test_host_with_another_kind_of_key_than_the_known_one_is_refused(person: Person, farm: Farm) -> None:
+    person.make_key("id_ed25519")
+    run_program("ssh-keygen", "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", str(person.home / "other"))
+    host, known = farm.hosts[0], (person.home / "other.pub").read_text()
+    _know(person, f"[{host.ip}]:{host.port} {known}\r\n")
+    outcome = person.run(person.host(0)).hosts[0].outcome
+    assert outcome.failure is Failure.IDENTITY, outcome
+    assert not person.pins.exists() or "mine-1-0" not in person.pins.read_text()
+
+
+def test_jump_host_that_leads_to_another_machine_is_found_out(person: Person, farm: Farm) -> None:
+    person.make_key("id_ed25519")
+    gate, meant, other = farm.hosts
+    _know(person, f"[{meant.ip}]:{meant.port} {_key_of(farm, 1)}\n")
+    person.configure(
+        f"Host inside\n  HostName {meant.ip}\n  Port {meant.port}\n"
+        f"  ProxyCommand ssh -F none -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -i %d/.ssh/id_ed25519"
+        f" -p {gate.port} -W {other.ip}:{other.port} {gate.ip}\n"
+    )
+    assert person.run(parse_address("inside")).hosts[0].outcome.failure is Failure.IDENTITY
+
+
 def test_revoked_key_is_refused(person: Person, farm: Farm) -> None:
     person.make_key("id_ed25519")
     _know(person, f"@revoked * {_key_of(farm, 0)}\n")
