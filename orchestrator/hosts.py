@@ -5,6 +5,8 @@ Pure values, shared by the planner, the providers and the SSH layer.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 import shlex
@@ -14,6 +16,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +80,68 @@ class HostAddress:
             raise ValueError(f"{self.alias} has both a proxy command and a jump host")
 
     @property
+    def hops(self) -> tuple[HostAddress, ...]:
+        """This host, and the jump hosts before it."""
+        return (self, *(self.jump.hops if self.jump is not None else ()))
+
+    @property
+    def pin_name(self) -> str:
+        """The name under which a person's own machine is pinned: the user, and the host as their known_hosts names it.
+
+        "" for a host that orch made.
+        """
+        if self.own is None:
+            return ""
+        return f"{quote(self.user, safe='')}@{quote(self.own.known_as, safe='[]:')}"
+
+    @property
     def label(self) -> str:
         """The name in log prefixes and tables: `head` or `worker3`."""
         return "head" if self.rank == 0 else f"worker{self.rank}"
+
+
+class PinReason(StrEnum):
+    """Why the key of a person's own machine was pinned; the cause in its event."""
+
+    FIRST = "the first key that the machine presented"
+    KNOWN = "known_hosts has this key"
+    CARRIED = "an older orch had accepted it for a cluster that exists"
+    NAMED = "its fingerprint was named"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPin:
+    """The key that a person's own machine has to present. It outlives clusters.
+
+    Attributes:
+        name: See HostAddress.pin_name.
+        kind: Such as "ssh-ed25519".
+        key: Base64 of the key in SSH wire format.
+        since: Epoch seconds.
+        actor: Who accepted it, as user@computer:process.
+        job: The job in which it was accepted without a confirmation; "" when it is confirmed, or no job was open.
+    """
+
+    name: str
+    kind: str
+    key: str
+    since: float = 0.0
+    actor: str = ""
+    job: str = ""
+
+    def __str__(self) -> str:
+        return describe_key(self.kind, base64.b64decode(self.key))
+
+
+def describe_key(kind: str, blob: bytes) -> str:
+    """Return a key, given in SSH wire format, as people compare it: its fingerprint and its type."""
+    return f"{fingerprint(blob)} ({kind})"
+
+
+def fingerprint(blob: bytes) -> str:
+    """Return the fingerprint of a key as ssh prints it."""
+    digest = base64.b64encode(hashlib.sha256(blob).digest()).decode("ascii").rstrip("=")
+    return f"SHA256:{digest}"
 
 
 class Failure(StrEnum):
@@ -104,6 +166,7 @@ class HostOutcome:
         last_line: Last line of its output (stderr if any), for the table.
         detail: The library's message for a failure.
         log: Path or bucket address of the complete log, when one is kept.
+        remedy: What a person can do about a failure, where it knows more than its kind; or "".
     """
 
     rank: int
@@ -116,6 +179,7 @@ class HostOutcome:
     last_line: str = ""
     detail: str = ""
     log: str = ""
+    remedy: str = ""
 
     @property
     def ok(self) -> bool:
@@ -202,22 +266,24 @@ def _own(data: Mapping[str, Any]) -> OwnSsh:
     return OwnSsh(**{**data, **paths})
 
 
-def ssh_argv(address: HostAddress, *command: str, interactive: bool = False) -> list[str]:
-    """Return the OpenSSH command that reaches this host with the same pinned key; quote it before pasting."""
+def ssh_argv(address: HostAddress, *command: str, interactive: bool = False, strict: bool = False) -> list[str]:
+    """Return the OpenSSH command that reaches this host with the same pinned key; quote it before pasting.
+
+    strict: Whether a host is refused whose key is not in `known_hosts` yet.
+    """
     argv = ["ssh", "-p", str(address.port), "-F", "none", "-o", f"HostKeyAlias={address.alias}"]
     argv += _identity_options(address)
     argv += ["-o", f'UserKnownHostsFile="{_no_tokens(address.known_hosts)}"']
-    strict = "yes" if address.host_key else "accept-new"
     argv += [
         "-o",
-        f"StrictHostKeyChecking={strict}",
+        f"StrictHostKeyChecking={'yes' if strict or address.host_key else 'accept-new'}",
         "-o",
         "ServerAliveInterval=5",
         "-o",
         "ServerAliveCountMax=3",
     ]
     if address.jump is not None:
-        argv += ["-o", "ProxyCommand=" + _through(address.jump)]
+        argv += ["-o", "ProxyCommand=" + _through(address.jump, strict)]
     if address.proxy:
         argv += ["-o", "ProxyCommand=" + shlex.join(address.proxy)]
     if interactive:
@@ -255,7 +321,7 @@ def proxy_argv(address: HostAddress) -> list[str]:
     return [re.sub(r"%.?", value, word, flags=re.DOTALL) for word in address.proxy]
 
 
-def _through(jump: HostAddress) -> str:
+def _through(jump: HostAddress, strict: bool) -> str:
     """Return a proxy command through `jump`. Its % are doubled, because the outer ssh expands them first."""
-    *words, target = (word.replace("%", "%%") for word in ssh_argv(jump))
+    *words, target = (word.replace("%", "%%") for word in ssh_argv(jump, strict=strict))
     return shlex.join([*words, "-W", "%h:%p", target])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from orchestrator.clock import Clock, SteadyClock
 from orchestrator.cloud_access import CloudAccess, read_cloud_access
@@ -18,6 +19,9 @@ from orchestrator.providers.protocol import Provider
 from orchestrator.providers.registry import open_provider
 from orchestrator.remote.host_operations import HostOperations, SshAccess
 
+if TYPE_CHECKING:  # loads the SSH library
+    from orchestrator.remote.trust import HostPins
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
@@ -25,14 +29,14 @@ class Services:
 
     Attributes:
         provider: Opens a provider by its name.
-        host_operations: Opens the operations on one set of hosts.
+        host_operations: Opens the operations on one set of hosts; the pins are those of people's own machines.
         clock: Gives the time and sleeps.
         follows_logs: Whether a thread beside the loop follows logs. With simulated time only the loop advances time.
         access: How the services of the clouds are reached, read once.
     """
 
     provider: Callable[[str], Provider]
-    host_operations: Callable[[tuple[HostAddress, ...]], HostOperations]
+    host_operations: Callable[[tuple[HostAddress, ...], HostPins], HostOperations]
     clock: Clock
     follows_logs: bool = True
     access: CloudAccess = field(default_factory=lambda: read_cloud_access(os.environ))

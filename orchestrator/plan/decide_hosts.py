@@ -19,6 +19,7 @@ from orchestrator.slices import Owned
 from orchestrator.values import Text
 
 STEP_TRIES = 3
+_MOST_KEYS = 3  # that one message shows
 TIMER_LABEL = "timer"  # label of the dead-man timer's mark
 
 
@@ -29,6 +30,7 @@ def decide_hosts_step(desired: Run, observed: Observed, facts: Facts) -> Step | 
         _complete(desired, observed)
         or _identity(desired, observed, hosts)
         or _contact(desired, observed, facts, hosts)
+        or _unconfirmed(desired, hosts)
         or _trouble(desired, observed, facts)
         or _prepare(desired, observed, hosts)
     )
@@ -96,14 +98,39 @@ def _identity(desired: Run, observed: Observed, hosts: tuple[HostView, ...]) -> 
     if not wrong:
         return None
     ranks, shown = format_hosts(host.rank for host in wrong), f" ({wrong[0].silence})" if wrong[0].silence else ""
-    remedy = "if its administrator confirms the new key: ssh-keygen -R HOST, and ssh HOST"
+    remedy = wrong[0].remedy or "ask its administrator"
     return Conclude(
         status=Exit.IDENTITY,
         code="identity-mismatch",
         what=f"{ranks} of '{desired.cluster}' presented another key than the pinned one",
         why=f"another machine may have taken its address; nothing was sent to it{shown}",
-        next_step=f"orch down {desired.cluster}   (then launch again)" if rented else f"{remedy}; then the same again",
+        next_step=f"orch down {desired.cluster}   (then launch again)" if rented else remedy,
     )
+
+
+def _unconfirmed(desired: Run, hosts: tuple[HostView, ...]) -> Action | None:
+    """Stop before secrets are sent to a machine whose key this job met first."""
+    new = [host for host in hosts if host.new_keys]
+    if not new or not _has_secrets(desired):
+        return None
+    keys = list(dict.fromkeys(key for host in new for key in host.new_keys))
+    shown = "; ".join(keys[:_MOST_KEYS]) + (f"; and {len(keys) - _MOST_KEYS} above" if len(keys) > _MOST_KEYS else "")
+    ranks = format_hosts(host.rank for host in new)
+    return Conclude(
+        status=Exit.IDENTITY,
+        code="identity-unconfirmed",
+        what=f"the key of {ranks} of '{desired.cluster}' is new, so no secrets were sent",
+        why=shown,
+        next_step="if these are your machines' fingerprints: the same command again\n"
+        "if not: orch check hosts FILE --accept-host-key SHA256:THE-RIGHT-ONE   pins the right one",
+    )
+
+
+def _has_secrets(desired: Run) -> bool:
+    texts = [value for _, value in desired.env]
+    texts += [mount.script for mount in desired.mounts]
+    texts += [part.script for part in (desired.setup, desired.job) if part is not None]
+    return any(text.is_secret for text in texts)
 
 
 def _contact(desired: Run, observed: Observed, facts: Facts, hosts: tuple[HostView, ...]) -> Step | None:

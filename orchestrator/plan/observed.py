@@ -78,6 +78,8 @@ class HostView:
         step: Training step that the program reported, if it reports steps.
         beat_age: Seconds since its last heartbeat, by the host's clock.
         silence: Why there is no contact, with its address.
+        remedy: What a person can do about that, where it is known; or "".
+        new_keys: Unconfirmed keys that this job met first: of this own machine, and of the jump hosts before it.
     """
 
     rank: int
@@ -91,6 +93,8 @@ class HostView:
     last_line: str = ""
     step: int | None = None
     beat_age: float | None = None
+    remedy: str = ""
+    new_keys: tuple[str, ...] = ()
 
     def has(self, label: str, digest: str) -> bool:
         """Return whether the host holds this version of a tree."""

@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from orchestrator.errors import CloudError, DeadlineError, OrchError, UserError
 from orchestrator.exits import Exit
 from orchestrator.providers.hosts.machines import OwnHost
 from orchestrator.task.model import AwsSettings
+
+if TYPE_CHECKING:  # loads the SSH library
+    from orchestrator.remote.trust import HostPins
 
 SECONDS = 30.0  # for one check, all its calls together
 _LOOK_SECONDS = 0.2  # how often the deadlines are looked at
@@ -97,6 +100,7 @@ class Ask:
             that lets SSH in) for Google.
         aws: Settings of the Amazon account.
         hosts: The user's own machines.
+        pins: Their pins.
     """
 
     state: Path
@@ -115,6 +119,7 @@ class Ask:
     access: str = ""
     firewall: bool = True
     hosts: tuple[OwnHost, ...] = ()
+    pins: HostPins | None = None
 
 
 class Checker(Protocol):

@@ -24,7 +24,7 @@ from orchestrator.remote.failures import HostFailure, describe_error
 from orchestrator.remote.identities import Identity
 from orchestrator.remote.proxy import start_proxy
 from orchestrator.remote.transport import TunedTransport
-from orchestrator.remote.trust import Trust
+from orchestrator.remote.trust import HostPins, Trust
 
 _JUMPS_AT_ONCE = 8  # handshakes through one jump host at a time; sshd's MaxStartups is 10:30:100
 _WRITE_AT_LEAST = 5.0  # seconds without progress after which a write may fail
@@ -42,9 +42,11 @@ class Link:
         config: Any,
         jump: Link | None = None,
         refusal: HostFailure | None = None,
+        pins: HostPins | None = None,
     ) -> None:
         """Prepare a connection. refusal: why there are no identities, the outcome of every attempt."""
         self.address = address
+        self._pins = pins
         self._config = config
         self.gate = threading.BoundedSemaphore(_JUMPS_AT_ONCE)  # limits connections through this host
         self._identities, self._refusal = identities, refusal
@@ -117,7 +119,7 @@ class Link:
             raise HostFailure(Failure.UNREACHABLE, detail, retry=True) from failure
 
     def _handshake(self, sock: socket.socket | Channel, limit: float) -> TunedTransport:
-        trust = Trust(self.address)
+        trust = Trust(self.address, self._pins)
         factory = functools.partial(
             TunedTransport, user=self.address.user, identities=self._identities, trust=trust, wide=self._wide
         )
@@ -234,7 +236,7 @@ def _dial_through(jump: Link, address: HostAddress, limit: float) -> Channel:
         transport = jump.transport(max(0.1, limit - time.monotonic()))
     except HostFailure as failure:
         detail = f"jump host {jump.address.alias}: {failure.detail}"
-        raise HostFailure(failure.failure, detail, retry=failure.retry) from failure
+        raise HostFailure(failure.failure, detail, retry=failure.retry, remedy=failure.remedy) from failure
     left = max(0.1, limit - time.monotonic())
     try:
         return transport.open_channel("direct-tcpip", (address.host, address.port), ("127.0.0.1", 0), timeout=left)

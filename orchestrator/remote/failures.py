@@ -10,13 +10,15 @@ class HostFailure(Exception):
 
     Attributes:
         retry: connecting again may help, and nothing was sent that could run twice.
+        remedy: what a person can do about it, where this failure knows more than its kind; or "".
     """
 
-    def __init__(self, failure: Failure, detail: str, *, retry: bool = False) -> None:
+    def __init__(self, failure: Failure, detail: str, *, retry: bool = False, remedy: str = "") -> None:
         super().__init__(f"{failure}: {detail}")
         self.failure = failure
         self.detail = detail
         self.retry = retry
+        self.remedy = remedy
 
 
 def describe_error(error: BaseException) -> str:

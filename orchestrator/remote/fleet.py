@@ -21,6 +21,7 @@ from orchestrator.remote.connect import Link, fabric_config
 from orchestrator.remote.failures import HostFailure
 from orchestrator.remote.identities import KeyRing
 from orchestrator.remote.scripts import shell_command
+from orchestrator.remote.trust import HostPins
 from orchestrator.retries import SSH_CONNECT, RetryPolicy
 
 Input: TypeAlias = "bytes | memoryview"
@@ -74,13 +75,20 @@ class Fleet:
     """
 
     def __init__(
-        self, hosts: Sequence[HostAddress], *, width: int = 64, deadline: float = 20.0, keys: KeyRing | None = None
+        self,
+        hosts: Sequence[HostAddress],
+        *,
+        width: int = 64,
+        deadline: float = 20.0,
+        keys: KeyRing | None = None,
+        pins: HostPins | None = None,
     ) -> None:
         self.hosts = tuple(sorted(hosts, key=lambda host: host.rank))
         self.width = width
         self.deadline = deadline
         self._links: dict[HostAddress, Link] = {}
         self._keys = keys or KeyRing()
+        self._pins = pins
         self._config = fabric_config()
         self._lock = threading.Lock()
 
@@ -184,7 +192,7 @@ class Fleet:
     def _new_link(self, address: HostAddress, jump: Link | None) -> Link:
         """Return a link; without a key for a person's own machine one that fails, so that its record can be closed."""
         try:
-            return Link(address, self._keys.identities(address), self._config, jump)
+            return Link(address, self._keys.identities(address), self._config, jump, pins=self._pins)
         except UserError as error:
             if address.own is None:
                 raise
@@ -329,6 +337,7 @@ class HostCall:
             attempts=self._attempts,
             last_line=last_line(ended.output),
             detail="" if failure is None else failure.detail,
+            remedy="" if failure is None else failure.remedy,
         )
         return HostResult(outcome, ended.output)
 

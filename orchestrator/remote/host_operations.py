@@ -17,6 +17,7 @@ from orchestrator.remote.marks import READ_MARKS_COMMAND, parse_marks, write_mar
 if TYPE_CHECKING:
     from orchestrator.remote.identities import KeyRing
     from orchestrator.remote.tree import Tree
+    from orchestrator.remote.trust import HostPins
 
 Sink = Callable[[HostAddress, bytes], None]
 EnvFile = Callable[[HostAddress], bytes]
@@ -123,25 +124,27 @@ class SshAccess:
     def __init__(self) -> None:
         self._keys: KeyRing | None = None
 
-    def __call__(self, hosts: tuple[HostAddress, ...]) -> SshHostOperations:
-        """Return the operations on these hosts."""
+    def __call__(self, hosts: tuple[HostAddress, ...], pins: HostPins) -> SshHostOperations:
+        """Return the operations on these hosts; pins: those of people's own machines."""
         from orchestrator.remote.identities import KeyRing
 
         self._keys = self._keys or KeyRing()
-        return SshHostOperations(hosts, self._keys)
+        return SshHostOperations(hosts, self._keys, pins)
 
 
 class SshHostOperations:
     """The operations over SSH."""
 
-    def __init__(self, hosts: tuple[HostAddress, ...], keys: KeyRing | None = None) -> None:
+    def __init__(
+        self, hosts: tuple[HostAddress, ...], keys: KeyRing | None = None, pins: HostPins | None = None
+    ) -> None:
         from orchestrator.remote.fleet import Fleet
         from orchestrator.remote.keys import write_known_hosts
 
         pinned = [host for host in hosts if host.host_key is not None]
         if pinned:
             write_known_hosts(pinned[0].known_hosts, pinned)
-        self._fleet = Fleet(hosts, keys=keys)
+        self._fleet = Fleet(hosts, keys=keys, pins=pins)
 
     @property
     def hosts(self) -> tuple[HostAddress, ...]:

@@ -51,6 +51,13 @@ def write_known_hosts(path: Path, addresses: Iterable[HostAddress]) -> None:
         _replace(path, "".join([*kept, *pinned.values()]))
 
 
+def replace_known_host(path: Path, alias: str, public_lines: Iterable[str]) -> None:
+    """Make these the only keys that `path` has for one alias, in one step."""
+    with known_hosts_lock(path):
+        kept = [line for line in _lines(path) if line.split(" ", 1)[0] != alias]
+        _replace(path, "".join([*kept, *(known_hosts_line(alias, line) for line in public_lines)]))
+
+
 def add_known_host(path: Path, alias: str, public_line: str) -> None:
     """Append one key to `path`; the caller holds `lock_of(path)`."""
     _replace(path, "".join([*_lines(path), known_hosts_line(alias, public_line)]))

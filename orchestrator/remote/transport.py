@@ -131,8 +131,9 @@ class TunedTransport(_Transport):
 
     def _choose_algorithms(self, wide: bool) -> None:
         options = self.get_security_options()
-        if (kinds := self._trust.algorithms) is not None:
-            options.key_types = kinds
+        if kinds := self._trust.algorithms:
+            others = options.key_types if self._trust.shows_others else ()
+            options.key_types = tuple(dict.fromkeys((*kinds, *others)))
         if not wide:
             options.ciphers = _CIPHERS
             options.kex = tuple(name for name in _EXCHANGES if name in options.kex)

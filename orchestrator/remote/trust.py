@@ -1,77 +1,140 @@
 """The keys that a host may show.
 
 A machine that orch made has a pinned key. For a person's own machine those count that their `known_hosts` has; where it
-has none, the first key that the machine showed, which is kept.
+has none, the pin of the machine; where there is none, the first key that the machine shows, which is pinned.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import shlex
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Protocol
 
 from paramiko import SSHException
 from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 
-from orchestrator.hosts import Failure, HostAddress
+from orchestrator.hosts import Failure, HostAddress, HostPin, PinReason, describe_key, fingerprint
 from orchestrator.remote.failures import HostFailure
-from orchestrator.remote.keys import add_known_host, known_hosts_lock, write_known_hosts
+from orchestrator.remote.keys import add_known_host, known_hosts_lock, replace_known_host
 
+_CONFIRMED = "only if its administrator confirms that fingerprint: "
+_ASK = "ask its administrator"
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
+
+
+class HostPins(Protocol):
+    """The pins of people's own machines, which outlive clusters. Called from several threads."""
+
+    @property
+    def named(self) -> Collection[str]:
+        """The fingerprints that a person named: a machine that presents one of them is pinned to it."""
+        ...
+
+    def find(self, address: HostAddress) -> HostPin | None:
+        """Return the pin of a machine, or None."""
+        ...
+
+    def keep(self, address: HostAddress, pin: HostPin, reason: PinReason, instead_of: HostPin | None) -> HostPin:
+        """Pin a key, and return the pin that holds: another process may have been faster."""
+        ...
 
 
 class Trust:
     """The keys that one host may show. With empty `blobs` the first key is accepted and kept."""
 
-    def __init__(self, address: HostAddress) -> None:
+    def __init__(self, address: HostAddress, pins: HostPins | None = None) -> None:
+        """Read what is known. pins: Those of people's own machines; without them a key is kept for one cluster."""
         self._address = address
         own = address.own
         self._personal = read_known_hosts(own.known_hosts, own.known_as) if own is not None else KnownKeys()
-        self.blobs: Mapping[str, bytes] = self._personal.accepted or _pinned(address)
+        self._pins = pins if own is not None else None
+        self._pin = self._pins.find(address) if self._pins is not None else None
+        self.blobs: Mapping[str, bytes] = self._personal.accepted or self._pinned()
 
     @property
-    def algorithms(self) -> tuple[str, ...] | None:
-        """The host key algorithms to request; None for any."""
-        if not self.blobs:
-            return None
+    def algorithms(self) -> tuple[str, ...]:
+        """The host key algorithms of the known keys, to be requested first; () for any."""
         return tuple(name for kind in self.blobs for name in (_RSA if kind == "ssh-rsa" else (kind,)))
+
+    @property
+    def shows_others(self) -> bool:
+        """Whether a host that has no such key is asked for another, so that the refusal can name it."""
+        return self._address.own is not None
 
     def check(self, blob: bytes) -> None:
         """Raise HostFailure(IDENTITY) unless `blob`, a key in SSH wire format, is a known one."""
-        shown = f"{self._address.alias} showed the key {fingerprint(blob)}"
+        own, personal = self._address.own, self._personal.accepted
         if blob in self._personal.revoked:
-            raise HostFailure(Failure.IDENTITY, f"{shown}, which your known_hosts marks as revoked")
-        if self.blobs and blob not in self.blobs.values():
-            expected = ", ".join(fingerprint(known) for known in self.blobs.values())
-            where = "your known_hosts has" if self._personal.accepted else "pinned is"
-            raise HostFailure(Failure.IDENTITY, f"{shown}, {where} {expected}")
-        if not self.blobs and self._address.own is not None and self._address.own.strict:
-            raise HostFailure(
-                Failure.IDENTITY, f"{shown}, your known_hosts has none, and your ssh has StrictHostKeyChecking yes"
-            )
+            raise self._refusal(blob, "which your known_hosts marks as revoked", _ASK)
+        if self.blobs and blob not in self.blobs.values() and (personal or not self._is_named(blob)):
+            accept = f"orch check hosts FILE --accept-host-key {fingerprint(blob)}" if own is not None else ""
+            forget = f"ssh-keygen -R {shlex.quote(own.known_as)}; " if own is not None and personal else ""
+            raise self._refusal(blob, self._expectation(), f"{_CONFIRMED}{forget}{accept}" if accept else "")
+        if not self.blobs and own is not None and own.strict:
+            why = "your known_hosts has none, and your ssh has StrictHostKeyChecking yes"
+            raise self._refusal(blob, why, f"{_CONFIRMED}add it to your known_hosts")
 
     def accept(self, kind: str, blob: bytes) -> None:
-        """Keep the key of a new host, after the host proved that it owns the key."""
-        if self._personal.accepted:
-            self._keep_personal(kind, blob)
-        if self.blobs:
-            return
-        with known_hosts_lock(self._address.known_hosts):
-            self.blobs = _stored(self._address)  # another process may have accepted a key meanwhile
-            if not self.blobs:
-                line = f"{kind} {base64.b64encode(blob).decode('ascii')}"
-                add_known_host(self._address.known_hosts, self._address.alias, line)
-                self.blobs = {kind: blob}
-        self.check(blob)
+        """Keep the key of a new host, after the host proved that it owns the key.
 
-    def _keep_personal(self, kind: str, blob: bytes) -> None:
-        """Pin what the person's own file has, so that `orch ssh` accepts exactly this key."""
-        if _stored(self._address).get(kind) != blob:
-            line = f"{kind} {base64.b64encode(blob).decode('ascii')}"
-            write_known_hosts(self._address.known_hosts, [replace(self._address, host_key=line, jump=None)])
+        That of a person's own machine is written to the cluster's file too, from which `orch ssh` reads it.
+        """
+        if self._pins is not None:
+            self._pin_key(self._pins, kind, blob)
+        elif not self.blobs:
+            self._keep_for_cluster(kind, blob)
+        self.check(blob)
+        if self._address.own is not None:
+            write_known_keys(self._address, self.blobs or {kind: blob})
+
+    def _pin_key(self, pins: HostPins, kind: str, blob: bytes) -> None:
+        """Pin the key where the machine has no pin, or where a person named it."""
+        named = self._is_named(blob)
+        if self._pin is not None and not named:
+            return
+        reason = PinReason.NAMED if named else PinReason.KNOWN if self._personal.accepted else PinReason.FIRST
+        self._pin = pins.keep(self._address, self._new_pin(kind, blob), reason, self._pin)
+        self.blobs = self._personal.accepted or self._pinned()
+
+    def _keep_for_cluster(self, kind: str, blob: bytes) -> None:
+        with known_hosts_lock(self._address.known_hosts):
+            self.blobs = read_kept_keys(self._address)  # another process may have accepted a key meanwhile
+            if not self.blobs:
+                add_known_host(self._address.known_hosts, self._address.alias, _line(kind, blob))
+                self.blobs = {kind: blob}
+
+    def _new_pin(self, kind: str, blob: bytes) -> HostPin:
+        return HostPin(name=self._address.pin_name, kind=kind, key=base64.b64encode(blob).decode("ascii"))
+
+    def _pinned(self) -> Mapping[str, bytes]:
+        if self._pin is not None:
+            return {self._pin.kind: base64.b64decode(self._pin.key)}
+        if self._address.host_key is None:
+            return read_kept_keys(self._address)
+        kind, text = self._address.host_key.split()[:2]
+        return {kind: base64.b64decode(text)}
+
+    def _is_named(self, blob: bytes) -> bool:
+        return self._pins is not None and fingerprint(blob) in self._pins.named
+
+    def _expectation(self) -> str:
+        expected = ", ".join(describe_key(kind, known) for kind, known in self.blobs.items())
+        if self._personal.accepted:
+            return f"your known_hosts has {expected}"
+        if self._pin is not None:
+            return describe_pin(self._pin)
+        return f"pinned is {expected}"
+
+    def _refusal(self, blob: bytes, why: str, remedy: str) -> HostFailure:
+        name = self._address.pin_name or self._address.alias
+        return HostFailure(
+            Failure.IDENTITY, f"{name} presented {describe_key(_kind(blob), blob)}, {why}", remedy=remedy
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,14 +189,30 @@ def _lines(file: Path) -> list[str]:
         return []
 
 
-def _pinned(address: HostAddress) -> Mapping[str, bytes]:
-    if address.host_key is None:
-        return _stored(address)
-    kind, text = address.host_key.split()[:2]
-    return {kind: base64.b64decode(text)}
+def describe_pin(pin: HostPin) -> str:
+    """Return since when, and by whom, which key is pinned."""
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(pin.since))
+    return f"pinned since {when} by {pin.actor.rpartition(':')[0]}: {pin}"
 
 
-def _stored(address: HostAddress) -> Mapping[str, bytes]:
+def write_known_keys(address: HostAddress, keys: Mapping[str, bytes]) -> None:
+    """Make these keys the only ones that the cluster's file has for the host."""
+    if read_kept_keys(address) != keys:
+        replace_known_host(address.known_hosts, address.alias, [_line(kind, blob) for kind, blob in keys.items()])
+
+
+def _line(kind: str, blob: bytes) -> str:
+    return f"{kind} {base64.b64encode(blob).decode('ascii')}"
+
+
+def _kind(blob: bytes) -> str:
+    """Return the type of a key in SSH wire format: its first string."""
+    length = int.from_bytes(blob[:4], "big")
+    return blob[4 : 4 + length].decode("ascii", "replace")
+
+
+def read_kept_keys(address: HostAddress) -> Mapping[str, bytes]:
+    """Return the keys that the cluster's file has for the host, by their kind."""
     known = HostKeys()
     try:
         known.load(str(address.known_hosts))
@@ -143,9 +222,3 @@ def _stored(address: HostAddress) -> Mapping[str, bytes]:
         raise HostFailure(Failure.IDENTITY, f"{address.known_hosts} has a broken line: {error.line}") from error
     found = known.lookup(address.alias)
     return {} if found is None else {kind: found[kind].asbytes() for kind in found}
-
-
-def fingerprint(blob: bytes) -> str:
-    """Return the fingerprint of a key as ssh prints it."""
-    digest = base64.b64encode(hashlib.sha256(blob).digest()).decode("ascii").rstrip("=")
-    return f"SHA256:{digest}"

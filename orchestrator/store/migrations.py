@@ -180,4 +180,15 @@ def _carry_over_event(table: str, row: dict[str, Any], head: Head, names: dict[s
     }
 
 
-STEPS: dict[int, Callable[[Connection, float], None]] = {2: _migrate_to_2}
+_HOST_PINS = (
+    "CREATE TABLE host_pins (name VARCHAR NOT NULL PRIMARY KEY, kind VARCHAR NOT NULL, key TEXT NOT NULL, "
+    "since FLOAT NOT NULL, actor VARCHAR NOT NULL, job TEXT NOT NULL DEFAULT '')"
+)
+
+
+def _migrate_to_3(tx: Connection, _at: float) -> None:
+    """Add the pins of own machines. Those of clusters that exist are carried over from their files, when first used."""
+    tx.execute(text(_HOST_PINS))
+
+
+STEPS: dict[int, Callable[[Connection, float], None]] = {2: _migrate_to_2, 3: _migrate_to_3}

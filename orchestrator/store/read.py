@@ -13,6 +13,7 @@ from typing import Any
 
 from orchestrator.clock import SteadyClock
 from orchestrator.errors import NotFoundError
+from orchestrator.hosts import HostPin
 from orchestrator.plan.observed import EndedAttempt, Intent
 from orchestrator.store.audited import Head
 from orchestrator.store.failures import StoreError, refuse_truncated_file, translate_file_error
@@ -25,6 +26,7 @@ from orchestrator.store.records import (
     cluster_from_row,
     ended_from_row,
     event_from_row,
+    host_pin_from_row,
     intent_from_row,
     job_from_row,
     pipeline_from_row,
@@ -146,6 +148,12 @@ class Reader:
         for row in self._rows("SELECT * FROM pipelines WHERE uid = ?", uid):
             return pipeline_from_row(row)
         raise NotFoundError(f"no pipeline {uid}", next_step="orch status")
+
+    def host_pin(self, name: str) -> HostPin | None:
+        """Return the pin of one of people's own machines, or None; see HostAddress.pin_name."""
+        for row in self._rows("SELECT * FROM host_pins WHERE name = ?", name):
+            return host_pin_from_row(row)
+        return None
 
     def events(self, cluster: str | None, *, after: int = 0, limit: int = 1000) -> tuple[EventRecord, ...]:
         """Return the newest `limit` events past sequence number `after`, oldest first."""

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar, cast
 
-from orchestrator.hosts import HostAddress, hosts_from_json
+from orchestrator.hosts import HostAddress, HostPin, hosts_from_json
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.observed import EndedAttempt, Intent, IntentState
@@ -399,6 +399,11 @@ def pipeline_from_row(row: Row) -> PipelineRecord:
         ended=row["ended"],
         launch_request=row["wish"],
     )
+
+
+def host_pin_from_row(row: Row) -> HostPin:
+    """Return a row of `host_pins`, whose columns are named as the fields."""
+    return HostPin(**{name: row[name] for name in HostPin.__dataclass_fields__})
 
 
 def event_from_row(row: Row) -> EventRecord:

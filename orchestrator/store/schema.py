@@ -122,6 +122,17 @@ pipelines = Table(
     Column("wish", Text, nullable=False, server_default=""),
 )
 
+host_pins = Table(
+    "host_pins",
+    metadata,
+    Column("name", String, primary_key=True),  # the user and the host as known_hosts names it
+    Column("kind", String, nullable=False),
+    Column("key", Text, nullable=False),  # base64
+    Column("since", Float, nullable=False),
+    Column("actor", String, nullable=False),
+    Column("job", Text, nullable=False, server_default=""),  # in which it was accepted without a confirmation
+)
+
 leases = Table(
     "leases",
     metadata,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from orchestrator.store.failures import StoreError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _UPGRADE = "upgrade orch: pip install --upgrade orch"
 
 

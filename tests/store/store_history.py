@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from hypothesis import strategies as st
 
 from orchestrator.errors import ConflictError
+from orchestrator.hosts import HostPin, PinReason
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
 from orchestrator.slices import Candidate, OnDemand
@@ -23,7 +25,7 @@ READS = frozenset(
     {
         "cluster", "clusters", "clusters_going_down", "intents", "job", "jobs", "unattended_jobs", "find_run",
         "last_run_of", "deleted_cluster",
-        "ended_attempts", "pipeline", "pipelines", "pipeline_jobs", "all_intents",
+        "host_pin", "host_pins_of", "ended_attempts", "pipeline", "pipelines", "pipeline_jobs", "all_intents",
     }
 )  # fmt: skip
 NOT_A_ROW = frozenset({"acquire", "renew", "release", "changing"})  # leases, and the transaction itself
@@ -120,6 +122,11 @@ def _ended(step: Step) -> EndedAttempt:
     )
 
 
+def _pin(step: Step) -> HostPin:
+    name = quote(step.text, safe="", errors="replace")
+    return HostPin(name=name, kind=step.state, key=f"{step.number:04d}", job=f"u/{step.number}")
+
+
 _DO: dict[str, Callable[..., Any]] = {
     "open_cluster": lambda store, step, cluster, lease: None,  # done before every step
     "set_desired_state": lambda store, step, cluster, lease: store.set_desired_state(
@@ -170,6 +177,13 @@ _DO: dict[str, Callable[..., Any]] = {
         lambda store, step, uid, lease: store.advance_pipeline(uid, step.number, lease=lease)
     ),
     "end_pipeline": _pipeline(lambda store, step, uid, lease: store.end_pipeline(uid, "ended", step.number, step.text)),
+    "keep_host_pin": lambda store, step, cluster, lease: store.keep_host_pin(
+        _pin(step),
+        PinReason.NAMED if step.flag else PinReason.FIRST,
+        instead_of=store.host_pin(_pin(step).name) if step.flag else None,
+        cluster=step.cluster,
+    ),
+    "confirm_host_pins": lambda store, step, cluster, lease: store.confirm_host_pins(f"u/{step.number}", step.cluster),
     "event": lambda store, step, cluster, lease: store.event(step.cluster, "trouble", step.text),
 }
 METHODS = sorted(_DO)

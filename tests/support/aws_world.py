@@ -108,7 +108,7 @@ class AwsHome(SimHome):
         made.points = self.points
         return made
 
-    def hands(self, hosts: tuple[HostAddress, ...]) -> HostOperations:
+    def hands(self, hosts: tuple[HostAddress, ...], _pins: object) -> HostOperations:
         return AwsHands(self.access, hosts, self.points)
 
     def candidate(self, hosts: int = 2, *, spot: bool = False, other_zone: bool = False) -> Candidate:

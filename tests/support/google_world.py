@@ -118,7 +118,7 @@ class GoogleHome(SimHome):
         provider.points = self.points
         return provider
 
-    def hands(self, hosts: tuple[HostAddress, ...]) -> HostOperations:
+    def hands(self, hosts: tuple[HostAddress, ...], _pins: object) -> HostOperations:
         return GoogleHands(self.access, hosts, self.points)
 
     def candidate(self, hosts: int = 2, *, spot: bool = False, other_zone: bool = False) -> Candidate:

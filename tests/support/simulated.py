@@ -210,7 +210,7 @@ class SimHome:
     def provider(self) -> Provider:
         return PointedProvider(self.access, self.points)
 
-    def hands(self, hosts: tuple[HostAddress, ...]) -> HostOperations:
+    def hands(self, hosts: tuple[HostAddress, ...], _pins: object) -> HostOperations:
         return PointedHands(self.access, hosts, self.points)
 
     def candidate(self, hosts: int = 2, *, spot: bool = False, other_zone: bool = False) -> Candidate:

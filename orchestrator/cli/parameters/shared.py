@@ -54,6 +54,13 @@ HOSTS = HostRanks()
 NO_PREFIX = click.option("--no-prefix", is_flag=True, help="Do not begin each line with its host.")
 RAW = click.option("--raw", is_flag=True, help="Let hosts control the terminal: do not filter what they print.")
 
+ACCEPT_HOST_KEY = click.option(
+    "--accept-host-key",
+    "accept_host_keys",
+    is_flag=True,
+    help="Send secrets also to machines of yours whose key is new; a changed key stays refused.",
+)
+
 
 def action_options(
     *, detachable: bool = False, shows_output: bool = False, skips: str = "the question before money is spent"

@@ -114,7 +114,18 @@ def drive_cluster(
         if isinstance(ready.desired, Adopt):
             finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, services)
         cluster = _cluster(store, ready)
-        session = Session(store, where, narrator, keeper, cluster, ready.desired, ready.facts, None, services)
+        session = Session(
+            store,
+            where,
+            narrator,
+            keeper,
+            cluster,
+            ready.desired,
+            ready.facts,
+            None,
+            services,
+            accept_host_keys=ready.accept_host_keys,
+        )
         try:
             if (refused := _refuse_without_machines(session)) is not None:
                 return refused

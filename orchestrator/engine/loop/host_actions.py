@@ -173,7 +173,8 @@ def _require_success(session: Session, outcomes: tuple[HostOutcome, ...], step: 
     what = f"{step} failed on {name} (rank {first.rank}): {first.verdict}{others}"
     kind = _StepFailed if own else _StepMistaken if wrong else _StepLost
     why = first.last_line or first.detail
-    raise kind(what, why, f"orch ssh {session.cluster.name} {first.rank}   to inspect the host", outcomes)
+    next_step = first.remedy or f"orch ssh {session.cluster.name} {first.rank}   to inspect the host"
+    raise kind(what, why, next_step, outcomes)
 
 
 def _mark(session: Session, label: str, digest: str, ranks: tuple[int, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -188,7 +189,15 @@ def _observe_hosts(
         marks = _read_marks(session, view.hosts, ranks, failures)
         _note_held(session, marks)
     _note_contact(session, failures)
-    return tuple(_host_view(session, host, jobs, marks, failures) for host in view.hosts)
+    own = any(hop.own for host in view.hosts for hop in host.hops)
+    new: Mapping[str, str] = session.pins.unconfirmed() if own else {}
+    return tuple(
+        replace(_host_view(session, host, jobs, marks, failures), new_keys=_new_keys(host, new)) for host in view.hosts
+    )
+
+
+def _new_keys(host: HostAddress, new: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{hop.pin_name} {new[hop.pin_name]}" for hop in host.hops if hop.pin_name in new)
 
 
 def _hosts_matter(session: Session, intent: Intent) -> bool:
@@ -241,7 +250,7 @@ def _host_view(
     if host.rank in failures:
         failed = failures[host.rank]
         contact = _CONTACTS.get(failed.failure or Failure.LOST, Contact.DOWN)
-        return HostView(rank=host.rank, internal_ip=ip, contact=contact, silence=_silence(failed))
+        return HostView(rank=host.rank, internal_ip=ip, contact=contact, silence=_silence(failed), remedy=failed.remedy)
     if host.rank not in jobs:
         return HostView(rank=host.rank, internal_ip=ip)
     state, held = jobs[host.rank], marks.get(host.rank, {})

@@ -9,6 +9,7 @@ from orchestrator.clock import SteadyClock
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
+from orchestrator.engine.state.pins import StorePins
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.paths import Paths
 from orchestrator.plan.desired import Desired
@@ -72,7 +73,10 @@ class Session:
         facts: Facts,
         job: JobRecord | None,
         services: Services,
+        *,
+        accept_host_keys: bool = False,
     ) -> None:
+        """Begin. accept_host_keys: Whether a person confirmed whatever new machines of theirs present."""
         self.store = store
         self.paths = paths
         self.narrator = narrator
@@ -84,8 +88,14 @@ class Session:
         self.services = services
         self.memory = Memory(healthy_at=services.clock.now())
         self.follower: Follower | None = None
+        self.pins = StorePins(
+            lambda: store, narrator.note, cluster=cluster.name, job=self._open_job, confirm=accept_host_keys
+        )
         self._providers: dict[str, Provider] = {}
         self._operations: HostOperations | None = None
+
+    def _open_job(self) -> str:
+        return f"{self.job.cluster_uid}/{self.job.id}" if self.job is not None else ""
 
     def provider(self, name: str) -> Provider:
         """Return the provider of this name, opened once per command."""
@@ -107,7 +117,9 @@ class Session:
         if self._operations is not None and self._operations.hosts == hosts:
             return self._operations
         self.disconnect()
-        self._operations = self.services.host_operations(hosts)
+        for hop in (hop for host in hosts for hop in host.hops if hop.own is not None):
+            self.pins.find(hop)  # carries over what an older orch accepted, before a teardown deletes it
+        self._operations = self.services.host_operations(hosts, self.pins)
         return self._operations
 
     @property

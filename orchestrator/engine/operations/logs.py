@@ -13,6 +13,7 @@ from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.refresh import refresh_cluster
 from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.engine.state.names import host_job_name
+from orchestrator.engine.state.pins import open_pins
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.exits import Exit
@@ -77,7 +78,7 @@ def follow_logs(
         narrator.note(f"{_describe_absence(record)}; this is the local copy of its output")
         return replace(result, step=_recorded_end(chosen)) if follow else result
     ranks = _choose_ranks(record, chosen, chosen.ranks or range(len(record.hosts)), hosts)
-    with Fleet(record.hosts) as fleet:
+    with open_pins(narrator.note) as pins, Fleet(record.hosts, pins=pins) as fleet:
         if not follow:
             return _read_current(fleet, record.name, chosen, sink, ranks, start)
         outcomes = _follow(fleet, chosen, sink, ranks, start)

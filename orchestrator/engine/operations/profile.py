@@ -18,6 +18,7 @@ from pathlib import Path
 
 from orchestrator.engine.operations import traces
 from orchestrator.engine.state.names import host_job_name
+from orchestrator.engine.state.pins import open_pins
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import ConflictError, HostError, OrchError, SetupError, UserError
 from orchestrator.hosts import HostAddress, HostOutcome
@@ -93,12 +94,15 @@ class _Host:
         return self.done + self.failed >= (1 if first_only else self.ranks)
 
 
-def record_profile(request: ProfileRequest, progress: Callable[[int, int], None]) -> Profile:
+def record_profile(
+    request: ProfileRequest, progress: Callable[[int, int], None], report: Callable[[str], None]
+) -> Profile:
     """Record, wait, download, merge.
 
     Args:
         request: What to record.
         progress: Called with the number of finished ranks and of all ranks.
+        report: Gets a line for the key of each machine that is new.
 
     Raises:
         OrchError: No rank recorded a profile, or a host failed.
@@ -106,7 +110,7 @@ def record_profile(request: ProfileRequest, progress: Callable[[int, int], None]
     record, job = _running(request.cluster)
     name, folder = time.strftime("%Y%m%d-%H%M%S", time.gmtime()), host_job_name(record.uid, f"{job.id}-a{job.attempt}")
     chosen = record.hosts[:1] if request.first_only else record.hosts
-    with Fleet(chosen) as fleet:
+    with open_pins(report) as pins, Fleet(chosen, pins=pins) as fleet:
         made = record_on_hosts(fleet, folder, name, request, progress)
     if not made.ranks:
         raise SetupError("no rank recorded a profile", "; ".join(made.failed), f"orch logs {request.cluster}")

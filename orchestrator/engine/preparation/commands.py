@@ -106,6 +106,7 @@ def prepare_continuation(cluster: str, job: JobRecord) -> PreparedCommand:
         force_setup=False,
         kept=wished.get("trees", {}),
         again=job,
+        accept_host_keys=wished.get("accept_host_keys", False),
     )
 
 
@@ -274,6 +275,7 @@ def _prepare_run(
     force_setup: bool = False,
     kept: Mapping[str, str] = MappingProxyType({}),
     again: JobRecord | None = None,
+    accept_host_keys: bool = False,
 ) -> PreparedCommand:
     """Prepare a launch or resume.
 
@@ -342,6 +344,7 @@ def _prepare_run(
         job=job,
         notes=notes,
         refused=refused,
+        accept_host_keys=accept_host_keys,
     )
 
 

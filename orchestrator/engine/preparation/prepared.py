@@ -32,6 +32,7 @@ class PreparedCommand:
         continued_uid: Uid of the cluster whose recorded job is continued; "" for a new command. When that cluster is
             absent or stopped, nothing is created or started.
         refused: Why the task itself cannot work; see `refusal`.
+        accept_host_keys: Whether the user confirmed whatever keys new machines of theirs present.
         advice: What the training needs on each kind of machine, as JSON of trainer/shape/advice.py; () for other tasks.
     """
 
@@ -46,6 +47,7 @@ class PreparedCommand:
     continued_uid: str = ""
     refused: OrchError | None = None
     advice: tuple[Mapping[str, Any], ...] = ()
+    accept_host_keys: bool = False
 
     def raise_refusal(self) -> None:
         """Raise the OrchError that forbids this command, if there is one."""

@@ -51,6 +51,7 @@ def prepare_for_engine(ready: PreparedCommand) -> PreparedCommand:
     kept = {
         "trees": {tree.label: tree.source for tree in trees},
         "secrets": secrets_fingerprint(job.digest, secret_values(ready)),
+        "accept_host_keys": ready.accept_host_keys,
     }
     files = json.dumps(kept, sort_keys=True)
     return replace(ready, desired=replace(desired, trees=trees), job=replace(job, launch_request=files, watch=ENGINE))

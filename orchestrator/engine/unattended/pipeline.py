@@ -43,12 +43,14 @@ class PipelineSpec:
         tasks: In order.
         cluster: All stages run on this one; "" for a cluster per stage, ended after it.
         down: Whether the shared cluster is taken down after the last stage.
+        accept_host_keys: See PreparedCommand.
     """
 
     name: str
     tasks: tuple[Task, ...]
     cluster: str = ""
     down: bool = False
+    accept_host_keys: bool = False
 
     @property
     def uid(self) -> str:
@@ -99,7 +101,7 @@ def _open(store: Store, spec: PipelineSpec, more: dict[str, Any]) -> PipelineRec
     if living:
         return living[-1]
     count = sum(one.uid.startswith(spec.uid) for one in store.pipelines())
-    settings = {"cluster": spec.cluster, "down": spec.down, **more}
+    settings = {"cluster": spec.cluster, "down": spec.down, "accept_host_keys": spec.accept_host_keys, **more}
     tasks = tuple(task.to_json() for task in spec.tasks)
     return store.open_pipeline(spec.name, tasks, json.dumps(settings), uid=f"{spec.uid}-{count + 1}")
 
@@ -124,6 +126,7 @@ def _drive(
             job = _job_of(store, record)
             if job is None or job.state != "ended":
                 ready = _next(store, record, job, tasks)
+                ready = replace(ready, accept_host_keys=_settings(record)["accept_host_keys"])
                 narrator.note(f"stage {record.stage + 1} of {len(record.tasks)}: cluster '{ready.cluster}'")
                 drive_cluster(ready, narrator, services=services)
                 job = _job_of(store, record)
@@ -199,7 +202,7 @@ def _cluster(name: str, cluster: str, index: int) -> str:
 
 def _settings(record: PipelineRecord) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(record.launch_request or "{}")
-    return {"cluster": "", "down": False, **found}
+    return {"cluster": "", "down": False, "accept_host_keys": False, **found}
 
 
 def missing_pipeline_secret(record: PipelineRecord, environ: Mapping[str, str]) -> UserError | None:

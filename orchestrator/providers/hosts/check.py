@@ -1,26 +1,27 @@
 """What own machines need: a name that resolves, SSH access with a key, and the programs that orch uses there.
 
-Only looks: nothing is copied to a machine, and a new host key is shown, not kept.
+Only looks: nothing is copied to a machine, and a new host key is shown, not kept, unless its fingerprint was named.
 """
 
 from __future__ import annotations
 
 import shlex
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from orchestrator.errors import UserError
 from orchestrator.exits import Exit
-from orchestrator.hosts import Failure, HostAddress, HostOutcome
+from orchestrator.hosts import Failure, HostAddress, HostOutcome, HostPin, PinReason, describe_key
 from orchestrator.messages import escape_controls, to_one_line
 from orchestrator.providers.checks import Ask, Check, Outcome, fix, ok, unknown
 from orchestrator.providers.hosts.machines import OwnHost
 from orchestrator.providers.ssh_config import own_address
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.identities import KeyRing
-from orchestrator.remote.trust import fingerprint, read_known_hosts
+from orchestrator.remote.trust import HostPins, describe_pin, read_kept_keys, read_known_hosts
 
 _SECONDS = 15.0  # until a host that does not answer is given up
 _LONGEST = 300  # characters of what a machine says
@@ -41,44 +42,68 @@ def checks(ask: Ask) -> tuple[Check, ...]:
         raise UserError(
             "`orch check hosts` needs to know your machines", "they are named in a task file", "orch check hosts FILE"
         )
-    keys = KeyRing()
-    return tuple(_check(rank, host, keys) for rank, host in enumerate(ask.hosts))
+    keys, pins = KeyRing(), _Looking(ask.pins) if ask.pins is not None else None
+    return tuple(_check(rank, host, keys, pins) for rank, host in enumerate(ask.hosts))
 
 
-def _check(rank: int, host: OwnHost, keys: KeyRing) -> Check:
+class _Looking:
+    """The pins, where only a key whose fingerprint was named is kept."""
+
+    def __init__(self, pins: HostPins) -> None:
+        self.named = pins.named
+        self.find = pins.find
+        self._pins = pins
+
+    def keep(self, address: HostAddress, pin: HostPin, reason: PinReason, instead_of: HostPin | None) -> HostPin:
+        return self._pins.keep(address, pin, reason, instead_of) if reason is PinReason.NAMED else pin
+
+
+def _check(rank: int, host: OwnHost, keys: KeyRing, pins: HostPins | None) -> Check:
     name = f"host {rank}"
     try:
         address = own_address(host, rank=rank, name="check", known_hosts=Path())
         keys.identities(address)
     except UserError as error:
         return Check(name, partial(_raise, error))
-    return Check(name, partial(_try_host, name, address, keys), seconds=_SECONDS + 5)
+    return Check(name, partial(_try_host, name, address, keys, pins), seconds=_SECONDS + 5)
 
 
 def _raise(error: UserError) -> Outcome:
     raise error
 
 
-def _try_host(name: str, address: HostAddress, keys: KeyRing) -> Outcome:
+def _try_host(name: str, address: HostAddress, keys: KeyRing, pins: HostPins | None) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         temporary = _keep_keys_in(Path(folder) / "known_hosts", address)
-        with Fleet([temporary], deadline=_SECONDS, keys=keys) as fleet:
+        with Fleet([temporary], deadline=_SECONDS, keys=keys, pins=pins) as fleet:
             outcome = fleet.reachable(timeout=_SECONDS if address.jump else _SECONDS / 3).hosts[0].outcome
             if not outcome.ok:
                 return _explain(name, address, outcome)
             transport = fleet.link(temporary).transport(_SECONDS)
             result = fleet.run(_LOOK).hosts[0]
-        accepted = read_known_hosts([temporary.known_hosts], temporary.alias).accepted
+        trusted = "; ".join(_describe_trust(temporary, hop, pins) for hop in temporary.hops)
     if not result.outcome.ok:
         return _explain(name, address, result.outcome)
     lines = result.output.decode("utf-8", "replace").strip().splitlines() or [""]
     words = f"{_where(address)}, key {transport.accepted_identity}; {_plain(lines[-1])}"
     if lacking := " ".join(program for program in _PROGRAMS if f"missing {program}" in lines):
         return fix(name, f"{words}; it has no {lacking}", f"install there: {lacking}", Exit.SETUP_FAILED)
-    own = address.own
-    if own is None or not read_known_hosts(own.known_hosts, own.known_as).accepted:
-        words += f"; its key is new: {', '.join(map(fingerprint, accepted.values()))}"
-    return ok(name, words)
+    return ok(name, f"{words}; {trusted}")
+
+
+def _describe_trust(address: HostAddress, hop: HostAddress, pins: HostPins | None) -> str:
+    """Return which key of a machine or jump host is known, and why, or that it is new."""
+    name = "its key" if hop == address else f"the key of {hop.pin_name}"
+    own, pin = hop.own, pins.find(hop) if pins is not None else None
+    if own is not None and (known := read_known_hosts(own.known_hosts, own.known_as).accepted):
+        return f"{name} is in your known_hosts: {_describe_keys(known)}"
+    if pin is not None:
+        return f"{name} is {describe_pin(pin)}"
+    return f"{name} is new: {_describe_keys(read_kept_keys(hop))}"
+
+
+def _describe_keys(keys: Mapping[str, bytes]) -> str:
+    return ", ".join(describe_key(kind, blob) for kind, blob in keys.items())
 
 
 def _keep_keys_in(file: Path, address: HostAddress) -> HostAddress:
@@ -92,15 +117,11 @@ def _explain(name: str, address: HostAddress, outcome: HostOutcome) -> Outcome:
         case Failure.AUTH:
             return fix(name, words, f"ssh-copy-id -p {address.port} {address.user}@{address.host}", Exit.PERMISSION)
         case Failure.IDENTITY:
-            return fix(name, words, f"ask its administrator; then: ssh-keygen -R {_known_as(address)}", Exit.IDENTITY)
+            return fix(name, words, outcome.remedy or "ask its administrator", Exit.IDENTITY)
         case Failure.REFUSED | Failure.UNREACHABLE:
             return fix(name, words, f"correct the address or the port, or start the machine: {login}", Exit.HOST_LOST)
         case _:
             return unknown(name, words, login, Exit.HOST_LOST)
-
-
-def _known_as(address: HostAddress) -> str:
-    return shlex.quote(address.own.known_as if address.own is not None else address.host)
 
 
 def _plain(shown: str) -> str:

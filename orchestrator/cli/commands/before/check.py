@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         ),
         ("orch check aws --print-policy user > policy.json", "the smallest policy that suffices for orch"),
         ("orch check hosts task.yaml", "SSH access to each of your machines that the file names"),
+        ("orch check hosts task.yaml --accept-host-key SHA256:…", "the same, and pin the machine with this key to it"),
     ],
 )
 @click.argument("provider", required=False)
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 @click.option("--print-role", type=click.Choice(["orch", "hosts"]), help="Print a role file for gcp; check nothing.")
 @click.option("--print-policy", type=click.Choice(["user", "hosts", "trust"]),
               help="Print a policy for aws, limited to --bucket; check nothing.")  # fmt: skip
+@click.option("--accept-host-key", "named", metavar="SHA256:…", multiple=True,
+              help="Pin the machine of yours that presents the key with this fingerprint to it (hosts).")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
 def check(
@@ -72,6 +75,7 @@ def check(
     zone: str | None,
     print_role: str | None,
     print_policy: str | None,
+    named: tuple[str, ...],
     output: str,
     **given: Any,
 ) -> None:
@@ -86,7 +90,10 @@ def check(
     from orchestrator.providers.checks import choose_exit_status
 
     names, ask = _providers_and_place(provider, infra, region, zone, _ask_from_options(given, provider, file))
-    found = _run_checks(names, ask)
+    if named and not ask.hosts:
+        raise UserError("--accept-host-key is about machines of yours", "", "orch check hosts FILE --accept-host-key …")
+    found = _run_checks(names, ask, named)
+    _refuse_unseen(named, found)
     if output == "json":
         write_stdout(json.dumps(_as_json(found), indent=2))
     else:
@@ -272,17 +279,21 @@ def _place(option: str, given: str, whole: str) -> Infra:
         raise UserError(f"{option} {given} is not a place", error.why or error.what, error.next_step) from error
 
 
-def _run_checks(names: Sequence[str], ask: Ask) -> Mapping[str, tuple[Finding, ...]]:
+def _run_checks(names: Sequence[str], ask: Ask, named: tuple[str, ...]) -> Mapping[str, tuple[Finding, ...]]:
     """Run the checks of each provider, and return their findings.
 
     Raises:
         UserError: A provider cannot be checked.
     """
+    from dataclasses import replace
+
     from orchestrator.cli.drawing.narrator import TerminalNarrator
+    from orchestrator.engine.state.pins import ReadPins, open_pins
     from orchestrator.providers.checks import load_checks, run_checks
 
-    planned = {name: load_checks(name, ask) for name in names}
-    with TerminalNarrator(sys.stderr) as narrator:
+    with TerminalNarrator(sys.stderr) as narrator, open_pins(narrator.note, named) as pins:
+        request = replace(ask, pins=pins if named else ReadPins())
+        planned = {name: load_checks(name, request) for name in names}
         return {
             name: run_checks(
                 checks,
@@ -292,6 +303,13 @@ def _run_checks(names: Sequence[str], ask: Ask) -> Mapping[str, tuple[Finding, .
             )
             for name, checks in planned.items()
         }
+
+
+def _refuse_unseen(named: Sequence[str], found: Mapping[str, Sequence[Finding]]) -> None:
+    """Raise UserError for a fingerprint that no machine presented: nothing was pinned for it."""
+    words = " ".join(one.words for findings in found.values() for one in findings)
+    if unseen := [one for one in named if one not in words]:
+        raise UserError(f"no machine presented {unseen[0]}", "", "orch check hosts FILE   shows what they present")
 
 
 _VERDICT_TEXT = {

@@ -136,9 +136,10 @@ def _up(source: Path, to: RemotePath, dry_run: bool) -> int:
         write_stderr(f"would copy {what}; nothing was done")
         return 0
     from orchestrator.cli.drawing.narrator import TerminalNarrator
+    from orchestrator.engine.state.pins import open_pins
     from orchestrator.remote.fleet import Fleet
 
-    with TerminalNarrator(sys.stderr) as narrator, Fleet(hosts) as fleet:
+    with TerminalNarrator(sys.stderr) as narrator, open_pins(narrator.note) as pins, Fleet(hosts, pins=pins) as fleet:
         result = upload_tree(
             fleet,
             tree,
@@ -155,6 +156,7 @@ def _down(source: RemotePath, here: LocalPath, links: bool, dry_run: bool) -> in
     if dry_run:
         write_stderr(f"would copy {what}; nothing was done")
         return 0
+    from orchestrator.engine.state.pins import open_pins
     from orchestrator.remote.files import fetch_tree, top_name
     from orchestrator.remote.fleet import Fleet
 
@@ -165,7 +167,7 @@ def _down(source: RemotePath, here: LocalPath, links: bool, dry_run: bool) -> in
 
     skip_link = None if links else leave_out
     path = source.path or "."
-    with Fleet(hosts) as fleet:
+    with open_pins(write_stderr) as pins, Fleet(hosts, pins=pins) as fleet:
         if len(hosts) == 1 and not to.is_dir() and not here.as_folder and top_name(path):
             result = _fetch_as(fleet, path, to, skip_link)
         else:
@@ -218,8 +220,8 @@ def _failure(result: FleetResult) -> OrchError:
 
     failed = result.failed
     message = f"the copy failed on {count_noun(len(failed), 'host')}"
-    if any(outcome.failure is Failure.IDENTITY for outcome in failed):
-        return IdentityMismatch(message, "a host presented another key than the pinned one", "orch status --refresh")
+    if wrong := [outcome for outcome in failed if outcome.failure is Failure.IDENTITY]:
+        return IdentityMismatch(message, wrong[0].detail, wrong[0].remedy or "orch status --refresh")
     if any(outcome.failure is not None for outcome in failed):
         return HostError(message, failed[0].detail, "orch status --refresh")
     return SetupError(message, failed[0].last_line, "fix that, then run the same command again")

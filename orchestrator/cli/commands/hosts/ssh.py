@@ -10,7 +10,7 @@ import sys
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.drawing.terminal import write_stdout
+from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, select_hosts
 from orchestrator.errors import OrchError
 from orchestrator.hosts import ssh_argv
@@ -48,7 +48,12 @@ def ssh(ctx: click.Context, only_print: bool, cluster: str, rest: tuple[str, ...
         host = select_hosts(find_cluster(store, cluster), (rank,))[0]
     # Several words stay separate, as typed; one word is a line for the shell, as with ssh itself.
     text = (command[0],) if len(command) == 1 else (shlex.join(command),) if command else ()
-    argv = ssh_argv(host, *text, interactive=not command or sys.stdin.isatty())
+    own = any(hop.own is not None for hop in host.hops)
+    if own:
+        from orchestrator.engine.state.pins import write_keys_for_ssh
+
+        write_keys_for_ssh(host, write_stderr)
+    argv = ssh_argv(host, *text, interactive=not command or sys.stdin.isatty(), strict=own)
     if only_print:
         write_stdout(shlex.join(argv))
         return

@@ -12,7 +12,7 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.execution.act import ActMode, carry_out
 from orchestrator.cli.parameters.clusters import CLUSTER
-from orchestrator.cli.parameters.shared import HOSTS, action_options, choose_hosts, split_pairs
+from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, HOSTS, action_options, choose_hosts, split_pairs
 from orchestrator.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     "--env", multiple=True, metavar="NAME[=VALUE]", help="Environment variable; NAME alone takes the shell's value."
 )
 @click.option("--secret", multiple=True, metavar="NAME[=VALUE]", help="Like --env, but never shown, stored or logged.")
+@ACCEPT_HOST_KEY
 @action_options(detachable=True, shows_output=True, skips="")
 @click.pass_context
 def execute(
@@ -55,12 +56,15 @@ def execute(
     workdir: Path | None,
     env: tuple[str, ...],
     secret: tuple[str, ...],
+    accept_host_keys: bool,
     mode: ActMode,
 ) -> None:
     """Run one command on the hosts of CLUSTER. Nothing is provisioned or set up.
 
     The exit status is 0 when it was 0 on every host, else that of the host that failed first.
     """
+    from dataclasses import replace
+
     from orchestrator.engine.preparation.commands import prepare_exec
 
     if devices:
@@ -73,7 +77,8 @@ def execute(
         raise UserError("no command is given", "", f"orch exec {cluster} -- COMMAND   or: --devices")
     line = command[0] if len(command) == 1 else shlex.join(command)
     chosen = choose_hosts(ranks, head)
-    ctx.exit(carry_out(prepare_exec(cluster, line, hosts=chosen, workdir=workdir, env=_environment(env, secret)), mode))
+    ready = prepare_exec(cluster, line, hosts=chosen, workdir=workdir, env=_environment(env, secret))
+    ctx.exit(carry_out(replace(ready, accept_host_keys=accept_host_keys), mode))
 
 
 def _environment(env: tuple[str, ...], secret: tuple[str, ...]) -> tuple[tuple[str, Text], ...]:

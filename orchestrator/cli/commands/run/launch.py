@@ -12,7 +12,13 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.execution.act import ActMode, PreviewMode, carry_out
 from orchestrator.cli.execution.ineffective_options import refuse_ineffective_options
 from orchestrator.cli.parameters.clusters import CLUSTER
-from orchestrator.cli.parameters.shared import LocalChecks, action_options, form_of, local_check_options
+from orchestrator.cli.parameters.shared import (
+    ACCEPT_HOST_KEY,
+    LocalChecks,
+    action_options,
+    form_of,
+    local_check_options,
+)
 from orchestrator.cli.parameters.task import make_overrides, task_options
 
 if TYPE_CHECKING:
@@ -42,6 +48,7 @@ _WRITE_HELP = "Rewrite a task for TPU Nodes, which Google has shut down, for TPU
 @click.option("--down", is_flag=True, help=_DOWN_HELP)
 @click.option("--force-setup", is_flag=True, help=_FORCE_SETUP_HELP)
 @click.option("--write", is_flag=True, help=_WRITE_HELP)
+@ACCEPT_HOST_KEY
 @local_check_options
 @action_options(detachable=True, shows_output=True)
 @click.pass_context
@@ -53,6 +60,7 @@ def launch(
     down: bool,
     force_setup: bool,
     write: bool,
+    accept_host_keys: bool,
     local_checks: LocalChecks,
     mode: ActMode,
     **given: Any,
@@ -62,7 +70,8 @@ def launch(
     On an existing cluster only changes are sent, and setup runs again only when it changed. The same command again
     resumes an interrupted launch. Several tasks in one file run one after the other.
     """
-    ctx.exit(_carry_out(task, cluster, down, force_setup, given, mode, write=write, local_checks=local_checks))
+    checks, accept = local_checks, accept_host_keys
+    ctx.exit(_carry_out(task, cluster, down, force_setup, given, mode, write=write, local_checks=checks, accept=accept))
 
 
 @click.command(
@@ -113,7 +122,10 @@ def _carry_out(
     *,
     write: bool,
     local_checks: LocalChecks,
+    accept: bool = False,
 ) -> int:
+    from dataclasses import replace
+
     from orchestrator.task.config import load_config
     from orchestrator.task.errors import TpuNodeError
     from orchestrator.task.parse import load_task_file
@@ -135,8 +147,8 @@ def _carry_out(
     if len(file.tasks) > 1:
         from orchestrator.cli.commands.run.pipeline import carry_out_pipeline, pipeline_spec
 
-        return carry_out_pipeline(pipeline_spec(file, cluster, down), mode)
-    return carry_out(_ready(file, cluster, down, force_setup, given), mode)
+        return carry_out_pipeline(pipeline_spec(file, cluster, down, accept_host_keys=accept), mode)
+    return carry_out(replace(_ready(file, cluster, down, force_setup, given), accept_host_keys=accept), mode)
 
 
 def _for_a_program(mode: ActMode) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.task.parse import TaskFile
 
 
-def pipeline_spec(file: TaskFile, cluster: str | None, down: bool) -> PipelineSpec:
+def pipeline_spec(file: TaskFile, cluster: str | None, down: bool, *, accept_host_keys: bool = False) -> PipelineSpec:
     """Return the pipeline that the file describes.
 
     Raises:
@@ -27,7 +27,8 @@ def pipeline_spec(file: TaskFile, cluster: str | None, down: bool) -> PipelineSp
     if file.execution is not Execution.SERIAL:
         raise UserError(f"{file.file}: execution: {file.execution} is not supported", "", "write execution: serial")
     name = file.name or cluster or "pipeline"
-    return PipelineSpec(name=name, tasks=file.tasks, cluster=cluster or "", down=down)
+    accept = accept_host_keys
+    return PipelineSpec(name=name, tasks=file.tasks, cluster=cluster or "", down=down, accept_host_keys=accept)
 
 
 def carry_out_pipeline(pipeline: PipelineSpec, mode: ActMode) -> int:

@@ -7,7 +7,7 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.execution.act import ActMode, carry_out
 from orchestrator.cli.parameters.clusters import CLUSTER
-from orchestrator.cli.parameters.shared import LocalChecks, action_options, local_check_options
+from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, LocalChecks, action_options, local_check_options
 
 
 @click.command(
@@ -23,6 +23,7 @@ from orchestrator.cli.parameters.shared import LocalChecks, action_options, loca
 @click.option("--bucket", metavar="URI", help="Bucket of the run, when this computer has no record of it.")
 @click.option("--down", is_flag=True, help="Delete the hosts when the program has ended, successfully or not.")
 @click.option("--force", is_flag=True, help="Resume even a run that has succeeded.")
+@ACCEPT_HOST_KEY
 @local_check_options
 @action_options(detachable=True, shows_output=True)
 @click.pass_context
@@ -33,10 +34,13 @@ def resume(
     bucket: str | None,
     down: bool,
     force: bool,
+    accept_host_keys: bool,
     local_checks: LocalChecks,
     mode: ActMode,
 ) -> None:
     """Resume a run from its newest complete checkpoint in the bucket, on the same hosts or new ones."""
+    from dataclasses import replace
+
     from orchestrator.engine.preparation.commands import prepare_resume as prepare
     from orchestrator.plan.desired import TeardownPolicy
 
@@ -49,4 +53,4 @@ def resume(
 
         task = Task.from_json(ready.job.task)
         ctx.exit(run_local_checks(add_advice(ready, task), task, mode, local_checks))
-    ctx.exit(carry_out(ready, mode))
+    ctx.exit(carry_out(replace(ready, accept_host_keys=accept_host_keys), mode))

@@ -11,7 +11,7 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.execution.act import ActMode, carry_out
 from orchestrator.cli.execution.ineffective_options import refuse_ineffective_options
 from orchestrator.cli.parameters.clusters import CLUSTER
-from orchestrator.cli.parameters.shared import LocalChecks, action_options, local_check_options
+from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, LocalChecks, action_options, local_check_options
 from orchestrator.cli.parameters.task import make_overrides, task_options
 from orchestrator.errors import UserError
 
@@ -45,6 +45,7 @@ _TASK = "train: {}\n"
 )
 @task_options
 @click.option("--down", is_flag=True, help="Delete the hosts when the training has ended, successfully or not.")
+@ACCEPT_HOST_KEY
 @local_check_options
 @action_options(detachable=True, shows_output=True)
 @click.pass_context
@@ -56,6 +57,7 @@ def train(
     cluster: str | None,
     backend: str | None,
     down: bool,
+    accept_host_keys: bool,
     local_checks: LocalChecks,
     mode: ActMode,
     **given: Any,
@@ -64,6 +66,8 @@ def train(
 
     KEY=VALUE are settings of the trainer: python -m trainer --help.
     """
+    from dataclasses import replace
+
     if "=" in infra_argument:
         raise UserError(
             f"'{infra_argument}' is a setting; the first argument is where to train",
@@ -75,7 +79,7 @@ def train(
         from orchestrator.cli.execution.local_checks import run_local_checks
 
         ctx.exit(run_local_checks(ready, task, mode, local_checks))
-    ctx.exit(carry_out(ready, mode))
+    ctx.exit(carry_out(replace(ready, accept_host_keys=accept_host_keys), mode))
 
 
 def _place(argument: str, infra: str | None, accelerators: str | None) -> tuple[str | None, str | None]:

@@ -56,7 +56,7 @@ def profile(ctx: click.Context, cluster: str, steps: int, rank: str, into: Path,
     request = engine.ProfileRequest(cluster=cluster, steps=steps, first_only=rank == "0", into=into, wait=wait * 60)
     with TerminalNarrator(sys.stderr) as narrator:
         found = engine.record_profile(
-            request, lambda done, total: narrator.progress(f"{steps} steps, ranks", done, total)
+            request, lambda done, total: narrator.progress(f"{steps} steps, ranks", done, total), narrator.note
         )
     write_stdout(str(found.folder))
     write_stderr(*_summary_lines(found), *(f"warning: {note}" for note in (*found.notes, *found.failed)))
