@@ -1,8 +1,8 @@
 """What a provider must be able to do: two small protocols, so that a preview needs no SDK and no network.
 
 `Planner` is pure: it turns the request of the user into candidates and requests. `Provider` does I/O. The optional
-capabilities `Stops`, `Preempts` and `Adopts` are separate protocols: a provider that cannot stop a slice has not
-got the methods, and the caller reports that.
+capabilities `HasPlaces`, `Stops`, `Preempts` and `Adopts` are separate protocols: a provider that cannot stop a slice
+has not got the methods, and the caller reports that.
 
 Contract of `Provider`, checked by tests/providers/test_provider_contract.py for each of them:
 - create(spec, keys) is idempotent by spec.token: called again after any crash it completes the same slice and never
@@ -57,7 +57,31 @@ class Provider(Protocol):
 
     def end(self, name: str, token: str = "") -> None: ...
 
-    def owned(self, installation: str) -> tuple[OwnedSlice, ...]: ...
+    def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
+        """Return the slices with an installation's label; with "", those with the label of any."""
+        ...
+
+
+@runtime_checkable
+class HasPlaces(Provider, Protocol):
+    """A provider whose machines are in places that are asked separately, such as accounts or projects.
+
+    Attributes:
+        place_word: What such a place is called, such as "profile".
+    """
+
+    place_word: str
+
+    def places(self, *, named: bool) -> tuple[str, ...]:
+        """Return the usual place, and those in which something was made from here.
+
+        With `named`, return also all others that the configuration of this computer names.
+        """
+        ...
+
+    def at(self, place: str) -> Provider:
+        """Return the provider for one place, all of which it searches: records do not limit where it looks."""
+        ...
 
 
 @runtime_checkable

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import cast
@@ -20,21 +21,55 @@ _MODULES = {
 }
 
 
-# Where the records of those are that are asked only if they were used from here: folders below the state folder.
+# Folders below the state folder that say that a provider was used from here.
 _FOLDERS = {"gcp": ("google", "google-compute"), "aws": ("aws",), "simulated": ("simulated",)}
+_WITH_CREDENTIALS = ("gcp", "aws")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rented:
+    """A provider that may have machines of ours.
+
+    Attributes:
+        asked: Whether it has to be asked.
+        why: Why it has to be, or need not be.
+    """
+
+    provider: str
+    asked: bool
+    why: str
 
 
 def names() -> tuple[str, ...]:
     return tuple(_MODULES)
 
 
-def list_rented_providers(state: Path) -> tuple[str, ...]:
-    """Return the providers that may have machines left over: those that rent, and were used from here.
+def list_rented_providers(
+    state: Path, recorded: Container[str], environ: Mapping[str, str], home: Path
+) -> tuple[Rented, ...]:
+    """Return every provider that may have machines left over, and whether it has to be asked. Sends nothing.
 
-    A provider that was never used from here is not asked, because it would need credentials that may not exist.
+    A cloud has to be asked if it was ever used from here, or if this computer has credentials of it: after the loss of
+    the state folder only these are left.
+
+    Args:
+        state: The folder of this installation.
+        recorded: The providers of all intents on record.
+        environ: The environment variables.
+        home: The user's home folder.
     """
-    used = {name: any((state / folder).is_dir() for folder in folders) for name, folders in _FOLDERS.items()}
-    return tuple(name for name in _MODULES if name != "hosts" and used.get(name, True))
+    found = [Rented(provider="local", asked=True, why="this computer")]
+    for name, folders in _FOLDERS.items():
+        used = name in recorded or any((state / folder).is_dir() for folder in folders)
+        credentials = ""
+        if name in _WITH_CREDENTIALS:
+            credentials = str(_module(name, "configured").find_credentials(environ, home))
+        if used or credentials:
+            found.append(Rented(provider=name, asked=True, why="used from here" if used else credentials))
+        elif name in _WITH_CREDENTIALS:
+            why = "never used from here, and there are no credentials"
+            found.append(Rented(provider=name, asked=False, why=why))
+    return tuple(found)
 
 
 def load_planner(name: str) -> Planner:

@@ -111,7 +111,7 @@ class SimulatedProvider:
         self.advance()
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
-        """List the slices of an installation.
+        """List the slices of an installation, "" for those of all.
 
         Raises:
             CloudError: The listing is incomplete.
@@ -119,7 +119,8 @@ class SimulatedProvider:
         found: list[OwnedSlice] = []
         with self._access.open() as cloud, _explained("list", ""):
             for look in _listed(cloud):
-                if look.labels.get(INSTALLATION_LABEL) == installation and look.phase is not Phase.ABSENT:
+                owner = look.labels.get(INSTALLATION_LABEL, "")
+                if owner and installation in ("", owner) and look.phase is not Phase.ABSENT:
                     cluster = look.labels.get(CLUSTER_LABEL, "")
                     where = f"{self.name}/{look.zone}"
                     state = _STATES[look.phase]
@@ -128,7 +129,7 @@ class SimulatedProvider:
                         OwnedSlice(
                             name=look.name,
                             cluster=cluster,
-                            installation=installation,
+                            installation=owner,
                             state=state,
                             created=look.created,
                             where=where,

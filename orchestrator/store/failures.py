@@ -8,6 +8,7 @@ from pathlib import Path
 from orchestrator.errors import OrchError
 from orchestrator.store.location import Location, describe_location, mask_secrets
 
+_SHOWN = 3  # slices that an error names
 PAGE = 4096  # bytes; SQLite's page size where none is asked for (https://www.sqlite.org/pgszchng2016.html, 2026-11)
 
 
@@ -44,15 +45,30 @@ def translate_file_error(error: BaseException, database: Path, *, reading: bool 
 
 
 def damaged_file_error(database: Path, why: str, *, reading: bool = False) -> StoreError:
-    """Return the error for a damaged file, with the commands that restore its backup or continue without one."""
+    """Return the error for a damaged file, with the commands that restore its backup or continue without one.
+
+    Either way machines may run that the new store does not know: `orch recover` finds them.
+    """
     what = f"the store {database} cannot be {'read' if reading else 'used'}: it is damaged"
     backup = backup_path(database)
     away = f"mv {database} {database}.damaged; rm -f {database}-wal {database}-shm"
+    beside = _describe_records_beside(database)
     if backup.exists():
-        return StoreError(
-            what, why, f"{away}; cp {backup} {database}\nthe backup is from the last upgrade: orch status"
-        )
-    return StoreError(what, why, f"{away}\nthere is no backup; machines may still run: check the provider's console")
+        restored = f"{away}; cp {backup} {database}"
+        return StoreError(what, why, f"{restored}\nthe backup is from the last upgrade{beside}; machines: orch recover")
+    return StoreError(what, why, f"{away}\nthere is no backup{beside}; find machines that still run: orch recover")
+
+
+def _describe_records_beside(database: Path) -> str:
+    """Return which slices have keys beside the store: their machines can still be entered."""
+    try:
+        slices = sorted(path.name for path in (database.parent / "keys").iterdir() if path.is_dir())
+    except OSError:
+        slices = []
+    if not slices:
+        return ", and no keys of slices lie beside it"
+    shown = ", ".join(slices[:_SHOWN]) + (f" and {len(slices) - _SHOWN} more" if len(slices) > _SHOWN else "")
+    return f", but keys lie beside it, in {database.parent / 'keys'}: of {shown}"
 
 
 def refuse_truncated_file(database: Path, *, reading: bool = False) -> None:

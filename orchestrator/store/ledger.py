@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, select, true
+from sqlalchemy import Connection, Select, func, select, true
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.store import leases
@@ -67,6 +67,13 @@ class Ledger:
 
     def __exit__(self, *_exc: object) -> None:
         self._database.close()
+
+    @property
+    def began(self) -> float:
+        """When this store was made, in epoch seconds: now, if it holds nothing yet."""
+        with self._database.reading() as tx:
+            first = tx.execute(select(func.min(events.c.at))).scalar()
+        return self._now() if first is None else float(first)
 
     # --- leases -------------------------------------------------------------------------------------------
 
@@ -145,7 +152,9 @@ class Ledger:
         if head != newest:
             why = f"its newest event is {newest.seq}, and should be {head.seq}: events were lost or changed"
             if isinstance(path, str):
-                raise StoreError("the store is damaged", why, "restore the database from its backup")
+                raise StoreError(
+                    "the store is damaged", why, "restore the database from its backup, then: orch recover"
+                )
             raise damaged_file_error(path, why)
 
 

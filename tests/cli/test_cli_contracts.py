@@ -50,7 +50,12 @@ def test_an_empty_queue_is_reported(orch: Orch, home: Path) -> None:
 def test_reap_as_json(orch: Orch, home: Path) -> None:
     said = orch("reap", "--dry-run", "-o", "json")
     assert said.status == 0, said.err
-    assert valid("reap", said.out)["places"] == [{"provider": "local", "problem": None, "slices": []}]
+    local, *others = valid("reap", said.out)["places"]
+    assert (local["provider"], local["asked"], local["problem"], local["slices"]) == ("local", True, None, [])
+    assert [(one["provider"], one["asked"], one["problem"]) for one in others] == [
+        ("gcp", False, None),
+        ("aws", False, None),
+    ]
 
 
 def test_events_as_json_carry_before_and_after(orch: Orch, filled: Path) -> None:

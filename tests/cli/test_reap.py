@@ -1,4 +1,4 @@
-"""`orch reap` on real local slices: ours without a record go, tracked and foreign ones stay."""
+"""`orch reap` on real local slices: those with a closed record go, all others stay."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.plan.sweep import SweepVerdict, classify_slice
 from orchestrator.providers.local.provider import LocalProvider
 from orchestrator.slices import Candidate, OnDemand, OwnedSlice, SliceSpec, SliceState
+from orchestrator.store.leases import Lease
+from orchestrator.store.store import Store
 from orchestrator.values import Text
 
 pytestmark = pytest.mark.rotating
@@ -47,7 +49,7 @@ def orch(tmp_path: Path) -> Iterator[Orch]:
     orch.ok("launch", "t.yaml")
     yield orch
     orch("down", "mine")
-    for name in ("lost-1", "other-1", "mine-2"):
+    for name in ("old-1", "lost-1", "other-1", "mine-2"):
         LocalProvider(orch.state).end(name)
 
 
@@ -58,31 +60,57 @@ def installation_of(orch: Orch) -> str:
         return reader.installation() or ""
 
 
+def close_record(orch: Orch, name: str, intent: str) -> None:
+    """Record a slice as deleted."""
+    with Store(orch.state / "orch.db") as store:
+        cluster = store.open_cluster("old", "")
+        lease = store.acquire("cluster:old", "test")
+        assert isinstance(lease, Lease)
+        store.write_intent(lease, cluster, 1, name, LOCAL, intent, "")
+        store.update_intent(lease, cluster, name, IntentState.DELETED)
+        store.close_cluster(lease, cluster)
+        store.release(lease)
+
+
 @pytest.mark.slow
 @pytest.mark.promise("P5")
-def test_orphans_go_and_tracked_and_foreign_slices_stay(orch: Orch) -> None:
+def test_only_slices_with_a_closed_record_go(orch: Orch) -> None:
+    stray(orch, "old-1", installation_of(orch), "closed-1")
     stray(orch, "lost-1", installation_of(orch), "unknown-1")
     stray(orch, "mine-2", "another-owner", "their-uid-1")  # looks like ours, is not
     stray(orch, "other-1", installation_of(orch)[:-1], "unknown-2")  # a label that is nearly ours
-    shown = json.loads(orch.ok("reap", "--dry-run", "--grace", "0", "-o", "json"))
-    standing = {one["name"]: one["standing"] for one in shown["places"][0]["slices"]}
-    assert standing == {"mine-1": "tracked", "lost-1": "unknown"}
-    assert orch("reap", "--grace", "3600", "--yes").stderr.endswith("no orphans (local answered)\n")
-    assert orch("reap", "--grace", "0").returncode == 2  # no terminal to ask on
-    assert "1 of 1 orphan ended" in orch("reap", "--grace", "0", "--yes").stderr
+    close_record(orch, "old-1", "closed-1")
+    dry = orch("reap", "--dry-run", "-o", "json")
+    standing = {one["name"]: one["standing"] for one in json.loads(dry.stdout)["places"][0]["slices"]}
+    others = {"mine-2": "foreign", "other-1": "foreign"}
+    assert standing == {"mine-1": "tracked", "old-1": "left over", "lost-1": "unknown"} | others
+    assert dry.returncode == 1 and "1 orphan would be ended" in dry.stderr
+    assert orch("reap").returncode == 2  # no terminal to ask on
+    done = orch("reap", "--yes")
+    assert "1 of 1 orphan ended" in done.stderr and done.returncode == 1
+    assert "1 slice with a label of orch, not on record here" in done.stderr
+    assert "2 slices of other installations" in done.stderr and "next: orch recover" in done.stderr
     provider = LocalProvider(orch.state)
-    states = {name: provider.observe(name).state for name in ("lost-1", "mine-1", "mine-2", "other-1")}
-    assert states == {
-        "lost-1": SliceState.ABSENT,
-        "mine-1": SliceState.READY,
-        "mine-2": SliceState.READY,
-        "other-1": SliceState.READY,
-    }
+    states = {name: provider.observe(name).state for name in ("old-1", "lost-1", "mine-1", "mine-2", "other-1")}
+    ready = dict.fromkeys(("lost-1", "mine-1", "mine-2", "other-1"), SliceState.READY)
+    assert states == {"old-1": SliceState.ABSENT} | ready
+
+
+def test_what_was_asked_and_what_not_is_printed(orch: Orch) -> None:
+    done = orch("reap")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "no orphans")
+    assert "asked: local\n" in done.stderr
+    assert "not asked: aws: never used from here, and there are no credentials" in done.stderr
+    (orch.folder / ".aws").mkdir()
+    (orch.folder / ".aws" / "credentials").write_text("[default]\naws_access_key_id = AKIAIOSFODNN7EXAMPLE\n")
+    done = orch("reap")  # the key has no secret: the cloud cannot be asked
+    assert done.returncode != 0 and "could not be asked: aws: " in done.stderr
+    assert done.stderr.splitlines()[-1] == "no orphans in the places that answered; the others may have some"
 
 
 @pytest.mark.promise("P5")
 @pytest.mark.parametrize(
-    ("found", "intent", "standing"),
+    ("found", "intent", "verdict"),
     [
         (FOUND, INTENT, SweepVerdict.TRACKED),
         (FOUND, replace(INTENT, state=IntentState.PLANNED), SweepVerdict.TRACKED),
@@ -92,13 +120,18 @@ def test_orphans_go_and_tracked_and_foreign_slices_stay(orch: Orch) -> None:
         (replace(FOUND, state=SliceState.ENDING), INTENT, SweepVerdict.TRACKED),
         (replace(FOUND, state=SliceState.ABSENT), None, SweepVerdict.LEAVING),
         (FOUND, None, SweepVerdict.UNKNOWN),
-        (replace(FOUND, created=1900.0), None, SweepVerdict.YOUNG),
-        (replace(FOUND, installation="them"), INTENT, SweepVerdict.FOREIGN),
         (replace(FOUND, intent=""), INTENT, SweepVerdict.UNKNOWN),
+        (replace(FOUND, adopted=True), None, SweepVerdict.ADOPTED),
+        (replace(FOUND, installation="them"), None, SweepVerdict.FOREIGN),
+        (replace(FOUND, installation="them", created=899.0), None, SweepVerdict.EARLIER),
+        (replace(FOUND, installation="them", created=0.0), None, SweepVerdict.EARLIER),
+        (replace(FOUND, installation="them"), replace(INTENT, state=IntentState.DELETED), SweepVerdict.FOREIGN),
+        (replace(FOUND, installation="them"), INTENT, SweepVerdict.TRACKED),  # it was taken over
     ],
 )
-def test_what_a_slice_in_the_cloud_is_to_us(found: OwnedSlice, intent: Intent | None, standing: SweepVerdict) -> None:
+def test_what_a_slice_in_the_cloud_is_to_us(found: OwnedSlice, intent: Intent | None, verdict: SweepVerdict) -> None:
     known = {"uid-1": intent} if intent is not None else {}
-    judged = classify_slice(found, known, "us", now=2000.0, grace=600.0)
-    assert judged.verdict is standing
-    assert judged.orphan == (standing in (SweepVerdict.LEFT_OVER, SweepVerdict.UNKNOWN))
+    judged = classify_slice(found, known, "us", began=900.0)
+    assert judged.verdict is verdict
+    assert judged.orphan == (verdict is SweepVerdict.LEFT_OVER)
+    assert judged.lost == (verdict in (SweepVerdict.UNKNOWN, SweepVerdict.EARLIER))

@@ -22,7 +22,9 @@ from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import ConflictError
 from orchestrator.paths import load_paths
 from orchestrator.plan.desired import TeardownPolicy
+from orchestrator.plan.observed import IntentState
 from orchestrator.simulator.programs import Program
+from orchestrator.store.leases import Lease
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.task.model import Checkpoint, Recovery, Task
 
@@ -144,15 +146,28 @@ def with_orphans(home: SimHome) -> None:
         ours = reader.installation()
     for name in ORPHANS:
         home.orphan(name, ours or "")
+        close_record(home, name)
     home.pass_time(5.0)
+
+
+def close_record(home: SimHome, name: str) -> None:
+    """Record an orphan as deleted: only then is it known to be one."""
+    with open_store(load_paths(), home.services()) as store:
+        cluster = store.open_cluster(f"of-{name}", "")
+        lease = store.acquire(f"cluster:of-{name}", "test")
+        assert isinstance(lease, Lease)
+        store.write_intent(lease, cluster, 1, name, home.candidate(), f"token-{name}", "")
+        store.update_intent(lease, cluster, name, IntentState.DELETED)
+        store.close_cluster(lease, cluster)
+        store.release(lease)
 
 
 def reap(home: SimHome) -> None:
     world, where = home.services(), load_paths()
     with home.points.commits(), open_store(where, world) as store:
-        found = sweep.judge_owned_slices(store, world, [home.provider_name], grace=0.0)
+        found = sweep.judge_owned_slices(store, world, [home.provider_name])
         assert all(finding.problem is None for finding in found), found
-        done = sweep.end_orphans(store, world, Listener(), found, grace=0.0)
+        done = sweep.end_orphans(store, world, Listener(), found)
     assert all(one.problem is None for one in done), done
 
 

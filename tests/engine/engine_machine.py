@@ -316,8 +316,8 @@ def _down(home: SimHome) -> str:
 def _reap(home: SimHome) -> str:
     world = home.services()
     with home.points.commits(), open_store(load_paths(), world) as store:
-        found = sweep.judge_owned_slices(store, world, [home.provider_name], grace=0.0)
-        return str([one.problem for one in sweep.end_orphans(store, world, Listener(), found, grace=0.0)])
+        found = sweep.judge_owned_slices(store, world, [home.provider_name])
+        return str([one.problem for one in sweep.end_orphans(store, world, Listener(), found)])
 
 
 _COMMANDS: dict[str, Callable[[SimHome], str]] = {

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from crash_verbs import close_record
 from support.driving import Listener
 from support.simulated import PointedProvider, Points, SimHome, sim_candidate, sim_launch, sim_task, use_home
 
@@ -201,15 +202,16 @@ def test_the_sweep_repeats_a_stuck_end_request(make: Make) -> None:
     home = make(faults=(Fault(call="end", kind=FaultKind.STUCK, nth=(1,)),))
     world = home.services()
     with open_store(load_paths(), world) as store:
-        labels = {"orch-installation": store.installation, "orch-cluster": "lost", "orch-intent": "t"}
+        labels = {"orch-installation": store.installation, "orch-cluster": "lost", "orch-intent": "token-lost-1"}
         cloud_of(home).create(
             CreateCall(
                 name="lost-1", zone="sim-a", accelerator="v5e", hosts=2, token="t", chips_per_host=4, labels=labels
             )
         )
+        close_record(home, "lost-1")
         home.pass_time(10.0)
-        found = sweep.judge_owned_slices(store, world, ["simulated"], grace=0.0)
-        (done,) = sweep.end_orphans(store, world, Listener(), found, grace=0.0)
+        found = sweep.judge_owned_slices(store, world, ["simulated"])
+        (done,) = sweep.end_orphans(store, world, Listener(), found)
     assert done.problem is None
     assert cloud_of(home).live() == ()
 

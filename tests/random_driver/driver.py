@@ -186,7 +186,7 @@ class History:
         status = self._orch("status", "-o", "json")
         if status.returncode != 0 or '"clusters": []' not in status.stdout:
             self.violations.append(f"status afterwards: {status.stdout[-500:]}{status.stderr[-500:]}")
-        swept = self._orch("reap", "--dry-run", "--grace", "0", "-o", "json")
+        swept = self._orch("reap", "--dry-run", "-o", "json")
         if swept.returncode != 0 or '"slices": []' not in swept.stdout:
             self.violations.append(f"reap afterwards: {swept.stdout[-500:]}{swept.stderr[-500:]}")
         self._look_for_processes()

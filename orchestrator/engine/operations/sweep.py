@@ -1,36 +1,44 @@
-"""The sweep: list what carries our label at every provider, compare it with the records, end orphans."""
+"""The sweep: list what carries an orch label in every place, compare it with the records, end orphans."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
-from orchestrator.errors import ConflictError, OrchError
-from orchestrator.plan.observed import Intent
-from orchestrator.plan.sweep import GRACE, SweptSlice, classify_slice
-from orchestrator.slices import SliceState
+from orchestrator.errors import CloudError, ConflictError, OrchError
+from orchestrator.paths import Paths
+from orchestrator.plan.sweep import SweptSlice, classify_slice
+from orchestrator.providers.protocol import HasPlaces, Provider
+from orchestrator.providers.registry import Rented, list_rented_providers
+from orchestrator.slices import OwnedSlice, SliceState
 from orchestrator.store.store import Store
 
-END_DEADLINE = 2400.0  # seconds an orphan may need to end: large machines take half an hour
+END_DEADLINE = 2400.0  # seconds a slice may need to end: large machines take half an hour
 RESEND_AFTER = 60.0
 LEFT_AFTER = 10.0  # the same, for auxiliary resources that outlive the machines
 PAUSE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderFindings:
-    """One provider's answer.
+class PlaceFindings:
+    """The answer of one place: a provider, or one of its accounts or projects.
 
     Attributes:
-        provider: Its name.
-        judged: Every slice with our label, judged.
+        provider: The provider's name.
+        place: See HasPlaces; "" for the usual one, or where there is only one.
+        described: Both for people, such as "aws profile dev".
+        judged: Every slice with an orch label, judged.
         problem: Why its slices could not be listed; then nothing there is judged or ended.
     """
 
     provider: str
+    place: str = ""
+    described: str = ""
     judged: tuple[SweptSlice, ...] = ()
     problem: OrchError | None = None
 
@@ -50,79 +58,143 @@ class ReapResult:
     problem: OrchError | None = None
 
 
+def find_rented_providers(store: Store, where: Paths) -> tuple[Rented, ...]:
+    """Return every provider that may have machines, and whether it has to be asked. Sends nothing."""
+    recorded = {intent.candidate.provider for _, intent in store.all_intents()}
+    return list_rented_providers(where.state, recorded, os.environ, Path.home())
+
+
 def judge_owned_slices(
-    store: Store, services: Services, providers: Iterable[str], grace: float = GRACE
-) -> tuple[ProviderFindings, ...]:
-    """Judge every slice that carries our label. The cloud is read first, the records after it: see plan/sweep.py."""
-    return tuple(_judge_provider(store, services, name, grace) for name in providers)
+    store: Store, services: Services, providers: Iterable[str], *, named: bool = False
+) -> tuple[PlaceFindings, ...]:
+    """Judge every slice that carries an orch label.
+
+    The cloud is read first, the records after it: see plan/sweep.py.
+
+    Args:
+        store: The records.
+        services: Opens the providers.
+        providers: Names of the providers that are asked.
+        named: Ask also the places that only this computer's configuration names.
+    """
+    findings: list[PlaceFindings] = []
+    for name in providers:
+        try:
+            findings += [_judge_place(store, *place) for place in _places(services, name, named=named)]
+        except OrchError as error:  # it could not be opened
+            findings.append(PlaceFindings(name, described=name, problem=error))
+    return tuple(_without_repeats(findings))
 
 
 def end_orphans(
-    store: Store, services: Services, narrator: Narrator, findings: Iterable[ProviderFindings], grace: float = GRACE
+    store: Store, services: Services, narrator: Narrator, findings: Iterable[PlaceFindings]
 ) -> tuple[ReapResult, ...]:
     """End every orphan, each under its cluster's lease and judged once more there."""
-    orphans = [(finding.provider, one) for finding in findings for one in finding.judged if one.orphan]
-    return tuple(_end_orphan(store, services, narrator, provider, orphan, grace) for provider, orphan in orphans)
+    orphans = [(finding, one) for finding in findings for one in finding.judged if one.orphan]
+    return tuple(_end_orphan(store, services, narrator, finding, orphan) for finding, orphan in orphans)
 
 
-def _judge_provider(store: Store, services: Services, name: str, grace: float) -> ProviderFindings:
-    try:
-        found = services.provider(name).owned(store.installation)
-    except OrchError as error:
-        return ProviderFindings(name, problem=error)
-    intents = _intents(store)
-    now = services.clock.now()
-    return ProviderFindings(name, tuple(classify_slice(one, intents, store.installation, now, grace) for one in found))
+def open_place(services: Services, finding: PlaceFindings) -> Provider:
+    """Return the provider of one place."""
+    provider = services.provider(finding.provider)
+    return provider.at(finding.place) if isinstance(provider, HasPlaces) else provider
 
 
-def _intents(store: Store) -> dict[str, Intent]:
-    return dict(store.all_intents())
+def judge_again(store: Store, services: Services, finding: PlaceFindings, found: OwnedSlice) -> SweptSlice | None:
+    """Return the present verdict on a slice, by its name and intent, or None when it is not listed any more.
+
+    Raises:
+        OrchError: Its place did not answer, which proves nothing.
+    """
+    again = _judge_place(store, finding.provider, finding.place, finding.described, open_place(services, finding))
+    if again.problem is not None:
+        raise again.problem
+    which = (found.name, found.intent)
+    return next((one for one in again.judged if (one.slice.name, one.slice.intent) == which), None)
 
 
-def _end_orphan(
-    store: Store, services: Services, narrator: Narrator, provider: str, orphan: SweptSlice, grace: float
-) -> ReapResult:
-    name = orphan.slice.cluster or orphan.slice.name
-    try:
-        with LeaseKeeper(store, name, "reap", narrator) as keeper:
-            keeper.hold()
-            # By name and record: two installations may have left slices of one name.
-            again = {
-                (one.slice.name, one.slice.intent): one
-                for one in _judge_provider(store, services, provider, grace).judged
-            }
-            still = again.get((orphan.slice.name, orphan.slice.intent))
-            if still is None or not still.orphan:
-                return ReapResult(orphan, provider)  # deleted, or on record, meanwhile
-            store.event(name, "reap", f"{orphan.slice.name} on {provider} is being ended: {orphan.why}")
-            _end_slice(services, provider, orphan, keeper.hold)
-            store.event(name, "reap", f"{orphan.slice.name} on {provider} is deleted")
-    except ConflictError as error:
-        return ReapResult(orphan, provider, error)  # its cluster is being worked on: left to the next sweep
-    except OrchError as error:
-        store.event(name, "reap", f"{orphan.slice.name} on {provider} could not be ended: {error}")
-        return ReapResult(orphan, provider, error)
-    return ReapResult(orphan, provider)
+def end_slice(
+    provider: Provider, services: Services, found: OwnedSlice, renew: Callable[[SliceState, float], None], again: str
+) -> None:
+    """Send end requests for one slice, by its token, until the provider reports it as deleted.
 
+    Args:
+        provider: Of its place.
+        services: Their clock.
+        found: The slice.
+        renew: Called with the state and the seconds so far, before each look.
+        again: The command that continues.
 
-def _end_slice(services: Services, provider_name: str, orphan: SweptSlice, renew: Callable[[], None]) -> None:
-    """Send end requests until the provider reports the slice as deleted."""
-    provider, clock = services.provider(provider_name), services.clock
-    name, token = orphan.slice.name, orphan.slice.intent
+    Raises:
+        OrchError: The end was refused, or took too long.
+    """
+    clock, name, token = services.clock, found.name, found.intent
     began = requested_at = clock.now()
+    state = found.state
     provider.end(name, token)
     while True:
-        renew()
+        renew(state, clock.now() - began)
         state = provider.observe(name, token).state
         if state is SliceState.ABSENT:
             return
         now = clock.now()
         if now - began > END_DEADLINE:
-            raise OrchError(
-                f"'{name}' is still {state}", f"its end was requested {END_DEADLINE:.0f} s ago", "run orch reap again"
-            )
+            raise CloudError(f"'{name}' is still {state}", f"its end was requested {END_DEADLINE:.0f} s ago", again)
         patience = LEFT_AFTER if state is SliceState.FAILED else RESEND_AFTER
         if state is not SliceState.UNCLEAR and now - requested_at >= patience:  # also what is stuck in ENDING
             provider.end(name, token)
             requested_at = now
         clock.sleep(PAUSE)
+
+
+def _places(services: Services, name: str, *, named: bool) -> Iterator[tuple[str, str, str, Provider]]:
+    """Yield provider, place, the same for people, and the provider bound to it. Raises OrchError."""
+    provider = services.provider(name)
+    if not isinstance(provider, HasPlaces):
+        yield name, "", name, provider
+        return
+    for place in provider.places(named=named):
+        yield name, place, f"{name} {provider.place_word} {place}" if place else name, provider.at(place)
+
+
+def _judge_place(store: Store, name: str, place: str, described: str, provider: Provider) -> PlaceFindings:
+    try:
+        found = provider.owned("")
+    except OrchError as error:
+        return PlaceFindings(name, place, described, problem=error)
+    intents, began = dict(store.all_intents()), store.began
+    judged = tuple(classify_slice(one, intents, store.installation, began) for one in found)
+    return PlaceFindings(name, place, described, judged)
+
+
+def _without_repeats(findings: Iterable[PlaceFindings]) -> Iterator[PlaceFindings]:
+    """Yield the findings with each slice once: two profiles may be of one account."""
+    seen: set[tuple[str, str, str, str]] = set()
+    for finding in findings:
+        mine = {(finding.provider, one.slice.where, one.slice.name, one.slice.intent): one for one in finding.judged}
+        judged = tuple(one for key, one in mine.items() if key not in seen)
+        seen |= {*mine}
+        yield PlaceFindings(finding.provider, finding.place, finding.described, judged, finding.problem)
+
+
+def _end_orphan(
+    store: Store, services: Services, narrator: Narrator, finding: PlaceFindings, orphan: SweptSlice
+) -> ReapResult:
+    provider, found = finding.provider, orphan.slice
+    name = found.cluster or found.name
+    try:
+        with LeaseKeeper(store, name, "reap", narrator) as keeper:
+            keeper.hold()
+            still = judge_again(store, services, finding, found)
+            if still is None or not still.orphan:
+                return ReapResult(orphan, provider)  # deleted, or on record, meanwhile
+            store.event(name, "reap", f"{found.name} on {provider} is being ended: {orphan.why}")
+            place = open_place(services, finding)
+            end_slice(place, services, found, lambda _state, _seconds: keeper.hold(), "orch reap")
+            store.event(name, "reap", f"{found.name} on {provider} is deleted")
+    except ConflictError as error:
+        return ReapResult(orphan, provider, error)  # its cluster is being worked on: left to the next sweep
+    except OrchError as error:
+        store.event(name, "reap", f"{found.name} on {provider} could not be ended: {error}")
+        return ReapResult(orphan, provider, error)
+    return ReapResult(orphan, provider)

@@ -7,6 +7,8 @@ its record's token.
 
 from __future__ import annotations
 
+import copy
+import os
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -24,7 +26,7 @@ from orchestrator.errors import (
     OrchError,
     UserError,
 )
-from orchestrator.providers.aws import choices, listing, market, quotas, reservations, states, userdata
+from orchestrator.providers.aws import choices, configured, listing, market, quotas, reservations, states, userdata
 from orchestrator.providers.aws.belongings import Belongings
 from orchestrator.providers.aws.calls import Calls
 from orchestrator.providers.aws.faults import Answer, Kind, Refused, explain
@@ -68,6 +70,7 @@ class AwsProvider:
     """sessions: one by profile. sleep: between tries of what is throttled, or not known everywhere yet."""
 
     name = "aws"
+    place_word = "profile"
 
     def __init__(
         self,
@@ -81,6 +84,7 @@ class AwsProvider:
         self._records = Records(folder)
         self._now = now
         self._sleep = sleep
+        self._only: str | None = None  # a profile: the one place that is asked
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         """A slice of a capacity block that has not begun is accepted, and waits. A refusal leaves nothing behind.
@@ -135,7 +139,22 @@ class AwsProvider:
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
         """Raises CloudError when the listing is not whole, AccessError."""
         with _explained("list", ""):
-            return listing.owned(one for _, one in self._found({f"tag:{INSTALLATION}": [installation]}))
+            filters = {f"tag:{INSTALLATION}": [installation]} if installation else {"tag-key": [INSTALLATION]}
+            return listing.owned(one for _, one in self._found(filters))
+
+    def places(self, *, named: bool) -> tuple[str, ...]:
+        """See protocol.HasPlaces."""
+        usual = configured.usual_profile(os.environ, Path.home())
+        found = self._records.profiles() | ({""} if usual is not None else set[str]())
+        if named:
+            found |= {*configured.list_profiles(os.environ, Path.home())}
+        return tuple(sorted(found - {usual or ""} | ({""} if usual is not None else set[str]()))) or ("",)
+
+    def at(self, place: str) -> AwsProvider:
+        """See protocol.HasPlaces."""
+        bound = copy.copy(self)
+        bound._only = place
+        return bound
 
     def stop(self, name: str) -> None:
         """Raises UserError for what cannot be stopped and kept, NotFoundError, ConflictError."""
@@ -243,7 +262,8 @@ class AwsProvider:
 
     def _found(self, filters: dict[str, list[str]]) -> list[tuple[AwsSession, Found]]:
         """In every account in which something was asked for from here, or else in the usual one."""
-        sessions = [self._session(profile) for profile in sorted(self._records.profiles() or {""})]
+        profiles = {self._only} if self._only is not None else self._records.profiles() or {""}
+        sessions = [self._session(profile) for profile in sorted(profiles)]
         return [(session, one) for session in sessions for one in listing.found(session, filters)]
 
     def _found_elsewhere(self, name: str, token: str) -> list[tuple[AwsSession, Found]]:

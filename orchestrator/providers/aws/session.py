@@ -58,11 +58,17 @@ class AwsSession:
 
     def check(self) -> None:
         """Raises AccessError without credentials. Whether AWS takes them is another question."""
-        if not self.loopback and self._boto.get_credentials() is None:
+        if self.loopback:
+            return
+        unusable: Any = import_module("botocore.exceptions").BotoCoreError
+        how = "aws configure   or: aws sso login"
+        try:
+            found = self._boto.get_credentials()
+        except unusable as error:  # a key without its secret, a program that fails
+            raise AccessError("the AWS credentials on this computer cannot be used", str(error), how) from error
+        if found is None:
             words = f"profile '{self.profile}' has none" if self.profile else ""
-            raise AccessError(
-                "there are no AWS credentials on this computer", words, "aws configure   or: aws sso login"
-            )
+            raise AccessError("there are no AWS credentials on this computer", words, how)
 
     def client(self, service: str, region: str, *, once: bool = False) -> Any:
         """once: a call is sent one time, and who calls says whether it is sent again.

@@ -19,6 +19,8 @@ COMPUTE = "google-compute"
 class Named(Provider, Protocol):
     """Knows what Compute Engine calls its hosts."""
 
+    def projects(self) -> set[str]: ...
+
     def instance_names(self, name: str) -> tuple[str, ...]: ...
 
 
@@ -27,14 +29,18 @@ class Tpus(Named, Adopts, Stops, Protocol):
 
 
 class Both:
-    """tpu: the half that serves the TPU API. compute: opens the other half, when it is needed."""
+    """tpu: the half that serves the TPU API. compute: opens the other half, when it is needed.
+
+    complete: both halves are asked, whatever the records say.
+    """
 
     name = "gcp"
 
-    def __init__(self, state: Path, tpu: Tpus, compute: Callable[[], Named]) -> None:
+    def __init__(self, state: Path, tpu: Tpus, compute: Callable[[], Named], *, complete: bool = False) -> None:
         self._state = state
         self._tpu = tpu
         self._open_compute = compute
+        self._complete = complete
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         self._planned(spec).create(spec, keys)
@@ -54,6 +60,10 @@ class Both:
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
         found = self._tpu.owned(installation)
         return (*found, *self._compute.owned(installation)) if self._compute_used else found
+
+    def projects(self) -> set[str]:
+        """Those in which something was made from here."""
+        return self._tpu.projects() | (self._compute.projects() if self._compute_used else set[str]())
 
     def instance_names(self, name: str) -> tuple[str, ...]:
         """See gated.py. Raises NotFoundError for a slice that was not made from here."""
@@ -82,6 +92,8 @@ class Both:
 
         There are two when an older slice of this name was with the other half.
         """
+        if self._complete:
+            return None
         tpu, compute = ((self._state / folder / f"{name}.json").is_file() for folder in (TPU, COMPUTE))
         if tpu == compute:
             return None
@@ -98,7 +110,7 @@ class Both:
     @property
     def _compute_used(self) -> bool:
         """Whether anything was made on Compute Engine from here; else its API need not even be enabled."""
-        return (self._state / COMPUTE).is_dir()
+        return self._complete or (self._state / COMPUTE).is_dir()
 
     @cached_property
     def _compute(self) -> Named:

@@ -94,13 +94,21 @@ class Firewall:
         with _explained("look at", name, project):
             return not self._is_ours(project, name, token)
 
-    def owned(self, project: str, installation: str = "") -> tuple[OwnedRule, ...]:
-        """The rules of an installation, "" for those of all. Raises CloudError when the listing is not whole."""
+    def owned(self, project: str, installation: str = "", *, may_be_off: bool = False) -> tuple[OwnedRule, ...]:
+        """The rules of an installation, "" for those of all. Raises CloudError when the listing is not whole.
+
+        may_be_off: that the project does not use the API at all is an answer: there are no rules.
+        """
         found: list[OwnedRule] = []
         page = ""
         with _explained("list", "firewall rules", project):
             while True:
-                answer = self._compute.read(partial(_list, project, page))
+                try:
+                    answer = self._compute.read(partial(_list, project, page))
+                except Refused as refused:
+                    if may_be_off and refused.answer.kind is Kind.API_DISABLED:
+                        return ()
+                    raise
                 warning: dict[str, Any] = answer.get("warning") or {}
                 if warning.get("code") == "UNREACHABLE":
                     why = str(warning.get("message", ""))

@@ -5,6 +5,7 @@ The halves behind it know nothing of this: they make and end machines, and say w
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +17,7 @@ from typing import Protocol
 from orchestrator.errors import AccessError, CapacityError, ConflictError, OrchError, QuotaError, UserError
 from orchestrator.hosts import HostAddress
 from orchestrator.providers.caller import caller_address
-from orchestrator.providers.google import access, choices
+from orchestrator.providers.google import access, choices, configured
 from orchestrator.providers.google.access import Way
 from orchestrator.providers.google.firewall import Firewall, OwnedRule, with_caller
 from orchestrator.providers.google.gates import Gate, Gates
@@ -39,15 +40,33 @@ class Machines(Adopts, Stops, Protocol):
         """What Compute Engine calls each host, in rank order; "" for one that has not said it. Raises OrchError."""
         ...
 
+    def projects(self) -> set[str]:
+        """Those in which something was made from here."""
+        ...
+
 
 class Gated:
-    name = "gcp"
+    """at: opens the provider for one project. complete: see provider.py."""
 
-    def __init__(self, inner: Machines, session: Session, folder: Path, now: Callable[[], float] = time.time) -> None:
+    name = "gcp"
+    place_word = "project"
+
+    def __init__(
+        self,
+        inner: Machines,
+        session: Session,
+        folder: Path,
+        now: Callable[[], float] = time.time,
+        *,
+        at: Callable[[str], Gated] | None = None,
+        complete: bool = False,
+    ) -> None:
         self._inner = inner
         self._session = session
         self._gates = Gates(folder)
         self._now = now
+        self._at = at
+        self._complete = complete
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         """Raises what the machines' half raises, and ConflictError for a firewall rule that is somebody else's.
@@ -78,7 +97,7 @@ class Gated:
         """Never raises. A slice is not gone before its firewall rules are."""
         view = self._inner.observe(name, token)
         try:
-            gate = self._gates.read(name)
+            gate = self._gate(name, token)
             if gate is None:
                 return view
             if view.state is SliceState.ABSENT and gate.opened and not self._close(gate):
@@ -90,10 +109,10 @@ class Gated:
     def end(self, name: str, token: str = "") -> None:
         """Hosts that are to go need no way to them: the rules go at once."""
         self._inner.end(name, token)
-        gate = self._gates.read(name)
+        gate = self._gate(name, token)
         if gate is not None:
             self._close(gate)
-        elif self._gates.used:
+        elif self._complete or self._gates.used:
             for rule in self._rules():
                 if rule.slice == name and token in ("", rule.intent):
                     self._wall.remove(rule.request, rule.intent)
@@ -101,11 +120,22 @@ class Gated:
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
         """Rules whose slice is gone are listed as what is left of it."""
         found = self._inner.owned(installation)
-        if not self._gates.used:
+        if not self._complete and not self._gates.used:
             return found
         names = {one.name for one in found}
         left = {rule.slice: rule for rule in self._rules(installation) if rule.slice not in names}
         return (*found, *(_left(rule) for rule in left.values()))
+
+    def places(self, *, named: bool) -> tuple[str, ...]:
+        """See protocol.HasPlaces."""
+        used = self._inner.projects() | {gate.project for gate in self._gates.all()} | {self._session.project}
+        if named:
+            used |= {*configured.list_projects(os.environ, Path.home())}
+        return tuple(sorted(used - {""})) or ("",)
+
+    def at(self, place: str) -> Gated:
+        """See protocol.HasPlaces."""
+        return self if self._at is None else self._at(place)
 
     def find(self, name: str, zone: str, project: str = "", user: str = "") -> UnmanagedSlice:
         return self._inner.find(name, zone, project, user)
@@ -202,9 +232,19 @@ class Gated:
         token = spec.token.reveal()
         return any(one.name == spec.name and one.intent == token for one in self._inner.owned(installation))
 
+    def _gate(self, name: str, token: str) -> Gate | None:
+        """Of two slices of one name it may be the other one's."""
+        gate = self._gates.read(name)
+        return None if gate is not None and token not in ("", gate.token) else gate
+
     def _rules(self, installation: str = "") -> list[OwnedRule]:
-        projects = {gate.project for gate in self._gates.all()} | {self._session.project}
-        return [rule for project in sorted(projects - {""}) for rule in self._wall.owned(project, installation)]
+        used = {gate.project for gate in self._gates.all()}
+        projects = ({self._session.project} if self._complete else used | {self._session.project}) - {""}
+        return [
+            rule
+            for project in sorted(projects)
+            for rule in self._wall.owned(project, installation, may_be_off=self._complete and project not in used)
+        ]
 
     @cached_property
     def _wall(self) -> Firewall:

@@ -6,6 +6,7 @@ import getpass
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from orchestrator.providers.google.looking import Eyes
 from orchestrator.providers.google.planner import PLANNER, stop_refusal
 from orchestrator.providers.google.record import Phase, Record, Records
 from orchestrator.providers.google.retries import Kind
-from orchestrator.providers.google.session import open_session
+from orchestrator.providers.google.session import Session, open_session
 from orchestrator.providers.google.startup import USER
 from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
 
@@ -39,13 +40,25 @@ def open_provider(state: Path, clock: ServerClock | None = None) -> Gated:
     clock = clock or RealClock()
     session, folder = open_session(clock.learn), state.absolute()
 
+    def at(project: str) -> Gated:
+        return _open(replace(session, project=project), folder, clock.now, at, complete=True)
+
+    return _open(session, folder, clock.now, at)
+
+
+def _open(
+    session: Session, folder: Path, now: Callable[[], float], at: Callable[[str], Gated], *, complete: bool = False
+) -> Gated:
+    """complete: it searches all of the session's project, and nothing else; see protocol.HasPlaces."""
+
     def compute() -> ComputeProvider:
         from orchestrator.providers.google.compute.provider import open_compute
 
-        return open_compute(session, folder / COMPUTE, clock.now)
+        return open_compute(session, folder / COMPUTE, now, complete=complete)
 
-    both = Both(folder, GoogleProvider(open_api(session), folder / TPU, clock.now), compute)
-    return Gated(both, session, folder / GATES, clock.now)
+    tpu = GoogleProvider(open_api(session), folder / TPU, now, complete=complete)
+    both = Both(folder, tpu, compute, complete=complete)
+    return Gated(both, session, folder / GATES, now, at=at, complete=complete)
 
 
 class GoogleProvider:
@@ -53,12 +66,15 @@ class GoogleProvider:
 
     name = "gcp"
 
-    def __init__(self, api: TpuApi, folder: Path, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, api: TpuApi, folder: Path, now: Callable[[], float] = time.time, *, complete: bool = False
+    ) -> None:
         login = Login(getpass.getuser(), own_ports=True) if api.loopback else Login(USER)
         self._api = api
         self._records = Records(folder)
         self._eyes = Eyes(api=api, records=self._records, login=login, now=now)
         self._now = now
+        self._complete = complete
         self._adopter = Adopter(api, self._records, self._eyes, now)
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
@@ -84,7 +100,7 @@ class GoogleProvider:
     def observe(self, name: str, token: str = "") -> SliceView:
         """Never raises for what Google says: UNCLEAR with its words."""
         try:
-            record = self._records.read(name)
+            record = self._record(name, token)
             if record is None:
                 return self._elsewhere(name, token)
             if record.phase is Phase.REFUSED:
@@ -98,7 +114,7 @@ class GoogleProvider:
     def end(self, name: str, token: str = "") -> None:
         """Raises ConflictError for what no orch has made, CloudError when it has to be asked again."""
         choices.check_name(name)
-        record = self._records.read(name)
+        record = self._record(name, token)
         with _explained("end", name, self._api.project):
             if record is None:
                 self._end_elsewhere(name, token)
@@ -114,8 +130,12 @@ class GoogleProvider:
         """Raises CloudError when the listing is not whole."""
         with _explained("list", "", self._api.project):
             zones = {zone for _, zone in self._records.places()}
-            found = [one.owned() for one in listed(self._api, self._projects(), zones)]
-        return tuple(one for one in found if one.installation == installation)
+            found = [one.owned() for one in self._listed(zones)]
+        return tuple(one for one in found if installation in ("", one.installation))
+
+    def projects(self) -> set[str]:
+        """Those in which something was made from here."""
+        return {project for project, _ in self._records.places()}
 
     def find(self, name: str, zone: str, project: str = "", user: str = "") -> UnmanagedSlice:
         """See protocol.Adopts."""
@@ -204,8 +224,25 @@ class GoogleProvider:
 
     def _found(self, name: str, token: str) -> list[Listed]:
         """There is no record here: the whole project is searched. token: see providers/protocol.py."""
-        every = [one for one in listed(self._api, self._projects()) if one.slice == name]
+        sure = set[str]() if self._complete else None
+        every = [one for one in self._listed(sure) if one.slice == name]
         return [one for one in every if token in ("", one.owned().intent)]
+
+    def _listed(self, sure: set[str] | None) -> list[Listed]:
+        try:
+            return listed(self._api, self._projects(), sure)
+        except (
+            Refused
+        ) as refused:  # without the API there is no TPU of it, unless one was made before it was turned off
+            off = refused.answer.kind is Kind.API_DISABLED
+            if not (off and self._complete) or self._api.project in self.projects():
+                raise
+            return []
+
+    def _record(self, name: str, token: str) -> Record | None:
+        """Of two slices of one name it may be the other one's."""
+        record = self._records.read(name)
+        return None if record is not None and token not in ("", record.token) else record
 
     def _elsewhere(self, name: str, token: str) -> SliceView:
         found = self._found(name, token)
@@ -269,9 +306,7 @@ class GoogleProvider:
             (self._api.stop if verb == "stop" else self._api.start)(nodes[0].name)
 
     def _projects(self) -> set[str]:
-        found = {project for project, _ in self._records.places()} | (
-            {self._api.project} if self._api.project else set[str]()
-        )
+        found = (set[str]() if self._complete else self.projects()) | ({self._api.project} - {""})
         if not found:
             raise UserError("no Google project is named", "", "gcloud config set project PROJECT")
         return found

@@ -116,13 +116,13 @@ class HostsProvider:
             OwnedSlice(
                 name=note.name,
                 cluster=note.cluster,
-                installation=installation,
+                installation=note.labels.get(INSTALLATION_LABEL, ""),
                 state=SliceState.READY,
                 created=note.created,
                 where=self.name,
             )
             for note in notes
-            if note is not None and note.labels.get(INSTALLATION_LABEL) == installation
+            if note is not None and installation in ("", note.labels.get(INSTALLATION_LABEL))
         )
 
     def _notes(self) -> list[Path]:

@@ -91,7 +91,8 @@ class LocalProvider:
         found: list[OwnedSlice] = []
         for paths in self._slices():
             record = _read(paths)
-            if record is None or record.labels.get(INSTALLATION_LABEL) != installation:
+            owner = "" if record is None else record.labels.get(INSTALLATION_LABEL, "")
+            if record is None or not owner or installation not in ("", owner):
                 continue
             state = self.observe(record.name).state
             intent = record.labels.get(INTENT_LABEL, "")
@@ -99,7 +100,7 @@ class LocalProvider:
                 OwnedSlice(
                     name=record.name,
                     cluster=record.cluster,
-                    installation=installation,
+                    installation=owner,
                     state=state,
                     created=record.created,
                     where=self.name,

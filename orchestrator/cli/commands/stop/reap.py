@@ -11,6 +11,7 @@ import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.formatting import format_age
+from orchestrator.cli.drawing.places import describe_places, exit_status_of, places_as_json
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import can_ask, write_stderr, write_stdout
 from orchestrator.errors import OrchError, UserError
@@ -18,49 +19,51 @@ from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
 
 if TYPE_CHECKING:
-    from orchestrator.engine.operations.sweep import ProviderFindings, ReapResult
+    from orchestrator.engine.operations.sweep import PlaceFindings, ReapResult
     from orchestrator.plan.sweep import SweptSlice
+    from orchestrator.providers.registry import Rented
 
 
 @click.command(
     cls=OrchCommand,
     examples=[
-        ("orch reap --dry-run", "list what carries our label everywhere, and which would be ended"),
+        ("orch reap --dry-run", "list what carries a label of orch everywhere, and which would be ended"),
         ("orch reap", "the same, then ask, then end the orphans"),
         ("orch reap --yes", "without asking, for a timer"),
     ],
 )
 @click.option("--dry-run", is_flag=True, help="List and judge; end nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Skip the question before the orphans are ended.")
-@click.option("--grace", type=click.FloatRange(min=0), default=600.0, show_default=True, metavar="SECONDS",
-              help="Keep machines without a record that are younger than this.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
-def reap(ctx: click.Context, dry_run: bool, yes: bool, grace: float, output: str) -> None:
+def reap(ctx: click.Context, dry_run: bool, yes: bool, output: str) -> None:
     """Find orphaned machines, and end them.
 
-    Every provider lists what carries this installation's label. Machines that no open record wants are orphans: for
-    instance, a create that took effect after we had given up. Machines of others are never listed, let alone ended.
+    Asks every cloud that was used from here, or has credentials on this computer. Orphans are machines whose record
+    here is closed: for instance, of a create that took effect after we had given up. Machines without a record here,
+    and those of other installations, are shown and never ended: `orch recover` is for them. The exit status is 0 only
+    if every place answered and nothing is there that may be ours without a record.
     """
     from orchestrator.cli.drawing.narrator import TerminalNarrator
-    from orchestrator.engine.operations.sweep import end_orphans, judge_owned_slices
+    from orchestrator.engine.operations.sweep import end_orphans, find_rented_providers, judge_owned_slices
     from orchestrator.engine.services import real_services
     from orchestrator.engine.state.opening import open_store
     from orchestrator.paths import load_paths
-    from orchestrator.providers.registry import list_rented_providers
 
     where = load_paths()
     world = real_services(where)
     with open_store(where, world) as store, TerminalNarrator(sys.stderr) as narrator:
-        findings = judge_owned_slices(store, world, list_rented_providers(where.state), grace)
+        rented = find_rented_providers(store, where)
+        findings = judge_owned_slices(store, world, [one.provider for one in rented if one.asked])
         orphans = [one for finding in findings for one in finding.judged if one.orphan]
         if output == "text":
             write_stdout(*_table(findings))
         reaped: tuple[ReapResult, ...] = ()
         if orphans and not dry_run and _confirm(orphans, yes):
-            reaped = end_orphans(store, world, narrator, findings, grace)
+            reaped = end_orphans(store, world, narrator, findings)
     if output == "json":
-        write_stdout(json.dumps(_as_json(findings, reaped), indent=2))
+        write_stdout(json.dumps(_as_json(findings, rented, reaped), indent=2))
+    write_stderr(*describe_places(findings, rented))
     ctx.exit(_print_summary(findings, orphans, reaped, dry_run))
 
 
@@ -75,7 +78,7 @@ def _confirm(orphans: list[SweptSlice], yes: bool) -> bool:
     return True
 
 
-def _table(findings: tuple[ProviderFindings, ...]) -> list[str]:
+def _table(findings: tuple[PlaceFindings, ...]) -> list[str]:
     rows = [("SLICE", "CLUSTER", "WHERE", "STATE", "CREATED", "VERDICT", "WHY")]
     now = time.time()
     for finding in findings:
@@ -88,52 +91,70 @@ def _table(findings: tuple[ProviderFindings, ...]) -> list[str]:
 
 
 def _print_summary(
-    findings: tuple[ProviderFindings, ...], orphans: list[SweptSlice], reaped: tuple[ReapResult, ...], dry_run: bool
+    findings: tuple[PlaceFindings, ...], orphans: list[SweptSlice], reaped: tuple[ReapResult, ...], dry_run: bool
 ) -> int:
-    """Print the result; a place that did not answer, or an orphan that remains, is a failure."""
-    status: int = Exit.OK
-    for finding in findings:
-        if finding.problem is not None:
-            write_stderr(*finding.problem.lines())
-            status = status or int(finding.problem.exit_status)
+    """Print the result, and return the exit status.
+
+    A place that did not answer, an orphan that remains, and a slice that may be ours without a record are failures.
+    """
+    status = exit_status_of(findings)
     for one in reaped:
         if one.problem is not None:
             write_stderr(*one.problem.lines())
             status = status or int(one.problem.exit_status)
-    if not orphans:
-        answered = [finding.provider for finding in findings if finding.problem is None]
-        write_stderr(f"no orphans ({', '.join(answered) or 'nothing'} answered)")
-    elif dry_run:
+    if orphans and dry_run:
         write_stderr(f"{count_noun(len(orphans), 'orphan')} would be ended; to do it: orch reap")
-    else:
+    elif orphans:
         ended = sum(one.problem is None for one in reaped)
         write_stderr(f"{ended} of {count_noun(len(orphans), 'orphan')} ended")
-    return status
+    elif exit_status_of(findings):
+        write_stderr("no orphans in the places that answered; the others may have some")
+    else:
+        write_stderr("no orphans")
+    return status or _print_others([one for finding in findings for one in finding.judged])
 
 
-def _as_json(findings: tuple[ProviderFindings, ...], reaped: tuple[ReapResult, ...]) -> dict[str, object]:
+def _print_others(judged: list[SweptSlice]) -> int:
+    """Print how many slices only `orch recover` may end; return a failure if some may be ours."""
+    from orchestrator.plan.sweep import SweepVerdict
+
+    lost = sum(one.lost for one in judged)
+    foreign = sum(one.verdict is SweepVerdict.FOREIGN for one in judged)
+    if lost:
+        write_stderr(f"{count_noun(lost, 'slice')} with a label of orch, not on record here, and left as it is")
+    if foreign:
+        write_stderr(f"{count_noun(foreign, 'slice')} of other installations, left as it is")
+    if lost or foreign:
+        write_stderr("next: orch recover   lists them with age and price, and ends those that you name")
+    return Exit.FAILURE if lost else Exit.OK
+
+
+def _as_json(
+    findings: tuple[PlaceFindings, ...], rented: tuple[Rented, ...], reaped: tuple[ReapResult, ...]
+) -> dict[str, object]:
     """Return the findings as in data/reap.schema.json."""
-    ended = {one.orphan.slice.name: one for one in reaped}
+    ended = {(one.orphan.slice.name, one.orphan.slice.intent) for one in reaped if one.problem is None}
+    slices = [
+        [
+            {
+                "name": one.slice.name,
+                "cluster": one.slice.cluster,
+                "installation": one.slice.installation,
+                "intent": one.slice.intent,
+                "where": one.slice.where,
+                "state": str(one.slice.state),
+                "standing": str(one.verdict),
+                "why": one.why,
+                "ended": (one.slice.name, one.slice.intent) in ended,
+            }
+            for one in finding.judged
+        ]
+        for finding in findings
+    ]
+    places = places_as_json(findings, rented)
+    slices += [[] for _ in places[len(findings) :]]
     return {
         "version": 1,
         "kind": "reap",
-        "places": [
-            {
-                "provider": finding.provider,
-                "problem": str(finding.problem) if finding.problem is not None else None,
-                "slices": [
-                    {
-                        "name": one.slice.name,
-                        "cluster": one.slice.cluster,
-                        "where": one.slice.where,
-                        "state": str(one.slice.state),
-                        "standing": str(one.verdict),
-                        "why": one.why,
-                        "ended": one.slice.name in ended and ended[one.slice.name].problem is None,
-                    }
-                    for one in finding.judged
-                ],
-            }
-            for finding in findings
-        ],
+        "places": [place | {"slices": mine} for place, mine in zip(places, slices, strict=True)],
     }

@@ -36,20 +36,25 @@ ROLE = (
 )
 
 
-def open_compute(session: Session, folder: Path, now: Callable[[], float] = time.time) -> ComputeProvider:
+def open_compute(
+    session: Session, folder: Path, now: Callable[[], float] = time.time, *, complete: bool = False
+) -> ComputeProvider:
     """Sends nothing. folder: for the records."""
-    return ComputeProvider(ComputeApi(session), folder, now)
+    return ComputeProvider(ComputeApi(session), folder, now, complete=complete)
 
 
 class ComputeProvider:
     name = "gcp"
 
-    def __init__(self, api: ComputeApi, folder: Path, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, api: ComputeApi, folder: Path, now: Callable[[], float] = time.time, *, complete: bool = False
+    ) -> None:
         login = Login(getpass.getuser(), own_ports=True) if api.loopback else Login(USER)
         self._api = api
         self._records = Records(folder)
         self._eyes = Eyes(api=api, records=self._records, login=login, now=now)
         self._now = now
+        self._complete = complete  # see provider.py
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         """Raises ConflictError for a name that is somebody else's, CloudError when an answer is lost or when a part of
@@ -69,7 +74,7 @@ class ComputeProvider:
     def observe(self, name: str, token: str = "") -> SliceView:
         """Never raises for what Google says: UNCLEAR with its words."""
         try:
-            record = self._records.read(name)
+            record = self._record(name, token)
             if record is None:
                 return self._elsewhere(name, token)
             if record.phase is Phase.REFUSED:
@@ -82,7 +87,7 @@ class ComputeProvider:
 
     def end(self, name: str, token: str = "") -> None:
         """Machines first. Called again when they are gone, it takes away templates and policies as well."""
-        record = self._records.read(name)
+        record = self._record(name, token)
         with _explained("end", name, self._api.project):
             if record is None:
                 self._end_elsewhere(name, token)
@@ -96,8 +101,12 @@ class ComputeProvider:
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
         """Raises CloudError when the listing is not whole."""
         with _explained("list", "", self._api.project):
-            every = listing.found(self._api, self._projects())
-        return listing.owned(one for one in every if one.owner.get(INSTALLATION) == installation)
+            every = self._listed()
+        return listing.owned(one for one in every if installation in ("", one.owner.get(INSTALLATION)))
+
+    def projects(self) -> set[str]:
+        """Those in which something was made from here."""
+        return self._records.projects()
 
     def stop(self, name: str) -> None:
         """Raises UserError for what cannot be stopped and kept, NotFoundError, ConflictError."""
@@ -217,8 +226,24 @@ class ComputeProvider:
 
     def _found(self, name: str, token: str) -> list[listing.Found]:
         """There is no record here: the whole project is searched. token: see providers/protocol.py."""
-        every = [one for one in listing.found(self._api, self._projects()) if one.slice == name]
+        every = [one for one in self._listed() if one.slice == name]
         return [one for one in every if token in ("", one.owner.get(INTENT, ""))]
+
+    def _listed(self) -> list[listing.Found]:
+        try:
+            return listing.found(self._api, self._projects())
+        except (
+            Refused
+        ) as refused:  # without the API there are no machines, unless some were made before it was turned off
+            off = refused.answer.kind is Kind.API_DISABLED
+            if not (off and self._complete) or self._api.project in self.projects():
+                raise
+            return []
+
+    def _record(self, name: str, token: str) -> Record | None:
+        """Of two slices of one name it may be the other one's."""
+        record = self._records.read(name)
+        return None if record is not None and token not in ("", record.token) else record
 
     def _elsewhere(self, name: str, token: str) -> SliceView:
         found = self._found(name, token)
@@ -260,7 +285,7 @@ class ComputeProvider:
             self._api.power(path, verb)
 
     def _projects(self) -> set[str]:
-        found = self._records.projects() | ({self._api.project} if self._api.project else set[str]())
+        found = (set[str]() if self._complete else self.projects()) | ({self._api.project} - {""})
         if not found:
             raise UserError("no Google project is named", "", "gcloud config set project PROJECT")
         return found
