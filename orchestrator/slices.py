@@ -215,6 +215,9 @@ class OwnedSlice:
         created: Seconds since the epoch.
         intent: The label that names its record.
         adopted: It existed before orch managed it.
+        machine: What the provider calls one of its machines, such as "p5.48xlarge" or "v5litepod-8"; "" when unknown.
+        count: How many of them the provider shows.
+        spot: Whether the provider may preempt them.
     """
 
     name: str
@@ -225,6 +228,9 @@ class OwnedSlice:
     where: str = ""
     intent: str = ""
     adopted: bool = False
+    machine: str = ""
+    count: int = 0
+    spot: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,6 +120,11 @@ SECTIONS = (
                 "Stop managing an adopted TPU VM; it keeps running.",
             ),
             LazyCommand("reap", "orchestrator.cli.commands.stop.reap:reap", "Find and end orphaned machines."),
+            LazyCommand(
+                "recover",
+                "orchestrator.cli.commands.stop.recover:recover",
+                "Find and end machines whose record is lost.",
+            ),
         ),
     ),
     Section(

@@ -69,14 +69,13 @@ def classify_slice(
     if intent is not None and intent.state not in FINAL_STATES:
         return SweptSlice(found, SweepVerdict.TRACKED, f"used by '{found.cluster}'")
     if found.installation != installation:
-        of = f"of installation {found.installation or '(none)'}"
         if found.created < began:
-            return SweptSlice(found, SweepVerdict.EARLIER, f"{of}, and older than this store: of a lost one?")
-        return SweptSlice(found, SweepVerdict.FOREIGN, of)
+            return SweptSlice(found, SweepVerdict.EARLIER, "no record of it here, and older than this store")
+        return SweptSlice(found, SweepVerdict.FOREIGN, f"of installation {found.installation or '(none)'}")
     if found.adopted:
         return SweptSlice(found, SweepVerdict.ADOPTED, "it was adopted, and no record of it is open: end it by hand")
     # A slice whose end is recorded is ended again: it may be stuck without a running command.
     if intent is not None:
         reason = "its record is closed" if intent.billed_until is not None else f"its record says {intent.state}"
         return SweptSlice(found, SweepVerdict.LEFT_OVER, reason)
-    return SweptSlice(found, SweepVerdict.UNKNOWN, "no record of it here: of a lost, older or second store?")
+    return SweptSlice(found, SweepVerdict.UNKNOWN, "no record of it here")

@@ -31,12 +31,12 @@ class Rented:
     """A provider that may have machines of ours.
 
     Attributes:
-        asked: Whether it has to be asked.
+        included: Whether it has to be asked.
         why: Why it has to be, or need not be.
     """
 
     provider: str
-    asked: bool
+    included: bool
     why: str
 
 
@@ -58,17 +58,17 @@ def list_rented_providers(
         environ: The environment variables.
         home: The user's home folder.
     """
-    found = [Rented(provider="local", asked=True, why="this computer")]
+    found = [Rented(provider="local", included=True, why="this computer")]
     for name, folders in _FOLDERS.items():
         used = name in recorded or any((state / folder).is_dir() for folder in folders)
         credentials = ""
         if name in _WITH_CREDENTIALS:
             credentials = str(_module(name, "configured").find_credentials(environ, home))
         if used or credentials:
-            found.append(Rented(provider=name, asked=True, why="used from here" if used else credentials))
+            found.append(Rented(provider=name, included=True, why="used from here" if used else credentials))
         elif name in _WITH_CREDENTIALS:
             why = "never used from here, and there are no credentials"
-            found.append(Rented(provider=name, asked=False, why=why))
+            found.append(Rented(provider=name, included=False, why=why))
     return tuple(found)
 
 

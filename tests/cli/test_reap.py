@@ -96,7 +96,7 @@ def test_only_slices_with_a_closed_record_go(orch: Orch) -> None:
     assert states == {"old-1": SliceState.ABSENT} | ready
 
 
-def test_what_was_asked_and_what_not_is_printed(orch: Orch) -> None:
+def test_the_places_that_answered_and_the_others_are_printed(orch: Orch) -> None:
     done = orch("reap")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "no orphans")
     assert "asked: local\n" in done.stderr

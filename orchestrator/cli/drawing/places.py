@@ -16,7 +16,7 @@ def describe_places(findings: Sequence[PlaceFindings], rented: Sequence[Rented])
     """Return a line with the places that answered, and one for each that was not asked or did not answer."""
     answered = [one.described for one in findings if one.problem is None]
     lines = [f"asked: {', '.join(answered) or 'nothing'}"]
-    lines += [f"not asked: {one.provider}: {one.why}" for one in rented if not one.asked]
+    lines += [f"not asked: {one.provider}: {one.why}" for one in rented if not one.included]
     for one in findings:
         if one.problem is not None:
             lines.append(f"could not be asked: {one.described}: {to_one_line(str(one.problem))}")
@@ -28,7 +28,7 @@ def describe_places(findings: Sequence[PlaceFindings], rented: Sequence[Rented])
 def places_as_json(findings: Sequence[PlaceFindings], rented: Sequence[Rented]) -> list[dict[str, object]]:
     """Return every place with provider, place, whether it was asked, and the problem or reason."""
     reasons = {one.provider: one.why for one in rented}
-    asked: list[dict[str, object]] = [
+    found: list[dict[str, object]] = [
         {
             "provider": one.provider,
             "place": one.place,
@@ -41,9 +41,9 @@ def places_as_json(findings: Sequence[PlaceFindings], rented: Sequence[Rented]) 
     others: list[dict[str, object]] = [
         {"provider": one.provider, "place": "", "asked": False, "why": one.why, "problem": None}
         for one in rented
-        if not one.asked
+        if not one.included
     ]
-    return asked + others
+    return found + others
 
 
 def exit_status_of(findings: Sequence[PlaceFindings]) -> int:

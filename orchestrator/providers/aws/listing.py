@@ -26,7 +26,10 @@ _REST = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One thing that some orch made. identity: AWS's own. zone: "" but for instances. machine: it is an instance."""
+    """One thing that some orch made. identity: AWS's own. zone: "" but for instances. machine: it is an instance.
+
+    type, spot: of an instance.
+    """
 
     identity: str
     region: str
@@ -35,6 +38,8 @@ class Found:
     state: SliceState
     created: float
     machine: bool
+    type: str = ""
+    spot: bool = False
 
     @property
     def slice(self) -> str:
@@ -83,6 +88,7 @@ def where_of(things: Sequence[Found]) -> str:
 
 def _owned(things: list[Found]) -> OwnedSlice:
     tags, times = things[0].tags, [one.created for one in things if one.created]
+    machines = [one for one in things if one.machine]
     return OwnedSlice(
         name=things[0].slice,
         cluster=tags.get(CLUSTER, ""),
@@ -91,6 +97,9 @@ def _owned(things: list[Found]) -> OwnedSlice:
         created=min(times, default=0.0),
         where=where_of(things),
         intent=things[0].intent,
+        machine=machines[0].type if machines else "",
+        count=len(machines),
+        spot=any(one.spot for one in machines),
     )
 
 
@@ -129,6 +138,8 @@ def _instance(region: str, one: Thing) -> Found:
         state=state,
         created=_made(one),
         machine=True,
+        type=str(one.get("InstanceType", "")),
+        spot=one.get("InstanceLifecycle") == "spot",
     )
 
 

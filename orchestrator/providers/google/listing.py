@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,10 @@ THREADS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A queued resource or a node that some orch made. slice: the slice's name. path: below v2/."""
+    """A queued resource or a node that some orch made. slice: the slice's name. path: below v2/.
+
+    type: its accelerator type. count: of nodes.
+    """
 
     slice: str
     path: str
@@ -29,6 +32,9 @@ class Listed:
     created: float
     queued: bool
     adopted: bool = False
+    type: str = ""
+    count: int = 1
+    spot: bool = False
 
     @property
     def zone(self) -> str:
@@ -47,6 +53,9 @@ class Listed:
             where=f"gcp/{self.zone.rpartition('-')[0]}/{self.zone}",
             intent=word[labels.INTENT],
             adopted=self.adopted,
+            machine=self.type,
+            count=self.count,
+            spot=self.spot,
         )
 
 
@@ -81,7 +90,8 @@ def _one_zone(api: TpuApi, parent: str) -> list[Listed]:
     rest: dict[str, Listed] = {}
     for node in nodes:
         if node.slice not in whole:
-            rest.setdefault(node.slice, node)
+            known = rest.get(node.slice)
+            rest[node.slice] = node if known is None else replace(known, count=known.count + 1)
     return [*requests, *rest.values()]
 
 
@@ -94,6 +104,9 @@ def _of_queued(one: Any) -> Listed:
         state=state,
         created=_seconds(one.create_time),
         queued=True,
+        type=str(one.tpu.node_spec[0].node.accelerator_type) if one.tpu.node_spec else "",
+        count=sum(max(1, spec.multislice_params.node_count) for spec in one.tpu.node_spec),
+        spot="spot" in one,
     )
 
 
@@ -113,6 +126,8 @@ def _of_node(one: Any) -> Listed:
         created=made,
         queued=False,
         adopted=bool(adopted),
+        type=str(one.accelerator_type),
+        spot=bool(one.scheduling_config.spot or one.scheduling_config.preemptible),
     )
 
 

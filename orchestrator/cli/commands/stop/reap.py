@@ -54,7 +54,7 @@ def reap(ctx: click.Context, dry_run: bool, yes: bool, output: str) -> None:
     world = real_services(where)
     with open_store(where, world) as store, TerminalNarrator(sys.stderr) as narrator:
         rented = find_rented_providers(store, where)
-        findings = judge_owned_slices(store, world, [one.provider for one in rented if one.asked])
+        findings = judge_owned_slices(store, world, [one.provider for one in rented if one.included])
         orphans = [one for finding in findings for one in finding.judged if one.orphan]
         if output == "text":
             write_stdout(*_table(findings))
@@ -107,6 +107,8 @@ def _print_summary(
     elif orphans:
         ended = sum(one.problem is None for one in reaped)
         write_stderr(f"{ended} of {count_noun(len(orphans), 'orphan')} ended")
+    elif any(one.lost for finding in findings for one in finding.judged):
+        write_stderr("nothing was ended")
     elif exit_status_of(findings):
         write_stderr("no orphans in the places that answered; the others may have some")
     else:

@@ -21,7 +21,7 @@ KINDS = (*MACHINES, "instanceTemplates", "resourcePolicies")  # in the order in 
 class Found:
     """One thing that some orch made. owner: our words on it by their label. path: below the version of the API.
 
-    member: it belongs to a group and goes with it.
+    member: it belongs to a group and goes with it. type: of an instance.
     """
 
     kind: str
@@ -30,6 +30,8 @@ class Found:
     state: SliceState
     created: float
     member: bool = False
+    type: str = ""
+    spot: bool = False
 
     @property
     def slice(self) -> str:
@@ -72,6 +74,7 @@ def state_of(things: Iterable[Found]) -> SliceState:
 def _owned(name: str, things: list[Found]) -> OwnedSlice:
     owner = things[0].owner
     where = next((one.where for one in things if one.kind in MACHINES), things[0].where)
+    machines = [one for one in things if one.kind == "instances"]
     return OwnedSlice(
         name=name,
         cluster=owner.get(CLUSTER, ""),
@@ -80,6 +83,9 @@ def _owned(name: str, things: list[Found]) -> OwnedSlice:
         created=min(one.created for one in things),
         where=where,
         intent=owner.get(INTENT, ""),
+        machine=machines[0].type if machines else "",
+        count=len(machines),
+        spot=any(one.spot for one in machines),
     )
 
 
@@ -90,8 +96,16 @@ def _found(project: str, kind: str, each: Mapping[str, Any]) -> Found | None:
     path = str(each.get("selfLink", "")).partition(f"/projects/{project}/")[2]
     state = INSTANCE.get(str(each.get("status", "")), SliceState.UNCLEAR)
     member = kind == "instances" and "-w-" in str(each.get("name", ""))
+    scheduling: Mapping[str, Any] = each.get("scheduling") or {}
     return Found(
-        kind=kind, path=f"projects/{project}/{path}", owner=owner, state=state, created=_seconds(each), member=member
+        kind=kind,
+        path=f"projects/{project}/{path}",
+        owner=owner,
+        state=state,
+        created=_seconds(each),
+        member=member,
+        type=str(each.get("machineType", "")).rpartition("/")[2],
+        spot=scheduling.get("provisioningModel") == "SPOT",
     )
 
 

@@ -1,0 +1,194 @@
+"""Machines without a record, on simulated clouds: a sweep leaves them, and `orch recover` finds and ends them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from support.orch_process import Orch
+
+import orchestrator.cli
+from orchestrator.simulator.aws.cloud import SimulatedAws
+from orchestrator.simulator.aws.ec2.visit import left
+from orchestrator.simulator.google.cloud import SimulatedGoogle
+from orchestrator.simulator.google.compute.visit import kept
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+SCENARIO = """
+[durations]
+create = 0.2
+end = 0.2
+detect = 0.2
+contact = 0
+"""
+P5 = "name: p5\nresources: {accelerators: 'H100:8', infra: aws/us-east-1}\nrun: 'true'\n"
+TPU = "name: tpu\nresources: {%s}\nrun: 'true'\n"
+NODE = "accelerators: v5e-8, infra: gcp/us-west4/us-west4-a"
+INSTANCE = "accelerators: v6e-8, infra: gcp/us-east5/us-east5-a, accelerator_args: {api: compute}"
+SCHEMA = Path(orchestrator.cli.__file__).parent / "data" / "recover.schema.json"
+
+
+@pytest.fixture
+def aws(tmp_path: Path) -> Iterator[SimulatedAws]:
+    folder = tmp_path / "aws"
+    folder.mkdir()
+    (folder / "scenario.toml").write_text(SCENARIO)
+    with SimulatedAws(folder) as aws:
+        yield aws
+
+
+@pytest.fixture
+def google(tmp_path: Path) -> Iterator[SimulatedGoogle]:
+    folder = tmp_path / "google"
+    folder.mkdir()
+    (folder / "scenario.toml").write_text(SCENARIO)
+    with SimulatedGoogle(folder) as google:
+        yield google
+
+
+@pytest.fixture
+def orch(tmp_path: Path, aws: SimulatedAws) -> Orch:
+    """Return a command line with a p5 up on the simulated AWS."""
+    orch = Orch(tmp_path, dict(aws.env))
+    orch.ok("config", "set", "aws.instance_profile", "orch-host")
+    (tmp_path / "p5.yaml").write_text(P5)
+    orch.ok("launch", "p5.yaml", "--yes")
+    return orch
+
+
+def living(cloud: SimulatedAws | SimulatedGoogle) -> list[str]:
+    with cloud.cloud.open() as inside:
+        return [look.name for look in inside.live()]
+
+
+def rules(google: SimulatedGoogle) -> list[str]:
+    """Return the firewall rules."""
+    with google.cloud.open() as cloud:
+        return list(kept(cloud, "firewalls"))
+
+
+def listed(orch: Orch, *words: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(orch(*words, "-o", "json").stdout)["places"]
+    return [one for place in found for one in place["slices"]]
+
+
+@pytest.mark.promise("P5")
+def test_after_the_loss_of_the_state_folder_a_sweep_asks_the_cloud_and_is_not_clean(
+    orch: Orch, aws: SimulatedAws
+) -> None:
+    shutil.rmtree(orch.state)
+    for words in (("reap", "--dry-run"), ("reap", "--yes")):
+        done = orch(*words)
+        assert done.returncode == 1, done.stderr
+        assert "asked: local, aws\n" in done.stderr and "p5-1" in done.stdout
+        assert "next: orch recover" in done.stderr and "no orphans" not in done.stderr
+    assert living(aws) == ["p5-1"]
+
+
+@pytest.mark.promise("P5")
+def test_the_advice_for_a_damaged_database_leads_to_the_machines(orch: Orch, aws: SimulatedAws) -> None:
+    (orch.state / "orch.db").write_text("no database" * 1000)
+    said = orch("status").stderr
+    assert f"keys lie beside it, in {orch.state}/keys: of p5-1" in said and "orch recover" in said
+    (advice,) = [line for line in said.splitlines() if "mv " in line]
+    subprocess.run(["bash", "-c", advice.partition("mv ")[1] + advice.partition("mv ")[2]], check=True)
+    done = orch("reap", "--yes")
+    assert done.returncode == 1 and "p5-1" in done.stdout, done.stderr
+    assert living(aws) == ["p5-1"]
+
+
+@pytest.mark.promise("P5")
+def test_a_slice_that_an_older_copy_of_the_store_does_not_know_stays(orch: Orch, aws: SimulatedAws) -> None:
+    orch.ok("down", "p5")
+    for file in orch.state.glob("orch.db*"):
+        shutil.copy(file, orch.folder)
+    orch.ok("launch", "p5.yaml", "--yes", "-c", "later")
+    for file in orch.state.glob("orch.db*"):
+        file.unlink()
+    for file in orch.folder.glob("orch.db*"):
+        shutil.move(file, orch.state)
+    done = orch("reap", "--yes")
+    assert done.returncode == 1 and "unknown" in done.stdout, done.stderr
+    assert living(aws) == ["later-1"]
+
+
+def test_recover_lists_lost_machines_and_ends_the_one_that_is_named(orch: Orch, aws: SimulatedAws) -> None:
+    (mine,) = listed(orch, "recover")
+    assert (mine["ours"], mine["record"], mine["price_per_hour"]) == (True, "open", pytest.approx(55.04, abs=10.0))
+    refused = orch("recover", "p5", "--end", "--yes")
+    assert refused.returncode == 6 and "next: orch down p5" in refused.stderr
+    shutil.rmtree(orch.state)
+    done = orch("recover", "-o", "json")
+    shown = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).validate(shown)
+    (lost,) = [one for place in shown["places"] for one in place["slices"]]
+    assert lost | {"ours": False, "record": "none"} == mine | {"ours": False, "record": "none"}
+    assert (lost["ours"], lost["record"], lost["machine"], lost["count"]) == (False, "none", "p5.48xlarge", 1)
+    assert {place["provider"]: place["asked"] for place in shown["places"]} == {
+        "local": True,
+        "aws": True,
+        "gcp": False,
+    }
+    text = orch("recover")
+    assert text.returncode == 0 and lost["intent"] in text.stdout, text.stdout + text.stderr
+    assert "not asked: gcp: " in text.stderr and "next: orch recover p5 --end" in text.stderr
+    assert orch("recover", "p5", "--end").returncode == 2, "there is no terminal to ask on"
+    assert orch("recover", "p6", "--end", "--yes").returncode == 3
+    assert living(aws) == ["p5-1"]
+    ended = orch("recover", "p5", "--end", "--yes")
+    assert ended.returncode == 0 and "'p5-1' is deleted" in ended.stderr, ended.stderr
+    with aws.cloud.open() as cloud:
+        assert [one for one in left(cloud) if not one.endswith("/default")] == [], "groups and addresses are gone too"
+    assert living(aws) == [] and listed(orch, "recover") == []
+    assert "is deleted" in orch.ok("events", "p5")
+
+
+@pytest.mark.promise("P5")
+def test_a_cloud_that_does_not_answer_is_named_and_fails_the_command(orch: Orch, aws: SimulatedAws) -> None:
+    shutil.rmtree(orch.state)
+    away = Orch(orch.folder, dict(aws.env) | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
+    for verb in ("reap", "recover"):
+        done = away(verb)
+        assert done.returncode != 0 and "could not be asked: aws: " in done.stderr
+        assert "no orphans\n" not in done.stderr
+
+
+@pytest.mark.parametrize("resources", [NODE, INSTANCE])
+def test_on_google_both_apis_and_the_firewall_are_searched(
+    tmp_path: Path, google: SimulatedGoogle, resources: str
+) -> None:
+    """A v6e is made on Compute Engine, whose API only records would show to be in use."""
+    orch = Orch(tmp_path, dict(google.env))
+    (tmp_path / "tpu.yaml").write_text(TPU % resources)
+    orch.ok("launch", "tpu.yaml", "--yes")
+    assert rules(google) != []
+    (mine,) = listed(orch, "recover")
+    shutil.rmtree(orch.state)
+    assert orch("reap", "--yes").returncode == 1
+    (lost,) = listed(orch, "recover")
+    assert (lost["intent"], lost["record"], lost["state"]) == (mine["intent"], "none", "ready")
+    ended = orch("recover", "tpu", "--end", "--yes")
+    assert ended.returncode == 0, ended.stderr
+    assert (living(google), rules(google), listed(orch, "recover")) == ([], [], [])
+
+
+@pytest.mark.promise("P5")
+def test_of_two_slices_of_one_name_the_one_on_record_stays(orch: Orch, aws: SimulatedAws) -> None:
+    shutil.rmtree(orch.state)
+    orch.ok("config", "set", "aws.instance_profile", "orch-host")
+    (orch.folder / "p5.yaml").write_text(P5.replace("us-east-1", "us-east-2"))
+    orch.ok("launch", "p5.yaml", "--yes")
+    both = {one["record"]: one for one in listed(orch, "recover")}
+    assert both["open"]["name"] == both["none"]["name"] == "p5-1"
+    ended = orch("recover", "p5", "--end", "--yes")
+    assert ended.returncode == 0, ended.stderr
+    (kept,) = listed(orch, "recover")
+    assert (kept["intent"], kept["record"], kept["state"]) == (both["open"]["intent"], "open", "ready")
+    assert "ok" in orch.ok("exec", "p5", "--no-prefix", "--", "echo ok")
