@@ -21,7 +21,7 @@ class Exit(IntEnum):
     CONFLICT = 6  # another orch, or another job, holds the cluster; or what is there forbids it
     SETUP_FAILED = 7  # a setup script or a copy failed on a host
     HOST_LOST = 8  # a host vanished or cannot be reached
-    IDENTITY = 9  # a host presented another key than the pinned one
+    IDENTITY = 9  # a host presented another key than the pinned one, or no one confirmed a new one
     STORAGE = 10  # the bucket refused, is full, or holds no complete checkpoint
     PREEMPTED = 75  # the program saved a checkpoint and requests a restart (EX_TEMPFAIL)
     TIMEOUT = 124

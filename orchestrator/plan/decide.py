@@ -152,14 +152,15 @@ def _unanswered_down(desired: Run | Down, observed: Observed) -> Step | None:
         return None
     since = observed.contact_since if observed.contact_since is not None else observed.now
     until = since + desired.budgets.lost_deadline
-    if observed.now < until and any(host.contact is not Contact.DENIED for host in silent):
+    if observed.now < until and any(host.contact not in (Contact.DENIED, Contact.IDENTITY) for host in silent):
         return wait_for_contact(observed.hosts, until)
     return GiveUp(
         code="host-lost",
         status=Exit.HOST_LOST,
         what=f"the program of '{desired.cluster}' may still run on {format_hosts(host.rank for host in silent)}",
         why=silent[0].silence,
-        next_step=f"when it answers: orch down {desired.cluster}   "
+        next_step=(f"{silent[0].remedy}\n" if silent[0].remedy else "")
+        + f"when it answers: orch down {desired.cluster}   "
         f"or leave it as it is: orch down {desired.cluster} --abandon",
     )
 

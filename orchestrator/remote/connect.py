@@ -179,6 +179,18 @@ def fabric_config() -> Any:
     return cast(Any, fabric).Config(overrides={"load_ssh_configs": False}, lazy=True)
 
 
+def find_wrong_key(address: HostAddress, pins: HostPins, seconds: float) -> HostFailure | None:
+    """Connect until the host has shown its key, without logging in. Return why the key is refused, or None."""
+    link = Link(address, (), fabric_config(), pins=pins)
+    try:
+        link.transport(seconds)
+    except HostFailure as failure:
+        return failure if failure.failure is Failure.IDENTITY else None
+    finally:
+        link.close()
+    return None
+
+
 def _usable(transport: TunedTransport, deadline: float) -> bool:
     if not transport.is_active():
         return False

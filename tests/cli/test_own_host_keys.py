@@ -236,10 +236,27 @@ def forget_pins(orch: Orch) -> None:
         store.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
 
 
+def test_program_behind_another_machine_is_not_forgotten(orch: Orch, person: Person, farm: Farm) -> None:
+    (orch.folder / "task.yaml").write_text(TASK.replace("run: echo", "run: sleep 600; echo"))
+    orch.ok("launch", "task.yaml", "--yes", "-d")
+    before, after = take_over(farm)
+    read = orch("logs", "mine")
+    assert read.returncode == 9, read.stderr
+    assert f"--accept-host-key {after}" in read.stderr
+    assert_refused(orch("exec", "mine", "--", "true"), before, after)
+    down = orch("down", "mine", "--yes")
+    assert down.returncode == 8, down.stderr
+    assert "the program of 'mine' may still run on host 0" in down.stderr
+    assert f"--accept-host-key {after}" in down.stderr
+    assert "mine" in orch.ok("status")
+
+
 def test_ssh_and_cp_refuse_a_changed_key(orch: Orch, person: Person, farm: Farm) -> None:
     orch.ok("launch", "task.yaml", "--yes")
     _, after = take_over(farm)
-    assert orch("ssh", "mine", "--", "echo", "in").returncode == 255
+    entered = orch("ssh", "mine", "--", "echo", "in")
+    assert entered.returncode == 9, entered.stderr
+    assert f"--accept-host-key {after}" in entered.stderr
     copied = orch("cp", "task.yaml", "mine:")
     assert copied.returncode == 9, copied.stderr
     assert f"--accept-host-key {after}" in copied.stderr

@@ -515,6 +515,18 @@ HOSTS: tuple[Line, ...] = (
         "Conclude host-lost",
     ),
     ("one shows another key", RUN, ready(host(0), host(1, contact=Contact.IDENTITY)), "Conclude identity-mismatch"),
+    (
+        "the task has secrets, and the key of an own machine is new",
+        RUN,
+        ready(host(0), host(1, new_keys=("me@gpu1 SHA256:abc",))),
+        "Conclude identity-unconfirmed",
+    ),
+    (
+        "the same, and the task has no secrets",
+        replace(RUN, env=()),
+        ready(host(0, trees=()), host(1, new_keys=("me@gpu1 SHA256:abc",))),
+        "SyncTree host 0",
+    ),
     ("a requested rank does not exist", replace(RUN, ranks=(0, 7)), ready(), "Conclude usage"),
     ("a copy or setup failed by itself", RUN, ready(failure=trouble()), "Conclude some-code"),
     (

@@ -26,7 +26,7 @@ from orchestrator.values import to_text
 
 REPORT_END_BEFORE = 3600.0  # seconds before the provider takes the machines back: it is reported then, once
 _CONTACTS = {Failure.IDENTITY: Contact.IDENTITY, Failure.AUTH: Contact.DENIED}
-UNSURE = ("host-lost", "cancelled")  # ends after which a program may still run on a host that did not answer
+UNSURE = ("host-lost", "cancelled", "identity-mismatch")  # ends after which a program may still run on a lost host
 STEPPING = (None, "training")  # phases in which a program's steps should follow each other
 
 

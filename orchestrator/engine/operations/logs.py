@@ -15,7 +15,7 @@ from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.pins import open_pins
 from orchestrator.engine.state.recorded import open_reader
-from orchestrator.errors import NotFoundError, UserError
+from orchestrator.errors import IdentityMismatch, NotFoundError, UserError
 from orchestrator.exits import Exit
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
 from orchestrator.paths import load_paths
@@ -147,10 +147,13 @@ def _read_current(
     if not failed:
         return CommandResult(step=Done(""), outcomes=(), job_id=job.id, run_id=job.run_id)
     lost = any(outcome.failure is not None for outcome in failed)
+    what = f"no log of job {job.id} on {format_hosts(outcome.rank for outcome in failed)}"
+    if wrong := [outcome for outcome in failed if outcome.failure is Failure.IDENTITY]:
+        raise IdentityMismatch(what, wrong[0].detail, wrong[0].remedy or f"orch status {cluster} --refresh")
     step = GiveUp(
         code="host-lost" if lost else "not-found",
         status=Exit.HOST_LOST if lost else Exit.NOT_FOUND,
-        what=f"no log of job {job.id} on {format_hosts(outcome.rank for outcome in failed)}",
+        what=what,
         why=failed[0].detail or "its program was not started there",
         next_step=f"orch status {cluster} --refresh   asks the provider" if lost else f"orch status {cluster}",
     )

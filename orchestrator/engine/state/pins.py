@@ -11,11 +11,13 @@ from dataclasses import replace
 from orchestrator.engine.services import real_services
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.recorded import open_reader
+from orchestrator.errors import IdentityMismatch
 from orchestrator.hosts import HostAddress, HostPin, PinReason
 from orchestrator.paths import load_paths
+from orchestrator.store.failures import StoreError
 from orchestrator.store.store import Store
 
-_SECONDS = 20.0  # until a machine that `orch ssh` meets for the first time is given up
+_SECONDS = 20.0  # until a machine that does not answer is left to ssh
 
 
 class StorePins:
@@ -50,11 +52,20 @@ class StorePins:
         self._job, self._confirm = job, confirm
         self._lock = threading.Lock()
         self._new: dict[str, str] = {}
+        self._known: dict[str, HostPin] = {}
 
     def find(self, address: HostAddress) -> HostPin | None:
         """Return the pin of a machine; what an older orch accepted for a cluster that exists becomes one."""
-        pin = self._store().host_pin(address.pin_name)
-        return pin if pin is not None else self._carry_over(address)
+        name = address.pin_name
+        try:
+            pin = self._store().host_pin(name) or self._carry_over(address)
+        except StoreError:
+            if name not in self._known:
+                raise
+            return self._known[name]  # a connection is opened again while the store cannot be reached
+        if pin is not None:
+            self._known[name] = pin
+        return pin
 
     def keep(self, address: HostAddress, pin: HostPin, reason: PinReason, instead_of: HostPin | None) -> HostPin:
         """Pin a key, and return the pin that holds."""
@@ -129,11 +140,18 @@ def write_keys_for_ssh(address: HostAddress, report: Callable[[str], None]) -> N
     """Write the keys of a person's own machine, and of the jump hosts before it, where `orch ssh` reads them.
 
     A machine without a known key is connected to first, which pins its key. When that fails, ssh itself says why.
+
+    Raises:
+        IdentityMismatch: The machine presents another key than the known one.
     """
+    from orchestrator.remote.connect import find_wrong_key
     from orchestrator.remote.fleet import Fleet
     from orchestrator.remote.trust import Trust, write_known_keys
 
     with open_pins(report) as pins:
+        wrong = find_wrong_key(address, pins, _SECONDS) if address.jump is None else None
+        if wrong is not None:
+            raise IdentityMismatch("the machine presented another key than the known one", wrong.detail, wrong.remedy)
         known = [(hop, Trust(hop, pins).blobs) for hop in address.hops if hop.own is not None]
         for hop, keys in known:
             write_known_keys(hop, keys)
