@@ -68,13 +68,11 @@ class Trust:
 
     def check(self, blob: bytes) -> None:
         """Raise HostFailure(IDENTITY) unless `blob`, a key in SSH wire format, is a known one."""
-        own, personal = self._address.own, self._personal.accepted
+        own = self._address.own
         if blob in self._personal.revoked:
             raise self._refusal(blob, "which your known_hosts marks as revoked", _ASK)
-        if self.blobs and blob not in self.blobs.values() and (personal or not self._is_named(blob)):
-            accept = f"orch check hosts FILE --accept-host-key {fingerprint(blob)}" if own is not None else ""
-            forget = f"ssh-keygen -R {shlex.quote(own.known_as)}; " if own is not None and personal else ""
-            raise self._refusal(blob, self._expectation(), f"{_CONFIRMED}{forget}{accept}" if accept else "")
+        if self._personal.accepted or not self._is_named(blob):
+            self._refuse_other(blob)
         if not self.blobs and own is not None and own.strict:
             why = "your known_hosts has none, and your ssh has StrictHostKeyChecking yes"
             raise self._refusal(blob, why, f"{_CONFIRMED}add it to your known_hosts")
@@ -88,9 +86,19 @@ class Trust:
             self._pin_key(self._pins, kind, blob)
         elif not self.blobs:
             self._keep_for_cluster(kind, blob)
-        self.check(blob)
+        self._refuse_other(blob)
         if self._address.own is not None:
             write_known_keys(self._address, self.blobs or {kind: blob})
+
+    def _refuse_other(self, blob: bytes) -> None:
+        """Raise HostFailure(IDENTITY) for another key than the known ones, where there are any."""
+        if not self.blobs or blob in self.blobs.values():
+            return
+        own, remedy = self._address.own, ""
+        if own is not None:
+            forget = f"ssh-keygen -R {shlex.quote(own.known_as)}; " if self._personal.accepted else ""
+            remedy = f"{_CONFIRMED}{forget}orch check hosts FILE --accept-host-key {fingerprint(blob)}"
+        raise self._refusal(blob, self._expectation(), remedy)
 
     def _pin_key(self, pins: HostPins, kind: str, blob: bytes) -> None:
         """Pin the key where the machine has no pin, or where a person named it."""
