@@ -200,6 +200,19 @@ def test_a_refusal_after_an_unanswered_create_does_not_prove_that_nothing_was_ma
 @pytest.mark.promise("P5")
 def test_the_sweep_repeats_a_stuck_end_request(make: Make) -> None:
     home = make(faults=(Fault(call="end", kind=FaultKind.STUCK, nth=(1,)),))
+    assert _sweep_one_orphan(home).problem is None
+    assert cloud_of(home).live() == ()
+
+
+@pytest.mark.promise("P3")
+def test_a_second_listing_that_fails_does_not_count_as_the_end_of_an_orphan(make: Make) -> None:
+    home = make(faults=(Fault(call="list", kind=FaultKind.UNAVAILABLE, nth=(2,)),))
+    assert _sweep_one_orphan(home).problem is not None
+    assert [look.name for look in cloud_of(home).live()] == ["lost-1"]
+
+
+def _sweep_one_orphan(home: SimHome) -> sweep.ReapResult:
+    """Make a slice whose record is closed, and sweep."""
     world = home.services()
     with open_store(load_paths(), world) as store:
         labels = {"orch-installation": store.installation, "orch-cluster": "lost", "orch-intent": "token-lost-1"}
@@ -212,8 +225,7 @@ def test_the_sweep_repeats_a_stuck_end_request(make: Make) -> None:
         home.pass_time(10.0)
         found = sweep.judge_owned_slices(store, world, ["simulated"])
         (done,) = sweep.end_orphans(store, world, Listener(), found)
-    assert done.problem is None
-    assert cloud_of(home).live() == ()
+    return done
 
 
 @pytest.mark.promise("P11")

@@ -25,7 +25,7 @@ from orchestrator.engine.loop.slice_actions import request_text
 from orchestrator.errors import CloudError, ConflictError, OrchError, UserError
 from orchestrator.providers import registry
 from orchestrator.providers.hosts.machines import OwnHost, to_details
-from orchestrator.providers.protocol import Planner, Preempts, Provider, Stops
+from orchestrator.providers.protocol import HasPlaces, Planner, Preempts, Provider, Stops
 from orchestrator.simulator.bodies import NoBodies
 from orchestrator.simulator.durable import Durable
 from orchestrator.simulator.google.server import TpuServer
@@ -231,6 +231,38 @@ def test_owned_slice_is_found_by_its_label_and_by_no_other(case: Case) -> None:
     assert found.state is SliceState.READY
     assert before - 1 <= found.created <= time.time() + 1
     assert case.provider.owned("somebody else") == ()
+    assert case.provider.owned("") == (found,), "of any installation"
+
+
+def test_a_place_is_searched_without_records(case: Case, tmp_path: Path) -> None:
+    """After the loss of the state folder, the places that are left still show the slice, and end exactly that one."""
+    lost = case.opened(tmp_path / "lost")
+    if not isinstance(lost, HasPlaces):
+        assert not hasattr(lost, "places")
+        return
+    case.created()
+    (place,) = lost.places(named=True)
+    provider = lost.at(place)
+    (found,) = provider.owned("")
+    assert (found.name, found.intent) == (case.spec.name, case.spec.token.reveal())
+    assert found.machine and found.count
+    provider.end(found.name, "another token")
+    assert case.settled().state is SliceState.READY
+    provider.end(found.name, found.intent)
+    deadline = time.monotonic() + WAIT
+    while provider.observe(found.name, found.intent).state is not SliceState.ABSENT or provider.owned(""):
+        assert time.monotonic() < deadline
+        provider.end(found.name, found.intent)
+        time.sleep(0.01)
+
+
+def test_an_end_that_means_another_slice_of_this_name_touches_nothing(case: Case) -> None:
+    if case.provider.name in ("hosts", "simulated"):
+        return  # names are unique there, and nothing is lost with the record
+    before = case.created()
+    case.provider.end(case.spec.name, "another token")
+    assert case.settled() == before
+    assert case.provider.observe(case.spec.name, "another token").state is SliceState.ABSENT
 
 
 def test_token_that_is_not_known_yet_is_never_sent(case: Case) -> None:

@@ -68,8 +68,9 @@ class LocalProvider:
                 busy = is_busy(paths)
                 record = read_record(paths)
                 view = _view(paths, record, busy=busy)
-                if read_record(paths) == record and is_busy(paths) == busy:
-                    return view  # nothing changed while we looked
+                if read_record(paths) == record and is_busy(paths) == busy:  # nothing changed while we looked
+                    other = record is not None and token not in ("", record.token)
+                    return SliceView(state=SliceState.ABSENT) if other else view
         except (OSError, ValueError) as error:
             return SliceView(state=SliceState.UNCLEAR, reason=f"{paths.path} cannot be read: {error}")
 
@@ -80,6 +81,8 @@ class LocalProvider:
             if lock is None:
                 return
             record = _read(paths)
+            if record is not None and token not in ("", record.token):
+                return  # another slice has the name by now
             if record is not None:
                 write_record(paths, replace(record, phase=Phase.ENDING))
                 machines.end_hosts(paths, record, record.ranks)
