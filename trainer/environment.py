@@ -52,6 +52,7 @@ class Run:
     Attributes:
         run_id: The same over all attempts.
         attempt: From 1.
+        epoch: Of the start that the launcher claimed, from 1; 0 if it claimed none.
         checkpoint_uri: Where checkpoints are kept; "" for nowhere.
         resume_from: A step's folder, "latest" or "".
         heartbeat_file: Where this host's heartbeat is written.
@@ -61,6 +62,7 @@ class Run:
 
     run_id: str = "local"
     attempt: int = 1
+    epoch: int = 0
     checkpoint_uri: str = ""
     resume_from: str = ""
     heartbeat_file: Path | None = None
@@ -69,7 +71,8 @@ class Run:
 
     @property
     def identity(self) -> str:
-        return f"run {self.run_id} attempt {self.attempt}{self.launch_id and f' {self.launch_id}'}"
+        epoch = f" epoch {self.epoch}" if self.epoch else ""
+        return f"run {self.run_id} attempt {self.attempt}{epoch}{self.launch_id and f' {self.launch_id}'}"
 
 
 def read_run(environ: Mapping[str, str]) -> Run:
@@ -82,6 +85,7 @@ def read_run(environ: Mapping[str, str]) -> Run:
     return Run(
         run_id=environ.get("ORCH_RUN_ID", "") or "local",
         attempt=_whole(environ, "ORCH_ATTEMPT", 1, least=1),
+        epoch=_whole(environ, "ORCH_EPOCH", 0, least=0),
         checkpoint_uri=environ.get("ORCH_CHECKPOINT_URI", ""),
         resume_from=environ.get("ORCH_RESUME_FROM", ""),
         heartbeat_file=Path(heartbeat) if heartbeat else None,

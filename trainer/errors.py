@@ -6,13 +6,14 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Exit statuses of `python -m trainer`. 10 and 75 mean the same as in the orchestrator."""
+    """Exit statuses of `python -m trainer`. 6, 10 and 75 mean the same as in the orchestrator."""
 
     OK = 0
     FAILURE = 1  # any other failure, a lost peer, a loss that is not a number
     CONFIG = 2  # the command line or the environment is wrong; nothing was done
     DATA = 3  # the corpus is missing, too small, or not the one the checkpoint was made with
     DEVICE = 4  # the device is missing or does not work
+    TAKEN_OVER = 6  # another start of the run has taken it over: do not start this one again
     STORAGE = 10  # a checkpoint could not be written or read
     STOPPED = 75  # stopped by SIGTERM with a checkpoint saved: run again to resume
     INTERRUPTED = 130
@@ -52,6 +53,13 @@ class StorageError(TrainerError):
 
     code = "storage"
     exit_status = Exit.STORAGE
+
+
+class TakenOver(StorageError):
+    """Another start of the run has claimed it: this one writes nothing more, and must not be started again."""
+
+    code = "taken-over"
+    exit_status = Exit.TAKEN_OVER
 
 
 class PeerError(TrainerError):

@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 
-from trainer.checkpoint.layout import utc_timestamp
+from trainer.checkpoint.epoch import utc_timestamp
 from trainer.console import Console
 from trainer.environment import World
 

@@ -100,35 +100,36 @@ def _train(config: Config, run: Run, team: Team, opener: Opener, pulse: Liveness
     console.print_on_first(recorder.headline(data))
 
     checkpoints = Checkpoints.open(config, run, start, console.print_on_first)
-    write_environment(config, run, start, engine, checkpoints.store)
-    done = checkpoints.resume(engine, data)
-    with StopRequest() as stop:
-        with open_metrics(config, run, world, checkpoints.store, console.print_on_first) as metrics:
-            parts = LoopContext(
-                config=config,
-                engine=engine,
-                batches=BatchLoader(corpus, order, engine.share, config.data.ahead),
-                data=replace(data, step=done),
-                checkpoints=checkpoints,
-                metrics=metrics,
-                recorder=recorder,
-                profiler=Profiler(run.job, engine, world, console),
-                compile_cache=programs,
-                cadence=Cadence(team, engine.read_every),
-                liveness=pulse,
-                stop=stop,
-                console=console,
-            )
-            start.gather(None)  # from here on `dist.timeout` applies
-            start.close()
-            with peers.reporting_own_failure():
-                status = _steps(parts)
-            if status == Exit.STOPPED:
-                metrics.tolerate_lost_records()
-            stop.set_exit_status(status)
-            peers.finish()
-        pulse.leave(status)
-        _leave_team(team, engine, run, checkpoints, config, console)
+    with checkpoints.beating():
+        write_environment(config, run, start, engine, checkpoints.store)
+        done = checkpoints.resume(engine, data)
+        with StopRequest() as stop:
+            with open_metrics(config, run, world, checkpoints.store, console.print_on_first) as metrics:
+                parts = LoopContext(
+                    config=config,
+                    engine=engine,
+                    batches=BatchLoader(corpus, order, engine.share, config.data.ahead),
+                    data=replace(data, step=done),
+                    checkpoints=checkpoints,
+                    metrics=metrics,
+                    recorder=recorder,
+                    profiler=Profiler(run.job, engine, world, console),
+                    compile_cache=programs,
+                    cadence=Cadence(team, engine.read_every),
+                    liveness=pulse,
+                    stop=stop,
+                    console=console,
+                )
+                start.gather(None)  # from here on `dist.timeout` applies
+                start.close()
+                with peers.reporting_own_failure():
+                    status = _steps(parts)
+                if status == Exit.STOPPED:
+                    metrics.tolerate_lost_records()
+                stop.set_exit_status(status)
+                peers.finish()
+            pulse.leave(status)
+            _leave_team(team, engine, run, checkpoints, config, console)
     return status
 
 

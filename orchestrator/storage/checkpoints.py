@@ -3,26 +3,32 @@
 Layout, the same on every kind of bucket:
 
     <run id>/task.json                               the task that the run was started with
-    <run id>/checkpoints/step-00001200/part-00000-000.safetensors …
-    <run id>/checkpoints/step-00001200/manifest.json     written last: sizes and SHA-256 of the parts
-    <run id>/checkpoints/latest.json        {"step": 1200, "manifest": "step-00001200/manifest.json"}
+    <run id>/checkpoints/step-00001200-e0002-a0003/part-00000-000.safetensors …
+    <run id>/checkpoints/step-00001200-e0002-a0003/manifest.json     written last: sizes and SHA-256 of the parts
+    <run id>/checkpoints/latest.json        {"step": 1200, "manifest": …, "epoch": 2}
 
-A step without a manifest is unfinished and ignored. `latest.json` is a hint for a quick answer; the newest complete
-checkpoint is found by examining the steps.
+A step without a manifest is unfinished and ignored, and so is one beyond `latest.json`, which a writer left that was
+overtaken. The newest complete checkpoint is found by examining the steps up to there.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from orchestrator.errors import NotFoundError
 from orchestrator.storage.address import check_key
 from orchestrator.storage.bucket import Bucket
-from trainer.checkpoint.manifest import MANIFEST, CorruptCheckpoint, Manifest
+from trainer.checkpoint.manifest import (
+    LATEST,
+    MANIFEST,
+    CorruptCheckpoint,
+    Latest,
+    Manifest,
+    StepFolder,
+    order_step_folders,
+)
 from trainer.checkpoint.manifest import Part as Part  # noqa: PLC0414  # re-exported for the engine
 
 Verify: TypeAlias = Literal["sizes", "checksums"]
@@ -75,8 +81,8 @@ def find_newest_complete(bucket: Bucket, run_id: str, verify: Verify = "sizes") 
         verify: "sizes" lists the parts; "checksums" also reads every byte of them.
     """
     skipped: list[Skipped] = []
-    for step, path in _steps(bucket, run_id):
-        found = _examine(bucket, run_id, step, path, verify)
+    for folder, refusal in _steps(bucket, run_id):
+        found = _examine(bucket, run_id, folder, refusal, verify)
         if isinstance(found, Checkpoint):
             return Newest(found, tuple(skipped))
         skipped.append(found)
@@ -85,7 +91,7 @@ def find_newest_complete(bucket: Bucket, run_id: str, verify: Verify = "sizes") 
 
 def list_checkpoints(bucket: Bucket, run_id: str, verify: Verify = "sizes") -> list[Checkpoint | Skipped]:
     """Return every step of a run, newest first, complete or not."""
-    return [_examine(bucket, run_id, step, path, verify) for step, path in _steps(bucket, run_id)]
+    return [_examine(bucket, run_id, folder, refusal, verify) for folder, refusal in _steps(bucket, run_id)]
 
 
 def list_runs(bucket: Bucket) -> list[str]:
@@ -124,22 +130,25 @@ def _is_run(bucket: Bucket, folder: str) -> bool:
     return has_task or f"{folder}/checkpoints" in inside.folders
 
 
-def _steps(bucket: Bucket, run_id: str) -> Iterator[tuple[int, str]]:
-    """Yield the step and the path of every step folder, newest first."""
-    found: list[tuple[int, str]] = []
-    for folder in bucket.list_dir(checkpoints_path(run_id)).folders:
-        match = re.fullmatch(r"step-([0-9]{8}|[1-9][0-9]{8,})", folder.rsplit("/", 1)[-1])
-        if match:
-            found.append((int(match.group(1)), folder))
-    yield from sorted(found, reverse=True)
+def _steps(bucket: Bucket, run_id: str) -> list[tuple[StepFolder, str]]:
+    """Return every step folder, newest first, with the reason why it is not the run's, or ""."""
+    place = checkpoints_path(run_id)
+    try:
+        latest = Latest.from_json(bucket.get(f"{place}/{LATEST}"))
+    except (NotFoundError, CorruptCheckpoint):
+        latest = None  # each complete checkpoint counts
+    return order_step_folders((path.rsplit("/", 1)[-1] for path in bucket.list_dir(place).folders), latest)
 
 
-def _examine(bucket: Bucket, run_id: str, step: int, path: str, verify: Verify) -> Checkpoint | Skipped:
+def _examine(bucket: Bucket, run_id: str, folder: StepFolder, refusal: str, verify: Verify) -> Checkpoint | Skipped:
+    step, path = folder.step, f"{checkpoints_path(run_id)}/{folder.name}"
+    if refusal:
+        return Skipped(step, path, refusal)
     sizes = {info.path.rsplit("/", 1)[-1]: info.size for info in bucket.list_dir(path).objects}
     if MANIFEST not in sizes:
         return Skipped(step, path, f"unfinished: it has no {MANIFEST}")
     try:
-        manifest = Manifest.from_json(bucket.get(f"{path}/{MANIFEST}"), step)
+        manifest = Manifest.from_json(bucket.get(f"{path}/{MANIFEST}"), folder)
     except (CorruptCheckpoint, NotFoundError) as error:
         return Skipped(step, path, str(error).splitlines()[0][:200])
     if manifest.run_id != run_id:

@@ -27,7 +27,7 @@ from orchestrator.storage.checkpoints import (
     put_task,
 )
 from trainer.checkpoint.layout import parse_manifest
-from trainer.checkpoint.manifest import CorruptCheckpoint
+from trainer.checkpoint.manifest import CorruptCheckpoint, StepFolder
 from trainer.errors import StorageError
 
 RUN = "run-1"
@@ -76,7 +76,7 @@ def test_the_trainer_and_storage_judge_a_manifest_by_one_definition(bucket: Buck
     bucket.put(f"{path}/manifest.json", text)
     (entry,) = list_checkpoints(bucket, RUN)
     try:
-        read = parse_manifest(text, 200)
+        read = parse_manifest(text, StepFolder(200))
     except (CorruptCheckpoint, StorageError) as error:
         assert isinstance(entry, Skipped)
         assert change

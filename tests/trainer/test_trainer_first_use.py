@@ -64,7 +64,7 @@ def test_run_continues_without_its_terminal(tmp_path: Path, corpus: Path) -> Non
             seen += os.read(ours, 4096)
         os.close(ours)
         assert run.wait(30) == 0
-    assert (tmp_path / "c/step-00000009/manifest.json").exists()
+    assert (tmp_path / "c/step-00000009-e0001-a0001/manifest.json").exists()
 
 
 def test_finished_run_reports_that_its_steps_were_reached_before(launch: Launcher, tmp_path: Path) -> None:

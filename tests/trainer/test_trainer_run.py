@@ -37,7 +37,7 @@ def test_four_ranks_twice_and_resumed_are_bitwise_the_same(launch: Launcher, tmp
     straight = launch(4, "steps=14").ok()
     place = f"checkpoint.uri={tmp_path}/run/checkpoints"
     launch(4, "steps=14", place, "checkpoint.every=5").ok()
-    for name in ("step-00000010", "step-00000014"):
+    for name in ("step-00000010-e0001-a0001", "step-00000014-e0001-a0001"):
         (tmp_path / "run/checkpoints" / name / "manifest.json").unlink()
     again = launch(4, "steps=14", place, environment={"ORCH_ATTEMPT": "2"}).ok()
     assert "resumed from step 5 of attempt 1, data position 40 rows" in again.text(0)
@@ -175,7 +175,7 @@ def test_a_loss_that_is_not_a_number_stops_before_it_is_saved(launch: Launcher, 
     assert "lower optim.lr" in ranks.text()
     found = re.search(r"at step (\d+): lower", ranks.text())
     assert found is not None
-    last = tmp_path / f"c/step-{int(found[1]) - 1:08d}/manifest.json"
+    last = tmp_path / f"c/step-{int(found[1]) - 1:08d}-e0001-a0001/manifest.json"
     assert last.exists() or found[1] == "1", "the upload under way is finished first"
 
 
@@ -208,7 +208,7 @@ def test_run_continues_when_its_output_is_closed(tmp_path: Path, corpus: Path) -
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "note: standard output was closed; the run continues without it\n")
-    assert (tmp_path / "c/step-00000009/manifest.json").exists()
+    assert (tmp_path / "c/step-00000009-e0001-a0001/manifest.json").exists()
 
 
 def test_torchrun_variables_are_understood(launch: Launcher) -> None:

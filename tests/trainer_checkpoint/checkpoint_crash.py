@@ -15,6 +15,7 @@ from typing import Any
 
 from checkpoint_toy import ToyEngine, config_of, data_of
 
+from trainer.checkpoint.manifest import StepFolder
 from trainer.checkpoint.pointer import advance_latest
 from trainer.checkpoint.store import Buffer, ObjectEntry, Store, StoredObject, Version, open_store
 from trainer.checkpoint.writer import CheckpointWriter, RetentionPolicy, RunInfo
@@ -38,7 +39,9 @@ def server() -> ForkServerContext:
 
 
 def writer_for(store: Store, *, attempt: int = 1, keep: RetentionPolicy = TWO) -> CheckpointWriter:
-    return CheckpointWriter(store, SingleProcessTeam(World()), RunInfo("run", attempt, flatten_config(CONFIG)), keep)
+    """Return the writer of an attempt whose epoch has the same number."""
+    origin = RunInfo("run", attempt, flatten_config(CONFIG), attempt)
+    return CheckpointWriter(store, SingleProcessTeam(World()), origin, keep)
 
 
 def engine_at(step: int) -> ToyEngine:
@@ -107,9 +110,9 @@ def write_until_killed(
     os._exit(0)
 
 
-def endless_saves(uri: str, first: int) -> None:
+def endless_saves(uri: str, first: int, attempt: int) -> None:
     """Write one checkpoint after the other until the process is killed."""
-    writer = writer_for(open_store(uri))
+    writer = writer_for(open_store(uri), attempt=attempt)
     for step in _upwards(first):
         writer.save(engine_at(step), data_of(step))
 
@@ -125,6 +128,6 @@ def race(uri: str, barrier: Barrier, results: Queue[list[int]], rounds: int) -> 
     store, won = open_store(uri), list[int]()
     for step in range(1, rounds + 1):
         barrier.wait(60)
-        if advance_latest(store, step):
+        if advance_latest(store, StepFolder(step, 1, 1)):
             won.append(step)
     results.put(won)

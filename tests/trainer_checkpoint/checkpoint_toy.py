@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from trainer.checkpoint.manifest import StepFolder
 from trainer.checkpoint.session import Checkpoints
 from trainer.config import Config, DistConfig, EngineName
 from trainer.data.state import DataState
@@ -47,6 +48,16 @@ def config_of(*words: str) -> Config:
 
 def data_of(step: int) -> DataState:
     return DataState(step=step, seed=0, batch=8, seq_len=32, source="x", total_tokens=1000, vocab=64, fingerprint="f")
+
+
+def folder_of(step: int, epoch: int = 1, attempt: int = 1) -> str:
+    """Name of the folder in which a start of the run writes that step."""
+    return StepFolder(step, epoch, attempt).name
+
+
+def manifest_of(step: int, epoch: int = 1, attempt: int = 1) -> str:
+    """Path of its manifest."""
+    return StepFolder(step, epoch, attempt).manifest
 
 
 def truth(name: str, shape: tuple[int, ...], step: int) -> FloatArray:

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import pytest
 from checkpoint_crash import CONFIG, server, write, write_until_killed
-from checkpoint_toy import ToyEngine, resume, save
+from checkpoint_toy import ToyEngine, folder_of, manifest_of, resume, save
 from support.s3 import ENVIRONMENT
 
 from orchestrator.simulator.aws.s3 import s3_server
 from orchestrator.simulator.buckets import BucketServer
 from orchestrator.simulator.google.gcs import gcs_server
 from trainer.checkpoint import reader
-from trainer.checkpoint.layout import manifest_path, part_name, part_path, step_folder
-from trainer.checkpoint.manifest import Manifest
+from trainer.checkpoint.layout import part_name
+from trainer.checkpoint.manifest import Manifest, StepFolder
 from trainer.checkpoint.regions import open_contents
 from trainer.checkpoint.store import Store, open_store
 from trainer.environment import World
@@ -70,7 +70,7 @@ def taken(store: Store, reasons: list[str]) -> int | None:
 def test_killed_while_saving_then_resumed_pruned_and_damaged(place: Place) -> None:
     store = open_store(place.uri)
     outcomes = set[int | None]()
-    for step, moment in ((3, 1), (6, 4), (9, 6), (12, 8)):  # reading the manifest; part; manifest; pointer
+    for step, moment in ((3, 1), (6, 4), (9, 6), (12, 9)):  # looking for the manifest; part; manifest; pointer
         for earlier in (step - 2, step - 1):
             write(store, earlier, attempt=step)
         arguments = (place.uri, step, moment, step, place.environ)
@@ -84,10 +84,10 @@ def test_killed_while_saving_then_resumed_pruned_and_damaged(place: Place) -> No
     assert outcomes == {0, 1}
     write(store, 14, attempt=14)
     write(store, 15, attempt=14)
-    assert sorted(store.list_folders()) == [step_folder(step) for step in (14, 15)], (
+    assert sorted(store.list_folders()) == [folder_of(step, 14, 14) for step in (14, 15)], (
         "leftovers of killed writers are removed"
     )
-    place.harm(part_path(15, part_name(0, 0)))
+    place.harm(f"{folder_of(15, 14, 14)}/{part_name(0, 0)}")
     reasons: list[str] = []
     assert taken(store, reasons) == 14
     assert reasons == [f"skipped checkpoint 15: {part_name(0, 0)} does not have its checksum"]
@@ -95,15 +95,15 @@ def test_killed_while_saving_then_resumed_pruned_and_damaged(place: Place) -> No
 
 def test_processes_of_the_same_mesh_read_each_byte_once(place: Place) -> None:
     save(place.uri, CONFIG, Mesh(fsdp=2), 2, 1, 2, 3)
-    place.harm(part_path(3, part_name(1, 0)))
-    manifest = Manifest.from_json(place.content(manifest_path(2)), 2)
+    place.harm(f"{folder_of(3)}/{part_name(1, 0)}")
+    manifest = Manifest.from_json(place.content(manifest_of(2)), StepFolder(2, 1, 1))
     place.server.seen.clear()
     done, engines, lines = resume(place.uri, CONFIG, Mesh(fsdp=2), 2)
     assert done == 2
     for engine in engines:
         engine.check(2)
     assert lines[0] == f"skipped checkpoint 3: {part_name(1, 0)} does not have its checksum"
-    parts = {place.key(part_path(2, part.name)) for part in manifest.parts}
+    parts = {place.key(f"{folder_of(2)}/{part.name}") for part in manifest.parts}
     ranges = [seen.headers["range"] for seen in place.server.seen if seen.method == "GET" and seen.key in parts]
     requested = sum(int(last) - int(first) + 1 for text in ranges for first, last in re.findall(r"(\d+)-(\d+)", text))
     assert requested == manifest.size

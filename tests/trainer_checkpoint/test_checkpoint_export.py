@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
-from checkpoint_toy import config_of, resume, save, truth
+from checkpoint_toy import config_of, folder_of, manifest_of, resume, save, truth
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as st_numpy
 from trainer.__main__ import main
 from trainer.checkpoint import reader
 from trainer.checkpoint.dtypes import decode_values, encode_values
-from trainer.checkpoint.layout import manifest_path, part_name, step_folder
+from trainer.checkpoint.layout import part_name
 from trainer.checkpoint.llama_export import ExportRequest, export_weights
 from trainer.checkpoint.llama_import import import_weights
 from trainer.checkpoint.regions import open_contents
@@ -182,10 +182,10 @@ def test_a_run_begins_from_imported_weights_with_an_optimizer_at_zero(tmp_path: 
     llama_folder(tmp_path / "hf", tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-5)
     place = f"file://{tmp_path}/imported"
     import_weights(tmp_path / "hf", place, lambda _: None, part_bytes=5000)
-    assert len(list((tmp_path / "imported" / step_folder(0)).glob("part-00000-*.safetensors"))) > 5
+    assert len(list((tmp_path / "imported" / folder_of(0, 0, 0)).glob("part-00000-*.safetensors"))) > 5
     own = str(tmp_path / "own")
     config = config_of("optim.ema=0.5")
-    done, engines, lines = resume(own, config, Mesh(fsdp=2), 2, f"{place}/{step_folder(0)}")
+    done, engines, lines = resume(own, config, Mesh(fsdp=2), 2, f"{place}/{folder_of(0, 0, 0)}")
     assert done == 0
     assert lines == [
         "note: the optimizer starts at zero: the checkpoint holds weights alone",
@@ -200,7 +200,7 @@ def test_a_run_begins_from_imported_weights_with_an_optimizer_at_zero(tmp_path: 
                 np.testing.assert_array_equal(values, named[(name.replace("average/", "model/"), box)])
             assert values.any() != name.startswith("optimizer/")
     save(own, config, Mesh(fsdp=2), 2, 1)
-    assert resume(own, config, Mesh(), 1, f"{place}/{step_folder(0)}")[0] == 1
+    assert resume(own, config, Mesh(), 1, f"{place}/{folder_of(0, 0, 0)}")[0] == 1
 
 
 @pytest.mark.promise("P38")
@@ -231,7 +231,7 @@ def test_narrow_types_tokenizer_and_refusals_on_the_command_line(
 ) -> None:
     place = tmp_path / "run/checkpoints"
     save(str(place), config_of("model.vocab=256"), Mesh(), 1, 1, 7)
-    assert main(["export", f"{place}/{step_folder(1)}", str(tmp_path / "bf16"), "dtype=bf16"]) == 0
+    assert main(["export", f"{place}/{folder_of(1)}", str(tmp_path / "bf16"), "dtype=bf16"]) == 0
     values = safetensors.safe_open(tmp_path / "bf16" / "model.safetensors", "numpy")
     assert values.metadata() == {"format": "pt"}
     assert json.loads((tmp_path / "bf16" / "config.json").read_text())["dtype"] == "bfloat16"
@@ -244,7 +244,7 @@ def test_narrow_types_tokenizer_and_refusals_on_the_command_line(
     for words, text in (
         (["export", str(place), str(tmp_path / "bf16")], "exists: name a new folder"),
         (["export", str(place), str(tmp_path / "x"), "--average"], "checkpoint 7 has no averaged weights"),
-        (["export", f"{place}/{step_folder(9)}", str(tmp_path / "x")], "no such checkpoint"),
+        (["export", f"{place}/{folder_of(9)}", str(tmp_path / "x")], "no such checkpoint"),
         (["export", str(place), str(tmp_path / "x"), "dtype=fp16"], "beyond the range of fp16: use dtype=bf16"),
         (["export", str(place), str(tmp_path / "x"), "dtype=int8"], "dtype=int8: not one of fp32, bf16, fp16"),
         (["export", str(place)], "two places are needed"),
@@ -260,9 +260,9 @@ def test_narrow_types_tokenizer_and_refusals_on_the_command_line(
         assert error.count("\n") == 1
     assert not (tmp_path / "x").exists()
     assert not list(tmp_path.glob(".*.part"))
-    part = place / step_folder(7) / part_name(0, 0)
+    part = place / folder_of(7) / part_name(0, 0)
     part.write_bytes(part.read_bytes()[:-1])
-    assert main(["export", f"{place}/{step_folder(7)}", str(tmp_path / "x")]) == 10
+    assert main(["export", f"{place}/{folder_of(7)}", str(tmp_path / "x")]) == 10
     assert "skipped checkpoint 7: part-00000-000.safetensors has " in capsys.readouterr().err
     assert main(["export", str(place), str(tmp_path / "x")]) == 0
     assert "skipped checkpoint 7" in capsys.readouterr().out
@@ -312,7 +312,7 @@ def test_another_architecture_is_refused(tmp_path: Path, changes: dict[str, Any]
     (tmp_path / "hf" / "config.json").write_text(json.dumps(SETTINGS | changes))
     with pytest.raises(Exception, match=text):
         import_weights(tmp_path / "hf", str(tmp_path / "c"), lambda _: None)
-    assert not (tmp_path / "c" / manifest_path(0)).exists()
+    assert not (tmp_path / "c" / manifest_of(0, 0, 0)).exists()
 
 
 @pytest.mark.promise("P38")

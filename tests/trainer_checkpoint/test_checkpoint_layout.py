@@ -13,19 +13,15 @@ from hypothesis import strategies as st
 
 from trainer.checkpoint import pointer
 from trainer.checkpoint.layout import (
-    Latest,
     format_region_key,
-    manifest_path,
     parse_manifest,
     parse_region_key,
-    parse_step_folder,
     part_name,
     read_data_state,
     run_folder,
     split_uri,
-    step_folder,
 )
-from trainer.checkpoint.manifest import CorruptCheckpoint, Part
+from trainer.checkpoint.manifest import CorruptCheckpoint, Latest, Part, StepFolder, order_step_folders
 from trainer.checkpoint.snapshot import HostBuffer, group_pieces, parse_header
 from trainer.checkpoint.store import open_store
 from trainer.data.state import DataState
@@ -37,6 +33,7 @@ EXAMPLE = {
     "step": 1200,
     "run_id": "r-20261120-abc",
     "attempt": 2,
+    "epoch": 4,
     "world": 3,
     "time": "2026-11-20T18:30:00Z",
     "weights_only": False,
@@ -60,7 +57,7 @@ EXAMPLE = {
 
 
 def test_the_manifest_is_exactly_the_documented_json() -> None:
-    manifest = parse_manifest(json.dumps(EXAMPLE).encode(), 1200)
+    manifest = parse_manifest(json.dumps(EXAMPLE).encode(), StepFolder(1200))
     assert manifest.parts[1] == Part(name="part-00002-001.safetensors", size=12, header=8, sha256="b" * 64)
     assert read_data_state(manifest) == DataState(
         step=1200,
@@ -74,32 +71,57 @@ def test_the_manifest_is_exactly_the_documented_json() -> None:
     )
     assert json.loads(manifest.to_json()) == EXAMPLE
     imported = {**EXAMPLE, "step": 0, "weights_only": True, "data": None}
-    assert json.loads(parse_manifest(json.dumps(imported).encode(), 0).to_json()) == imported
+    assert json.loads(parse_manifest(json.dumps(imported).encode(), StepFolder(0)).to_json()) == imported
 
 
 def test_names_and_pointer_are_exactly_as_documented() -> None:
-    assert step_folder(1200) == "step-00001200"
-    assert step_folder(1234567890) == "step-1234567890"
+    assert StepFolder(1200).name == "step-00001200"
+    assert StepFolder(1234567890).name == "step-1234567890"
+    assert StepFolder(1200, 2, 3).name == "step-00001200-e0002-a0003"
     assert part_name(3, 0) == "part-00003-000.safetensors"
-    assert manifest_path(1200) == "step-00001200/manifest.json"
-    assert json.loads(Latest(1200).to_json()) == {"step": 1200, "manifest": "step-00001200/manifest.json"}
+    path = "step-00001200-e0002-a0003/manifest.json"
+    assert StepFolder(1200, 2, 3).manifest == path
+    assert json.loads(Latest(1200, path, 2).to_json()) == {"step": 1200, "manifest": path, "epoch": 2}
+    assert Latest.from_json(b'{"step": 7, "manifest": "step-00000007/manifest.json"}') == Latest(
+        7, StepFolder(7).manifest
+    ), "as earlier versions of orch wrote it"
     assert run_folder("s3://bucket/run-1/checkpoints") == "s3://bucket/run-1"
     assert run_folder("file:///somewhere/else/") == "file:///somewhere/else"
     assert split_uri("gs://b/r/checkpoints/step-00001200/") == ("gs://b/r/checkpoints", 1200)
+    assert split_uri("gs://b/r/checkpoints/step-00001200-e0002-a0003") == ("gs://b/r/checkpoints", 1200)
     assert split_uri("gs://b/r/checkpoints") == ("gs://b/r/checkpoints", None)
     region = TensorRegion("model/blocks.0.ffn.up.weight", (128, 64), Box((0, 32), (64, 32)))
     assert format_region_key(region) == "model/blocks.0.ffn.up.weight[0:64,32:64]of[128,64]"
     assert format_region_key(TensorRegion("model/norm.weight", (64,), Box((0,), (64,)))) == "model/norm.weight"
 
 
-@given(st.integers(min_value=0, max_value=10**12))
-def test_every_step_survives_its_folder_name(step: int) -> None:
-    assert parse_step_folder(step_folder(step)) == step
+@given(*3 * [st.integers(min_value=0, max_value=10**12)])
+def test_every_step_survives_its_folder_name(step: int, epoch: int, attempt: int) -> None:
+    folder = StepFolder(step, epoch, attempt if epoch else 0)
+    assert StepFolder.parse(folder.name) == folder
 
 
-@pytest.mark.parametrize("name", ["step-1200", "step-0000001200", "step-00001200x", "xstep-00001200", "step-", ""])
+_OTHERS = ["step-1200", "step-0000001200", "step-00001200x", "xstep-00001200", "step-", "", "step-00001200-e0002"]
+
+
+@pytest.mark.parametrize("name", [*_OTHERS, "step-00001200-e0000-a0001", "step-00001200-e00001-a0001"])
 def test_other_folder_names_are_no_steps(name: str) -> None:
-    assert parse_step_folder(name) is None
+    assert StepFolder.parse(name) is None
+
+
+def test_of_what_other_epochs_wrote_only_what_latest_named_is_the_newest() -> None:
+    early, mine, late = StepFolder(7, 1, 1), StepFolder(7, 2, 2), StepFolder(9, 1, 1)
+    plain = StepFolder(8)
+    names = [one.name for one in (mine, late, early, plain)]
+    unnamed = "latest.json never named it"
+    assert order_step_folders([*names, "x"], Latest(7, mine.manifest, 2)) == [
+        (late, unnamed),
+        (plain, ""),
+        (mine, ""),
+        (early, ""),
+    ]
+    assert order_step_folders(names, Latest(7, early.manifest, 1))[2:] == [(early, ""), (mine, "")]
+    assert [refusal for _, refusal in order_step_folders(names, None)] == [""] * 4, "a copy of single checkpoints"
 
 
 @pytest.mark.parametrize(
@@ -119,13 +141,13 @@ def test_other_folder_names_are_no_steps(name: str) -> None:
 )
 def test_invalid_manifest_is_refused_with_a_reason(change: dict[str, object], reason: str) -> None:
     with pytest.raises(CorruptCheckpoint, match=reason):
-        parse_manifest(json.dumps({**EXAMPLE, **change}).encode(), 1200)
+        parse_manifest(json.dumps({**EXAMPLE, **change}).encode(), StepFolder(1200))
 
 
 @pytest.mark.parametrize(("number", "who"), [(1, "only the trainer of orch 0.1.0 reads"), (3, "a newer trainer wrote")])
 def test_another_format_is_refused_and_never_skipped(number: int, who: str) -> None:
     with pytest.raises(StorageError, match=f"checkpoint 1200 is of format {number}, which {who}; .* format 2"):
-        parse_manifest(json.dumps({**EXAMPLE, "format": number}).encode(), 1200)
+        parse_manifest(json.dumps({**EXAMPLE, "format": number}).encode(), StepFolder(1200))
 
 
 JSON = st.recursive(st.none() | st.integers() | st.text(), st.lists).map(lambda value: json.dumps(value).encode())
@@ -134,7 +156,7 @@ JSON = st.recursive(st.none() | st.integers() | st.text(), st.lists).map(lambda 
 @given(st.binary() | JSON)
 def test_random_bytes_are_a_corrupt_manifest_and_nothing_else(text: bytes) -> None:
     with pytest.raises(CorruptCheckpoint):
-        parse_manifest(text, 1)
+        parse_manifest(text, StepFolder(1))
     with pytest.raises(CorruptCheckpoint):
         Latest.from_json(text)
     with pytest.raises(CorruptCheckpoint):
@@ -146,7 +168,7 @@ def test_truncated_manifest_is_corrupt(data: st.DataObject) -> None:
     text = json.dumps(EXAMPLE).encode()
     end = data.draw(st.integers(min_value=0, max_value=len(text) - 1))
     with pytest.raises(CorruptCheckpoint):
-        parse_manifest(text[:end], 1200)
+        parse_manifest(text[:end], StepFolder(1200))
 
 
 @st.composite
@@ -223,38 +245,38 @@ def test_pruning_keeps_the_newest_the_multiples_what_latest_names_and_everything
     place = tmp_path_factory.mktemp("prune")
     store = open_store(str(place), create=True)
     for step in complete | partial | {0}:
-        folder = place / step_folder(step)
+        folder = place / StepFolder(step).name
         folder.mkdir()
         (folder / part_name(0, 1)).touch()
         if step in complete | {0}:
             (folder / "manifest.json").touch()
     (place / "other").mkdir()
     (place / "other/keep.txt").touch()
-    (place / "latest.json").write_bytes(Latest(named).to_json())
+    (place / "latest.json").write_bytes(Latest(named, StepFolder(named).manifest).to_json())
     removed = pointer.prune_checkpoints(store, keep, every)
-    left = {step for path in place.iterdir() if (step := parse_step_folder(path.name)) is not None}
+    left = {one.step for path in place.iterdir() if (one := StepFolder.parse(path.name)) is not None}
     newer = {step for step in complete | partial if step > named}
     expected = newer | {named, 0} | set(sorted((step for step in complete if step <= named), reverse=True)[:keep])
     expected |= {step for step in complete if every and step % every == 0}
     assert left == expected
-    assert set(removed) == (complete | partial) - expected
+    assert set(removed) == {StepFolder(step).name for step in (complete | partial) - expected}
     assert (place / "other/keep.txt").exists()
 
 
 def test_leftovers_of_killed_writers_are_removed_with_their_folder(tmp_path: Path) -> None:
     store = open_store(str(tmp_path), create=True)
-    store.put(manifest_path(5), b"{}")
-    store.put("latest.json", Latest(5).to_json())
+    store.put(StepFolder(5).manifest, b"{}")
+    store.put("latest.json", Latest(5, StepFolder(5).manifest).to_json())
     for step, name in ((1, ".part-00000-000.safetensors.77.tmp"), (2, "manifest.json#1"), (3, "notes of a person")):
-        (tmp_path / step_folder(step)).mkdir()
-        (tmp_path / step_folder(step) / name).touch()
-    (tmp_path / step_folder(3) / "notes of a person").rename(tmp_path / step_folder(3) / ".notes")
+        (tmp_path / StepFolder(step).name).mkdir()
+        (tmp_path / StepFolder(step).name / name).touch()
+    (tmp_path / StepFolder(3).name / "notes of a person").rename(tmp_path / StepFolder(3).name / ".notes")
     pointer.prune_checkpoints(store, 1)
-    assert sorted(store.list_folders()) == [step_folder(3), step_folder(5)], "only what writers leave is removed"
+    assert sorted(store.list_folders()) == [StepFolder(3).name, StepFolder(5).name], "only what writers leave goes"
 
 
 def test_without_a_pointer_nothing_is_pruned(tmp_path: Path) -> None:
     store = open_store(str(tmp_path), create=True)
-    store.put(manifest_path(1), b"{}")
+    store.put(StepFolder(1).manifest, b"{}")
     assert pointer.prune_checkpoints(store, 1) == []
-    assert (tmp_path / manifest_path(1)).exists()
+    assert (tmp_path / StepFolder(1).manifest).exists()

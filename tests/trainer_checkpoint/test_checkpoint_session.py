@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from checkpoint_crash import CONFIG, write
-from checkpoint_toy import ToyEngine, as_world, config_of, data_of, resume, save
+from checkpoint_toy import ToyEngine, as_world, config_of, data_of, folder_of, manifest_of, resume, save
 from support.s3 import S3Server
 
 from trainer.checkpoint import reader
-from trainer.checkpoint.layout import manifest_path, step_folder
 from trainer.checkpoint.regions import open_contents
 from trainer.checkpoint.session import Checkpoints
 from trainer.checkpoint.store import Store, open_store
@@ -81,7 +80,7 @@ def test_averaged_weights_begin_as_the_weights_and_may_be_dropped(place: str) ->
 
 def test_a_missing_tensor_is_named(place: str) -> None:
     save(place, CONFIG, Mesh(), 1, 1)
-    path = Path(place.removeprefix("file://"), manifest_path(1))
+    path = Path(place.removeprefix("file://"), manifest_of(1))
     content = json.loads(path.read_text())
     content["config"]["optim.kind"] = "adafactor"
     path.write_text(json.dumps(content))
@@ -91,7 +90,7 @@ def test_a_missing_tensor_is_named(place: str) -> None:
 
 def test_another_format_is_refused_on_every_rank_and_no_run_starts(place: str) -> None:
     save(place, CONFIG, Mesh(), 1, 1)
-    path = Path(place.removeprefix("file://"), manifest_path(1))
+    path = Path(place.removeprefix("file://"), manifest_of(1))
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 1}))
 
     def rank(team: Team) -> str:
@@ -113,9 +112,8 @@ def test_bucket_that_only_rank_0_cannot_read_stops_all_immediately(
 
     def rank(team: Team) -> str:
         place = "s3://never-made/run" if team.world.is_first else str(tmp_path / "whole")
-        session = Checkpoints.open(CONFIG, Run(run_id="run", attempt=2, checkpoint_uri=place), team, lambda _: None)
         with pytest.raises(StorageError) as caught:
-            session.resume(ToyEngine(CONFIG, Mesh(data=2), team.world.rank, 2), data_of(0))
+            Checkpoints.open(CONFIG, Run(run_id="run", attempt=2, checkpoint_uri=place), team, lambda _: None)
         return str(caught.value)
 
     first, second = as_world(2, rank)
@@ -150,16 +148,16 @@ def test_never_and_required(place: str) -> None:
 
 def test_resuming_from_a_named_step_and_from_another_run(place: str, tmp_path: Path) -> None:
     save(place, CONFIG, Mesh(), 1, 1, 2, 3)
-    assert resume(place, CONFIG, Mesh(), 1, f"{place}/{step_folder(3)}")[0] == 3
+    assert resume(place, CONFIG, Mesh(), 1, f"{place}/{folder_of(3)}")[0] == 3
     with pytest.raises(ConfigError, match="this run has later checkpoints; leave it out to resume"):
-        resume(place, CONFIG, Mesh(), 1, f"{place}/{step_folder(2)}")
+        resume(place, CONFIG, Mesh(), 1, f"{place}/{folder_of(2)}")
     other = f"file://{tmp_path}/other/checkpoints"
-    done, (engine,), lines = resume(other, CONFIG, Mesh(), 1, f"{place}/{step_folder(2)}")
+    done, (engine,), lines = resume(other, CONFIG, Mesh(), 1, f"{place}/{folder_of(2)}")
     engine.check(2)
     assert done == 2
     assert f"in {place}" in lines[-1]
     with pytest.raises(StorageError, match="no intact checkpoint there or before it"):
-        resume(other, CONFIG, Mesh(), 1, f"{place}/{step_folder(0)}")
+        resume(other, CONFIG, Mesh(), 1, f"{place}/{folder_of(0)}")
     with pytest.raises(StorageError, match="does not end with a folder like step-00001200"):
         resume(other, CONFIG, Mesh(), 1, place)
 
@@ -167,22 +165,22 @@ def test_resuming_from_a_named_step_and_from_another_run(place: str, tmp_path: P
 def test_new_run_begins_at_the_named_checkpoint_and_resumes_from_its_own(place: str, tmp_path: Path) -> None:
     save(place, CONFIG, Mesh(), 1, 2)
     other = f"file://{tmp_path}/other"
-    tuned = config_of(f"checkpoint.start={place}/{step_folder(2)}")
+    tuned = config_of(f"checkpoint.start={place}/{folder_of(2)}")
     for resume_from in ("", "latest"):  # the latter in each later attempt, also when the first one saved nothing
         done, (engine,), lines = resume(other, tuned, Mesh(), 1, resume_from)
         engine.check(2)
         assert done == 2 and f"in {place}" in lines[-1]
     with pytest.raises(StorageError, match="no intact checkpoint there or before it"):
-        resume(other, tuned, Mesh(), 1, f"{place}/{step_folder(1)}")  # what the launcher names wins
+        resume(other, tuned, Mesh(), 1, f"{place}/{folder_of(1)}")  # what the launcher names wins
     save(other, CONFIG, Mesh(), 1, 3)
     assert resume(other, tuned, Mesh(), 1)[0] == 3
     with pytest.raises(ConfigError, match="leave one of them out"):
-        resume(f"{other}2", config_of(f"checkpoint.start={place}/{step_folder(2)}", "resume=never"), Mesh(), 1)
+        resume(f"{other}2", config_of(f"checkpoint.start={place}/{folder_of(2)}", "resume=never"), Mesh(), 1)
 
 
 def test_fewer_steps_than_another_runs_checkpoint_has_are_refused(place: str, tmp_path: Path) -> None:
     save(place, CONFIG, Mesh(), 1, 3)
-    source, other = f"{place}/{step_folder(3)}", f"file://{tmp_path}/other"
+    source, other = f"{place}/{folder_of(3)}", f"file://{tmp_path}/other"
     for own in (other, ""):
         with pytest.raises(ConfigError, match="steps=2, but the checkpoint is at step 3: give more steps"):
             resume(own, config_of("steps=2"), Mesh(), 1, source)
@@ -193,7 +191,7 @@ def test_fewer_steps_than_another_runs_checkpoint_has_are_refused(place: str, tm
 def test_never_and_a_named_step_do_not_go_together(place: str) -> None:
     never = config_of("resume=never")
     with pytest.raises(ConfigError, match=r"resume=never, but ORCH_RESUME_FROM or checkpoint\.start is "):
-        resume(place, never, Mesh(), 1, f"{place}/{step_folder(1)}")
+        resume(place, never, Mesh(), 1, f"{place}/{folder_of(1)}")
     assert resume(place, never, Mesh(), 1, "latest")[0] == 0
 
 
@@ -203,8 +201,8 @@ def test_save_in_progress_is_finished_and_its_failure_is_a_note(place: str) -> N
     session.save(ToyEngine(CONFIG, Mesh(), steps=1), data_of(1), wait=False)
     session.finish_save()
     folder = Path(place.removeprefix("file://"))
-    assert (folder / manifest_path(1)).exists()
-    (folder / step_folder(2)).write_text("in the way")
+    assert (folder / manifest_of(1)).exists()
+    (folder / folder_of(2)).write_text("in the way")
     session.save(ToyEngine(CONFIG, Mesh(), steps=2), data_of(2), wait=False)
     session.finish_save()
     assert lines[-1].startswith("note: checkpoint 2 was not written")
@@ -215,14 +213,14 @@ def test_after_a_resume_from_elsewhere_the_same_step_is_saved_here(place: str, t
     own = open_store(f"file://{tmp_path}/own", create=True)
     session = Checkpoints.open(
         CONFIG,
-        Run(run_id="run", attempt=1, checkpoint_uri=own.uri, resume_from=f"{place}/{step_folder(2)}"),
+        Run(run_id="run", attempt=1, checkpoint_uri=own.uri, resume_from=f"{place}/{folder_of(2)}"),
         ALONE,
         lambda _: None,
     )
     engine = ToyEngine(CONFIG, Mesh(), steps=2)
     assert session.resume(engine, data_of(0)) == 2
     session.save(engine, data_of(2), wait=True)
-    assert own.list_folders() == [step_folder(2)]
+    assert own.list_folders() == [folder_of(2)]
 
 
 def test_step_is_saved_once_and_the_stall_is_reported_once(place: str) -> None:
@@ -235,7 +233,7 @@ def test_step_is_saved_once_and_the_stall_is_reported_once(place: str) -> None:
     assert session.save(engine, data_of(4), wait=True)
     assert session.take_stall() > 0
     assert session.take_stall() == 0
-    manifest = Path(place.removeprefix("file://"), manifest_path(4))
+    manifest = Path(place.removeprefix("file://"), manifest_of(4))
     before = manifest.stat().st_mtime_ns
     again = Checkpoints.open(CONFIG, Run(run_id="run", attempt=2, checkpoint_uri=place), ALONE, lambda _: None)
     again.resume(engine, data_of(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,7 @@ from support.s3 import S3Server
 
 from orchestrator.simulator.google.gcs import GcsServer, gcs_server
 from trainer.checkpoint import pointer
-from trainer.checkpoint.layout import Latest
-from trainer.checkpoint.manifest import CorruptCheckpoint
+from trainer.checkpoint.manifest import CorruptCheckpoint, Latest, StepFolder
 from trainer.checkpoint.store import Store, open_store
 from trainer.errors import StorageError
 
@@ -105,7 +105,7 @@ def test_sixteen_racing_writers_have_one_winner_each_round_and_never_go_back(ope
         def write(number: int, store: Store, step: int = step) -> None:
             try:
                 barrier.wait()  # noqa: B023 - joined before the next round
-                if pointer.advance_latest(store, step):
+                if pointer.advance_latest(store, StepFolder(step, 1, 1)):
                     wins.append(number)  # noqa: B023 - as above
             except BaseException as error:
                 failures.append(error)  # noqa: B023 - as above
@@ -128,7 +128,7 @@ def test_sixteen_writers_of_sixteen_steps_end_at_the_highest_and_are_never_seen_
 
     def write(step: int, store: Store) -> None:
         try:
-            pointer.advance_latest(store, step)
+            pointer.advance_latest(store, StepFolder(step, 1, 1))
         except BaseException as error:
             failures.append(error)
 
@@ -175,9 +175,9 @@ def test_pointer_that_is_no_json_is_an_error_for_readers_and_replaced_by_a_write
     store.put("latest.json", b"{half")
     with pytest.raises(CorruptCheckpoint):
         pointer.read_latest(store)
-    assert pointer.advance_latest(store, 3)
+    assert pointer.advance_latest(store, StepFolder(3, 1, 1))
     assert _latest(store) == 3
-    assert not pointer.advance_latest(store, 2)
+    assert not pointer.advance_latest(store, StepFolder(2, 1, 1))
 
 
 def test_missing_bucket_is_a_clear_error(s3: S3Server) -> None:
@@ -200,8 +200,8 @@ def test_impossible_places_are_refused(tmp_path: Path) -> None:
 
 def test_hidden_files_of_the_local_lock_are_not_listed(tmp_path: Path) -> None:
     store = open_store(str(tmp_path), create=True)
-    pointer.advance_latest(store, 1)
-    pointer.advance_latest(store, 2)
+    pointer.advance_latest(store, StepFolder(1, 1, 1))
+    pointer.advance_latest(store, StepFolder(2, 1, 1))
     assert [entry.path for entry in store.list_objects("")] == ["latest.json"]
 
 
@@ -209,3 +209,16 @@ def _latest(store: Store) -> int:
     latest = pointer.read_latest(store)
     assert latest is not None
     return latest.step
+
+
+def test_a_lock_that_a_stopped_process_holds_is_an_error_and_not_awaited_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(str(tmp_path), create=True)
+    pointer.advance_latest(store, StepFolder(1, 1, 1))
+    monkeypatch.setattr("trainer.checkpoint.store._LOCK_SECONDS", 0.1)
+    with (tmp_path / ".latest.json.lock").open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(StorageError, match=r"latest\.json\.lock: held for .* kill or continue it"):
+            pointer.advance_latest(store, StepFolder(2, 1, 1))
+    assert pointer.advance_latest(store, StepFolder(2, 1, 1))

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checkpoint_crash import CONFIG, endless_saves, engine_at, server, write, write_until_killed, writer_for
-from checkpoint_toy import ToyEngine, as_world, data_of, save
+from checkpoint_toy import ToyEngine, as_world, data_of, folder_of, manifest_of, save
 from support.s3 import ENVIRONMENT, S3Server
 
 from trainer.checkpoint import pointer, reader
-from trainer.checkpoint.layout import LATEST, Latest, manifest_path, part_name, step_folder
+from trainer.checkpoint.layout import part_name
+from trainer.checkpoint.manifest import LATEST, Latest
 from trainer.checkpoint.regions import open_contents
 from trainer.checkpoint.session import Checkpoints
 from trainer.checkpoint.store import ObjectEntry, Store, open_store
@@ -59,7 +60,9 @@ def test_killed_at_any_moment_of_a_checkpoint_leaves_the_old_or_the_new_one_comp
         assert latest is not None
         assert latest.step in (2, outcome), "the pointer never names what is not there"
         for path in Path(tmp_path, str(moments)).glob("*/manifest.json"):
-            step = int(path.parent.name[5:])
+            step = int(path.parent.name[5:13])
+            if step > latest.step:
+                continue
             found = reader.find_newest_checkpoint(store, ALONE, lambda _: None, up_to=step)
             assert found is not None
             assert found.manifest.step == step, "a manifest never outlives a part"
@@ -94,12 +97,12 @@ def test_killed_at_random_moments_the_previous_checkpoint_is_used(tmp_path: Path
     store = open_store(f"file://{tmp_path}/c", create=True)
     write(store, 1)
     newest, delays = 1, random.Random(7)  # only when to kill
-    for _ in range(6):
-        process = server().Process(target=endless_saves, args=(store.uri, newest + 1))
+    for attempt in range(2, 8):
+        process = server().Process(target=endless_saves, args=(store.uri, newest + 1, attempt))
         process.start()
         seen = newest + 1
         deadline = time.monotonic() + 30
-        while not (tmp_path / "c" / manifest_path(seen)).exists():
+        while (latest := pointer.read_latest(store)) is None or latest.step < seen:
             assert time.monotonic() < deadline
             time.sleep(0.002)
         time.sleep(delays.uniform(0, 0.03))
@@ -109,14 +112,14 @@ def test_killed_at_random_moments_the_previous_checkpoint_is_used(tmp_path: Path
         assert found is not None
         assert found >= seen
         newest = found
-    write(store, newest + 1)
-    kept = [step_folder(newest), step_folder(newest + 1)]
+    write(store, newest + 1, attempt=8)
+    kept = [folder_of(newest, 7, 7), folder_of(newest + 1, 8, 8)]
     assert sorted(store.list_folders()) == kept, "one complete save removes the leftovers of killed writers"
 
 
 def test_a_failed_upload_is_raised_and_leaves_no_manifest(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/c", create=True)
-    (tmp_path / "c" / step_folder(5) / part_name(0, 0) / "in the way").mkdir(parents=True)
+    (tmp_path / "c" / folder_of(5) / part_name(0, 0) / "in the way").mkdir(parents=True)
     writer = writer_for(store)
     writer.save(engine_at(5), data_of(5))
     with pytest.raises(StorageError, match="checkpoint 5 was not written by rank 0"):
@@ -127,7 +130,7 @@ def test_a_failed_upload_is_raised_and_leaves_no_manifest(tmp_path: Path) -> Non
 
 def test_the_next_save_or_check_raises_what_failed_in_the_background(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/c", create=True)
-    (tmp_path / "c" / step_folder(5)).write_text("in the way")
+    (tmp_path / "c" / folder_of(5)).write_text("in the way")
     writer = writer_for(store)
     writer.save(engine_at(5), data_of(5))
     with pytest.raises(StorageError, match="checkpoint 5"):
@@ -136,7 +139,7 @@ def test_the_next_save_or_check_raises_what_failed_in_the_background(tmp_path: P
 
 def test_one_rank_that_cannot_write_fails_the_checkpoint_on_all(tmp_path: Path) -> None:
     place = tmp_path / "c"
-    (place / step_folder(5) / part_name(1, 0) / "in the way").mkdir(parents=True)
+    (place / folder_of(5) / part_name(1, 0) / "in the way").mkdir(parents=True)
 
     def rank(team: Team) -> str:
         session = Checkpoints.open(
@@ -149,7 +152,7 @@ def test_one_rank_that_cannot_write_fails_the_checkpoint_on_all(tmp_path: Path) 
     messages = as_world(2, rank)
     assert messages[0] == messages[1]
     assert messages[0].startswith("checkpoint 5 was not written by rank 1: ")
-    assert not (place / manifest_path(5)).exists()
+    assert not (place / manifest_of(5)).exists()
 
 
 class _Forgetful(ToyEngine):
@@ -165,7 +168,7 @@ def test_a_checkpoint_with_missing_values_is_not_written(tmp_path: Path) -> None
     writer.save(_Forgetful(CONFIG, Mesh(), steps=5), data_of(5))
     with pytest.raises(StorageError, match="checkpoint 5 was not written: its parts hold"):
         writer.wait_until_written()
-    assert not (tmp_path / "c" / manifest_path(5)).exists()
+    assert not (tmp_path / "c" / manifest_of(5)).exists()
 
 
 def test_the_saved_values_are_those_of_the_moment_of_saving(tmp_path: Path) -> None:
@@ -181,16 +184,17 @@ def test_an_attempt_that_is_out_of_date_does_not_touch_a_newer_ones_checkpoint(t
     store = open_store(f"file://{tmp_path}/c", create=True)
     write(store, 3, attempt=2)
     before = {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
-    with pytest.raises(StorageError, match="attempt 2 of this run has written step 3"):
+    with pytest.raises(StorageError, match="another start of this run has taken it over: epoch 2; this is epoch 1"):
         write(store, 3, attempt=1)
-    assert before == {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
+    after = {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
+    assert {path: after[path] for path in before} == before, "what it wrote lies in its own folder"
 
 
 def test_older_checkpoints_are_pruned_down_to_keep_and_its_multiples(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/c", create=True)
     for step in range(1, 8):
         write(store, step, keep=RetentionPolicy(2, every=3))
-    assert sorted(store.list_folders()) == [step_folder(step) for step in (3, 6, 7)]
+    assert sorted(store.list_folders()) == [folder_of(step) for step in (3, 6, 7)]
 
 
 def test_a_save_behind_latest_is_kept_with_the_one_it_came_from(tmp_path: Path) -> None:
@@ -198,7 +202,7 @@ def test_a_save_behind_latest_is_kept_with_the_one_it_came_from(tmp_path: Path) 
     for step in (2, 4, 6, 8):
         write(store, step, keep=RetentionPolicy(9))
     write(store, 3, attempt=2, keep=RetentionPolicy(1))
-    assert sorted(store.list_folders()) == [step_folder(step) for step in (2, 3, 4, 6, 8)]
+    assert sorted(store.list_folders()) == sorted([*map(folder_of, (2, 4, 6, 8)), folder_of(3, 2, 2)])
 
 
 def test_corrupt_pointer_is_replaced_by_the_next_save(tmp_path: Path) -> None:
@@ -206,7 +210,7 @@ def test_corrupt_pointer_is_replaced_by_the_next_save(tmp_path: Path) -> None:
     write(store, 1)
     (tmp_path / "c" / LATEST).write_text("{")
     write(store, 2)
-    assert pointer.read_latest(store) == Latest(2)
+    assert pointer.read_latest(store) == Latest(2, manifest_of(2), 1)
 
 
 @pytest.mark.promise("P34")
@@ -240,7 +244,7 @@ class _Vanishing(Store):
 
     def list_objects(self, prefix: str) -> list[ObjectEntry]:
         found = super().list_objects(prefix)
-        if prefix == step_folder(self._step):
+        if prefix == folder_of(self._step):
             self.delete([entry.path for entry in found])
         return found
 
@@ -262,8 +266,8 @@ def test_any_damage_makes_the_previous_checkpoint_be_used_and_is_reported(tmp_pa
     place = tmp_path / "c"
     save(str(place), CONFIG, Mesh(fsdp=2), 2, 1, 2)
     store = open_store(f"file://{place}")
-    part = place / step_folder(2) / part_name(1 if "other" in harm else 0, 0)
-    manifest = place / manifest_path(2)
+    part = place / folder_of(2) / part_name(1 if "other" in harm else 0, 0)
+    manifest = place / manifest_of(2)
     if "flip" in harm:
         data = bytearray(part.read_bytes())
         data[len(data) // 2] ^= 4
@@ -277,7 +281,7 @@ def test_any_damage_makes_the_previous_checkpoint_be_used_and_is_reported(tmp_pa
     elif harm == "cut manifest":
         manifest.write_bytes(manifest.read_bytes()[:40])
     else:
-        part.write_bytes((place / step_folder(1) / part_name(0, 0)).read_bytes())
+        part.write_bytes((place / folder_of(1) / part_name(0, 0)).read_bytes())
     reasons: list[str] = []
     assert newest_step(store, reasons) == 1
     assert len(reasons) == 1
@@ -293,8 +297,8 @@ def test_checkpoints_in_s3_are_written_and_read_in_ranges(s3: S3Server, monkeypa
         write(store, step)
     assert newest_step(store) == 3
     keys = [o["Key"] for o in s3.client.list_objects_v2(Bucket="checkpoints-of-tests")["Contents"]]
-    assert f"run/checkpoints/{manifest_path(3)}" in keys
-    assert not any(step_folder(1) in key for key in keys)
+    assert f"run/checkpoints/{manifest_of(3)}" in keys
+    assert not any(folder_of(1) in key for key in keys)
     found = reader.find_newest_checkpoint(store, ALONE, lambda _: None)
     assert found is not None
     contents = open_contents(store, found.manifest)

@@ -3,18 +3,20 @@
     <bucket>/<run id>/environment.json                what the first attempt ran on; environment-0002.json the second
     <bucket>/<run id>/metrics/attempt-0001/part-00001.jsonl
     <bucket>/<run id>/checkpoints/                    = ORCH_CHECKPOINT_URI
-        step-00001200/part-00003-000.safetensors          process 3's first part, in the safetensors format
-        step-00001200/manifest.json                       last and create-only
+        step-00001200-e0002-a0003/part-00003-000.safetensors  process 3's first part, in the safetensors format
+        step-00001200-e0002-a0003/manifest.json               last and create-only
         latest.json                                       replaced by compare-and-swap, forward only
+    <bucket>/<run id>/epoch.json, beat.json           who drives the run: see trainer/checkpoint/epoch.py
 
-step: optimizer steps that are done. At least 8 digits, more when needed. step-00000000 holds imported weights.
+step: optimizer steps that are done. At least 8 digits, more when needed. step-00000000 holds imported weights. Epoch
+and attempt of the writer follow it, so no two starts of a run write to one folder. Imports, downloads and earlier
+versions of orch have the plain step-00001200; both are read.
 
-manifest.json: see trainer/checkpoint/manifest.py, the one definition that trainer and orchestrator share.
-latest.json: {"step": 1200, "manifest": "step-00001200/manifest.json"}
+manifest.json, latest.json: see trainer/checkpoint/manifest.py, the one definition that trainer and orchestrator share.
 
 A folder without a manifest is no checkpoint. A checkpoint whose part is missing, or has another size or checksum than
-its manifest says, is not used. A writer clears the manifest before it replaces a part, and the parts' deletion begins
-with the manifest, so a manifest never names parts that are being changed.
+its manifest says, is not used. Nothing is replaced: the parts' deletion begins with the manifest, so a manifest never
+names parts that are being changed.
 
 Tensors of the parts together: `model/<parameter>`, `optimizer/<parameter>/<moment>`, `average/<parameter>`, all F32,
 each value exactly once. A tensor may be in several parts, a region in each. A part's entry has the region's shape, and
@@ -28,41 +30,22 @@ Format 1 (one part a rank, whole tensors, random states) was written by orch 0.1
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict
 from typing import Any
 
 from trainer.checkpoint.manifest import (
     FORMAT,
-    MANIFEST,
     CorruptCheckpoint,
     Manifest,
+    StepFolder,
     UnsupportedFormat,
-    parse_count,
 )
 from trainer.data.state import DataState
 from trainer.errors import StorageError
 from trainer.shape.box import Box, TensorRegion
 
-LATEST = "latest.json"
-
-_FOLDER = re.compile(r"step-(\d{8,})")
 _REGION = re.compile(r"(.+)\[(\d+:\d+(?:,\d+:\d+)*)\]of\[(\d+(?:,\d+)*)\]")
-
-
-def step_folder(step: int) -> str:
-    """Return the name of a step's folder."""
-    return f"step-{step:08d}"
-
-
-def parse_step_folder(folder: str) -> int | None:
-    """Return the step of a folder's name; None for any other name, such as one with extra digits."""
-    match = _FOLDER.fullmatch(folder)
-    if match is None or step_folder(int(match.group(1))) != folder:
-        return None
-    return int(match.group(1))
 
 
 def part_name(rank: int, index: int) -> str:
@@ -75,16 +58,6 @@ def part_name(rank: int, index: int) -> str:
     return f"part-{rank:05d}-{index:03d}.safetensors"
 
 
-def part_path(step: int, name: str) -> str:
-    """Return the path of a part below the folder of checkpoints."""
-    return f"{step_folder(step)}/{name}"
-
-
-def manifest_path(step: int) -> str:
-    """Return the path of a manifest below the folder of checkpoints."""
-    return f"{step_folder(step)}/{MANIFEST}"
-
-
 def run_folder(checkpoint_uri: str) -> str:
     """Return the run's folder: the one that holds `checkpoints`, or the place itself if it has another name."""
     uri = checkpoint_uri.rstrip("/")
@@ -94,13 +67,8 @@ def run_folder(checkpoint_uri: str) -> str:
 def split_uri(uri: str) -> tuple[str, int | None]:
     """Split `place/step-00001200` into place and step; the step is None where no step's folder is at the end."""
     place, _, folder = uri.rstrip("/").rpartition("/")
-    step = parse_step_folder(folder)
-    return (uri, None) if step is None else (place, step)
-
-
-def utc_timestamp() -> str:
-    """Return the current time as UTC text, like 2026-11-20T18:30:00Z."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    found = StepFolder.parse(folder)
+    return (uri, None) if found is None else (place, found.step)
 
 
 def format_region_key(piece: TensorRegion) -> str:
@@ -129,7 +97,7 @@ def parse_region_key(key: str, extent: tuple[int, ...]) -> TensorRegion:
     return TensorRegion(name, shape, box)
 
 
-def parse_manifest(text: bytes, step: int) -> Manifest:
+def parse_manifest(text: bytes, folder: StepFolder) -> Manifest:
     """Parse a manifest from which this trainer can resume.
 
     Raises:
@@ -137,12 +105,12 @@ def parse_manifest(text: bytes, step: int) -> Manifest:
         StorageError: It has another format; skipping it would lose a run.
     """
     try:
-        manifest = Manifest.from_json(text, step, (FORMAT,))
+        manifest = Manifest.from_json(text, folder, (FORMAT,))
         read_data_state(manifest)
     except UnsupportedFormat as error:
         reader = "only the trainer of orch 0.1.0 reads" if error.found < FORMAT else "a newer trainer wrote"
         raise StorageError(
-            f"checkpoint {step} is of format {error.found}, which {reader}; this one reads format {FORMAT}: "
+            f"checkpoint {folder.step} is of format {error.found}, which {reader}; this one reads format {FORMAT}: "
             "use that version, or another checkpoint.uri"
         ) from error
     except (KeyError, TypeError) as error:
@@ -162,26 +130,3 @@ def read_data_state(manifest: Manifest) -> DataState | None:
 def format_data_state(data: DataState) -> dict[str, Any]:
     """Return the manifest's form of a data state."""
     return {**asdict(data), "position": data.position}
-
-
-@dataclass(frozen=True, slots=True)
-class Latest:
-    """The content of latest.json."""
-
-    step: int
-
-    def to_json(self) -> bytes:
-        """Return the file's content."""
-        return json.dumps({"step": self.step, "manifest": manifest_path(self.step)}).encode()
-
-    @classmethod
-    def from_json(cls, text: bytes) -> Latest:
-        """Parse the file's content.
-
-        Raises:
-            CorruptCheckpoint: It is not valid.
-        """
-        try:
-            return cls(parse_count(json.loads(text)["step"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptCheckpoint(f"{LATEST} cannot be read: {error!r}") from error

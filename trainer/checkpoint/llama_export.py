@@ -13,7 +13,8 @@ import numpy as np
 
 from trainer.checkpoint import llama, reader
 from trainer.checkpoint.dtypes import SAFETENSORS, TORCH, WIDTH, encode_values
-from trainer.checkpoint.layout import parse_step_folder, split_uri
+from trainer.checkpoint.layout import split_uri
+from trainer.checkpoint.manifest import StepFolder
 from trainer.checkpoint.reader import Checkpoint
 from trainer.checkpoint.regions import Contents, open_contents
 from trainer.checkpoint.restore_plan import read_model_config
@@ -95,7 +96,7 @@ def find_checkpoint(place: str, report: Callable[[str], None]) -> Checkpoint:
     uri, step = split_uri(place)
     store = open_store(uri)
     folders = store.list_folders()
-    if step is None and "checkpoints" in folders and not any(parse_step_folder(name) is not None for name in folders):
+    if step is None and "checkpoints" in folders and not any(StepFolder.parse(name) is not None for name in folders):
         store = open_store(f"{store.uri}/checkpoints")  # the run's folder was meant
     reasons: list[str] = []
     found = reader.find_newest_checkpoint(store, SingleProcessTeam(World()), reasons.append, up_to=step)

@@ -10,8 +10,9 @@ from typing import Any, cast
 
 from trainer.checkpoint import llama
 from trainer.checkpoint.dtypes import decode_values
-from trainer.checkpoint.layout import parse_step_folder, part_name, run_folder, step_folder, utc_timestamp
-from trainer.checkpoint.manifest import CorruptCheckpoint, Manifest, Part
+from trainer.checkpoint.epoch import utc_timestamp
+from trainer.checkpoint.layout import part_name, run_folder
+from trainer.checkpoint.manifest import CorruptCheckpoint, Manifest, Part, StepFolder
 from trainer.checkpoint.snapshot import PART_BYTES, HeaderEntry, PartBuffer, group_pieces, parse_header
 from trainer.checkpoint.store import open_store
 from trainer.checkpoint.writer import publish_manifest, upload_part
@@ -51,16 +52,16 @@ def import_weights(folder: Path, place: str, report: Callable[[str], None], part
     sources = _sources(folder)
     _check(names, sources, model)
     store = open_store(place, create=True)
-    if any(parse_step_folder(name) is not None for name in store.list_folders()):
+    if any(StepFolder.parse(name) is not None for name in store.list_folders()):
         raise ConfigError(f"{store.uri} already holds checkpoints: name another place")
     theirs = {f"model/{parameter.name}": name for name, parameter in names.items()}
     pieces = [TensorRegion(f"model/{p.name}", p.shape, Box.whole(p.shape)) for p in names.values()]
-    parts: list[Part] = []
+    parts, folder_of_weights = list[Part](), StepFolder(0)
     for index, group in enumerate(group_pieces(pieces, part_bytes)):
         buffer = PartBuffer(group)
         for piece, view in buffer.views.items():
             view.reshape(-1)[:] = _read(sources[theirs[piece.name]])
-        parts.append(upload_part(store, 0, part_name(0, index), buffer))
+        parts.append(upload_part(store, folder_of_weights.name, part_name(0, index), buffer))
     run_id = run_folder(store.uri).rpartition("/")[2] if store.uri.endswith("/checkpoints") else "import"
     manifest = Manifest(
         step=0,
@@ -72,12 +73,13 @@ def import_weights(folder: Path, place: str, report: Callable[[str], None], part
         parts=tuple(parts),
         data=None,
         config=flatten_config(replace(Config(), model=model)),
+        folder=folder_of_weights.name,
     )
     failure = publish_manifest(store, manifest, None)
     if failure:
         raise StorageError(failure)
-    report(f"{count_parameters(model):,} weights in {store.uri}/{step_folder(0)}; to train from them:")
-    report(f"  python -m trainer checkpoint.start={store.uri}/{step_folder(0)} {_words(model)} ...")
+    report(f"{count_parameters(model):,} weights in {store.uri}/{folder_of_weights.name}; to train from them:")
+    report(f"  python -m trainer checkpoint.start={store.uri}/{folder_of_weights.name} {_words(model)} ...")
     if (folder / "tokenizer.json").is_file():
         report(f"  with data of the same tokens: prepare SOURCE FOLDER tokenizer={folder / 'tokenizer.json'}")
 

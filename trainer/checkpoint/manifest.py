@@ -1,12 +1,13 @@
-"""The one definition of a checkpoint's manifest.json: the trainer writes and reads it, orchestrator.storage reads it.
+"""The one definition of a checkpoint's folder, its manifest.json and the pointer latest.json.
 
-This module needs only the standard library, so that both sides can import it anywhere. The file is UTF-8 JSON, one
-object with exactly these keys:
+The trainer writes and reads them, orchestrator.storage reads them; this module needs only the standard library, so that
+both sides can import it anywhere. manifest.json is UTF-8 JSON, one object with exactly these keys:
 
     format   2
     step     int, the same as in the folder's name
     run_id   str
     attempt  int, from 1
+    epoch    int, from 1: the start of the run that wrote it, see epoch.py; 0 or absent: none was claimed
     world    int, processes that wrote it; each wrote any number of parts, also none
     time     str, UTC, like 2026-11-20T18:30:00Z
     weights_only  bool; true: there are `model/` tensors and no others (an import)
@@ -18,24 +19,30 @@ object with exactly these keys:
 
 Unknown keys are ignored. Format 1 (orch 0.1.0: one part of a free name for each process, no "header" and no
 "weights_only") can be listed and downloaded; only the trainer of that version resumes from it.
+
+latest.json: {"step": 1200, "manifest": "step-00001200-e0002-a0003/manifest.json", "epoch": 2}. It is moved by
+compare-and-swap, and never by an epoch below its own. A step behind which it stays is no checkpoint of the run: its
+writer was overtaken, or killed.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 FORMAT = 2
 """The format that this version writes."""
 MANIFEST = "manifest.json"
+LATEST = "latest.json"
 
 _PART_NAME = re.compile(r"part-(\d{5,})-\d{3,}\.safetensors")
 _PART_NAME_FORMAT_1 = re.compile(r"[^/\x00-\x1f]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_FOLDER = re.compile(r"step-(\d{8,})(?:-e(\d{4,})-a(\d{4,}))?")
 
 
 class CorruptCheckpoint(ValueError):
@@ -52,6 +59,88 @@ class UnsupportedFormat(CorruptCheckpoint):
     def __init__(self, found: int) -> None:
         super().__init__(f"the manifest has format {found}, which this version of orch does not read")
         self.found = found
+
+
+class StepFolder(NamedTuple):
+    """What the name of a checkpoint's folder says; in the order of these values, the last is the newest.
+
+    Attributes:
+        epoch: Of its writer; 0 in the plain names of imports, downloads and earlier versions of orch.
+    """
+
+    step: int
+    epoch: int = 0
+    attempt: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name, such as step-00001200-e0002-a0003."""
+        writer = f"-e{self.epoch:04d}-a{self.attempt:04d}" if self.epoch else ""
+        return f"step-{self.step:08d}{writer}"
+
+    @property
+    def manifest(self) -> str:
+        """The path of its manifest below the folder of checkpoints."""
+        return f"{self.name}/{MANIFEST}"
+
+    @classmethod
+    def parse(cls, name: str) -> StepFolder | None:
+        """Return the folder of that name; None for any other name, such as one with extra digits."""
+        match = _FOLDER.fullmatch(name)
+        if match is None:
+            return None
+        folder = cls(*(int(number or 0) for number in match.groups()))
+        return folder if folder.name == name else None
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The content of latest.json.
+
+    Attributes:
+        manifest: Path of the newest checkpoint's manifest; "" while there is none.
+        epoch: Of the start of the run that set it; 0 from earlier versions of orch.
+    """
+
+    step: int
+    manifest: str
+    epoch: int = 0
+
+    def to_json(self) -> bytes:
+        """Return the file's content."""
+        return json.dumps({"step": self.step, "manifest": self.manifest, "epoch": self.epoch}).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Latest:
+        """Parse the file's content.
+
+        Raises:
+            CorruptCheckpoint: It is not valid.
+        """
+        try:
+            content: Any = json.loads(text)
+            step = parse_count(content["step"])
+            manifest = _parse_text(content.get("manifest", StepFolder(step).manifest))
+            return cls(step, manifest, parse_count(content.get("epoch", 0)))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptCheckpoint(f"{LATEST} cannot be read: {error!r}") from error
+
+
+def order_step_folders(names: Iterable[str], latest: Latest | None) -> list[tuple[StepFolder, str]]:
+    """Return the folders of checkpoints, newest first, each with the reason why it is none of this run, or "".
+
+    Args:
+        names: Of all folders beside latest.json.
+        latest: The pointer; None where there is none, as in a copy of single checkpoints.
+    """
+    folders = [folder for name in names if (folder := StepFolder.parse(name)) is not None]
+    named = latest.manifest if latest is not None else ""
+    ordered = sorted(folders, key=lambda one: (one.step, one.manifest == named, *one[1:]), reverse=True)
+    ahead = latest.step if latest is not None else None
+    return [
+        (one, f"{LATEST} never named it" if one.epoch and ahead is not None and one.step > ahead else "")
+        for one in ordered
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +191,7 @@ class Manifest:
 
     Attributes:
         data: Where in the data the run is, as stored; None for imported weights.
+        folder: Name of the folder that holds it; not in the file, since a download has another one.
     """
 
     step: int
@@ -114,6 +204,8 @@ class Manifest:
     data: Mapping[str, Any] | None
     config: Mapping[str, Any]
     format: int = FORMAT
+    epoch: int = 0
+    folder: str
 
     def to_json(self) -> bytes:
         """Return the content of manifest.json."""
@@ -122,6 +214,7 @@ class Manifest:
             "step": self.step,
             "run_id": self.run_id,
             "attempt": self.attempt,
+            "epoch": self.epoch,
             "world": self.world,
             "time": self.time,
             "weights_only": self.weights_only,
@@ -132,12 +225,12 @@ class Manifest:
         return json.dumps(content, indent=1).encode()
 
     @classmethod
-    def from_json(cls, text: bytes, step: int, formats: Collection[int] = (1, FORMAT)) -> Manifest:
+    def from_json(cls, text: bytes, folder: StepFolder, formats: Collection[int] = (1, FORMAT)) -> Manifest:
         """Parse the manifest in the folder of a step.
 
         Args:
             text: The content of manifest.json.
-            step: Of the folder.
+            folder: The folder.
             formats: The formats that the reader takes.
 
         Raises:
@@ -158,13 +251,15 @@ class Manifest:
                 data=None if content["data"] is None else dict(content["data"]),
                 config=dict(content["config"]),
                 format=number,
+                epoch=parse_count(content.get("epoch", 0)),
+                folder=folder.name,
             )
             datetime.fromisoformat(manifest.time)
         except CorruptCheckpoint:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptCheckpoint(f"the manifest cannot be read: {error!r}") from error
-        if manifest.step != step:
+        if manifest.step != folder.step:
             raise CorruptCheckpoint(f"the manifest is of step {manifest.step}")
         if not manifest.parts:
             raise CorruptCheckpoint("the manifest names no parts")

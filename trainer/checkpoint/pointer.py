@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from trainer.checkpoint.layout import LATEST, Latest, parse_step_folder, step_folder
-from trainer.checkpoint.manifest import MANIFEST, CorruptCheckpoint
+from collections.abc import Callable
+from contextlib import suppress
+
+from trainer.checkpoint.claim import raise_taken_over
+from trainer.checkpoint.manifest import LATEST, CorruptCheckpoint, Latest, StepFolder, order_step_folders
 from trainer.checkpoint.store import Store
 from trainer.errors import StorageError
 
@@ -21,58 +24,97 @@ def read_latest(store: Store) -> Latest | None:
     return None if found is None else Latest.from_json(found.data)
 
 
-def advance_latest(store: Store, step: int) -> bool:
-    """Make `latest` name this step, unless it already names it or a later one.
+def advance_latest(store: Store, folder: StepFolder) -> bool:
+    """Make `latest` name this checkpoint, unless it already names it or a later step.
 
-    Any number of writers may race; each step has at most one winner and the pointer never moves back. A pointer that
-    cannot be parsed is replaced.
+    Any number of writers may race; each step has at most one winner of an epoch, and the pointer never moves back.
 
     Returns:
         True for the writer that moved it.
 
     Raises:
+        TakenOver: It is of a later epoch.
         StorageError: The bucket fails, or others change the pointer too often.
     """
-    target = Latest(step)
+
+    def advance(found: Latest | None) -> Latest | None:
+        if found is not None and (found.step > folder.step or found.manifest == folder.manifest):
+            return None
+        if found is not None and found.step == folder.step and not folder.epoch:
+            return None
+        return Latest(folder.step, folder.manifest, folder.epoch)
+
+    return _move(store, folder.epoch, advance)
+
+
+def fence_latest(store: Store, epoch: int) -> None:
+    """Make `latest` refuse every epoch below this one, from before this start reads its first checkpoint.
+
+    Where there is none, it names the newest complete checkpoint.
+
+    Raises:
+        TakenOver: It is of a later epoch.
+        StorageError: The bucket fails, or others change the pointer too often.
+    """
+
+    def fence(found: Latest | None) -> Latest | None:
+        if found is not None and found.epoch == epoch:
+            return None
+        newest = found if found is not None else _find_newest(store)
+        return Latest(newest.step, newest.manifest, epoch)
+
+    _move(store, epoch, fence)
+
+
+def prune_checkpoints(store: Store, keep: int, keep_every: int = 0, epoch: int = 0) -> list[str]:
+    """Remove all but the newest `keep` complete checkpoints; return the names of the folders that were removed.
+
+    Never removed: what `latest` names, anything newer, complete or not (another writer may be writing it), and
+    everything of an epoch above `epoch`; complete ones at a multiple of `keep_every` (0: none); imported weights (step
+    0), which no training reproduces. Older folders without a manifest are left over from killed writers and are removed
+    as well. Nothing is removed once `latest` is of a later epoch.
+    """
+    latest = read_latest(store)
+    if latest is None or latest.epoch > epoch:
+        return []
+    kept, removed = 0, list[str]()
+    for folder, _ in order_step_folders(store.list_folders(), latest):
+        if folder.step > latest.step or folder.epoch > epoch or not folder.step:
+            continue
+        entries = store.list_objects(folder.name)
+        complete = any(entry.path == folder.manifest for entry in entries)
+        recent = folder.manifest == latest.manifest or (complete and kept < keep)
+        if recent or (complete and keep_every and folder.step % keep_every == 0):
+            kept += complete
+            continue
+        rest = [entry.path for entry in entries if entry.path != folder.manifest]
+        if complete:
+            store.delete([folder.manifest])  # first: what is left is no checkpoint
+        store.delete(rest)
+        store.remove_leftovers(folder.name)
+        removed.append(folder.name)
+    return removed
+
+
+def _move(store: Store, epoch: int, change: Callable[[Latest | None], Latest | None]) -> bool:
+    """Replace the pointer by what `change` makes of it; a pointer that cannot be parsed counts as none."""
     for _ in range(_TRIES):
-        found = store.find(LATEST)
+        found, before = store.find(LATEST), None
         if found is not None:
-            try:
-                if Latest.from_json(found.data).step >= step:
-                    return False
-            except CorruptCheckpoint:
-                pass  # unreadable: this checkpoint is complete, so the pointer is replaced
-        if store.replace_if_unchanged(LATEST, target.to_json(), found.version if found else None):
+            with suppress(CorruptCheckpoint):
+                before = Latest.from_json(found.data)
+        if before is not None and before.epoch > epoch:
+            raise_taken_over(before.epoch, epoch)
+        after = change(before)
+        if after is None:
+            return False
+        if store.replace_if_unchanged(LATEST, after.to_json(), found.version if found else None):
             return True
     raise StorageError(f"{store.uri}/{LATEST}: changed by others {_TRIES} times while this process tried to move it")
 
 
-def prune_checkpoints(store: Store, keep: int, keep_every: int = 0) -> list[int]:
-    """Remove all but the newest `keep` complete checkpoints; return the steps that were removed.
-
-    Never removed: what `latest` names and anything newer, complete or not (another writer may be writing it); complete
-    ones at a multiple of `keep_every` (0: none); imported weights (step 0), which no training reproduces. Older folders
-    without a manifest are left over from killed writers and are removed as well.
-    """
-    latest = read_latest(store)
-    if latest is None:
-        return []
-    steps = sorted((step for name in store.list_folders() if (step := parse_step_folder(name))), reverse=True)
-    kept, removed = 0, list[int]()
-    for step in steps:
-        if step > latest.step:
-            continue
-        entries = store.list_objects(step_folder(step))
-        manifest = f"{step_folder(step)}/{MANIFEST}"
-        complete = any(entry.path == manifest for entry in entries)
-        recent = step == latest.step or (complete and kept < keep)
-        if recent or (complete and keep_every and step % keep_every == 0):
-            kept += complete
-            continue
-        rest = [entry.path for entry in entries if entry.path != manifest]
-        if complete:
-            store.delete([manifest])  # first: what is left is no checkpoint
-        store.delete(rest)
-        store.remove_leftovers(step_folder(step))
-        removed.append(step)
-    return removed
+def _find_newest(store: Store) -> Latest:
+    for folder, _ in order_step_folders(store.list_folders(), None):
+        if store.find(folder.manifest) is not None:
+            return Latest(folder.step, folder.manifest)
+    return Latest(0, "")

@@ -16,15 +16,10 @@ from typing import NoReturn, TypeVar, cast
 import numpy as np
 
 from trainer.checkpoint.chunks import read_in_chunks
-from trainer.checkpoint.layout import (
-    manifest_path,
-    parse_manifest,
-    parse_step_folder,
-    part_path,
-    split_uri,
-    step_folder,
-)
-from trainer.checkpoint.manifest import CorruptCheckpoint, Manifest, Part
+from trainer.checkpoint.claim import raise_shared_failure
+from trainer.checkpoint.layout import parse_manifest, split_uri
+from trainer.checkpoint.manifest import CorruptCheckpoint, Manifest, Part, StepFolder, order_step_folders
+from trainer.checkpoint.pointer import read_latest
 from trainer.checkpoint.store import Store, open_store
 from trainer.errors import ConfigError, StorageError
 from trainer.team import Team
@@ -63,14 +58,17 @@ def find_newest_checkpoint(
         StorageError: The bucket cannot be read, or a checkpoint has another format (which does not justify an older
             one); raised on every rank.
     """
-    for step in broadcast_from_first(team, lambda: _steps(store, up_to)):
-        text, refusal = broadcast_from_first(team, partial(_read_manifest, store, step))
+    for name, unnamed in broadcast_from_first(team, lambda: _list_folders(store, up_to)):
+        folder = _parse(name)
+        text, refusal = "", unnamed
+        if not unnamed:
+            text, refusal = broadcast_from_first(team, partial(_read_manifest, store, folder))
         if not refusal:
-            manifest = parse_manifest(text.encode(), step)
+            manifest = parse_manifest(text.encode(), folder)
             found, refusal = _verify_checkpoint(store, manifest, team, room)
             if found is not None:
                 return found
-        report(f"skipped checkpoint {step}: {refusal}")
+        report(f"skipped checkpoint {folder.step}: {refusal}")
     return None
 
 
@@ -122,7 +120,7 @@ def broadcast_from_first(team: Team, find: Callable[[], T]) -> T:
     """Return on every rank what rank 0 found; it must be JSON-able.
 
     Raises:
-        StorageError: Rank 0's, on every rank, because the others would wait.
+        StorageError: Rank 0's, on every rank, because the others would wait; also TakenOver.
     """
     if team.world.is_first:
         try:
@@ -133,16 +131,16 @@ def broadcast_from_first(team: Team, find: Callable[[], T]) -> T:
     else:
         value, failure = team.gather(None)[0]
     if failure:
-        raise StorageError(failure)
+        raise_shared_failure(failure)
     return cast("T", value)
 
 
-def verify_part(store: Store, step: int, part: Part, into: memoryview | None = None) -> str:
+def verify_part(store: Store, folder: str, part: Part, into: memoryview | None = None) -> str:
     """Read a part to its end; return what is wrong with it, or "".
 
     Args:
         store: The folder of checkpoints.
-        step: Of the checkpoint.
+        folder: Name of the checkpoint's folder.
         part: As the manifest describes it.
         into: Memory of its size, to keep it.
 
@@ -150,7 +148,7 @@ def verify_part(store: Store, step: int, part: Part, into: memoryview | None = N
         StorageError: It cannot be read.
     """
     digest = hashlib.sha256()
-    for stretch in read_in_chunks(store, part_path(step, part.name), 0, part.size, into):
+    for stretch in read_in_chunks(store, f"{folder}/{part.name}", 0, part.size, into):
         digest.update(stretch)
     return "" if digest.hexdigest() == part.sha256 else f"{part.name} does not have its checksum"
 
@@ -186,24 +184,36 @@ def _split(resume_from: str) -> tuple[str, int]:
 
 
 def _has_later(store: Store, step: int) -> bool:
-    return any(later > step and store.find(manifest_path(later)) for later in _steps(store, None))
+    later = [_parse(name) for name, refusal in _list_folders(store, None) if not refusal]
+    return any(folder.step > step and store.find(folder.manifest) for folder in later)
 
 
-def _steps(store: Store, up_to: int | None) -> list[int]:
-    steps = [step for name in store.list_folders() if (step := parse_step_folder(name)) is not None]
-    return sorted((step for step in steps if up_to is None or step <= up_to), reverse=True)
+def _list_folders(store: Store, up_to: int | None) -> list[tuple[str, str]]:
+    """Return the names of the checkpoints' folders, newest first, each with why it is not used, or ""."""
+    try:
+        latest = read_latest(store)
+    except CorruptCheckpoint:
+        latest = None  # each complete checkpoint counts
+    folders = order_step_folders(store.list_folders(), latest)
+    return [(folder.name, refusal) for folder, refusal in folders if up_to is None or folder.step <= up_to]
 
 
-def _read_manifest(store: Store, step: int) -> tuple[str, str]:
+def _parse(name: str) -> StepFolder:
+    folder = StepFolder.parse(name)
+    assert folder is not None  # noqa: S101  # `_list_folders` gives no other names
+    return folder
+
+
+def _read_manifest(store: Store, folder: StepFolder) -> tuple[str, str]:
     """Return (the manifest's text, "") or ("", what is wrong)."""
-    found = store.find(manifest_path(step))
+    found = store.find(folder.manifest)
     if found is None:
         return "", "it has no manifest: its writer was stopped"
     try:
-        manifest = parse_manifest(found.data, step)
+        manifest = parse_manifest(found.data, folder)
     except CorruptCheckpoint as error:
         return "", str(error)
-    sizes = {entry.path.rsplit("/", 1)[-1]: entry.size for entry in store.list_objects(step_folder(step))}
+    sizes = {entry.path.rsplit("/", 1)[-1]: entry.size for entry in store.list_objects(folder.name)}
     for part in manifest.parts:
         if part.name not in sizes:
             return "", f"{part.name} is missing"
@@ -220,8 +230,8 @@ def _verify_checkpoint(store: Store, manifest: Manifest, team: Team, room: int) 
         for index, part in enumerate(manifest.parts)
         if choose_verifying_rank(part, index, max(1, manifest.world), ranks) == rank
     ]
-    kept = dict(_allocate_parts(manifest.step, mine, room))
-    verdicts = team.gather(_verify_parts(store, manifest.step, mine, kept))
+    kept = dict(_allocate_parts(manifest.folder, mine, room))
+    verdicts = team.gather(_verify_parts(store, manifest.folder, mine, kept))
     unreadable = next((error for error, _ in verdicts if error), "")
     if unreadable:
         raise StorageError(unreadable)
@@ -229,18 +239,18 @@ def _verify_checkpoint(store: Store, manifest: Manifest, team: Team, room: int) 
     return (None, refusal) if refusal else (Checkpoint(store, manifest, kept), "")
 
 
-def _allocate_parts(step: int, parts: Sequence[Part], room: int) -> Iterator[tuple[str, memoryview]]:
+def _allocate_parts(folder: str, parts: Sequence[Part], room: int) -> Iterator[tuple[str, memoryview]]:
     """Yield memory for the parts that are kept, by path."""
     for part in parts:
         if part.size - part.header <= room:
             room -= part.size - part.header
-            yield part_path(step, part.name), np.empty(part.size, np.uint8).data
+            yield f"{folder}/{part.name}", np.empty(part.size, np.uint8).data
 
 
-def _verify_parts(store: Store, step: int, parts: Sequence[Part], kept: Mapping[str, memoryview]) -> tuple[str, str]:
+def _verify_parts(store: Store, folder: str, parts: Sequence[Part], kept: Mapping[str, memoryview]) -> tuple[str, str]:
     """Return (why the parts cannot be read, what is wrong with them), each "" if nothing is."""
     with ThreadPoolExecutor(_CHECKERS, thread_name_prefix="check-part") as pool:
-        begun = [pool.submit(verify_part, store, step, part, kept.get(part_path(step, part.name))) for part in parts]
+        begun = [pool.submit(verify_part, store, folder, part, kept.get(f"{folder}/{part.name}")) for part in parts]
         try:
             return "", next((verdict for future in begun if (verdict := future.result())), "")
         except StorageError as error:

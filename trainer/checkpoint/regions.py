@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 
 from trainer.checkpoint.chunks import read_object_into
-from trainer.checkpoint.layout import part_path
 from trainer.checkpoint.manifest import CorruptCheckpoint, Manifest, Part
 from trainer.checkpoint.snapshot import parse_header
 from trainer.checkpoint.store import Store
@@ -200,22 +199,22 @@ def open_contents(
         StorageError: A part cannot be read, or its header is not of this trainer.
     """
     if needed:
-        here = [part for part in manifest.parts if part_path(manifest.step, part.name) in kept]
-        contents = _contents(store, manifest.step, here, kept)
+        here = [part for part in manifest.parts if f"{manifest.folder}/{part.name}" in kept]
+        contents = _contents(store, manifest.folder, here, kept)
         if len(here) == len(manifest.parts) or _holds(contents.tensors, needed):
             return contents
-    return _contents(store, manifest.step, manifest.parts, kept)
+    return _contents(store, manifest.folder, manifest.parts, kept)
 
 
-def _contents(store: Store, step: int, parts: Sequence[Part], kept: Mapping[str, memoryview]) -> Contents:
+def _contents(store: Store, folder: str, parts: Sequence[Part], kept: Mapping[str, memoryview]) -> Contents:
     found: dict[str, list[Stored]] = defaultdict(list)
     shapes: dict[str, tuple[int, ...]] = {}
     with ThreadPoolExecutor(_READERS, thread_name_prefix="headers") as pool:
-        for part, entries in zip(parts, pool.map(partial(_entries, store, step, kept), parts), strict=True):
+        for part, entries in zip(parts, pool.map(partial(_entries, store, folder, kept), parts), strict=True):
             for piece, start in entries:
                 if shapes.setdefault(piece.name, piece.shape) != piece.shape:
                     raise StorageError(f"{store.uri}: {part.name} has another shape of {piece.name} than other parts")
-                found[piece.name].append(Stored(piece.box, part_path(step, part.name), start))
+                found[piece.name].append(Stored(piece.box, f"{folder}/{part.name}", start))
     tensors = {name: Tensor(shapes[name], tuple(stored)) for name, stored in found.items()}
     return Contents(store, MappingProxyType(tensors), kept)
 
@@ -232,8 +231,8 @@ def _holds(tensors: Mapping[str, Tensor], needed: Sequence[TensorRegion]) -> boo
     return True
 
 
-def _entries(store: Store, step: int, kept: Mapping[str, memoryview], part: Part) -> list[tuple[TensorRegion, int]]:
-    path = part_path(step, part.name)
+def _entries(store: Store, folder: str, kept: Mapping[str, memoryview], part: Part) -> list[tuple[TensorRegion, int]]:
+    path = f"{folder}/{part.name}"
     held = kept.get(path)
     if held is not None:
         head = held[: part.header]

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from trainer.checkpoint import reader
-from trainer.checkpoint.layout import parse_step_folder, read_data_state
-from trainer.checkpoint.manifest import Manifest
+from trainer.checkpoint.claim import Beat, check_epoch, hold_epoch
+from trainer.checkpoint.epoch import Epoch
+from trainer.checkpoint.layout import read_data_state, run_folder
+from trainer.checkpoint.manifest import Manifest, StepFolder
+from trainer.checkpoint.pointer import fence_latest
 from trainer.checkpoint.regions import Contents, open_contents
 from trainer.checkpoint.restore_plan import RestorePlan, check_same_model, plan_restore
 from trainer.checkpoint.snapshot import read_free_memory
@@ -32,6 +38,7 @@ class Checkpoints:
 
     Attributes:
         team: A channel for the resume, which may take long.
+        beat: Written while this start holds the run; None on other ranks, and without a place to write to.
         saved: The step of the newest save; -1 for none.
         stall: Seconds for which saves interrupted training since `take_stall`.
     """
@@ -42,12 +49,13 @@ class Checkpoints:
     team: Team
     report: Callable[[str], None]
     resume_from: str
+    beat: Beat | None = None
     saved: int = -1
     stall: float = 0.0
 
     @classmethod
     def open(cls, config: Config, run: Run, team: Team, report: Callable[[str], None]) -> Checkpoints:
-        """Open the place of the checkpoints.
+        """Open the place of the checkpoints, and hold the run's epoch there.
 
         Args:
             config: With the model that is trained, `auto` resolved.
@@ -57,6 +65,7 @@ class Checkpoints:
 
         Raises:
             StorageError: The place cannot be opened.
+            TakenOver: A later start has claimed the run.
         """
         settings = config.checkpoint
         uri = settings.uri or run.checkpoint_uri
@@ -65,10 +74,21 @@ class Checkpoints:
         if not uri:
             return cls(config=config, store=None, writer=None, team=team, report=report, resume_from=start)
         store = open_store(uri, create=True)
-        origin = RunInfo(run.run_id, run.attempt, flatten_config(config))
+        place = open_store(run_folder(store.uri), create=True)
+        if run_folder(uri) != run_folder(run.checkpoint_uri):
+            run = replace(run, epoch=0)  # the launcher claimed another folder
+        epoch = Epoch(**reader.broadcast_from_first(team, partial(_hold, store, place, run)))
+        origin = RunInfo(
+            run.run_id, run.attempt, flatten_config(config), epoch.epoch, partial(check_epoch, place, epoch)
+        )
         side = team.side_channel(settings.timeout)
         writer = CheckpointWriter(store, side, origin, RetentionPolicy(settings.keep, settings.keep_every), report)
-        return cls(config=config, store=store, writer=writer, team=team, report=report, resume_from=start)
+        beat = Beat(place, epoch) if team.world.is_first else None
+        return cls(config=config, store=store, writer=writer, team=team, report=report, resume_from=start, beat=beat)
+
+    def beating(self) -> AbstractContextManager[object]:
+        """Return the context in which others see that this start is at work."""
+        return self.beat if self.beat is not None else nullcontext()
 
     def resume(self, engine: Engine, data: DataState) -> int:
         """Load the checkpoint to resume from; return the steps that are done.
@@ -105,7 +125,9 @@ class Checkpoints:
         return True
 
     def raise_failure(self) -> None:
-        """Raise the error of a background save that failed."""
+        """Raise the error of a background save that failed, or TakenOver."""
+        if self.beat is not None:
+            self.beat.raise_failure()
         if self.writer is not None:
             self.writer.raise_failure()
 
@@ -191,11 +213,17 @@ class Checkpoints:
         if store is None:
             return
         if reader.broadcast_from_first(
-            self.team, lambda: any(parse_step_folder(name) is not None for name in store.list_folders())
+            self.team, lambda: any(StepFolder.parse(name) is not None for name in store.list_folders())
         ):
             raise ConfigError(
                 f"resume=never, but {store.uri} already holds checkpoints: use another checkpoint.uri, or resume=auto"
             )
+
+
+def _hold(store: Store, place: Store, run: Run) -> dict[str, Any]:
+    epoch = hold_epoch(place, run)
+    fence_latest(store, epoch.epoch)
+    return asdict(epoch)
 
 
 def _values(contents: Contents, chosen: RestorePlan) -> Iterator[tuple[TensorRegion, FloatArray]]:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import secrets
+import time
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -37,6 +38,7 @@ _CHUNK = 32 << 20  # bytes of one request that reads
 _SEND = 16 << 20  # bytes of one request that writes: of 10,000 at most, so an object may have 160 GB
 _SENDS = 8  # concurrent ones for an object
 _DELETES = 16  # concurrent requests
+_LOCK_SECONDS = 30.0  # a process that is not stopped needs milliseconds
 _WRITE = 64 << 20  # bytes of one system call, which cannot take more than 2 GiB
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -315,13 +317,28 @@ def _swap_file(path: Path, data: bytes, expected: Version) -> bool:
     lock = path.with_name(f".{path.name}.lock")
     try:
         with lock.open("ab") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)  # released with the file, also when the process is killed
+            _lock(held.fileno(), lock)  # released with the file, also when the process is killed
             if not path.exists() or _content_version(path.read_bytes()) != expected:
                 return False
             _write_file(path, data)
             return True
     except OSError as error:
         raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _lock(descriptor: int, lock: Path) -> None:
+    until = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise StorageError(
+                    f"{lock}: held for {_LOCK_SECONDS:.0f} s by a process that is stopped: kill or continue it"
+                ) from None
+            time.sleep(0.005)
+        else:
+            return
 
 
 def _write_file(path: Path, data: Buffer) -> None:

@@ -13,22 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
-from trainer.checkpoint.layout import (
-    format_data_state,
-    manifest_path,
-    parse_manifest,
-    part_name,
-    part_path,
-    utc_timestamp,
-)
-from trainer.checkpoint.manifest import CorruptCheckpoint, Manifest, Part
+from trainer.checkpoint.claim import raise_shared_failure
+from trainer.checkpoint.epoch import utc_timestamp
+from trainer.checkpoint.layout import format_data_state, part_name
+from trainer.checkpoint.manifest import CorruptCheckpoint, Manifest, Part, StepFolder
 from trainer.checkpoint.pointer import advance_latest, prune_checkpoints
 from trainer.checkpoint.snapshot import HostBuffer, PartBuffer
 from trainer.checkpoint.store import Store
 from trainer.config import Scalar
 from trainer.data.state import DataState
 from trainer.engine import Engine
-from trainer.errors import PeerError, StorageError
+from trainer.errors import PeerError, StorageError, TakenOver
 from trainer.shape.box import TensorRegion
 from trainer.team import Team
 
@@ -37,11 +32,18 @@ _SENDERS = 4  # parts of a process that are hashed and sent concurrently
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What a manifest records of the run."""
+    """What a manifest records of the run.
+
+    Attributes:
+        epoch: Of this start; 0 where none was claimed.
+        check: Raises TakenOver once a later start has claimed the run; it is called on rank 0.
+    """
 
     run_id: str
     attempt: int
     config: Mapping[str, Scalar]
+    epoch: int = 0
+    check: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class CheckpointWriter:
         return time.perf_counter() - start
 
     def raise_failure(self) -> None:
-        """Raise the StorageError or PeerError of a checkpoint that failed in the background."""
+        """Raise the StorageError, TakenOver or PeerError of a checkpoint that failed in the background."""
         if self._running is not None and self._running.done():
             self.wait_until_written()
 
@@ -128,15 +130,17 @@ class CheckpointWriter:
     def _publish(self, data: DataState, work: _Work) -> None:
         started = time.perf_counter()
         step, first = data.step, self._team.world.is_first
-        _raise_first(self._team.gather(self._clear_manifest(step) if first else ""))
-        parts, failure = self._upload(step, work.buffer)
+        folder = StepFolder(step, self._origin.epoch, self._origin.attempt if self._origin.epoch else 0)
+        _raise_first(self._team.gather(self._check_unwritten(folder) if first else ""))
+        parts, failure = self._upload(folder, work.buffer)
+        failure = (self._find_taker() if first else "") or failure  # who took the run over may remove these parts
         reports = self._team.gather([[asdict(part) for part in parts], dict(work.values), failure])
         _raise_first([failure for _, _, failure in reports])
         whole = tuple(Part.from_json(part) for parts, _, _ in reports for part in parts)
         values = Counter[str]()
         for _, counts, _ in reports:
             values.update(counts)
-        self._report_commit(step, self._commit(data, whole, values, work.expected) if first else "")
+        self._report_commit(step, self._commit(folder, data, whole, values, work.expected) if first else "")
         if first:
             seconds = time.perf_counter() - started
             size = sum(part.size for part in whole)
@@ -156,37 +160,44 @@ class CheckpointWriter:
             return
         _raise_first(failures)
 
-    def _clear_manifest(self, step: int) -> str:
-        """Remove the manifest of an earlier attempt at this step, because its parts are about to be replaced."""
+    def _check_unwritten(self, folder: StepFolder) -> str:
+        """Return why this start may not write the checkpoint, or "": nothing that another one wrote is replaced."""
         try:
-            found = self._store.find(manifest_path(step))
-            if found is None:
-                return ""
-            try:
-                attempt = parse_manifest(found.data, step).attempt
-            except CorruptCheckpoint:
-                attempt = 0
-            if attempt > self._origin.attempt:
-                return f"attempt {attempt} of this run has written step {step}: this one is out of date"
-            self._store.delete([manifest_path(step)])
+            if self._store.find(folder.manifest) is not None:
+                return f"checkpoint {folder.step} was not written: {self._store.uri}/{folder.manifest} is there already"
         except StorageError as error:
-            return f"checkpoint {step} was not written: {error}"
+            return f"checkpoint {folder.step} was not written: {error}"
+        return self._find_taker()
+
+    def _find_taker(self) -> str:
+        """Return the message of TakenOver, or "". Where the bucket does not answer, `latest` decides."""
+        try:
+            self._origin.check()
+        except TakenOver as error:
+            return str(error)
+        except StorageError:
+            pass
         return ""
 
-    def _upload(self, step: int, buffer: HostBuffer) -> tuple[list[Part], str]:
+    def _upload(self, folder: StepFolder, buffer: HostBuffer) -> tuple[list[Part], str]:
         rank = self._team.world.rank
         paths = [part_name(rank, index) for index in range(len(buffer.parts))]
         sent = [
-            self._senders.submit(upload_part, self._store, step, name, part)
+            self._senders.submit(upload_part, self._store, folder.name, name, part)
             for name, part in zip(paths, buffer.parts, strict=True)
         ]
         try:
             return [future.result() for future in sent], ""
         except StorageError as error:
-            return [], f"checkpoint {step} was not written by rank {rank}: {error}"
+            return [], f"checkpoint {folder.step} was not written by rank {rank}: {error}"
 
     def _commit(
-        self, data: DataState, parts: tuple[Part, ...], values: Mapping[str, int], expected: Mapping[str, int]
+        self,
+        folder: StepFolder,
+        data: DataState,
+        parts: tuple[Part, ...],
+        values: Mapping[str, int],
+        expected: Mapping[str, int],
     ) -> str:
         step = data.step
         if values != expected:
@@ -202,6 +213,8 @@ class CheckpointWriter:
             parts=parts,
             data=format_data_state(data),
             config=self._origin.config,
+            epoch=self._origin.epoch,
+            folder=folder.name,
         )
         return publish_manifest(self._store, manifest, self._keep)
 
@@ -213,7 +226,7 @@ def _prepare(written: Sequence[TensorRegion], expected: Mapping[str, int]) -> _W
     return _Work(buffer, _values(written), expected)
 
 
-def upload_part(store: Store, step: int, name: str, part: PartBuffer) -> Part:
+def upload_part(store: Store, folder: str, name: str, part: PartBuffer) -> Part:
     """Upload one part; return its manifest entry.
 
     Raises:
@@ -221,13 +234,15 @@ def upload_part(store: Store, step: int, name: str, part: PartBuffer) -> Part:
     """
     with ThreadPoolExecutor(1, thread_name_prefix="checksum") as beside:
         digest = beside.submit(hashlib.sha256, part.data)
-        store.put(part_path(step, name), part.data)
+        store.put(f"{folder}/{name}", part.data)
         return Part(name=name, size=part.data.nbytes, header=part.header, sha256=digest.result().hexdigest())
 
 
 def publish_manifest(store: Store, manifest: Manifest, keep: RetentionPolicy | None) -> str:
     """Create the manifest, move `latest` and remove old checkpoints (keep=None: none); return the error, or ""."""
-    path = manifest_path(manifest.step)
+    folder = StepFolder.parse(manifest.folder)
+    assert folder is not None  # noqa: S101  # its writer named it
+    path = folder.manifest
     try:
         if not store.create(path, manifest.to_json()):
             return f"checkpoint {manifest.step} was not written: {path} was created by another process meanwhile"
@@ -235,8 +250,10 @@ def publish_manifest(store: Store, manifest: Manifest, keep: RetentionPolicy | N
         return f"checkpoint {manifest.step} was not written: {error}"
     try:
         # A step behind `latest`, after going back, does not count among the newest: pruning would take it.
-        if advance_latest(store, manifest.step) and keep is not None:
-            prune_checkpoints(store, keep.newest, keep.every)
+        if advance_latest(store, folder) and keep is not None:
+            prune_checkpoints(store, keep.newest, keep.every, folder.epoch)
+    except TakenOver as error:
+        return str(error)
     except (StorageError, CorruptCheckpoint) as error:
         return f"checkpoint {manifest.step} is written, but {error}"
     return ""
@@ -265,4 +282,4 @@ def _expected(needed: Sequence[TensorRegion]) -> dict[str, int]:
 def _raise_first(failures: Sequence[str]) -> None:
     for failure in failures:
         if failure:
-            raise StorageError(failure)
+            raise_shared_failure(failure)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from trainer.checkpoint.layout import utc_timestamp
+from trainer.checkpoint.epoch import utc_timestamp
 from trainer.config import Config
 from trainer.console import Console
 from trainer.data.state import DataState

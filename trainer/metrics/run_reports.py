@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from trainer.checkpoint.layout import run_folder, utc_timestamp
+from trainer.checkpoint.epoch import utc_timestamp
+from trainer.checkpoint.layout import run_folder
 from trainer.checkpoint.store import Store, open_store
 from trainer.config import Config
 from trainer.engine import Engine

@@ -125,14 +125,14 @@ def download_checkpoint(run: RunLocation, folder: Path, step: int | None, progre
         OrchError: What Bucket methods raise.
     """
     checkpoint, skipped = choose_checkpoint(run, step)
-    target = folder / checkpoint.path.rpartition("/")[2]
+    target = folder / f"step-{checkpoint.step:08d}"
     manifest = run.bucket.get(f"{checkpoint.path}/{_MANIFEST}")
     with translate_disk_errors(f"write {target}"):
         target.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(target)
         present = target / _MANIFEST
         if present.exists() and present.read_bytes() != manifest:
-            present.unlink()  # of another attempt at this step: its parts are about to be replaced
+            present.unlink()  # of another start of the run: its parts are about to be replaced
     parts = checkpoint.manifest.parts
     _check_free_space(target, checkpoint)
     tally = _Tally(files=len(parts), bytes=checkpoint.size, report=progress)

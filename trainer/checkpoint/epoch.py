@@ -1,0 +1,81 @@
+"""Who drives a run: epoch.json and beat.json in the run's folder, shared by trainer and orchestrator.
+
+This module needs only the standard library. A run that is started twice, by two computers or after a freeze, has two
+writers. Each start claims the next epoch by compare-and-swap of epoch.json, before it reads or writes a checkpoint:
+
+    epoch.json  {"epoch": 3, "attempt": 2, "installation": "3f2c…", "host": "laptop", "job": "c91f…/1",
+                 "time": "2026-11-23T18:30:00Z", "ended": ""}
+    beat.json   {"epoch": 3, "attempt": 2, "by": "trainer", "time": "2026-11-23T18:41:30Z"}
+
+Writers of a lower epoch stop: their checkpoints lie in folders of their own, and latest.json refuses them. The beat is
+written about every BEAT_SECONDS while an epoch is driven; only whether it changes counts, so clocks need not agree.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import Any
+
+EPOCH = "epoch.json"
+BEAT = "beat.json"
+BEAT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """One start of a run; the content of epoch.json.
+
+    Attributes:
+        epoch: From 1, one more than that of the start before.
+        attempt: The attempt that was started.
+        installation: Id of the orch that drives it; "" for a trainer that was started by hand.
+        host: Name of the computer.
+        job: The job there: cluster and number; "" for a trainer that was started by hand.
+        time: Of the claim, in UTC.
+        ended: When its driver ended, in UTC; "" while it drives, and when it was killed.
+    """
+
+    epoch: int
+    attempt: int
+    installation: str
+    host: str
+    job: str
+    time: str
+    ended: str = ""
+
+    def to_json(self) -> bytes:
+        """Return the content of epoch.json."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Epoch:
+        """Parse the content of epoch.json.
+
+        Raises:
+            ValueError: It is not valid.
+        """
+        try:
+            content: Any = json.loads(text)
+            epoch = cls(**{field.name: content[field.name] for field in fields(cls)})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{EPOCH} cannot be read: {error!r}") from error
+        for field in fields(cls):
+            if type(getattr(epoch, field.name)) is not (int if field.name in ("epoch", "attempt") else str):
+                raise ValueError(f"{EPOCH} cannot be read: its {field.name} is {getattr(epoch, field.name)!r}")
+        return epoch
+
+    @property
+    def driver(self) -> str:
+        """Who drives it, in words."""
+        return f"{self.host} (orch {self.installation[:8]})" if self.installation else f"{self.host} (by hand)"
+
+    def to_beat(self, by: str) -> bytes:
+        """Return the content of beat.json as of now."""
+        return json.dumps({"epoch": self.epoch, "attempt": self.attempt, "by": by, "time": utc_timestamp()}).encode()
+
+
+def utc_timestamp() -> str:
+    """Return the current time as UTC text, like 2026-11-20T18:30:00Z."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
