@@ -50,6 +50,8 @@ def _run(desired: Run, observed: Observed, facts: Facts) -> Step:
             what=f"cluster '{desired.cluster}' is being taken down, and the command that began it did not finish",
             next_step=f"orch down {desired.cluster}",
         )
+    if observed.taken_over and not decide_job.job_succeeded(desired, observed):
+        return _taken_over(desired, observed)
     if observed.cancel_requested and not decide_job.job_succeeded(desired, observed):
         return _cancelled(desired, observed)
     if (why := decide_expiry.find_expiry(desired, observed)) is not None and not decide_job.job_succeeded(
@@ -73,12 +75,36 @@ def _limit(desired: Run, observed: Observed) -> str | None:
 
 def _cancelled(desired: Run, observed: Observed) -> Step:
     """Stop the program of a cancelled job wherever it can be reached, then record the result."""
+    left = _stop_everywhere(desired, observed, "cancel was requested")
+    if not isinstance(left, str):
+        return left
+    back = f"orch resume {desired.cluster}" if desired.checkpoint_uri is not None else ""
+    return Conclude(
+        status=Exit.INTERRUPTED, code="cancelled", what=f"job {desired.job_id} was cancelled", why=left, next_step=back
+    )
+
+
+def _taken_over(desired: Run, observed: Observed) -> Step:
+    """Stop the program of a run that another computer has claimed, then record the result."""
+    left = _stop_everywhere(desired, observed, "another computer has taken the run over")
+    if not isinstance(left, str):
+        return left
+    back = f"orch resume {desired.cluster} --take-over"
+    return Conclude(
+        status=Exit.CONFLICT,
+        code="conflict",
+        what=observed.taken_over,
+        why=left or "one run has one driver; nothing more is started here",
+        next_step=f"orch down {desired.cluster}   its machines are not needed any more\nto take it back: {back}",
+    )
+
+
+def _stop_everywhere(desired: Run, observed: Observed, reason: str) -> Step | str:
+    """Return the next step until no host runs the program; at the end where it may still run, in words, or ""."""
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
     job, trouble = desired.job, observed.failure
     if job is not None and running and (trouble is None or trouble.action != "StopJob"):
-        return StopJob(
-            job=job.folder(observed.attempt), why="cancel was requested", grace=job.stop_grace, ranks=running
-        )
+        return StopJob(job=job.folder(observed.attempt), why=reason, grace=job.stop_grace, ranks=running)
     intent, why = observed.current, ""
     if observed.started and intent is not None and intent.state is IntentState.ACCEPTED:
         if observed.slice_state is SliceState.UNCLEAR:  # it may still run
@@ -91,10 +117,7 @@ def _cancelled(desired: Run, observed: Observed) -> Step:
             return wait_for_contact(decide_hosts.select_hosts(desired, observed), until)
         left = tuple(sorted({*silent, *running}))
         why = f"it may still run on {format_hosts(left)}, where it could not be stopped" if left else ""
-    back = f"orch resume {desired.cluster}" if desired.checkpoint_uri is not None else ""
-    return Conclude(
-        status=Exit.INTERRUPTED, code="cancelled", what=f"job {desired.job_id} was cancelled", why=why, next_step=back
-    )
+    return why
 
 
 def _at_limit(desired: Run, observed: Observed, limit: str) -> Step:

@@ -16,10 +16,11 @@ from orchestrator.plan.observed import Contact, HostView, Observed
 from orchestrator.plan.ranks import format_hosts, format_ranks
 from orchestrator.plan.steps import GiveUp, Step, Wait, WaitFor
 from orchestrator.slices import Owned
-from orchestrator.values import Text
+from orchestrator.values import Text, Unknown
 
 STEP_TRIES = 3
 _MOST_KEYS = 3  # that one message shows
+_EPOCH = Unknown("epoch of this start, 1 in a new run")
 TIMER_LABEL = "timer"  # label of the dead-man timer's mark
 
 
@@ -54,6 +55,7 @@ def host_environment(desired: Run, observed: Observed, *, setup: bool) -> HostEn
         common.append(("ORCH_JOB_ID", Text.of(str(desired.job_id))))
         if desired.checkpoint_uri is not None:
             common.append(("ORCH_CHECKPOINT_URI", desired.checkpoint_uri))
+            common.append(("ORCH_EPOCH", Text.of(str(observed.epoch) if observed.epoch else _EPOCH)))
         if desired.resume_from is not None or (observed.attempt > 1 and desired.checkpoint_uri is not None):
             common.append(("ORCH_RESUME_FROM", desired.resume_from or Text.of("latest")))
     return HostEnvironment(

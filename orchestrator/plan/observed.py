@@ -188,6 +188,8 @@ class Observed:
         running_job: Folder of the job that the hosts' `job` refers to.
         cancel_requested: The end of this job was requested.
         down_requested: `down` was requested meanwhile.
+        epoch: That of the current attempt, claimed in the run's bucket; 0 while it is unknown.
+        taken_over: Who has claimed the run in its bucket meanwhile, in words; "" for no one.
         stacks_collected: The stack traces of this attempt's program were collected.
     """
 
@@ -212,6 +214,8 @@ class Observed:
     failure: ActionFailure | None = None
     cancel_requested: bool = False
     down_requested: bool = False
+    epoch: int = 0
+    taken_over: str = ""
     stacks_collected: bool = False
 
     @property

@@ -45,7 +45,7 @@ def read_claim(bucket: Bucket, run_id: str) -> Claim:
 
 
 def write_claim(bucket: Bucket, run_id: str, new: Epoch, before: Claim) -> bool:
-    """Claim the run, or mark its end, if nobody changed epoch.json since `before` was read; return whether it is so."""
+    """Claim the run, or mark its end, if no one changed epoch.json since `before` was read; return whether it is so."""
     path = f"{run_id}/{EPOCH}"
     if before.version is None:
         return bucket.put_if_absent(path, new.to_json())

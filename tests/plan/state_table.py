@@ -902,6 +902,16 @@ CANCELLED: tuple[Line, ...] = (
         "Conclude ok",
     ),
 )
+TAKEN_OVER: tuple[Line, ...] = (
+    ("another computer took the run over, it runs here", RUN, ready(running(0), taken_over="by b"), "StopJob host 0"),
+    ("another computer took the run over, it runs on none", RUN, ready(taken_over="by b"), "Conclude conflict"),
+    (
+        "another computer took the run over, it has succeeded",
+        RUN,
+        ready(ended(0, 0), ended(1, 0), taken_over="by b"),
+        "Conclude ok",
+    ),
+)
 END: tuple[Line, ...] = (
     ("succeeded, machines are kept", RUN, ready(outcome=WELL), "Done"),
     ("failed, machines are kept", RUN, ready(outcome=BADLY), "GiveUp program-failed"),
@@ -1032,6 +1042,7 @@ ROWS = tuple(
         ("Run: limits", LIMIT),
         ("Run: machines that are taken back at an announced time", ENDS),
         ("Run: a cancelled job", CANCELLED),
+        ("Run: taken over by another computer", TAKEN_OVER),
         ("Run: the end", END),
         ("Down", DOWN),
         ("Stop", STOP),

@@ -62,6 +62,10 @@ class HostileRequests:
         )
 
 
+EPOCH = "UNKNOWN_EPOCH_OF_THIS_START_1_IN_A_NEW_RUN"
+MADE_AT_LAUNCH = {"UNKNOWN_ID_MADE_AT_LAUNCH": "u", "UNKNOWN_RUN_ID_MADE_AT_LAUNCH": "r", EPOCH: "1"}
+
+
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     word = draw(anything)
@@ -197,6 +201,7 @@ def test_the_script_does_what_the_plan_shows(machine: Path, value: str, secret: 
     addresses = {
         "HOST_0_ADDRESS": "10.0.0.0",
         "UNKNOWN_2_ADDRESSES_IN_RANK_ORDER_KNOWN_AFTER_CREATE": "10.0.0.0\n10.0.0.1",
+        EPOCH: "1",
     }
     environment = {
         "PATH": f"{machine / 'bin'}:{os.environ['PATH']}", "FARM": str(machine), "TOKEN": secret or "s",
@@ -229,7 +234,7 @@ def test_script_stops_by_name_where_something_is_unknown(machine: Path) -> None:
     assert b"HF_TOKEN: set this secret" in ran.stderr
     assert not (machine / "cloud").exists(), "money is spent before the secret is required"
     environment["HF_TOKEN"] = "t"
-    environment |= {"UNKNOWN_ID_MADE_AT_LAUNCH": "u", "UNKNOWN_RUN_ID_MADE_AT_LAUNCH": "r"}
+    environment |= MADE_AT_LAUNCH
     ran = subprocess.run(["bash"], input=script.encode(), env=environment, capture_output=True, text=False, check=False)
     assert b"HOST_0_SSH: user@address of host 0, known after create" in ran.stderr
 
@@ -271,7 +276,7 @@ def test_a_value_of_an_answer_is_passed_on_without_being_set(machine: Path) -> N
     one = sample_run(2, candidates=(candidate(2),), env=())
     script = preview_sh.render_sh(make_plan(one, Observed(now=0.0), Facts({"sample": TwoRequests()})))
     environment = {"PATH": f"{machine / 'bin'}:{os.environ['PATH']}", "FARM": str(machine), "HF_TOKEN": "t"}
-    environment |= {"UNKNOWN_ID_MADE_AT_LAUNCH": "u", "UNKNOWN_RUN_ID_MADE_AT_LAUNCH": "r"}
+    environment |= MADE_AT_LAUNCH
     ran = subprocess.run(["bash"], input=script.encode(), env=environment, capture_output=True, check=False)
     assert b"HOST_0_SSH: user@address" in ran.stderr, "it came as far as the hosts"
     words = (machine / "cloud").read_bytes().decode().split("\0")

@@ -66,7 +66,7 @@ def test_the_launchers_epoch_is_held_and_a_lower_one_is_refused_by_the_name_of_t
     assert TakenOver.exit_status == 6
 
 
-def test_every_rank_is_told_that_the_run_was_taken_over(tmp_path: Path) -> None:
+def test_every_rank_raises_that_the_run_was_taken_over(tmp_path: Path) -> None:
     place = f"file://{tmp_path}/run/checkpoints"
 
     def rank(team: Team) -> str:
@@ -82,7 +82,7 @@ def test_every_rank_is_told_that_the_run_was_taken_over(tmp_path: Path) -> None:
 
 
 class _Frozen(Store):
-    """A store that stops its own process before the n-th write, until somebody continues it."""
+    """A store that stops its own process before the n-th write, until the test continues it."""
 
     def __init__(self, inner: Store, moment: int) -> None:
         self.__dict__.update(inner.__dict__)
@@ -214,14 +214,14 @@ def test_the_beat_changes_while_a_start_holds_the_run_and_ends_it_when_it_was_ta
         session.raise_failure()
         hold(f"file://{tmp_path}/run", 2, "laptop")
 
-        def told() -> bool:
+        def noticed() -> bool:
             try:
                 session.raise_failure()
             except TakenOver as error:
                 return "laptop" in str(error)
             return False
 
-        _wait_for(told)
+        _wait_for(noticed)
     assert b'"epoch": 1' in beat.read_bytes()
 
 

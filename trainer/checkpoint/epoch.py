@@ -7,7 +7,7 @@ writers. Each start claims the next epoch by compare-and-swap of epoch.json, bef
                  "time": "2026-11-23T18:30:00Z", "ended": ""}
     beat.json   {"epoch": 3, "attempt": 2, "by": "trainer", "time": "2026-11-23T18:41:30Z"}
 
-Writers of a lower epoch stop: their checkpoints lie in folders of their own, and latest.json refuses them. The beat is
+Writers of a lower epoch stop: their checkpoints lie in their own folders, and latest.json refuses them. The beat is
 written about every BEAT_SECONDS while an epoch is driven; only whether it changes counts, so clocks need not agree.
 """
 

@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.loop.act import act
+from orchestrator.engine.loop.epoch import RunHold, look_for_driver, release_run
 from orchestrator.engine.loop.finished_jobs import record_finished_jobs, refuse_if_busy
 from orchestrator.engine.loop.observe import observe, observe_slice
 from orchestrator.engine.loop.queue import (
@@ -33,7 +34,7 @@ from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.lease import PATIENCE, LeaseKeeper
 from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, new_run_id
 from orchestrator.engine.state.opening import open_store
-from orchestrator.errors import OrchError
+from orchestrator.errors import ConflictError, OrchError
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
 from orchestrator.paths import Paths, load_paths
@@ -206,20 +207,33 @@ def _refuse_without_machines(session: Session) -> CommandResult | None:
 
 def _open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) -> None:
     """Open the job, or continue the one that a killed command left, and fill in what was unknown."""
-    new, desired = ready.job, ready.desired
+    new, desired, replaceable, driven = ready.job, ready.desired, 0, ""
     if isinstance(desired, Adopt):
         session.desired = fill_unknowns(desired, {UID: session.cluster.uid, INSTALLATION: session.store.installation})
     if new is None or not isinstance(desired, Run):
         return
     record_finished_jobs(session, except_digest=new.digest)
     record = refuse_if_busy(session, new)
+    run_id = record.run_id if record is not None else new.run_id or new_run_id(ready.cluster)
+    if bucket is not None:
+        try:
+            claim = look_for_driver(session, bucket, run_id, record, take_over=ready.take_over)
+        except ConflictError as error:
+            if record is None:
+                raise
+            driven = error.what  # a job that lost its run ends, however often it is continued
+        else:
+            replaceable = claim.number
+            if claim.epoch is not None:  # attempts of several computers differ, and so do the names of their logs
+                new = replace(new, first_attempt=max(new.first_attempt, claim.epoch.attempt + 1))
     if record is None:
-        run_id = new.run_id or new_run_id(ready.cluster)
         record = session.store.open_job(session.cluster, replace(new, run_id=run_id))
     elif new.watch and not record.watch:
         session.store.set_watch(session.cluster, record.id, new.watch, new.launch_request)
     if bucket is not None:
         upload_task(bucket, record)
+        session.hold = RunHold(bucket, session.store.installation, record, replaceable)
+        session.hold.taken_over = driven
     session.job = record
     session.desired = _fill_unknowns(desired, session.store.installation, session.cluster, record)
 
@@ -238,6 +252,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
         patience = PATIENCE
         if (early := _overtaken_result(session) or _yield_to_down(session)) is not None:
             return early
+        _claim_attempt(session)
         observed = observe(session)
         if observed.outcome is not None:
             _keep_machines_for_queue(session)
@@ -265,6 +280,16 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
                     and session.memory.failure is None
                 ):
                     ensure_follower(session)
+
+
+def _claim_attempt(session: Session) -> None:
+    """Claim the next epoch of the run in its bucket before an attempt is decided on, once per attempt."""
+    hold, job = session.hold, session.job
+    if hold is None or job is None or hold.taken_over:
+        return
+    current = session.store.job(session.cluster, job.id)
+    if current.state != "ended" and hold.attempt != current.attempt:
+        hold.claim(current.attempt)
 
 
 def _save_logs(session: Session) -> None:
@@ -437,6 +462,7 @@ def _finish(session: Session, step: Done | GiveUp) -> CommandResult:
         _report_remaining_jobs(session)
     if session.job is not None:
         upload_logs(session)
+    release_run(session)
     live = [intent for intent in session.store.intents(session.cluster) if intent.state not in FINAL_STATES]
     desired = session.desired
     over = isinstance(step, Done) or not isinstance(desired, Down)

@@ -80,6 +80,8 @@ def run_setup(session: Session, action: RunSetup) -> None:
 def start_job(session: Session, action: StartJob) -> None:
     """Record that the program may be running, then start it; a crash between the two starts it again harmlessly."""
     assert session.job is not None  # noqa: S101  # only a Run starts jobs, and it has one
+    if session.hold is not None and not session.hold.claim(action.attempt):
+        return  # the next observation shows that it was taken over
     session.store.start_attempt(session.cluster, session.job.id, lease=session.keeper.lease)
     script = action.script.reveal().encode()
     folder = host_job_name(session.cluster.uid, action.job)

@@ -54,6 +54,8 @@ def observe(session: Session) -> Observed:
         running_job=folder,
         outcome=_outcome(job),
         failure=memory.failure,
+        epoch=session.hold.number if session.hold is not None else 0,
+        taken_over=session.hold.taken_over if session.hold is not None else "",
         stacks_collected=bool(folder) and memory.stacks_of == folder,
         cancel_requested=job is not None and job.state == "cancelling",
         down_requested=isinstance(session.desired, Run) and cluster.desired_state == "down",

@@ -21,6 +21,7 @@ from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
 
 if TYPE_CHECKING:
+    from orchestrator.engine.loop.epoch import RunHold
     from orchestrator.engine.loop.follow import Follower
 
 
@@ -91,6 +92,7 @@ class Session:
         self.pins = StorePins(
             lambda: store, narrator.note, cluster=cluster.name, job=self._open_job, confirm=accept_host_keys
         )
+        self.hold: RunHold | None = None
         self._providers: dict[str, Provider] = {}
         self._operations: HostOperations | None = None
 
@@ -137,5 +139,7 @@ class Session:
             self._operations = None
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and stop the beat of the run."""
+        if self.hold is not None:
+            self.hold.close()
         self.disconnect()

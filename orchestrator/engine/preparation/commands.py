@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -65,8 +66,18 @@ def prepare_resume(
     bucket: str | None = None,
     after: TeardownPolicy,
     force: bool = False,
+    take_over: bool = False,
 ) -> PreparedCommand:
-    """Prepare the same run again from its newest complete checkpoint, on the same cluster name or another."""
+    """Prepare the same run again from its newest complete checkpoint, on the same cluster name or another.
+
+    Args:
+        name_or_run_id: The cluster whose last run it is, or the run.
+        cluster: The cluster to run on, or None for the run's.
+        bucket: Where the run is found that is not on record here.
+        after: What happens to the machines when the job ends.
+        force: Whether to resume even a run that has succeeded.
+        take_over: Whether to claim the run from another driver that is at work.
+    """
     with open_reader() as reader:
         where, job = _find_run(reader, name_or_run_id)
     if job is None:
@@ -82,9 +93,10 @@ def prepare_resume(
         )
     task = add_secrets_from_environment(task)
     name = cluster or where
-    return _prepare_run(
+    ready = _prepare_run(
         task, name, "resume", after, run_id=run_id, first_attempt=attempt + 1, resume_from="latest", force_setup=False
     )
+    return replace(ready, take_over=take_over)
 
 
 def prepare_continuation(cluster: str, job: JobRecord) -> PreparedCommand:
@@ -328,8 +340,6 @@ def _prepare_run(
     )
     summary = f"{options[0].accelerator} on {options[0].where}"
     if same is None and first_attempt > 1:
-        from dataclasses import replace
-
         now = replace(now, attempt=first_attempt)
     refused = preflight_error(task, facts)
     more = surplus_hosts_note(name, now, options)
@@ -394,12 +404,15 @@ def _run_from_bucket(run_id: str, bucket: str | None) -> tuple[Task, str, int, s
         )
     from orchestrator.storage.bucket import Bucket
     from orchestrator.storage.checkpoints import get_task
+    from orchestrator.storage.epochs import read_claim
 
     opened = Bucket.open(bucket)
     task = Task.from_json(get_task(opened, run_id).decode())
     folders = opened.list_dir(f"{run_id}/metrics").folders
     attempts = [int(name.rsplit("-", 1)[1]) for name in folders if name.rsplit("-", 1)[-1].isdigit()]
-    return task, run_id, max(attempts, default=1), host_inputs.choose_cluster_name(task, None)
+    held = read_claim(opened, run_id).epoch
+    attempts.append(held.attempt if held is not None else 1)
+    return task, run_id, max(attempts), host_inputs.choose_cluster_name(task, None)
 
 
 def _refuse_finished(job: JobRecord, requested: str, force: bool) -> None:

@@ -41,6 +41,7 @@ from orchestrator.task.stacks import Stack, StackRequest, choose_stack, choose_s
 from orchestrator.values import Text, to_text
 
 WORKDIR = "orch_workdir"
+TAKEN_OVER = 6  # trainer/errors.py: another start of the run has claimed it
 TRAINER = ".orch/trainer/trainer"
 DEVICE_PROBE = ".orch/devices/trainer"
 DEPENDENCY_FILES = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "*.lock")
@@ -248,7 +249,7 @@ def build_budgets(task: Task) -> Budgets:
         preemptions=recovery.max_preemptions,
         failures=recovery.max_failures,
         restart_on=recovery.restart_on_exit_codes,
-        fail_on=recovery.fail_on_exit_codes,
+        fail_on=(*recovery.fail_on_exit_codes, *((TAKEN_OVER,) if task.train is not None else ())),
         strategy=Strategy(recovery.strategy),
         capacity_wait=recovery.capacity_wait_hours * 3600,
         hang_deadline=recovery.hang_minutes * 60,

@@ -22,7 +22,7 @@ from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.engine.state.snapshots import is_snapshot, keep_snapshot
 from orchestrator.engine.unattended.secrets import secrets_fingerprint
-from orchestrator.errors import StorageError
+from orchestrator.errors import StorageError, UserError
 from orchestrator.paths import Paths, load_paths
 from orchestrator.plan.desired import Run
 from orchestrator.plan.steps import Done
@@ -101,6 +101,11 @@ def enqueue_job(ready: PreparedCommand) -> CommandResult:
     job = ready.job
     if job is None:
         raise ValueError("only a program can be queued")
+    if ready.take_over:
+        why = "another job is before it on the cluster, and until its turn no process would drive the run"
+        raise UserError(
+            "--take-over cannot wait in a queue", why, "end that job first, or name another cluster: -c NAME"
+        )
     services = real_services(load_paths())
     bucket = open_writable_bucket(job.bucket, services.access) if job.bucket else None
     with open_store(load_paths(), services) as store:

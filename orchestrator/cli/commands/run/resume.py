@@ -15,6 +15,10 @@ from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, LocalChecks, act
     examples=[
         ("orch resume mine", "the last run of cluster 'mine'; lost hosts are replaced"),
         ("orch resume mine-k3x9q --bucket gs://my-runs", "a run that was started on another computer"),
+        (
+            "orch resume mine-k3x9q --bucket gs://my-runs --take-over",
+            "although another computer drives it",
+        ),
         ("orch resume mine --dry-run", "what it would do"),
     ],
 )
@@ -24,6 +28,7 @@ from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, LocalChecks, act
 @click.option("--down", is_flag=True, help="Delete the hosts when the program has ended, successfully or not.")
 @click.option("--force", is_flag=True, help="Resume even a run that has succeeded.")
 @ACCEPT_HOST_KEY
+@click.option("--take-over", is_flag=True, help="Drive the run from here although another computer drives it now.")
 @local_check_options
 @action_options(detachable=True, shows_output=True)
 @click.pass_context
@@ -35,6 +40,7 @@ def resume(
     down: bool,
     force: bool,
     accept_host_keys: bool,
+    take_over: bool,
     local_checks: LocalChecks,
     mode: ActMode,
 ) -> None:
@@ -45,7 +51,7 @@ def resume(
     from orchestrator.plan.desired import TeardownPolicy
 
     after = TeardownPolicy.DOWN if down else TeardownPolicy.KEEP
-    ready = prepare(name, cluster=cluster, bucket=bucket, after=after, force=force)
+    ready = prepare(name, cluster=cluster, bucket=bucket, after=after, force=force, take_over=take_over)
     if local_checks.requested and ready.job is not None:
         from orchestrator.cli.execution.local_checks import run_local_checks
         from orchestrator.engine.training.advice import add_advice

@@ -1,0 +1,119 @@
+"""One run, two computers (two state folders): one of them drives it, and a take-over loses no checkpoint."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.orch_process import Orch, until
+
+from trainer.checkpoint.manifest import Latest, Manifest, StepFolder
+
+TINY = ("model=tiny", "model.dim=64", "model.layers=2", "seq_len=32", "batch=4", "threads=1", "log_every=50")
+OFTEN = ("steps=200000", "checkpoint.every=100", "checkpoint.keep=100000")
+pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def computers(tmp_path: Path) -> Iterator[tuple[Orch, Orch]]:
+    """Two installations on one machine; each is left without hosts."""
+    found = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "text.txt").write_text("a line to learn from\n" * 2000)
+        found.append(Orch(tmp_path / name))
+    yield found[0], found[1]
+    for orch in found:
+        orch("down", "train")
+
+
+class Watcher:
+    """Reads latest.json all the time; it must never go back."""
+
+    def __init__(self, checkpoints: Path) -> None:
+        self.seen: list[tuple[int, int]] = []
+        self._path, self._end = checkpoints / "latest.json", threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Watcher:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._end.wait(0.005):
+            latest = Latest.from_json(self._path.read_bytes())
+            if not self.seen or self.seen[-1] != (latest.epoch, latest.step):
+                self.seen.append((latest.epoch, latest.step))
+
+
+def whole(checkpoints: Path) -> dict[str, Manifest]:
+    """Every checkpoint with a manifest; each of its parts must be there in its size."""
+    found: dict[str, Manifest] = {}
+    for path in checkpoints.glob("step-*/manifest.json"):
+        folder = StepFolder.parse(path.parent.name)
+        assert folder is not None
+        found[folder.name] = Manifest.from_json(path.read_bytes(), folder)
+        for part in found[folder.name].parts:
+            assert (path.parent / part.name).stat().st_size == part.size
+    return found
+
+
+def drive(orch: Orch, bucket: str) -> tuple[subprocess.Popen[str], Path]:
+    """Start a training; return it and its folder once it has a checkpoint."""
+    words = ("train", "local:1", *TINY, *OFTEN, f"data={orch.folder}/text.txt", "--bucket", bucket)
+    first, root = orch.start(*words), Path(bucket.removeprefix("file://"))
+
+    def saved() -> bool:
+        assert first.poll() is None, first.communicate()
+        return any(root.glob("*/checkpoints/step-*/manifest.json"))
+
+    until("a checkpoint", saved)
+    return first, next(root.glob("*/epoch.json")).parent
+
+
+@pytest.mark.promise("P17")
+def test_a_second_computer_is_refused_until_it_takes_the_run_over(computers: tuple[Orch, Orch], tmp_path: Path) -> None:
+    here, there = computers
+    bucket = f"file://{tmp_path}/bucket"
+    first, run = drive(here, bucket)
+    checkpoints = run / "checkpoints"
+    with Watcher(checkpoints) as watcher:
+        refused = there("resume", run.name, "--bucket", bucket)
+        assert refused.returncode == 6, refused.stderr
+        message = refused.stderr[refused.stderr.index("error[conflict]") :].splitlines()
+        assert len(message) <= 5
+        assert f"run {run.name} is driven by " in message[0] and "since 20" in message[0]
+        assert "--take-over" in refused.stderr and "looking whether" in refused.stdout + refused.stderr
+        assert not (there.state / "jobs").exists() and first.poll() is None
+
+        second = there.start("resume", run.name, "--bucket", bucket, "--take-over")
+        out, err = first.communicate(timeout=150)
+        assert first.returncode == 6, f"{out}\n{err}"
+        assert f"run {run.name} was taken over by" in err or "another start of this run has taken it over" in err
+        before = whole(checkpoints)
+        until("a checkpoint of the second", lambda: any("-e0002-" in name for name in whole(checkpoints)))
+        there.ok("cancel", "train")
+        second.communicate(timeout=60)
+        assert before.keys() <= whole(checkpoints).keys(), "no checkpoint is lost"
+        assert watcher.seen == sorted(watcher.seen, key=lambda seen: seen[1])
+        assert [epoch for epoch, _ in watcher.seen] == sorted(epoch for epoch, _ in watcher.seen)
+
+    claim = json.loads((run / "epoch.json").read_bytes())
+    assert claim["ended"] and claim["epoch"] == 2 and claim["attempt"] == 2
+    again, begun = here.start("resume", "train"), time.monotonic()
+    try:
+        until("the first drives again", lambda: json.loads((run / "epoch.json").read_bytes())["epoch"] == 3)
+        assert time.monotonic() - begun < 30, "a driver that ended leaves a mark, and no one waits"
+        assert json.loads((run / "epoch.json").read_bytes())["attempt"] == 3, "attempts of two computers differ"
+    finally:
+        here("cancel", "train")
+        again.communicate(timeout=60)
