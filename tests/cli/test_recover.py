@@ -14,10 +14,12 @@ import pytest
 from support.orch_process import Orch
 
 import orchestrator.cli
+from orchestrator.providers.google.check_role import role_permissions
 from orchestrator.simulator.aws.cloud import SimulatedAws
 from orchestrator.simulator.aws.ec2.visit import left
 from orchestrator.simulator.google.cloud import SimulatedGoogle
 from orchestrator.simulator.google.compute.visit import kept
+from orchestrator.simulator.google.grants import APIS, Grants
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -192,3 +194,24 @@ def test_of_two_slices_of_one_name_the_one_on_record_stays(orch: Orch, aws: Simu
     (kept,) = listed(orch, "recover")
     assert (kept["intent"], kept["record"], kept["state"]) == (both["open"]["intent"], "open", "ready")
     assert "ok" in orch.ok("exec", "p5", "--no-prefix", "--", "echo ok")
+
+
+@pytest.mark.parametrize(
+    ("grants", "status"),
+    [
+        (Grants(), 0),
+        (Grants(apis=APIS - {"compute.googleapis.com"}), 0),
+        (Grants(apis=APIS - {"tpu.googleapis.com"}), 0),
+        (Grants(permissions=frozenset(role_permissions()) - {"compute.instances.list"}), 4),
+        (Grants(permissions=frozenset(role_permissions()) - {"compute.firewalls.list"}), 4),
+        (Grants(permissions=frozenset(role_permissions()) - {"tpu.nodes.list"}), 4),
+    ],
+)
+def test_an_api_that_a_project_does_not_use_is_an_answer_and_a_refusal_is_none(
+    tmp_path: Path, grants: Grants, status: int
+) -> None:
+    with SimulatedGoogle(tmp_path / "google", grants=grants) as google:
+        for verb in ("reap", "recover"):
+            done = Orch(tmp_path, dict(google.env))(verb)
+            assert done.returncode == status, done.stderr
+            assert ("could not be asked: gcp project local-project: " in done.stderr) == (status != 0)
