@@ -111,6 +111,13 @@ class IdentityMismatch(HostError):
     exit_status = Exit.IDENTITY
 
 
+class OtherAccountError(OrchError):
+    """Machines belong to another account than the credentials in use, which therefore prove nothing about them."""
+
+    code = "other-account"
+    exit_status = Exit.OTHER_ACCOUNT
+
+
 class StorageError(OrchError):
     """The bucket refused, is full, or holds no complete checkpoint."""
 

@@ -23,6 +23,7 @@ class Exit(IntEnum):
     HOST_LOST = 8  # a host vanished or cannot be reached
     IDENTITY = 9  # a host presented another key than the pinned one, or no one confirmed a new one
     STORAGE = 10  # the bucket refused, is full, or holds no complete checkpoint
+    OTHER_ACCOUNT = 11  # the machines belong to another account than these credentials; nothing was changed
     PREEMPTED = 75  # the program saved a checkpoint and requests a restart (EX_TEMPFAIL)
     TIMEOUT = 124
     INTERRUPTED = 130

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from orchestrator.private_files import close_to_others
 
+_IN_STATE = "state:"
+
 
 @dataclass(frozen=True, slots=True)
 class Paths:
@@ -47,3 +49,16 @@ def load_paths() -> Paths:
         paths = Paths(user_state_path("orch"))
     close_to_others(paths.state)
     return paths
+
+
+def to_portable(path: str, state: Path) -> str:
+    """Return a path as other computers can use it: below the state folder it is relative to that."""
+    try:
+        return _IN_STATE + Path(path).relative_to(state).as_posix()
+    except ValueError:
+        return path
+
+
+def from_portable(path: str, state: Path) -> str:
+    """Return the path that `to_portable` wrote, below this computer's state folder."""
+    return str(state / path.removeprefix(_IN_STATE)) if path.startswith(_IN_STATE) else path

@@ -18,6 +18,8 @@ from orchestrator.paths import Paths
 from orchestrator.providers.protocol import Provider
 from orchestrator.providers.registry import open_provider
 from orchestrator.remote.host_operations import HostOperations, SshAccess
+from orchestrator.store.location import store_location
+from orchestrator.store.provider_records import StoredRecords
 
 if TYPE_CHECKING:  # loads the SSH library
     from orchestrator.remote.trust import HostPins
@@ -43,8 +45,11 @@ class Services:
 
 
 def real_services(where: Paths) -> Services:
-    """Return the services of real clouds and real hosts; providers keep their files below `where.state`."""
+    """Return the services of real clouds and real hosts; providers keep their records in the store."""
     clock = SteadyClock(where.state)
+    records = StoredRecords(lambda: store_location(os.environ, where))
     return Services(
-        provider=lambda name: open_provider(name, where.state, clock), host_operations=SshAccess(), clock=clock
+        provider=lambda name: open_provider(name, where.state, clock, records),
+        host_operations=SshAccess(),
+        clock=clock,
     )

@@ -1,7 +1,8 @@
 """Choose the next step: the one entry to all decisions. Pure: no I/O, no clock, no randomness.
 
-The checks run in this order: a recorded result, limits, `down` and `cancel` requests, the end of the machines' time,
-the slice, its hosts (SSH, files, setup), the program. docs/state-table.md lists every state with its answer.
+The checks run in this order: the account, a recorded result, limits, `down` and `cancel` requests, the end of the
+machines' time, the slice, its hosts (SSH, files, setup), the program. docs/state-table.md lists every state with its
+answer.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from orchestrator.slices import Owned, SliceState
 
 def decide(desired: Desired, observed: Observed, facts: Facts) -> Step:
     """Return the next step towards `desired`. It is called after every step, with a new observation."""
+    if (other := observed.refusal) is not None:  # before all else: neither a look nor an end would mean anything
+        return GiveUp(code=other.code, status=other.status, what=other.what, why=other.why, next_step=other.next_step)
     match desired:
         case Run():
             return decide_adopt.keep_adopted_machines(desired, observed, _run(desired, observed, facts))

@@ -150,6 +150,12 @@ def _contact(desired: Run, observed: Observed, facts: Facts, hosts: tuple[HostVi
         return step
     if observed.now < since + patience:
         return wait_for_contact(hosts, since + patience)
+    if (
+        rented
+        and (observed.started or observed.entered)
+        and all(host.contact in (Contact.OK, Contact.DENIED) for host in hosts)
+    ):
+        return _not_admitted(desired, hosts)
     others = " while others did" if cause is EndCause.HOST_DIED else ""
     why = f"{format_hosts(silent)} did not answer SSH for {patience:.0f} s{others}"
     if not rented and not observed.started:
@@ -171,6 +177,18 @@ def _denied(desired: Run, hosts: tuple[HostView, ...]) -> Conclude | None:
         what=f"{format_hosts(host.rank for host in denied)} of '{desired.cluster}' accepted no SSH key",
         why=denied[0].silence,
         next_step="orch check hosts FILE   tries every host and says which keys",
+    )
+
+
+def _not_admitted(desired: Run, hosts: tuple[HostView, ...]) -> GiveUp:
+    """Return the end of a command on hosts that let others in, but not this computer: they are well, and not lost."""
+    denied = [host for host in hosts if host.contact is Contact.DENIED]
+    return GiveUp(
+        code="access",
+        status=Exit.PERMISSION,
+        what=f"{format_hosts(host.rank for host in denied)} of '{desired.cluster}' accept no key of this computer",
+        why="other computers of the team are let in by whoever drives the cluster, within a minute; no one did",
+        next_step=f"on the computer that launched it: orch exec {desired.cluster} -- true   then the same here",
     )
 
 

@@ -247,8 +247,8 @@ def _create_next(desired: Run, observed: Observed, facts: Facts) -> Action | Wai
             what=f"cluster '{desired.cluster}' has no machines",
             next_step=f"orch launch -c {desired.cluster} …   or: orch resume {desired.cluster}",
         )
-    if observed.failure is not None and observed.failure.final:
-        trouble = observed.failure
+    trouble = observed.failure
+    if trouble is not None and (trouble.final or (trouble.action == "CreateSlice" and trouble.times >= CREATE_TRIES)):
         return Conclude(
             status=trouble.status, code=trouble.code, what=trouble.what, why=trouble.why, next_step=trouble.next_step
         )

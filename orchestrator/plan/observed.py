@@ -43,6 +43,7 @@ class Intent:
         last_sent: When its request was last sent.
         billed_from: When billing began, as far as known; None before.
         billed_until: When billing ended; None before.
+        account: Whose machines they are, in the words of the provider (protocol.HasAccounts); "" where not known.
     """
 
     generation: int
@@ -55,6 +56,7 @@ class Intent:
     last_sent: float = 0.0
     billed_from: float | None = None
     billed_until: float | None = None
+    account: str = ""
 
 
 class Contact(StrEnum):
@@ -191,6 +193,9 @@ class Observed:
         epoch: That of the current attempt, claimed in the run's bucket; 0 while it is unknown.
         taken_over: Who has claimed the run in its bucket meanwhile, in words; "" for no one.
         stacks_collected: The stack traces of this attempt's program were collected.
+        entered: Some computer has logged in to the hosts of this slice before.
+        refusal: Why nothing can be said about the slice, nor done with it, before the user acts: credentials of another
+            account, a broken SSH configuration.
     """
 
     now: float
@@ -217,6 +222,8 @@ class Observed:
     epoch: int = 0
     taken_over: str = ""
     stacks_collected: bool = False
+    entered: bool = False
+    refusal: Outcome | None = None
 
     @property
     def pending_end(self) -> EndedAttempt | None:

@@ -1,8 +1,8 @@
 """What a provider must be able to do: two small protocols, so that a preview needs no SDK and no network.
 
 `Planner` is pure: it turns the request of the user into candidates and requests. `Provider` does I/O. The optional
-capabilities `HasPlaces`, `Stops`, `Preempts` and `Adopts` are separate protocols: a provider that cannot stop a slice
-has not got the methods, and the caller reports that.
+capabilities `HasAccounts`, `HasPlaces`, `Stops`, `Preempts` and `Adopts` are separate protocols: a provider that
+cannot stop a slice has not got the methods, and the caller reports that.
 
 Contract of `Provider`, checked by tests/providers/test_provider_contract.py for each of them:
 - create(spec, keys) is idempotent by spec.token: called again after any crash it completes the same slice and never
@@ -90,6 +90,33 @@ class LogsInAsOwner(Protocol):
 
     def check_unattended_login(self, candidate: Candidate) -> None:
         """Raise UserError when a key would need a passphrase, which no one types in the background."""
+        ...
+
+
+@runtime_checkable
+class HasAccounts(Provider, Protocol):
+    """A provider whose answers hold only for the account of its credentials: an empty one of another proves nothing.
+
+    An account is text that compares, such as "aws:123456789012" or "gcp:my-project". It is recorded before a create.
+    """
+
+    def account(self, candidate: Candidate) -> str:
+        """Return the account in which this computer's credentials would make these machines.
+
+        Raises:
+            AccessError: There are no credentials, or they are refused.
+            CloudError: It could not be found out.
+        """
+        ...
+
+    def within(self, account: str, candidate: Candidate) -> Provider:
+        """Return the provider bound to an account in which machines were made.
+
+        Raises:
+            OtherAccountError: These credentials are of another one.
+            AccessError: There are no credentials, or they are refused.
+            CloudError: It could not be found out.
+        """
         ...
 
 

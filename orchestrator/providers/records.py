@@ -1,20 +1,78 @@
-"""What this computer knows of slices: one small JSON file each, in one folder, readable by the user only."""
+"""What an installation knows of slices: one small JSON text each, in the store, or in files of one folder for tests."""
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import Field, asdict
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from orchestrator.errors import CloudError
+from orchestrator.paths import from_portable, to_portable
 from orchestrator.private_files import make_private_folder
 from orchestrator.providers.files import write_whole
 
+_PATHS = ("identity_file", "known_hosts")  # of this computer: in the record they are relative to its state folder
+
+
+class Records(Protocol):
+    """The records of one kind by name, as JSON text. Its methods raise OSError or OrchError.
+
+    Attributes:
+        folder: For what only this computer knows beside the records.
+    """
+
+    folder: Path
+
+    def read(self, name: str) -> str | None: ...
+
+    def put(self, name: str, text: str) -> None: ...
+
+    def drop(self, name: str) -> None: ...
+
+    def names(self) -> list[str]: ...
+
+    def place(self, name: str) -> str:
+        """Return where a person finds a record."""
+        ...
+
+
+RecordSource: TypeAlias = Callable[[Path], Records]  # the records of the kind that once was this folder
+
+
+class FolderRecords:
+    """Records as files of one folder, readable by the user only."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, name: str) -> str | None:
+        try:
+            return (self.folder / f"{name}.json").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, text: str) -> None:
+        make_private_folder(self.folder)
+        write_whole(self.folder / f"{name}.json", text)
+
+    def drop(self, name: str) -> None:
+        (self.folder / f"{name}.json").unlink(missing_ok=True)
+
+    def names(self) -> list[str]:
+        try:  # not glob(): it takes a folder that cannot be read for an empty one
+            return [path.stem for path in sorted(self.folder.iterdir()) if path.suffix == ".json"]
+        except FileNotFoundError:
+            return []
+
+    def place(self, name: str) -> str:
+        return str(self.folder / f"{name}.json")
+
 
 class Record(Protocol):
-    """A frozen dataclass of JSON values; `name` is that of the slice, and so of the file."""
+    """A frozen dataclass of JSON values; `name` is that of the slice."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -26,21 +84,21 @@ R = TypeVar("R", bound=Record)
 
 
 class RecordFiles(ABC, Generic[R]):
-    """The record files of one provider.
+    """The records of one provider.
 
     Attributes:
-        one: Template of the file's name in errors; {} stands for the slice's name.
-        every: The folder's name in errors.
+        one: Template of a record's name in errors; {} stands for the slice's name.
+        every: The name of all in errors.
 
     Raises:
-        CloudError: The files cannot be read or written.
+        CloudError: The records cannot be read or written.
     """
 
     one: ClassVar[str] = "the record of '{}'"
     every: ClassVar[str] = "the records"
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, records: Records | Path) -> None:
+        self._records: Records = FolderRecords(records) if isinstance(records, Path) else records
 
     @staticmethod
     @abstractmethod
@@ -52,41 +110,61 @@ class RecordFiles(ABC, Generic[R]):
         """
 
     def read(self, name: str) -> R | None:
-        path = self.path(name)
         try:
-            return self.parsed(cast(dict[str, Any], json.loads(path.read_text(encoding="utf-8"))))
-        except FileNotFoundError:
-            return None
+            text = self._records.read(name)
+            if text is None:
+                return None
+            fields = cast(dict[str, Any], json.loads(text))
+            return self.parsed(
+                fields | {key: from_portable(fields[key], self._state) for key in _PATHS if key in fields}
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CloudError(f"{self.one.format(name)} cannot be read", str(error), f"see {path}") from error
+            raise CloudError(f"{self.one.format(name)} cannot be read", str(error), self._see(name)) from error
 
     def put(self, record: R) -> R:
         """Write a record completely or not at all."""
-        path = self.path(record.name)
+        fields = asdict(record)
+        fields |= {key: to_portable(fields[key], self._state) for key in _PATHS if key in fields}
         try:
-            make_private_folder(path.parent)
-            write_whole(path, json.dumps(asdict(record), indent=1))
+            self._records.put(record.name, json.dumps(fields, indent=1))
         except OSError as error:
-            raise CloudError(f"{self.one.format(record.name)} cannot be written", str(error), f"see {path}") from error
+            raise CloudError(
+                f"{self.one.format(record.name)} cannot be written", str(error), self._see(record.name)
+            ) from error
         return record
 
     def drop(self, name: str) -> None:
         """Delete a record, if there is one."""
-        path = self.path(name)
         try:
-            path.unlink(missing_ok=True)
+            self._records.drop(name)
         except OSError as error:
-            raise CloudError(f"{self.one.format(name)} cannot be deleted", str(error), f"see {path}") from error
+            raise CloudError(f"{self.one.format(name)} cannot be deleted", str(error), self._see(name)) from error
 
     def all(self) -> list[R]:
         """Return all records by name."""
-        try:  # not glob(): it takes a folder that cannot be read for an empty one
-            names = [path.stem for path in sorted(self._folder.iterdir()) if path.suffix == ".json"]
-        except FileNotFoundError:
-            return []
+        try:
+            names = self._records.names()
         except OSError as error:
-            raise CloudError(f"{self.every} cannot be read", str(error), f"see {self._folder}") from error
+            raise CloudError(f"{self.every} cannot be read", str(error), f"see {self._place}") from error
         return [record for name in names if (record := self.read(name)) is not None]
 
-    def path(self, name: str, ending: str = ".json") -> Path:
-        return self._folder / f"{name}{ending}"
+    @property
+    def used(self) -> bool:
+        """Whether there are any, or were some here."""
+        return self._place.is_dir() or bool(self._records.names())
+
+    def local_file(self, name: str, ending: str) -> Path:
+        """Return the path of what only this computer knows of a slice."""
+        make_private_folder(self._place)
+        return self._place / f"{name}{ending}"
+
+    def _see(self, name: str) -> str:
+        return f"see {self._records.place(name)}"
+
+    @property
+    def _place(self) -> Path:
+        return self._records.folder
+
+    @property
+    def _state(self) -> Path:
+        return self._place.parent

@@ -11,6 +11,7 @@ from typing import cast
 from orchestrator.clock import RealClock, ServerClock
 from orchestrator.errors import UserError
 from orchestrator.providers.protocol import Planner, Provider
+from orchestrator.providers.records import FolderRecords, RecordSource
 
 _MODULES = {
     "local": "orchestrator.providers.local",
@@ -81,15 +82,18 @@ def load_planner(name: str) -> Planner:
     return cast(Planner, _module(name, "planner").PLANNER)
 
 
-def open_provider(name: str, state: Path, clock: ServerClock | None = None) -> Provider:
+def open_provider(
+    name: str, state: Path, clock: ServerClock | None = None, records: RecordSource = FolderRecords
+) -> Provider:
     """Return the half that does I/O.
 
     Args:
         name: The provider.
         state: The folder of this installation.
         clock: Gives the time, and learns it from the provider's answers; default: this computer's.
+        records: Where the provider keeps its records.
     """
-    return cast(Provider, _module(name, "provider").open_provider(state, clock or RealClock()))
+    return cast(Provider, _module(name, "provider").open_provider(state, clock or RealClock(), records))
 
 
 class Planners(Mapping[str, Planner]):

@@ -18,6 +18,7 @@ from orchestrator.errors import (
     QuotaError,
     UserError,
 )
+from orchestrator.providers.records import RecordSource
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.bodies import Bodies
 from orchestrator.simulator.calls import ApiError, Code, CreateCall, Label, Look
@@ -222,7 +223,9 @@ class SimulatedProvider:
         return SliceView(state=SliceState.ABSENT)
 
 
-def open_provider(state: Path, _clock: ServerClock | None = None) -> SimulatedProvider:
+def open_provider(
+    state: Path, _clock: ServerClock | None = None, _records: RecordSource | None = None
+) -> SimulatedProvider:
     """Open the cloud in `<state>/simulated`, with real sshd hosts behind its slices.
 
     Raises:

@@ -190,6 +190,7 @@ class Scenario:
         lag: Seconds for which a read may miss a new resource or still show a deleted one.
         honour_tokens: False shows whether a test would notice a second resource.
         read_only: Whether a mutating call fails the test.
+        account: Number of the account, where the cloud has accounts.
     """
 
     seed: int = 0
@@ -207,6 +208,7 @@ class Scenario:
     page: int = 50
     honour_tokens: bool = True
     read_only: bool = False
+    account: str = "123456789012"
 
     def region(self, zone: str) -> str:
         """Return the zone's region, or "" when there is no such zone."""

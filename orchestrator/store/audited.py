@@ -21,6 +21,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "attempts": ("cluster_uid", "job_id", "attempt"),
     "pipelines": ("uid",),
     "host_pins": ("name",),
+    "computers": ("uid",),
 }
 _NUMBERS = frozenset({"generation", "id", "job_id", "attempt"})
 
@@ -36,6 +37,7 @@ NOT_AUDITED: dict[str, dict[str, str]] = {
 }
 # Whole tables without events.
 TABLES_NOT_AUDITED: dict[str, str] = {
+    "provider_records": "how a provider finds its machines again; the events of the intent tell what happened",
     "leases": "who works on a cluster now; renewed every few seconds, expires, and decides nothing later",
     "meta": "the installation's name, the version of the tables, and the head of this chain",
     "events": "they are the audit",

@@ -55,7 +55,7 @@ class Change:
     def insert(self, table: Table, values: dict[str, Any], details: EventDetails) -> bool:
         """Add a row with its event. Return False, and change nothing, when its key or unique name exists."""
         values = {column: clean_text(value) for column, value in values.items()}
-        made = self.tx.execute(_insert_or_nothing(self.tx, table, values)).mappings().first()
+        made = self.tx.execute(insert_or_nothing(self.tx, table, values)).mappings().first()
         if made is None:
             return False
         row = {**made}
@@ -120,7 +120,7 @@ def _is(table: Table, key: dict[str, Any]) -> Any:
     return and_(*(table.c[column] == value for column, value in key.items()))
 
 
-def _insert_or_nothing(tx: Connection, table: Table, values: dict[str, Any]) -> Any:
+def insert_or_nothing(tx: Connection, table: Table, values: dict[str, Any]) -> Any:
     if tx.dialect.name == "postgresql":
         from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 

@@ -25,6 +25,7 @@ from orchestrator.store.records import (
     candidate_to_json,
     cluster_from_row,
     intent_from_row,
+    make_portable,
 )
 from orchestrator.store.schema import clusters, intents
 
@@ -87,7 +88,7 @@ class ClusterChanges(Ledger):
             )
 
     def note_hosts(self, lease: Lease | None, cluster: ClusterRecord, hosts: tuple[HostAddress, ...]) -> None:
-        self._note(lease, cluster, {"hosts": hosts_to_json(hosts)})
+        self._note(lease, cluster, {"hosts": hosts_to_json([make_portable(host) for host in hosts])})
 
     def note_host_contents(self, lease: Lease | None, cluster: ClusterRecord, held: dict[str, dict[str, Any]]) -> None:
         """Record what each host last reported to hold: {rank: {label: digest}}."""
@@ -132,7 +133,7 @@ class ClusterChanges(Ledger):
 
     def write_intent(
         self, lease: Lease, cluster: ClusterRecord, generation: int, name: str, candidate: Candidate, token: str,
-        request: str,
+        request: str, account: str = "",
     ) -> None:  # fmt: skip
         """Commit an intent before its create request. Written again for the same generation, it changes nothing.
 
@@ -151,6 +152,7 @@ class ClusterChanges(Ledger):
                 "candidate": candidate_to_json(candidate),
                 "token": token,
                 "request": hashlib.sha256(request.encode()).hexdigest(),
+                "account": account,
                 "state": IntentState.PLANNED.value,
                 "since": change.at,
                 "touched": change.at,
@@ -205,6 +207,18 @@ class ClusterChanges(Ledger):
                 key,
                 {"born": born},
                 EventDetails(cluster=cluster.name, kind="intent", what=f"{name}: billing starts later"),
+            )
+
+    def note_account(self, cluster: ClusterRecord, name: str, account: str) -> None:
+        """Record whose machines an intent of an older version has, once the provider has shown them."""
+        with self.changing(None) as change:
+            before = _read_intent(change, cluster, name)
+            if before.account:
+                return
+            key = {"cluster_uid": cluster.uid, "generation": before.generation}
+            what = f"{name}: its account is {account}"
+            change.update(
+                intents, key, {"account": account}, EventDetails(cluster=cluster.name, kind="intent", what=what)
             )
 
     def touch_intent(self, lease: Lease, cluster: ClusterRecord, name: str) -> None:

@@ -32,6 +32,7 @@ class Ledger:
 
     Attributes:
         installation: the name of this installation, in every label that it puts on machines.
+        user: who runs this command, as the operating system calls them.
     """
 
     def __init__(
@@ -56,7 +57,8 @@ class Ledger:
         self.lease_seconds = lease_seconds
         self._now = now
         self._doing = doing
-        self._actor = f"{_user()}@{os.uname().nodename}:{os.getpid()}"
+        self.user = _user()
+        self._actor = f"{self.user}@{os.uname().nodename}:{os.getpid()}"
         self._database = Database(location)
         try:
             self.installation = open_tables(self._database, now())
@@ -66,6 +68,10 @@ class Ledger:
             raise
 
     def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
         self._database.close()
 
     @property
@@ -74,6 +80,11 @@ class Ledger:
         with self._database.reading() as tx:
             first = tx.execute(select(func.min(events.c.at))).scalar()
         return self._now() if first is None else float(first)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file of this computer, which no other one shares."""
+        return self._database.is_file
 
     # --- leases -------------------------------------------------------------------------------------------
 

@@ -162,10 +162,11 @@ def _migrate_to_2(tx: Connection, at: float) -> None:
             row: dict[str, Any] = {**found}
             if table == "jobs":
                 row["started"] = bool(row["started"])  # SQLite has no booleans
-            head = append_event(tx, _carry_over_event(table, row, head, names, at), head)
+            after = json.dumps(select_audited(table, row), sort_keys=True)
+            head = append_event(tx, _upgrade_event(table, row, head, names, at) | {"after": after}, head)
 
 
-def _carry_over_event(table: str, row: dict[str, Any], head: Head, names: dict[str, str], at: float) -> dict[str, Any]:
+def _upgrade_event(table: str, row: dict[str, Any], head: Head, names: dict[str, str], at: float) -> dict[str, Any]:
     return {
         "seq": head.seq + 1,
         "at": at,
@@ -174,9 +175,9 @@ def _carry_over_event(table: str, row: dict[str, Any], head: Head, names: dict[s
         "kind": "upgrade",
         "what": f"carried over: {format_subject(table, row)}",
         "subject": format_subject(table, row),
-        "cause": "the store was upgraded from version 1",
+        "cause": "the store was upgraded",
         "before": None,
-        "after": json.dumps(select_audited(table, row), sort_keys=True),
+        "after": None,
     }
 
 
@@ -191,4 +192,26 @@ def _migrate_to_3(tx: Connection, _at: float) -> None:
     tx.execute(text(_HOST_PINS))
 
 
-STEPS: dict[int, Callable[[Connection, float], None]] = {2: _migrate_to_2, 3: _migrate_to_3}
+def _migrate_to_4(tx: Connection, at: float) -> None:
+    """Add the records of the providers, and the account of each intent: not known for those of older versions."""
+    tx.execute(
+        text(
+            "CREATE TABLE provider_records (kind VARCHAR NOT NULL, name VARCHAR NOT NULL, body TEXT NOT NULL, "
+            "PRIMARY KEY (kind, name))"
+        )
+    )
+    tx.execute(
+        text(
+            "CREATE TABLE computers (uid VARCHAR NOT NULL PRIMARY KEY, host VARCHAR NOT NULL, member VARCHAR NOT NULL, "
+            "public_key TEXT NOT NULL, joined FLOAT NOT NULL)"
+        )
+    )
+    tx.execute(text("ALTER TABLE intents ADD COLUMN account VARCHAR NOT NULL DEFAULT ''"))
+    head = Head.parse(tx.execute(text("SELECT value FROM meta WHERE key = :key"), {"key": CHAIN}).scalar_one())
+    names = {str(row.uid): str(row.name) for row in tx.execute(text("SELECT uid, name FROM clusters"))}
+    for found in tx.execute(text("SELECT cluster_uid, generation FROM intents")).mappings().all():
+        event = _upgrade_event("intents", {**found}, head, names, at)
+        head = append_event(tx, event | {"before": "{}", "after": '{"account": ""}'}, head)
+
+
+STEPS: dict[int, Callable[[Connection, float], None]] = {2: _migrate_to_2, 3: _migrate_to_3, 4: _migrate_to_4}

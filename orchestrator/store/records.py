@@ -7,12 +7,14 @@ Plain dataclasses, so light commands read them without any library. A value that
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 from orchestrator.hosts import HostAddress, HostPin, hosts_from_json
+from orchestrator.paths import from_portable, load_paths, to_portable
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.observed import EndedAttempt, Intent, IntentState
@@ -252,10 +254,25 @@ def _flex_start(hours: str) -> FlexStart | None:
         return None
 
 
+def make_portable(host: HostAddress) -> HostAddress:
+    """Return the address as the store keeps it: another computer has its own keys in its own state folder."""
+    return _with_paths(host, to_portable)
+
+
+def _with_paths(host: HostAddress, change: Callable[[str, Path], str]) -> HostAddress:
+    state = load_paths().state
+    return replace(
+        host,
+        identity_file=Path(change(str(host.identity_file), state)),
+        known_hosts=Path(change(str(host.known_hosts), state)),
+        jump=_with_paths(host.jump, change) if host.jump is not None else None,
+    )
+
+
 def _read_hosts(text: str, row: str) -> tuple[HostAddress, ...]:
     """Return the addresses in a column; StoreError for a field that is unknown to this orch."""
     try:
-        return hosts_from_json(text or "[]")
+        return tuple(_with_paths(host, from_portable) for host in hosts_from_json(text or "[]"))
     except (ValueError, TypeError, KeyError) as error:
         raise unknown_value_error(row, "hosts", text) from error
 
@@ -325,6 +342,27 @@ def cluster_from_row(row: Row) -> ClusterRecord:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputerRecord:
+    """A computer that shares the store.
+
+    Attributes:
+        uid: Of its state folder; see computer.py.
+        member: The person, as its operating system calls them.
+        public_key: The line for authorized_keys without a comment.
+    """
+
+    uid: str
+    host: str
+    member: str
+    public_key: str
+
+
+def computer_from_row(row: Row) -> ComputerRecord:
+    """Return the record of a row of `computers`."""
+    return ComputerRecord(uid=row["uid"], host=row["host"], member=row["member"], public_key=row["public_key"])
+
+
 def intent_from_row(row: Row) -> Intent:
     """Return the intent of a row of `intents`. Raises StoreError for a value that is unknown."""
     return Intent(
@@ -338,6 +376,7 @@ def intent_from_row(row: Row) -> Intent:
         last_sent=row["touched"],
         billed_from=row.get("born"),
         billed_until=row.get("gone"),
+        account=row.get("account", ""),  # a file of an older version that no command has changed yet has none
     )
 
 

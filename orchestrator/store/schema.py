@@ -57,6 +57,7 @@ intents = Table(
     Column("touched", Float, nullable=False),
     Column("born", Float),  # start of billing: the provider accepted the create
     Column("gone", Float),  # end of billing
+    Column("account", String, nullable=False, server_default=""),  # whose credentials made it; "" where not known
     PrimaryKeyConstraint("cluster_uid", "generation"),
 )
 
@@ -131,6 +132,25 @@ host_pins = Table(
     Column("since", Float, nullable=False),
     Column("actor", String, nullable=False),
     Column("job", Text, nullable=False, server_default=""),  # in which it was accepted without a confirmation
+)
+
+computers = Table(
+    "computers",
+    metadata,
+    Column("uid", String, primary_key=True),
+    Column("host", String, nullable=False),
+    Column("member", String, nullable=False),
+    Column("public_key", Text, nullable=False),
+    Column("joined", Float, nullable=False),
+)
+
+provider_records = Table(
+    "provider_records",
+    metadata,
+    Column("kind", String, nullable=False),
+    Column("name", String, nullable=False),  # of the slice
+    Column("body", Text, nullable=False),  # JSON; each provider's record.py describes it
+    PrimaryKeyConstraint("kind", "name"),
 )
 
 leases = Table(

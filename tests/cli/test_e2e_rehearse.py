@@ -128,7 +128,7 @@ def test_a_setup_that_fails_is_reported_once_and_ends_it(orch: Orch) -> None:
 
 
 def test_several_tasks_are_refused_and_leave_no_folder(orch: Orch) -> None:
-    (orch.folder / "two.yaml").write_text(f"{ECHO % 'true'}---\n{ECHO % 'true'}")
+    (orch.folder / "two.yaml").write_text(f"{ECHO % 'true'}---\n{(ECHO % 'true').replace('plain', 'second')}")
     done = orch("rehearse", "two.yaml")
     assert done.returncode == 2
     assert "a rehearsal runs one" in done.stderr

@@ -230,9 +230,15 @@ def test_pin_of_an_older_orch_survives_a_teardown_without_contact(orch: Orch, pe
 
 
 def forget_pins(orch: Orch) -> None:
-    """Make the store one of version 2, which has no pins."""
+    """Make the store one of version 2, which has no pins, and the records of providers in files."""
+    folder = orch.state / "hosts"
+    folder.mkdir(exist_ok=True)
     with sqlite3.connect(orch.state / "orch.db") as store:
-        store.execute("DROP TABLE host_pins")
+        for name, body in store.execute("SELECT name, body FROM provider_records WHERE kind = 'hosts'"):
+            (folder / f"{name}.json").write_text(body.replace('"state:', f'"{orch.state}/'))
+        for table in ("host_pins", "provider_records", "computers"):
+            store.execute(f"DROP TABLE {table}")
+        store.execute("ALTER TABLE intents DROP COLUMN account")
         store.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
 
 

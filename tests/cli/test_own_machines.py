@@ -96,6 +96,29 @@ def test_corrected_ssh_configuration_takes_effect_at_once(orch: Orch, person: Pe
     assert "hello of rank 1" in orch.ok("launch", "task.yaml", "--yes")
 
 
+def test_two_names_of_one_machine_are_refused_before_anything_is_recorded(orch: Orch, person: Person) -> None:
+    person.make_key("id_ed25519")
+    first = person.farm.hosts[0]
+    write_task(orch.folder, "one", f"{first.ip}:{first.port}")
+    done = orch("launch", "task.yaml", "--yes")
+    assert done.returncode == 2, done.stderr
+    assert "hosts 0 and 1 are the same machine" in done.stderr
+    assert "hello" not in done.stdout + done.stderr
+
+
+def test_broken_ssh_configuration_ends_a_command_instead_of_being_waited_for(orch: Orch, person: Person) -> None:
+    person.make_key("id_ed25519")
+    orch.ok("launch", "task.yaml", "--yes")
+    config = orch.folder / ".ssh" / "config"
+    well = config.read_text()
+    config.write_text("Host one\n Bogus yes\n")
+    done = orch("exec", "mine", "--", "true", timeout=30)
+    assert done.returncode == 2 and "bogus" in done.stderr.lower(), done.stderr
+    assert "queued" not in orch.ok("queue", "mine")
+    config.write_text(well)
+    assert "fine" in orch.ok("exec", "mine", "--", "echo", "fine")
+
+
 def test_machine_that_accepts_no_key_is_named_at_once(orch: Orch, person: Person, farm: Farm) -> None:
     person.make_key("id_ed25519")
     deny(farm, 1)

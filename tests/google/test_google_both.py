@@ -20,6 +20,7 @@ from orchestrator.providers.google.client import open_api
 from orchestrator.providers.google.looking import SETTLE_SECONDS
 from orchestrator.providers.google.provider import GoogleProvider
 from orchestrator.providers.google.session import Session
+from orchestrator.providers.records import FolderRecords
 from orchestrator.slices import SliceKeys, SliceState
 
 ONE = candidate("v5litepod-8")
@@ -44,7 +45,7 @@ class Pair:
             self.opened += 1
             return self.half(COMPUTE)
 
-        return Both(self.state, self.half(TPU), compute)
+        return Both(lambda kind: FolderRecords(self.state / kind), self.half(TPU), compute)
 
     def make(self, folder: str, name: str = "demo-1", token: str = "t-1") -> None:
         self.half(folder).create(spec(ONE, name, token), self.keys)

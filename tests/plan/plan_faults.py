@@ -34,6 +34,7 @@ class Fault(StrEnum):
     STOPPED = "the slice is stopped outside orch"
     STALE = "the provider shows old states for a while"
     UNCLEAR = "the provider cannot be queried for a while"
+    FOREIGN = "the command is run with credentials of another account"
     OFFLINE = "our own network is down for a while: neither provider nor hosts answer"
     SLOW = "what the slice is at takes a minute longer"
     SILENT = "a host does not answer for a while"

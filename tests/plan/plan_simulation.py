@@ -81,6 +81,9 @@ class Refused(Exception):
         )
 
 
+OTHER_ACCOUNT = Outcome(status=Exit.OTHER_ACCOUNT, code="other-account", what="they belong to another account")
+
+
 @dataclass
 class Memory:
     """What a crash takes away."""
@@ -135,6 +138,9 @@ class SimulatedCluster:
         mishap = self.script.pop(0) if self.script else Mishap()
         if not mishap.late:
             self._befall(mishap)
+        if mishap.fault is Fault.FOREIGN:
+            self._ask_another_account()
+            return True
         observed = self.observe()
         step = decide(self.desired, observed, self.facts)
         if mishap.late:
@@ -154,6 +160,16 @@ class SimulatedCluster:
         except Crash:
             self._crash(mishap)
         return True
+
+    def _ask_another_account(self) -> None:
+        """Another process asks in another account, which shows nothing of our slice: it must leave all as it is."""
+        observed = self.observe()
+        if observed.current is None:
+            return
+        shown = replace(observed, slice_state=SliceState.ABSENT, hosts=(), refusal=OTHER_ACCOUNT)
+        step = decide(self.desired, shown, self.facts)
+        assert isinstance(step, GiveUp) and step.code == OTHER_ACCOUNT.code, f"done with other credentials: {step}"
+        self._crash(Mishap())
 
     def _crash(self, mishap: Mishap) -> None:
         self._last = None

@@ -163,6 +163,7 @@ OWNED = intent(candidate=candidate(2, market=Owned()))
 ON_BLOCK, WAITED = intent(candidate=IN_BLOCK), intent(candidate=IN_BLOCK, since=LONG_AGO)
 OVER = intent(IntentState.DELETED, candidate=IN_BLOCK, cause=EndCause.EXPIRED, why="over")
 EXPIRED = (EndedAttempt(attempt=1, cause=EndCause.EXPIRED, why="over", generation=1, at=NOW - 5),)
+OTHER = Outcome(status=11, code="other-account", what="they belong to another account")
 WELL = Outcome(status=0, code="ok", what="it succeeded")
 BADLY = Outcome(status=3, code="program-failed", what="it failed")
 SS = SliceState
@@ -171,6 +172,12 @@ IS = IntentState
 Line: TypeAlias = tuple[str, Desired, Observed, str]  # what is seen in words, the sample_run, what is seen, the answer
 
 SLICE: tuple[Line, ...] = (
+    (
+        "credentials of another account",
+        RUN,
+        seen(intent(), state=SS.ABSENT, refusal=OTHER),
+        "GiveUp other-account",
+    ),
     ("nothing at all", RUN, seen(), "CreateSlice demo-1"),
     ("nothing, and the command may not create (exec)", EXEC, seen(), "Conclude not-found"),
     ("intent planned (a crash before or after the create)", RUN, seen(intent(IS.PLANNED)), "CreateSlice demo-1"),
@@ -919,6 +926,12 @@ END: tuple[Line, ...] = (
     ("ended, --down was given, nothing is left", DOWN_AFTER, seen(DELETED, outcome=WELL), "Done"),
 )
 DOWN: tuple[Line, ...] = (
+    (
+        "credentials of another account",
+        Down("demo"),
+        seen(intent(), state=SS.ABSENT, refusal=OTHER),
+        "GiveUp other-account",
+    ),
     ("nothing", Down("demo"), seen(), "Done"),
     ("planned: the create may have left", Down("demo"), seen(intent(IS.PLANNED)), "EndSlice requested"),
     ("a slice in any state", Down("demo"), ready(), "EndSlice requested"),

@@ -79,12 +79,11 @@ def test_own_machine_behind_a_jump_host_is_reached(world: LocalWorld, provider: 
     behind, jump = map(_own, world.up())
     own_keys = replace(make_keys(world.folder / "own", 0), known_hosts=str(world.folder / "own_known_hosts"))
     machine = replace(behind, jump=f"{jump.user}@{jump.host}:{jump.port}")
-    provider.create(_spec(machine, machine), own_keys)
-    hosts = provider.observe("demo-1").hosts
-    assert hosts[0].jump == hosts[1].jump
-    assert hosts[0].jump is not None
-    assert (hosts[0].jump.host, hosts[0].jump.port) == (jump.host, jump.port)
-    done = on_host(hosts[0], "echo $SSH_CONNECTION")
+    provider.create(_spec(machine), own_keys)
+    (host,) = provider.observe("demo-1").hosts
+    assert host.jump is not None
+    assert (host.jump.host, host.jump.port) == (jump.host, jump.port)
+    done = on_host(host, "echo $SSH_CONNECTION")
     assert done.returncode == 0, done.stderr
     log = world.host(1).log.read_text()
     assert "Accepted publickey" in log, "the connection did not go through the jump host"

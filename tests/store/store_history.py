@@ -25,10 +25,11 @@ READS = frozenset(
     {
         "cluster", "clusters", "clusters_going_down", "intents", "job", "jobs", "unattended_jobs", "find_run",
         "last_run_of", "deleted_cluster",
-        "host_pin", "host_pins_of", "ended_attempts", "pipeline", "pipelines", "pipeline_jobs", "all_intents",
+        "computers", "host_pin", "host_pins_of", "ended_attempts", "pipeline", "pipelines", "pipeline_jobs",
+        "all_intents",
     }
 )  # fmt: skip
-NOT_A_ROW = frozenset({"acquire", "renew", "release", "changing"})  # leases, and the transaction itself
+NOT_A_ROW = frozenset({"acquire", "renew", "release", "changing", "close"})  # leases, and the transaction itself
 
 _nasty = st.text(alphabet=st.characters(exclude_categories=()), max_size=12)  # NUL and half characters included
 _small = st.integers(1, 3)
@@ -149,6 +150,10 @@ _DO: dict[str, Callable[..., Any]] = {
     ),
     "note_billing_start": _intent(
         lambda store, step, cluster, lease, name: store.note_billing_start(lease, cluster, name, 1e9 + step.number)
+    ),
+    "note_account": _intent(lambda store, step, cluster, lease, name: store.note_account(cluster, name, step.text)),
+    "register_computer": lambda store, step, cluster, lease: store.register_computer(
+        f"c{step.number}", step.text, "ann", "ssh-ed25519 AAAA"
     ),
     "touch_intent": _intent(lambda store, step, cluster, lease, name: store.touch_intent(lease, cluster, name)),
     "open_job": lambda store, step, cluster, lease: store.open_job(cluster, _new(step)),

@@ -172,7 +172,8 @@ def test_several_that_upgrade_together_do_it_once(old: Location) -> None:
         assert set(pool.map(opened, range(6))) == {"d651a4dc48c3"}
     events, head = audit_of(old)
     assert verify_chain(events, head) is None
-    assert len([event for event in events if event.kind == "upgrade"]) == 12
+    carried = [(event.subject, event.before is None) for event in events if event.kind == "upgrade"]
+    assert len(carried) == len(set(carried)) == 12 + 4, "every row, and once more each intent with its account"
 
 
 def test_several_that_make_a_store_together_make_one(location: Location) -> None:

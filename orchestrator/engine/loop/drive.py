@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.loop.act import act
+from orchestrator.engine.loop.admission import admit_computers
 from orchestrator.engine.loop.epoch import RunHold, look_for_driver, release_run
 from orchestrator.engine.loop.finished_jobs import record_finished_jobs, refuse_if_busy
 from orchestrator.engine.loop.observe import observe, observe_slice
@@ -25,7 +26,7 @@ from orchestrator.engine.loop.results import (
     upload_logs,
     upload_task,
 )
-from orchestrator.engine.loop.session import Session
+from orchestrator.engine.loop.session import Providers, Session
 from orchestrator.engine.loop.wait import Waiter, drain_logs, ensure_follower
 from orchestrator.engine.loop.watch_lease import hold_watch_lease
 from orchestrator.engine.narrator import Narrator
@@ -34,7 +35,7 @@ from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.lease import PATIENCE, LeaseKeeper
 from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, new_run_id
 from orchestrator.engine.state.opening import open_store
-from orchestrator.errors import ConflictError, OrchError
+from orchestrator.errors import ConflictError, OrchError, OtherAccountError, UserError
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
 from orchestrator.paths import Paths, load_paths
@@ -43,7 +44,7 @@ from orchestrator.plan.decide import decide
 from orchestrator.plan.decide_slice import refuse_command
 from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop, TeardownPolicy
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.observed import FINAL_STATES, Outcome
+from orchestrator.plan.observed import FINAL_STATES, Contact, Outcome
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
 from orchestrator.slices import CapacityBlock, SliceState
 from orchestrator.store.lookup import RUNNING, find_cluster
@@ -99,6 +100,9 @@ def drive_cluster(
     ):
         bucket = _open_bucket(ready, services)
         announced = store.cluster(ready.cluster)
+        providers = Providers(services)
+        if announced is not None:
+            _refuse_other_account(store, providers, announced)
         if announced is not None and (ending := _announce(store, ready.desired, announced, narrator)) is not None:
             return ending
         keeper.hold(inf if is_driven_elsewhere(store, ready) else PATIENCE)
@@ -125,6 +129,7 @@ def drive_cluster(
             ready.facts,
             None,
             services,
+            providers,
             accept_host_keys=ready.accept_host_keys,
         )
         try:
@@ -140,6 +145,19 @@ def drive_cluster(
             raise detached from None
         finally:
             session.close()
+
+
+def _refuse_other_account(store: Store, providers: Providers, cluster: ClusterRecord) -> None:
+    """Raise OtherAccountError before anything is announced to others: the loop would refuse it too late."""
+    for intent in store.intents(cluster):
+        if intent.state in FINAL_STATES:
+            continue
+        try:
+            providers.of(intent)
+        except (OtherAccountError, UserError):
+            raise
+        except OrchError:  # the loop reports it, and tries again
+            return
 
 
 def _announce(store: Store, desired: Desired, cluster: ClusterRecord, narrator: Narrator) -> CommandResult | None:
@@ -256,6 +274,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
         observed = observe(session)
         if observed.outcome is not None:
             _keep_machines_for_queue(session)
+        admit_computers(session, observed)
         step = decide(session.desired, observed, session.facts)
         match step:
             case Done() | GiveUp():
@@ -264,7 +283,8 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
                 if step.on is WaitFor.JOB and not follow:
                     return _leave_running(session)
                 patience = inf if step.on is WaitFor.JOB else PATIENCE  # who only watches lets all others go first
-                waiter.wait(step)
+                denied = any(host.contact is Contact.DENIED for host in observed.hosts)
+                waiter.wait(step, yielding=denied)  # whoever can let this computer in needs the lease
             case _:
                 if recorder is not None:
                     recorder.append(step)

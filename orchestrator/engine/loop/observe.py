@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.clock import SteadyClock
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.names import host_job_name, slice_token
-from orchestrator.errors import OrchError
+from orchestrator.errors import OrchError, OtherAccountError, UserError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
 from orchestrator.messages import escape_controls, to_one_line
 from orchestrator.plan.decide_hosts import TIMER_LABEL
@@ -19,6 +19,7 @@ from orchestrator.plan.desired import Adopt, Cancel, Down, Run
 from orchestrator.plan.limits import format_time
 from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed, Outcome
 from orchestrator.plan.preview_format import format_duration
+from orchestrator.providers.protocol import HasAccounts
 from orchestrator.remote.marks import SETUP, mark_name
 from orchestrator.slices import CapacityBlock, Owned, SliceState, SliceView
 from orchestrator.store.records import JobRecord
@@ -58,6 +59,7 @@ def observe(session: Session) -> Observed:
         taken_over=session.hold.taken_over if session.hold is not None else "",
         stacks_collected=bool(folder) and memory.stacks_of == folder,
         cancel_requested=job is not None and job.state == "cancelling",
+        entered=cluster.host_contents not in ("", "{}"),
         down_requested=isinstance(session.desired, Run) and cluster.desired_state == "down",
     )
 
@@ -69,7 +71,11 @@ def observe_slice(session: Session) -> Observed:
 
 def _observe_machines(session: Session) -> tuple[Observed, SliceView]:
     observed = Observed(now=session.now(), intents=session.store.intents(session.cluster))
-    view = _observe_slice(session, observed.current)
+    try:
+        view = _observe_slice(session, observed.current)
+    except (OtherAccountError, UserError) as error:
+        view = SliceView(state=SliceState.UNCLEAR, reason=to_one_line(error.what))
+        observed = replace(observed, refusal=_refusal(error))
     observed = replace(
         observed,
         slice_state=view.state,
@@ -83,19 +89,24 @@ def _observe_machines(session: Session) -> tuple[Observed, SliceView]:
 
 
 def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
+    """Return the provider's view of the slice. Raises OtherAccountError, UserError."""
     memory = session.memory
-    if intent is None or intent.state is IntentState.PLANNED:
+    if intent is None:
         return SliceView(state=SliceState.UNCLEAR)
     try:
-        view = session.provider(intent.candidate.provider).observe(
-            intent.name, slice_token(session.cluster, intent.generation)
-        )
+        provider = session.provider_of(intent)
+        if intent.state is IntentState.PLANNED:
+            return SliceView(state=SliceState.UNCLEAR)
+        view = provider.observe(intent.name, slice_token(session.cluster, intent.generation))
+    except (OtherAccountError, UserError):  # waiting does not help
+        raise
     except OrchError as error:
         view = SliceView(state=SliceState.UNCLEAR, reason=to_one_line(str(error)))
     if view.state is SliceState.UNCLEAR:
         memory.unclear_since = memory.unclear_since or session.now()
     else:
         memory.unclear_since = None
+    _note_account(session, intent, view)
     _report_created(session, intent, view)
     if view.state is not SliceState.READY:
         session.disconnect()
@@ -104,6 +115,26 @@ def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
         memory.healthy_at = session.now()
     session.store.note_state(session.cluster, view.state.value)
     return _note_times(session, intent, view)
+
+
+def _note_account(session: Session, intent: Intent, view: SliceView) -> None:
+    """Record the account of an intent of an older version: machines that are seen are of these credentials."""
+    if intent.account or view.state in (SliceState.ABSENT, SliceState.UNCLEAR):
+        return
+    provider = session.provider(intent.candidate.provider)
+    if not isinstance(provider, HasAccounts):
+        return
+    try:
+        account = provider.account(intent.candidate)
+    except OrchError:
+        return  # asked again at the next observation
+    session.store.note_account(session.cluster, intent.name, account)
+
+
+def _refusal(error: OrchError) -> Outcome:
+    return Outcome(
+        status=int(error.exit_status), code=error.code, what=error.what, why=error.why, next_step=error.next_step
+    )
 
 
 def _report_created(session: Session, intent: Intent, view: SliceView) -> None:

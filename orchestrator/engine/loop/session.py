@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.clock import SteadyClock
@@ -14,8 +14,8 @@ from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.paths import Paths
 from orchestrator.plan.desired import Desired
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.observed import ActionFailure
-from orchestrator.providers.protocol import Provider
+from orchestrator.plan.observed import ActionFailure, Intent
+from orchestrator.providers.protocol import HasAccounts, Provider
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
@@ -43,6 +43,7 @@ class Memory:
         reported_end: The slice whose near end was reported.
         skew_reported: Whether a wrong clock of this computer was reported.
         logs_saved: Whether the remaining logs were downloaded before the teardown.
+        admitted: The lines that let the team's other computers in, by the slice whose hosts have them.
     """
 
     healthy_at: float
@@ -58,6 +59,33 @@ class Memory:
     reported_end: str = ""
     skew_reported: bool = False
     logs_saved: bool = False
+    admitted: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+
+class Providers:
+    """The providers of one command, each opened once."""
+
+    def __init__(self, services: Services) -> None:
+        self._open = services.provider
+        self._opened: dict[str, Provider] = {}
+
+    def get(self, name: str) -> Provider:
+        """Return the provider of this name."""
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        return self._opened[name]
+
+    def of(self, intent: Intent) -> Provider:
+        """Return the provider of an intent's machines, bound to their account.
+
+        Raises:
+            OtherAccountError: The credentials are of another account.
+            OrchError: Whose they are could not be found out.
+        """
+        provider = self.get(intent.candidate.provider)
+        if not intent.account or not isinstance(provider, HasAccounts):
+            return provider
+        return provider.within(intent.account, intent.candidate)
 
 
 class Session:
@@ -74,6 +102,7 @@ class Session:
         facts: Facts,
         job: JobRecord | None,
         services: Services,
+        providers: Providers | None = None,
         *,
         accept_host_keys: bool = False,
     ) -> None:
@@ -93,7 +122,7 @@ class Session:
             lambda: store, narrator.note, cluster=cluster.name, job=self._open_job, confirm=accept_host_keys
         )
         self.hold: RunHold | None = None
-        self._providers: dict[str, Provider] = {}
+        self._providers = providers or Providers(services)
         self._operations: HostOperations | None = None
 
     def _open_job(self) -> str:
@@ -101,9 +130,11 @@ class Session:
 
     def provider(self, name: str) -> Provider:
         """Return the provider of this name, opened once per command."""
-        if name not in self._providers:
-            self._providers[name] = self.services.provider(name)
-        return self._providers[name]
+        return self._providers.get(name)
+
+    def provider_of(self, intent: Intent) -> Provider:
+        """Return the provider of an intent's machines, bound to their account; see Providers.of."""
+        return self._providers.of(intent)
 
     def uncorrected(self) -> float:
         """Return the time without what servers have corrected, for spans within this process."""

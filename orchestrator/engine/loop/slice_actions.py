@@ -13,7 +13,7 @@ from orchestrator.errors import AccessError, CapacityError, CloudError, Conflict
 from orchestrator.plan.actions import CreateSlice, EndSlice, ForgetSlice, StartSlice, StopSlice
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState
-from orchestrator.providers.protocol import Stops
+from orchestrator.providers.protocol import HasAccounts, Stops
 from orchestrator.slices import Request, SliceSpec
 from orchestrator.values import Text
 
@@ -26,13 +26,16 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
     store, cluster, lease = session.store, session.cluster, session.keeper.lease
     spec = action.spec
     keys = load_slice_keys(session.paths, spec.name, spec.candidate.hosts)
-    repeated = any(intent.name == spec.name for intent in store.intents(cluster))
+    known = next((intent for intent in store.intents(cluster) if intent.name == spec.name), None)
+    repeated = known is not None
+    account = known.account if known is not None else _account_of(session, spec)
     began = session.uncorrected()
+    request = request_text(action.request)
     store.write_intent(
-        lease, cluster, action.generation, spec.name, spec.candidate, spec.token.reveal(), request_text(action.request)
+        lease, cluster, action.generation, spec.name, spec.candidate, spec.token.reveal(), request, account
     )
     try:
-        session.provider(spec.candidate.provider).create(spec, keys)
+        session.provider_of(_intent_of(session, spec.name)).create(spec, keys)
     except CapacityError as error:
         _record_refusal(session, spec.name, error, repeated=repeated)
         session.narrator.note(f"{spec.candidate.where}: {error}")
@@ -54,6 +57,12 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
     store.update_intent(lease, cluster, spec.name, IntentState.ACCEPTED, requested_ago=ago)
     session.memory.created = (spec.name, session.now())
     return True
+
+
+def _account_of(session: Session, spec: SliceSpec) -> str:
+    """Return the account in which the slice will be made; "" for a provider that has none."""
+    provider = session.provider(spec.candidate.provider)
+    return provider.account(spec.candidate) if isinstance(provider, HasAccounts) else ""
 
 
 def _was_made_for_this_record(session: Session, spec: SliceSpec) -> bool:
@@ -80,9 +89,10 @@ def end_slice(session: Session, action: EndSlice) -> None:
     """Record that the slice is to end, then send the end request. Sent again when the answer was lost."""
     store, cluster = session.store, session.cluster
     session.disconnect()
-    store.update_intent(session.keeper.lease, cluster, action.name, IntentState.ENDING, action.cause, action.why)
     intent = _intent_of(session, action.name)
-    session.provider(intent.candidate.provider).end(action.name, slice_token(cluster, intent.generation))
+    provider = session.provider_of(intent)
+    store.update_intent(session.keeper.lease, cluster, action.name, IntentState.ENDING, action.cause, action.why)
+    provider.end(action.name, slice_token(cluster, intent.generation))
 
 
 def close_slice_record(session: Session, action: ForgetSlice) -> None:
@@ -99,7 +109,7 @@ def close_slice_record(session: Session, action: ForgetSlice) -> None:
 
 def stop_slice(session: Session, action: StopSlice) -> None:
     """Stop the machines of a slice."""
-    provider = session.provider(_provider_of(session, action.name))
+    provider = session.provider_of(_intent_of(session, action.name))
     if not isinstance(provider, Stops):
         raise _cannot_stop(session)
     session.disconnect()
@@ -110,7 +120,7 @@ def stop_slice(session: Session, action: StopSlice) -> None:
 
 def start_slice(session: Session, action: StartSlice) -> None:
     """Start the stopped machines of a slice."""
-    provider = session.provider(_provider_of(session, action.name))
+    provider = session.provider_of(_intent_of(session, action.name))
     if not isinstance(provider, Stops):
         raise _cannot_stop(session)
     session.store.set_desired_state(session.cluster, "up")
@@ -133,10 +143,6 @@ def _plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in cast(Sequence[object], value)]
     return value
-
-
-def _provider_of(session: Session, name: str) -> str:
-    return _intent_of(session, name).candidate.provider
 
 
 def _intent_of(session: Session, name: str) -> Intent:

@@ -28,8 +28,8 @@ class Waiter:
         self._pause = FIRST_LOOK
         self._reported = 0.0
 
-    def wait(self, wait: Wait) -> None:
-        """Return when another observation is worthwhile."""
+    def wait(self, wait: Wait, *, yielding: bool = False) -> None:
+        """Return when another observation is worthwhile. With `yielding` the lease is free meanwhile."""
         now = time.monotonic()
         if wait.reason != self._reason:
             self._reason, self._since, self._pause, self._reported = wait.reason, now, FIRST_LOOK, 0.0
@@ -42,6 +42,9 @@ class Waiter:
         clock, pause = self._session.services.clock, self._pause
         if wait.on is WaitFor.PAUSE and wait.until is not None:
             pause = max(0.01, min(wait.until - clock.now(), SLOWEST_LOOK))
+        if yielding:
+            self._session.keeper.release()
+            pause = SLOWEST_LOOK  # newer sshd answer later to whoever is refused often
         clock.sleep(pause)
         self._pause = min(self._pause * 1.5, SLOWEST_LOOK if wait.on is WaitFor.SLICE else 0.5)
 

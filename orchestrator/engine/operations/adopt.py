@@ -212,7 +212,7 @@ def _refuse_while_busy(session: Session) -> None:
 
 def _remove_marks(session: Session, intent: Intent) -> None:
     """Remove our timer, our labels and our key."""
-    provider = session.provider(intent.candidate.provider)
+    provider = session.provider_of(intent)
     if not isinstance(provider, Adopts):
         raise UserError(
             f"machines of '{intent.candidate.provider}' cannot be released", next_step="orch down   ends them"

@@ -24,7 +24,7 @@ LOCK_SECONDS = 30.0
 def load_slice_keys(paths: Paths, name: str, hosts: int) -> SliceKeys:
     """Return the keys of slice `name`, and make them the first time."""
     folder = paths.keys(name)
-    user_key = _user_key(paths)
+    user_key = make_user_key(paths)
     stored = folder / "hosts.json"
     if not stored.exists():
         pairs = [make_host_key() for _ in range(hosts)]
@@ -50,7 +50,8 @@ def delete_slice_keys(paths: Paths, name: str) -> None:
     folder.rmdir()
 
 
-def _user_key(paths: Paths) -> Path:
+def make_user_key(paths: Paths) -> Path:
+    """Return the private key of this computer, made the first time; the public one lies beside it."""
     path = paths.state / "keys" / USER_KEY
     make_private_folder(path.parent)
     # Two concurrent first commands must agree on one key.

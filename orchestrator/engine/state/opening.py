@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 
 from orchestrator.clock import SteadyClock
+from orchestrator.computer import read_computer
 from orchestrator.engine.services import Services
+from orchestrator.engine.state.keys import make_user_key
 from orchestrator.paths import Paths
 from orchestrator.store.location import store_location
 from orchestrator.store.store import Store
 
 
 def open_store(where: Paths, services: Services, doing: str = "") -> Store:
-    """Open the store at ORCH_STORE, or this user's own file.
+    """Open the store at ORCH_STORE, or this user's own file. A shared one gets this computer's public key.
 
     Args:
         where: The folders of this installation.
@@ -21,4 +23,12 @@ def open_store(where: Paths, services: Services, doing: str = "") -> Store:
     """
     if isinstance(services.clock, SteadyClock):
         services.clock.keep()
-    return Store(store_location(os.environ, where), services.clock.now, doing=doing)
+    store = Store(store_location(os.environ, where), services.clock.now, doing=doing)
+    if not store.is_file:
+        try:
+            computer, key = read_computer(where.state), make_user_key(where).with_suffix(".pub").read_text()
+            store.register_computer(computer.id, computer.host, store.user, " ".join(key.split()[:2]))
+        except BaseException:
+            store.close()
+            raise
+    return store

@@ -25,6 +25,13 @@ SETTLE_SECONDS = 90.0  # longer than a request may take to arrive and to be show
 _PASSING = frozenset({Kind.CAPACITY, Kind.THROTTLED, Kind.UNAVAILABLE, Kind.NO_ANSWER})
 
 
+def doubted(empty_since: float, now: float, state: SliceState) -> SliceView | None:
+    """Return the view of a slice of which nothing is shown, until that has been so for a while; then None."""
+    if now - empty_since >= SETTLE_SECONDS:
+        return None
+    return SliceView(state=state, reason="nothing of it is shown; that is believed after a second look")
+
+
 @dataclass(frozen=True, slots=True)
 class Eyes:
     """now: seconds since the epoch."""
@@ -40,6 +47,8 @@ class Eyes:
         shown = self.instances(calls, record)
         if not shown:
             return self._nothing(calls, record)
+        if record.empty:
+            record = self.records.write(record, empty=0.0)
         if len(shown) < record.hosts:
             if not self.settled(record):
                 state = SliceState.UNCLEAR if record.phase is Phase.ENDING else SliceState.CREATING
@@ -54,19 +63,29 @@ class Eyes:
     def instances(self, calls: Calls, record: Record) -> list[Thing]:
         """Those of this slice, also when they have ended. The token of a launch, unlike a tag, cannot be changed.
 
-        Whether spot machines show it is not documented: what does not is found by its tag.
+        Whether spot machines show it is not documented: what does not is found by its tag, or by its ids.
         """
-        return calls.instances({"client-token": [record.token]}) or calls.instances({f"tag:{INTENT}": [record.token]})
+        shown = calls.instances({"client-token": [record.token]}) or calls.instances({f"tag:{INTENT}": [record.token]})
+        return shown or (calls.instances({"instance-id": list(record.instances)}) if record.instances else [])
 
     def settled(self, record: Record) -> bool:
         """Whether what was asked for has arrived by now, and is shown."""
         return self.now() - record.asked >= SETTLE_SECONDS
 
     def _nothing(self, calls: Calls, record: Record) -> SliceView:
-        """No instances. That is ABSENT, unless they may still come, or something else is left."""
+        """No instances. That is ABSENT, unless they may still come, or something else is left.
+
+        One empty answer is not believed: EC2's listings are eventually consistent ("Eventual consistency", EC2 API
+        reference, November 2026). Instances that were ended are shown for about an hour.
+        """
+        if not record.empty:
+            record = self.records.write(record, empty=self.now())
         if not self.settled(record):
             state = SliceState.CREATING if record.phase is Phase.ACCEPTED else SliceState.UNCLEAR
             return SliceView(state=state, reason="requested, not shown yet")
+        state = SliceState.ENDING if record.phase is Phase.ENDING else SliceState.UNCLEAR
+        if (doubt := doubted(record.empty, self.now(), state)) is not None:
+            return doubt
         if record.phase is Phase.ENDING:
             return self._ended(calls, record)
         left = Belongings(calls, record.name, record.token).left()

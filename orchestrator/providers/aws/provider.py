@@ -30,8 +30,9 @@ from orchestrator.providers.aws import choices, configured, listing, market, quo
 from orchestrator.providers.aws.belongings import Belongings
 from orchestrator.providers.aws.calls import Calls
 from orchestrator.providers.aws.faults import Answer, Kind, Refused, explain
+from orchestrator.providers.aws.identity import read_account, refuse_other_account
 from orchestrator.providers.aws.listing import Found
-from orchestrator.providers.aws.looking import Eyes
+from orchestrator.providers.aws.looking import Eyes, doubted
 from orchestrator.providers.aws.planner import PLANNER
 from orchestrator.providers.aws.reach import Login
 from orchestrator.providers.aws.record import Phase, Record, Records
@@ -41,6 +42,8 @@ from orchestrator.providers.aws.tags import INSTALLATION, INTENT, SLICE
 from orchestrator.providers.aws.unknowns import USER_DATA
 from orchestrator.providers.caller import caller_address
 from orchestrator.providers.local.sshd import account
+from orchestrator.providers.records import FolderRecords, RecordSource
+from orchestrator.providers.records import Records as RecordPlace
 from orchestrator.slices import (
     Candidate,
     CapacityBlock,
@@ -59,11 +62,11 @@ FOLDER = "aws"  # of the records, below the state folder
 _FINAL = (CapacityError, AccessError, UserError, ConflictError)  # a create that ends so is never sent again
 
 
-def open_provider(state: Path, clock: ServerClock | None = None) -> AwsProvider:
+def open_provider(state: Path, clock: ServerClock | None = None, records: RecordSource = FolderRecords) -> AwsProvider:
     """Raises UserError without the library. Credentials are looked for by profile, when they are needed."""
     import_library()
     clock = clock or RealClock()
-    return AwsProvider(partial(open_session, learn=clock.learn), state.absolute() / FOLDER, clock.now)
+    return AwsProvider(partial(open_session, learn=clock.learn), records(state.absolute() / FOLDER), clock.now)
 
 
 class AwsProvider:
@@ -75,16 +78,33 @@ class AwsProvider:
     def __init__(
         self,
         sessions: Callable[[str], AwsSession],
-        folder: Path,
+        records: RecordPlace | Path,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._open = sessions
         self._opened: dict[str, AwsSession] = {}
-        self._records = Records(folder)
+        self._records = Records(records)
         self._now = now
         self._sleep = sleep
         self._only: str | None = None  # a profile: the one place that is asked
+        self._bound: tuple[str, str] | None = None  # profile and account
+        self._empty_since: dict[str, float] = {}
+        self._ended: set[str] = set()  # what was shown, and ended from here without a record
+
+    def account(self, candidate: Candidate) -> str:
+        """See protocol.HasAccounts."""
+        with _explained("ask for the account of the credentials", ""):
+            return read_account(self._session(candidate.detail("profile")))
+
+    def within(self, account: str, candidate: Candidate) -> AwsProvider:
+        """See protocol.HasAccounts."""
+        profile = candidate.detail("profile")
+        with _explained("ask for the account of the credentials", ""):
+            refuse_other_account(self._session(profile), account)
+        bound = copy.copy(self)
+        bound._bound = (profile, account)
+        return bound
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         """A slice of a capacity block that has not begun is accepted, and waits. A refusal leaves nothing behind.
@@ -261,8 +281,9 @@ class AwsProvider:
             Belongings(calls, record.name, record.token).remove()
 
     def _found(self, filters: dict[str, list[str]]) -> list[tuple[AwsSession, Found]]:
-        """In every account in which something was asked for from here, or else in the usual one."""
-        profiles = {self._only} if self._only is not None else self._records.profiles() or {""}
+        """In the account that this is bound to; else in every one in which something was requested from here."""
+        only = self._only if self._bound is None else self._bound[0]
+        profiles = {only} if only is not None else self._records.profiles() or {""}
         sessions = [self._session(profile) for profile in sorted(profiles)]
         return [(session, one) for session in sessions for one in listing.found(session, filters)]
 
@@ -274,15 +295,28 @@ class AwsProvider:
     def _elsewhere(self, name: str, token: str) -> SliceView:
         things = [one for _, one in self._found_elsewhere(name, token)]
         if not things:
-            return SliceView(state=SliceState.ABSENT)
+            return self._not_found(f"{name} {token}")
+        self._empty_since.pop(f"{name} {token}", None)
         state, where = listing.state_together(things), listing.where_of(things)
         if state is SliceState.READY:
             words = f"it is in {where}, and was made from another computer, which has its keys"
             return SliceView(state=SliceState.UNCLEAR, reason=words)
         return SliceView(state=state, reason=f"in {where}")
 
+    def _not_found(self, which: str) -> SliceView:
+        """Return ABSENT. In a bound account that takes a second look, unless their end was seen.
+
+        Machines that were recorded elsewhere may not be shown yet.
+        """
+        since = self._empty_since.setdefault(which, self._now())
+        sure = self._bound is None or which in self._ended
+        doubt = None if sure else doubted(since, self._now(), SliceState.UNCLEAR)
+        return doubt or SliceView(state=SliceState.ABSENT)
+
     def _end_elsewhere(self, name: str, token: str) -> None:
         found = self._found_elsewhere(name, token)
+        if found:
+            self._ended.add(f"{name} {token}")
         busy = {one.intent for _, one in found if one.machine}
         for session, one in found:
             calls = Calls(session, one.region, self._sleep)

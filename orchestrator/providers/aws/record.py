@@ -39,6 +39,7 @@ class Record:
     rank order. asked: when a request that makes something was last sent. seen: when it was READY first, 0 = never.
     associated: its Elastic IPs lead to their hosts. power: "stop" or "start", whichever was asked for last.
     begins: when the capacity block does that it waits for, else 0. ends: when the capacity block does, else 0.
+    empty: since when EC2 shows nothing of it, else 0.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Record:
     power: str = ""
     begins: float = 0.0
     ends: float = 0.0
+    empty: float = 0.0
 
 
 class Records(RecordFiles[Record]):
@@ -109,4 +111,4 @@ class Records(RecordFiles[Record]):
                 self.drop(record.name)
 
     def _request(self, record: Record) -> Any:
-        return self.path(record.name, ".request")
+        return self.local_file(record.name, ".request")

@@ -41,6 +41,7 @@ class AwsSession:
     ) -> None:
         self.profile = profile
         self.endpoint = endpoint
+        self.account = ""  # see identity.py
         self._tries = tries
         self._hook = hook
         self._boto = _boto(profile, endpoint)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 from typing import Protocol
 
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.providers.google import choices
 from orchestrator.providers.protocol import Adopts, Provider, Stops
+from orchestrator.providers.records import Records
 from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
 
 TPU = "google"  # folders of the records, below the state folder
@@ -36,8 +36,10 @@ class Both:
 
     name = "gcp"
 
-    def __init__(self, state: Path, tpu: Tpus, compute: Callable[[], Named], *, complete: bool = False) -> None:
-        self._state = state
+    def __init__(
+        self, place: Callable[[str], Records], tpu: Tpus, compute: Callable[[], Named], *, complete: bool = False
+    ) -> None:
+        self._place = place
         self._tpu = tpu
         self._open_compute = compute
         self._complete = complete
@@ -94,7 +96,7 @@ class Both:
         """
         if self._complete:
             return None
-        tpu, compute = ((self._state / folder / f"{name}.json").is_file() for folder in (TPU, COMPUTE))
+        tpu, compute = (self._place(kind).read(name) is not None for kind in (TPU, COMPUTE))
         if tpu == compute:
             return None
         return self._tpu if tpu else self._compute
@@ -110,7 +112,7 @@ class Both:
     @property
     def _compute_used(self) -> bool:
         """Whether anything was made on Compute Engine from here; else its API need not even be enabled."""
-        return self._complete or (self._state / COMPUTE).is_dir()
+        return self._complete or self._place(COMPUTE).folder.is_dir() or bool(self._place(COMPUTE).names())
 
     @cached_property
     def _compute(self) -> Named:

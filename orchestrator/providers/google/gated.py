@@ -14,7 +14,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.errors import AccessError, CapacityError, ConflictError, OrchError, QuotaError, UserError
+from orchestrator.errors import (
+    AccessError,
+    CapacityError,
+    ConflictError,
+    OrchError,
+    OtherAccountError,
+    QuotaError,
+    UserError,
+)
 from orchestrator.hosts import HostAddress
 from orchestrator.providers.caller import caller_address
 from orchestrator.providers.google import access, choices, configured
@@ -24,10 +32,20 @@ from orchestrator.providers.google.gates import Gate, Gates
 from orchestrator.providers.google.labels import INSTALLATION
 from orchestrator.providers.google.oslogin import OsLogin, Profile
 from orchestrator.providers.google.reach import reached
-from orchestrator.providers.google.sending import with_project
+from orchestrator.providers.google.sending import named_project, with_project
 from orchestrator.providers.google.session import Session
 from orchestrator.providers.protocol import Adopts, Stops
-from orchestrator.slices import OwnedSlice, Request, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
+from orchestrator.providers.records import Records as RecordPlace
+from orchestrator.slices import (
+    Candidate,
+    OwnedSlice,
+    Request,
+    SliceKeys,
+    SliceSpec,
+    SliceState,
+    SliceView,
+    UnmanagedSlice,
+)
 
 GATES = "google-gates"  # folder of the records, below the state folder
 KEY_SECONDS = 30 * 24 * 3600.0  # how long a key stays in an OS Login profile when nobody takes it out
@@ -55,18 +73,43 @@ class Gated:
         self,
         inner: Machines,
         session: Session,
-        folder: Path,
+        records: RecordPlace | Path,
         now: Callable[[], float] = time.time,
         *,
         at: Callable[[str], Gated] | None = None,
+        in_project: Callable[[str], Gated] | None = None,
         complete: bool = False,
     ) -> None:
         self._inner = inner
         self._session = session
-        self._gates = Gates(folder)
+        self._gates = Gates(records)
         self._now = now
         self._at = at
         self._complete = complete
+        self._in_project = in_project
+
+    def account(self, candidate: Candidate) -> str:
+        """See protocol.HasAccounts: a project, such as "gcp:my-project"."""
+        return f"gcp:{named_project(candidate, self._session.project)}{self._mark}"
+
+    def within(self, account: str, candidate: Candidate) -> Gated:
+        """See protocol.HasAccounts. Every request names its project: the recorded one is asked, whichever is usual."""
+        project, at, mark = account.removeprefix("gcp:").partition("@")
+        if at + mark != self._mark:
+            here, there = "a simulated cloud", "Google itself"
+            here, there = (here, there) if self._mark else (there, here)
+            raise OtherAccountError(
+                f"these machines belong to project '{project}' of {there}",
+                f"this command asks {here}, which says nothing about them; nothing was changed",
+                "inside `orch simulate`, or with its variables exported, the simulated cloud is asked; else Google is",
+            )
+        if project == self._session.project or self._in_project is None:
+            return self
+        return self._in_project(project)
+
+    @property
+    def _mark(self) -> str:
+        return "@loopback" if self._session.loopback else ""
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         """Raises what the machines' half raises, and ConflictError for a firewall rule that is somebody else's.

@@ -39,11 +39,6 @@ class Gates(RecordFiles[Gate]):
     one = "how '{}' is reached"
     every = "the ways to Google's hosts"
 
-    @property
-    def used(self) -> bool:
-        """Whether a rule was ever made from here."""
-        return self._folder.is_dir()
-
     @staticmethod
     def parsed(fields: dict[str, Any]) -> Gate:
         fields |= {"way": Way(fields["way"]), "rules": tuple(fields["rules"])}

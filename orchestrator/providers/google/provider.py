@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,39 +27,55 @@ from orchestrator.providers.google.record import Phase, Record, Records
 from orchestrator.providers.google.retries import Kind
 from orchestrator.providers.google.session import Session, open_session
 from orchestrator.providers.google.startup import USER
+from orchestrator.providers.records import FolderRecords, RecordSource
+from orchestrator.providers.records import Records as RecordPlace
 from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
 
 if TYPE_CHECKING:
     from orchestrator.providers.google.compute.provider import ComputeProvider
 
 
-def open_provider(state: Path, clock: ServerClock | None = None) -> Gated:
+def open_provider(state: Path, clock: ServerClock | None = None, records: RecordSource = FolderRecords) -> Gated:
     """The provider "gcp".
 
     Raises AccessError without credentials, UserError without the library or for a wrong ORCH_GCP_ENDPOINT.
     """
     clock = clock or RealClock()
-    session, folder = open_session(clock.learn), state.absolute()
+    session = open_session(clock.learn)
 
-    def at(project: str) -> Gated:
-        return _open(replace(session, project=project), folder, clock.now, at, complete=True)
+    @cache
+    def opened(project: str, *, complete: bool) -> Gated:
+        return _open(
+            replace(session, project=project),
+            lambda kind: records(state.absolute() / kind),
+            clock.now,
+            partial(opened, complete=True),
+            partial(opened, complete=complete),
+            complete=complete,
+        )
 
-    return _open(session, folder, clock.now, at)
+    return opened(session.project, complete=False)
 
 
 def _open(
-    session: Session, folder: Path, now: Callable[[], float], at: Callable[[str], Gated], *, complete: bool = False
+    session: Session,
+    place: Callable[[str], RecordPlace],
+    now: Callable[[], float],
+    at: Callable[[str], Gated],
+    in_project: Callable[[str], Gated],
+    *,
+    complete: bool,
 ) -> Gated:
     """complete: it searches all of the session's project, and nothing else; see protocol.HasPlaces."""
 
     def compute() -> ComputeProvider:
         from orchestrator.providers.google.compute.provider import open_compute
 
-        return open_compute(session, folder / COMPUTE, now, complete=complete)
+        return open_compute(session, place(COMPUTE), now, complete=complete)
 
-    tpu = GoogleProvider(open_api(session), folder / TPU, now, complete=complete)
-    both = Both(folder, tpu, compute, complete=complete)
-    return Gated(both, session, folder / GATES, now, at=at, complete=complete)
+    tpu = GoogleProvider(open_api(session), place(TPU), now, complete=complete)
+    both = Both(place, tpu, compute, complete=complete)
+    return Gated(both, session, place(GATES), now, at=at, in_project=in_project, complete=complete)
 
 
 class GoogleProvider:
@@ -67,11 +84,11 @@ class GoogleProvider:
     name = "gcp"
 
     def __init__(
-        self, api: TpuApi, folder: Path, now: Callable[[], float] = time.time, *, complete: bool = False
+        self, api: TpuApi, records: RecordPlace | Path, now: Callable[[], float] = time.time, *, complete: bool = False
     ) -> None:
         login = Login(getpass.getuser(), own_ports=True) if api.loopback else Login(USER)
         self._api = api
-        self._records = Records(folder)
+        self._records = Records(records)
         self._eyes = Eyes(api=api, records=self._records, login=login, now=now)
         self._now = now
         self._complete = complete

@@ -98,13 +98,13 @@ class Records(RecordFiles[Record]):
 
     def is_checked(self, name: str) -> bool:
         """Whether the hosts of this slice were seen to have our keys."""
-        return self.path(name, ".checked").exists()
+        return self.local_file(name, ".checked").exists()
 
     def check(self, name: str) -> None:
-        self.path(name, ".checked").touch(mode=0o600)
+        self.local_file(name, ".checked").touch(mode=0o600)
 
     def uncheck(self, name: str) -> None:
-        self.path(name, ".checked").unlink(missing_ok=True)
+        self.local_file(name, ".checked").unlink(missing_ok=True)
 
     def sweep(self) -> None:
         """Drop what ended, or was refused, long ago."""

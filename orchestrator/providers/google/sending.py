@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from orchestrator.errors import UserError
 from orchestrator.providers.google import body, requests
 from orchestrator.providers.google.startup import entries, pack_keys
-from orchestrator.slices import Request, SliceKeys, SliceSpec
+from orchestrator.slices import Candidate, Request, SliceKeys, SliceSpec
 
 if TYPE_CHECKING:
     from google.cloud import tpu_v2
@@ -34,13 +34,20 @@ def with_project(spec: SliceSpec, project: str) -> SliceSpec:
     candidate = spec.candidate
     if candidate.detail("project"):
         return spec
-    if not project:
+    named = named_project(candidate, project)
+    return replace(spec, candidate=replace(candidate, details=(*candidate.details, ("project", named))))
+
+
+def named_project(candidate: Candidate, project: str) -> str:
+    """Return the project that the candidate names, else `project`. Raises UserError without any."""
+    found = candidate.detail("project") or project
+    if not found:
         raise UserError(
             "no Google project is named",
             "neither the task nor your gcloud configuration says one",
             "gcloud config set project PROJECT   or: export GOOGLE_CLOUD_PROJECT=PROJECT",
         )
-    return replace(spec, candidate=replace(candidate, details=(*candidate.details, ("project", project))))
+    return found
 
 
 def message_of(request: Request) -> tpu_v2.CreateNodeRequest | tpu_v2.CreateQueuedResourceRequest:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from orchestrator.errors import UserError
+from orchestrator.hosts import HostAddress
 from orchestrator.slices import Candidate
 
 DETAIL = "hosts"
@@ -48,6 +49,20 @@ def from_details(candidate: Candidate) -> tuple[OwnHost, ...]:
             "hosts: {addresses: [user@first, user@second]}   in the task file",
         )
     return tuple(OwnHost(**host) for host in fields)
+
+
+def refuse_twins(addresses: Sequence[HostAddress]) -> None:
+    """Raise UserError when two names lead to one account of one machine: both ranks would share one folder there."""
+    first: dict[tuple[object, ...], int] = {}
+    for address in addresses:
+        place = (address.host, address.port, address.user, address.jump and address.jump.host)
+        other = first.setdefault(place, address.rank)
+        if other != address.rank:
+            raise UserError(
+                f"hosts {other} and {address.rank} are the same machine",
+                f"both names lead to {address.user}@{address.host} port {address.port}",
+                "name each machine once in `hosts`   (orch check hosts FILE shows where each name leads)",
+            )
 
 
 def parse_address(written: str) -> OwnHost:

@@ -5,31 +5,33 @@ READY at once, never ended by us. How a machine is reached is what its owner's o
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from orchestrator.clock import ServerClock
 from orchestrator.errors import CloudError, ConflictError, UserError
 from orchestrator.hosts import HostAddress, hosts_from_json, hosts_to_json
-from orchestrator.providers.files import write_whole
-from orchestrator.providers.hosts.machines import OwnHost, from_details
+from orchestrator.providers.hosts.machines import OwnHost, from_details, refuse_twins
+from orchestrator.providers.records import FolderRecords, RecordFiles, Records, RecordSource
 from orchestrator.providers.ssh_config import config_stamp, own_address
 from orchestrator.slices import Candidate, OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
 
+FOLDER = "hosts"  # of the records, below the state folder
 INSTALLATION_LABEL = "orch-installation"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _AT_ONCE = 8  # programs that read the SSH configuration
 
 
-def open_provider(state: Path, _clock: ServerClock | None = None) -> HostsProvider:
-    return HostsProvider(state)
+def open_provider(
+    state: Path, _clock: ServerClock | None = None, records: RecordSource = FolderRecords
+) -> HostsProvider:
+    return HostsProvider(records(state.absolute() / FOLDER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,19 +52,29 @@ class _Note:
     addresses: str = ""
 
 
+class _Notes(RecordFiles[_Note]):
+    every = "the records of hosts"
+
+    @staticmethod
+    def parsed(fields: dict[str, Any]) -> _Note:
+        fields |= {"hosts": tuple(OwnHost(**host) for host in fields["hosts"])}
+        return _Note(**fields)
+
+
 class HostsProvider:
     """See providers/protocol.py. Cannot stop or preempt."""
 
     name = "hosts"
 
-    def __init__(self, state: Path) -> None:
-        self._root = state.absolute() / "hosts"
+    def __init__(self, records: Records) -> None:
+        self._notes = _Notes(records)
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         """Raises UserError for a key that is not there, ConflictError when the name is taken."""
         machines = from_details(spec.candidate)
         stamp = config_stamp()
         addresses = _resolve(machines, spec.name, keys.known_hosts)
+        refuse_twins(addresses)
         _refuse_unusable_keys(addresses, keys)
         note = _Note(
             name=spec.name,
@@ -75,8 +87,7 @@ class HostsProvider:
             stamp=stamp,
             addresses=hosts_to_json(addresses),
         )
-        path = self._path(spec.name)
-        found = _read(path)
+        found = self._notes.read(_checked(spec.name))
         if found is not None and found.token == note.token:
             return
         if found is not None:
@@ -85,11 +96,7 @@ class HostsProvider:
                 "for another request",
                 f"orch down {found.cluster}   (the machines stay as they are)",
             )
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(path, json.dumps(asdict(note), indent=1) + "\n")
-        except OSError as error:
-            raise CloudError(f"cannot record the hosts of '{spec.name}'", str(error), f"see {path.parent}") from error
+        self._notes.put(note)
 
     def check_unattended_login(self, candidate: Candidate) -> None:
         """Raise UserError when a key would need a passphrase, which no one types in the background."""
@@ -100,18 +107,18 @@ class HostsProvider:
             ring.has_identity(address)
 
     def observe(self, name: str, token: str = "") -> SliceView:
+        """Raises UserError while the person's SSH configuration cannot be read."""
         try:
-            note = _read(self._path(name))
+            note = self._notes.read(_checked(name))
             hosts = () if note is None else _addresses(note)
-        except (CloudError, UserError) as error:
+        except CloudError as error:
             return SliceView(state=SliceState.UNCLEAR, reason=error.why)
         return SliceView(state=SliceState.READY if hosts else SliceState.ABSENT, hosts=hosts)
 
     def end(self, name: str, token: str = "") -> None:
-        self._path(name).unlink(missing_ok=True)
+        self._notes.drop(_checked(name))
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
-        notes = [_read(path) for path in self._notes()]
         return tuple(
             OwnedSlice(
                 name=note.name,
@@ -121,26 +128,19 @@ class HostsProvider:
                 created=note.created,
                 where=self.name,
             )
-            for note in notes
-            if note is not None and installation in ("", note.labels.get(INSTALLATION_LABEL))
+            for note in self._notes.all()
+            if installation in ("", note.labels.get(INSTALLATION_LABEL))
         )
 
-    def _notes(self) -> list[Path]:
-        try:  # not glob(): it takes a folder that cannot be read for an empty one
-            return sorted(path for path in self._root.iterdir() if path.suffix == ".json")
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise CloudError("the records of hosts cannot be listed", str(error), f"ls -l {self._root}") from error
 
-    def _path(self, name: str) -> Path:
-        if not _NAME.fullmatch(name):
-            raise UserError(
-                f"'{name}' cannot name a slice",
-                "allowed: up to 63 lower-case letters, digits and inner hyphens",
-                "take another name: -c NAME",
-            )
-        return self._root / f"{name}.json"
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"'{name}' cannot name a slice",
+            "allowed: up to 63 lower-case letters, digits and inner hyphens",
+            "take another name: -c NAME",
+        )
+    return name
 
 
 def _resolve(machines: Sequence[OwnHost], name: str, known_hosts: str) -> tuple[HostAddress, ...]:
@@ -171,15 +171,3 @@ def _addresses(note: _Note) -> tuple[HostAddress, ...]:
     if note.addresses and note.stamp == config_stamp():
         return hosts_from_json(note.addresses)
     return _resolve(note.hosts, note.name, note.known_hosts)
-
-
-def _read(path: Path) -> _Note | None:
-    """None when there is none. Raises CloudError when it cannot be read."""
-    try:
-        fields = cast(dict[str, Any], json.loads(path.read_text(encoding="utf-8")))
-        typed: dict[str, Any] = {**fields, "hosts": tuple(OwnHost(**host) for host in fields["hosts"])}
-        return _Note(**typed)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CloudError(f"the record of '{path.stem}' cannot be read", str(error), f"see {path}") from error

@@ -31,6 +31,10 @@ class HostFolder:
         return self.path / "home"
 
     @property
+    def own_keys(self) -> Path:
+        return self.home / ".ssh" / "authorized_keys"
+
+    @property
     def log(self) -> Path:
         """What sshd and the guard have to say."""
         return self.path / "sshd.log"

@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.clock import ServerClock
-from orchestrator.errors import CloudError, ConflictError, NotFoundError, UserError
+from orchestrator.computer import read_computer
+from orchestrator.errors import CloudError, ConflictError, NotFoundError, OtherAccountError, UserError
 from orchestrator.hosts import HostAddress
 from orchestrator.providers.local import machines, processes
 from orchestrator.providers.local.addresses import choose_places
@@ -32,14 +33,18 @@ from orchestrator.providers.local.record import (
     write_record,
 )
 from orchestrator.providers.local.sshd import Account, Sshd, account, find_sshd
-from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
+from orchestrator.providers.records import RecordSource
+from orchestrator.slices import Candidate, OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
 
 INSTALLATION_LABEL = "orch-installation"
 INTENT_LABEL = "orch-intent"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
-def open_provider(state: Path, _clock: ServerClock | None = None) -> LocalProvider:
+def open_provider(
+    state: Path, _clock: ServerClock | None = None, _records: RecordSource | None = None
+) -> LocalProvider:
+    """What runs on this computer is recorded on it."""
     return LocalProvider(state)
 
 
@@ -50,6 +55,22 @@ class LocalProvider:
 
     def __init__(self, state: Path) -> None:
         self._root = state.absolute() / "local"
+        self._state = state.absolute()
+
+    def account(self, candidate: Candidate) -> str:
+        """See protocol.HasAccounts: this computer and this folder."""
+        here = read_computer(self._state)
+        return f"local:{here.id}:{here.host}"
+
+    def within(self, account: str, candidate: Candidate) -> LocalProvider:
+        """See protocol.HasAccounts."""
+        if self.account(candidate) != account:
+            raise OtherAccountError(
+                f"these hosts are processes on computer '{account.rpartition(':')[2]}', or of another ORCH_HOME there",
+                f"they cannot be seen from here, in {self._state}; nothing was changed",
+                "run the same command there   or, if that computer or folder is lost: orch down NAME --abandon",
+            )
+        return self
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         """Returns when every host listens. Raises UserError without sshd, ConflictError for another token."""

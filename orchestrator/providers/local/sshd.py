@@ -106,7 +106,8 @@ def config(sshd: Sshd, who: Account, folder: HostFolder, place: Place, session: 
         f"ListenAddress {place.host}:{place.port}",
         f"HostKey {_quoted(folder.host_key)}",
         f"PidFile {_quoted(folder.sshd_pid)}",
-        f"AuthorizedKeysFile {_quoted(folder.authorized_keys, percent=True)}",
+        # The second is the user's own, as on any machine: the keys of a team's other computers are written there.
+        f"AuthorizedKeysFile {_quoted(folder.authorized_keys, percent=True)} {_quoted(folder.own_keys, percent=True)}",
         f"AllowUsers {who.name}",
         "AuthenticationMethods publickey",
         "PasswordAuthentication no",

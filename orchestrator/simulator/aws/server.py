@@ -22,6 +22,7 @@ from orchestrator.simulator.aws.calls import Admits, AwsAnswer, AwsCall, AwsRefu
 from orchestrator.simulator.aws.ec2.front import Ec2Front
 from orchestrator.simulator.aws.refusals import in_form, unknown_caller
 from orchestrator.simulator.aws.signature import is_signed
+from orchestrator.simulator.aws.sts import StsFront
 from orchestrator.simulator.bodies import Bodies, NoBodies
 from orchestrator.simulator.serving import LONGEST_UNPROVEN, ApiHandler, ApiHttp, ApiServer
 
@@ -31,7 +32,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 class AwsServer(ApiServer):
-    """EC2 is there; fronts: other services by their name in the signature, such as "ssm".
+    """EC2 and STS are there; fronts: other services by their name in the signature, such as "ssm".
 
     bodies: what stands behind the instances. guard: says who may do what; None lets all pass.
     cut: a call without an answer (rule time_out_may_have_acted) breaks its connection; else it is 503.
@@ -56,7 +57,7 @@ class AwsServer(ApiServer):
         self.cut = cut
         self.secret = secret
         self.guard = guard
-        self._fronts: Mapping[str, Front] = {"ec2": self.ec2, **fronts}
+        self._fronts: Mapping[str, Front] = {"ec2": self.ec2, "sts": StsFront(access), **fronts}
 
     def answer(self, call: AwsCall) -> AwsAnswer:
         """Raises AwsRefusal."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.aws.asking import ask
-from orchestrator.simulator.aws.calls import ACCOUNT, AwsAnswer, AwsCall, AwsRefusal
-from orchestrator.simulator.aws.grants import USER
+from orchestrator.simulator.aws.calls import AwsAnswer, AwsCall, AwsRefusal
 from orchestrator.simulator.aws.query import answer
 
 
 class StsFront:
-    def __init__(self, access: Access | None = None) -> None:
+    def __init__(self, access: Access) -> None:
         self._access = access
 
     def handle(self, call: AwsCall) -> AwsAnswer:
         if call.operation != "GetCallerIdentity":
             raise AwsRefusal("InvalidAction", f"Could not find operation {call.operation} for version 2011-06-15")
-        ask(self._access, call, ACCOUNT)
-        return answer(call, {"Arn": USER, "UserId": "AIDAORCHSIMULATED", "Account": ACCOUNT})
+        with self._access.open() as cloud:
+            account = cloud.scenario.account
+        ask(self._access, call, account)
+        arn = f"arn:aws:iam::{account}:user/orch"
+        return answer(call, {"Arn": arn, "UserId": "AIDAORCHSIMULATED", "Account": account})

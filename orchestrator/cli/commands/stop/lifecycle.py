@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +18,7 @@ from orchestrator.cli.failures import report_error
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
 from orchestrator.cli.parameters.shared import action_options
 from orchestrator.errors import OrchError
+from orchestrator.store.failures import StoreError
 
 if TYPE_CHECKING:
     from orchestrator.engine.preparation.prepared import PreparedCommand
@@ -46,7 +48,7 @@ def down(ctx: click.Context, clusters: tuple[str, ...], abandon: bool, mode: Act
 
     _confirm_running_jobs(clusters, mode, "end it and delete the hosts?")
     confirm_adopted_deletion(clusters, mode)
-    ctx.exit(_carry_out_each(clusters, partial(prepare_down, abandon=abandon), mode))
+    ctx.exit(_carry_out_each(clusters, partial(prepare_down, abandon=abandon), mode, _end_unrecorded))
 
 
 @click.command(
@@ -112,21 +114,49 @@ def cancel(ctx: click.Context, cluster: str, job: int | None, mode: ActMode) -> 
     ctx.exit(carry_out(prepare(cluster, job), mode))
 
 
-def _carry_out_each(clusters: tuple[str, ...], prepare: Callable[[str], PreparedCommand], mode: ActMode) -> int:
+def _end_unrecorded(cluster: str, failure: StoreError) -> OrchError:
+    from orchestrator.cli.drawing.narrator import TerminalNarrator
+    from orchestrator.engine.operations.end_unrecorded import end_unrecorded
+
+    with TerminalNarrator(sys.stderr) as narrator:
+        return end_unrecorded(cluster, failure, narrator)
+
+
+def _carry_out_each(
+    clusters: tuple[str, ...],
+    prepare: Callable[[str], PreparedCommand],
+    mode: ActMode,
+    without_store: Callable[[str, StoreError], OrchError] | None = None,
+) -> int:
     """Carry out one cluster after the other, and return the exit status of the first failure.
 
-    A failure does not keep the others from being done.
+    A failure does not keep the others from being done. `without_store` is what can be done for a cluster when the store
+    cannot be written; it returns what is left to do.
     """
     worst = 0
     for cluster in dict.fromkeys(clusters):
         try:
-            status = carry_out(prepare(cluster), mode)
+            status = _carry_out_one(cluster, prepare, mode, without_store)
         except OrchError as error:
             if len(clusters) == 1:
                 raise
             status = report_error(error, current_session())
         worst = worst or status
     return worst
+
+
+def _carry_out_one(
+    cluster: str,
+    prepare: Callable[[str], PreparedCommand],
+    mode: ActMode,
+    without_store: Callable[[str, StoreError], OrchError] | None,
+) -> int:
+    try:
+        return carry_out(prepare(cluster), mode)
+    except StoreError as failure:
+        if without_store is None or not isinstance(mode, PerformMode):
+            raise
+        raise without_store(cluster, failure) from failure
 
 
 def _confirm_running_jobs(clusters: tuple[str, ...], mode: ActMode, question: str) -> None:

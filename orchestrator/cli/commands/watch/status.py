@@ -162,6 +162,7 @@ def _cluster_json(item: ClusterSummary) -> dict[str, object]:
             "chips_per_host": intent.candidate.chips_per_host,
             "market": str(intent.candidate.market),
             "price_per_hour": item.price_per_hour,
+            "account": intent.account or None,
         },
         "hosts": [
             {

@@ -29,6 +29,7 @@ from orchestrator.providers.google.retries import Kind, explain
 from orchestrator.providers.google.sending import with_project
 from orchestrator.providers.google.session import Session
 from orchestrator.providers.google.startup import USER
+from orchestrator.providers.records import Records as RecordPlace
 from orchestrator.slices import OwnedSlice, Request, SliceKeys, SliceSpec, SliceState, SliceView
 
 ROLE = (
@@ -37,21 +38,26 @@ ROLE = (
 
 
 def open_compute(
-    session: Session, folder: Path, now: Callable[[], float] = time.time, *, complete: bool = False
+    session: Session, records: RecordPlace, now: Callable[[], float] = time.time, *, complete: bool = False
 ) -> ComputeProvider:
-    """Sends nothing. folder: for the records."""
-    return ComputeProvider(ComputeApi(session), folder, now, complete=complete)
+    """Sends nothing."""
+    return ComputeProvider(ComputeApi(session), records, now, complete=complete)
 
 
 class ComputeProvider:
     name = "gcp"
 
     def __init__(
-        self, api: ComputeApi, folder: Path, now: Callable[[], float] = time.time, *, complete: bool = False
+        self,
+        api: ComputeApi,
+        records: RecordPlace | Path,
+        now: Callable[[], float] = time.time,
+        *,
+        complete: bool = False,
     ) -> None:
         login = Login(getpass.getuser(), own_ports=True) if api.loopback else Login(USER)
         self._api = api
-        self._records = Records(folder)
+        self._records = Records(records)
         self._eyes = Eyes(api=api, records=self._records, login=login, now=now)
         self._now = now
         self._complete = complete  # see provider.py

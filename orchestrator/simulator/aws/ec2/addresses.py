@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.simulator.aws.calls import ACCOUNT, AwsRefusal
+from orchestrator.simulator.aws.calls import AwsRefusal
 from orchestrator.simulator.aws.ec2.filters import chosen, tag_facts, tag_list
 from orchestrator.simulator.aws.ec2.interfaces import EFA_ONLY
 from orchestrator.simulator.aws.ec2.machines import Machine, association_of, find, find_eni
@@ -177,7 +177,7 @@ def _shown(visit: Visit, name: str, one: Mapping[str, Any]) -> dict[str, Any]:
         "AssociationId": held["id"],
         "InstanceId": machine.id,
         "NetworkInterfaceId": held["eni"],
-        "NetworkInterfaceOwnerId": ACCOUNT,
+        "NetworkInterfaceOwnerId": visit.account,
         "PrivateIpAddress": private,
     }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.simulator.aws.calls import ACCOUNT, AwsRefusal
+from orchestrator.simulator.aws.calls import AwsRefusal
 from orchestrator.simulator.aws.ec2.filters import chosen, page, tag_facts, tag_list
 from orchestrator.simulator.aws.ec2.kinds import is_offered, limits_of
 from orchestrator.simulator.aws.ec2.network import zone_id
@@ -195,7 +195,7 @@ def _shown(visit: Visit, one: Held, more: Mapping[str, Any]) -> dict[str, Any]:
     shown = {
         "CapacityReservationId": one.name,
         "CapacityReservationArn": visit.arn("capacity-reservation", one.name),
-        "OwnerId": ACCOUNT,
+        "OwnerId": visit.account,
         "InstanceType": one.accelerator,
         "InstancePlatform": "Linux/UNIX",
         "AvailabilityZone": one.zone,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from orchestrator.simulator.aws.calls import ACCOUNT, AwsRefusal
+from orchestrator.simulator.aws.calls import AwsRefusal
 from orchestrator.simulator.aws.ec2.filters import chosen, page, tag_facts, tag_list
 from orchestrator.simulator.aws.ec2.network import vpc_id
 from orchestrator.simulator.aws.ec2.tags import now_of, sent
@@ -188,7 +188,12 @@ def _peer(rule: Mapping[str, Any]) -> str:
 
 
 def _facts(visit: Visit, name: str, one: Mapping[str, Any]) -> dict[str, Sequence[str]]:
-    plain = {"group-id": [name], "group-name": [one["name"]], "vpc-id": [vpc_id(visit.region)], "owner-id": [ACCOUNT]}
+    plain = {
+        "group-id": [name],
+        "group-name": [one["name"]],
+        "vpc-id": [vpc_id(visit.region)],
+        "owner-id": [visit.account],
+    }
     return plain | {"description": [one["description"]]} | tag_facts(now_of(visit, name, one["tags"]))
 
 
@@ -197,16 +202,16 @@ def _shown(visit: Visit, name: str, one: Mapping[str, Any]) -> dict[str, Any]:
         "GroupId": name,
         "GroupName": one["name"],
         "Description": one["description"],
-        "OwnerId": ACCOUNT,
+        "OwnerId": visit.account,
         "VpcId": vpc_id(visit.region),
         "SecurityGroupArn": visit.arn("security-group", name),
-        "IpPermissions": _together(one["ingress"]),
-        "IpPermissionsEgress": _together(one["egress"]),
+        "IpPermissions": _together(visit, one["ingress"]),
+        "IpPermissionsEgress": _together(visit, one["egress"]),
         "Tags": tag_list(now_of(visit, name, one["tags"])),
     }
 
 
-def _together(rules: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _together(visit: Visit, rules: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rules of one protocol and port range are one permission, as EC2 shows them."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for rule in rules:
@@ -215,7 +220,7 @@ def _together(rules: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         one = found.setdefault(tuple(ports.values()), ports | empty)
         for several, name in _TARGETS:
             if name in rule:
-                peer = {name: rule[name]} | ({"UserId": ACCOUNT} if name == "GroupId" else {})
+                peer = {name: rule[name]} | ({"UserId": visit.account} if name == "GroupId" else {})
                 one[several] = [*one[several], peer]
     return list(found.values())
 
@@ -223,10 +228,14 @@ def _together(rules: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _rule_shown(visit: Visit, group: str, side: str, rule: Mapping[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {name: rule[name] for name in ("IpProtocol", "FromPort", "ToPort") if name in rule}
     if "GroupId" in rule:
-        shown["ReferencedGroupInfo"] = {"GroupId": rule["GroupId"], "UserId": ACCOUNT}
+        shown["ReferencedGroupInfo"] = {"GroupId": rule["GroupId"], "UserId": visit.account}
     if "CidrIp" in rule:
         shown["CidrIpv4"] = rule["CidrIp"]
     if "CidrIpv6" in rule:
         shown["CidrIpv6"] = rule["CidrIpv6"]
-    own = {"SecurityGroupRuleId": made_id("sgr", group, side, repr(rule)), "GroupId": group, "GroupOwnerId": ACCOUNT}
+    own = {
+        "SecurityGroupRuleId": made_id("sgr", group, side, repr(rule)),
+        "GroupId": group,
+        "GroupOwnerId": visit.account,
+    }
     return own | {"IsEgress": side == "egress"} | shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from orchestrator.simulator.aws.calls import ACCOUNT, AwsRefusal
+from orchestrator.simulator.aws.calls import AwsRefusal
 from orchestrator.simulator.aws.ec2 import lives
 from orchestrator.simulator.aws.ec2.filters import chosen, page_size, tag_facts
 from orchestrator.simulator.aws.ec2.filters import page as page_of
@@ -134,7 +134,7 @@ def reservation(machines: Sequence[Machine]) -> dict[str, Any]:
     first = machines[0]
     return {
         "ReservationId": reservation_id(first),
-        "OwnerId": ACCOUNT,
+        "OwnerId": first.visit.account,
         "Groups": names_of(first.visit, first.record["interfaces"][0]["groups"]),
         "Instances": [instance(machine) for machine in machines],
     }

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.simulator.aws import images
-from orchestrator.simulator.aws.calls import ACCOUNT, AwsRefusal
+from orchestrator.simulator.aws.calls import AwsRefusal
 from orchestrator.simulator.aws.ec2 import blocks, interfaces, network, placement
 from orchestrator.simulator.aws.ec2.instances import reservation
 from orchestrator.simulator.aws.ec2.kinds import Limits, is_offered, limits_of, zones_offering
@@ -205,7 +205,7 @@ def _group(visit: Visit) -> str:
 def _profile(visit: Visit) -> str:
     """Its ARN."""
     given = visit.params.get("IamInstanceProfile", {})
-    arn = f"arn:aws:iam::{ACCOUNT}:instance-profile/{given['Name']}" if given.get("Name") else ""
+    arn = f"arn:aws:iam::{visit.account}:instance-profile/{given['Name']}" if given.get("Name") else ""
     return str(given.get("Arn") or arn)
 
 

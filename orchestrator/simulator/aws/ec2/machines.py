@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from orchestrator.simulator.aws.calls import ACCOUNT, AwsRefusal
+from orchestrator.simulator.aws.calls import AwsRefusal
 from orchestrator.simulator.aws.ec2 import network, placement
 from orchestrator.simulator.aws.ec2.filters import tag_list
 from orchestrator.simulator.aws.ec2.groups import names_of
@@ -201,7 +201,7 @@ def instance(machine: Machine) -> dict[str, Any]:
 def network_interface(machine: Machine, index: int) -> dict[str, Any]:
     """As DescribeNetworkInterfaces shows it."""
     one = _interface(machine, index, machine.addresses)
-    attachment = one["Attachment"] | {"InstanceId": machine.id, "InstanceOwnerId": ACCOUNT}
+    attachment = one["Attachment"] | {"InstanceId": machine.id, "InstanceOwnerId": machine.visit.account}
     zone, tags = machine.look.zone, eni_tags(machine, index)
     return one | {"Attachment": attachment, "AvailabilityZone": zone, "TagSet": tag_list(tags)}
 
@@ -217,7 +217,7 @@ def _interface(machine: Machine, index: int, addresses: Sequence[str]) -> dict[s
         "InterfaceType": given["type"],
         "Description": given["description"],
         "Status": "in-use",
-        "OwnerId": ACCOUNT,
+        "OwnerId": machine.visit.account,
         "SubnetId": given["subnet"],
         "VpcId": network.vpc_id(machine.visit.region),
         "Groups": names_of(machine.visit, given["groups"]),
@@ -242,7 +242,7 @@ def _interface(machine: Machine, index: int, addresses: Sequence[str]) -> dict[s
     eip = association_of(machine.visit, eni)
     public = machine.public_address if index == 0 else str(eip["ip"]) if eip else ""
     if public:
-        one["Association"] = {"PublicIp": public, "IpOwnerId": ACCOUNT if eip else "amazon"}
+        one["Association"] = {"PublicIp": public, "IpOwnerId": machine.visit.account if eip else "amazon"}
         private["Association"] = one["Association"]
     return one | {"PrivateIpAddresses": [private]}
 

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Any, cast
 
 from orchestrator.catalog.ec2_regions import load_zones_by_region
-from orchestrator.simulator.aws.calls import ACCOUNT, AwsRefusal
+from orchestrator.simulator.aws.calls import AwsRefusal
 from orchestrator.simulator.aws.ec2.filters import chosen, page, tag_facts, tag_list
 from orchestrator.simulator.aws.ec2.tags import now_of
 from orchestrator.simulator.aws.ec2.visit import Visit, made_id, zones_of
@@ -96,7 +96,7 @@ def describe_vpcs(visit: Visit) -> dict[str, Any]:
         "State": "available",
         "CidrBlock": CIDR,
         "IsDefault": True,
-        "OwnerId": ACCOUNT,
+        "OwnerId": visit.account,
         "InstanceTenancy": "default",
         "Tags": tag_list(now_of(visit, mine, {})),
     }
@@ -171,7 +171,7 @@ def _subnet(visit: Visit, zone: str) -> dict[str, Any]:
         "DefaultForAz": True,
         "MapPublicIpOnLaunch": True,
         "State": "available",
-        "OwnerId": ACCOUNT,
+        "OwnerId": visit.account,
         "Tags": tag_list(now_of(visit, name, {})),
     }
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from orchestrator.catalog.ec2_regions import load_zones_by_region
-from orchestrator.simulator.aws.calls import ACCOUNT
 from orchestrator.simulator.aws.ec2.words import dry_run, wrong_value
 from orchestrator.simulator.bodies import Bodies
 from orchestrator.simulator.calls import ApiError, Code, ReadOnlyViolation
@@ -38,6 +37,10 @@ class Visit:
     @property
     def now(self) -> float:
         return self.cloud.state.now
+
+    @property
+    def account(self) -> str:
+        return self.cloud.scenario.account
 
     def kept(self, kind: str) -> dict[str, Any]:
         """What EC2 keeps of this kind, by id."""
@@ -84,7 +87,7 @@ class Visit:
         return found
 
     def arn(self, kind: str, name: str) -> str:
-        return f"arn:aws:ec2:{self.region}:{ACCOUNT}:{kind}/{name}"
+        return f"arn:aws:ec2:{self.region}:{self.account}:{kind}/{name}"
 
 
 def kept(cloud: SimulatedCloud, kind: str) -> dict[str, Any]:

@@ -1,0 +1,127 @@
+"""The records of the providers as rows, and the import of the files in which an older orch kept them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+
+from sqlalchemy import delete, select
+
+from orchestrator.private_files import make_private_folder
+from orchestrator.store.change import insert_or_nothing
+from orchestrator.store.connection import Database
+from orchestrator.store.location import Location
+from orchestrator.store.migrations import open_tables
+from orchestrator.store.schema import provider_records as rows
+
+_MOVED = ".moved"  # ending of a file whose content is in the store
+
+
+class StoredRecords:
+    """Where all providers of one installation keep their records; the store is opened at the first use."""
+
+    def __init__(self, location: Callable[[], Location]) -> None:
+        self._location = location
+
+    def __call__(self, folder: Path) -> StoredKind:
+        """Return the records of the kind that an older orch kept in this folder."""
+        return StoredKind(self, folder)
+
+    @cached_property
+    def database(self) -> Database:
+        """The open store. Raises StoreError."""
+        database = Database(self._location())
+        open_tables(database, time.time())
+        return database
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no store yet, which a command that only looks does not make."""
+        location = self._location()
+        return isinstance(location, Path) and not location.exists()
+
+
+class StoredKind:
+    """The records of one kind; see providers.records.Records."""
+
+    def __init__(self, stored: StoredRecords, folder: Path) -> None:
+        self.folder = folder
+        self._stored = stored
+        self._kind = folder.name
+
+    def read(self, name: str) -> str | None:
+        """Return a record."""
+        if not self._is_there:
+            return None
+        query = select(rows.c.body).where(rows.c.kind == self._kind, rows.c.name == name)
+        with self._open() as database, database.reading() as tx:
+            return tx.execute(query).scalar()
+
+    def put(self, name: str, text: str) -> None:
+        """Write a record."""
+        make_private_folder(self.folder)  # that there is one says that the provider was used from here
+        values = {"kind": self._kind, "name": name, "body": text}
+        with self._open() as database, database.writing() as tx:
+            tx.execute(insert_or_nothing(tx, rows, values))
+            tx.execute(rows.update().where(rows.c.kind == self._kind, rows.c.name == name).values(body=text))
+            tx.commit()
+
+    def drop(self, name: str) -> None:
+        """Delete a record, if there is one."""
+        if not self._is_there:
+            return
+        with self._open() as database, database.writing() as tx:
+            tx.execute(delete(rows).where(rows.c.kind == self._kind, rows.c.name == name))
+            tx.commit()
+
+    def names(self) -> list[str]:
+        """Return the names of all records."""
+        if not self._is_there:
+            return []
+        query = select(rows.c.name).where(rows.c.kind == self._kind).order_by(rows.c.name)
+        with self._open() as database, database.reading() as tx:
+            return list(tx.execute(query).scalars())
+
+    def place(self, name: str) -> str:
+        """Return where a person finds a record."""
+        return f"{self._kind}/{name} in the table provider_records of the store"
+
+    @property
+    def _is_there(self) -> bool:
+        return not self._stored.is_empty or bool(_files(self.folder))
+
+    @contextmanager
+    def _open(self) -> Generator[Database]:
+        """Yield the store. A file is closed again: what a process leaves open at its end, leaves its log behind."""
+        database = self._database
+        try:
+            yield database
+        finally:
+            if database.is_file:
+                database.close()
+
+    @cached_property
+    def _database(self) -> Database:
+        """The store, with what an older orch has left in files: a row that is there already is newer."""
+        database = self._stored.database
+        if files := _files(self.folder):
+            with database.writing() as tx:
+                for path in files:
+                    with suppress(FileNotFoundError):  # another command has moved it
+                        values = {"kind": self._kind, "name": path.stem, "body": path.read_text(encoding="utf-8")}
+                        tx.execute(insert_or_nothing(tx, rows, values))
+                tx.commit()
+            for path in files:
+                with suppress(FileNotFoundError):
+                    path.replace(path.with_name(path.name + _MOVED))
+        return database
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".json")
+    except FileNotFoundError:
+        return []

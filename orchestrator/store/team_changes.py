@@ -1,0 +1,29 @@
+"""Changes of the team: the computers that share the store."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+
+from orchestrator.store.change import EventDetails
+from orchestrator.store.ledger import Ledger
+from orchestrator.store.records import ComputerRecord, computer_from_row
+from orchestrator.store.schema import computers
+
+
+class TeamChanges(Ledger):
+    """The changes of the team."""
+
+    def register_computer(self, uid: str, host: str, member: str, public_key: str) -> None:
+        """Record a computer with its public SSH key; one that is recorded so already changes nothing."""
+        values = {"uid": uid, "host": host, "member": member, "public_key": public_key}
+        found = self._read_first(select(computers).where(computers.c.uid == uid), computer_from_row)
+        if found == ComputerRecord(**values):
+            return
+        details = EventDetails(cluster="", kind="team", what=f"computer {host} of {member} joined")
+        with self.changing() as change:
+            if not change.insert(computers, values | {"joined": change.at}, details):
+                change.update(computers, {"uid": uid}, values, details)
+
+    def computers(self) -> tuple[ComputerRecord, ...]:
+        """Return all computers of the team by name."""
+        return self._read_all(select(computers).order_by(computers.c.host, computers.c.uid), computer_from_row)

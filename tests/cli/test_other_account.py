@@ -1,0 +1,86 @@
+"""Machines belong to an account: credentials of another one prove nothing about them, and end nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.orch_process import Orch
+
+from orchestrator.exits import Exit
+from orchestrator.simulator.aws.cloud import SimulatedAws
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+SCENARIO = """
+account = "%s"
+
+[durations]
+create = 0.2
+end = 0.2
+detect = 0.2
+contact = 0
+"""
+MINE, OTHER = "111122223333", "444455556666"
+TASK = """
+name: p5
+resources: {accelerators: "H100:8", infra: aws/us-east-1}
+run: sleep 600
+"""
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """One person with credentials of two accounts. mine, other: the same state folder, in either account."""
+
+    mine: Orch
+    other: Orch
+    my_cloud: SimulatedAws
+    other_cloud: SimulatedAws
+
+
+def living(aws: SimulatedAws) -> list[str]:
+    with aws.cloud.open() as cloud:
+        return [look.name for look in cloud.live()]
+
+
+@pytest.fixture
+def accounts(tmp_path: Path) -> Iterator[Accounts]:
+    with ExitStack() as stack:
+        clouds: list[SimulatedAws] = []
+        for number in (MINE, OTHER):
+            folder = tmp_path / number
+            folder.mkdir()
+            (folder / "scenario.toml").write_text(SCENARIO % number)
+            clouds.append(stack.enter_context(SimulatedAws(folder)))
+        (tmp_path / "p5.yaml").write_text(TASK)
+        mine, other = (Orch(tmp_path, dict(cloud.env)) for cloud in clouds)
+        mine.ok("config", "set", "aws.instance_profile", "orch-host")
+        yield Accounts(mine, other, *clouds)
+        mine("down", "p5")
+        assert living(clouds[0]) == []
+
+
+def machines(orch: Orch) -> dict[str, object]:
+    (found,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
+    return {key: value for key, value in found["machines"].items() if key in ("slice", "state", "account")}
+
+
+@pytest.mark.promise("P3")
+def test_credentials_of_another_account_end_nothing_and_close_no_record(accounts: Accounts) -> None:
+    accounts.mine.ok("launch", "p5.yaml", "--detach", "--yes")
+    before = machines(accounts.mine)
+    for words in (("down", "p5"), ("stop", "p5"), ("exec", "p5", "--", "true"), ("watch", "p5")):
+        done = accounts.other(*words)
+        assert done.returncode == Exit.OTHER_ACCOUNT, (words, done.stderr)
+        assert f"belong to AWS account {MINE}" in done.stderr and f"are of AWS account {OTHER}" in done.stderr
+        assert len(done.stderr.strip().splitlines()) <= 8 and "Traceback" not in done.stderr
+    accounts.other("launch", "p5.yaml", "--yes")
+    assert living(accounts.my_cloud) == ["p5-1"] and living(accounts.other_cloud) == []
+    assert machines(accounts.mine) == before
+    accounts.mine.ok("down", "p5")
+    assert living(accounts.my_cloud) == []

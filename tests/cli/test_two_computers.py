@@ -1,0 +1,89 @@
+"""Two computers of one team: two state folders that share nothing but the store and the clouds."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.orch_process import Orch
+from support.postgres import postgres_server
+
+from orchestrator.simulator.aws.cloud import SimulatedAws
+from orchestrator.simulator.google.cloud import SimulatedGoogle
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+SCENARIO = "[durations]\ncreate = 0.2\nend = 0.2\nstop = 0.2\nstart = 0.2\ndetect = 0.2\ncontact = 0\n"
+TASKS = {
+    "aws": 'name: two\nresources: {accelerators: "H100:1", infra: aws/us-east-1}\nrun: sleep 600\n',
+    "gcp": "name: two\nresources: {accelerators: tpu-v5e-4, infra: gcp/us-west4/us-west4-a}\nrun: sleep 600\n",
+}
+
+
+@dataclass(frozen=True)
+class Team:
+    """ann, bob: two computers. cloud: the one that both have credentials of."""
+
+    ann: Orch
+    bob: Orch
+    cloud: SimulatedAws | SimulatedGoogle
+
+    def living(self) -> list[str]:
+        with self.cloud.cloud.open() as cloud:
+            return [look.name for look in cloud.live()]
+
+
+@pytest.fixture(params=["aws", "gcp"])
+def team(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Team]:
+    with ExitStack() as stack:
+        store = stack.enter_context(postgres_server()).new_store()
+        place = tmp_path / "cloud"
+        place.mkdir()
+        (place / "scenario.toml").write_text(SCENARIO)
+        cloud = stack.enter_context(SimulatedAws(place) if request.param == "aws" else SimulatedGoogle(place))
+        computers: list[Orch] = []
+        for name in ("ann", "bob"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "two.yaml").write_text(TASKS[request.param])
+            computers.append(Orch(tmp_path / name, {**cloud.env, "ORCH_STORE": store}))
+            if request.param == "aws":
+                computers[-1].ok("config", "set", "aws.instance_profile", "orch-host")
+        made = Team(*computers, cloud)
+        yield made
+        computers[0]("down", "two")
+        assert made.living() == []
+
+
+def machines(orch: Orch) -> dict[str, Any]:
+    (found,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
+    return dict(found["machines"])
+
+
+def test_every_command_of_the_other_computer_reaches_the_hosts(team: Team) -> None:
+    team.ann.ok("launch", "two.yaml", "--detach", "--yes")
+    began = time.monotonic()
+    assert "hello" in team.bob.ok("exec", "two", "--", "echo", "hello")
+    assert time.monotonic() - began < 60
+    assert "from ann" not in team.bob.ok("logs", "two")
+    assert "there" in team.bob.ok("ssh", "two", "0", "--", "echo there")
+    (team.bob.folder / "file").write_text("content")
+    team.bob.ok("cp", "file", "two:file")
+    assert team.ann.ok("exec", "two", "--no-prefix", "--", "cat", "file") == "content\n"
+    team.bob.ok("cancel", "two")
+    team.bob.ok("down", "two")
+
+
+def test_the_machines_of_one_computer_are_ended_from_the_other(team: Team) -> None:
+    team.ann.ok("launch", "two.yaml", "--detach", "--yes")
+    assert machines(team.ann) == machines(team.bob)
+    assert "nothing" not in team.bob.ok("status", "two")
+    said = team.bob("down", "two")
+    assert said.returncode == 0, said.stderr
+    assert team.living() == []
+    assert json.loads(team.ann.ok("status", "-o", "json"))["clusters"] == []
