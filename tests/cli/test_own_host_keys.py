@@ -257,6 +257,60 @@ def test_program_behind_another_machine_is_not_forgotten(orch: Orch, person: Per
     assert "mine" in orch.ok("status")
 
 
+def test_machine_with_another_type_of_key_is_refused_with_both_fingerprints(
+    orch: Orch, person: Person, farm: Farm
+) -> None:
+    orch.ok("launch", "task.yaml", "--yes")
+    before, host = fingerprint_of(farm), farm.hosts[0]
+    host.kill()
+    (host.folder / "host_key").unlink()
+    run_program("ssh-keygen", "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", str(host.folder / "host_key"))
+    host.start()
+    refused = orch("launch", "task.yaml", "--yes")
+    assert refused.returncode == 9, refused.stderr
+    assert f"presented {fingerprint_of(farm)} (ssh-rsa), pinned since 20" in refused.stderr
+    assert f": {before} (ssh-ed25519)" in refused.stderr
+    assert orch("check", "hosts", "task.yaml", "--accept-host-key", fingerprint_of(farm)).returncode == 0
+    assert "hello of rank 0" in orch.ok("launch", "task.yaml", "--yes")
+
+
+def test_jump_host_has_a_pin_too(orch: Orch, person: Person, farm: Farm, tmp_path: Path) -> None:
+    (orch.folder / "task.yaml").write_text(SECRET_TASK)
+    with sshd_farm(tmp_path / "gate", 1) as gates:
+        gate = gates.hosts[0]
+        (gate.folder / "authorized_keys").write_text((person.ssh / "id_ed25519.pub").read_text())
+        name_machine(person, f"  ProxyJump gate\nHost gate\n  HostName {gate.ip}\n  Port {gate.port}\n")
+        stopped = orch("launch", "task.yaml", "--yes")
+        assert stopped.returncode == 9, stopped.stderr
+        why = stopped.stderr.partition("error[")[2]
+        assert fingerprint_of(farm) in why
+        assert fingerprint_of(gates) in why
+        assert "hello of rank 0" in orch.ok("launch", "task.yaml", "--yes")
+        assert orch.ok("ssh", "mine", "--", "echo", "in").strip() == "in"
+        orch.ok("down", "mine", "--yes")
+        before, after = take_over(gates)
+        assert_refused(orch("launch", "task.yaml", "--yes"), before, after)
+
+
+def test_flag_counts_for_every_stage_of_a_pipeline(orch: Orch, person: Person, farm: Farm) -> None:
+    (orch.folder / "task.yaml").write_text(
+        f"name: line\n---\n{SECRET_TASK}---\n{SECRET_TASK.replace('name: mine', 'name: other')}"
+    )
+    stopped = orch("launch", "task.yaml", "--yes")
+    assert stopped.returncode == 9, stopped.stderr
+    assert not sent(farm)
+    forget_machine(orch)
+    done = orch("launch", "task.yaml", "--yes", "--accept-host-key")
+    assert done.returncode == 0, done.stderr
+    assert "(--accept-host-key)" in done.stderr
+
+
+def forget_machine(orch: Orch) -> None:
+    """Begin with a new store."""
+    for file in orch.state.glob("orch.db*"):
+        file.unlink()
+
+
 def test_ssh_and_cp_refuse_a_changed_key(orch: Orch, person: Person, farm: Farm) -> None:
     orch.ok("launch", "task.yaml", "--yes")
     _, after = take_over(farm)

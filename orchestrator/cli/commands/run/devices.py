@@ -17,12 +17,21 @@ if TYPE_CHECKING:
     from orchestrator.values import Text
 
 
-def show_devices(cluster: str, ranks: tuple[int, ...] | None, mode: ActMode, env: tuple[tuple[str, Text], ...]) -> int:
+def show_devices(
+    cluster: str,
+    ranks: tuple[int, ...] | None,
+    mode: ActMode,
+    env: tuple[tuple[str, Text], ...],
+    *,
+    accept_host_keys: bool,
+) -> int:
     """Print the devices of each host, and return the exit status of the command on the hosts.
 
     Raises:
         SetupError: The answer of a host cannot be read.
     """
+    from dataclasses import replace
+
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.cli.drawing.outcomes import print_ending
     from orchestrator.engine.loop.drive import drive_cluster
@@ -30,6 +39,7 @@ def show_devices(cluster: str, ranks: tuple[int, ...] | None, mode: ActMode, env
     from orchestrator.engine.preparation.commands import prepare_exec
 
     ready = prepare_exec(cluster, COMMAND, hosts=ranks, workdir=None, env=env, devices=True)
+    ready = replace(ready, accept_host_keys=accept_host_keys)
     if not isinstance(mode, PerformMode):
         return carry_out(ready, mode)
     if not mode.follow:

@@ -72,7 +72,8 @@ def execute(
 
         if command or workdir is not None:
             raise UserError("--devices takes no command and no --workdir", "", f"orch exec {cluster} --devices")
-        ctx.exit(show_devices(cluster, choose_hosts(ranks, head), mode, _environment(env, secret)))
+        chosen, given = choose_hosts(ranks, head), _environment(env, secret)
+        ctx.exit(show_devices(cluster, chosen, mode, given, accept_host_keys=accept_host_keys))
     if not command:
         raise UserError("no command is given", "", f"orch exec {cluster} -- COMMAND   or: --devices")
     line = command[0] if len(command) == 1 else shlex.join(command)

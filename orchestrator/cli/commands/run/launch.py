@@ -143,7 +143,8 @@ def _carry_out(
     if local_checks.requested:
         from orchestrator.cli.execution.local_checks import run_local_checks
 
-        return run_local_checks(_ready(file, cluster, down, force_setup, given), file.only, mode, local_checks)
+        ready = replace(_ready(file, cluster, down, force_setup, given), accept_host_keys=accept)
+        return run_local_checks(ready, file.only, mode, local_checks)
     if len(file.tasks) > 1:
         from orchestrator.cli.commands.run.pipeline import carry_out_pipeline, pipeline_spec
 

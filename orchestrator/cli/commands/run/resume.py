@@ -52,6 +52,7 @@ def resume(
 
     after = TeardownPolicy.DOWN if down else TeardownPolicy.KEEP
     ready = prepare(name, cluster=cluster, bucket=bucket, after=after, force=force, take_over=take_over)
+    ready = replace(ready, accept_host_keys=accept_host_keys)
     if local_checks.requested and ready.job is not None:
         from orchestrator.cli.execution.local_checks import run_local_checks
         from orchestrator.engine.training.advice import add_advice
@@ -59,4 +60,4 @@ def resume(
 
         task = Task.from_json(ready.job.task)
         ctx.exit(run_local_checks(add_advice(ready, task), task, mode, local_checks))
-    ctx.exit(carry_out(replace(ready, accept_host_keys=accept_host_keys), mode))
+    ctx.exit(carry_out(ready, mode))

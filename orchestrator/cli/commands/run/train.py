@@ -75,11 +75,12 @@ def train(
         )
     given["infra"], given["accelerators"] = _place(infra_argument, given["infra"], given["accelerators"])
     ready, task = _ready(settings, cluster, backend, down, given)
+    ready = replace(ready, accept_host_keys=accept_host_keys)
     if local_checks.requested:
         from orchestrator.cli.execution.local_checks import run_local_checks
 
         ctx.exit(run_local_checks(ready, task, mode, local_checks))
-    ctx.exit(carry_out(replace(ready, accept_host_keys=accept_host_keys), mode))
+    ctx.exit(carry_out(ready, mode))
 
 
 def _place(argument: str, infra: str | None, accelerators: str | None) -> tuple[str | None, str | None]:
