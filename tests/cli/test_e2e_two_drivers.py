@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -117,3 +119,43 @@ def test_a_second_computer_is_refused_until_it_takes_the_run_over(computers: tup
     finally:
         here("cancel", "train")
         again.communicate(timeout=60)
+
+
+def processes(orch: Orch) -> list[int]:
+    """All processes of that installation: orch itself, its hosts' SSH servers, the trainer."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and str(orch.folder).encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue  # it has ended, or is another user's
+    return found
+
+
+@pytest.mark.promise("P17")
+def test_a_computer_that_was_frozen_is_taken_over_and_then_ends_its_job(
+    computers: tuple[Orch, Orch], tmp_path: Path
+) -> None:
+    here, there = computers
+    bucket = f"file://{tmp_path}/bucket"
+    first, run = drive(here, bucket)
+    frozen = processes(here)
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    with Watcher(run / "checkpoints") as watcher:
+        second = there.start("resume", run.name, "--bucket", bucket)
+        until("a checkpoint of the second", lambda: any("-e0002-" in name for name in whole(run / "checkpoints")))
+        before = whole(run / "checkpoints")
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+        out, err = first.communicate(timeout=150)
+        assert first.returncode == 6, f"{out}\n{err}"
+        assert "taken" in err and "epoch 2" in err
+        assert second.poll() is None, second.communicate()
+        assert before.items() <= whole(run / "checkpoints").items()
+        there.ok("cancel", "train")
+        second.communicate(timeout=60)
+    steps = [step for _, step in watcher.seen]
+    assert steps == sorted(steps)
+    assert {epoch for epoch, _ in watcher.seen} == {1, 2}

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from trainer_ranks import REPOSITORY, SMALL, Launcher, free_port
 
+from trainer.checkpoint.epoch import Epoch
 from trainer.config import OptimConfig
 from trainer.schedule import learning_rate
 
@@ -197,6 +198,22 @@ def test_engine_that_fails_after_the_run_is_done_does_not_fail_it(launch: Launch
     assert "note: while leaving: RuntimeError: no way out" in ranks.text(1)
     reported = json.loads((tmp_path / "c/diagnostics.json").read_text())["ranks"]
     assert reported == [{"rank": rank, "error": "RuntimeError: no counters here"} for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_later_start_of_the_run_ends_this_one_with_its_name(launch: Launcher, tmp_path: Path, count: int) -> None:
+    words = ("steps=5000", "checkpoint.every=5")
+    third = {"ORCH_EPOCH": "3", "ORCH_CHECKPOINT_URI": f"file://{tmp_path}/c/checkpoints", "TOY_SECONDS": "0.02"}
+    ranks = launch.toy(count, *words, environment=third)
+    ranks.wait_for("checkpoint 5 written")
+    taker = Epoch(epoch=4, attempt=2, installation="0123456789", host="laptop", job="", time="2026-11-23T18:30:00Z")
+    (tmp_path / "c/epoch.json").write_bytes(taker.to_json())
+    assert ranks.wait() == [6] * count, ranks.text()
+    assert "error[taken-over]: another start of this run has taken it over: laptop (orch 01234567)" in ranks.text()
+    latest = json.loads((tmp_path / "c/checkpoints/latest.json").read_text())
+    assert latest["epoch"] == 3 and latest["manifest"].endswith("-e0003-a0001/manifest.json")
+    refused = launch.toy(count, *words, environment=third)
+    assert refused.wait() == [6] * count
 
 
 def test_run_continues_when_its_output_is_closed(tmp_path: Path, corpus: Path) -> None:

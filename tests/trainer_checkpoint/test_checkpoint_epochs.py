@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from checkpoint_crash import CONFIG, engine_at, server, write
 from checkpoint_toy import ToyEngine, as_world, data_of, folder_of, manifest_of, resume, save
+from support.s3 import ENVIRONMENT
 
+from orchestrator.simulator.aws.s3 import s3_server
+from orchestrator.simulator.google.gcs import gcs_server
 from trainer.checkpoint import claim, pointer, reader
 from trainer.checkpoint.epoch import BEAT, EPOCH, Epoch
 from trainer.checkpoint.manifest import LATEST, Latest, StepFolder
@@ -107,8 +111,9 @@ class _Frozen(Store):
         return super().replace_if_unchanged(path, data, expected)  # type: ignore[arg-type]  # as given
 
 
-def save_with_a_freeze(place: str, moment: int) -> None:
+def save_with_a_freeze(place: str, moment: int, environ: Mapping[str, str]) -> None:
     """Save step 4, frozen before one of its writes; end with 6 when the run was taken over meanwhile."""
+    os.environ.update(environ)
     session = opened(place)
     assert session.resume(ToyEngine(CONFIG, Mesh()), data_of(0)) == 3
     assert session.writer is not None and session.store is not None
@@ -120,19 +125,43 @@ def save_with_a_freeze(place: str, moment: int) -> None:
     os._exit(0)
 
 
+@pytest.fixture(params=["file", "s3", "gs"])
+def root(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """The URI of a bucket of each kind, and the environment that leads to it."""
+    if request.param == "file":
+        yield f"file://{tmp_path}", {}
+        return
+    with gcs_server(create=True) if request.param == "gs" else s3_server(create=True) as bucket:
+        variable = "STORAGE_EMULATOR_HOST" if request.param == "gs" else "AWS_ENDPOINT_URL"
+        environ = {**ENVIRONMENT, variable: bucket.url}
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        yield f"{request.param}://b", environ
+
+
+def contents(place: str) -> dict[str, bytes]:
+    """Every part and manifest, by path."""
+    store = open_store(place)
+    paths = [entry.path for entry in store.list_objects("") if entry.path.startswith("step-")]
+    return {path: found.data for path in paths if (found := store.find(path)) is not None}
+
+
 def _stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 @pytest.mark.promise("P16")
 def test_a_writer_frozen_at_any_write_of_a_save_and_continued_after_a_take_over_destroys_nothing(
-    tmp_path: Path,
+    root: tuple[str, Mapping[str, str]],
 ) -> None:
+    uri, environ = root
     moments = 0
     while True:
-        place = f"file://{tmp_path}/{moments}/checkpoints"
+        place = f"{uri}/{moments}/checkpoints"
         save(place, CONFIG, Mesh(), 1, 3)
-        process = server().Process(target=save_with_a_freeze, args=(place, moments))
+        process = server().Process(target=save_with_a_freeze, args=(place, moments, environ))
         process.start()
         assert process.pid is not None
         until = time.monotonic() + 60
@@ -144,12 +173,12 @@ def test_a_writer_frozen_at_any_write_of_a_save_and_continued_after_a_take_over_
         taker = opened(place, attempt=2)
         assert taker.resume(ToyEngine(CONFIG, Mesh()), data_of(0)) == 3
         assert taker.save(engine_at(4), data_of(4), wait=True)
-        before, latest = files(tmp_path / str(moments)), pointer.read_latest(open_store(place))
+        before, latest = contents(place), pointer.read_latest(open_store(place))
         assert latest == Latest(4, manifest_of(4, 3, 2), 3)
         os.kill(process.pid, signal.SIGCONT)
         process.join(60)
         assert process.exitcode == Exit.TAKEN_OVER
-        assert before.items() <= files(tmp_path / str(moments)).items()
+        assert before.items() <= contents(place).items()
         assert pointer.read_latest(open_store(place)) == latest
         found = reader.find_newest_checkpoint(open_store(place), ALONE, lambda _: None)
         assert found is not None and found.manifest.folder == folder_of(4, 3, 2)
