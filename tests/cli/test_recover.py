@@ -215,3 +215,12 @@ def test_an_api_that_a_project_does_not_use_is_an_answer_and_a_refusal_is_none(
             done = Orch(tmp_path, dict(google.env))(verb)
             assert done.returncode == status, done.stderr
             assert ("could not be asked: gcp project local-project: " in done.stderr) == (status != 0)
+
+
+def test_the_project_of_the_settings_is_included(tmp_path: Path, google: SimulatedGoogle) -> None:
+    orch = Orch(tmp_path, dict(google.env))
+    orch.ok("config", "set", "gcp.project", "another-project")
+    for verb in ("reap", "recover"):
+        done = orch(verb)
+        assert done.returncode != 0 and "asked: local, gcp project local-project\n" in done.stderr
+        assert "could not be asked: gcp project another-project: " in done.stderr

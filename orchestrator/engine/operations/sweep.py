@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from orchestrator.providers.protocol import HasPlaces, Provider
 from orchestrator.providers.registry import Rented, list_rented_providers
 from orchestrator.slices import OwnedSlice, SliceState
 from orchestrator.store.store import Store
+from orchestrator.task.config import load_config
 
 END_DEADLINE = 2400.0  # seconds a slice may need to end: large machines take half an hour
 RESEND_AFTER = 60.0
@@ -64,8 +65,23 @@ def find_rented_providers(store: Store, where: Paths) -> tuple[Rented, ...]:
     return list_rented_providers(where.state, recorded, os.environ, Path.home())
 
 
+def find_configured_places() -> dict[str, str]:
+    """Return the place that the user's settings name for each provider; it may be neither usual nor on record.
+
+    Raises:
+        UserError: The settings have a mistake.
+    """
+    config = load_config(os.environ)
+    return {"aws": config.text("aws.profile"), "gcp": config.text("gcp.project")}
+
+
 def judge_owned_slices(
-    store: Store, services: Services, providers: Iterable[str], *, named: bool = False
+    store: Store,
+    services: Services,
+    providers: Iterable[str],
+    configured: Mapping[str, str] | None = None,
+    *,
+    named: bool = False,
 ) -> tuple[PlaceFindings, ...]:
     """Judge every slice that carries an orch label.
 
@@ -75,12 +91,14 @@ def judge_owned_slices(
         store: The records.
         services: Opens the providers.
         providers: Names of the providers that are asked.
+        configured: A further place of some providers; see find_configured_places.
         named: Ask also the places that only this computer's configuration names.
     """
     findings: list[PlaceFindings] = []
     for name in providers:
         try:
-            findings += [_judge_place(store, *place) for place in _places(services, name, named=named)]
+            places = _places(services, name, (configured or {}).get(name, ""), named=named)
+            findings += [_judge_place(store, *place) for place in places]
         except OrchError as error:  # it could not be opened
             findings.append(PlaceFindings(name, described=name, problem=error))
     return tuple(_without_repeats(findings))
@@ -147,13 +165,16 @@ def end_slice(
         clock.sleep(PAUSE)
 
 
-def _places(services: Services, name: str, *, named: bool) -> Iterator[tuple[str, str, str, Provider]]:
+def _places(services: Services, name: str, configured: str, *, named: bool) -> Iterator[tuple[str, str, str, Provider]]:
     """Yield provider, place, the same for people, and the provider bound to it. Raises OrchError."""
     provider = services.provider(name)
     if not isinstance(provider, HasPlaces):
         yield name, "", name, provider
         return
-    for place in provider.places(named=named):
+    places = provider.places(named=named)
+    if configured and configured not in places:
+        places = (*places, configured)
+    for place in places:
         yield name, place, f"{name} {provider.place_word} {place}" if place else name, provider.at(place)
 
 

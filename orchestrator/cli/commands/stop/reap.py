@@ -45,7 +45,12 @@ def reap(ctx: click.Context, dry_run: bool, yes: bool, output: str) -> None:
     if every place answered and nothing is there that may be ours without a record.
     """
     from orchestrator.cli.drawing.narrator import TerminalNarrator
-    from orchestrator.engine.operations.sweep import end_orphans, find_rented_providers, judge_owned_slices
+    from orchestrator.engine.operations.sweep import (
+        end_orphans,
+        find_configured_places,
+        find_rented_providers,
+        judge_owned_slices,
+    )
     from orchestrator.engine.services import real_services
     from orchestrator.engine.state.opening import open_store
     from orchestrator.paths import load_paths
@@ -54,7 +59,8 @@ def reap(ctx: click.Context, dry_run: bool, yes: bool, output: str) -> None:
     world = real_services(where)
     with open_store(where, world) as store, TerminalNarrator(sys.stderr) as narrator:
         rented = find_rented_providers(store, where)
-        findings = judge_owned_slices(store, world, [one.provider for one in rented if one.included])
+        included = [one.provider for one in rented if one.included]
+        findings = judge_owned_slices(store, world, included, find_configured_places())
         orphans = [one for finding in findings for one in finding.judged if one.orphan]
         if output == "text":
             write_stdout(*_table(findings))

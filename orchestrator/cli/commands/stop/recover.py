@@ -53,7 +53,7 @@ def recover(ctx: click.Context, /, cluster: str, end: bool, intent: str, yes: bo
         raise UserError("--end needs a cluster", "", "orch recover   lists them, then: orch recover CLUSTER --end")
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.engine.operations.recover import choose_lost_slice, end_lost_slice, select_named
-    from orchestrator.engine.operations.sweep import find_rented_providers, judge_owned_slices
+    from orchestrator.engine.operations.sweep import find_configured_places, find_rented_providers, judge_owned_slices
     from orchestrator.engine.services import real_services
     from orchestrator.engine.state.opening import open_store
     from orchestrator.paths import load_paths
@@ -62,7 +62,8 @@ def recover(ctx: click.Context, /, cluster: str, end: bool, intent: str, yes: bo
     world = real_services(where)
     with open_store(where, world) as store, TerminalNarrator(sys.stderr) as narrator:
         rented = find_rented_providers(store, where)
-        findings = judge_owned_slices(store, world, [one.provider for one in rented if one.included], named=True)
+        included = [one.provider for one in rented if one.included]
+        findings = judge_owned_slices(store, world, included, find_configured_places(), named=True)
         if end:
             lost = choose_lost_slice(findings, cluster, intent)
             _confirm(lost, store.installation, yes)
