@@ -211,6 +211,9 @@ def _dial(address: HostAddress, limit: float) -> socket.socket:
         raise HostFailure(Failure.REFUSED, f"nothing listens at {where}", retry=True) from error
     except ConnectionResetError as error:
         raise HostFailure(Failure.LOST, describe_error(error), retry=True) from error
+    except socket.gaierror as error:
+        reason = f"the name {address.host} leads nowhere: {error.strerror}"
+        raise HostFailure(Failure.UNREACHABLE, reason, retry=True) from error
     except TimeoutError as error:
         where = f"{address.host} port {address.port}"
         raise HostFailure(Failure.UNREACHABLE, f"no answer from {where} in {timeout:.1f} s", retry=True) from error

@@ -175,8 +175,8 @@ def read_known_hosts(files: Sequence[Path], name: str) -> KnownKeys:
 
 
 def _names(known: HostKeys, entry: HostKeyEntry, name: str) -> bool:
-    """Return whether an entry is about the host: by name, by a pattern, or by a hash of the name."""
-    patterns = entry.hostnames or []
+    """Return whether an entry is about the host, whose name is lower case: by name, by a pattern, or by a hash."""
+    patterns = [one if one.startswith("|1|") else one.lower() for one in entry.hostnames or []]
     if any(one.startswith("!") and fnmatchcase(name, one[1:]) for one in patterns):
         return False
     return any(
@@ -191,8 +191,8 @@ def _plain_brackets(pattern: str) -> str:
 
 
 def _lines(file: Path) -> list[str]:
-    try:
-        return file.read_text("utf-8", errors="replace").splitlines()
+    try:  # a pipe would keep this waiting
+        return file.read_text("utf-8", errors="replace").splitlines() if file.is_file() else []
     except OSError:
         return []
 

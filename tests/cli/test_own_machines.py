@@ -220,6 +220,14 @@ def test_check_names_what_is_wrong_with_each_machine(orch: Orch, person: Person,
     assert (found["status"], second["status"]) == (4, 8)
 
 
+def test_check_names_a_name_that_leads_nowhere(orch: Orch, person: Person) -> None:
+    person.make_key("id_ed25519")
+    write_task(orch.folder, "one", "no-such-name.invalid")
+    shown = orch("check", "hosts", "task.yaml").stdout
+    assert "the name no-such-name.invalid leads nowhere" in shown
+    assert "correct the name" in shown and "Errno" not in shown
+
+
 def test_check_compares_known_hosts(orch: Orch, person: Person, farm: Farm) -> None:
     person.make_key("id_ed25519")
     names = [f"[{host.ip}]:{host.port}" for host in farm.hosts]

@@ -333,6 +333,15 @@ def test_revoked_key_is_refused(person: Person, farm: Farm) -> None:
     assert "marks as revoked" in outcome.detail
 
 
+@pytest.mark.parametrize("marker", ["", "@revoked "])
+def test_names_in_known_hosts_are_compared_without_their_case(person: Person, farm: Farm, marker: str) -> None:
+    person.make_key("id_ed25519")
+    host = farm.hosts[0]
+    person.configure(f"Host box\n  HostName {host.ip}\n  Port {host.port}\n  HostKeyAlias GPU1.example\n")
+    _know(person, f"{marker}GPU1.Example {_key_of(farm, 0 if marker else 1)}\n")
+    assert person.run(parse_address("box")).hosts[0].outcome.failure is Failure.IDENTITY
+
+
 def test_strict_configuration_refuses_an_unknown_host(person: Person, farm: Farm) -> None:
     person.make_key("id_ed25519")
     person.configure("Host *\n  StrictHostKeyChecking yes\n")

@@ -85,7 +85,7 @@ def _try_host(name: str, address: HostAddress, keys: KeyRing, pins: HostPins | N
     if not result.outcome.ok:
         return _explain(name, address, result.outcome)
     lines = result.output.decode("utf-8", "replace").strip().splitlines() or [""]
-    words = f"{_where(address)}, key {transport.accepted_identity}; {_plain(lines[-1])}"
+    words = f"{_where(address)}, key {_plain(transport.accepted_identity)}; {_plain(lines[-1])}"
     if lacking := " ".join(program for program in _PROGRAMS if f"missing {program}" in lines):
         return fix(name, f"{words}; it has no {lacking}", f"install there: {lacking}", Exit.SETUP_FAILED)
     return ok(name, f"{words}; {trusted}")
@@ -118,6 +118,8 @@ def _explain(name: str, address: HostAddress, outcome: HostOutcome) -> Outcome:
             return fix(name, words, f"ssh-copy-id -p {address.port} {address.user}@{address.host}", Exit.PERMISSION)
         case Failure.IDENTITY:
             return fix(name, words, outcome.remedy or "ask its administrator", Exit.IDENTITY)
+        case Failure.UNREACHABLE if "leads nowhere" in outcome.detail:
+            return fix(name, words, f"correct the name, or its HostName in ~/.ssh/config: {login}", Exit.HOST_LOST)
         case Failure.REFUSED | Failure.UNREACHABLE:
             return fix(name, words, f"correct the address or the port, or start the machine: {login}", Exit.HOST_LOST)
         case _:
