@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import secrets
@@ -53,6 +54,14 @@ def read_computer(state: Path) -> Computer:
         return _write_first(path, new)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OrchError("this computer's id cannot be read or made", str(error), f"see {path}") from error
+
+
+def read_member() -> str:
+    """Return who runs this command, as the operating system calls them."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return str(os.getuid())
 
 
 def _write_first(path: Path, new: Computer) -> Computer:

@@ -58,6 +58,7 @@ class ClusterChanges(Ledger):
         query = select(clusters).where(clusters.c.name == name, clusters.c.gone.is_(None))
         with self.changing() as change:
             values = {"uid": secrets.token_hex(8), "name": name, "created": change.at, "summary": summary}
+            values["owner"] = self.user
             change.insert(
                 clusters, values, EventDetails(cluster=name, kind="cluster", what=f"record opened: {summary}")
             )

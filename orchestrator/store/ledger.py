@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import time
 from collections.abc import Callable, Generator
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Select, func, select, true
 from sqlalchemy.exc import DBAPIError
 
+from orchestrator.computer import read_member
 from orchestrator.store import leases
 from orchestrator.store.audited import Head
 from orchestrator.store.change import CHAIN, Change, EventDetails, lock_head
@@ -57,7 +57,7 @@ class Ledger:
         self.lease_seconds = lease_seconds
         self._now = now
         self._doing = doing
-        self.user = _user()
+        self.user = read_member()
         self._actor = f"{self.user}@{os.uname().nodename}:{os.getpid()}"
         self._database = Database(location)
         try:
@@ -177,10 +177,3 @@ def _ends_of_the_chain(tx: Connection) -> tuple[Head, Head]:
     if row is None:
         return Head(-1), Head()  # every store has a head
     return Head.parse(row.value), Head(row.seq or 0, row.hash or "")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        return str(os.getuid())

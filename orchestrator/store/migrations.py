@@ -207,11 +207,13 @@ def _migrate_to_4(tx: Connection, at: float) -> None:
         )
     )
     tx.execute(text("ALTER TABLE intents ADD COLUMN account VARCHAR NOT NULL DEFAULT ''"))
+    tx.execute(text("ALTER TABLE clusters ADD COLUMN owner VARCHAR NOT NULL DEFAULT ''"))
     head = Head.parse(tx.execute(text("SELECT value FROM meta WHERE key = :key"), {"key": CHAIN}).scalar_one())
     names = {str(row.uid): str(row.name) for row in tx.execute(text("SELECT uid, name FROM clusters"))}
-    for found in tx.execute(text("SELECT cluster_uid, generation FROM intents")).mappings().all():
-        event = _upgrade_event("intents", {**found}, head, names, at)
-        head = append_event(tx, event | {"before": "{}", "after": '{"account": ""}'}, head)
+    for table, keys, after in (("clusters", "uid", "owner"), ("intents", "cluster_uid, generation", "account")):
+        for found in tx.execute(text(f"SELECT {keys} FROM {table}")).mappings().all():  # noqa: S608  # constants
+            event = _upgrade_event(table, {**found}, head, names, at)
+            head = append_event(tx, event | {"before": "{}", "after": json.dumps({after: ""})}, head)
 
 
 STEPS: dict[int, Callable[[Connection, float], None]] = {2: _migrate_to_2, 3: _migrate_to_3, 4: _migrate_to_4}

@@ -55,6 +55,7 @@ class ClusterRecord:
         last_seen: when that was, in epoch seconds.
         limits: JSON of max_hours, idle_minutes and max_cost, those that are set.
         deleted: when it was deleted, in epoch seconds; None for an existing one.
+        owner: the member who opened it; "" for those of older versions.
     """
 
     uid: str
@@ -68,6 +69,7 @@ class ClusterRecord:
     last_seen: float
     limits: str = "{}"
     deleted: float | None = None
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,6 +341,7 @@ def cluster_from_row(row: Row) -> ClusterRecord:
         last_seen=row["last_seen"],
         limits=row.get("limits", "{}"),  # a version 1 file that no command has changed yet has none
         deleted=row["gone"],
+        owner=row.get("owner", ""),  # the same
     )
 
 

@@ -37,6 +37,7 @@ clusters = Table(
     Column("last_state", String, nullable=False, server_default=""),
     Column("last_seen", Float, nullable=False, server_default="0"),
     Column("limits", Text, nullable=False, server_default="{}"),  # JSON: max_hours, idle_minutes, max_cost
+    Column("owner", String, nullable=False, server_default=""),  # the member who opened it; "" where not known
     Index("one_living_cluster_of_a_name", "name", unique=True, sqlite_where=text("gone IS NULL"),
           postgresql_where=text("gone IS NULL")),
 )  # fmt: skip

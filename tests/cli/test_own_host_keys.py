@@ -239,6 +239,7 @@ def forget_pins(orch: Orch) -> None:
         for table in ("host_pins", "provider_records", "computers"):
             store.execute(f"DROP TABLE {table}")
         store.execute("ALTER TABLE intents DROP COLUMN account")
+        store.execute("ALTER TABLE clusters DROP COLUMN owner")
         store.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
 
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from support.orch_process import Orch
 from support.postgres import postgres_server
 
+from orchestrator.exits import Exit
 from orchestrator.simulator.aws.cloud import SimulatedAws
 from orchestrator.simulator.google.cloud import SimulatedGoogle
 
@@ -77,6 +78,22 @@ def test_every_command_of_the_other_computer_reaches_the_hosts(team: Team) -> No
     assert team.ann.ok("exec", "two", "--no-prefix", "--", "cat", "file") == "content\n"
     team.bob.ok("cancel", "two")
     team.bob.ok("down", "two")
+
+
+def test_another_member_needs_force_to_change_a_cluster(team: Team) -> None:
+    ann, bob = (
+        replace(one, more={**one.more, "LOGNAME": name}) for one, name in ((team.ann, "ann"), (team.bob, "bob"))
+    )
+    ann.ok("launch", "two.yaml", "--detach", "--yes")
+    for words in (("launch", "two.yaml", "--yes"), ("down", "two"), ("stop", "two"), ("cancel", "two")):
+        done = bob(*words)
+        assert done.returncode == Exit.CONFLICT, (words, done.stderr)
+        assert "cluster 'two' belongs to ann" in done.stderr
+        assert ("-c two-bob" if words[0] == "launch" else "--force") in done.stderr
+    assert len(team.living()) == 1
+    bob.ok("down", "two", "--force")
+    assert team.living() == []
+    assert "bob@" in ann.ok("events", "two", "-o", "json")
 
 
 def test_the_machines_of_one_computer_are_ended_from_the_other(team: Team) -> None:

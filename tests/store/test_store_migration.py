@@ -173,7 +173,9 @@ def test_several_that_upgrade_together_do_it_once(old: Location) -> None:
     events, head = audit_of(old)
     assert verify_chain(events, head) is None
     carried = [(event.subject, event.before is None) for event in events if event.kind == "upgrade"]
-    assert len(carried) == len(set(carried)) == 12 + 4, "every row, and once more each intent with its account"
+    assert len(carried) == len(set(carried)) == 12 + 4 + 4, (
+        "every row; again each intent and cluster, with its account or owner"
+    )
 
 
 def test_several_that_make_a_store_together_make_one(location: Location) -> None:

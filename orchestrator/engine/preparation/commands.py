@@ -20,6 +20,7 @@ from orchestrator.engine.preparation import host_inputs
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.preparation.cluster_match import surplus_hosts_note
 from orchestrator.engine.preparation.notes import plan_notes
+from orchestrator.engine.preparation.ownership import refuse_other_owner
 from orchestrator.engine.preparation.preflight import preflight_error
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID
@@ -194,12 +195,13 @@ def prepare_exec(
     )
 
 
-def prepare_down(cluster: str, *, abandon: bool = False) -> PreparedCommand:
+def prepare_down(cluster: str, *, abandon: bool = False, force: bool = False) -> PreparedCommand:
     """Prepare the teardown of a cluster; of a deleted one nothing is left to do.
 
     Args:
         cluster: The cluster.
         abandon: Close the record of own machines although one that does not answer may still run the program.
+        force: Also when the cluster belongs to another member.
     """
     with open_reader() as reader:
         record = reader.cluster(cluster) or reader.deleted_cluster(cluster)
@@ -215,11 +217,12 @@ def prepare_down(cluster: str, *, abandon: bool = False) -> PreparedCommand:
         recorded=now,
         facts=_facts(),
         notes=notes,
+        refused=refuse_other_owner(record, force=force),
     )
 
 
-def prepare_stop(cluster: str) -> PreparedCommand:
-    """Prepare stopping a cluster's machines."""
+def prepare_stop(cluster: str, *, force: bool = False) -> PreparedCommand:
+    """Prepare stopping a cluster's machines; `force` also those of another member."""
     with open_reader() as reader:
         record, _ = _require_machines(reader, cluster)
         return PreparedCommand(
@@ -230,6 +233,7 @@ def prepare_stop(cluster: str) -> PreparedCommand:
             recorded=load_observed(reader, cluster),
             facts=_facts(),
             notes=_running_job_notes(reader, record),
+            refused=refuse_other_owner(record, force=force),
         )
 
 
@@ -247,12 +251,13 @@ def prepare_start(cluster: str) -> PreparedCommand:
         )
 
 
-def prepare_cancel(cluster: str, job: int | None) -> PreparedCommand:
+def prepare_cancel(cluster: str, job: int | None, *, force: bool = False) -> PreparedCommand:
     """Prepare ending a job's program on all hosts; the cluster stays.
 
     Args:
         cluster: The cluster's name.
         job: The job's number; None for the newest running job, else the newest waiting one.
+        force: Also when the cluster belongs to another member.
     """
     with open_reader() as reader:
         record = find_cluster(reader, cluster)
@@ -272,6 +277,7 @@ def prepare_cancel(cluster: str, job: int | None) -> PreparedCommand:
         desired=Cancel(cluster=cluster, folder=f"{one.id}-a{one.attempt}"),
         recorded=now,
         facts=_facts(),
+        refused=refuse_other_owner(record, force=force),
     )
 
 
@@ -304,6 +310,7 @@ def _prepare_run(
     with open_reader() as reader:
         same, number = (again, again.id) if again is not None else _same_job(reader, name, verb, digest)
         now = load_observed(reader, name, same)
+        foreign = refuse_other_owner(reader.cluster(name)) if again is None else None
     bucket = task.checkpoint.bucket.rstrip("/")
     shown_run = to_text(same.run_id if same is not None else run_id or RUN_ID)
     desired = Run(
@@ -341,7 +348,7 @@ def _prepare_run(
     summary = f"{options[0].accelerator} on {options[0].where}"
     if same is None and first_attempt > 1:
         now = replace(now, attempt=first_attempt)
-    refused = preflight_error(task, facts)
+    refused = foreign or preflight_error(task, facts)
     more = surplus_hosts_note(name, now, options)
     notes = (*([more] if more else []), *plan_notes(task, facts))
     return PreparedCommand(

@@ -200,7 +200,7 @@ class UnattendedEngine:
 
     def _finish_down(self, cluster: ClusterRecord) -> bool:
         ending = drive_cluster(
-            commands.prepare_down(cluster.name), self.narrators(cluster.name, 0), services=self.services
+            commands.prepare_down(cluster.name, force=True), self.narrators(cluster.name, 0), services=self.services
         )
         return ending.status == 0
 

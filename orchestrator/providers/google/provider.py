@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from orchestrator.providers.google.record import Phase, Record, Records
 from orchestrator.providers.google.retries import Kind
 from orchestrator.providers.google.session import Session, open_session
 from orchestrator.providers.google.startup import USER
+from orchestrator.providers.local.sshd import account
 from orchestrator.providers.records import FolderRecords, RecordSource
 from orchestrator.providers.records import Records as RecordPlace
 from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
@@ -86,7 +86,7 @@ class GoogleProvider:
     def __init__(
         self, api: TpuApi, records: RecordPlace | Path, now: Callable[[], float] = time.time, *, complete: bool = False
     ) -> None:
-        login = Login(getpass.getuser(), own_ports=True) if api.loopback else Login(USER)
+        login = Login(account().name, own_ports=True) if api.loopback else Login(USER)
         self._api = api
         self._records = Records(records)
         self._eyes = Eyes(api=api, records=self._records, login=login, now=now)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from orchestrator.engine.preparation.prepared import PreparedCommand
 
 
+_force = click.option("--force", is_flag=True, help="Also a cluster that belongs to another member of the team.")
+
+
 @click.command(
     cls=OrchCommand,
     examples=[
@@ -35,9 +38,10 @@ if TYPE_CHECKING:
 @click.argument("clusters", metavar="CLUSTER...", type=CLUSTER, nargs=-1, required=True)
 @click.option("--abandon", is_flag=True,
               help="Own machines: give up those that do not answer; the program may still run there.")  # fmt: skip
+@_force
 @action_options(skips="the questions about running jobs and about adopted machines")
 @click.pass_context
-def down(ctx: click.Context, clusters: tuple[str, ...], abandon: bool, mode: ActMode) -> None:
+def down(ctx: click.Context, clusters: tuple[str, ...], abandon: bool, force: bool, mode: ActMode) -> None:
     """Delete the hosts of clusters with their disks; billing ends. The bucket stays.
 
     Asks first, on a terminal, when a job is running. Logs that are not on this computer yet are downloaded first, for
@@ -48,7 +52,7 @@ def down(ctx: click.Context, clusters: tuple[str, ...], abandon: bool, mode: Act
 
     _confirm_running_jobs(clusters, mode, "end it and delete the hosts?")
     confirm_adopted_deletion(clusters, mode)
-    ctx.exit(_carry_out_each(clusters, partial(prepare_down, abandon=abandon), mode, _end_unrecorded))
+    ctx.exit(_carry_out_each(clusters, partial(prepare_down, abandon=abandon, force=force), mode, _end_unrecorded))
 
 
 @click.command(
@@ -59,9 +63,10 @@ def down(ctx: click.Context, clusters: tuple[str, ...], abandon: bool, mode: Act
     ],
 )
 @click.argument("clusters", metavar="CLUSTER...", type=CLUSTER, nargs=-1, required=True)
+@_force
 @action_options(skips="the question about running jobs")
 @click.pass_context
-def stop(ctx: click.Context, clusters: tuple[str, ...], mode: ActMode) -> None:
+def stop(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActMode) -> None:
     """Stop the hosts of clusters; programs on them end. `orch start` starts the hosts again.
 
     Asks first, on a terminal, when a job is running. Logs that are not on this computer yet are downloaded first, for
@@ -70,7 +75,7 @@ def stop(ctx: click.Context, clusters: tuple[str, ...], mode: ActMode) -> None:
     from orchestrator.engine.preparation.commands import prepare_stop as prepare
 
     _confirm_running_jobs(clusters, mode, "end it and stop the hosts?")
-    ctx.exit(_carry_out_each(clusters, prepare, mode))
+    ctx.exit(_carry_out_each(clusters, partial(prepare, force=force), mode))
 
 
 @click.command(
@@ -105,13 +110,14 @@ def start(ctx: click.Context, clusters: tuple[str, ...], mode: ActMode) -> None:
 )
 @click.argument("cluster", type=CLUSTER)
 @click.argument("job", type=click.IntRange(min=1), required=False)
+@_force
 @action_options(skips="")
 @click.pass_context
-def cancel(ctx: click.Context, cluster: str, job: int | None, mode: ActMode) -> None:
+def cancel(ctx: click.Context, cluster: str, job: int | None, force: bool, mode: ActMode) -> None:
     """End a job's program on all hosts, the newest running one by default; the hosts stay."""
     from orchestrator.engine.preparation.commands import prepare_cancel as prepare
 
-    ctx.exit(carry_out(prepare(cluster, job), mode))
+    ctx.exit(carry_out(prepare(cluster, job, force=force), mode))
 
 
 def _end_unrecorded(cluster: str, failure: StoreError) -> OrchError:

@@ -68,12 +68,16 @@ def _refresh(names: list[str]) -> None:
 
 def _table(standings: list[ClusterSummary]) -> list[str]:
     now = time.time()
-    rows = [("NAME", "STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", "PRICE")]
+    owned = len({item.cluster.owner for item in standings} - {""}) > 1  # by several members
+    rows = [
+        ("NAME", *(["OWNER"] if owned else []), "STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", "PRICE")
+    ]
     for item in standings:
         intent = item.current
         rows.append(
             (
                 item.cluster.name,
+                *([item.cluster.owner or "-"] if owned else []),
                 item.state,
                 format_age(item.state_at, now),
                 str(intent.candidate.hosts) if intent else "0",
@@ -104,6 +108,8 @@ def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list
         )
         note = f" ({machine.price_note})" if machine.price_note else ""
         facts += [("machines", text), ("price", format_price(machine.price_per_hour) + note)]
+    if item.cluster.owner:
+        facts.append(("owner", item.cluster.owner))
     facts.append(("created", f"{format_local_time(item.cluster.created)}, {format_age(item.cluster.created, now)}"))
     lines = draw_list(facts, sys.stdout)
     if item.cluster.hosts:
@@ -146,6 +152,7 @@ def _cluster_json(item: ClusterSummary) -> dict[str, object]:
         "name": item.cluster.name,
         "created": format_utc(item.cluster.created),
         "summary": item.cluster.summary,
+        "owner": item.cluster.owner or None,
         "wanted": item.cluster.desired_state,
         "state": item.state,
         "state_at": format_utc(item.state_at),

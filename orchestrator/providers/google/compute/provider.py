@@ -6,7 +6,6 @@ for by its name; nothing is ended that does not carry its record's token.
 
 from __future__ import annotations
 
-import getpass
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from orchestrator.providers.google.retries import Kind, explain
 from orchestrator.providers.google.sending import with_project
 from orchestrator.providers.google.session import Session
 from orchestrator.providers.google.startup import USER
+from orchestrator.providers.local.sshd import account
 from orchestrator.providers.records import Records as RecordPlace
 from orchestrator.slices import OwnedSlice, Request, SliceKeys, SliceSpec, SliceState, SliceView
 
@@ -55,7 +55,7 @@ class ComputeProvider:
         *,
         complete: bool = False,
     ) -> None:
-        login = Login(getpass.getuser(), own_ports=True) if api.loopback else Login(USER)
+        login = Login(account().name, own_ports=True) if api.loopback else Login(USER)
         self._api = api
         self._records = Records(records)
         self._eyes = Eyes(api=api, records=self._records, login=login, now=now)
