@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.errors import OrchError
-from orchestrator.private_files import make_private_folder
-from orchestrator.providers.files import write_whole
+from orchestrator.private_files import make_private_folder, write_whole
 
 FILE = "computer.json"
 _MACHINE_ID = Path("/etc/machine-id")  # machine-id(5): the same over reboots; empty or absent in most containers

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from orchestrator.errors import CloudError
 from orchestrator.paths import from_portable, to_portable
-from orchestrator.private_files import make_private_folder
-from orchestrator.providers.files import write_whole
+from orchestrator.private_files import make_private_folder, write_whole
 
 _PATHS = ("identity_file", "known_hosts")  # of this computer: in the record they are relative to its state folder
 

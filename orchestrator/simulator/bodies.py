@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.hosts import HostAddress
-from orchestrator.providers.files import write_whole
+from orchestrator.private_files import write_whole
 from orchestrator.providers.local.layout import SlicePaths
 from orchestrator.providers.local.provider import LocalProvider
 from orchestrator.providers.local.sshd import account, find_sshd

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from orchestrator.providers.files import write_whole
+from orchestrator.private_files import write_whole
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import CloudError
-from orchestrator.providers.files import write_whole
+from orchestrator.private_files import write_whole
 from orchestrator.providers.records import RecordFiles
 
 

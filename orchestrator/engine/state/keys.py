@@ -12,8 +12,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from orchestrator.paths import Paths
-from orchestrator.private_files import make_private_folder
-from orchestrator.providers.files import write_whole
+from orchestrator.private_files import make_private_folder, write_whole
 from orchestrator.remote.keys import make_host_key
 from orchestrator.slices import SliceKeys
 

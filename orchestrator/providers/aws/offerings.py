@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.errors import CloudError
-from orchestrator.private_files import make_private_folder
+from orchestrator.private_files import make_private_folder, write_whole
 from orchestrator.providers.aws.blocks import Offering
-from orchestrator.providers.files import write_whole
 
 _FILE = "aws-offerings.json"
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, cast
 
 from orchestrator.errors import CloudError
-from orchestrator.providers.files import write_whole
+from orchestrator.private_files import write_whole
 from orchestrator.providers.records import RecordFiles
 
 KEPT_SECONDS = 7 * 24 * 3600.0  # how long a slice that is gone is still looked up where it was

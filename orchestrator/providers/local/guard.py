@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from orchestrator.private_files import narrow
-from orchestrator.providers.files import write_whole
+from orchestrator.private_files import narrow, write_whole
 from orchestrator.providers.local import processes
 from orchestrator.providers.local.layout import CLEAN_PATH, HostFolder, SlicePaths
 from orchestrator.providers.local.owner import watch_owner

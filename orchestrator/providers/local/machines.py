@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.errors import CloudError
-from orchestrator.private_files import make_private_folder
-from orchestrator.providers.files import write_whole
+from orchestrator.private_files import make_private_folder, write_whole
 from orchestrator.providers.local import processes
 from orchestrator.providers.local.addresses import keep_free
 from orchestrator.providers.local.guard import UP, mark_of

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.errors import ConflictError
-from orchestrator.private_files import make_private_folder
-from orchestrator.providers.files import write_whole
+from orchestrator.private_files import make_private_folder, write_whole
 from orchestrator.providers.local.addresses import Place
 from orchestrator.providers.local.layout import SlicePaths
 

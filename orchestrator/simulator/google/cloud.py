@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from orchestrator.catalog.tpu import list_generations
-from orchestrator.providers.files import write_whole
+from orchestrator.private_files import write_whole
 from orchestrator.providers.local.owner import own_hosts
 from orchestrator.simulator.bodies import LocalBodies
 from orchestrator.simulator.durable import Durable

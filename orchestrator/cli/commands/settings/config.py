@@ -155,8 +155,7 @@ def unset(key: str) -> None:
 
 def _rewrite(change: Callable[[str, str], str]) -> tuple[Path, bool]:
     """Replace the configuration file by its changed text, atomically; return its path and whether it changed."""
-    from orchestrator.private_files import make_private_folder
-    from orchestrator.providers.files import write_whole
+    from orchestrator.private_files import make_private_folder, write_whole
     from orchestrator.task.config import config_path
 
     file = config_path(os.environ)
