@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +105,8 @@ class SteadyClock:
         self._kept = True
         if not self._boot:
             return
+        import tempfile  # a light command does not come here, and would load it for 5 ms
+
         content = {"boot": self._boot, "utc_at_boot": self._at_boot, "correction": self._correction}
         with contextlib.suppress(OSError):  # a full disk must not stop a command that ends machines
             make_private_folder(self.file.parent)

@@ -5,7 +5,7 @@ Pure values, shared by the planner, the providers and the SSH layer.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hashlib
 import json
 import re
@@ -130,7 +130,7 @@ class HostPin:
     job: str = ""
 
     def __str__(self) -> str:
-        return describe_key(self.kind, base64.b64decode(self.key))
+        return describe_key(self.kind, binascii.a2b_base64(self.key))
 
 
 def describe_key(kind: str, blob: bytes) -> str:
@@ -140,7 +140,7 @@ def describe_key(kind: str, blob: bytes) -> str:
 
 def fingerprint(blob: bytes) -> str:
     """Return the fingerprint of a key as ssh prints it."""
-    digest = base64.b64encode(hashlib.sha256(blob).digest()).decode("ascii").rstrip("=")
+    digest = binascii.b2a_base64(hashlib.sha256(blob).digest(), newline=False).decode("ascii").rstrip("=")
     return f"SHA256:{digest}"
 
 

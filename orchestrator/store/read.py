@@ -5,9 +5,7 @@ It never writes and never creates the file. A file of an older version is read a
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -250,6 +248,9 @@ def _open(database: Path) -> sqlite3.Connection:
 
 def _open_copy(database: Path, log: Path) -> sqlite3.Connection:
     """Open a copy of a file and its log in memory, or where temporary files are; it ends with the connection."""
+    import shutil  # these two cost a light command 5 ms, and are hardly ever needed
+    import tempfile
+
     memory = Path("/dev/shm")  # noqa: S108  # tmpfs; the folder in it is new, and this user's alone
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         for path in (database, log):

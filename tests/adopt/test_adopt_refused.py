@@ -238,7 +238,9 @@ def test_a_sweep_never_ends_what_was_adopted(maker: Maker, provider: GoogleProvi
     closed = classify_slice(found, {TOKEN: replace(intent, state=IntentState.DELETED)}, "ours", 1e10)
     for one in (closed, classify_slice(found, {}, "ours", 1e10)):
         assert one.verdict is SweepVerdict.ADOPTED and not one.orphan
-    assert classify_slice(replace(found, adopted=False), {}, "ours", 1e10).orphan, "the same one, if orch had made it"
+    made = replace(found, adopted=False)
+    gone = {TOKEN: replace(intent, state=IntentState.DELETED)}
+    assert classify_slice(made, gone, "ours", 1e10).orphan, "the same one, if orch had made it"
 
 
 def test_an_older_record_is_still_read(provider: GoogleProvider, tmp_path: Path) -> None:
