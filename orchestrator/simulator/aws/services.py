@@ -13,6 +13,7 @@ from orchestrator.simulator.aws.guard import Guard
 from orchestrator.simulator.aws.iam import IamFront
 from orchestrator.simulator.aws.quotas import QuotasFront
 from orchestrator.simulator.aws.ssm import SsmFront
+from orchestrator.simulator.aws.sts import StsFront
 from orchestrator.simulator.buckets import Refusal
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def account_fronts(access: Access, guard: Guard) -> Mapping[str, Front]:
         "iam": IamFront(guard, access),
         "servicequotas": QuotasFront(scenario, guard.grants.quotas, access),
         "ssm": SsmFront(access),
+        "sts": StsFront(access),
     }
 
 
