@@ -70,6 +70,29 @@ class FolderRecords:
         return str(self.folder / f"{name}.json")
 
 
+class MemoryRecords:
+    """Records that end with the process: for machines that are found without any."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._texts: dict[str, str] = {}
+
+    def read(self, name: str) -> str | None:
+        return self._texts.get(name)
+
+    def put(self, name: str, text: str) -> None:
+        self._texts[name] = text
+
+    def drop(self, name: str) -> None:
+        self._texts.pop(name, None)
+
+    def names(self) -> list[str]:
+        return sorted(self._texts)
+
+    def place(self, name: str) -> str:
+        return f"{name}, which only this process knows"
+
+
 class Record(Protocol):
     """A frozen dataclass of JSON values; `name` is that of the slice."""
 

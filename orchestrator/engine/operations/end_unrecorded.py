@@ -6,7 +6,6 @@ Nothing is recorded. The record stays open, and the same command closes it when 
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from orchestrator.clock import RealClock
@@ -15,7 +14,7 @@ from orchestrator.errors import DeadlineError, OrchError
 from orchestrator.paths import load_paths
 from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.providers.protocol import HasAccounts, Provider
-from orchestrator.providers.records import FolderRecords
+from orchestrator.providers.records import MemoryRecords
 from orchestrator.providers.registry import open_provider
 from orchestrator.slices import Owned, SliceState
 from orchestrator.store.failures import StoreError
@@ -54,10 +53,7 @@ def end_unrecorded(cluster: str, failure: StoreError, narrator: Narrator) -> Orc
 
 def _open(intent: Intent, state: Path) -> Provider:
     """Open the provider without records: it finds the slice by its token, in the account in which it was made."""
-    nothing = Path(tempfile.gettempdir()) / "orch-without-records"
-    provider = open_provider(
-        intent.candidate.provider, state, RealClock(), lambda folder: FolderRecords(nothing / folder.name)
-    )
+    provider = open_provider(intent.candidate.provider, state, RealClock(), MemoryRecords)
     if intent.account and isinstance(provider, HasAccounts):
         return provider.within(intent.account, intent.candidate)
     return provider
