@@ -149,7 +149,10 @@ def contents(place: str) -> dict[str, bytes]:
 
 
 def _stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except (FileNotFoundError, ProcessLookupError):  # it has just ended
+        return False
 
 
 @pytest.mark.promise("P16")
