@@ -6,7 +6,7 @@ The provider runs one launcher for all hosts it starts (`python -I -S`, so: stan
 watch each other: whichever is killed, or when sshd ends, the rest ends every process of the host and then itself. The
 guard also watches the owner, where hosts have one (owner.py).
 Both are subreapers (Linux, prctl(2)), so that a job which left its session and lost its parent is still found below
-them; the mark in the environment finds what is left when both were killed at once.
+them. When both are killed at once, the kernel ends sshd, and the mark in the environment finds the rest.
 
 The slice's lock is held by the launcher until all hosts are up, and by each guard until it has written its name
 down. So whoever gets the lock knows all guards there are, even when the creating command was killed at any point.
@@ -34,6 +34,8 @@ from orchestrator.providers.local.owner import watch_owner
 SSHD_LIMIT = 20.0  # seconds until sshd must listen
 SWEEP_LIMIT = 30.0
 UP = "up"
+_PR_SET_PDEATHSIG = 1  # numbers of linux/prctl.h
+_PR_SET_CHILD_SUBREAPER = 36  # since Linux 3.4
 
 
 def main(arguments: list[str]) -> int:
@@ -121,12 +123,29 @@ def _keeper(host: _Host, alive: int, report: int) -> None:
 
 
 def _spawn_sshd(host: _Host) -> int:
-    """sshd in a session of its own, with default signals, a clean environment and the mark."""
+    """sshd in a session of its own, with default signals, a clean environment and the mark.
+
+    It overwrites its environment with its title, and so loses the mark: it has to end with the keeper by itself.
+    """
     environment = {"PATH": CLEAN_PATH, processes.MARK: host.mark}
     environment |= {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
     argv = [host.sshd, "-D", "-f", str(host.folder.config), "-E", str(host.folder.log)]
-    defaults = set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
-    return os.posix_spawn(host.sshd, argv, environment, setsid=True, setsigmask=[], setsigdef=defaults)
+    keeper, sshd = os.getpid(), os.fork()
+    if sshd == 0:
+        _run_and_exit(lambda: _become_sshd(argv, environment, keeper))
+    return sshd
+
+
+def _become_sshd(argv: list[str], environment: dict[str, str], keeper: int) -> None:
+    os.setsid()
+    for number in set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}:
+        with suppress(OSError):  # the C library keeps some for itself
+            signal.signal(number, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    _set_process(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == keeper:
+        os.execve(argv[0], argv, environment)  # noqa: S606  # a process of its own, without a shell
 
 
 def _end_host(host: _Host) -> None:
@@ -182,9 +201,13 @@ def _reap() -> set[int]:
 
 
 def _become_subreaper() -> None:
-    """PR_SET_CHILD_SUBREAPER (36), Linux since 3.4. Elsewhere the mark has to do."""
-    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+    _set_process(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _set_process(option: int, value: int) -> None:
+    """prctl(2) of Linux. Elsewhere the mark has to do."""
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
 def _write_name(folder: HostFolder) -> None:
