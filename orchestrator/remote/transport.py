@@ -8,6 +8,7 @@ lists every private attribute used in both, so that a paramiko release that move
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import select
 import socket
@@ -15,7 +16,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from paramiko import AuthenticationException, PKey, SSHException
@@ -31,7 +32,7 @@ from paramiko.message import Message
 from paramiko.transport import ChannelMap, ServiceRequestingTransport, Transport
 
 from orchestrator.hosts import Failure
-from orchestrator.remote.failures import HostFailure
+from orchestrator.remote.failures import HostFailure, describe_error
 from orchestrator.remote.identities import Identity
 from orchestrator.remote.proxy import ProxySocket
 from orchestrator.remote.session_channel import Handler, SessionChannel, SessionMessage, on_failure, on_request
@@ -110,6 +111,7 @@ class TunedTransport(_Transport):
         self._ready = threading.Event()
         self._answered = threading.Event()
         self._ending: Exception | None = None
+        self._own_error: Exception | None = None
         self._refusal = ""
         self._deferred: list[Message] = []  # of the transport's own thread, until a key exchange has ended
         self._spare: SessionChannel | None = None
@@ -158,17 +160,34 @@ class TunedTransport(_Transport):
         try:
             super().run()
         finally:
-            self._ending = self.saved_exception
+            self._ending = self._explain(self.saved_exception)
             self._ready.set()
             self._answered.set()
 
+    def _explain(self, error: Exception | None) -> Exception | None:
+        """Return why the thread ended. paramiko raises errors of every type for messages that SSH does not allow."""
+        if error is None or error is self._own_error or isinstance(error, (SSHException, EOFError, OSError)):
+            return error
+        return SSHException(f"the host sent what SSH does not allow ({type(error).__name__}: {describe_error(error)})")
+
     def _verify_key(self, host_key: bytes, sig: bytes) -> None:
-        self._trust.check(host_key)
+        with self._own_errors():
+            self._trust.check(host_key)
         super()._verify_key(host_key, sig)
-        if self.host_key is None:
-            raise HostFailure(Failure.IDENTITY, "the host showed no key")
-        self._trust.accept(self.host_key.get_name(), host_key)
+        with self._own_errors():
+            if self.host_key is None:
+                raise HostFailure(Failure.IDENTITY, "the host showed no key")
+            self._trust.accept(self.host_key.get_name(), host_key)
         self.identity_checked = True
+
+    @contextlib.contextmanager
+    def _own_errors(self) -> Generator[None]:
+        """Note an error of orch itself, which is not the host's."""
+        try:
+            yield
+        except Exception as error:
+            self._own_error = error
+            raise
 
     def _activate_outbound(self) -> None:
         if self.auth_handler is not None:  # new keys for an old connection

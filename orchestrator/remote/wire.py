@@ -24,6 +24,7 @@ from orchestrator.remote.failures import describe_error
 _FIRST_READ = 16 * 1024
 _LARGEST_READ = 256 * 1024
 _LONGEST_BANNER = 64 * 1024
+_LONGEST_PACKET = 256 * 1024 + 64  # PACKET_MAX_SIZE of OpenSSH (packet.c, 9.9), and its code for authentication
 _QUICKACK = getattr(socket, "TCP_QUICKACK", 0)  # Linux only
 
 Wire: TypeAlias = "socket.socket | Channel"
@@ -105,6 +106,8 @@ class TunedPacketizer(Packetizer):
         self.last_received = time.monotonic()
 
     def read_all(self, n: int, check_rekey: bool = False) -> bytes:
+        if n > _LONGEST_PACKET:
+            raise SSHException(f"the host announced a packet of {n} bytes")
         while len(self._inbox) - self._at < n:
             self._fill()
         start, self._at = self._at, self._at + n
