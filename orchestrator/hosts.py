@@ -32,6 +32,7 @@ class OwnSsh:
         agent: Socket of the agent (IdentityAgent); "" for that of the environment, "none" for none.
         known_hosts: Files with the keys of hosts, which are consulted first (UserKnownHostsFile, GlobalKnownHostsFile).
         known_as: The host's name in them.
+        revoked: Files with keys that are refused (RevokedHostKeys).
         strict: Whether a host without a key there is refused (StrictHostKeyChecking).
     """
 
@@ -42,10 +43,11 @@ class OwnSsh:
     agent: str = ""
     known_hosts: tuple[Path, ...] = ()
     known_as: str = ""
+    revoked: tuple[Path, ...] = ()
     strict: bool = False
 
 
-_PATHS = ("keys", "certificates", "known_hosts")  # fields of OwnSsh
+_PATHS = ("keys", "certificates", "known_hosts", "revoked")  # fields of OwnSsh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +264,7 @@ def _host(data: Mapping[str, Any]) -> HostAddress:
 
 
 def _own(data: Mapping[str, Any]) -> OwnSsh:
-    paths: dict[str, Any] = {name: tuple(map(Path, data[name])) for name in _PATHS}
+    paths: dict[str, Any] = {name: tuple(map(Path, data.get(name, ()))) for name in _PATHS}
     return OwnSsh(**{**data, **paths})
 
 

@@ -1,7 +1,8 @@
 """How a person's own SSH reaches a machine: `ssh -G` reads their configuration (~/.ssh/config), orch reads its answer.
 
 Of the answer are used HostName, Port, User, IdentityFile, CertificateFile, IdentitiesOnly, IdentityAgent, ProxyJump,
-ProxyCommand, the known_hosts files, HostKeyAlias and StrictHostKeyChecking (ssh_config(5)). Nothing is forwarded.
+ProxyCommand, the known_hosts files, HostKeyAlias, StrictHostKeyChecking and RevokedHostKeys (ssh_config(5)). Nothing is
+forwarded.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from shlex import quote
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import HostAddress, OwnSsh
@@ -84,7 +86,8 @@ class _Way:
         _refuse_unplain(host)
         found = _ask_ssh(host.host, host.user, host.port, str(_user_config()), config_stamp())
         user, name, port = _one(found, "user"), _one(found, "hostname"), int(_one(found, "port"))
-        tokens = {"h": name, "n": host.host, "p": str(port), "r": user}
+        known_as = _one(found, "hostkeyalias") or host.host
+        tokens = {"h": name, "n": host.host, "p": str(port), "r": user, "k": known_as}
         own = _own_ssh(host, found, tokens, self.more_keys if hops else ())
         written = _split_hops(host.jump or _one(found, "proxyjump"))
         command = "" if written else _one(found, "proxycommand").removeprefix("none")
@@ -110,7 +113,7 @@ class _Way:
             raise UserError(
                 f"more than {_MOST_HOPS} jump hosts lead to one another",
                 "ProxyJump in ~/.ssh/config may lead in a circle",
-                f"ssh -G {written[-1]} | grep proxyjump",
+                f"ssh -G {quote(written[-1])} | grep proxyjump",
             )
         hop = replace(parse_address(written[-1]), jump=",".join(written[:-1]))
         plain = re.sub(r"[^a-z0-9]+", "-", f"{hop.host}-{hop.port or 22}".lower())
@@ -118,7 +121,7 @@ class _Way:
 
 
 def _own_ssh(host: OwnHost, found: Settings, tokens: Mapping[str, str], more: Sequence[Path]) -> OwnSsh:
-    written = [Path(_expand(path, tokens)) for path in found.get("identityfile", ())]
+    written = [_expand_path(path, tokens) for path in found.get("identityfile", ())]
     usual = {Path(_home(f"~/.ssh/{key}")) for key in _USUAL_KEYS}
     named = bool(host.key) or not usual.issuperset(written)
     if host.key:
@@ -127,21 +130,37 @@ def _own_ssh(host: OwnHost, found: Settings, tokens: Mapping[str, str], more: Se
         keys = [path for path in written if path.exists() or path.with_name(path.name + ".pub").exists()]
     else:
         keys = [path for key in _FIRST if os.access(path := Path(_home(f"~/.ssh/{key}")), os.R_OK)]
-    known = [*_one(found, "userknownhostsfile").split(), *_one(found, "globalknownhostsfile").split()]
+    known = [*_split_paths(_one(found, "userknownhostsfile")), *_split_paths(_one(found, "globalknownhostsfile"))]
     return OwnSsh(
         keys=tuple(dict.fromkeys((*keys, *more))),
-        certificates=tuple(Path(_expand(path, tokens)) for path in found.get("certificatefile", ())),
+        certificates=tuple(_expand_path(path, tokens) for path in found.get("certificatefile", ())),
         named=named,
         only=bool(host.key) or _one(found, "identitiesonly") == "yes",
         agent=_expand(_one(found, "identityagent"), tokens),
-        known_hosts=tuple(Path(_expand(path, tokens)) for path in known if path != "none"),
+        known_hosts=tuple(_expand_path(path, tokens) for path in known if path != "none"),
         known_as=(_one(found, "hostkeyalias") or _name_in_known_hosts(tokens["h"], tokens["p"])).lower(),
+        revoked=tuple(_revoked(_one(found, "revokedhostkeys"), tokens)),
         strict=_one(found, "stricthostkeychecking") in ("true", "yes"),
     )
 
 
 def _name_in_known_hosts(name: str, port: str) -> str:
     return name if port == "22" else f"[{name}]:{port}"
+
+
+def _split_paths(written: str) -> list[str]:
+    """Return the paths of a list, which `ssh -G` writes without quotes: a path that exists may contain blanks."""
+    words, paths = written.split(" "), list[str]()
+    while words:
+        whole = (count for count in range(len(words), 1, -1) if Path(_home(" ".join(words[:count]))).exists())
+        count = next(whole, 1)
+        paths.append(" ".join(words[:count]))
+        words = words[count:]
+    return [path for path in paths if path]
+
+
+def _revoked(written: str, tokens: Mapping[str, str]) -> list[Path]:
+    return [_expand_path(written, tokens)] if written not in ("", "none") else []
 
 
 def _split_hops(hops: str) -> list[str]:
@@ -194,14 +213,21 @@ def _refuse_unplain(host: OwnHost) -> None:
 def _named_key(host: OwnHost) -> Path:
     path = Path(_home(host.key)).absolute()
     if not os.access(path, os.R_OK):
-        raise UserError(f"cannot read the SSH key {host.key} of host {host.host}", "", f"ls -l {path}")
+        raise UserError(f"cannot read the SSH key {host.key} of host {host.host}", "", f"ls -l {quote(str(path))}")
     return path
 
 
 def _expand(text: str, tokens: Mapping[str, str]) -> str:
     """Return a value with ~ and the tokens of ssh_config(5) filled in. Unknown tokens stay, and are then no path."""
     local = {"%": "%", "d": _home("~"), "u": getpass.getuser(), "i": str(os.getuid()), "l": socket.gethostname()}
+    local["L"] = local["l"].partition(".")[0]
     return re.sub(r"%(.)", lambda token: {**local, **tokens}.get(token[1], token[0]), _home(text))
+
+
+def _expand_path(text: str, tokens: Mapping[str, str]) -> Path:
+    """Return a path as ssh finds it: with variables of the environment, too, which `ssh -G` leaves in some."""
+    written = re.sub(r"\$\{(\w+)\}", lambda name: os.environ.get(name[1], name[0]), text)
+    return Path(_expand(written, tokens))
 
 
 def _home(text: str) -> str:

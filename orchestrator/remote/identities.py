@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
@@ -160,13 +161,15 @@ class KeyRing:
             return PKey.from_path(path)
         except FileNotFoundError:
             raise UserError(
-                f"the SSH key {path} does not exist", next_step=f"ssh-keygen -t ed25519 -f {path}"
+                f"the SSH key {path} does not exist", next_step=f"ssh-keygen -t ed25519 -f {quote(str(path))}"
             ) from None
         except (PasswordRequiredException, TypeError):
             return self._unlock(path)
         except (OSError, SSHException, UnknownKeyType, ValueError) as error:
             raise UserError(
-                f"the SSH key {path} cannot be read", describe_error(error), f"ssh-keygen -y -f {path}   shows why"
+                f"the SSH key {path} cannot be read",
+                describe_error(error),
+                f"ssh-keygen -y -f {quote(str(path))}   shows why",
             ) from error
 
     def _unlock(self, path: Path) -> PKey:
@@ -178,7 +181,9 @@ class KeyRing:
                 return PKey.from_path(path, password=passphrase.encode())  # type: ignore[arg-type]  # bytes are meant
             except (SSHException, ValueError):
                 continue
-        raise UserError(f"the passphrase of {path} was wrong", f"{_TRIES} times", f"ssh-keygen -y -f {path}   tries it")
+        raise UserError(
+            f"the passphrase of {path} was wrong", f"{_TRIES} times", f"ssh-keygen -y -f {quote(str(path))}   tries it"
+        )
 
 
 def passphrase_error(path: Path) -> UserError:
@@ -186,7 +191,7 @@ def passphrase_error(path: Path) -> UserError:
     return UserError(
         f"the SSH key {path} has a passphrase",
         "no agent has the key, and no one can type the passphrase here",
-        f"eval $(ssh-agent); ssh-add {path}   then the same command again",
+        f"eval $(ssh-agent); ssh-add {quote(str(path))}   then the same command again",
     )
 
 
@@ -268,5 +273,5 @@ def _no_key(address: HostAddress) -> UserError:
     return UserError(
         f"there is no SSH key for {address.user}@{address.host}",
         "no agent answers, and ~/.ssh has no private key that can be read",
-        f"ssh-keygen -t ed25519   then: ssh-copy-id -p {address.port} {address.user}@{address.host}",
+        f"ssh-keygen -t ed25519   then: ssh-copy-id -p {address.port} {quote(f'{address.user}@{address.host}')}",
     )

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from shlex import quote
 from typing import Protocol
 
 from orchestrator.errors import UserError
@@ -96,7 +97,7 @@ def _add_file(out: _Sink, tree: Tree, file: TreeFile) -> None:
         info = _info(f"files/{file.path}", len(content), file.mode)
         info.mtime = int(path.stat().st_mtime)
     except OSError as error:
-        raise UserError(f"cannot read {path}", error.strerror or str(error), f"ls -l {path}") from error
+        raise UserError(f"cannot read {path}", error.strerror or str(error), f"ls -l {quote(str(path))}") from error
     out.write(_header(info))
     _write(out, content)
 
@@ -135,7 +136,7 @@ def _worth_compressing(tree: Tree, change: Change) -> bool:
         with path.open("rb") as file:
             sample = file.read(_SAMPLE)
     except OSError as error:
-        raise UserError(f"cannot read {path}", error.strerror or str(error), f"ls -l {path}") from error
+        raise UserError(f"cannot read {path}", error.strerror or str(error), f"ls -l {quote(str(path))}") from error
     return len(zlib.compress(sample, 1)) < _WORTH_IT * len(sample)
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 from orchestrator.errors import AccessError, NotFoundError, OrchError, StorageError
 from orchestrator.storage.address import Address
@@ -76,10 +77,12 @@ def disk_error(doing: str, error: OSError) -> OrchError:
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return AccessError(
-            what, (error.strerror or "not allowed").lower(), f"check the folder's owner and mode: ls -ld {place}"
+            what,
+            (error.strerror or "not allowed").lower(),
+            f"check the folder's owner and mode: ls -ld {quote(place)}",
         )
     if error.errno == errno.ENOENT:
-        return NotFoundError(what, f"{place or 'it'} does not exist", f"ls -l {Path(place).parent}")
+        return NotFoundError(what, f"{place or 'it'} does not exist", f"ls -l {quote(str(Path(place).parent))}")
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return StorageError(what, "a file is where a folder is needed", "choose another name")
     if error.errno == errno.EISDIR:

@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Literal, TypeAlias
 
 from orchestrator.errors import NotFoundError, StorageError, UserError
@@ -295,7 +296,7 @@ def _list_local(folder: Path) -> _Local:
     """List every regular file below a folder (links to files count, links to folders are not followed)."""
     if not folder.is_dir():
         why = "it is a file" if folder.exists() else "there is no such folder"
-        raise NotFoundError(f"cannot sync {folder}", why, f"ls -ld {folder}")
+        raise NotFoundError(f"cannot sync {folder}", why, f"ls -ld {quote(str(folder))}")
     files: dict[str, os.stat_result] = {}
     skipped: list[str] = []
     leftovers: list[Path] = []

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeAlias, cast
 
 from orchestrator.task.errors import ConfigError, Problem, did_you_mean
@@ -163,7 +164,7 @@ def load_config(env: Mapping[str, str]) -> Config:
             raise ConfigError(str(path), None, "does not exist", "ORCH_CONFIG names it", "unset ORCH_CONFIG") from None
         text = ""
     except (OSError, UnicodeError) as error:
-        raise ConfigError(str(path), None, "cannot be read", str(error), f"ls -l {path}") from error
+        raise ConfigError(str(path), None, "cannot be read", str(error), f"ls -l {quote(str(path))}") from error
     return parse_config(text, str(path), env)
 
 

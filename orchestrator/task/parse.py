@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from shlex import quote
 from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
@@ -105,7 +106,7 @@ def load_task_file(
     except IsADirectoryError:
         raise UserError(f"`{path}` is a directory", "a task is one file", f"ls {path}   to find it") from None
     except OSError as error:
-        raise UserError(f"cannot read `{path}`", error.strerror or str(error), f"ls -l {path}") from error
+        raise UserError(f"cannot read `{path}`", error.strerror or str(error), f"ls -l {quote(str(path))}") from error
     return parse_task(text, file=path, env=env, flags=flags, config=config)
 
 

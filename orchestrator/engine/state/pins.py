@@ -97,7 +97,7 @@ class StorePins:
 
         for cluster in self._store().clusters():
             for hop in (hop for host in cluster.hosts for hop in host.hops if hop.pin_name == address.pin_name):
-                for kind, blob in read_kept_keys(hop).items():
+                for kind, blob in read_kept_keys(hop):
                     key = base64.b64encode(blob).decode("ascii")
                     pin = HostPin(name=address.pin_name, kind=kind, key=key)
                     return self.keep(address, pin, PinReason.CARRIED, None)
@@ -152,7 +152,7 @@ def write_keys_for_ssh(address: HostAddress, report: Callable[[str], None]) -> N
         wrong = find_wrong_key(address, pins, _SECONDS) if address.jump is None else None
         if wrong is not None:
             raise IdentityMismatch("the machine presented another key than the known one", wrong.detail, wrong.remedy)
-        known = [(hop, Trust(hop, pins).blobs) for hop in address.hops if hop.own is not None]
+        known = [(hop, Trust(hop, pins).keys) for hop in address.hops if hop.own is not None]
         for hop, keys in known:
             write_known_keys(hop, keys)
         if not all(keys for _, keys in known):

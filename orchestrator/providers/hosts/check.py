@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,8 @@ from orchestrator.providers.hosts.machines import OwnHost
 from orchestrator.providers.ssh_config import own_address
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.identities import KeyRing
-from orchestrator.remote.trust import HostPins, describe_pin, read_kept_keys, read_known_hosts
+from orchestrator.remote.known_hosts import Keys, read_known_hosts
+from orchestrator.remote.trust import HostPins, describe_pin, read_kept_keys
 
 _SECONDS = 15.0  # until a host that does not answer is given up
 _LONGEST = 300  # characters of what a machine says
@@ -102,8 +102,8 @@ def _describe_trust(address: HostAddress, hop: HostAddress, pins: HostPins | Non
     return f"{name} is new: {_describe_keys(read_kept_keys(hop))}"
 
 
-def _describe_keys(keys: Mapping[str, bytes]) -> str:
-    return ", ".join(describe_key(kind, blob) for kind, blob in keys.items())
+def _describe_keys(keys: Keys) -> str:
+    return ", ".join(describe_key(kind, blob) for kind, blob in keys)
 
 
 def _keep_keys_in(file: Path, address: HostAddress) -> HostAddress:
@@ -115,7 +115,7 @@ def _explain(name: str, address: HostAddress, outcome: HostOutcome) -> Outcome:
     login = f"ssh -p {address.port} {shlex.quote(f'{address.user}@{address.host}')}"
     match outcome.failure:
         case Failure.AUTH:
-            return fix(name, words, f"ssh-copy-id -p {address.port} {address.user}@{address.host}", Exit.PERMISSION)
+            return fix(name, words, login.replace("ssh ", "ssh-copy-id ", 1), Exit.PERMISSION)
         case Failure.IDENTITY:
             return fix(name, words, outcome.remedy or "ask its administrator", Exit.IDENTITY)
         case Failure.UNREACHABLE if "leads nowhere" in outcome.detail:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from orchestrator.clock import ServerClock
@@ -162,7 +163,8 @@ def _refuse_unusable_keys(addresses: Sequence[HostAddress], keys: SliceKeys) -> 
         raise UserError(
             f"no SSH key for host {address.host}",
             "none is named in `hosts` or ~/.ssh/config, no agent has one, and ~/.ssh has no usual one",
-            f"ssh-copy-id -i {keys.identity_file}.pub {address.host}   and `key: {keys.identity_file}` in `hosts`",
+            f"ssh-copy-id -i {quote(f'{keys.identity_file}.pub')} {quote(address.host)}"
+            f"   and `key: {keys.identity_file}` in `hosts`",
         )
 
 

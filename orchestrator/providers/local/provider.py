@@ -13,6 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 from orchestrator.clock import ServerClock
 from orchestrator.computer import read_computer
@@ -178,7 +179,9 @@ class LocalProvider:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise CloudError("the local slices cannot be listed", str(error), f"ls -l {self._root}") from error
+            raise CloudError(
+                "the local slices cannot be listed", str(error), f"ls -l {quote(str(self._root))}"
+            ) from error
 
     @contextmanager
     def _existing(self, name: str) -> Generator[tuple[SlicePaths, SliceRecord, int]]:

@@ -7,6 +7,7 @@ import shlex
 import tarfile
 import tempfile
 from collections.abc import Callable
+from shlex import quote
 from typing import IO
 
 from orchestrator.errors import UserError
@@ -77,5 +78,7 @@ def _write_archive(file: IO[bytes], tree: Tree) -> None:
             try:
                 archive.add(path, _TOP if single else f"{_TOP}/{entry.path}", recursive=False)
             except OSError as error:
-                raise UserError(f"cannot read {path}", error.strerror or str(error), f"ls -l {path}") from error
+                raise UserError(
+                    f"cannot read {path}", error.strerror or str(error), f"ls -l {quote(str(path))}"
+                ) from error
     file.flush()

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -166,7 +167,7 @@ def _rewrite(change: Callable[[str, str], str]) -> tuple[Path, bool]:
             make_private_folder(file.parent)
             write_whole(file.resolve(), new)
     except (OSError, UnicodeError) as error:
-        raise UserError(f"{file} cannot be written", str(error), f"ls -l {file.parent}") from error
+        raise UserError(f"{file} cannot be written", str(error), f"ls -l {quote(str(file.parent))}") from error
     return file, new != text
 
 
