@@ -27,10 +27,12 @@ from paramiko.pkey import PublicBlob, UnknownKeyType
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import HostAddress, OwnSsh
+from orchestrator.messages import escape_controls, to_one_line
 from orchestrator.remote.agent import Agent, find_agent
 from orchestrator.remote.failures import HostFailure, describe_error
 
 _TRIES = 3  # for one passphrase, as ssh allows
+_LONGEST_COMMENT = 100  # characters
 _FORMAT = b"openssh-key-v1\0"  # PROTOCOL.key of OpenSSH
 
 AskPassphrase = Callable[[str], str | None]
@@ -142,7 +144,7 @@ class KeyRing:
                 self._agents[path] = None
         agent = self._agents[path]
         keys = () if agent is None else agent.keys
-        return {key.asbytes(): Identity(key, f"{key.comment} by the agent") for key in keys}
+        return {key.asbytes(): Identity(key, f"{_plain(key.comment)} by the agent") for key in keys}
 
     def _load(self, path: Path) -> PKey:
         if path in self._refused:
@@ -252,6 +254,11 @@ def _with_certificates(identity: Identity, path: Path, own: OwnSsh) -> Iterator[
             signing.public_blob = blob
             yield Identity(signing, str(certificate))
     yield Identity(plain, identity.name)
+
+
+def _plain(comment: str) -> str:
+    """Return the comment of a key, which is of its maker's choice, as one line that a terminal prints."""
+    return escape_controls(to_one_line(comment, _LONGEST_COMMENT))
 
 
 def _wire(certificate: SSHCertificate) -> bytes:

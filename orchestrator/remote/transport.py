@@ -108,6 +108,7 @@ class TunedTransport(_Transport):
         self._user, self._trust = user, trust
         self._untried = list(identities)
         self._tried: list[str] = []
+        self._signer = ""  # what is missing while a key signs, which may wait for a person
         self._ready = threading.Event()
         self._answered = threading.Event()
         self._ending: Exception | None = None
@@ -147,7 +148,7 @@ class TunedTransport(_Transport):
         self.start()
         if not self._ready.wait(timeout):
             stage = "did not end the handshake" if self.remote_version else "sent no SSH banner"
-            detail = f"accepted the connection, but {stage} within {timeout:.1f} s"
+            detail = f"accepted the connection, but {self._signer or stage} within {timeout:.1f} s"
             self.end(HostFailure(Failure.FROZEN, detail, retry=True))
         if self.verdict is not None:
             raise self.verdict
@@ -223,11 +224,14 @@ class TunedTransport(_Transport):
         while self._untried:
             identity = self._untried.pop(0)
             self._tried.append(identity.name)
+            self._signer = f"{identity.name} did not sign"
             try:
                 handler.auth_publickey(self._user, identity.key)
             except SSHException as error:  # of an agent: its user declined, or it has lost the key
-                self._refusal = f"{identity.name} did not sign: {error}"
+                self._refusal = f"{self._signer}: {error}"
                 continue
+            finally:
+                self._signer = ""
             return True
         return False
 

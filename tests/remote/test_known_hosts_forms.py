@@ -1,4 +1,4 @@
-"""Every form of a known_hosts line means to orch what it means to OpenSSH, which is asked beside it."""
+"""Every form of a known_hosts line means to orch what it means to OpenSSH, by its own ssh-keygen."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def _write(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize("form", _FORMS)
 def test_form_means_what_it_means_to_openssh(keys: Mapping[str, str], tmp_path: Path, form: str) -> None:
     file = _write(tmp_path, _FORMS[form].format_map(keys))
-    asked = subprocess.run(["ssh-keygen", "-F", "box", "-f", str(file)], capture_output=True, check=False)
-    lines = [line.split() for line in asked.stdout.splitlines() if not line.startswith(b"#")]
+    found_by_ssh = subprocess.run(["ssh-keygen", "-F", "box", "-f", str(file)], capture_output=True, check=False)
+    lines = [line.split() for line in found_by_ssh.stdout.splitlines() if not line.startswith(b"#")]
     revoked = {line[3] for line in lines if line[0] == b"@revoked"}
     accepted = {line[2] for line in lines if not line[0].startswith(b"@")}
     found = read_known_hosts([file], "box")

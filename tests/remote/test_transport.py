@@ -77,7 +77,6 @@ OVERRIDDEN_OF_PACKETIZER = {
         *((Packetizer, *item) for item in OVERRIDDEN_OF_PACKETIZER.items()),
         (AuthOnlyHandler, "_parse_userauth_failure", ["self", "m"]),
         (AuthOnlyHandler, "wait_for_response", ["self", "event"]),
-        (AgentSSH, "_connect", ["self", "conn"]),
         (AgentSSH, "_send_message", ["self", "msg"]),
     ],
 )

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 
 BANNER = b"SSH-2.0-OpenSSH_9.9\r\n"
 
@@ -40,7 +40,7 @@ def goodbye(message: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def evil_host(sent: bytes, again: bytes = b"") -> Iterator[int]:
+def evil_host(sent: bytes, again: bytes = b"") -> Generator[int]:
     """Yield the port of a host that sends `sent`, then `again` without end, and then waits until it is left."""
 
     def serve(connection: socket.socket) -> None:
