@@ -22,11 +22,11 @@ from shlex import quote
 
 from orchestrator.errors import UserError
 from orchestrator.hosts import HostAddress, OwnSsh
+from orchestrator.providers import ssh_config_stamp
 from orchestrator.providers.hosts.machines import OwnHost, parse_address
 
 _USUAL_KEYS = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk", "id_xmss", "id_dsa")
 _FIRST = ("id_ed25519", "id_ecdsa", "id_rsa")
-_SYSTEM = Path("/etc/ssh/ssh_config")
 _SECONDS = 20.0  # `Match exec` runs the person's own programs
 _MOST_HOPS = 8
 _PLAIN = re.compile(
@@ -68,7 +68,7 @@ def add_jump_hosts(address: HostAddress, hops: str, *, name: str) -> HostAddress
 
 def config_stamp() -> str:
     """Return a text that changes when the person's SSH configuration may have changed."""
-    return " ".join(_stamp(path) for path in (_user_config(), _SYSTEM))
+    return ssh_config_stamp.config_stamp(_user_config())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +180,8 @@ def _ask_ssh(host: str, user: str, port: int, config: str, _stamp: str) -> Setti
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=_SECONDS,
             check=False,
         )
@@ -236,14 +238,6 @@ def _home(text: str) -> str:
 
 def _user_config() -> Path:
     return Path(_home("~/.ssh/config"))
-
-
-def _stamp(path: Path) -> str:
-    try:
-        found = path.stat()
-    except OSError:
-        return "-"
-    return f"{found.st_mtime_ns}.{found.st_size}"
 
 
 def _one(found: Settings, keyword: str) -> str:

@@ -211,8 +211,9 @@ def _dial(address: HostAddress, limit: float) -> socket.socket:
         raise HostFailure(Failure.REFUSED, f"nothing listens at {where}", retry=True) from error
     except ConnectionResetError as error:
         raise HostFailure(Failure.LOST, describe_error(error), retry=True) from error
-    except socket.gaierror as error:
-        reason = f"the name {address.host} leads nowhere: {error.strerror}"
+    except (socket.gaierror, UnicodeError) as error:  # UnicodeError: Python reads it as no name, such as `a..b`
+        why = error.strerror if isinstance(error, socket.gaierror) else "it is not a name of the Internet"
+        reason = f"the name {address.host} leads nowhere: {why}"
         raise HostFailure(Failure.UNREACHABLE, reason, retry=True) from error
     except TimeoutError as error:
         where = f"{address.host} port {address.port}"

@@ -6,6 +6,7 @@ import base64
 import copy
 import getpass
 import os
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ from orchestrator.remote.failures import HostFailure, describe_error
 
 _TRIES = 3  # for one passphrase, as ssh allows
 _LONGEST_COMMENT = 100  # characters
+_LARGEST_KEY = 1 << 20  # bytes; MAX_KEY_FILE_SIZE of OpenSSH (authfile.c, 9.9)
 _FORMAT = b"openssh-key-v1\0"  # PROTOCOL.key of OpenSSH
 
 AskPassphrase = Callable[[str], str | None]
@@ -91,7 +93,7 @@ class KeyRing:
         """Return whether some key may log in, as far as it can be known without a passphrase.
 
         Raises:
-            UserError: The only keys have passphrases, and no one to type them.
+            UserError: The only keys have passphrases, and no one to type them, or others can read them.
         """
         own = address.own
         if own is None:
@@ -99,8 +101,12 @@ class KeyRing:
         agent = self._agent_keys(own)
         if agent and not own.only:
             return True
-        files = [path for path in own.keys if public_blob(path) in agent or os.access(path, os.R_OK)]
-        locked = [path for path in files if public_blob(path) not in agent and is_locked(path)]
+        held = [path for path in own.keys if public_blob(path) in agent]
+        files = [path for path in own.keys if path in held or (path.suffix != ".pub" and os.access(path, os.R_OK))]
+        flaws = [None if path in held else _find_flaw(path) for path in files]
+        if files and (flaw := flaws[0]) is not None and all(flaws):
+            raise flaw
+        locked = [path for path in files if path not in held and is_locked(path)]
         if locked and locked == files and not (self._attended and can_ask()):
             raise passphrase_error(locked[0])
         return bool(files)
@@ -159,6 +165,8 @@ class KeyRing:
 
     def _read(self, path: Path) -> PKey:
         """Return the private key in `path`. Raises UserError, since a missing key is no host's failure."""
+        if path.exists() and (flaw := _find_flaw(path)) is not None:
+            raise flaw
         try:
             return PKey.from_path(path)
         except FileNotFoundError:
@@ -197,11 +205,35 @@ def passphrase_error(path: Path) -> UserError:
     )
 
 
+def _find_flaw(path: Path) -> UserError | None:
+    """Return why a file is not used as a private key: it is none, or others could have read it, as ssh judges."""
+    found = path.stat()
+    if not _may_be_key(path):
+        shows = f"ls -lL {quote(str(path))}"
+        return UserError(f"the SSH key {path} cannot be read", "it is not a file with a key", shows)
+    if found.st_uid == os.getuid() and found.st_mode & 0o077:
+        return UserError(
+            f"the SSH key {path} can be read by others",
+            f"its mode is {found.st_mode & 0o777:04o}, and ssh uses no such key either",
+            f"chmod 600 {quote(str(path))}   or a new key, if others use this computer",
+        )
+    return None
+
+
+def _may_be_key(path: Path) -> bool:
+    """Return whether reading `path` ends: a pipe would keep us waiting, and a device may have no end."""
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size <= _LARGEST_KEY
+
+
 def public_blob(path: Path) -> bytes | None:
     """Return the public key of a key file in SSH wire format, without its passphrase; None where it is not known."""
     for public in (path, path.with_name(path.name + ".pub")):
         try:
-            words = public.read_text("ascii").split()
+            words = public.read_text("ascii").split() if _may_be_key(public) else []
             if len(words) > 1 and words[0] != "-----BEGIN":
                 return base64.b64decode(words[1], validate=True)
         except (OSError, ValueError):
@@ -224,7 +256,7 @@ def is_locked(path: Path) -> bool:
     if content is not None:
         return Message(content).get_binary() != b"none"
     try:
-        return b"ENCRYPTED" in path.read_bytes()
+        return _may_be_key(path) and b"ENCRYPTED" in path.read_bytes()
     except OSError:
         return False
 
@@ -232,7 +264,7 @@ def is_locked(path: Path) -> bool:
 def _openssh_content(path: Path) -> bytes | None:
     """Return what follows the magic word of a private key in OpenSSH's own format; None for another file."""
     try:
-        lines = path.read_text("ascii").split("-----")
+        lines = path.read_text("ascii").split("-----") if _may_be_key(path) else []
         content = base64.b64decode("".join(lines[2].split()))
     except (OSError, ValueError, IndexError):
         return None
@@ -245,7 +277,7 @@ def _with_certificates(identity: Identity, path: Path, own: OwnSsh) -> Iterator[
     base = path.with_name(path.name.removesuffix(".pub"))
     for certificate in dict.fromkeys((*own.certificates, base.with_name(base.name + "-cert.pub"))):
         try:
-            certified = load_ssh_public_identity(certificate.read_bytes())
+            certified = load_ssh_public_identity(certificate.read_bytes() if _may_be_key(certificate) else b"")
             blob = PublicBlob.from_file(str(certificate))
         except (OSError, ValueError, UnsupportedAlgorithm):
             continue

@@ -56,6 +56,8 @@ def is_revoked_by(file: Path, kind: str, blob: bytes) -> bool:
     Raises:
         OSError, SubprocessError: The file cannot be read. OpenSSH refuses every host then.
     """
+    if file.is_fifo():  # it would keep this waiting
+        raise OSError("it is a pipe")
     with file.open("rb") as content:
         if content.read(len(_KRL_MAGIC)) != _KRL_MAGIC:
             return any(_key(*words[:2]) == (kind, blob) for words in map(str.split, _lines(file)) if len(words) > 1)

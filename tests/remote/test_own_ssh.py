@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from support.sshd import Farm, sshd_farm
 from orchestrator.errors import UserError
 from orchestrator.hosts import Failure, ssh_argv
 from orchestrator.providers.hosts.machines import OwnHost, parse_address
+from orchestrator.providers.ssh_config import config_stamp
 from orchestrator.remote.fleet import FleetResult
 from orchestrator.remote.identities import public_blob
 
@@ -378,3 +380,101 @@ def test_public_half_of_a_key_file_is_read_without_its_passphrase(tmp_path: Path
     public.unlink()
     assert expected is not None
     assert public_blob(path) == expected
+
+
+# ---- files that are no keys, names that are no names
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o777])
+def test_key_that_others_can_read_is_refused_as_ssh_refuses_it(person: Person, mode: int) -> None:
+    key = person.make_key("id_ed25519")
+    key.chmod(mode)
+    outcome = person.run(person.host(0)).hosts[0].outcome
+    assert outcome.failure is Failure.AUTH
+    assert f"the SSH key {key} can be read by others" in outcome.detail
+    assert f"chmod 600 {key}" in outcome.detail
+    with pytest.raises(UserError, match="can be read by others"):
+        person.ring().has_identity(person.address(person.host(0)))
+
+
+def test_key_that_others_can_read_does_not_keep_the_next_one_from_use(person: Person, farm: Farm) -> None:
+    person.make_key("open").chmod(0o644)
+    person.make_key("closed")
+    person.configure("Host *\n  IdentityFile ~/.ssh/open\n  IdentityFile ~/.ssh/closed\n")
+    assert person.ring().has_identity(person.address(person.host(0)))
+    assert _outputs(person.run(person.host(0))) == [_home_of(farm, 0)]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "large file"])
+@pytest.mark.parametrize("setting", ["IdentityFile", "CertificateFile", "RevokedHostKeys", "UserKnownHostsFile"])
+def test_file_that_has_no_end_is_not_waited_for(person: Person, farm: Farm, kind: str, setting: str) -> None:
+    person.make_key("id_ed25519")
+    path = person.ssh / "odd"
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "folder":
+            path.mkdir()
+        case _:
+            path.write_bytes(b"A" * 3_000_000)
+    person.configure(f"Host *\n  IdentityFile ~/.ssh/id_ed25519\n  {setting} {path}\n")
+    began = time.monotonic()
+    result = person.run(person.host(0))
+    assert time.monotonic() - began < 5
+    assert result.ok or (setting == "RevokedHostKeys" and kind != "large file"), result.hosts[0].outcome
+
+
+@pytest.mark.parametrize("name", ["a..b", ".", "a" * 70 + ".example", "a" * 5000])
+def test_name_that_no_server_of_names_takes_leads_nowhere(person: Person, name: str) -> None:
+    person.make_key("id_ed25519")
+    outcome = person.run(OwnHost(host=name)).hosts[0].outcome
+    assert outcome.failure is Failure.UNREACHABLE
+    assert "leads nowhere" in outcome.detail
+
+
+def test_configuration_that_is_not_utf8_is_read(person: Person, farm: Farm) -> None:
+    person.make_key("id_ed25519")
+    text = f"Host box\n  HostName {farm.hosts[0].ip}\n  Port {farm.hosts[0].port}\nHost x\n  User m\xfcller\n"
+    (person.ssh / "config").write_bytes(text.encode("latin-1"))
+    assert _outputs(person.run(parse_address("box"))) == [_home_of(farm, 0)]
+    assert person.address(parse_address("x")).user == "m\ufffdller"
+
+
+def test_address_of_ipv6_with_a_scope() -> None:
+    assert parse_address("me@[fe80::1%eth0]:2222") == OwnHost(host="fe80::1%eth0", user="me", port=2222)
+
+
+# ---- when the configuration is read again
+
+
+@pytest.mark.parametrize("written", ["more", "config.d/*", "~/.ssh/more", '"{ssh}/more" other', "=  outer"])
+def test_stamp_changes_with_a_file_that_is_included(person: Person, written: str) -> None:
+    (person.ssh / "config.d").mkdir()
+    (person.ssh / "outer").write_text("Include more\n")
+    person.configure(f"Host box\n\tinclude {written.format(ssh=person.ssh)}  # mine\n")
+    for name in ("more", "config.d/one"):
+        (person.ssh / name).write_text("Port 1\n")
+    first = config_stamp()
+    assert config_stamp() == first
+    for name in ("more", "config.d/one"):
+        (person.ssh / name).write_text("Port 22\n")
+    assert config_stamp() != first
+
+
+@pytest.mark.parametrize(
+    "line", ["Match host a exec true", "match localnetwork 10.0.0.0/8", "CanonicalizeHostname yes"]
+)
+def test_stamp_of_a_configuration_that_depends_on_more_holds_for_one_process(person: Person, line: str) -> None:
+    person.configure("Host a\n")
+    print_stamp = "from orchestrator.providers.ssh_config import config_stamp; print(config_stamp())"
+    assert run_program(sys.executable, "-c", print_stamp).strip() == config_stamp()
+    person.configure(f"{line}\n")
+    assert config_stamp() == config_stamp()
+    assert run_program(sys.executable, "-c", print_stamp).strip() != config_stamp()
+
+
+def test_file_that_includes_itself_ends(person: Person) -> None:
+    person.configure("Include config\nInclude *\nInclude '\n")
+    assert config_stamp()

@@ -14,7 +14,8 @@ from orchestrator.slices import Candidate
 
 DETAIL = "hosts"
 _WRITTEN = re.compile(
-    r"(?:(?P<user>[^@\s,]+)@)?(?:\[(?P<ipv6>[0-9a-fA-F:.%]+)\]|(?P<host>[^@:\s,\[\]]+))(?::(?P<port>\d+))?"
+    r"(?:(?P<user>[^@\s,]+)@)?"
+    r"(?:\[(?P<ipv6>[0-9a-fA-F:.]+(?:%[A-Za-z0-9_.-]+)?)\]|(?P<host>[^@:\s,\[\]]+))(?::(?P<port>[0-9]+))?"
 )
 
 
