@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable
 from typing import cast
 
 from pydantic import ValidationError
@@ -18,6 +20,7 @@ from orchestrator.task.section import Json, Section
 from orchestrator.task.yaml_reader import Value
 
 NAME = "task.json"
+DEEPEST = 32  # levels; a task has 8
 
 
 def format_json(task: Task) -> str:
@@ -32,8 +35,8 @@ def parse_json(text: str) -> Task:
         TaskError: The text is something else.
     """
     try:
-        data = cast("Value", json.loads(text))
-    except (ValueError, RecursionError) as error:
+        data = _load_strictly(text)
+    except ValueError as error:
         raise TaskError(NAME, None, "is not JSON", str(error), "launch the task's own file again") from error
     issues: list[Issue] = list(find_nul_characters(data))
     if not issues:
@@ -47,6 +50,48 @@ def parse_json(text: str) -> Task:
                 return task
             issues = resolver.issues
     raise TaskError.from_problems([issue.locate(NAME) for issue in issues])
+
+
+def _load_strictly(text: str) -> Value:
+    """Return the document, without what two readers could understand differently.
+
+    Raises:
+        ValueError: It is no JSON, or holds a key twice, a number without end, or more levels than a task has.
+    """
+    try:
+        data: object = json.loads(
+            text, object_pairs_hook=_refuse_repeated, parse_constant=_read_number, parse_float=_read_number
+        )
+        level, values = 0, [data]
+        while values:
+            level += 1
+            if level > DEEPEST:
+                raise ValueError(f"it is nested more than {DEEPEST} levels deep")
+            values = [below for value in values for below in _list_below(value)]
+    except RecursionError:
+        raise ValueError(f"it is nested more than {DEEPEST} levels deep") from None
+    return cast("Value", data)
+
+
+def _refuse_repeated(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"it has the key {name[:60]!r} twice")
+        found[name] = value
+    return found
+
+
+def _list_below(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()
+
+
+def _read_number(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"it has {text[:60]} where a number must be")
+    return number
 
 
 def _make_document(task: Task) -> Json:

@@ -136,3 +136,23 @@ def test_the_json_is_a_task_file() -> None:
 def test_what_is_not_a_task_is_refused(text: str) -> None:
     with pytest.raises(TaskError):
         Task.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"run": "a", "run": "b"}', "the key 'run' twice"),
+        ('{"envs": {"A": "1", "A": "2"}, "run": "b"}', "the key 'A' twice"),
+        ('{"limits": {"max_hours": NaN}}', "NaN where a number must be"),
+        ('{"limits": {"max_hours": -Infinity}}', "-Infinity where a number must be"),
+        ('{"limits": {"max_cost": 1e999}}', "1e999 where a number must be"),
+        ('{"envs": ' + "[" * 40 + "]" * 40 + "}", "nested more than 32 levels"),
+        ('{"envs": ' * 10_000 + "{}" + "}" * 10_000, "nested more than 32 levels"),
+        ('{"num_nodes": ' + "9" * 5_000 + "}", "integer string conversion"),
+    ],
+)
+def test_what_two_readers_could_understand_differently_is_refused(text: str, why: str) -> None:
+    with pytest.raises(TaskError) as caught:
+        Task.from_json(text)
+    assert why in caught.value.why
+    assert len(str(caught.value)) < 300
