@@ -118,6 +118,13 @@ class OtherAccountError(OrchError):
     exit_status = Exit.OTHER_ACCOUNT
 
 
+class UntrustedRecordError(OrchError):
+    """A task record from a bucket is not known here, or uses this computer, and no one agreed to it."""
+
+    code = "untrusted-record"
+    exit_status = Exit.UNTRUSTED
+
+
 class StorageError(OrchError):
     """The bucket refused, is full, or holds no complete checkpoint."""
 

@@ -24,6 +24,7 @@ class Exit(IntEnum):
     IDENTITY = 9  # a host presented another key than the pinned one, or no one confirmed a new one
     STORAGE = 10  # the bucket refused, is full, or holds no complete checkpoint
     OTHER_ACCOUNT = 11  # the machines belong to another account than these credentials; nothing was changed
+    UNTRUSTED = 12  # a record from a bucket is not one of this installation, and no one agreed to it
     PREEMPTED = 75  # the program saved a checkpoint and requests a restart (EX_TEMPFAIL)
     TIMEOUT = 124
     INTERRUPTED = 130

@@ -83,6 +83,24 @@ class Bucket:
         """Return the complete content. Raises NotFoundError if there is no such object."""
         return self.backend.get(self._key(path))
 
+    def get_bounded(self, path: str, most: int) -> bytes:
+        """Return the complete content of an object of at most `most` bytes, and read no more than that of any other.
+
+        Raises StorageError if it is larger, NotFoundError if there is no such object.
+        """
+        found = bytearray()
+        with self.backend.download(self._key(path)) as download:
+            if download.info.size <= most:
+                for chunk in download.chunks:
+                    found += chunk
+                    if len(found) > most:
+                        break
+            if max(download.info.size, len(found)) > most:
+                why = f"it has more than the {most:,} bytes that orch reads of such a file"
+                step = f"is it what orch wrote? orch storage ls -r {self.uri}"
+                raise StorageError(f"{self.uri_of(path)} is not read", why, step)
+        return bytes(found)
+
     def read_chunks(self, path: str) -> Iterator[bytes]:
         """Yield the content in order, about a MiB at a time. Raises NotFoundError if there is no such object."""
         with self.backend.download(self._key(path)) as download:

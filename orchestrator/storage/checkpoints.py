@@ -104,10 +104,13 @@ def put_task(bucket: Bucket, run_id: str, task: bytes) -> bool:
     return bucket.put_if_absent(_task_path(run_id), task)
 
 
-def get_task(bucket: Bucket, run_id: str) -> bytes:
-    """Return the task that `put_task` stored. Raises NotFoundError for an unknown run."""
+def get_task(bucket: Bucket, run_id: str, most: int) -> bytes:
+    """Return the task that `put_task` stored, or whatever is there now.
+
+    Raises NotFoundError for an unknown run, StorageError for more than `most` bytes.
+    """
     try:
-        return bucket.get(_task_path(run_id))
+        return bucket.get_bounded(_task_path(run_id), most)
     except NotFoundError as error:
         if bucket.list_dir().folders:
             step = f"list the runs: orch storage ls {bucket.uri}"

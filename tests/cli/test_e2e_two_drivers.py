@@ -18,6 +18,7 @@ from trainer.checkpoint.manifest import Latest, Manifest, StepFolder
 
 TINY = ("model=tiny", "model.dim=64", "model.layers=2", "seq_len=32", "batch=4", "threads=1", "log_every=50")
 OFTEN = ("steps=200000", "checkpoint.every=100", "checkpoint.keep=100000")
+AGREED = ("--trust-bucket", "--allow", "infra:local")
 pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(600)]
 
 
@@ -89,7 +90,7 @@ def test_a_second_computer_is_refused_until_it_takes_the_run_over(computers: tup
     first, run = drive(here, bucket)
     checkpoints = run / "checkpoints"
     with Watcher(checkpoints) as watcher:
-        refused = there("resume", run.name, "--bucket", bucket)
+        refused = there("resume", run.name, "--bucket", bucket, *AGREED)
         assert refused.returncode == 6, refused.stderr
         message = refused.stderr[refused.stderr.index("error[conflict]") :].splitlines()
         assert len(message) <= 5
@@ -97,7 +98,7 @@ def test_a_second_computer_is_refused_until_it_takes_the_run_over(computers: tup
         assert "--take-over" in refused.stderr and "looking whether" in refused.stdout + refused.stderr
         assert not (there.state / "jobs").exists() and first.poll() is None
 
-        second = there.start("resume", run.name, "--bucket", bucket, "--take-over")
+        second = there.start("resume", run.name, "--bucket", bucket, *AGREED, "--take-over")
         out, err = first.communicate(timeout=150)
         assert first.returncode == 6, f"{out}\n{err}"
         assert f"run {run.name} was taken over by" in err or "another start of this run has taken it over" in err
@@ -144,7 +145,7 @@ def test_a_computer_that_was_frozen_is_taken_over_and_then_ends_its_job(
     for pid in frozen:
         os.kill(pid, signal.SIGSTOP)
     with Watcher(run / "checkpoints") as watcher:
-        second = there.start("resume", run.name, "--bucket", bucket)
+        second = there.start("resume", run.name, "--bucket", bucket, *AGREED)
         until("a checkpoint of the second", lambda: any("-e0002-" in name for name in whole(run / "checkpoints")))
         before = whole(run / "checkpoints")
         for pid in frozen:

@@ -19,7 +19,14 @@ from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.operations.logs import follow_logs
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.state.recorded import open_reader
-from orchestrator.errors import ConflictError, HostError, NotFoundError, StorageError, UserError
+from orchestrator.errors import (
+    ConflictError,
+    HostError,
+    NotFoundError,
+    StorageError,
+    UntrustedRecordError,
+    UserError,
+)
 from orchestrator.exits import Exit
 from orchestrator.hosts import HostAddress
 from orchestrator.paths import load_paths
@@ -447,7 +454,9 @@ def test_a_run_of_another_computer_is_resumed_from_its_bucket(
     monkeypatch.setenv("ORCH_HOME", str(tmp_path / "other"))
     with pytest.raises(NotFoundError, match="another computer"):
         commands.prepare_resume(ending.run_id, after=DOWN)
-    again = fulfil(commands.prepare_resume(ending.run_id, bucket=bucket, after=DOWN))
+    with pytest.raises(UntrustedRecordError):
+        commands.prepare_resume(ending.run_id, bucket=bucket, after=DOWN)
+    again = fulfil(commands.prepare_resume(ending.run_id, bucket=bucket, after=DOWN, consent=lambda _: None))
     assert again.status == 0
     assert again.run_id == ending.run_id
     monkeypatch.setenv("ORCH_HOME", str(home))

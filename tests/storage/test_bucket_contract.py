@@ -52,6 +52,15 @@ def test_a_missing_object_is_reported(bucket: Bucket) -> None:
         b"".join(bucket.read_chunks("no/such"))
 
 
+def test_an_object_over_its_bound_is_not_read(bucket: Bucket) -> None:
+    bucket.put("ten", b"0123456789")
+    assert bucket.get_bounded("ten", 10) == b"0123456789"
+    with pytest.raises(StorageError, match="more than the 9 bytes"):
+        bucket.get_bounded("ten", 9)
+    with pytest.raises(NotFoundError):
+        bucket.get_bounded("no/such", 9)
+
+
 def test_an_empty_object_is_an_object(bucket: Bucket, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     bucket.upload_file(tmp_path / "empty", "e")

@@ -197,7 +197,7 @@ def test_no_manifest_however_broken_stops_the_search(request: pytest.FixtureRequ
 def test_a_runs_task_is_kept_once_and_runs_are_listed(bucket: Bucket) -> None:
     assert put_task(bucket, "run-b", b'{"a": 1}') is True
     assert put_task(bucket, "run-b", b"other") is False
-    assert get_task(bucket, "run-b") == b'{"a": 1}'
+    assert get_task(bucket, "run-b", 100) == b'{"a": 1}'
     _save(bucket, 100)
     bucket.put("not-a-run/file", b"")
     bucket.put("file", b"")
@@ -207,7 +207,7 @@ def test_a_runs_task_is_kept_once_and_runs_are_listed(bucket: Bucket) -> None:
 def test_an_unknown_run_is_reported_with_the_command_that_lists_runs(bucket: Bucket) -> None:
     put_task(bucket, "run-b", b"{}")
     with pytest.raises(NotFoundError, match="there is no run run-x") as caught:
-        get_task(bucket, "run-x")
+        get_task(bucket, "run-x", 100)
     assert caught.value.next_step.endswith(f"orch storage ls {bucket.uri}")
 
 

@@ -176,7 +176,7 @@ def _leave_to_engine(ready: PreparedCommand, mode: PerformMode) -> CommandResult
         ending = same
     elif other is not None:
         write_stderr(f"queued behind job {other.id} on '{ready.cluster}'")
-        ending = handover.enqueue_job(ready)
+        ending = handover.enqueue_job(ready, write_stderr)
     else:
         ending = _drive(ready, mode)
     if ending.status == 0:

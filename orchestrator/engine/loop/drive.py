@@ -249,7 +249,7 @@ def _open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) -
     elif new.watch and not record.watch:
         session.store.set_watch(session.cluster, record.id, new.watch, new.launch_request)
     if bucket is not None:
-        upload_task(bucket, record)
+        upload_task(bucket, record, session.narrator.note)
         session.hold = RunHold(bucket, session.store.installation, record, replaceable)
         session.hold.taken_over = driven
     session.job = record

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from orchestrator.cloud_access import CloudAccess
 from orchestrator.engine.loop.follow import LogFiles
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.names import host_job_name
-from orchestrator.errors import OrchError
+from orchestrator.errors import OrchError, StorageError
 from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.messages import to_one_line
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.slices import SliceState
 from orchestrator.store.records import JobRecord
@@ -44,11 +47,24 @@ def open_writable_bucket(uri: str, access: CloudAccess) -> Bucket:
     return bucket
 
 
-def upload_task(bucket: Bucket, job: JobRecord) -> None:
-    """Store the task beside its checkpoints, so that any computer can resume the run."""
+def upload_task(bucket: Bucket, job: JobRecord, report: Callable[[str], None]) -> None:
+    """Store the task beside its checkpoints, so that any computer can resume the run.
+
+    Reports the command that does so, or that the record there is not the one of this installation.
+    """
+    from orchestrator.engine.preparation.bucket_record import holds_record, record_digest
     from orchestrator.storage.checkpoints import put_task
 
-    put_task(bucket, job.run_id, job.task.encode())
+    if put_task(bucket, job.run_id, job.task.encode()):
+        digest = record_digest(job.task)
+        report(f"on another computer: orch resume {job.run_id} --bucket {quote(bucket.uri)} --expect {digest}")
+        return
+    try:
+        problem = "" if holds_record(bucket, job.run_id, job.task) else "it differs from the record here"
+    except StorageError as error:
+        problem = to_one_line(error.why)
+    if problem:
+        report(f"{bucket.uri_of(job.run_id)}/task.json was changed, and is not used here: {problem}")
 
 
 def upload_logs(session: Session) -> None:

@@ -17,12 +17,14 @@ from typing import Any
 
 from orchestrator.catalog.machines import LocalHosts, TpuSlice
 from orchestrator.engine.preparation import host_inputs
+from orchestrator.engine.preparation.bucket_record import MOST_TASK_BYTES, BucketRecord, read_bucket_record
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.preparation.cluster_match import surplus_hosts_note
 from orchestrator.engine.preparation.notes import plan_notes
 from orchestrator.engine.preparation.ownership import refuse_other_owner
 from orchestrator.engine.preparation.preflight import preflight_error
 from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.preparation.record_review import ConsentToRecord, refuse_unknown_record, review_record
 from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID
 from orchestrator.engine.state.recorded import load_observed, open_reader
 from orchestrator.errors import ConflictError, NotFoundError, UserError
@@ -68,24 +70,34 @@ def prepare_resume(
     after: TeardownPolicy,
     force: bool = False,
     take_over: bool = False,
+    consent: ConsentToRecord = refuse_unknown_record,
 ) -> PreparedCommand:
     """Prepare the same run again from its newest complete checkpoint, on the same cluster name or another.
 
     Args:
         name_or_run_id: The cluster whose last run it is, or the run.
         cluster: The cluster to run on, or None for the run's.
-        bucket: Where the run is found that is not on record here.
+        bucket: Where the run is found that is not on record here. Its record there is compared with the one here.
         after: What happens to the machines when the job ends.
         force: Whether to resume even a run that has succeeded.
         take_over: Whether to claim the run from another driver that is at work.
+        consent: Asks about a record from the bucket; called before anything that the record names is used.
     """
     with open_reader() as reader:
         where, job = _find_run(reader, name_or_run_id)
-    if job is None:
-        task, run_id, attempt, where = _run_from_bucket(name_or_run_id, bucket)
-    else:
-        task, run_id, attempt = Task.from_json(job.task), job.run_id, job.attempt
+    if job is not None:
         _refuse_finished(job, name_or_run_id, force)
+    record = _read_record(name_or_run_id, bucket, job)
+    known = Task.from_json(job.task) if job is not None else None
+    if record is not None:
+        consent(review_record(record, known))
+    if job is not None and known is not None and (record is None or record.task == known):
+        task, run_id, attempt, text = known, job.run_id, job.attempt, job.task
+    else:
+        assert record is not None  # noqa: S101  # _read_record refuses a run that is neither here nor in a bucket
+        task, run_id, attempt, text = record.task, record.run_id, record.attempt, record.text
+        attempt = max(attempt, job.attempt) if job is not None else attempt
+        where = where or host_inputs.choose_cluster_name(task, None)
     if not task.checkpoint.bucket:
         raise UserError(
             f"run {run_id} has no bucket, so there is nothing to resume from",
@@ -95,7 +107,7 @@ def prepare_resume(
     task = add_secrets_from_environment(task)
     name = cluster or where
     ready = _prepare_run(
-        task, name, "resume", after, run_id=run_id, first_attempt=attempt + 1, resume_from="latest", force_setup=False
+        task, name, "resume", after, run_id=run_id, first_attempt=attempt + 1, resume_from="latest", record=text
     )
     return replace(ready, take_over=take_over)
 
@@ -294,10 +306,12 @@ def _prepare_run(
     kept: Mapping[str, str] = MappingProxyType({}),
     again: JobRecord | None = None,
     accept_host_keys: bool = False,
+    record: str = "",
 ) -> PreparedCommand:
     """Prepare a launch or resume.
 
-    `kept` holds snapshots of what is sent, by label; `again` is the recorded job to continue, whatever its digest.
+    `kept` holds snapshots of what is sent, by label; `again` is the recorded job to continue, whatever its digest;
+    `record` is the task as it is on record: the same bytes over all resumes, so that its digest stays.
     """
     if task.missing_secrets:
         raise UserError(
@@ -312,6 +326,13 @@ def _prepare_run(
         now = load_observed(reader, name, same)
         foreign = refuse_other_owner(reader.cluster(name)) if again is None else None
     bucket = task.checkpoint.bucket.rstrip("/")
+    record = again.task if again is not None else record or task.to_json()
+    if bucket and len(record.encode()) > MOST_TASK_BYTES:
+        raise UserError(
+            "the task is too large to be recorded in its bucket",
+            f"it has {len(record.encode()):,} bytes, and {MOST_TASK_BYTES:,} are read from a bucket",
+            "move long scripts and data into files of the workdir",
+        )
     shown_run = to_text(same.run_id if same is not None else run_id or RUN_ID)
     desired = Run(
         cluster=name,
@@ -339,7 +360,7 @@ def _prepare_run(
         kind=verb,
         run_id=run_id,
         digest=digest,
-        task=task.to_json(),
+        task=record,
         bucket=bucket,
         ranks=None,
         after_end=after,
@@ -399,27 +420,28 @@ def _find_run(reader: Reader, name_or_run_id: str) -> tuple[str, JobRecord | Non
     return found if found is not None else ("", None)
 
 
-def _run_from_bucket(run_id: str, bucket: str | None) -> tuple[Task, str, int, str]:
-    """Read a run that another computer started from its bucket."""
-    if bucket is None:
-        with open_reader() as reader:
-            near = suggest_run(reader, run_id)
-        raise NotFoundError(
-            f"no cluster and no run called '{run_id}' is on record here",
-            near or "a run from another computer is found through its bucket",
-            f"orch resume {run_id} --bucket URI",
-        )
-    from orchestrator.storage.bucket import Bucket
-    from orchestrator.storage.checkpoints import get_task
-    from orchestrator.storage.epochs import read_claim
+def _read_record(name_or_run_id: str, bucket: str | None, job: JobRecord | None) -> BucketRecord | None:
+    """Return the run's record in the bucket; None without a bucket, or without a record there of a run that is known.
 
-    opened = Bucket.open(bucket)
-    task = Task.from_json(get_task(opened, run_id).decode())
-    folders = opened.list_dir(f"{run_id}/metrics").folders
-    attempts = [int(name.rsplit("-", 1)[1]) for name in folders if name.rsplit("-", 1)[-1].isdigit()]
-    held = read_claim(opened, run_id).epoch
-    attempts.append(held.attempt if held is not None else 1)
-    return task, run_id, max(attempts), host_inputs.choose_cluster_name(task, None)
+    Raises:
+        NotFoundError: The run is neither on record here nor in a bucket.
+    """
+    if bucket is None:
+        if job is not None:
+            return None
+        with open_reader() as reader:
+            near = suggest_run(reader, name_or_run_id)
+        raise NotFoundError(
+            f"no cluster and no run called '{name_or_run_id}' is on record here",
+            near or "a run from another computer is found through its bucket",
+            f"orch resume {name_or_run_id} --bucket URI",
+        )
+    try:
+        return read_bucket_record(bucket, job.run_id if job is not None else name_or_run_id)
+    except NotFoundError:
+        if job is None:
+            raise
+        return None
 
 
 def _refuse_finished(job: JobRecord, requested: str, force: bool) -> None:

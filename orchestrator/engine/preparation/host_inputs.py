@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -78,9 +79,9 @@ def read_trees(
     """
     specs: list[tuple[str, Path, str]] = []
     if isinstance(task.workdir, str):
-        specs.append(("workdir", Path(task.workdir).expanduser(), WORKDIR))
+        specs.append(("workdir", _expand_home(task.workdir), WORKDIR))
     local = (mount for mount in task.file_mounts if not mount.from_bucket)
-    specs += [(mount.target, Path(mount.source).expanduser(), _on_host(mount.target)) for mount in local]
+    specs += [(mount.target, _expand_home(mount.source), _on_host(mount.target)) for mount in local]
     if task.train is not None:
         specs.append(("trainer", _trainer_package(), TRAINER))
     read = [_read_labelled_tree(label, source, destination, kept.get(label)) for label, source, destination in specs]
@@ -396,6 +397,10 @@ _COPY = "write mode: COPY"
 
 def _workdir(task: Task) -> str | None:
     return WORKDIR if task.workdir is not None else None
+
+
+def _expand_home(path: str) -> Path:
+    return Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises for a user who does not exist
 
 
 def _on_host(target: str) -> str:

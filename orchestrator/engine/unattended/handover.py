@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -95,8 +95,13 @@ def find_handed_over_job(ready: PreparedCommand) -> CommandResult | None:
     return CommandResult(step=Done(message), outcomes=(), job_id=job.id, run_id=job.run_id)
 
 
-def enqueue_job(ready: PreparedCommand) -> CommandResult:
-    """Put the job at the end of its cluster's queue; `ready` comes from `prepare_for_engine`."""
+def enqueue_job(ready: PreparedCommand, report: Callable[[str], None]) -> CommandResult:
+    """Put the job at the end of its cluster's queue; `ready` comes from `prepare_for_engine`.
+
+    Args:
+        ready: The command.
+        report: Receives notes for the user.
+    """
     ready.raise_refusal()
     job = ready.job
     if job is None:
@@ -113,7 +118,7 @@ def enqueue_job(ready: PreparedCommand) -> CommandResult:
         run_id = job.run_id or new_run_id(ready.cluster)
         record = store.queue_job(cluster, replace(job, run_id=run_id))
         if bucket is not None:
-            upload_task(bucket, record)
+            upload_task(bucket, record, report)
     message = f"job {record.id} is queued on '{ready.cluster}'; see: orch queue {ready.cluster}"
     if cluster.desired_state == "stopped":
         message = (

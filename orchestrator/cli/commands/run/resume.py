@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from orchestrator.cli.command import OrchCommand
-from orchestrator.cli.execution.act import ActMode, carry_out
+from orchestrator.cli.execution.act import ActMode, PreviewMode, carry_out
+from orchestrator.cli.execution.record_consent import RecordConsent
 from orchestrator.cli.parameters.clusters import CLUSTER
 from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, LocalChecks, action_options, local_check_options
 
@@ -14,7 +15,11 @@ from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, LocalChecks, act
     cls=OrchCommand,
     examples=[
         ("orch resume mine", "the last run of cluster 'mine'; lost hosts are replaced"),
-        ("orch resume mine-k3x9q --bucket gs://my-runs", "a run that was started on another computer"),
+        ("orch resume mine-k3x9q --bucket gs://my-runs", "a run of another computer; asks, showing what would run"),
+        (
+            "orch resume mine-k3x9q --bucket gs://my-runs --expect sha256:5b0c... --allow ./src",
+            "without a question, if the bucket still holds the record of the launch",
+        ),
         (
             "orch resume mine-k3x9q --bucket gs://my-runs --take-over",
             "although another computer drives it",
@@ -27,6 +32,15 @@ from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, LocalChecks, act
 @click.option("--bucket", metavar="URI", help="Bucket of the run, when this computer has no record of it.")
 @click.option("--down", is_flag=True, help="Delete the hosts when the program has ended, successfully or not.")
 @click.option("--force", is_flag=True, help="Resume even a run that has succeeded.")
+@click.option("--expect", metavar="DIGEST", default="", help="Go on only if the bucket's record has this digest.")
+@click.option("--trust-bucket", is_flag=True, help="Run whatever the bucket's record says.")
+@click.option(
+    "--allow",
+    "allowed",
+    metavar="NAME",
+    multiple=True,
+    help="Let the bucket's record use this path, variable or host, as the refusal names it; repeatable.",
+)
 @ACCEPT_HOST_KEY
 @click.option("--take-over", is_flag=True, help="Drive the run from here although another computer drives it now.")
 @local_check_options
@@ -39,6 +53,9 @@ def resume(
     bucket: str | None,
     down: bool,
     force: bool,
+    expect: str,
+    trust_bucket: bool,
+    allowed: tuple[str, ...],
     accept_host_keys: bool,
     take_over: bool,
     local_checks: LocalChecks,
@@ -50,9 +67,15 @@ def resume(
     from orchestrator.engine.preparation.commands import prepare_resume as prepare
     from orchestrator.plan.desired import TeardownPolicy
 
+    consent = RecordConsent(
+        expected=expect, trust_bucket=trust_bucket, allowed=allowed, preview=isinstance(mode, PreviewMode)
+    )
+    consent.check_options(bucket)
     after = TeardownPolicy.DOWN if down else TeardownPolicy.KEEP
-    ready = prepare(name, cluster=cluster, bucket=bucket, after=after, force=force, take_over=take_over)
-    ready = replace(ready, accept_host_keys=accept_host_keys)
+    ready = prepare(
+        name, cluster=cluster, bucket=bucket, after=after, force=force, take_over=take_over, consent=consent
+    )
+    ready = replace(ready, accept_host_keys=accept_host_keys, notes=(*consent.notes, *ready.notes))
     if local_checks.requested and ready.job is not None:
         from orchestrator.cli.execution.local_checks import run_local_checks
         from orchestrator.engine.training.advice import add_advice
