@@ -23,7 +23,7 @@ def write_mark_command(label: str, digest: str) -> str:
     """Return the shell command that sets a mark atomically."""
     name = shlex.quote(mark_name(label))
     return (
-        f'mkdir -p "$HOME/.orch/marks" && cd "$HOME/.orch/marks" && '
+        f'umask 077 && mkdir -p "$HOME/.orch/marks" && cd "$HOME/.orch/marks" && '
         f"printf %s {shlex.quote(digest)} > .{name}.$$ && mv .{name}.$$ {name}"
     )
 

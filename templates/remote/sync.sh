@@ -53,7 +53,7 @@ tell_inventory() {
 # (folders that may be empty now), complete (last: the stream is complete). Nothing in the destination changes before
 # all has arrived; then each file is replaced by rename.
 apply() {
-    [ -d "$state" ] || said=$(mkdir -p "$state" 2>&1) || fail "$said"
+    [ -d "$state" ] || said=$( (umask 077 && mkdir -p "$state") 2>&1) || fail "$said"
     exec 9>>"$state/lock"
     flock -n 9 || fail "another sync to $dest is under way"
     fresh=

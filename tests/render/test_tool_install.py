@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import shutil
+import stat
 import subprocess
 import tarfile
 import threading
@@ -148,6 +149,31 @@ def test_another_file_is_removed_and_nothing_is_installed(rented: Rented, how: s
     assert "next: " in out and "mode: COPY" in out
     assert (rented.installed, rented.apt) == ([], [])
     assert (rented.folder / "mounts").read_text() == ""
+
+
+@pytest.mark.parametrize("occupied", ["file", "folder"])
+def test_tool_that_cannot_be_moved_to_its_place_is_an_error_with_a_next_step(rented: Rented, occupied: str) -> None:
+    place = rented.home / ".orch/tools" / f"{rented.kind}-1.2.3"
+    place.parent.mkdir(parents=True)
+    if occupied == "file":
+        place.write_text("in the way")
+    else:
+        (place / "in the way").mkdir(parents=True)
+    status, out = rented.mount()
+    assert status == 1
+    assert f"{rented.kind} 1.2.3 was not installed: {place} is no folder with it" in out
+    assert f"next: on the host: rm -r {place}" in out
+    assert rented.installed == [place.name]
+
+
+def test_installed_tool_and_scripts_are_closed_to_other_users(rented: Rented) -> None:
+    rented.home.mkdir()
+    before = os.umask(0)
+    try:
+        assert rented.mount()[0] == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((rented.home / ".orch").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("unknown", [{"sha256": ""}, {"machine": "riscv64"}])

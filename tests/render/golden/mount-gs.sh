@@ -50,7 +50,7 @@ orch_get_tool() { # to ~/.orch/tools, without the rights of root, and only with 
       'take an image that has it, or write mode: COPY; scripts/refresh_installs.py of orch adds digests'
   fi
   printf 'mount: installing %s %s\n' "$orch_tool" "$orch_version"
-  mkdir -p -- "${orch_home%/*}"
+  (umask 077 && mkdir -p -- "${orch_home%/*}")
   folder=$(mktemp -d "${orch_home%/*}/.XXXXXXXX")
   if ! curl -fsSL --retry 2 --max-time 300 -o "$folder/download" -- "$url"; then
     rm -rf -- "$folder"
@@ -73,8 +73,10 @@ orch_get_tool() { # to ~/.orch/tools, without the rights of root, and only with 
     rm -rf -- "$folder"
     orch_fail "$orch_tool needs the packages $needs, which could not be installed" 'read the lines above, or write mode: COPY'
   fi
-  mv -T -- "$folder/tool" "$orch_home" || [ -d "$orch_home" ] # another mount of this host may have been faster
+  mv -T -- "$folder/tool" "$orch_home" 2>/dev/null || true # another mount of this host may have been faster
   rm -rf -- "$folder"
+  command -v "$orch_tool" >/dev/null \
+    || orch_fail "$orch_tool $orch_version was not installed: $orch_home is no folder with it" "on the host: rm -r $orch_home"
 }
 orch_apt() { # packages of the distribution, verified by its own keys
   command -v apt-get >/dev/null || return 1
@@ -86,7 +88,7 @@ orch_apt() { # packages of the distribution, verified by its own keys
 orch_start_tool() {
   local cache=$HOME/.orch/cache/gcsfuse/$orch_id free
   local -a options=(--implicit-dirs --metadata-cache-ttl-secs 60 --log-file "$orch_mounts/$orch_id.log")
-  mkdir -p -- "$cache"
+  (umask 077 && mkdir -p -- "$cache")
   free=$(df --output=avail -m -- "$cache" | tail -n 1)
   if [ "$free" -ge 4096 ]; then # what was read once is read from this disk, of which half stays free
     options+=(--cache-dir "$cache" --file-cache-max-size-mb "$((free / 2))" --file-cache-cache-file-for-range-read)
@@ -110,7 +112,7 @@ orch_answers() { # whether the mount works: a broken one fails with "Transport e
 orch_mount() {
   local now
   orch_inputs
-  mkdir -p -- "$orch_mounts"
+  (umask 077 && mkdir -p -- "$orch_mounts")
   exec 9>"$orch_mounts/$orch_id.lock"
   flock 9
   now=$(orch_mounted)

@@ -35,7 +35,7 @@ orch_inputs() {
   PATH=$PATH:$orch_home/bin
 }
 orch_is_ours() { [ "$1 $2" = 'mountpoint-s3 fuse' ]; }
-orch_unpack() { tar -xzf "$1" -C "$2"; }
+orch_unpack() { tar -xzf "$1" -C "$2" --no-same-owner; } # as root, tar gives files to whom the archive names
 orch_needs() { # it is linked with libfuse 2, which starts fusermount: doc/INSTALL.md, "Other Linux distributions" (2026)
   local missing=''
   command -v fusermount >/dev/null || missing='fuse '
@@ -55,7 +55,7 @@ orch_get_tool() { # to ~/.orch/tools, without the rights of root, and only with 
       'take an image that has it, or write mode: COPY; scripts/refresh_installs.py of orch adds digests'
   fi
   printf 'mount: installing %s %s\n' "$orch_tool" "$orch_version"
-  mkdir -p -- "${orch_home%/*}"
+  (umask 077 && mkdir -p -- "${orch_home%/*}")
   folder=$(mktemp -d "${orch_home%/*}/.XXXXXXXX")
   if ! curl -fsSL --retry 2 --max-time 300 -o "$folder/download" -- "$url"; then
     rm -rf -- "$folder"
@@ -78,8 +78,10 @@ orch_get_tool() { # to ~/.orch/tools, without the rights of root, and only with 
     rm -rf -- "$folder"
     orch_fail "$orch_tool needs the packages $needs, which could not be installed" 'read the lines above, or write mode: COPY'
   fi
-  mv -T -- "$folder/tool" "$orch_home" || [ -d "$orch_home" ] # another mount of this host may have been faster
+  mv -T -- "$folder/tool" "$orch_home" 2>/dev/null || true # another mount of this host may have been faster
   rm -rf -- "$folder"
+  command -v "$orch_tool" >/dev/null \
+    || orch_fail "$orch_tool $orch_version was not installed: $orch_home is no folder with it" "on the host: rm -r $orch_home"
 }
 orch_apt() { # packages of the distribution, verified by its own keys
   command -v apt-get >/dev/null || return 1
@@ -92,7 +94,11 @@ orch_start_tool() {
   local cache=$HOME/.orch/cache/mountpoint/$orch_id free
   local -a options=(--read-only --metadata-ttl 60 --log-directory "$orch_mounts/$orch_id.log")
   if [ -n "$orch_disk" ] && mountpoint -q -- "$orch_disk" && [ -w "$orch_disk" ]; then
-    cache=$orch_disk/.orch-mountpoint/$orch_id
+    (umask 077 && mkdir -p -- "$orch_disk/.orch-mountpoint") || true
+    # All users may write there: a folder of another one could hold other content.
+    if [ -O "$orch_disk/.orch-mountpoint" ] && [ ! -L "$orch_disk/.orch-mountpoint" ]; then
+      cache=$orch_disk/.orch-mountpoint/$orch_id
+    fi
   fi
   (umask 077 && mkdir -p -- "$cache" "$orch_mounts/$orch_id.log")
   free=$(df --output=avail -m -- "$cache" | tail -n 1)
@@ -118,7 +124,7 @@ orch_answers() { # whether the mount works: a broken one fails with "Transport e
 orch_mount() {
   local now
   orch_inputs
-  mkdir -p -- "$orch_mounts"
+  (umask 077 && mkdir -p -- "$orch_mounts")
   exec 9>"$orch_mounts/$orch_id.lock"
   flock 9
   now=$(orch_mounted)

@@ -46,7 +46,7 @@ orch_scratch() {
   local device
   local -a disks
   orch_inputs
-  mkdir -p -- "$HOME/.orch"
+  (umask 077 && mkdir -p -- "$HOME/.orch")
   exec 9>"$HOME/.orch/scratch.lock"
   flock 9
   if orch_usable; then return 0; fi
