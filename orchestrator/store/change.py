@@ -110,9 +110,14 @@ def append_event(tx: Connection, values: dict[str, Any], head: Head) -> Head:
         head: the head so far.
     """
     hashed = hash_event(values, head.hash)
-    tx.execute(insert(events).values(**values, prev_hash=head.hash, hash=hashed))
     moved = Head(values["seq"], hashed)
-    tx.execute(update(meta).where(meta.c.key == CHAIN).values(value=str(moved)))
+    written = insert(events).values(**values, prev_hash=head.hash, hash=hashed)
+    move = update(meta).where(meta.c.key == CHAIN).values(value=str(moved))
+    if tx.dialect.name == "postgresql":  # both in one round trip
+        tx.execute(move.add_cte(written.cte("written")))
+    else:
+        tx.execute(written)
+        tx.execute(move)
     return moved
 
 

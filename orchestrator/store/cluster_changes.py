@@ -15,7 +15,6 @@ from orchestrator.hosts import HostAddress, hosts_to_json
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.slices import Candidate
-from orchestrator.store import leases
 from orchestrator.store.change import Change, EventDetails
 from orchestrator.store.leases import Lease
 from orchestrator.store.ledger import Ledger
@@ -113,11 +112,7 @@ class ClusterChanges(Ledger):
 
     def _note(self, lease: Lease | None, cluster: ClusterRecord, values: dict[str, Any]) -> None:
         """Write columns of audited.NOT_AUDITED: one statement, without an event."""
-        with self._database.writing() as tx:
-            if lease is not None:
-                leases.check_lease(tx, lease)
-            tx.execute(update(clusters).where(clusters.c.uid == cluster.uid).values(**values))
-            tx.commit()
+        self._write(lease, update(clusters).where(clusters.c.uid == cluster.uid).values(**values))
 
     # --- intents ------------------------------------------------------------------------------------------
 
@@ -224,10 +219,7 @@ class ClusterChanges(Ledger):
 
     def touch_intent(self, lease: Lease, cluster: ClusterRecord, name: str) -> None:
         which = (intents.c.cluster_uid == cluster.uid) & (intents.c.name == name)
-        with self._database.writing() as tx:
-            leases.check_lease(tx, lease)
-            tx.execute(update(intents).where(which).values(touched=self._now()))
-            tx.commit()
+        self._write(lease, update(intents).where(which).values(touched=self._now()))
 
 
 def _read_intent(change: Change, cluster: ClusterRecord, name: str) -> Intent:

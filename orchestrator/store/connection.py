@@ -6,14 +6,15 @@ Every error of the driver is translated into a StoreError that names the next st
 from __future__ import annotations
 
 import contextlib
+import selectors
 import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Engine, Executable, create_engine, event, make_url
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 
 from orchestrator.errors import UserError
 from orchestrator.private_files import make_private_folder, open_private
@@ -42,15 +43,26 @@ class Database:
 
     @contextmanager
     def reading(self) -> Generator[Connection]:
-        """Open a block of reads. On SQLite it neither waits for a writer nor makes one wait."""
+        """Open a block of reads. On SQLite it neither waits for a writer nor makes one wait.
+
+        On PostgreSQL each statement has its own view of the data, as inside a transaction of READ COMMITTED; without
+        one a read is a single round trip.
+        """
         with self._connection() as tx:
-            yield tx.execution_options(**{_READING: True})
+            yield tx.execution_options(**{_READING: True}) if self.is_file else tx
 
     @contextmanager
     def writing(self) -> Generator[Connection]:
         """Open a transaction. It is rolled back unless `commit` is called inside the block."""
         with self._connection() as tx:
-            yield tx
+            yield tx if self.is_file else tx.execution_options(isolation_level="READ COMMITTED")
+
+    def write(self, statement: Executable) -> int:
+        """Execute one statement as a transaction by itself, and return the number of rows that it changed."""
+        with self._connection() as tx:
+            changed = tx.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+            tx.commit()  # without an effect on PostgreSQL, where it is done already
+            return changed
 
     @contextmanager
     def _connection(self) -> Generator[Connection]:
@@ -119,14 +131,14 @@ def _begin(connection: Connection) -> None:
 
 def _server_engine(location: str) -> Engine:
     url = make_url(location).set(drivername="postgresql+psycopg")
-    settings = {"connect_timeout": 10, "application_name": "orch", "prepare_threshold": None}
+    settings = {"connect_timeout": 10, "application_name": "orch", "prepare_threshold": None, "autocommit": True}
     settings = {name: value for name, value in settings.items() if name not in url.query}
     try:
         engine = create_engine(
             url,
             connect_args=settings,
-            isolation_level="READ COMMITTED",
-            pool_pre_ping=True,
+            isolation_level="AUTOCOMMIT",  # each transaction that is one has its own level: see Database.writing
+            use_native_hstore=False,
             pool_size=2,
             hide_parameters=True,
         )
@@ -135,6 +147,7 @@ def _server_engine(location: str) -> Engine:
             "a store on PostgreSQL needs the driver psycopg", str(error), "pip install 'orch[server]'"
         ) from error
     event.listen(engine, "connect", _server_settings)
+    event.listen(engine, "checkout", _refuse_closed)
     return engine
 
 
@@ -143,6 +156,17 @@ def _server_settings(connection: Any, _record: Any) -> None:
     connection.execute(
         f"SELECT set_config('lock_timeout', '{BUSY_SECONDS * 1000:.0f}ms', false), "
         f"set_config('idle_in_transaction_session_timeout', '{IDLE_SECONDS * 1000:.0f}ms', false), "
+        "set_config('default_transaction_isolation', 'read committed', false), "
         "CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END"
     )
-    connection.commit()
+
+
+def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
+    """Raise DisconnectionError, for which the pool connects again, when the server has closed an idle connection.
+
+    An idle server sends nothing: whatever there is to read is the end. To find out so costs no round trip.
+    """
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.fileno(), selectors.EVENT_READ)
+        if selector.select(0):
+            raise DisconnectionError("the server has closed the connection")

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, select, text, update
+from sqlalchemy import ColumnElement, Connection, Float, and_, cast, exists, func, literal, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.clock import SteadyClock
 from orchestrator.errors import ConflictError
@@ -47,14 +48,15 @@ class Holder:
 
 
 def acquire_lease(database: Database, name: str, doing: str, seconds: float = LEASE_SECONDS) -> Lease | Holder:
-    """Take a lease, or return its holder. Blocks for one transaction at most."""
+    """Take a lease, or return its holder. Of several that take it at the same time, one succeeds."""
     owner = uuid.uuid4().hex
-    with database.writing() as tx:
-        row = _row(tx, name)
-        now = read_lease_time(database, tx)  # after the row is locked, which may have taken long
-        if row["owner"] and row["expires"] > now and _is_alive(row):
+    while True:
+        with database.reading() as tx:
+            query = select(leases, _now(database).label("now")).where(leases.c.name == name)
+            row = tx.execute(query).mappings().first()
+        if row is not None and row["owner"] and row["expires"] > row["now"] and _is_alive(row):
             return Holder(str(row["machine"]), int(row["pid"]), str(row["doing"]))
-        fence = int(row["fence"]) + 1
+        fence = int(row["fence"]) + 1 if row is not None else 1
         values = {
             "fence": fence,
             "owner": owner,
@@ -62,52 +64,38 @@ def acquire_lease(database: Database, name: str, doing: str, seconds: float = LE
             "pid": os.getpid(),
             "process_start": _process_start(os.getpid()),
             "doing": doing,
-            "expires": now + seconds,
+            "expires": _now(database) + seconds,
         }
-        tx.execute(update(leases).where(leases.c.name == name).values(**values))
-        tx.commit()
-    return Lease(name, owner, fence)
+        if database.write(_insert(database, name, values) if row is None else _replace(name, row, values)):
+            return Lease(name, owner, fence)
 
 
-def _row(tx: Connection, name: str) -> Any:
-    """Return the lease's row, locked. A missing one is made, so that the first two callers lock the same row."""
-    query = select(leases).where(leases.c.name == name).with_for_update()
-    row = tx.execute(query).mappings().first()
-    if row is None:
-        empty = "INSERT INTO leases (name, fence, owner, machine, pid, process_start, doing, expires) "
-        tx.execute(text(empty + "VALUES (:name, 0, '', '', 0, '', '', 0) ON CONFLICT DO NOTHING"), {"name": name})
-        row = tx.execute(query).mappings().one()
-    return row
+def _insert(database: Database, name: str, values: dict[str, Any]) -> Any:
+    insert = sqlite.insert if database.is_file else postgresql.insert
+    return insert(leases).values(name=name, **values).on_conflict_do_nothing()
 
 
-def read_lease_time(database: Database, tx: Connection) -> float:
+def _replace(name: str, seen: Any, values: dict[str, Any]) -> Any:
+    """Change the row if it still has the holder that was seen, and was not renewed since."""
+    same = [leases.c[column] == seen[column] for column in ("fence", "owner", "expires")]
+    return update(leases).where(leases.c.name == name, *same).values(**values)
+
+
+def _now(database: Database) -> ColumnElement[float]:
     """Return the seconds in which leases expire: the server's epoch seconds, or this boot's for a file."""
     if isinstance(database.location, Path):
-        return SteadyClock(database.location.parent).keep().uncorrected()
-    return float(tx.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
+        return literal(SteadyClock(database.location.parent).keep().uncorrected(), Float)
+    return cast(func.extract("epoch", func.clock_timestamp()), Float)
 
 
 def renew_lease(database: Database, lease: Lease, seconds: float = LEASE_SECONDS) -> bool:
     """Extend a lease. Return False when another holder has taken it."""
-    with database.writing() as tx:
-        done = tx.execute(
-            update(leases)
-            .where(leases.c.name == lease.name, leases.c.owner == lease.owner, leases.c.fence == lease.fence)
-            .values(expires=read_lease_time(database, tx) + seconds)
-        )
-        tx.commit()
-        return bool(done.rowcount)
+    return bool(database.write(update(leases).where(_is(lease)).values(expires=_now(database) + seconds)))
 
 
 def release_lease(database: Database, lease: Lease) -> None:
     """Give a lease back. The row stays: its fence must never decrease."""
-    with database.writing() as tx:
-        tx.execute(
-            update(leases)
-            .where(leases.c.name == lease.name, leases.c.owner == lease.owner)
-            .values(expires=0.0, owner="")
-        )
-        tx.commit()
+    database.write(update(leases).where(_is(lease)).values(expires=0.0, owner=""))
 
 
 def check_lease(tx: Connection, lease: Lease) -> None:
@@ -115,11 +103,25 @@ def check_lease(tx: Connection, lease: Lease) -> None:
     query = select(leases.c.fence, leases.c.owner).where(leases.c.name == lease.name).with_for_update()
     row = tx.execute(query).first()
     if row is None or row.owner != lease.owner or row.fence != lease.fence:
-        raise ConflictError(
-            f"another orch took over {lease.name}",
-            "this one was suspended or disconnected for too long; nothing of its last step was recorded",
-            "orch status",
-        )
+        raise lost_lease_error(lease)
+
+
+def is_held(lease: Lease) -> ColumnElement[bool]:
+    """Return the condition of a statement that `lease` is still ours while the statement takes effect."""
+    return exists(select(leases.c.name).where(_is(lease)).with_for_update())
+
+
+def lost_lease_error(lease: Lease) -> ConflictError:
+    """Return the error of a write under a lease that has another holder."""
+    return ConflictError(
+        f"another orch took over {lease.name}",
+        "this one was suspended or disconnected for too long; nothing of its last step was recorded",
+        "orch status",
+    )
+
+
+def _is(lease: Lease) -> ColumnElement[bool]:
+    return and_(leases.c.name == lease.name, leases.c.owner == lease.owner, leases.c.fence == lease.fence)
 
 
 def _is_alive(row: Any) -> bool:

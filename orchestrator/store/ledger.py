@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, func, select, true
+from sqlalchemy import Connection, Select, Update, func, select, true
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.computer import read_member
@@ -124,6 +124,13 @@ class Ledger:
                 if not (error.connection_invalidated and change.has_events):
                     raise
                 self._find_out(change.head, error)
+
+    def _write(self, lease: Lease | None, statement: Update) -> None:
+        """Write what is not audited, under the lease if there is one: one statement, in one round trip."""
+        if lease is None:
+            self._database.write(statement)
+        elif not self._database.write(statement.where(leases.is_held(lease))):
+            raise leases.lost_lease_error(lease)
 
     def _find_out(self, ours: Head, error: DBAPIError) -> None:
         """Find out whether a commit whose answer was lost took effect, by our newest event. Raises StoreError if not.

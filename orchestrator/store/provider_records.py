@@ -7,8 +7,10 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import delete, select
+from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.private_files import make_private_folder
 from orchestrator.store.change import insert_or_nothing
@@ -64,18 +66,15 @@ class StoredKind:
         """Write a record."""
         make_private_folder(self.folder)  # that there is one says that the provider was used from here
         values = {"kind": self._kind, "name": name, "body": text}
-        with self._open() as database, database.writing() as tx:
-            tx.execute(insert_or_nothing(tx, rows, values))
-            tx.execute(rows.update().where(rows.c.kind == self._kind, rows.c.name == name).values(body=text))
-            tx.commit()
+        with self._open() as database:
+            database.write(_insert_or_replace(database, values))
 
     def drop(self, name: str) -> None:
         """Delete a record, if there is one."""
         if not self._is_there:
             return
-        with self._open() as database, database.writing() as tx:
-            tx.execute(delete(rows).where(rows.c.kind == self._kind, rows.c.name == name))
-            tx.commit()
+        with self._open() as database:
+            database.write(delete(rows).where(rows.c.kind == self._kind, rows.c.name == name))
 
     def names(self) -> list[str]:
         """Return the names of all records."""
@@ -118,6 +117,12 @@ class StoredKind:
                 with suppress(FileNotFoundError):
                     path.replace(path.with_name(path.name + _MOVED))
         return database
+
+
+def _insert_or_replace(database: Database, values: dict[str, Any]) -> Any:
+    insert = sqlite.insert if database.is_file else postgresql.insert
+    key = (rows.c.kind, rows.c.name)
+    return insert(rows).values(**values).on_conflict_do_update(index_elements=key, set_={"body": values["body"]})
 
 
 def _files(folder: Path) -> list[Path]:

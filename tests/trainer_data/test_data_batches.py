@@ -88,8 +88,8 @@ def test_reading_ahead_hides_a_slow_bucket(s3: S3Server, text_folder: Path, monk
     s3.create_bucket("slow-of-tests")
     data = b"".join(path.read_bytes() for path in sorted(text_folder.iterdir()))
     s3.client.put_object(Bucket="slow-of-tests", Key="text/all.txt", Body=data)
-    with slow_proxy(int(s3.url.rsplit(":", 1)[1]), seconds=0.02) as port:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    with slow_proxy(int(s3.url.rsplit(":", 1)[1]), seconds=0.02) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
         monkeypatch.setattr("trainer.data.readers._KEPT_WHOLE", 0)
         corpus = opened("s3://slow-of-tests/text:*")
         order = RowOrder(total=corpus.total_tokens, batch=4, seq_len=64, seed=0)

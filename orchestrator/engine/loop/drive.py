@@ -268,7 +268,8 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
     while True:
         session.keeper.hold(patience)
         patience = PATIENCE
-        if (early := _overtaken_result(session) or _yield_to_down(session)) is not None:
+        living = session.store.cluster(session.cluster.name)
+        if (early := _overtaken_result(session, living) or _yield_to_down(session, living)) is not None:
             return early
         _claim_attempt(session)
         observed = observe(session)
@@ -326,19 +327,19 @@ def _superseded_result(store: Store, ready: PreparedCommand) -> CommandResult | 
     command waited for the lease, that is its result: it is never opened a second time.
     """
     number = ready.desired.job_id if isinstance(ready.desired, Run) else None
-    step = overtaken_step(store, ready.cluster, ready.continued_uid, ready.desired, number)
     cluster = store.cluster(ready.cluster)
+    step = overtaken_step(store, ready.cluster, cluster, ready.continued_uid, ready.desired, number)
     if step is None and cluster is not None and number is not None:
         job = store.job(cluster, number)
         step = job_step(job) if job.state == "ended" else None
     return CommandResult(step=step, outcomes=(), job_id=number) if step is not None else None
 
 
-def _overtaken_result(session: Session) -> CommandResult | None:
+def _overtaken_result(session: Session, living: ClusterRecord | None) -> CommandResult | None:
     """Return the result when another command took the cluster down or stopped it while the lease was free."""
     job = session.job
     number = job.id if job is not None else None
-    step = overtaken_step(session.store, session.cluster.name, session.cluster.uid, session.desired, number)
+    step = overtaken_step(session.store, session.cluster.name, living, session.cluster.uid, session.desired, number)
     if step is None:
         return None
     upload_logs(session)
@@ -348,30 +349,25 @@ def _overtaken_result(session: Session) -> CommandResult | None:
     )
 
 
-def _yield_to_down(session: Session) -> CommandResult | None:
+def _yield_to_down(session: Session, living: ClusterRecord | None) -> CommandResult | None:
     """Give the lease to a command that wants to take the cluster down; return the result it records for our job.
 
     A watcher may get the lease before that command does, and must not report another end. None when no `down` is
     requested, or when no command took the lease, or the one that took it failed: then `decide` handles it.
     """
     until = session.now() + PATIENCE
-    while _should_yield(session) and session.now() < until:
+    while _should_yield(session, living) and session.now() < until:
         session.keeper.release()
         session.services.clock.sleep(YIELD_SECONDS)
         session.keeper.hold(inf)
-        if (early := _overtaken_result(session)) is not None:
+        living = session.store.cluster(session.cluster.name)
+        if (early := _overtaken_result(session, living)) is not None:
             return early
     return None
 
 
-def _should_yield(session: Session) -> bool:
-    cluster = session.store.cluster(session.cluster.name)
-    if (
-        cluster is None
-        or cluster.desired_state != "down"
-        or not isinstance(session.desired, Run)
-        or session.job is None
-    ):
+def _should_yield(session: Session, living: ClusterRecord | None) -> bool:
+    if living is None or living.desired_state != "down" or not isinstance(session.desired, Run) or session.job is None:
         return False
     job = session.store.job(session.cluster, session.job.id)
     # `down` ends a job that was not started before it gets the lease: that result is reported as well.

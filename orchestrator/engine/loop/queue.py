@@ -45,11 +45,21 @@ def choose_after_job(store: Store, cluster: ClusterRecord, job: JobRecord, reque
     return TeardownPolicy(job.after_end)
 
 
-def overtaken_step(store: Store, name: str, uid: str, desired: Desired, number: int | None) -> Done | GiveUp | None:
-    """Return the last step when another command took the cluster down or stopped it meanwhile, else None."""
+def overtaken_step(
+    store: Store, name: str, living: ClusterRecord | None, uid: str, desired: Desired, number: int | None
+) -> Done | GiveUp | None:
+    """Return the last step when another command took the cluster down or stopped it meanwhile, else None.
+
+    Args:
+        store: The records.
+        name: The cluster's name.
+        living: The existing cluster of this name, as just read.
+        uid: The cluster at work on.
+        desired: What is desired of it.
+        number: The job at work on.
+    """
     if not isinstance(desired, Run):
         return None
-    living = store.cluster(name)
     if living is None or living.uid != uid:
         message, back = f"cluster '{name}' was taken down by another command", f"orch launch … -c {name}"
     elif living.desired_state == "stopped" and desired.create:

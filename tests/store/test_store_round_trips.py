@@ -1,0 +1,84 @@
+"""How often a store on PostgreSQL is asked: with a server 50 ms away, every round trip is a pause of the command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from store_history import LOCAL
+from support.postgres import PostgresServer
+from support.slow_proxy import SlowProxy, slow_proxy
+
+from orchestrator.plan.observed import IntentState
+from orchestrator.store.leases import Lease
+from orchestrator.store.provider_records import StoredRecords
+from orchestrator.store.records import ClusterRecord, NewJob
+from orchestrator.store.store import Store
+
+JOB = NewJob(kind="launch", run_id="run-1", digest="digest", task="{}", bucket="", ranks=None, after_end="keep")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Far:
+    """A store with a cluster, its job, its intent and its lease, behind a relay that counts."""
+
+    store: Store
+    records: StoredRecords
+    cluster: ClusterRecord
+    lease: Lease
+    proxy: SlowProxy
+    folder: Path
+
+
+@pytest.fixture
+def far(postgres: PostgresServer, tmp_path: Path) -> Iterator[Far]:
+    with ExitStack() as stack:
+        proxy = stack.enter_context(slow_proxy(postgres.port, 0.0))
+        address = postgres.new_store(port=proxy.port)
+        store = stack.enter_context(Store(address))
+        records = StoredRecords(lambda: address)
+        stack.callback(records.database.close)
+        records(tmp_path / "kind").put("warm", "{}")
+        cluster = store.open_cluster("c", "")
+        store.open_job(cluster, JOB)
+        lease = store.acquire("cluster:c", "test")
+        assert isinstance(lease, Lease)
+        store.write_intent(lease, cluster, 1, "c-1", LOCAL, "token", "request")
+        yield Far(store=store, records=records, cluster=cluster, lease=lease, proxy=proxy, folder=tmp_path / "kind")
+
+
+STEPS: dict[str, tuple[int, Callable[[Far], object]]] = {
+    "read a cluster": (1, lambda far: far.store.cluster("c")),
+    "read the jobs": (1, lambda far: far.store.jobs(far.cluster)),
+    "note a state": (1, lambda far: far.store.note_state(far.cluster, "ready")),
+    "note hosts under the lease": (1, lambda far: far.store.note_hosts(far.lease, far.cluster, ())),
+    "touch an intent": (1, lambda far: far.store.touch_intent(far.lease, far.cluster, "c-1")),
+    "take a lease": (2, lambda far: far.store.acquire("cluster:d", "test")),
+    "renew a lease": (1, lambda far: far.store.renew(far.lease)),
+    "give a lease back": (1, lambda far: far.store.release(far.lease)),
+    "read a record": (1, lambda far: far.records(far.folder).read("warm")),
+    "write a record": (1, lambda far: far.records(far.folder).put("warm", "{1}")),
+    "record an event": (4, lambda far: far.store.event("c", "remark", "x")),
+    "record a desired state": (6, lambda far: far.store.set_desired_state(far.cluster, "down")),
+    "update an intent": (8, lambda far: far.store.update_intent(far.lease, far.cluster, "c-1", IntentState.ACCEPTED)),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_asks_the_server_no_more_often_than_it_must(far: Far, step: str) -> None:
+    allowed, act = STEPS[step]
+    before = far.proxy.requests
+    act(far)
+    assert far.proxy.requests - before == allowed
+
+
+def test_a_connection_that_the_server_closed_is_replaced_before_it_is_used(far: Far) -> None:
+    far.proxy.cut()
+    found = far.store.cluster("c")
+    assert found is not None
+    assert found.uid == far.cluster.uid
+    far.proxy.cut()
+    far.store.set_desired_state(far.cluster, "down")
