@@ -17,12 +17,16 @@ STORE_VARIABLE = "ORCH_STORE"
 Location: TypeAlias = Path | str
 _LONG = 8  # characters of a secret that is part of no other word by chance
 
+# A percent sign begins two hexadecimal digits, and no zero byte: libpq repeats the whole word when it refuses it.
+_PERCENT = r"%(?!00)[0-9a-fA-F]{2}"
+_WORD = rf"(?:[^:@/?#\s%]|{_PERCENT})*"
+_OPTION = rf"\w+=(?:[^#\s%&=]|{_PERCENT})*"
 _SHAPE = re.compile(
     r"postgres(?:ql)?(?:\+psycopg)?://"
-    r"(?:(?P<user>[^:@/?#\s]*)(?::(?P<password>[^:@/?#\s]*))?@)?"
+    rf"(?:(?P<user>{_WORD})(?::(?P<password>{_WORD}))?@)?"
     r"(?P<hosts>(?:[\w.%-]*|\[[0-9a-fA-F:.]+\])(?::\d+)?)"
-    r"(?:/(?P<database>[^/?#@:\s]*))?"
-    r"(?:\?(?P<query>[^#\s]*))?",
+    rf"(?:/(?P<database>{_WORD}))?"
+    rf"(?:\?(?P<query>(?:{_OPTION}(?:&{_OPTION})*)?))?",
     re.ASCII,
 )
 

@@ -13,8 +13,9 @@ from typing import Any
 from orchestrator.values import MASK, Secret, Text, to_text
 
 _NAME = re.compile(
-    r".*(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(API|ACCESS|PRIVATE|SECRET|AUTH|ENCRYPTION|SIGNING)_?KEY)"
-    r"(_?\d+)?",
+    r".*(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTHORIZATION|COOKIE"
+    r"|(API|ACCESS|PRIVATE|SECRET|AUTH|ENCRYPTION|SIGNING|ACCOUNT)[_-]?KEYS?|(^|_)PASS|_PWD|_PAT)"
+    r"(_?\d+|_(READ|WRITE|RO|RW))?",
     re.IGNORECASE,
 )
 # Words of a tokenizer, and paths of files: https://cloud.google.com/docs/authentication/application-default-credentials
@@ -27,6 +28,11 @@ _HARMLESS = re.compile(
 _VALUE = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----"  # PEM, RFC 7468 and RFC 5958
     r"|://[^/\s:@]*:[^/\s@]+@"  # a password in an address, RFC 3986, 3.2.1
+    r"|https?://[^/\s:@]{16,}@"  # a token in place of the user
+    r"|https://hooks\.slack\.com/services/\w"
+    r"|[?&](?i:access_token|token|sig|signature|x-amz-signature|api_?key|password)=[^&\s]{8}"  # a signed address
+    r"|\b(Bearer|Basic) [\w.~+/-]{16}"  # RFC 9110, 11.4
+    r"|AccountKey=[\w+/]{16}"  # a connection string of Azure Storage
     r"|(?<![A-Za-z0-9])("
     r"hf_[A-Za-z0-9]{16,}"  # Hugging Face
     r"|gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{16,}"

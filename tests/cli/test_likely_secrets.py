@@ -27,6 +27,7 @@ BY_NAME = [
         "db_passwd",
         "SSH_PRIVATE_KEY",
     ),
+    *("DB_PASS", "MYSQL_PWD", "GH_PAT", "API_KEYS", "HF_TOKEN_READ", "SESSION_COOKIE", "PASS"),
     *("SECRET", "MY_CREDENTIAL", "SERVICE_CREDENTIALS", "KEY_PASSPHRASE", "OPENAI_APIKEY", "HF_TOKEN_2"),
 ]
 BY_VALUE = (
@@ -40,6 +41,11 @@ BY_VALUE = (
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
     "postgresql://me:hunter2@db.example/runs",
     "Authorization: Bearer hf_" + "aB3" * 11,
+    "Basic aGVsbG86d29ybGQ6b2Y=",
+    "https://" + "a1" * 16 + "@o1.ingest.example/1",
+    "https://hooks.slack.com/services/T000/B000/XXXX",
+    "https://bucket.example/data?X-Amz-Date=1&X-Amz-Signature=0123456789abcdef",
+    "AccountName=a;AccountKey=aB3aB3aB3aB3aB3aB3==;EndpointSuffix=core",
 )
 HARMLESS = {
     "TOKENIZERS_PARALLELISM": "false-value",
@@ -53,6 +59,11 @@ HARMLESS = {
     "MODEL": "sk-learn-pipeline-of-ours",
     "HF_HUB_ENABLE_HF_TRANSFER": "hf_transfer",
     "DOCS": "https://example.com/a:b@c",
+    "OLDPWD": "/home/me/earlier",
+    "COMPASS": "north-value",
+    "DATA_PATH": "/data/of-a-path",
+    "QUERY": "https://example.com/?tokens=1234567890&design=abcdefgh",
+    "KIND": "Basic training of a model",
 }
 
 
