@@ -31,6 +31,7 @@ CREATE_TRIES = 3
 STUCK_FACTOR = 8  # x resend_after: two minutes
 STOP_TRIES = 3
 ASK_AGAIN_AFTER = 2.0  # seconds; a start or stop takes effect only after a moment
+LABEL_DIGITS = 63  # of a digest: the longest value of a Google label, see providers/google/labels.py
 _UNUSABLE = frozenset({SliceState.PREEMPTED, SliceState.FAILED, SliceState.ABSENT})
 
 
@@ -380,6 +381,7 @@ def _create(desired: Run, facts: Facts, candidate: Candidate, generation: int) -
             ("orch-installation", desired.installation),
             ("orch-cluster", Text.of(desired.cluster)),
             ("orch-intent", Text.of(desired.uid, f"-{generation}")),
+            *((("orch-record", Text.of(desired.record[:LABEL_DIGITS])),) if desired.record else ()),
         ),
     )
     return CreateSlice(spec, generation, facts.requests[candidate.provider].create_request(spec))

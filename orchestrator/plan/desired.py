@@ -151,6 +151,7 @@ class Run:
         create: False for commands that need an existing cluster (exec).
         env: The user's envs and secrets, and what the accelerator needs.
         ranks: The hosts of an exec; None for all.
+        record: The SHA-256 of the run's task record in its bucket, in hex; "" without a bucket.
     """
 
     cluster: str
@@ -175,6 +176,7 @@ class Run:
     labels: tuple[tuple[str, str], ...] = ()
     limits: Limits = Limits()
     timer: TimerSpec | None = None
+    record: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from orchestrator.plan.environment import HostEnvironment
 from orchestrator.plan.observed import Contact, EndedAttempt, HostView, Intent, IntentState, Observed, Outcome
 from orchestrator.plan.ranks import format_hosts, format_ranks
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
+from orchestrator.providers.google.labels import to_google
 from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Owned, Request, Reservation, SliceState
 from orchestrator.values import Text, Unknown
 
@@ -640,3 +641,13 @@ def test_labels_of_the_user_never_say_whose_the_machines_are() -> None:
     found = {name: value.preview() for name, value in create.spec.labels}
     assert found["orch-installation"] == "inst" and found["team"] == "nlp"
     assert found["orch-intent"] != "other"
+
+
+def test_a_label_of_the_machines_holds_the_digest_of_the_record_as_far_as_google_allows() -> None:
+    digest = "0123456789abcdef" * 4
+    (create,) = (action for action in plan(record=digest).actions if isinstance(action, CreateSlice))
+    found = dict(create.spec.labels)
+    assert found["orch-record"].preview() == digest[:63]
+    assert to_google([("orch-record", found["orch-record"])]) == {"orch-record": found["orch-record"]}, "as it is"
+    (create,) = (action for action in plan().actions if isinstance(action, CreateSlice))
+    assert "orch-record" not in dict(create.spec.labels), "a run without a bucket has no record"

@@ -17,7 +17,12 @@ from typing import Any
 
 from orchestrator.catalog.machines import LocalHosts, TpuSlice
 from orchestrator.engine.preparation import host_inputs
-from orchestrator.engine.preparation.bucket_record import MOST_TASK_BYTES, BucketRecord, read_bucket_record
+from orchestrator.engine.preparation.bucket_record import (
+    MOST_TASK_BYTES,
+    BucketRecord,
+    read_bucket_record,
+    record_digest,
+)
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.preparation.cluster_match import surplus_hosts_note
 from orchestrator.engine.preparation.notes import plan_notes
@@ -355,6 +360,7 @@ def _prepare_run(
         limits=host_inputs.build_limits(task),
         timer=host_inputs.build_timer(task, facts, _cheapest(options)),
         labels=task.choices[0].labels,
+        record=record_digest(record).partition(":")[2] if bucket else "",
     )
     job = NewJob(
         kind=verb,
