@@ -17,12 +17,14 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import NotFoundError, StorageError
+from orchestrator.messages import to_one_line
 from orchestrator.storage.address import check_key
 from orchestrator.storage.bucket import Bucket
 from trainer.checkpoint.manifest import (
     LATEST,
     MANIFEST,
+    MOST_BYTES,
     CorruptCheckpoint,
     Latest,
     Manifest,
@@ -118,9 +120,32 @@ def get_task(bucket: Bucket, run_id: str, most: int) -> bytes:
         raise
 
 
+def read_same_manifest(bucket: Bucket, checkpoint: Checkpoint) -> bytes:
+    """Return the text of the manifest by which the checkpoint was chosen.
+
+    Raises StorageError if it has changed since: its parts were compared with the earlier one.
+    """
+    text, folder = _read_manifest(bucket, checkpoint.path), StepFolder.parse(checkpoint.manifest.folder)
+    try:
+        same = folder is not None and Manifest.from_json(text, folder) == checkpoint.manifest
+    except CorruptCheckpoint:
+        same = False
+    if not same:
+        raise StorageError(
+            f"{bucket.uri_of(checkpoint.path)}/{MANIFEST} changed while the checkpoint was read",
+            "a manifest is written once and never changed, so another program writes there",
+            "find out which one, then the same command again",
+        )
+    return text
+
+
 def checkpoints_path(run_id: str) -> str:
     """Return the folder of a run's checkpoints, for ORCH_CHECKPOINT_URI."""
     return check_key(f"{run_id}/checkpoints")
+
+
+def _read_manifest(bucket: Bucket, path: str) -> bytes:
+    return bucket.get_bounded(f"{path}/{MANIFEST}", MOST_BYTES)
 
 
 def _task_path(run_id: str) -> str:
@@ -137,7 +162,7 @@ def _steps(bucket: Bucket, run_id: str) -> list[tuple[StepFolder, str]]:
     """Return every step folder, newest first, with the reason why it is not the run's, or ""."""
     place = checkpoints_path(run_id)
     try:
-        latest = Latest.from_json(bucket.get(f"{place}/{LATEST}"))
+        latest = Latest.from_json(bucket.get_bounded(f"{place}/{LATEST}", MOST_BYTES))
     except (NotFoundError, CorruptCheckpoint):
         latest = None  # each complete checkpoint counts
     return order_step_folders((path.rsplit("/", 1)[-1] for path in bucket.list_dir(place).folders), latest)
@@ -150,12 +175,14 @@ def _examine(bucket: Bucket, run_id: str, folder: StepFolder, refusal: str, veri
     sizes = {info.path.rsplit("/", 1)[-1]: info.size for info in bucket.list_dir(path).objects}
     if MANIFEST not in sizes:
         return Skipped(step, path, f"unfinished: it has no {MANIFEST}")
+    if sizes[MANIFEST] > MOST_BYTES:
+        return Skipped(step, path, f"its {MANIFEST} has {sizes[MANIFEST]:,} bytes, which no writer of orch makes")
     try:
-        manifest = Manifest.from_json(bucket.get(f"{path}/{MANIFEST}"), folder)
+        manifest = Manifest.from_json(_read_manifest(bucket, path), folder)
     except (CorruptCheckpoint, NotFoundError) as error:
-        return Skipped(step, path, str(error).splitlines()[0][:200])
+        return Skipped(step, path, to_one_line(str(error), 200))
     if manifest.run_id != run_id:
-        return Skipped(step, path, f"the manifest is of run {manifest.run_id}")
+        return Skipped(step, path, f"the manifest is of run {to_one_line(manifest.run_id, 80)}")
     for part in manifest.parts:
         reason = _find_damage(bucket, path, part, sizes.get(part.name), verify)
         if reason:

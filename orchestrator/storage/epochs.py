@@ -15,6 +15,8 @@ from trainer.checkpoint.epoch import BEAT, EPOCH, utc_timestamp
 from trainer.checkpoint.epoch import BEAT_SECONDS as BEAT_SECONDS  # noqa: PLC0414  # re-exported for the engine
 from trainer.checkpoint.epoch import Epoch as Epoch  # noqa: PLC0414  # likewise
 
+_MOST_BYTES = 64 << 10  # of epoch.json, which has 300
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -36,7 +38,7 @@ def read_claim(bucket: Bucket, run_id: str) -> Claim:
     if info is None:
         return Claim()
     try:
-        return Claim(Epoch.from_json(bucket.get(path)), info.version)
+        return Claim(Epoch.from_json(bucket.get_bounded(path, _MOST_BYTES)), info.version)
     except NotFoundError:
         return Claim()
     except ValueError as error:

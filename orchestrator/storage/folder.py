@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.errors import ConflictError, NotFoundError, StorageError
 from orchestrator.storage.address import is_unfinished
 from orchestrator.storage.faults import translate_disk_errors
 from orchestrator.storage.objects import Download, Listing, ObjectInfo, OnBytes, Version
@@ -129,10 +129,21 @@ class FolderBackend:
             os.scandir(self.root).close()
 
     def _path(self, key: str) -> Path:
-        return self.root / key if key else self.root
+        """Return the path of a key.
+
+        Raises:
+            StorageError: A link among its folders leads out of the bucket.
+        """
+        path = self.root / key if key else self.root
+        if self.root not in (path, path.parent):
+            root, folder = (Path(os.path.realpath(one)) for one in (self.root, path.parent))
+            if not folder.is_relative_to(root):
+                why, step = f"a link leads out of the bucket, to {folder}", f"replace the link: ls -l {self.root}"
+                raise StorageError(f"{self._uri(key)} is not used", why, step)
+        return path
 
     def _uri(self, key: str) -> str:
-        return f"file://{self._path(key)}"
+        return f"file://{self.root / key if key else self.root}"
 
     def _require_root(self) -> None:
         if not self.root.is_dir():

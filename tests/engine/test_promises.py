@@ -12,7 +12,7 @@ PAGE = TESTS.parent / "docs" / "promises.md"
 LIST = [
     *(f"P{number}" for number in range(1, 10)),
     *("P11", "P16", "P17", "P21", "P22", "P23", "P25", "P29"),
-    *(f"P{number}" for number in range(31, 42)),
+    *(f"P{number}" for number in range(31, 43)),
 ]
 
 

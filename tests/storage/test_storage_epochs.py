@@ -124,8 +124,8 @@ class _Dying:
         found: ObjectInfo | None = self._around("head", path)
         return found
 
-    def get(self, path: str) -> bytes:
-        return bytes(self._around("get", path))
+    def get_bounded(self, path: str, most: int) -> bytes:
+        return bytes(self._around("get_bounded", path, most))
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         return bool(self._around("put_if_absent", path, data))

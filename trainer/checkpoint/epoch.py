@@ -21,6 +21,8 @@ from typing import Any
 EPOCH = "epoch.json"
 BEAT = "beat.json"
 BEAT_SECONDS = 30.0
+_LARGEST = 1_000_000_000  # no run has as many starts; databases hold it
+_LONGEST = 300  # characters of a text; a host's name has at most 253
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +61,12 @@ class Epoch:
         try:
             content: Any = json.loads(text)
             epoch = cls(**{field.name: content[field.name] for field in fields(cls)})
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{EPOCH} cannot be read: {error!r}") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"{EPOCH} cannot be read: {shorten(error)}") from error
         for field in fields(cls):
-            if type(getattr(epoch, field.name)) is not (int if field.name in ("epoch", "attempt") else str):
-                raise ValueError(f"{EPOCH} cannot be read: its {field.name} is {getattr(epoch, field.name)!r}")
+            value: object = getattr(epoch, field.name)
+            if not (_is_number(value) if field.name in ("epoch", "attempt") else _is_line(value)):
+                raise ValueError(f"{EPOCH} cannot be read: its {field.name} is {shorten(value)}")
         return epoch
 
     @property
@@ -74,6 +77,22 @@ class Epoch:
     def to_beat(self, by: str) -> bytes:
         """Return the content of beat.json as of now."""
         return json.dumps({"epoch": self.epoch, "attempt": self.attempt, "by": by, "time": utc_timestamp()}).encode()
+
+
+def shorten(value: object, longest: int = 120) -> str:
+    """Return a value from a bucket as Python writes it, cut: whoever wrote it may have written much."""
+    if isinstance(value, UnicodeDecodeError):
+        return "it is not UTF-8"  # the text of the error holds all that was read
+    text = repr(value)
+    return text if len(text) <= longest else f"{text[:longest]}..."
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 1 <= value <= _LARGEST
+
+
+def _is_line(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST and value.isprintable()
 
 
 def utc_timestamp() -> str:

@@ -34,12 +34,14 @@ import re
 from dataclasses import asdict
 from typing import Any
 
+from trainer.checkpoint.epoch import shorten
 from trainer.checkpoint.manifest import (
     FORMAT,
     CorruptCheckpoint,
     Manifest,
     StepFolder,
     UnsupportedFormat,
+    parse_count,
 )
 from trainer.data.state import DataState
 from trainer.errors import StorageError
@@ -124,6 +126,11 @@ def read_data_state(manifest: Manifest) -> DataState | None:
         return None
     fields = dict(manifest.data)
     del fields["position"]
+    for name, value in fields.items():
+        if name not in ("source", "fingerprint"):
+            parse_count(value)
+        elif not isinstance(value, str):
+            raise CorruptCheckpoint(f"the manifest has {shorten(value)} where the {name} of the data must be")
     return DataState(**fields)
 
 

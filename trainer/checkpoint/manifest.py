@@ -34,13 +34,19 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from trainer.checkpoint.epoch import shorten
+
 FORMAT = 2
 """The format that this version writes."""
 MANIFEST = "manifest.json"
 LATEST = "latest.json"
+LARGEST = (1 << 63) - 1
+"""The largest number that is read."""
+MOST_BYTES = 256 << 20
+"""The bytes of the largest file beside the parts that is read: a manifest has 200 for each part."""
 
 _PART_NAME = re.compile(r"part-(\d{5,})-\d{3,}\.safetensors")
-_PART_NAME_FORMAT_1 = re.compile(r"[^/\x00-\x1f]+")
+_PART_NAME_FORMAT_1 = re.compile(r"(?!\.)[^/\x00-\x1f]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FOLDER = re.compile(r"step-(\d{8,})(?:-e(\d{4,})-a(\d{4,}))?")
 
@@ -122,8 +128,8 @@ class Latest:
             step = parse_count(content["step"])
             manifest = _parse_text(content.get("manifest", StepFolder(step).manifest))
             return cls(step, manifest, parse_count(content.get("epoch", 0)))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptCheckpoint(f"{LATEST} cannot be read: {error!r}") from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CorruptCheckpoint(f"{LATEST} cannot be read: {shorten(error)}") from error
 
 
 def order_step_folders(names: Iterable[str], latest: Latest | None) -> list[tuple[StepFolder, str]]:
@@ -175,7 +181,7 @@ class Part:
         )
         name = _PART_NAME if number > 1 else _PART_NAME_FORMAT_1
         if not name.fullmatch(part.name) or not _SHA256.fullmatch(part.sha256) or part.header > part.size:
-            raise CorruptCheckpoint(f"the manifest names an impossible part: {part.name!r}")
+            raise CorruptCheckpoint(f"the manifest names an impossible part: {shorten(part.name)}")
         return part
 
     @property
@@ -258,9 +264,11 @@ class Manifest:
         except CorruptCheckpoint:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise CorruptCheckpoint(f"the manifest cannot be read: {error!r}") from error
+            raise CorruptCheckpoint(f"the manifest cannot be read: {shorten(error)}") from error
         if manifest.step != folder.step:
-            raise CorruptCheckpoint(f"the manifest is of step {manifest.step}")
+            raise CorruptCheckpoint(f"the manifest is of step {shorten(manifest.step)}")
+        if len({part.name for part in manifest.parts}) < len(manifest.parts):
+            raise CorruptCheckpoint("the manifest names a part twice")
         if not manifest.parts:
             raise CorruptCheckpoint("the manifest names no parts")
         if number == 1 and len(manifest.parts) != manifest.world:
@@ -275,7 +283,7 @@ class Manifest:
 
 def _parse_format(value: Any, formats: Collection[int]) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise CorruptCheckpoint(f"the manifest has the format {value!r}")
+        raise CorruptCheckpoint(f"the manifest has the format {shorten(value)}")
     if value not in formats:
         raise UnsupportedFormat(value)
     return value
@@ -283,7 +291,7 @@ def _parse_format(value: Any, formats: Collection[int]) -> int:
 
 def _parse_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise CorruptCheckpoint(f"the manifest has {value!r} where text must be")
+        raise CorruptCheckpoint(f"the manifest has {shorten(value)} where text must be")
     return value
 
 
@@ -293,6 +301,6 @@ def parse_count(value: Any, least: int = 0) -> int:
     Raises:
         CorruptCheckpoint: It is something else.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise CorruptCheckpoint(f"the manifest has {value!r} where a whole number from {least} must be")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+        raise CorruptCheckpoint(f"the manifest has {shorten(value)} where a whole number from {least} must be")
     return value

@@ -58,7 +58,7 @@ def read_model_config(config: Mapping[str, Scalar]) -> ModelConfig:
     try:
         model = ModelConfig(**values)
         _ = model.hidden, model.head_dim, model.tokens
-    except (TypeError, ZeroDivisionError) as error:
+    except (ArithmeticError, TypeError, ValueError) as error:
         raise ConfigError(f"the checkpoint's configuration describes no valid model: {error}") from error
     return model
 

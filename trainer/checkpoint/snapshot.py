@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from trainer.checkpoint.epoch import shorten
 from trainer.checkpoint.layout import format_region_key, parse_region_key
 from trainer.checkpoint.manifest import CorruptCheckpoint
 from trainer.engine import FloatArray
@@ -145,5 +146,5 @@ def parse_header(head: bytes | bytearray | memoryview) -> list[HeaderEntry]:
             for key, entry in content.items()
             if key != "__metadata__"
         ]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise CorruptCheckpoint(f"a safetensors header cannot be read: {error!r}") from error
+    except (ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptCheckpoint(f"a safetensors header cannot be read: {shorten(error)}") from error

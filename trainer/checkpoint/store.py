@@ -27,6 +27,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import GCSStore, LocalStore, S3Store
 
+from trainer.checkpoint.manifest import MOST_BYTES
 from trainer.errors import StorageError
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ class Store:
         with self._translating_errors(path, "cannot be read"):
             try:
                 result = obstore.get(self._backend, path)
+                if result.meta["size"] > MOST_BYTES:
+                    raise StorageError(f"{self.uri}/{path}: {result.meta['size']} bytes: not of this trainer")
                 data = bytes(result.bytes())
             except FileNotFoundError:
                 return None

@@ -119,7 +119,7 @@ def _with_end(text: bytes, end: int | None) -> TokenizerFile:
         content: Any = json.loads(text)
         added = {str(token["content"]): int(token["id"]) for token in content.get("added_tokens", [])}
         vocabulary: dict[str, int] = {**content["model"]["vocab"], **added}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return TokenizerFile(text=text, end=end)  # another kind of model than BPE; its own library reads it
     name = next((token for token, number in vocabulary.items() if number == end), "")
     return TokenizerFile(text=text, end=end, special={"eos_token": name, "bos_token": name} if name else {})

@@ -179,7 +179,7 @@ def _lines(name: str, stream: IO[bytes] | gzip.GzipFile, column: str) -> Iterato
             continue
         try:
             row: Any = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{name}, line {number}: not JSON: {error}") from error
         if not isinstance(row, dict) or column not in row:
             raise DataError(f"{name}, line {number} has no key {column!r}: name the key of the text with column=NAME")

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from trainer.checkpoint.epoch import shorten
 from trainer.data.extents import Piece
 from trainer.errors import DataError
 
@@ -100,7 +101,7 @@ class Index:
             content: Any = json.loads(text)
             if content["format"] != FORMAT:
                 raise DataError(
-                    f"data={place}: {INDEX_NAME} is of format {content['format']}; this trainer reads {FORMAT}"
+                    f"data={place}: {INDEX_NAME} is of format {shorten(content['format'])}; this trainer reads {FORMAT}"
                 )
             index = cls(
                 dtype=str(content["dtype"]),
@@ -112,9 +113,10 @@ class Index:
                 source=str(content["source"]),
                 made_from=str(content["made_from"]),
             )
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"data={place}: {INDEX_NAME} cannot be read ({error!r}): prepare the text again") from error
-        if index.dtype not in _DTYPES or index.tokens != content["tokens"]:
+        except (ArithmeticError, ValueError, KeyError, TypeError, RecursionError) as error:
+            why = f"cannot be read ({shorten(error)}): prepare the text again"
+            raise DataError(f"data={place}: {INDEX_NAME} {why}") from error
+        if index.dtype not in _DTYPES or index.tokens != content.get("tokens"):
             raise DataError(f"data={place}: {INDEX_NAME} contradicts itself: prepare the text again")
         return index
 
@@ -129,7 +131,7 @@ def parse_shard(content: Any) -> Shard:
     """
     shard = Shard(str(content["name"]), int(content["tokens"]), str(content["sha256"]))
     if not _NAME.fullmatch(shard.name) or shard.tokens < 1:
-        raise ValueError(f"impossible shard {shard.name!r}")
+        raise ValueError(f"impossible shard {shorten(shard.name)}")
     return shard
 
 

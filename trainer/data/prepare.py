@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from trainer.checkpoint.epoch import shorten
 from trainer.checkpoint.store import Store, open_store
 from trainer.data import sources
 from trainer.data.documents import Documents, TextChunk, open_documents
@@ -126,9 +127,9 @@ class Progress:
                 documents=int(content["documents"]),
                 shards=shards,
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ArithmeticError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(
-                f"{place}/{PROGRESS_NAME} cannot be read ({error!r}): delete it to start again from the beginning"
+                f"{place}/{PROGRESS_NAME} cannot be read ({shorten(error)}): delete it to begin again"
             ) from error
 
 

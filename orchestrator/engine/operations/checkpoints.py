@@ -20,7 +20,14 @@ from orchestrator.errors import NotFoundError, OrchError, StorageError, UserErro
 from orchestrator.received_files import ReceivingFolder, ReceivingLimits
 from orchestrator.storage.address import is_bucket_uri
 from orchestrator.storage.bucket import Bucket
-from orchestrator.storage.checkpoints import Checkpoint, Part, Skipped, checkpoints_path, list_checkpoints
+from orchestrator.storage.checkpoints import (
+    Checkpoint,
+    Part,
+    Skipped,
+    checkpoints_path,
+    list_checkpoints,
+    read_same_manifest,
+)
 from orchestrator.storage.faults import translate_disk_errors
 from orchestrator.storage.sync import LEFTOVER_AGE_S, OnProgress, Progress
 from orchestrator.store.lookup import suggest_run
@@ -126,7 +133,7 @@ def download_checkpoint(run: RunLocation, folder: Path, step: int | None, progre
     """
     checkpoint, skipped = choose_checkpoint(run, step)
     target = folder / f"step-{checkpoint.step:08d}"
-    manifest = run.bucket.get(f"{checkpoint.path}/{_MANIFEST}")
+    manifest = read_same_manifest(run.bucket, checkpoint)
     with translate_disk_errors(f"write {target}"):
         target.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(target)

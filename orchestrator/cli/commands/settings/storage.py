@@ -11,6 +11,7 @@ import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing import formatting
+from orchestrator.cli.drawing.terminal import write_stdout
 from orchestrator.cli.drawing.transfer_progress import TransferProgress
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.errors import NotFoundError, UserError
@@ -84,7 +85,7 @@ def list_command(uri: str, recursive: bool, output: str) -> None:
         click.echo(_listing_json(bucket, listing))
         return
     for folder in listing.folders:
-        click.echo(f"{'folder':>10}  {'':20}  {folder}/")
+        write_stdout(f"{'folder':>10}  {'':20}  {folder}/")
     _print_objects(listing.objects)
 
 
@@ -209,7 +210,7 @@ def _one_object(uri: str, recursive: str = "") -> tuple[Bucket, ObjectInfo]:
 def _print_objects(objects: Iterable[ObjectInfo]) -> int:
     count = 0
     for info in objects:
-        click.echo(f"{formatting.format_size(info.size):>10}  {info.modified:%Y-%m-%dT%H:%M:%SZ}  {info.path}")
+        write_stdout(f"{formatting.format_size(info.size):>10}  {info.modified:%Y-%m-%dT%H:%M:%SZ}  {info.path}")
         count += 1
     return count
 
