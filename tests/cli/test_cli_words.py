@@ -123,8 +123,10 @@ def test_a_place_with_impossible_hosts_is_refused() -> None:
 
 def test_variables_with_and_without_value() -> None:
     assert split_pairs(("A=1", "B", "C=", "D=x=y")) == (("A", "1"), ("B", None), ("C", ""), ("D", "x=y"))
-    with pytest.raises(UserError, match="no name"):
-        split_pairs(("=1",))
+    for wrong in ("=hunter2", "A B=hunter2", "hunter-2", "2=hunter2"):
+        with pytest.raises(UserError, match="is not the name of a variable") as caught:
+            split_pairs((wrong,))
+        assert "hunter" not in "\n".join(caught.value.lines()), "it may be a secret whose name was forgotten"
 
 
 def test_head_is_host_0_and_excludes_others() -> None:

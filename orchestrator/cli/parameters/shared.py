@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from orchestrator.plan.preview import PreviewFormat
 
 Command: TypeAlias = Callable[..., None]
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,8 @@ def split_pairs(values: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]:
     found: list[tuple[str, str | None]] = []
     for value in values:
         name, equals, rest = value.partition("=")
-        if not name:
-            raise UserError(f"'{value}' has no name", next_step="write NAME=VALUE, or NAME for the value of this shell")
+        if not _VARIABLE.fullmatch(name):  # it may be the value of a secret, so it is not repeated
+            form = "write NAME=VALUE, or NAME for the value of this shell"
+            raise UserError("what is given is not the name of a variable", "letters, digits and _", form)
         found.append((name, rest if equals else None))
     return tuple(found)
