@@ -107,5 +107,6 @@ def end_lost_slice(store: Store, services: Services, narrator: Narrator, lost: L
             if services.clock.now() - began > END_DEADLINE:
                 raise CloudError(f"'{found.name}' is still listed", f"after {END_DEADLINE:.0f} s", again)
             store.event(cluster, "recover", f"{found.name} ({found.intent}) on {found.where} is being ended")
-            end_slice(open_place(services, lost.finding), services, found, report, again)
+            place = open_place(services, lost.finding)
+            end_slice(place, services.clock, found.name, found.intent, report, again)
         store.event(cluster, "recover", f"{found.name} ({found.intent}) is deleted")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.clock import Clock
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
@@ -132,30 +133,26 @@ def judge_again(store: Store, services: Services, finding: PlaceFindings, found:
 
 
 def end_slice(
-    provider: Provider, services: Services, found: OwnedSlice, renew: Callable[[SliceState, float], None], again: str
+    provider: Provider, clock: Clock, name: str, token: str, renew: Callable[[SliceState, float], None], again: str
 ) -> None:
     """Send end requests for one slice, by its token, until the provider reports it as deleted.
 
     Args:
         provider: Of its place.
-        services: Their clock.
-        found: The slice.
-        renew: Called with the state and the seconds so far, before each look.
+        clock: Waits between looks.
+        name: Its name.
+        token: The token of its intent.
+        renew: Called after each look with the state and the seconds so far.
         again: The command that continues.
 
     Raises:
         OrchError: The end was refused, or took too long.
     """
-    clock, name, token = services.clock, found.name, found.intent
     began = requested_at = clock.now()
-    state = found.state
     provider.end(name, token)
-    while True:
-        renew(state, clock.now() - began)
-        state = provider.observe(name, token).state
-        if state is SliceState.ABSENT:
-            return
+    while (state := provider.observe(name, token).state) is not SliceState.ABSENT:
         now = clock.now()
+        renew(state, now - began)
         if now - began > END_DEADLINE:
             raise CloudError(f"'{name}' is still {state}", f"its end was requested {END_DEADLINE:.0f} s ago", again)
         patience = LEFT_AFTER if state is SliceState.FAILED else RESEND_AFTER
@@ -211,7 +208,9 @@ def _end_orphan(
                 return ReapResult(orphan, provider)  # deleted, or on record, meanwhile
             store.event(name, "reap", f"{found.name} on {provider} is being ended: {orphan.why}")
             place = open_place(services, finding)
-            end_slice(place, services, found, lambda _state, _seconds: keeper.hold(), "orch reap")
+            end_slice(
+                place, services.clock, found.name, found.intent, lambda _state, _seconds: keeper.hold(), "orch reap"
+            )
             store.event(name, "reap", f"{found.name} on {provider} is deleted")
     except ConflictError as error:
         return ReapResult(orphan, provider, error)  # its cluster is being worked on: left to the next sweep
