@@ -120,6 +120,10 @@ def test_without_a_key_the_usual_ones_are_tried_and_then_help_is_given(
     usual = tmp_path / ".ssh" / "id_rsa"
     usual.parent.mkdir()
     usual.write_text("a key")
+    usual.chmod(0o644)
+    with pytest.raises(UserError, match="can be read by others"):
+        provider.create(_spec(OwnHost(host="box")), keys)
+    usual.chmod(0o600)
     provider.create(_spec(OwnHost(host="box")), keys)
     assert provider.observe("demo-1").hosts[0].identity_file == usual
 
