@@ -17,6 +17,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import BinaryIO
 
 from orchestrator.errors import ConflictError, NotFoundError, StorageError
@@ -138,8 +139,8 @@ class FolderBackend:
         if self.root not in (path, path.parent):
             root, folder = (Path(os.path.realpath(one)) for one in (self.root, path.parent))
             if not folder.is_relative_to(root):
-                why, step = f"a link leads out of the bucket, to {folder}", f"replace the link: ls -l {self.root}"
-                raise StorageError(f"{self._uri(key)} is not used", why, step)
+                why = f"a link leads out of the bucket, to {folder}"
+                raise StorageError(f"{self._uri(key)} is not used", why, f"ls -l {quote(str(self.root))}")
         return path
 
     def _uri(self, key: str) -> str:

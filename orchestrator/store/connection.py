@@ -164,7 +164,9 @@ def _server_settings(connection: Any, _record: Any) -> None:
 def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
     """Raise DisconnectionError, for which the pool connects again, when the server has closed an idle connection.
 
-    An idle server sends nothing: whatever there is to read is the end. To find out so costs no round trip.
+    To find out so costs no round trip. What there is to read is the end, or a message that no one requested, such as a
+    setting that the administrator changed: then it connects again without need, which does no harm. Source:
+    "Asynchronous Operations" in "Frontend/Backend Protocol" of the PostgreSQL documentation (read 2026-11-24).
     """
     with selectors.DefaultSelector() as selector:
         selector.register(connection.fileno(), selectors.EVENT_READ)

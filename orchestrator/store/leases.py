@@ -24,6 +24,7 @@ from orchestrator.store.connection import Database
 from orchestrator.store.schema import leases
 
 LEASE_SECONDS = 30.0
+_TRIES = 10  # each lost one means that the row changed meanwhile, and so nearly always that there is a holder now
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,16 @@ class Holder:
 
 
 def acquire_lease(database: Database, name: str, doing: str, seconds: float = LEASE_SECONDS) -> Lease | Holder:
-    """Take a lease, or return its holder. Of several that take it at the same time, one succeeds."""
+    """Take a lease, or return its holder. Of several that take it at the same time, one succeeds.
+
+    Raises:
+        ConflictError: others took it and gave it back between our looks, again and again.
+    """
     owner = uuid.uuid4().hex
-    while True:
+    for _ in range(_TRIES):
+        now = _now(database)
         with database.reading() as tx:
-            query = select(leases, _now(database).label("now")).where(leases.c.name == name)
+            query = select(leases, now.label("now")).where(leases.c.name == name)
             row = tx.execute(query).mappings().first()
         if row is not None and row["owner"] and row["expires"] > row["now"] and _is_alive(row):
             return Holder(str(row["machine"]), int(row["pid"]), str(row["doing"]))
@@ -64,10 +70,11 @@ def acquire_lease(database: Database, name: str, doing: str, seconds: float = LE
             "pid": os.getpid(),
             "process_start": _process_start(os.getpid()),
             "doing": doing,
-            "expires": _now(database) + seconds,
+            "expires": now + seconds,
         }
         if database.write(_insert(database, name, values) if row is None else _replace(name, row, values)):
             return Lease(name, owner, fence)
+    raise ConflictError(f"the lease of {name} changes hands too often", f"{_TRIES} tries failed", "orch status")
 
 
 def _insert(database: Database, name: str, values: dict[str, Any]) -> Any:

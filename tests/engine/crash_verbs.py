@@ -17,6 +17,7 @@ from support.simulated import SimHome, sim_launch, sim_task, simulated
 
 from orchestrator.engine.operations import sweep
 from orchestrator.engine.preparation import commands
+from orchestrator.engine.preparation.resume import prepare_resume
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import ConflictError
@@ -101,7 +102,7 @@ def _failed(home: SimHome) -> None:
 
 def resume(home: SimHome) -> None:
     try:
-        home.drive(simulated(commands.prepare_resume(CLUSTER, after=TeardownPolicy.KEEP), home.candidate()))
+        home.drive(simulated(prepare_resume(CLUSTER, after=TeardownPolicy.KEEP), home.candidate()))
     except ConflictError as error:  # the kill came after its good end was recorded
         assert "succeeded" in error.what, error
 

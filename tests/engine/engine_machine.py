@@ -24,6 +24,7 @@ from support.simulated import Points, SimHome, sim_launch, sim_task, simulated, 
 from orchestrator.engine.operations import sweep
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.preparation.resume import prepare_resume
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import OrchError
@@ -322,7 +323,7 @@ def _reap(home: SimHome) -> str:
 
 _COMMANDS: dict[str, Callable[[SimHome], str]] = {
     "launch": lambda home: str(home.drive(_hasty(home, sim_launch(_task()))).step),
-    "resume": lambda home: str(home.drive(_hasty(home, commands.prepare_resume("c", after=TeardownPolicy.KEEP))).step),
+    "resume": lambda home: str(home.drive(_hasty(home, prepare_resume("c", after=TeardownPolicy.KEEP))).step),
     "go_on": _go_on,
     "down": _down,
     "stop": lambda home: str(home.drive(_hasty(home, commands.prepare_stop("c"))).step),

@@ -18,6 +18,7 @@ from orchestrator.engine.loop import results
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.operations.logs import follow_logs
 from orchestrator.engine.preparation import commands
+from orchestrator.engine.preparation.resume import prepare_resume
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import (
     ConflictError,
@@ -432,7 +433,7 @@ def test_a_changed_host_key_is_refused_before_anything_is_sent(home: Path) -> No
 def test_a_run_without_bucket_cannot_be_resumed_and_the_error_explains_why(home: Path) -> None:
     fulfil(commands.prepare_launch(local_task(1, run="exit 3"), cluster="c", after=KEEP))
     with pytest.raises(UserError, match="no bucket"):
-        commands.prepare_resume("c", after=KEEP)
+        prepare_resume("c", after=KEEP)
 
 
 def test_a_finished_run_is_not_resumed_by_accident(home: Path, tmp_path: Path) -> None:
@@ -440,7 +441,7 @@ def test_a_finished_run_is_not_resumed_by_accident(home: Path, tmp_path: Path) -
     task = local_task(1, run="true", checkpoint=Checkpoint(bucket=f"file://{tmp_path}/b"))
     fulfil(commands.prepare_launch(task, cluster="c", after=KEEP))
     with pytest.raises(ConflictError, match="succeeded"):
-        commands.prepare_resume("c", after=KEEP)
+        prepare_resume("c", after=KEEP)
 
 
 def test_a_run_of_another_computer_is_resumed_from_its_bucket(
@@ -453,10 +454,10 @@ def test_a_run_of_another_computer_is_resumed_from_its_bucket(
     assert ending.status == 1
     monkeypatch.setenv("ORCH_HOME", str(tmp_path / "other"))
     with pytest.raises(NotFoundError, match="another computer"):
-        commands.prepare_resume(ending.run_id, after=DOWN)
+        prepare_resume(ending.run_id, after=DOWN)
     with pytest.raises(UntrustedRecordError):
-        commands.prepare_resume(ending.run_id, bucket=bucket, after=DOWN)
-    again = fulfil(commands.prepare_resume(ending.run_id, bucket=bucket, after=DOWN, consent=lambda _: None))
+        prepare_resume(ending.run_id, bucket=bucket, after=DOWN)
+    again = fulfil(prepare_resume(ending.run_id, bucket=bucket, after=DOWN, consent=lambda _: None))
     assert again.status == 0
     assert again.run_id == ending.run_id
     monkeypatch.setenv("ORCH_HOME", str(home))

@@ -15,6 +15,7 @@ from support.driving import Listener, local_task
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.preparation.resume import prepare_resume
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.plan.actions import Action, SyncTree
 from orchestrator.plan.compare import find_mismatches
@@ -82,7 +83,7 @@ def test_every_command_on_an_existing_cluster_does_what_its_preview_lists(home: 
     check(commands.prepare_cancel("c", None))
     failed = local_task(2, run="exit 4", setup="true", checkpoint=Checkpoint(bucket=f"file://{tmp_path}/bucket"))
     drive_cluster(commands.prepare_launch(failed, cluster="c", after=TeardownPolicy.KEEP), Listener())
-    resumed = commands.prepare_resume("c", after=TeardownPolicy.KEEP)
+    resumed = prepare_resume("c", after=TeardownPolicy.KEEP)
     planned = make_plan(resumed.desired, resumed.recorded, resumed.facts).actions
     done: list[Action] = []
     drive_cluster(resumed, Listener(), recorder=done)

@@ -15,6 +15,7 @@ from orchestrator.engine.loop.epoch import RunHold
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.host_inputs import build_budgets
 from orchestrator.engine.preparation.record_review import RecordReview
+from orchestrator.engine.preparation.resume import prepare_resume
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import ConflictError
 from orchestrator.exits import Exit
@@ -78,7 +79,7 @@ def test_a_run_that_another_computer_drives_is_refused_before_anything_is_record
     home: Path, bucket: Bucket, theirs: RunHold
 ) -> None:
     with pytest.raises(ConflictError) as caught:
-        fulfil(commands.prepare_resume(RUN, bucket=bucket.uri, after=KEEP, consent=agree))
+        fulfil(prepare_resume(RUN, bucket=bucket.uri, after=KEEP, consent=agree))
     words = "\n".join(caught.value.lines())
     assert f"run {RUN} is driven by " in words and "since 20" in words and "(orch their-in)" in words
     assert f"orch resume {RUN} --bucket {bucket.uri} --take-over" in words
@@ -91,9 +92,7 @@ def test_a_run_that_another_computer_drives_is_refused_before_anything_is_record
 def test_a_take_over_raises_the_epoch_and_the_other_one_notices(
     home: Path, bucket: Bucket, theirs: RunHold, listener: Listener
 ) -> None:
-    ending = fulfil(
-        commands.prepare_resume(RUN, bucket=bucket.uri, after=KEEP, consent=agree, take_over=True), listener
-    )
+    ending = fulfil(prepare_resume(RUN, bucket=bucket.uri, after=KEEP, consent=agree, take_over=True), listener)
     assert ending.status == Exit.OK
     assert listener.outputs[0] == b"epoch 2 of attempt 5\n", "attempts continue from theirs"
     wait_for(lambda: theirs.taken_over)
@@ -108,12 +107,10 @@ def test_a_run_whose_driver_was_killed_is_resumed_after_a_look(
     theirs.close()
     time.sleep(0.5)
     began = time.monotonic()
-    assert (
-        fulfil(commands.prepare_resume(RUN, bucket=bucket.uri, after=KEEP, consent=agree), listener).status == Exit.OK
-    )
+    assert fulfil(prepare_resume(RUN, bucket=bucket.uri, after=KEEP, consent=agree), listener).status == Exit.OK
     assert time.monotonic() - began >= holding.LOOK_SECONDS
     began = time.monotonic()
-    assert fulfil(commands.prepare_resume(RUN, after=KEEP, force=True)).status == Exit.OK
+    assert fulfil(prepare_resume(RUN, after=KEEP, force=True)).status == Exit.OK
     assert held(bucket)["epoch"] == 3
     assert time.monotonic() - began < holding.LOOK_SECONDS, "after a driver that ended, there is no look"
 

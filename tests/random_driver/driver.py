@@ -23,6 +23,7 @@ from support.postgres import PostgresServer
 
 from orchestrator.exits import Exit
 
+KNOWN_STATUSES = frozenset({*map(int, Exit), -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM})
 LONGEST = 20.0  # seconds after which a person gives up: the command is killed
 PROC = Path("/proc")
 TASK = """
@@ -118,8 +119,7 @@ class History:
     def _judge(self, words: tuple[str, ...], status: int) -> None:
         said = (self.folder / "output").read_text(errors="replace")
         self.notes.append(f"    exit {status}: {said.strip().splitlines()[-1][:150] if said.strip() else ''}")
-        known = {*map(int, Exit), -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM}
-        if "Traceback" in said or "limit of" in said or status not in known:
+        if "Traceback" in said or "limit of" in said or status not in KNOWN_STATUSES:
             self.violations.append(f"{words}: {said[-2000:]}")
 
     def _strikes(self) -> list[Callable[[subprocess.Popen[bytes]], None]]:
@@ -149,15 +149,15 @@ class History:
 
     def kill_a_host(self, process: subprocess.Popen[bytes]) -> None:
         for pid in self._one_host():
-            _send(pid, signal.SIGKILL)
+            send_signal(pid, signal.SIGKILL)
 
     def freeze_a_host(self, process: subprocess.Popen[bytes]) -> None:
         pids = self._one_host()
         for pid in pids:
-            _send(pid, signal.SIGSTOP)
+            send_signal(pid, signal.SIGSTOP)
         time.sleep(self._random.uniform(0.1, 4.0))
         for pid in pids:
-            _send(pid, signal.SIGCONT)
+            send_signal(pid, signal.SIGCONT)
 
     def restart_postgres(self, process: subprocess.Popen[bytes]) -> None:
         assert self.server is not None
@@ -171,26 +171,12 @@ class History:
         return list(_processes_of(str(self._random.choice(hosts)))) if hosts else []
 
     def _take_down(self) -> None:
-        """As a person ends the day: again, until it is done."""
-        end = time.monotonic() + 90
-        while True:
-            done = self._orch("down", "mine", "--yes", timeout=100)
-            if done.returncode in (0, 3):  # 3: there never was one
-                break
-            if time.monotonic() > end:
-                self.violations.append(f"down ends with {done.returncode}: {done.stderr[-1000:]}")
-                break
-            time.sleep(1)
+        self.violations += take_down(self._orch, "mine", "--yes")
 
     def _look_for_leftovers(self) -> None:
-        status = self._orch("status", "-o", "json")
-        if status.returncode != 0 or '"clusters": []' not in status.stdout:
-            self.violations.append(f"status afterwards: {status.stdout[-500:]}{status.stderr[-500:]}")
-        swept = self._orch("reap", "--dry-run", "-o", "json")
-        if swept.returncode != 0 or '"slices": []' not in swept.stdout:
-            self.violations.append(f"reap afterwards: {swept.stdout[-500:]}{swept.stderr[-500:]}")
+        self.violations += find_open_records(self._orch)
         self._look_for_processes()
-        starts = (self.folder / "started").read_text().splitlines() if (self.folder / "started").exists() else []
+        starts = read_starts(self.folder)
         programs = Counter(tuple(line.split()[:2]) for line in starts)
         self.counts["programs"] += len(programs)
         if twice := [program for program, times in programs.items() if times > 1]:
@@ -202,9 +188,37 @@ class History:
             if time.monotonic() > end:
                 self.violations.append(f"processes are left: {left}")
                 for pid in left:
-                    _send(pid, signal.SIGKILL)
+                    send_signal(pid, signal.SIGKILL)
                 return
             time.sleep(0.2)
+
+
+def take_down(orch: Orch, *words: str) -> list[str]:
+    """Take a cluster down as a person ends the day: again, until it is done. Returns what is wrong."""
+    end = time.monotonic() + 90
+    while True:
+        done = orch("down", *words, timeout=100)
+        if done.returncode in (0, 3):  # 3: there never was one
+            return []
+        if time.monotonic() > end:
+            return [f"down ends with {done.returncode}: {done.stderr[-1000:]}"]
+        time.sleep(1)
+
+
+def find_open_records(orch: Orch) -> list[str]:
+    """Return what a person still finds after everything was taken down."""
+    found: list[str] = []
+    for words, empty in ((("status",), '"clusters": []'), (("reap", "--dry-run"), '"slices": []')):
+        done = orch(*words, "-o", "json")
+        if done.returncode != 0 or empty not in done.stdout:
+            found.append(f"{words[0]} in {orch.folder} afterwards: {done.stdout[-500:]}{done.stderr[-500:]}")
+    return found
+
+
+def read_starts(folder: Path) -> list[str]:
+    """Return the lines that the programs wrote when they started."""
+    file = folder / "started"
+    return file.read_text().splitlines() if file.exists() else []
 
 
 def _processes_of(mark: str) -> Iterator[int]:
@@ -224,6 +238,7 @@ def _words(pid: int) -> str:
     return ""
 
 
-def _send(pid: int, what: signal.Signals) -> None:
+def send_signal(pid: int, what: signal.Signals) -> None:
+    """Signal a process that may have ended."""
     with contextlib.suppress(OSError):
         os.kill(pid, what)

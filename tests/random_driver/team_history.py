@@ -21,11 +21,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from random_driver.driver import KNOWN_STATUSES, find_open_records, read_starts, send_signal, take_down
 from support.orch_process import Orch
 from support.postgres import PostgresServer
 from support.slow_proxy import SlowProxy
 
-from orchestrator.exits import Exit
 from orchestrator.simulator.aws.cloud import SimulatedAws
 from orchestrator.simulator.google.cloud import SimulatedGoogle
 from orchestrator.simulator.state import Phase
@@ -167,8 +167,7 @@ class TeamHistory:
 
     def _judge(self, what: str, status: int, said: str) -> None:
         self._note(f"    {what}: exit {status}: {said.strip().splitlines()[-1][:150] if said.strip() else ''}")
-        known = {*map(int, Exit), -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM}
-        if "Traceback" in said or status not in known:
+        if "Traceback" in said or status not in KNOWN_STATUSES:
             self.violations.append(f"{what}: exit {status}: {said[-2000:]}")
 
     def _note(self, what: str) -> None:
@@ -206,10 +205,10 @@ class TeamHistory:
         with self._postgres:
             pids = list(self._processes_of_postgres())
             for pid in pids:
-                _send(pid, signal.SIGSTOP)
+                send_signal(pid, signal.SIGSTOP)
             time.sleep(mine.uniform(0.5, 5.0))
             for pid in pids:
-                _send(pid, signal.SIGCONT)
+                send_signal(pid, signal.SIGCONT)
 
     def cut_the_network(self, process: subprocess.Popen[bytes], mine: random.Random) -> None:
         self.proxy.cut()
@@ -239,32 +238,18 @@ class TeamHistory:
                 self.violations.append(f"made in the other account: {stray}")
 
     def _take_down(self) -> None:
-        """As a member ends the day: again, until it is done."""
-        end = time.monotonic() + 120
         name = self._random.choice(MEMBERS)
-        while True:
-            done = self._computers[name]("down", "two", "--yes", "--force", timeout=100)
-            if done.returncode in (0, 3):  # 3: there never was one
-                break
-            if time.monotonic() > end:
-                self.violations.append(f"down ends with {done.returncode}: {done.stderr[-1000:]}")
-                break
-            time.sleep(1)
+        self.violations += take_down(self._computers[name], "two", "--yes", "--force")
 
     def _look_for_leftovers(self) -> None:
         if left := _living(self.cloud):
             self.violations.append(f"machines are left: {left}")
-        for name, orch in self._computers.items():
-            status = orch("status", "-o", "json")
-            if status.returncode != 0 or '"clusters": []' not in status.stdout:
-                self.violations.append(f"status of {name} afterwards: {status.stdout[-500:]}{status.stderr[-500:]}")
-            swept = orch("reap", "--dry-run", "-o", "json")
-            if swept.returncode != 0 or '"slices": []' not in swept.stdout:
-                self.violations.append(f"reap of {name} afterwards: {swept.stdout[-500:]}{swept.stderr[-500:]}")
+        for orch in self._computers.values():
+            self.violations += find_open_records(orch)
         audit = self._computers["ann"]("events", "--verify")
         if audit.returncode != 0:
             self.violations.append(f"the audit afterwards: {audit.stdout[-500:]}{audit.stderr[-500:]}")
-        starts = (self.folder / "started").read_text().splitlines() if (self.folder / "started").exists() else []
+        starts = read_starts(self.folder)
         self.counts["programs"] += len(set(starts))
         if twice := [program for program, times in Counter(starts).items() if times > 1]:
             self.violations.append(f"started twice: {twice}")
@@ -273,8 +258,3 @@ class TeamHistory:
 def _living(cloud: Cloud) -> list[tuple[str, Phase]]:
     with cloud.cloud.open() as opened:
         return [(look.name, look.phase) for look in opened.live()]
-
-
-def _send(pid: int, what: signal.Signals) -> None:
-    with contextlib.suppress(OSError):
-        os.kill(pid, what)

@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import StorageError
+from orchestrator.errors import StorageError, UserError
 from orchestrator.messages import to_one_line
 from orchestrator.task.errors import TaskError
 from orchestrator.task.model import Task
@@ -47,6 +47,16 @@ class BucketRecord:
 def record_digest(text: str) -> str:
     """Return the digest of a task record, as the launch prints it."""
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def refuse_large_record(text: str) -> None:
+    """Raise UserError for a record that no one would read back from its bucket."""
+    if (size := len(text.encode())) > MOST_TASK_BYTES:
+        raise UserError(
+            "the task is too large to be recorded in its bucket",
+            f"it has {size:,} bytes, and {MOST_TASK_BYTES:,} are read from a bucket",
+            "move long scripts and data into files of the workdir",
+        )
 
 
 def read_bucket_record(bucket: str, run_id: str) -> BucketRecord:

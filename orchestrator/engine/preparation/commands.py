@@ -17,29 +17,23 @@ from typing import Any
 
 from orchestrator.catalog.machines import LocalHosts, TpuSlice
 from orchestrator.engine.preparation import host_inputs
-from orchestrator.engine.preparation.bucket_record import (
-    MOST_TASK_BYTES,
-    BucketRecord,
-    read_bucket_record,
-    record_digest,
-)
+from orchestrator.engine.preparation.bucket_record import record_digest, refuse_large_record
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.preparation.cluster_match import surplus_hosts_note
 from orchestrator.engine.preparation.notes import plan_notes
 from orchestrator.engine.preparation.ownership import refuse_other_owner
 from orchestrator.engine.preparation.preflight import preflight_error
 from orchestrator.engine.preparation.prepared import PreparedCommand
-from orchestrator.engine.preparation.record_review import ConsentToRecord, refuse_unknown_record, review_record
 from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID
 from orchestrator.engine.state.recorded import load_observed, open_reader
-from orchestrator.errors import ConflictError, NotFoundError, UserError
+from orchestrator.errors import NotFoundError, UserError
 from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop, TeardownPolicy
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Intent
 from orchestrator.providers.registry import Planners
 from orchestrator.render.scripts import RunInputs, render_run
 from orchestrator.slices import Candidate
-from orchestrator.store.lookup import RUNNING, cluster_not_found, find_cluster, suggest_run
+from orchestrator.store.lookup import RUNNING, cluster_not_found, find_cluster
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
 from orchestrator.task.model import Task
@@ -64,57 +58,7 @@ def prepare_launch(
         kept: Snapshots of what is sent, by label.
     """
     name = host_inputs.choose_cluster_name(task, cluster)
-    return _prepare_run(task, name, "launch", after, force_setup=force_setup, kept=kept)
-
-
-def prepare_resume(
-    name_or_run_id: str,
-    *,
-    cluster: str | None = None,
-    bucket: str | None = None,
-    after: TeardownPolicy,
-    force: bool = False,
-    take_over: bool = False,
-    consent: ConsentToRecord = refuse_unknown_record,
-) -> PreparedCommand:
-    """Prepare the same run again from its newest complete checkpoint, on the same cluster name or another.
-
-    Args:
-        name_or_run_id: The cluster whose last run it is, or the run.
-        cluster: The cluster to run on, or None for the run's.
-        bucket: Where the run is found that is not on record here. Its record there is compared with the one here.
-        after: What happens to the machines when the job ends.
-        force: Whether to resume even a run that has succeeded.
-        take_over: Whether to claim the run from another driver that is at work.
-        consent: Asks about a record from the bucket; called before anything that the record names is used.
-    """
-    with open_reader() as reader:
-        where, job = _find_run(reader, name_or_run_id)
-    if job is not None:
-        _refuse_finished(job, name_or_run_id, force)
-    record = _read_record(name_or_run_id, bucket, job)
-    known = Task.from_json(job.task) if job is not None else None
-    if record is not None:
-        consent(review_record(record, known))
-    if job is not None and known is not None and (record is None or record.task == known):
-        task, run_id, attempt, text = known, job.run_id, job.attempt, job.task
-    else:
-        assert record is not None  # noqa: S101  # _read_record refuses a run that is neither here nor in a bucket
-        task, run_id, attempt, text = record.task, record.run_id, record.attempt, record.text
-        attempt = max(attempt, job.attempt) if job is not None else attempt
-        where = where or host_inputs.choose_cluster_name(task, None)
-    if not task.checkpoint.bucket:
-        raise UserError(
-            f"run {run_id} has no bucket, so there is nothing to resume from",
-            "checkpoints are kept only when the task names a bucket",
-            "launch it again with --bucket URI",
-        )
-    task = add_secrets_from_environment(task)
-    name = cluster or where
-    ready = _prepare_run(
-        task, name, "resume", after, run_id=run_id, first_attempt=attempt + 1, resume_from="latest", record=text
-    )
-    return replace(ready, take_over=take_over)
+    return prepare_run(task, name, "launch", after, force_setup=force_setup, kept=kept)
 
 
 def prepare_continuation(cluster: str, job: JobRecord) -> PreparedCommand:
@@ -125,7 +69,7 @@ def prepare_continuation(cluster: str, job: JobRecord) -> PreparedCommand:
     """
     task = add_secrets_from_environment(Task.from_json(job.task))
     wished: dict[str, Any] = json.loads(job.launch_request) if job.launch_request else {}
-    return _prepare_run(
+    return prepare_run(
         task,
         cluster,
         job.kind,
@@ -298,7 +242,7 @@ def prepare_cancel(cluster: str, job: int | None, *, force: bool = False) -> Pre
     )
 
 
-def _prepare_run(
+def prepare_run(
     task: Task,
     name: str,
     verb: str,
@@ -318,10 +262,7 @@ def _prepare_run(
     `kept` holds snapshots of what is sent, by label; `again` is the recorded job to continue, whatever its digest;
     `record` is the task as it is on record: the same bytes over all resumes, so that its digest stays.
     """
-    if task.missing_secrets:
-        raise UserError(
-            f"secret {task.missing_secrets[0]} has no value", "", f"export it, or: --secret {task.missing_secrets[0]}"
-        )
+    _refuse_missing_secret(task)
     options = list_candidates(task)
     facts = host_inputs.host_facts(options[0])
     trees, sent = host_inputs.read_trees(task, kept)
@@ -332,12 +273,8 @@ def _prepare_run(
         foreign = refuse_other_owner(reader.cluster(name)) if again is None else None
     bucket = task.checkpoint.bucket.rstrip("/")
     record = again.task if again is not None else record or task.to_json()
-    if bucket and len(record.encode()) > MOST_TASK_BYTES:
-        raise UserError(
-            "the task is too large to be recorded in its bucket",
-            f"it has {len(record.encode()):,} bytes, and {MOST_TASK_BYTES:,} are read from a bucket",
-            "move long scripts and data into files of the workdir",
-        )
+    if bucket:
+        refuse_large_record(record)
     shown_run = to_text(same.run_id if same is not None else run_id or RUN_ID)
     desired = Run(
         cluster=name,
@@ -392,6 +329,12 @@ def _prepare_run(
     )
 
 
+def _refuse_missing_secret(task: Task) -> None:
+    if task.missing_secrets:
+        name = task.missing_secrets[0]
+        raise UserError(f"secret {name} has no value", "", f"export it, or: --secret {name}")
+
+
 def _is_tpu(task: Task) -> bool:
     """Return whether each node is a separate slice; EC2 instances are one slice together."""
     machine = task.choices[0].machine
@@ -416,47 +359,6 @@ def _same_job(reader: Reader, name: str, verb: str, digest: str) -> tuple[JobRec
 
 def _next_number(reader: Reader, record: ClusterRecord) -> int:
     return max((job.id for job in reader.jobs(record)), default=0) + 1
-
-
-def _find_run(reader: Reader, name_or_run_id: str) -> tuple[str, JobRecord | None]:
-    job = reader.last_run_of(name_or_run_id)
-    if job is not None:
-        return name_or_run_id, job
-    found = reader.find_run(name_or_run_id)
-    return found if found is not None else ("", None)
-
-
-def _read_record(name_or_run_id: str, bucket: str | None, job: JobRecord | None) -> BucketRecord | None:
-    """Return the run's record in the bucket; None without a bucket, or without a record there of a run that is known.
-
-    Raises:
-        NotFoundError: The run is neither on record here nor in a bucket.
-    """
-    if bucket is None:
-        if job is not None:
-            return None
-        with open_reader() as reader:
-            near = suggest_run(reader, name_or_run_id)
-        raise NotFoundError(
-            f"no cluster and no run called '{name_or_run_id}' is on record here",
-            near or "a run from another computer is found through its bucket",
-            f"orch resume {name_or_run_id} --bucket URI",
-        )
-    try:
-        return read_bucket_record(bucket, job.run_id if job is not None else name_or_run_id)
-    except NotFoundError:
-        if job is None:
-            raise
-        return None
-
-
-def _refuse_finished(job: JobRecord, requested: str, force: bool) -> None:
-    if job.state == "ended" and job.status == 0 and not force:
-        raise ConflictError(
-            f"run {job.run_id} succeeded; there is nothing to resume",
-            "its program returned 0",
-            f"to run it again from its last checkpoint: orch resume {requested} --force",
-        )
 
 
 def add_secrets_from_environment(task: Task) -> Task:

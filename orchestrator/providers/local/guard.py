@@ -6,7 +6,7 @@ The provider runs one launcher for all hosts it starts (`python -I -S`, so: stan
 watch each other: whichever is killed, or when sshd ends, the rest ends every process of the host and then itself. The
 guard also watches the owner, where hosts have one (owner.py).
 Both are subreapers (Linux, prctl(2)), so that a job which left its session and lost its parent is still found below
-them. When both are killed at once, the kernel ends sshd, and the mark in the environment finds the rest.
+them. When both are killed together, the kernel ends sshd, and the mark in the environment finds all else.
 
 The slice's lock is held by the launcher until all hosts are up, and by each guard until it has written its name
 down. So whoever gets the lock knows all guards there are, even when the creating command was killed at any point.
@@ -123,7 +123,7 @@ def _keeper(host: _Host, alive: int, report: int) -> None:
 
 
 def _spawn_sshd(host: _Host) -> int:
-    """sshd in a session of its own, with default signals, a clean environment and the mark.
+    """Start sshd in its own session, with default signals, a clean environment and the mark.
 
     It overwrites its environment with its title, and so loses the mark: it has to end with the keeper by itself.
     """
@@ -145,7 +145,7 @@ def _become_sshd(argv: list[str], environment: dict[str, str], keeper: int) -> N
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     _set_process(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() == keeper:
-        os.execve(argv[0], argv, environment)  # noqa: S606  # a process of its own, without a shell
+        os.execve(argv[0], argv, environment)  # noqa: S606  # in a forked process, without a shell
 
 
 def _end_host(host: _Host) -> None:

@@ -64,7 +64,7 @@ def resume(
     """Resume a run from its newest complete checkpoint in the bucket, on the same hosts or new ones."""
     from dataclasses import replace
 
-    from orchestrator.engine.preparation.commands import prepare_resume as prepare
+    from orchestrator.engine.preparation.resume import prepare_resume as prepare
     from orchestrator.plan.desired import TeardownPolicy
 
     consent = RecordConsent(
