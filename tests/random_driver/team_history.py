@@ -16,10 +16,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from random_driver.driver import KNOWN_STATUSES, find_open_records, read_starts, send_signal, take_down
 from support.orch_process import Orch
@@ -32,6 +33,7 @@ from orchestrator.simulator.state import Phase
 
 Cloud = SimulatedAws | SimulatedGoogle
 LONGEST = 40.0  # seconds after which a person gives up: the command is killed
+LONGEST_FOREIGN = 200.0  # an empty answer of another account must not count after any time; EC2's counts after 90 s
 MEMBERS = ("ann", "bob")
 CHANGING = ("launch", "down", "stop", "start", "cancel", "resume")
 COMMANDS = (
@@ -118,8 +120,8 @@ class TeamHistory:
             if mine.random() < 0.15:
                 self._lose_computer(name)
             self._command(name, mine.choice(COMMANDS), mine)
-            if self.other is not None and mine.random() < 0.3:
-                self._command(name, mine.choice(FOREIGN), mine, self.other.env)
+            if self.other is not None and mine.random() < 0.5:
+                self._use_other_account(name, mine.choice(FOREIGN), self.other)
 
     def _lose_computer(self, name: str) -> None:
         """The state folder is deleted: the member begins again on a new computer."""
@@ -128,14 +130,11 @@ class TeamHistory:
         self.counts["state folders lost"] += 1
         self._note(f"{name}: the state folder is lost")
 
-    def _command(
-        self, name: str, words: tuple[str, ...], mine: random.Random, other: dict[str, str] | None = None
-    ) -> None:
+    def _command(self, name: str, words: tuple[str, ...], mine: random.Random) -> None:
         strike = mine.choice([None, None, *self._strikes()])
         output = self.folder / f"output-{name}"
-        process = self._start(name, words, output, other or {})
-        what = f"{name}: {' '.join(words)}{' (other account)' if other else ''}  {strike.__name__ if strike else '-'}"
-        self._note(what)
+        process = self._start(name, words, output)
+        self._note(f"{name}: {' '.join(words)}  {strike.__name__ if strike else '-'}")
         self.counts["commands"] += 1
         if strike is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -150,7 +149,29 @@ class TeamHistory:
             process.wait()
         self._judge(f"{name}: {' '.join(words)}", process.returncode, output.read_text(errors="replace"))
 
-    def _start(self, name: str, words: tuple[str, ...], output: Path, other: dict[str, str]) -> subprocess.Popen[bytes]:
+    def _use_other_account(self, name: str, words: tuple[str, ...], other: SimulatedAws) -> None:
+        """Run a command undisturbed with credentials of an account that has none of the machines."""
+        output = self.folder / f"output-{name}-other"
+        what = f"{name}, other account: {' '.join(words)}"
+        self._note(what)
+        self.counts["commands of another account"] += 1
+        before = _living(self.cloud)
+        process = self._start(name, words, output, other.env)
+        try:
+            process.wait(LONGEST_FOREIGN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            self.violations.append(f"{what}: it does not end")
+        status, said = process.wait(), output.read_text(errors="replace")
+        self._judge(what, status, said)
+        if status == 0 and words[0] == "exec":
+            self.violations.append(f"{what}: it ran")
+        if "is deleted" in said and (alive := before.keys() & _living(self.cloud).keys()):
+            self.violations.append(f"{what}: it is said to be deleted, and runs: {alive}")
+
+    def _start(
+        self, name: str, words: tuple[str, ...], output: Path, other: Mapping[str, str] = MappingProxyType({})
+    ) -> subprocess.Popen[bytes]:
         orch = self._computers[name]
         with output.open("wb") as written:
             return subprocess.Popen(
@@ -231,7 +252,7 @@ class TeamHistory:
     def _watch_machines(self) -> None:
         """Two that run at the same time are one too many."""
         while not self._over.wait(0.3):
-            running = [name for name, phase in _living(self.cloud) if phase not in (Phase.ENDING, Phase.FAILED)]
+            running = [name for name, phase in _living(self.cloud).items() if phase not in (Phase.ENDING, Phase.FAILED)]
             if len(running) > 1:
                 self.violations.append(f"doubled: {running}")
             if self.other is not None and (stray := _living(self.other)):
@@ -255,6 +276,7 @@ class TeamHistory:
             self.violations.append(f"started twice: {twice}")
 
 
-def _living(cloud: Cloud) -> list[tuple[str, Phase]]:
+def _living(cloud: Cloud) -> dict[str, Phase]:
+    """Return the machines that exist, by name and uid."""
     with cloud.cloud.open() as opened:
-        return [(look.name, look.phase) for look in opened.live()]
+        return {f"{look.name} {look.uid}": look.phase for look in opened.live()}
