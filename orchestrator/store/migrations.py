@@ -216,4 +216,18 @@ def _migrate_to_4(tx: Connection, at: float) -> None:
             head = append_event(tx, event | {"before": "{}", "after": json.dumps({after: ""})}, head)
 
 
-STEPS: dict[int, Callable[[Connection, float], None]] = {2: _migrate_to_2, 3: _migrate_to_3, 4: _migrate_to_4}
+_STATEMENTS_TO_5: tuple[str, ...] = ()
+
+
+def _migrate_to_5(tx: Connection, _at: float) -> None:
+    """Add what version 5 has. Every statement only adds, so that an orch of version 4 still works on the tables."""
+    for statement in _STATEMENTS_TO_5:
+        tx.execute(text(statement))
+
+
+STEPS: dict[int, Callable[[Connection, float], None]] = {
+    2: _migrate_to_2,
+    3: _migrate_to_3,
+    4: _migrate_to_4,
+    5: _migrate_to_5,
+}

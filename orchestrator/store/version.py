@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from orchestrator.store.failures import StoreError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 _UPGRADE = "upgrade orch: pip install --upgrade orch"
 
 
