@@ -198,6 +198,8 @@ class SliceView:
         reason: The provider's message, one line.
         until: Epoch seconds until which the provider lets a request wait for machines; None where it does not queue.
         ends: Epoch seconds at which the provider begins to take the machines back; None where no end is announced.
+        due: Whether a step of its create or its end can be taken now, which observing never does
+            (providers/protocol.py, Finishes).
     """
 
     state: SliceState
@@ -205,6 +207,7 @@ class SliceView:
     reason: str = ""
     until: float | None = None
     ends: float | None = None
+    due: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,14 @@
 """What a provider must be able to do: two small protocols, so that a preview needs no SDK and no network.
 
 `Planner` is pure: it turns the request of the user into candidates and requests. `Provider` does I/O. The optional
-capabilities `HasAccounts`, `HasPlaces`, `Stops`, `Preempts` and `Adopts` are separate protocols: a provider that
-cannot stop a slice has not got the methods, and the caller reports that.
+capabilities `HasAccounts`, `HasPlaces`, `Finishes`, `Stops`, `Preempts` and `Adopts` are separate protocols: a provider
+that cannot stop a slice has not got the methods, and the caller reports that.
 
 Contract of `Provider`, checked by tests/providers/test_provider_contract.py for each of them:
 - create(spec, keys) is idempotent by spec.token: called again after any crash it completes the same slice and never
   makes a second one. It returns when the request is accepted; observe() reports when hosts are READY.
-- observe(name) never guesses: ABSENT only on positive evidence, UNCLEAR when the provider could not be asked.
+- observe(name) never guesses: ABSENT only on positive evidence, UNCLEAR when the provider could not be asked. It sends
+  no request that changes anything. What is left to do is in `SliceView.due`.
 - end(name) requests the end and returns; observe() reports when it is ABSENT. Ending what is absent succeeds.
 - token, of the slice that is meant: a provider that has no record of it looks for what carries it, and never touches
   another installation's slice of the same name. "": any of this name.
@@ -116,6 +117,21 @@ class HasAccounts(Provider, Protocol):
             OtherAccountError: These credentials are of another one.
             AccessError: There are no credentials, or they are refused.
             CloudError: It could not be found out.
+        """
+        ...
+
+
+@runtime_checkable
+class Finishes(Provider, Protocol):
+    """A provider with steps that are possible only later than the create or the end that they belong to.
+
+    Examples: an address can be attached to a machine only when it runs, and a security group deleted only after it.
+    """
+
+    def finish(self, name: str, token: str = "") -> SliceView:
+        """Take the steps that are due, and return the view after them. Repeating it does nothing.
+
+        Like observe() it raises nothing that the provider reports. Only the holder of the cluster's lease calls it.
         """
         ...
 

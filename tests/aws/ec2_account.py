@@ -86,7 +86,11 @@ class Ec2:
         """What a look a second tells, until nothing is under way any more."""
         provider = self.provider()
         for _ in range(int(seconds)):
+            before = self.changes()
             view = provider.observe(name)
+            assert self.changes() == before, "observing changes nothing"
+            if view.due:
+                view = provider.finish(name)
             if view.state not in (SliceState.CREATING, SliceState.ENDING, SliceState.STOPPING, SliceState.STARTING):
                 return view
             self.clock.advance(1.0)

@@ -124,7 +124,7 @@ def test_what_is_refused_leaves_nothing_behind(ec2: Ec2, kind: FaultKind, call: 
     assert type(caught.value) is error
     assert caught.value.next_step
     assert ec2.left() == {}
-    assert ec2.provider().observe("c-1").state is S.ABSENT
+    assert ec2.provider().finish("c-1").state is S.ABSENT
     ec2.create(ec2.spec(CLUSTER))
     assert ec2.settled().state is S.READY
 
@@ -159,7 +159,7 @@ def test_an_answer_that_was_lost_makes_no_second_one(ec2: Ec2, call: str, kind: 
     refuse(ec2, kind, call)
     with pytest.raises(CloudError, match="not known whether it acted"):
         ec2.create(ec2.spec(CLUSTER))
-    assert ec2.provider().observe("c-1").state is not S.ABSENT
+    assert ec2.provider().finish("c-1").state is not S.ABSENT
     ec2.create(ec2.spec(CLUSTER))
     assert ec2.settled().state is S.READY
     left = ec2.left()
@@ -226,7 +226,7 @@ def test_one_that_somebody_else_has_ended_spoils_the_slice(ec2: Ec2) -> None:
     calls = ec2.calls()
     ids = sorted(one["InstanceId"] for one in calls.instances({}))
     calls.change("TerminateInstances", {"InstanceIds": ids[1:]})
-    view = ec2.provider().observe("c-1")
+    view = ec2.provider().finish("c-1")
     assert view.state is S.FAILED
     assert "Client.UserInitiatedShutdown" in view.reason
     ec2.provider().end("c-1")
@@ -239,14 +239,14 @@ def test_the_end_takes_away_what_was_in_use_as_soon_as_it_is_not(ec2: Ec2) -> No
     ec2.settled()
     provider = ec2.provider()
     provider.end("c-1")
-    assert provider.observe("c-1").state is S.ENDING
+    assert provider.finish("c-1").state is S.ENDING
     ec2.clock.advance(6)
     ec2.rule(faults=(Fault(call="delete-security-group", kind=FaultKind.UNAVAILABLE, nth=(1,)),))
-    assert provider.observe("c-1").state is S.UNCLEAR
-    assert provider.observe("c-1").state is S.ABSENT
+    assert provider.finish("c-1").state is S.UNCLEAR
+    assert provider.finish("c-1").state is S.ABSENT
     assert ec2.left() == {}
     provider.end("c-1")
-    assert provider.observe("c-1").state is S.ABSENT
+    assert provider.finish("c-1").state is S.ABSENT
 
 
 def test_a_group_that_something_else_is_in_holds_the_end_up(ec2: Ec2) -> None:
@@ -260,7 +260,7 @@ def test_a_group_that_something_else_is_in_holds_the_end_up(ec2: Ec2) -> None:
     ec2.create(ec2.spec(aws_candidate(security_group=group), "t-2", "d-1"))
     ec2.provider().end("c-1")
     ec2.clock.advance(6)
-    view = ec2.provider().observe("c-1")
+    view = ec2.provider().finish("c-1")
     assert view.state is S.ENDING
     assert "orch-c-1" in view.reason
     ec2.provider().end("d-1")
@@ -273,11 +273,11 @@ def test_it_stops_and_starts_with_all_its_hosts(ec2: Ec2) -> None:
     before = ec2.settled()
     provider = ec2.provider()
     provider.stop("c-1")
-    assert provider.observe("c-1").state is S.STOPPING
+    assert provider.finish("c-1").state is S.STOPPING
     assert ec2.settled().state is S.STOPPED
     provider.stop("c-1")
     provider.start("c-1")
-    assert provider.observe("c-1").state is S.STARTING
+    assert provider.finish("c-1").state is S.STARTING
     after = ec2.settled()
     assert [host.alias for host in after.hosts] == [host.alias for host in before.hosts]
     assert after.hosts[0].host == before.hosts[0].host, "the Elastic IP stays"
@@ -304,14 +304,14 @@ def test_slices_of_every_region_are_listed_and_ended_without_a_record(ec2: Ec2, 
         "d-1": (S.READY, f"aws/us-west-2/{FOREIGN_ZONE}", "t-2"),
     }
     assert stranger.owned("another") == ()
-    assert stranger.observe("d-1", "t-2").state is S.UNCLEAR
+    assert stranger.finish("d-1", "t-2").state is S.UNCLEAR
     for name, token in (("c-1", "t-1"), ("d-1", "t-2")):
         stranger.end(name, token)
         ec2.clock.advance(6)
-        assert stranger.observe(name, token).state is S.FAILED, "its groups are left"
+        assert stranger.finish(name, token).state is S.FAILED, "its groups are left"
         assert {one.state for one in stranger.owned(INSTALLATION) if one.name == name} == {S.FAILED}
         stranger.end(name, token)
-        assert stranger.observe(name, token).state is S.ABSENT
+        assert stranger.finish(name, token).state is S.ABSENT
     assert ec2.left() == ec2.left("us-west-2") == {}
 
 
@@ -322,7 +322,7 @@ def test_of_two_slices_of_one_name_only_the_meant_one_is_ended(ec2: Ec2, tmp_pat
     assert ec2.settled().state is S.READY
     ec2.provider().end("c-1", "theirs")
     ec2.clock.advance(6)
-    assert ec2.provider().observe("c-1", "ours").state is S.READY
+    assert ec2.provider().finish("c-1", "ours").state is S.READY
     assert "instances" not in ec2.left("us-west-2")
     ec2.provider().end("c-1", "ours")
     assert ec2.settled().state is S.ABSENT
@@ -333,7 +333,7 @@ def test_a_region_that_does_not_answer_is_no_empty_list(ec2: Ec2) -> None:
     ec2.rule(faults=(Fault(call="describe-placement-groups", kind=FaultKind.DENIED, nth=(2, 3, 4, 5)),))
     with pytest.raises(AccessError):
         ec2.provider().owned(INSTALLATION)
-    assert ec2.provider().observe("nobody-1").state is S.UNCLEAR
+    assert ec2.provider().finish("nobody-1").state is S.UNCLEAR
 
 
 def test_a_look_that_misses_what_is_new_is_no_absence(ec2: Ec2) -> None:
@@ -341,7 +341,7 @@ def test_a_look_that_misses_what_is_new_is_no_absence(ec2: Ec2) -> None:
     ec2.create(ec2.spec())
     provider = ec2.provider()
     for _ in range(30):
-        assert provider.observe("c-1").state in (S.CREATING, S.READY)
+        assert provider.finish("c-1").state in (S.CREATING, S.READY)
         ec2.clock.advance(1)
     assert ec2.settled().state is S.READY
 
@@ -353,9 +353,9 @@ def test_the_end_of_what_is_not_shown_yet_comes_to_its_end(ec2: Ec2) -> None:
     for _ in range(10):
         provider.end("c-1")
         ec2.clock.advance(12)
-        if provider.observe("c-1").state is S.ABSENT:
+        if provider.finish("c-1").state is S.ABSENT:
             break
-    assert provider.observe("c-1").state is S.ABSENT
+    assert provider.finish("c-1").state is S.ABSENT
     assert ec2.left() == {}
 
 
@@ -367,11 +367,11 @@ def test_an_end_that_hangs_is_asked_for_again(ec2: Ec2, tmp_path: Path, *, lost:
     ec2.rule(faults=(Fault(call="end", kind=FaultKind.STUCK, nth=(1,)),))
     provider.end("c-1", "t-1")
     ec2.clock.advance(3600)
-    assert provider.observe("c-1", "t-1").state is S.ENDING
+    assert provider.finish("c-1", "t-1").state is S.ENDING
     for _ in range(2):  # the machines, and what they were in
         provider.end("c-1", "t-1")
         ec2.clock.advance(6)
-    assert provider.observe("c-1", "t-1").state is S.ABSENT
+    assert provider.finish("c-1", "t-1").state is S.ABSENT
     assert ec2.left() == {}
 
 

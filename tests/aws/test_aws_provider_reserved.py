@@ -40,7 +40,7 @@ def test_a_block_that_has_not_begun_is_waited_for(ec2: Ec2) -> None:
     ec2.create(ec2.spec(candidate))
     assert "RunInstances" not in ec2.changes()
     ec2.create(ec2.spec(candidate))  # again, by the same command after a crash
-    view = ec2.provider().observe("c-1")
+    view = ec2.provider().finish("c-1")
     assert (view.state, view.until) == (S.CREATING, begins)
     said = datetime.fromtimestamp(begins, UTC)
     assert view.reason.startswith(f"the capacity block begins at {said:%H:%M} UTC, in ")
@@ -60,7 +60,7 @@ def test_the_end_of_the_block_is_no_fault_of_the_slice(ec2: Ec2) -> None:
     ec2.create(ec2.spec(candidate))
     assert ec2.settled().ends == begins + DAY - 1800
     ec2.until(begins + DAY - 1790)
-    view = ec2.provider().observe("c-1")
+    view = ec2.provider().finish("c-1")
     assert view.state is S.PREEMPTED
     assert "capacity block is at its end" in view.reason
     ec2.provider().end("c-1")
@@ -75,7 +75,7 @@ def test_a_wait_that_is_given_up_leaves_nothing(ec2: Ec2) -> None:
     ec2.clock.advance(100)
     assert ec2.settled().state is S.ABSENT
     ec2.until(begins + 1)
-    assert ec2.provider().observe("c-1").state is S.ABSENT
+    assert ec2.provider().finish("c-1").state is S.ABSENT
     assert ec2.left() == {}
     assert "RunInstances" not in ec2.changes()
 
@@ -86,7 +86,7 @@ def test_what_goes_wrong_at_its_beginning_is_tried_again(ec2: Ec2, kind: FaultKi
     ec2.create(ec2.spec(candidate))
     ec2.rule(faults=(Fault(call="create", kind=kind, nth=(1,)),))
     ec2.until(begins + 1)
-    assert ec2.provider().observe("c-1").state is S.CREATING
+    assert ec2.provider().finish("c-1").state is S.CREATING
     assert ec2.settled().state is S.READY
     assert len(ec2.left()["instances"]) == 2
 
@@ -98,7 +98,7 @@ def test_a_block_that_will_not_come_is_told(ec2: Ec2, state: str) -> None:
     ec2.create(ec2.spec(candidate))
     with ec2.access.open() as cloud:
         blocks.become(cloud, name, state)
-    view = ec2.provider().observe("c-1")
+    view = ec2.provider().finish("c-1")
     assert view.state is S.FAILED
     assert state in view.reason
     with pytest.raises(UserError, match=f"{name} is {state}"):
@@ -149,7 +149,7 @@ def test_a_reservation_that_does_not_fit_is_told_before_anything_is_made(
         ec2.create(ec2.spec(candidate))
     assert caught.value.next_step
     assert ec2.changes() == []
-    assert ec2.provider().observe("c-1").state is S.ABSENT
+    assert ec2.provider().finish("c-1").state is S.ABSENT
 
 
 def test_a_block_that_is_asked_for_as_a_reservation_is_told(ec2: Ec2) -> None:

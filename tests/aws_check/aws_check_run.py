@@ -181,6 +181,6 @@ def keys(hosts: int, folder: Path) -> SliceKeys:
 
 def until(account: Account, provider: AwsProvider, name: str, state: SliceState) -> None:
     end = account.clock.now() + SECONDS
-    while (view := provider.observe(name)).state is not state:
+    while (view := provider.finish(name)).state is not state:
         assert account.clock.now() < end, view
         account.clock.advance(5)

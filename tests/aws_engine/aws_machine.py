@@ -170,7 +170,7 @@ class AwsMachine(Machine):
         provider.create(
             SliceSpec(cluster="c", name=name, token=Text.of("theirs"), candidate=candidate, labels=labels), keys
         )
-        while provider.observe(name).state is not SliceState.READY:
+        while provider.finish(name).state is not SliceState.READY:
             self.clock.sleep(1.0)
         cloud = self._cloud()
         for one in cloud.host_world().living():

@@ -68,7 +68,7 @@ class World:
     def gone(self, name: str) -> None:
         self.provider.end(name)
         self.clock.advance(60)
-        assert self.provider.observe(name) == SliceView(state=SliceState.ABSENT)
+        assert self.provider.finish(name) == SliceView(state=SliceState.ABSENT)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_a_slice_that_is_refused_leaves_no_rule(world: World) -> None:
     large = spec(candidate("v5litepod-128"), name="large-1", token="uid-2")
     world.create(large)
     world.clock.advance(60)
-    assert world.provider.observe("large-1").state is SliceState.FAILED, "the stock-out is told after the request"
+    assert world.provider.finish("large-1").state is SliceState.FAILED, "the stock-out is told after the request"
     world.gone("large-1")
     assert world.rules == ["full-1-ssh"]
 
@@ -208,7 +208,7 @@ def test_a_name_taken_while_a_create_was_cut_off_leaves_no_key(world: World, mon
         world.create(asked(firewall="none", oslogin="yes"))
     assert world.gates == []
     assert [path for path in paths(world, "DELETE") if "oslogin" in path]
-    assert elsewhere.observe("demo-1").state is not SliceState.ABSENT
+    assert elsewhere.finish("demo-1").state is not SliceState.ABSENT
 
 
 def test_a_conflict_with_our_own_slice_that_is_being_ended_closes_nothing(world: World) -> None:
@@ -228,12 +228,12 @@ def test_what_a_killed_create_left_is_found_again(world: World, monkeypatch: pyt
     with pytest.raises(Killed):
         gated.create(asked(), keys(1))
     assert world.rules == ["demo-1-ssh"]
-    world.provider.observe("demo-1")
+    world.provider.finish("demo-1")
     assert world.rules == ["demo-1-ssh"], "a look while the create may be under way closes nothing"
     if verb == "create again":
         world.create(asked())
         world.clock.advance(60)
-        assert world.provider.observe("demo-1").state in (SliceState.CREATING, SliceState.READY)
+        assert world.provider.finish("demo-1").state in (SliceState.CREATING, SliceState.READY)
         assert world.rules == ["demo-1-ssh"]
     world.gone("demo-1")
     assert (world.rules, world.gates) == ([], [])
@@ -263,7 +263,7 @@ def test_a_rule_of_somebody_else_stays_and_no_slice_is_made(world: World) -> Non
     with pytest.raises(ConflictError, match="firewall rule"):
         world.create(asked("other-1", token="ours-1"))
     assert world.rules == ["other-1-ssh"]
-    assert world.provider.observe("other-1").state is SliceState.ABSENT
+    assert world.provider.finish("other-1").state is SliceState.ABSENT
 
 
 def test_by_os_login_no_key_is_in_the_metadata_and_the_profile_is_left_as_it_was(world: World) -> None:
@@ -323,7 +323,7 @@ def led(tmp_path: Path, way: Way, names: tuple[str, ...] = ("", ""), **more: Any
     )
     Gates(tmp_path / GATES).put(gate)
     real = session.Session(AnonymousCredentials(), "my-project")  # not the loopback
-    return Gated(cast(Machines, Standing(names)), real, tmp_path / GATES).observe("demo-1")
+    return Gated(cast(Machines, Standing(names)), real, tmp_path / GATES).finish("demo-1")
 
 
 def test_hosts_are_led_to_by_the_way_that_was_chosen(tmp_path: Path) -> None:
@@ -346,5 +346,22 @@ def test_a_file_that_cannot_be_read_is_no_reason_to_forget_the_slice(tmp_path: P
     led(tmp_path, Way.INTERNAL)
     (tmp_path / GATES / "demo-1.json").write_text("{")
     real = session.Session(AnonymousCredentials(), "my-project")
-    view = Gated(cast(Machines, Standing(())), real, tmp_path / GATES).observe("demo-1")
+    view = Gated(cast(Machines, Standing(())), real, tmp_path / GATES).finish("demo-1")
     assert view.state is SliceState.UNCLEAR and "demo-1" in view.reason
+
+
+class Absent:
+    """Machines that someone deleted by hand."""
+
+    def observe(self, _: str, token: str = "") -> SliceView:
+        return SliceView(state=SliceState.ABSENT)
+
+
+def test_observing_removes_no_rule_of_machines_deleted_by_hand(world: World) -> None:
+    world.create(asked())
+    gated = Gated(cast(Machines, Absent()), session.open_session(), world.state / GATES)
+    view = gated.observe("demo-1")
+    assert (view.state, view.due) == (SliceState.ENDING, True)
+    assert (paths(world, "DELETE"), world.rules) == ([], ["demo-1-ssh"])
+    assert gated.finish("demo-1").state is SliceState.ABSENT
+    assert (world.rules, world.gates) == ([], [])

@@ -19,7 +19,7 @@ from orchestrator.providers.google.compute.provider import ComputeProvider
 from orchestrator.providers.google.gated import Gated, Machines
 from orchestrator.providers.google.provider import GoogleProvider
 from orchestrator.providers.google.session import open_session
-from orchestrator.providers.protocol import Provider
+from orchestrator.providers.protocol import Finishes, Provider
 from orchestrator.remote.keys import make_host_key
 from orchestrator.slices import Candidate, FlexStart, Market, OnDemand, SliceKeys, SliceSpec, SliceState, Spot
 from orchestrator.values import Text
@@ -175,6 +175,7 @@ def make_keys(hosts: int, folder: Path) -> SliceKeys:
 
 def until(project: Project, provider: Provider, name: str, state: SliceState) -> None:
     end = project.clock.now() + SECONDS
-    while (view := provider.observe(name)).state is not state:
+    observe = provider.finish if isinstance(provider, Finishes) else provider.observe
+    while (view := observe(name)).state is not state:
         assert project.clock.now() < end, view
         project.clock.advance(5)

@@ -19,7 +19,7 @@ from orchestrator.plan.desired import Adopt, Cancel, Down, Run
 from orchestrator.plan.limits import format_time
 from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed, Outcome
 from orchestrator.plan.preview_format import format_duration
-from orchestrator.providers.protocol import HasAccounts
+from orchestrator.providers.protocol import Finishes, HasAccounts, Provider
 from orchestrator.remote.marks import SETUP, mark_name
 from orchestrator.slices import CapacityBlock, Owned, SliceState, SliceView
 from orchestrator.store.records import JobRecord
@@ -97,7 +97,7 @@ def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
         provider = session.provider_of(intent)
         if intent.state is IntentState.PLANNED:
             return SliceView(state=SliceState.UNCLEAR)
-        view = provider.observe(intent.name, slice_token(session.cluster, intent.generation))
+        view = _observe_and_finish(session, intent, provider)
     except (OtherAccountError, UserError):  # waiting does not help
         raise
     except OrchError as error:
@@ -115,6 +115,17 @@ def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
         memory.healthy_at = session.now()
     session.store.note_state(session.cluster, view.state.value)
     return _note_times(session, intent, view)
+
+
+def _observe_and_finish(session: Session, intent: Intent, provider: Provider) -> SliceView:
+    """Observe the slice. Who holds the cluster's lease, and still does, also takes the steps that are due."""
+    token = slice_token(session.cluster, intent.generation)
+    view = provider.observe(intent.name, token)
+    if not view.due or not isinstance(provider, Finishes):
+        return view
+    if not session.keeper.is_held or not session.store.renew(session.keeper.lease):
+        return view  # a lost lease fails at the next guarded write
+    return provider.finish(intent.name, token)
 
 
 def _note_account(session: Session, intent: Intent, view: SliceView) -> None:

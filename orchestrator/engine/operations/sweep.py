@@ -14,7 +14,7 @@ from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.errors import CloudError, ConflictError, OrchError
 from orchestrator.paths import Paths
 from orchestrator.plan.sweep import SweptSlice, classify_slice
-from orchestrator.providers.protocol import HasPlaces, Provider
+from orchestrator.providers.protocol import Finishes, HasPlaces, Provider
 from orchestrator.providers.registry import Rented, list_rented_providers
 from orchestrator.slices import OwnedSlice, SliceState
 from orchestrator.store.store import Store
@@ -150,7 +150,8 @@ def end_slice(
     """
     began = requested_at = clock.now()
     provider.end(name, token)
-    while (state := provider.observe(name, token).state) is not SliceState.ABSENT:
+    observe = provider.finish if isinstance(provider, Finishes) else provider.observe
+    while (state := observe(name, token).state) is not SliceState.ABSENT:
         now = clock.now()
         renew(state, now - began)
         if now - began > END_DEADLINE:

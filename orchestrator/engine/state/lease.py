@@ -38,6 +38,11 @@ class LeaseKeeper:
         self.release()
 
     @property
+    def is_held(self) -> bool:
+        """Whether the lease was taken and not given back."""
+        return self._lease is not None
+
+    @property
     def lease(self) -> Lease:
         """The lease that is held; every guarded write checks it. Raises ConflictError when none is held."""
         if self._lease is None:

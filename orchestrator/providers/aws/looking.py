@@ -1,28 +1,24 @@
-"""One look at a slice: what EC2 says of its instances, what its capacity block waits for, and what is left of it.
+"""Observe a slice: what EC2 reports of its instances, what its capacity block waits for, and what is left of it.
 
-A look also does what can be done only then: it sends the request that has waited for a capacity block, leads the
-Elastic IP to the head, and takes away what instances have left behind whose end was asked for.
+Observing sends only reads. What can be done only now is reported as due, and finishing.py does it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from orchestrator.providers.aws import reservations, states
 from orchestrator.providers.aws.access import Way
 from orchestrator.providers.aws.belongings import Belongings
 from orchestrator.providers.aws.calls import Calls, Thing
-from orchestrator.providers.aws.faults import Kind, Refused
-from orchestrator.providers.aws.reach import Login, addresses, primary, ranked
+from orchestrator.providers.aws.reach import Login, addresses
 from orchestrator.providers.aws.record import Phase, Record, Records
-from orchestrator.providers.aws.sending import Launcher
 from orchestrator.providers.aws.tags import INTENT
 from orchestrator.slices import SliceState, SliceView
 
 SETTLE_SECONDS = 90.0  # longer than a request may take to arrive and to be shown: before that, nothing proves absence
-_PASSING = frozenset({Kind.CAPACITY, Kind.THROTTLED, Kind.UNAVAILABLE, Kind.NO_ANSWER})
 
 
 def doubted(empty_since: float, now: float, state: SliceState) -> SliceView | None:
@@ -96,20 +92,14 @@ class Eyes:
         return SliceView(state=SliceState.ABSENT)
 
     def _ended(self, calls: Calls, record: Record) -> SliceView:
-        left = Belongings(calls, record.name, record.token).remove()
-        self.records.drop_request(record)
+        left = Belongings(calls, record.name, record.token).left()
         if left:
-            return SliceView(state=SliceState.ENDING, reason=f"still there: {', '.join(left)}"[:300])
+            return SliceView(state=SliceState.ENDING, reason=f"not deleted yet: {', '.join(left)}"[:300], due=True)
         return SliceView(state=SliceState.ABSENT)
 
     def _ready(self, calls: Calls, record: Record, shown: Sequence[Thing]) -> SliceView:
         if record.way in (Way.EIP, Way.EIPS) and not record.associated:
-            hosts = ranked(shown)
-            problem = self._associate(calls, record, hosts[:1] if record.way == Way.EIP else hosts)
-            if problem is not None:
-                return problem
-            record = self.records.write(record, associated=True)
-            shown = self.instances(calls, record)
+            return SliceView(state=SliceState.CREATING, reason="its Elastic IPs are not associated yet", due=True)
         found = addresses(record, shown, self.login)
         if isinstance(found, str):
             coming = SliceState.STARTING if record.power == "start" else SliceState.CREATING
@@ -119,41 +109,8 @@ class Eyes:
         ends = record.ends - reservations.TAKEN_BEFORE_END if record.ends else None
         return SliceView(state=SliceState.READY, hosts=found, ends=ends)
 
-    def _associate(self, calls: Calls, record: Record, hosts: Sequence[Thing]) -> SliceView | None:
-        """Lead an Elastic IP to the first interface of each. Why that could not be done now; None when it is done."""
-        ours = sorted(Belongings(calls, record.name, record.token).addresses(), key=lambda one: one["AllocationId"])
-        led = {str(one.get("NetworkInterfaceId")) for one in ours}
-        free = [one for one in ours if not one.get("AssociationId")]
-        for host in hosts:
-            interface = str(primary(host)["NetworkInterfaceId"])
-            if interface in led:
-                continue
-            if not free:
-                return SliceView(
-                    state=SliceState.FAILED, reason="one of its Elastic IPs is deleted, or belongs to another machine"
-                )
-            problem = self._lead(calls, free.pop(0), interface)
-            if problem is not None:
-                return problem
-        return None
-
-    @staticmethod
-    def _lead(calls: Calls, address: Thing, interface: str) -> SliceView | None:
-        asked = {
-            "AllocationId": address["AllocationId"],
-            "NetworkInterfaceId": interface,
-            "AllowReassociation": False,
-        }
-        try:
-            calls.change("AssociateAddress", asked)
-        except Refused as refused:
-            if refused.answer.kind not in (Kind.WRONG_STATE, Kind.NOT_FOUND, *_PASSING):
-                raise
-            return SliceView(state=SliceState.CREATING, reason=f"an Elastic IP waits: {refused.answer}")
-        return None
-
     def _waiting(self, calls: Calls, record: Record) -> SliceView:
-        """Until the capacity block begins. Its instances are asked for at every look until they are there."""
+        """Until the capacity block begins; then its instances are due until they are requested."""
         block = reservations.reserved(reservations.look(calls, record.reservation))
         if block.coming:
             return SliceView(
@@ -161,11 +118,6 @@ class Eyes:
             )
         if not block.active:
             return SliceView(state=SliceState.FAILED, reason=f"the capacity block {block.identity} is {block.state}")
-        record = replace(record, ends=block.ends)
-        try:
-            Launcher(calls, self.records, self.now).launch(record, self.records.request(record))
-        except Refused as refused:
-            passing = refused.answer.kind in _PASSING
-            state = SliceState.CREATING if passing else SliceState.FAILED
-            return SliceView(state=state, reason=str(refused.answer), until=block.begins if passing else None)
-        return SliceView(state=SliceState.CREATING, reason="its capacity block has begun, its instances are requested")
+        return SliceView(
+            state=SliceState.CREATING, reason="its capacity block has begun", until=block.begins or None, due=True
+        )

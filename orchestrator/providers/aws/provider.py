@@ -30,6 +30,7 @@ from orchestrator.providers.aws import choices, configured, listing, market, quo
 from orchestrator.providers.aws.belongings import Belongings
 from orchestrator.providers.aws.calls import Calls
 from orchestrator.providers.aws.faults import Answer, Kind, Refused, explain
+from orchestrator.providers.aws.finishing import Finisher
 from orchestrator.providers.aws.identity import read_account, refuse_other_account
 from orchestrator.providers.aws.listing import Found
 from orchestrator.providers.aws.looking import Eyes, doubted
@@ -135,11 +136,16 @@ class AwsProvider:
 
     def observe(self, name: str, token: str = "") -> SliceView:
         """Never raises for what AWS says: UNCLEAR with its words."""
+        return self._viewed(self._look, name, token)
+
+    def finish(self, name: str, token: str = "") -> SliceView:
+        """See protocol.Finishes."""
+        return self._viewed(self._finish, name, token)
+
+    def _viewed(self, look: Callable[[Record], SliceView], name: str, token: str) -> SliceView:
         try:
             record = self._record(name, token)
-            if record is None:
-                return self._elsewhere(name, token)
-            return self._look(record)
+            return self._elsewhere(name, token) if record is None else look(record)
         except Refused as refused:
             return SliceView(state=SliceState.UNCLEAR, reason=f"{refused.answer.kind}: {refused.answer}")
         except (OrchError, OSError, LookupError) as error:
@@ -154,6 +160,7 @@ class AwsProvider:
             elif record.phase is not Phase.REFUSED:
                 if record.phase is not Phase.ENDING:
                     record = self._records.write(record, Phase.ENDING)
+                    self._records.drop_request(record)
                 self._end(record)
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
@@ -215,7 +222,7 @@ class AwsProvider:
             return None
         if old.token == new.token and old.phase is Phase.ASKED:
             return self._records.put(replace(new, known=old.known)), True
-        view = self._look(old)
+        view = self._finish(old)
         if view.state is SliceState.UNCLEAR:
             raise CloudError(f"create {new.name}: it is not known whether the name is free", view.reason, "try again")
         if view.state is not SliceState.ABSENT:
@@ -262,6 +269,12 @@ class AwsProvider:
             return SliceView(state=SliceState.ABSENT)
         calls = self._calls(record)
         return self._eyes(calls).look(calls, record)
+
+    def _finish(self, record: Record) -> SliceView:
+        if record.phase is Phase.REFUSED:
+            return SliceView(state=SliceState.ABSENT)
+        calls = self._calls(record)
+        return Finisher(eyes=self._eyes(calls), calls=calls).finish(record)
 
     def _end(self, record: Record) -> None:
         calls = self._calls(record)

@@ -137,15 +137,28 @@ class Gated:
             self._gates.put(replace(gate, opened=True))
 
     def observe(self, name: str, token: str = "") -> SliceView:
-        """Never raises. A slice is not gone before its firewall rules are."""
+        """Never raises. A slice is not absent before its SSH access is removed."""
         view = self._inner.observe(name, token)
         try:
             gate = self._gate(name, token)
             if gate is None:
                 return view
-            if view.state is SliceState.ABSENT and gate.opened and not self._close(gate):
-                return SliceView(state=SliceState.ENDING, reason="one of its firewall rules still exists")
+            if view.state is SliceState.ABSENT and gate.opened:
+                return SliceView(state=SliceState.ENDING, reason="its SSH access is not removed yet", due=True)
             return self._led(gate, view) if view.state is SliceState.READY else view
+        except (OrchError, OSError, ValueError) as error:
+            return SliceView(state=SliceState.UNCLEAR, reason=str(error))
+
+    def finish(self, name: str, token: str = "") -> SliceView:
+        """See protocol.Finishes: remove the SSH access of a slice that is absent."""
+        view = self.observe(name, token)
+        if not view.due:
+            return view
+        try:
+            gate = self._gate(name, token)
+            if gate is None or self._close(gate):
+                return self._inner.observe(name, token)
+            return SliceView(state=SliceState.ENDING, reason="one of its firewall rules still exists", due=True)
         except (OrchError, OSError, ValueError) as error:
             return SliceView(state=SliceState.UNCLEAR, reason=str(error))
 
