@@ -114,7 +114,7 @@ def _create(desired: Adopt, facts: Facts, generation: int) -> CreateSlice:
     )
     spec = SliceSpec(
         cluster=desired.cluster,
-        name=f"{desired.cluster}-{generation}",
+        name=f"{desired.slice_stem}-{generation}",
         token=token,
         candidate=desired.candidate,
         labels=labels,

@@ -147,6 +147,7 @@ class Run:
 
     Attributes:
         uid: Made once with the cluster's record; part of every token.
+        slice_stem: What the names of its slices begin with.
         run_id: The same for every attempt and resume.
         create: False for commands that need an existing cluster (exec).
         env: The user's envs and secrets, and what the accelerator needs.
@@ -155,6 +156,7 @@ class Run:
     """
 
     cluster: str
+    slice_stem: str
     uid: Text
     run_id: Text
     installation: Text
@@ -228,10 +230,12 @@ class Adopt:
     """Record machines that orch did not create, and install our SSH key on them.
 
     Attributes:
+        slice_stem: What the names of its slices begin with.
         candidate: Names the machines (`adopted`).
     """
 
     cluster: str
+    slice_stem: str
     uid: Text
     installation: Text
     candidate: Candidate

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
+from orchestrator.computer import identify_place
 from orchestrator.errors import ConflictError
 from orchestrator.hosts import HostAddress, hosts_to_json
+from orchestrator.paths import load_paths
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.slices import Candidate
@@ -27,6 +28,7 @@ from orchestrator.store.records import (
     make_portable,
 )
 from orchestrator.store.schema import clusters, intents
+from orchestrator.store.uids import derive_uid_end, make_uid
 
 
 class ClusterChanges(Ledger):
@@ -56,7 +58,10 @@ class ClusterChanges(Ledger):
         """Return the open cluster of this name, made if there is none. Two at the same time get the same one."""
         query = select(clusters).where(clusters.c.name == name, clusters.c.gone.is_(None))
         with self.changing() as change:
-            values = {"uid": secrets.token_hex(8), "name": name, "created": change.at, "summary": summary}
+            earlier = select(func.count()).select_from(clusters).where(clusters.c.name == name)
+            ordinal = change.tx.execute(earlier).scalar_one()
+            end = derive_uid_end(identify_place(load_paths().state), "default", name, ordinal)
+            values = {"uid": make_uid(end), "name": name, "created": change.at, "summary": summary}
             values["owner"] = self.user
             change.insert(
                 clusters, values, EventDetails(cluster=name, kind="cluster", what=f"record opened: {summary}")

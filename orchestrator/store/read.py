@@ -84,6 +84,10 @@ class Reader:
             return cluster_from_row(row)
         return None
 
+    def count_clusters(self, name: str) -> int:
+        """Return how many clusters of this name are on record, the deleted ones too."""
+        return sum(int(row["count"]) for row in self._rows("SELECT count(*) AS count FROM clusters WHERE name = ?", name))
+
     def all_clusters(self) -> tuple[ClusterRecord, ...]:
         """Return every cluster on record, the deleted ones too, oldest first."""
         return tuple(cluster_from_row(row) for row in self._rows("SELECT * FROM clusters ORDER BY created, uid"))

@@ -33,7 +33,7 @@ from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.lease import PATIENCE, LeaseKeeper
-from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, new_run_id
+from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, new_run_id, slice_stem
 from orchestrator.engine.state.opening import open_store
 from orchestrator.errors import ConflictError, OrchError, OtherAccountError, UserError
 from orchestrator.exits import Exit
@@ -227,7 +227,9 @@ def _open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) -
     """Open the job, or continue the one that a killed command left, and fill in what was unknown."""
     new, desired, replaceable, driven = ready.job, ready.desired, 0, ""
     if isinstance(desired, Adopt):
-        session.desired = fill_unknowns(desired, {UID: session.cluster.uid, INSTALLATION: session.store.installation})
+        known = {UID: session.cluster.uid, INSTALLATION: session.store.installation}
+        stem = slice_stem(session.cluster.name, session.cluster.uid)
+        session.desired = replace(fill_unknowns(desired, known), slice_stem=stem)
     if new is None or not isinstance(desired, Run):
         return
     record_finished_jobs(session, except_digest=new.digest)
@@ -259,7 +261,7 @@ def _open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) -
 def _fill_unknowns(desired: Run, installation: str, cluster: ClusterRecord, record: JobRecord) -> Desired:
     filled = fill_unknowns(desired, {UID: cluster.uid, RUN_ID: record.run_id, INSTALLATION: installation})
     job = replace(filled.job, id=record.id) if filled.job is not None else None
-    return replace(filled, job_id=record.id, job=job)
+    return replace(filled, slice_stem=slice_stem(cluster.name, cluster.uid), job_id=record.id, job=job)
 
 
 def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> CommandResult:

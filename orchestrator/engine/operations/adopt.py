@@ -14,7 +14,7 @@ from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.keys import delete_slice_keys
 from orchestrator.engine.state.lease import LeaseKeeper
-from orchestrator.engine.state.names import INSTALLATION, UID
+from orchestrator.engine.state.names import INSTALLATION, UID, plan_slice_stem
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.recorded import load_observed, open_reader
 from orchestrator.errors import CloudError, ConflictError, UserError
@@ -67,6 +67,7 @@ def prepare_adoption(
             _refuse(reader, found, where)
         desired = Adopt(
             cluster=where,
+            slice_stem=plan_slice_stem(reader, where),
             uid=to_text(UID),
             installation=to_text(reader.installation() or INSTALLATION),
             candidate=candidate,

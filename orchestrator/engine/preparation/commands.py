@@ -24,7 +24,7 @@ from orchestrator.engine.preparation.notes import plan_notes
 from orchestrator.engine.preparation.ownership import refuse_other_owner
 from orchestrator.engine.preparation.preflight import preflight_error
 from orchestrator.engine.preparation.prepared import PreparedCommand
-from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID
+from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, plan_slice_stem, slice_stem
 from orchestrator.engine.state.recorded import load_observed, open_reader
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop, TeardownPolicy
@@ -137,6 +137,7 @@ def prepare_exec(
     )
     desired = Run(
         cluster=cluster,
+        slice_stem=slice_stem(cluster, record.uid),
         uid=to_text(UID),
         run_id=to_text(RUN_ID),
         installation=_installation(),
@@ -269,7 +270,7 @@ def prepare_run(
     digest = again.digest if again is not None else host_inputs.job_digest(name, f"{verb}:{run_id}", task, trees)
     with open_reader() as reader:
         same, number = (again, again.id) if again is not None else _same_job(reader, name, verb, digest)
-        now = load_observed(reader, name, same)
+        now, stem = load_observed(reader, name, same), plan_slice_stem(reader, name)
         foreign = refuse_other_owner(reader.cluster(name)) if again is None else None
     bucket = task.checkpoint.bucket.rstrip("/")
     record = again.task if again is not None else record or task.to_json()
@@ -278,6 +279,7 @@ def prepare_run(
     shown_run = to_text(same.run_id if same is not None else run_id or RUN_ID)
     desired = Run(
         cluster=name,
+        slice_stem=stem,
         uid=to_text(UID),
         run_id=shown_run,
         installation=_installation(),
