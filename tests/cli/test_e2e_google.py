@@ -217,7 +217,9 @@ def test_a_dry_run_sends_nothing_loads_no_google_library_and_writes_nothing(tmp_
         [sys.executable, "-c", DRY, *words], capture_output=True, text=True, env=orch.env, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert f"queuedResources?queuedResourceId={slice_name('spot', home=orch.state.parent)}" in json.dumps(json.loads(done.stdout))
+    assert f"queuedResources?queuedResourceId={slice_name('spot', home=orch.state.parent)}" in json.dumps(
+        json.loads(done.stdout)
+    )
     assert list(tmp_path.rglob("*")) == []
 
 

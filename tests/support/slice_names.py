@@ -1,4 +1,4 @@
-"""The names of slices, which hold the end of their cluster's uid: as they are on record, and as a launch will make them."""
+"""The names of slices, which hold the end of their cluster's uid: as on record, and as a launch will make them."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 
@@ -16,11 +17,11 @@ UID = Unknown("cluster id, made at launch")
 RUN_ID = Unknown("run id, made at launch")
 INSTALLATION = Unknown("installation id, made at first launch")
 
-DEFAULT_PROJECT = "default"
-
 # Of a cluster's name, in the names of its slices: with "-3fa2b1-1" behind it, these stay within the 45 characters that
 # a group of instances of Compute Engine leaves, see providers/google/compute/parts.py.
 _LONGEST_IN_STEM = 33
+# Compute Engine documentation, "Requirements for labels", 2025; EC2 allows more.
+_LONGEST_LABEL = 63
 
 
 def host_job_name(cluster_uid: str, job: str) -> str:
@@ -43,7 +44,12 @@ def plan_slice_stem(reader: Reader, cluster: str) -> str:
     if record is not None:
         return slice_stem(cluster, record.uid)
     place = identify_place(load_paths().state)
-    return slice_stem(cluster, derive_uid_end(place, DEFAULT_PROJECT, cluster, reader.count_clusters(cluster)))
+    return slice_stem(cluster, derive_uid_end(place, reader.project, cluster, reader.count_clusters(cluster)))
+
+
+def member_label(member: str) -> str:
+    """Return a member's name as a label has it: never a whole e-mail, and only what every cloud allows."""
+    return re.sub(r"[^a-z0-9_-]", "-", member.lower().partition("@")[0])[:_LONGEST_LABEL]
 
 
 def slice_token(cluster: ClusterRecord, generation: int) -> str:
