@@ -111,6 +111,7 @@ def _create(desired: Adopt, facts: Facts, generation: int) -> CreateSlice:
         ("orch-installation", desired.installation),
         ("orch-cluster", Text.of(desired.cluster)),
         ("orch-intent", token),
+        *decide_slice.list_owner_labels(desired),
     )
     spec = SliceSpec(
         cluster=desired.cluster,

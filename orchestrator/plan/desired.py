@@ -152,6 +152,8 @@ class Run:
         create: False for commands that need an existing cluster (exec).
         env: The user's envs and secrets, and what the accelerator needs.
         ranks: The hosts of an exec; None for all.
+        project: The cluster's project, for a label; "" for no label.
+        member: Its owner, in the form of a label; "" for no label.
         record: The SHA-256 of the run's task record in its bucket, in hex; "" without a bucket.
     """
 
@@ -178,6 +180,8 @@ class Run:
     labels: tuple[tuple[str, str], ...] = ()
     limits: Limits = Limits()
     timer: TimerSpec | None = None
+    project: str = ""
+    member: str = ""
     record: str = ""
 
 
@@ -232,6 +236,8 @@ class Adopt:
     Attributes:
         slice_stem: What the names of its slices begin with.
         candidate: Names the machines (`adopted`).
+        project: The cluster's project, for a label; "" for no label.
+        member: Its owner, in the form of a label; "" for no label.
     """
 
     cluster: str
@@ -240,6 +246,8 @@ class Adopt:
     installation: Text
     candidate: Candidate
     budgets: Budgets = Budgets()
+    project: str = ""
+    member: str = ""
 
 
 Desired: TypeAlias = Run | Down | Stop | Start | Cancel | Adopt
