@@ -95,7 +95,7 @@ def drive_cluster(
     where = load_paths()
     services = services or real_services(where)
     with (
-        open_store(where, services, ready.verb) as store,
+        open_store(where, services, ready.verb, ready.project) as store,
         LeaseKeeper(store, ready.cluster, ready.verb, narrator) as keeper,
     ):
         bucket = _open_bucket(ready, services)
@@ -103,8 +103,8 @@ def drive_cluster(
         providers = Providers(services)
         if announced is not None:
             _refuse_other_account(store, providers, announced)
-        if announced is not None and (ending := _announce(store, ready.desired, announced, narrator)) is not None:
-            return ending
+            if (ending := _announce(store, ready, announced, narrator)) is not None:
+                return ending
         keeper.hold(inf if is_driven_elsewhere(store, ready) else PATIENCE)
         if isinstance(ready.desired, Down) and (announced is None or _is_absent(store, announced)):
             return CommandResult(step=Done(f"cluster '{ready.cluster}' is already deleted"))
@@ -160,12 +160,15 @@ def _refuse_other_account(store: Store, providers: Providers, cluster: ClusterRe
             return
 
 
-def _announce(store: Store, desired: Desired, cluster: ClusterRecord, narrator: Narrator) -> CommandResult | None:
+def _announce(store: Store, ready: PreparedCommand, cluster: ClusterRecord, narrator: Narrator) -> CommandResult | None:
     """Record a teardown or a cancel before the lease is held: its holder reads this and yields.
 
     Returns:
         The result, when a job is cancelled that was not started; else None.
     """
+    desired = ready.desired
+    if ready.forced:
+        store.event(cluster.qualified_name, "force", ready.forced)
     if isinstance(desired, Down):
         store.set_desired_state(cluster, "down")
         _end_waiting_jobs(store, cluster, narrator)
