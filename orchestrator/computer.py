@@ -63,6 +63,11 @@ def read_member() -> str:
         return str(os.getuid())
 
 
+def identify_place(state: Path) -> str:
+    """Return a text that differs between computers, people and state folders; the same for each command of one."""
+    return "\0".join((_machine(), socket.gethostname(), read_member(), str(state.absolute())))
+
+
 def _write_first(path: Path, new: Computer) -> Computer:
     """Write the file unless another process has: both must agree on one id."""
     temporary = path.with_name(f".{FILE}.{new.id}")

@@ -221,6 +221,8 @@ class OwnedSlice:
         machine: What the provider calls one of its machines, such as "p5.48xlarge" or "v5litepod-8"; "" when unknown.
         count: How many of them the provider shows.
         spot: Whether the provider may preempt them.
+        project: The label of the cluster's project, "" where there is none.
+        member: The label of the cluster's owner, "" where there is none.
     """
 
     name: str
@@ -234,6 +236,8 @@ class OwnedSlice:
     machine: str = ""
     count: int = 0
     spot: bool = False
+    project: str = ""
+    member: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,7 +153,7 @@ def _wind_up(desired: Run, observed: Observed, facts: Facts) -> Step:
     if desired.teardown is TeardownPolicy.DOWN or limit is not None:
         why = limit or "the job is over and --down was given"
         step = _unanswered_down(desired, observed) if observed.started else None
-        step = step or decide_slice.decide_end_step(observed, facts, desired.budgets, why)
+        step = step or decide_slice.decide_end_step(desired.cluster, observed, facts, desired.budgets, why)
         if step is not None:
             return step
     if outcome.status == Exit.OK:
@@ -165,7 +165,7 @@ def _wind_up(desired: Run, observed: Observed, facts: Facts) -> Step:
 
 def _down(desired: Down, observed: Observed, facts: Facts) -> Step:
     step = _unanswered_down(desired, observed) if observed.running_job and not desired.abandon else None
-    step = step or decide_slice.decide_end_step(observed, facts, desired.budgets, "down was requested")
+    step = step or decide_slice.decide_end_step(desired.cluster, observed, facts, desired.budgets, "down was requested")
     return step or Done(f"cluster '{desired.cluster}' is deleted")
 
 

@@ -111,10 +111,11 @@ def _create(desired: Adopt, facts: Facts, generation: int) -> CreateSlice:
         ("orch-installation", desired.installation),
         ("orch-cluster", Text.of(desired.cluster)),
         ("orch-intent", token),
+        *decide_slice.list_owner_labels(desired),
     )
     spec = SliceSpec(
         cluster=desired.cluster,
-        name=f"{desired.cluster}-{generation}",
+        name=f"{desired.slice_stem}-{generation}",
         token=token,
         candidate=desired.candidate,
         labels=labels,

@@ -19,7 +19,7 @@ from orchestrator.plan.actions import (
     StopJob,
 )
 from orchestrator.plan.causes import LOSSES, SLICE_LOSSES, EndCause
-from orchestrator.plan.desired import Budgets, Run
+from orchestrator.plan.desired import Adopt, Budgets, Run
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.limits import LIMIT_CODE, format_time
 from orchestrator.plan.observed import Intent, IntentState, Observed
@@ -45,7 +45,7 @@ def decide_slice_step(desired: Run, observed: Observed, facts: Facts) -> Step | 
     if intent.state is IntentState.PLANNED:
         return _create_again(desired, observed, facts, intent)
     if intent.state is IntentState.ENDING:
-        return _wait_until_deleted(observed, facts, desired.budgets, intent)
+        return _wait_until_deleted(desired.cluster, observed, facts, desired.budgets, intent)
     return _accepted(desired, observed, facts, intent)
 
 
@@ -57,20 +57,18 @@ def refuse_command(desired: Run, observed: Observed, facts: Facts) -> GiveUp | N
     return GiveUp(code=step.code, status=step.status, what=step.what, why=step.why, next_step=step.next_step)
 
 
-def decide_end_step(observed: Observed, facts: Facts, budgets: Budgets, why: str) -> Step | None:
+def decide_end_step(cluster: str, observed: Observed, facts: Facts, budgets: Budgets, why: str) -> Step | None:
     """Return the next step until no slice is left; None when the provider reports it as absent."""
     intent = observed.current
     if intent is None:
         return None
     if intent.state is IntentState.ENDING:
-        return _wait_until_deleted(observed, facts, budgets, intent)
+        return _wait_until_deleted(cluster, observed, facts, budgets, intent)
     running = tuple(host.rank for host in observed.hosts if host.job is JobPhase.RUNNING)
     owned = isinstance(intent.candidate.market, Owned) and observed.running_job
     if owned and intent.state is IntentState.ACCEPTED and observed.slice_state is SliceState.UNCLEAR:
         since = observed.unclear_since if observed.unclear_since is not None else observed.now
-        return wait_for_slice(
-            intent.name.removesuffix(f"-{intent.generation}"), observed, since + budgets.unclear_deadline
-        )
+        return wait_for_slice(cluster, observed, since + budgets.unclear_deadline)
     if owned and running:
         # Nothing ends the user's own machines, so what we started on them has to be stopped.
         if (trouble := observed.failure) is not None and trouble.action == "StopJob" and trouble.times >= STOP_TRIES:
@@ -213,7 +211,7 @@ def _refuse_to_create(desired: Run, observed: Observed, intent: Intent) -> Actio
     )
 
 
-def _wait_until_deleted(observed: Observed, facts: Facts, budgets: Budgets, intent: Intent) -> Step:
+def _wait_until_deleted(cluster: str, observed: Observed, facts: Facts, budgets: Budgets, intent: Intent) -> Step:
     """Wait until the provider reports the slice as absent; send the request again where it has no effect."""
     if observed.slice_state is SliceState.ABSENT:
         return ForgetSlice(intent.name, intent.cause or EndCause.REQUESTED, intent.why)
@@ -229,7 +227,7 @@ def _wait_until_deleted(observed: Observed, facts: Facts, budgets: Budgets, inte
     interval = budgets.resend_after * (STUCK_FACTOR if observed.slice_state is SliceState.ENDING else 1)
     if observed.slice_state is not SliceState.UNCLEAR and quiet >= interval and observed.now < until:
         return end_slice(facts, intent, intent.cause or EndCause.REQUESTED, intent.why)
-    return wait_for_slice(intent.name.removesuffix(f"-{intent.generation}"), observed, until)
+    return wait_for_slice(cluster, observed, until)
 
 
 def _create_again(desired: Run, observed: Observed, facts: Facts, intent: Intent) -> Action:
@@ -370,7 +368,7 @@ def next_attempt_or_end(
 
 
 def _create(desired: Run, facts: Facts, candidate: Candidate, generation: int) -> CreateSlice:
-    name = f"{desired.cluster}-{generation}"
+    name = f"{desired.slice_stem}-{generation}"
     spec = SliceSpec(
         cluster=desired.cluster,
         name=name,
@@ -381,10 +379,17 @@ def _create(desired: Run, facts: Facts, candidate: Candidate, generation: int) -
             ("orch-installation", desired.installation),
             ("orch-cluster", Text.of(desired.cluster)),
             ("orch-intent", Text.of(desired.uid, f"-{generation}")),
+            *list_owner_labels(desired),
             *((("orch-record", Text.of(desired.record[:LABEL_DIGITS])),) if desired.record else ()),
         ),
     )
     return CreateSlice(spec, generation, facts.requests[candidate.provider].create_request(spec))
+
+
+def list_owner_labels(desired: Run | Adopt) -> tuple[tuple[str, Text], ...]:
+    """Return the labels that say in which project the machines are, and whose, for people and for `recover`."""
+    found = (("orch-project", desired.project), ("orch-member", desired.member))
+    return tuple((key, Text.of(value)) for key, value in found if value)
 
 
 def end_slice(facts: Facts, intent: Intent, cause: EndCause, why: str) -> EndSlice:

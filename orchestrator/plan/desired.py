@@ -147,14 +147,18 @@ class Run:
 
     Attributes:
         uid: Made once with the cluster's record; part of every token.
+        slice_stem: What the names of its slices begin with.
         run_id: The same for every attempt and resume.
         create: False for commands that need an existing cluster (exec).
         env: The user's envs and secrets, and what the accelerator needs.
         ranks: The hosts of an exec; None for all.
+        project: The cluster's project, for a label; "" for no label.
+        member: Its owner, in the form of a label; "" for no label.
         record: The SHA-256 of the run's task record in its bucket, in hex; "" without a bucket.
     """
 
     cluster: str
+    slice_stem: str
     uid: Text
     run_id: Text
     installation: Text
@@ -176,6 +180,8 @@ class Run:
     labels: tuple[tuple[str, str], ...] = ()
     limits: Limits = Limits()
     timer: TimerSpec | None = None
+    project: str = ""
+    member: str = ""
     record: str = ""
 
 
@@ -228,14 +234,20 @@ class Adopt:
     """Record machines that orch did not create, and install our SSH key on them.
 
     Attributes:
+        slice_stem: What the names of its slices begin with.
         candidate: Names the machines (`adopted`).
+        project: The cluster's project, for a label; "" for no label.
+        member: Its owner, in the form of a label; "" for no label.
     """
 
     cluster: str
+    slice_stem: str
     uid: Text
     installation: Text
     candidate: Candidate
     budgets: Budgets = Budgets()
+    project: str = ""
+    member: str = ""
 
 
 Desired: TypeAlias = Run | Down | Stop | Start | Cancel | Adopt

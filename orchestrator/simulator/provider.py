@@ -135,6 +135,8 @@ class SimulatedProvider:
                             created=look.created,
                             where=where,
                             intent=intent,
+                            project=look.labels.get("orch-project", ""),
+                            member=look.labels.get("orch-member", ""),
                         )
                     )
         return tuple(found)

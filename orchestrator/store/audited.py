@@ -35,6 +35,8 @@ NOT_AUDITED: dict[str, dict[str, str]] = {
     },
     "intents": {"touched": "when a request was last sent; `since` is the time of the state"},
 }
+# Columns that came after an orch that may still write: what its events do not name has this value.
+DEFAULTS: dict[str, dict[str, str]] = {"clusters": {"project": ""}}
 # Whole tables without events.
 TABLES_NOT_AUDITED: dict[str, str] = {
     "provider_records": "how a provider finds its machines again; the events of the intent tell what happened",

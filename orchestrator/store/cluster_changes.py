@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, and_, func, select, update
 
+from orchestrator.computer import identify_place
 from orchestrator.errors import ConflictError
 from orchestrator.hosts import HostAddress, hosts_to_json
+from orchestrator.paths import load_paths
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState
+from orchestrator.project import qualify_name, to_column
 from orchestrator.slices import Candidate
 from orchestrator.store.change import Change, EventDetails
 from orchestrator.store.leases import Lease
@@ -27,6 +29,7 @@ from orchestrator.store.records import (
     make_portable,
 )
 from orchestrator.store.schema import clusters, intents
+from orchestrator.store.uids import derive_uid_end, make_uid
 
 
 class ClusterChanges(Ledger):
@@ -34,18 +37,18 @@ class ClusterChanges(Ledger):
 
     def cluster(self, name: str) -> ClusterRecord | None:
         """Return the open cluster of this name, or None."""
-        query = select(clusters).where(clusters.c.name == name, clusters.c.gone.is_(None))
+        query = select(clusters).where(self._named(name), clusters.c.gone.is_(None))
         return self._read_first(query, cluster_from_row)
 
     def deleted_cluster(self, name: str) -> ClusterRecord | None:
         """Return the newest deleted cluster of this name, or None."""
-        query = select(clusters).where(clusters.c.name == name, clusters.c.gone.is_not(None))
+        query = select(clusters).where(self._named(name), clusters.c.gone.is_not(None))
         return self._read_first(query.order_by(clusters.c.gone.desc()), cluster_from_row)
 
     def clusters(self) -> tuple[ClusterRecord, ...]:
-        """Return the existing clusters, by name."""
+        """Return the existing clusters of all projects, by name and age."""
         query = select(clusters).where(clusters.c.gone.is_(None))
-        return self._read_all(query.order_by(clusters.c.name), cluster_from_row)
+        return self._read_all(query.order_by(clusters.c.name, clusters.c.created), cluster_from_row)
 
     def clusters_going_down(self) -> tuple[ClusterRecord, ...]:
         """Return the clusters whose teardown was requested and is not complete, oldest first."""
@@ -54,12 +57,16 @@ class ClusterChanges(Ledger):
 
     def open_cluster(self, name: str, summary: str) -> ClusterRecord:
         """Return the open cluster of this name, made if there is none. Two at the same time get the same one."""
-        query = select(clusters).where(clusters.c.name == name, clusters.c.gone.is_(None))
+        query = select(clusters).where(self._named(name), clusters.c.gone.is_(None))
         with self.changing() as change:
-            values = {"uid": secrets.token_hex(8), "name": name, "created": change.at, "summary": summary}
-            values["owner"] = self.user
+            earlier = select(func.count()).select_from(clusters).where(self._named(name))
+            ordinal = change.tx.execute(earlier).scalar_one()
+            end = derive_uid_end(identify_place(load_paths().state), self.project, name, ordinal)
+            values = {"uid": make_uid(end), "name": name, "created": change.at, "summary": summary}
+            values |= {"owner": self.user, "project": to_column(self.project)}
+            qualified = qualify_name(self.project, name)
             change.insert(
-                clusters, values, EventDetails(cluster=name, kind="cluster", what=f"record opened: {summary}")
+                clusters, values, EventDetails(cluster=qualified, kind="cluster", what=f"record opened: {summary}")
             )
             return cluster_from_row(change.tx.execute(query).mappings().one())
 
@@ -73,7 +80,7 @@ class ClusterChanges(Ledger):
                 clusters,
                 {"uid": cluster.uid},
                 {"wanted": desired_state},
-                EventDetails(cluster=cluster.name, kind="wanted", what=desired_state),
+                EventDetails(cluster=cluster.qualified_name, kind="wanted", what=desired_state),
             )
 
     def set_limits(self, cluster: ClusterRecord, limits: dict[str, float]) -> None:
@@ -84,7 +91,7 @@ class ClusterChanges(Ledger):
                 clusters,
                 {"uid": cluster.uid},
                 {"limits": text},
-                EventDetails(cluster=cluster.name, kind="limits", what=text),
+                EventDetails(cluster=cluster.qualified_name, kind="limits", what=text),
             )
 
     def note_hosts(self, lease: Lease | None, cluster: ClusterRecord, hosts: tuple[HostAddress, ...]) -> None:
@@ -100,7 +107,7 @@ class ClusterChanges(Ledger):
     def close_cluster(self, lease: Lease, cluster: ClusterRecord) -> None:
         """Close the record. The last step of a teardown, after the provider has reported every machine absent."""
         why = EventDetails(
-            cluster=cluster.name,
+            cluster=cluster.qualified_name,
             kind="cluster",
             what="record closed: nothing is left",
             cause="the provider reports every machine absent",
@@ -109,6 +116,9 @@ class ClusterChanges(Ledger):
             row = change.tx.execute(select(clusters.c.gone).where(clusters.c.uid == cluster.uid)).one()
             if row.gone is None:
                 change.update(clusters, {"uid": cluster.uid}, {"gone": change.at, "hosts": "[]"}, why)
+
+    def _named(self, name: str) -> ColumnElement[bool]:
+        return and_(clusters.c.project == to_column(self.project), clusters.c.name == name)
 
     def _note(self, lease: Lease | None, cluster: ClusterRecord, values: dict[str, Any]) -> None:
         """Write columns of audited.NOT_AUDITED: one statement, without an event."""
@@ -154,7 +164,7 @@ class ClusterChanges(Ledger):
                 "touched": change.at,
             }
             what = f"{name}: planned, {candidate.where} {candidate.market}"
-            change.insert(intents, values, EventDetails(cluster=cluster.name, kind="intent", what=what))
+            change.insert(intents, values, EventDetails(cluster=cluster.qualified_name, kind="intent", what=what))
 
     def update_intent(
         self, lease: Lease, cluster: ClusterRecord, name: str, state: IntentState, cause: EndCause | None = None,
@@ -190,7 +200,10 @@ class ClusterChanges(Ledger):
             what = f"{name}: {before.state} -> {state}" + (f" ({reason})" if reason else "")
             key = {"cluster_uid": cluster.uid, "generation": before.generation}
             change.update(
-                intents, key, values, EventDetails(cluster=cluster.name, kind="intent", what=what, cause=reason)
+                intents,
+                key,
+                values,
+                EventDetails(cluster=cluster.qualified_name, kind="intent", what=what, cause=reason),
             )
 
     def note_billing_start(self, lease: Lease, cluster: ClusterRecord, name: str, born: float) -> None:
@@ -202,7 +215,7 @@ class ClusterChanges(Ledger):
                 intents,
                 key,
                 {"born": born},
-                EventDetails(cluster=cluster.name, kind="intent", what=f"{name}: billing starts later"),
+                EventDetails(cluster=cluster.qualified_name, kind="intent", what=f"{name}: billing starts later"),
             )
 
     def note_account(self, cluster: ClusterRecord, name: str, account: str) -> None:
@@ -214,7 +227,10 @@ class ClusterChanges(Ledger):
             key = {"cluster_uid": cluster.uid, "generation": before.generation}
             what = f"{name}: its account is {account}"
             change.update(
-                intents, key, {"account": account}, EventDetails(cluster=cluster.name, kind="intent", what=what)
+                intents,
+                key,
+                {"account": account},
+                EventDetails(cluster=cluster.qualified_name, kind="intent", what=what),
             )
 
     def touch_intent(self, lease: Lease, cluster: ClusterRecord, name: str) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy import func, select
 from orchestrator.errors import ConflictError
 from orchestrator.exits import Exit
 from orchestrator.plan.observed import EndedAttempt, Outcome
+from orchestrator.project import to_column
 from orchestrator.store.audited import format_subject
 from orchestrator.store.change import Change, EventDetails
 from orchestrator.store.leases import Lease
@@ -58,7 +59,7 @@ class JobChanges(Ledger):
             }
             verb = "queued" if new.queued else "opened"
             what = f"job {number} {verb} ({new.kind})" + (f", run {new.run_id}" if new.run_id else "")
-            change.insert(jobs, values, EventDetails(cluster=cluster.name, kind="job", what=what))
+            change.insert(jobs, values, EventDetails(cluster=cluster.qualified_name, kind="job", what=what))
             return _read_job(change, cluster, number)
 
     def queue_job(self, cluster: ClusterRecord, new: NewJob) -> JobRecord:
@@ -141,7 +142,7 @@ class JobChanges(Ledger):
         query = (
             select(jobs, clusters.c.name.label("cluster_name"))
             .join(clusters, clusters.c.uid == jobs.c.cluster_uid)
-            .where(jobs.c.run_id == run_id)
+            .where(jobs.c.run_id == run_id, clusters.c.project == to_column(self.project))
             .order_by(jobs.c.created.desc())
         )
         return self._read_first(query, lambda row: (str(row["cluster_name"]), job_from_row(row)))
@@ -151,7 +152,7 @@ class JobChanges(Ledger):
         query = (
             select(jobs)
             .join(clusters, clusters.c.uid == jobs.c.cluster_uid)
-            .where(clusters.c.name == cluster, jobs.c.kind != "exec")
+            .where(clusters.c.name == cluster, clusters.c.project == to_column(self.project), jobs.c.kind != "exec")
             .order_by(jobs.c.created.desc())
         )
         return self._read_first(query, job_from_row)
@@ -253,7 +254,9 @@ def _end_attempt(
     reason = f"{ended.cause}: {ended.why}"
     what = f"job {job}: attempt {ended.attempt} ended ({reason})"
     if change.insert(
-        attempts, key | values | facts, EventDetails(cluster=cluster.name, kind="attempt", what=what, cause=reason)
+        attempts,
+        key | values | facts,
+        EventDetails(cluster=cluster.qualified_name, kind="attempt", what=what, cause=reason),
     ):
         return
     found = change.tx.execute(select(attempts).filter_by(**key)).mappings().one()
@@ -261,7 +264,10 @@ def _end_attempt(
     if learned:
         what = f"job {job}: missing columns of attempt {ended.attempt} filled in"
         change.update(
-            attempts, key, learned, EventDetails(cluster=cluster.name, kind="attempt", what=what, cause=reason)
+            attempts,
+            key,
+            learned,
+            EventDetails(cluster=cluster.qualified_name, kind="attempt", what=what, cause=reason),
         )
 
 
@@ -271,7 +277,7 @@ def _started_at(change: Change, cluster: ClusterRecord, job: int) -> float | Non
     Events of the kind "upgrade" are left out: their time is that of the migration.
     """
     about = format_subject("jobs", {"cluster_uid": cluster.uid, "id": job})
-    mine = (events.c.cluster == cluster.name) & (events.c.subject == about) & (events.c.kind == "job")
+    mine = (events.c.cluster == cluster.qualified_name) & (events.c.subject == about) & (events.c.kind == "job")
     query = select(events.c.at, events.c.after).where(mine, events.c.after.is_not(None))
     for at, after in change.tx.execute(query.order_by(events.c.seq.desc())):
         if json.loads(after).get("started") is True:
@@ -286,5 +292,5 @@ def _update(
         jobs,
         {"cluster_uid": cluster.uid, "id": job},
         values,
-        EventDetails(cluster=cluster.name, kind="job", what=what, cause=cause),
+        EventDetails(cluster=cluster.qualified_name, kind="job", what=what, cause=cause),
     )

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Select, Update, func, select, true
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.computer import read_member
+from orchestrator.project import DEFAULT_PROJECT
 from orchestrator.store import leases
 from orchestrator.store.audited import Head
 from orchestrator.store.change import CHAIN, Change, EventDetails, lock_head
@@ -33,6 +34,7 @@ class Ledger:
     Attributes:
         installation: the name of this installation, in every label that it puts on machines.
         user: who runs this command, as the operating system calls them.
+        project: in which clusters are found by their names, and opened.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Ledger:
         *,
         lease_seconds: float = LEASE_SECONDS,
         doing: str = "",
+        project: str = DEFAULT_PROJECT,
     ) -> None:
         """Open, create or migrate the database at `location`.
 
@@ -50,6 +53,7 @@ class Ledger:
             now: returns the epoch seconds that are written; leases use the real time.
             lease_seconds: duration of a lease without renewal.
             doing: the cause of events that name none; "" for what the newest lease was taken for.
+            project: the project of the command.
 
         Raises:
             StoreError: the store cannot be used.
@@ -58,6 +62,7 @@ class Ledger:
         self._now = now
         self._doing = doing
         self.user = read_member()
+        self.project = project
         self._actor = f"{self.user}@{os.uname().nodename}:{os.getpid()}"
         self._database = Database(location)
         try:

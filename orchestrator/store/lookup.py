@@ -17,12 +17,17 @@ RUNNING = ("running", "cancelling")  # states of a job whose program may run
 class HasClusters(Protocol):
     """A store, or a reader of it."""
 
+    @property
+    def project(self) -> str:
+        """The project in which names are looked up."""
+        ...
+
     def cluster(self, name: str) -> ClusterRecord | None:
         """Return the existing cluster of this name, or None."""
         ...
 
     def clusters(self) -> tuple[ClusterRecord, ...]:
-        """Return all existing clusters."""
+        """Return all existing clusters, of all projects."""
         ...
 
     def deleted_cluster(self, name: str) -> ClusterRecord | None:
@@ -59,8 +64,13 @@ def cluster_not_found(store: HasClusters, name: str) -> NotFoundError:
     if (record := store.deleted_cluster(name)) is not None:
         runs, logs = f"orch runs -c {name}   shows its runs", f"orch logs {name}   what was downloaded of its output"
         return NotFoundError(describe_deletion(record), "", f"{runs}\n{logs}")
-    next_step = "orch status   (lists the clusters that exist)"
-    return NotFoundError(f"there is no cluster '{name}'", suggest_name(name, _names(store.clusters())), next_step)
+    records = store.clusters()
+    near = suggest_name(name, _names(record for record in records if record.project == store.project))
+    elsewhere = sorted({record.project for record in records if record.name == name})
+    if elsewhere:
+        why = f"project '{store.project}' has none; project {', '.join(elsewhere)} has one"
+        return NotFoundError(f"there is no cluster '{name}' here", why, f"the same with: ORCH_PROJECT={elsewhere[0]}")
+    return NotFoundError(f"there is no cluster '{name}'", near, "orch status   (lists the clusters that exist)")
 
 
 def describe_deletion(record: ClusterRecord) -> str:

@@ -216,7 +216,14 @@ def _migrate_to_4(tx: Connection, at: float) -> None:
             head = append_event(tx, event | {"before": "{}", "after": json.dumps({after: ""})}, head)
 
 
-_STATEMENTS_TO_5: tuple[str, ...] = ()
+_PROJECT_INDEX = (
+    "CREATE UNIQUE INDEX one_open_cluster_of_a_name_and_project ON clusters (project, name) WHERE gone IS NULL"
+)
+_STATEMENTS_TO_5: tuple[str, ...] = (
+    "ALTER TABLE clusters ADD COLUMN project VARCHAR NOT NULL DEFAULT ''",
+    _PROJECT_INDEX,
+    "DROP INDEX IF EXISTS one_living_cluster_of_a_name",
+)
 
 
 def _migrate_to_5(tx: Connection, _at: float) -> None:

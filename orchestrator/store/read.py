@@ -9,12 +9,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.clock import SteadyClock
 from orchestrator.errors import NotFoundError
 from orchestrator.hosts import HostPin
 from orchestrator.plan.observed import EndedAttempt, Intent
+from orchestrator.project import DEFAULT_PROJECT
 from orchestrator.store.audited import Head
 from orchestrator.store.failures import StoreError, refuse_truncated_file, translate_file_error
 from orchestrator.store.location import Location
@@ -34,19 +35,24 @@ from orchestrator.store.records import (
 from orchestrator.store.version import SCHEMA_VERSION, newer_store_error
 
 
-def open_reader_at(location: Location) -> Reader:
-    """Return a reader of the SQLite file or the PostgreSQL database at `location`."""
+def open_reader_at(location: Location, project: str = DEFAULT_PROJECT) -> Reader:
+    """Return a reader of the SQLite file or the PostgreSQL database at `location`, for a command in this project."""
     if isinstance(location, Path):
-        return Reader(location)
+        return Reader(location, project)
     from orchestrator.store.read_server import ServerReader
 
-    return ServerReader(location)
+    return ServerReader(location, project)
 
 
 class Reader:
-    """A read-only view of the store, used as a context manager. An absent store reads as an empty one."""
+    """A read-only view of the store, used as a context manager. An absent store reads as an empty one.
 
-    def __init__(self, database: Path) -> None:
+    Attributes:
+        project: in which clusters are found by their names.
+    """
+
+    def __init__(self, database: Path, project: str = DEFAULT_PROJECT) -> None:
+        self.project = project
         self._file = database
         self._connection: sqlite3.Connection | None = None
         if database.exists():
@@ -68,30 +74,43 @@ class Reader:
         return self._meta("installation")
 
     def clusters(self) -> tuple[ClusterRecord, ...]:
-        """Return the open clusters by name."""
-        rows = self._rows("SELECT * FROM clusters WHERE gone IS NULL ORDER BY name")
+        """Return the open clusters of all projects by name and age."""
+        rows = self._rows("SELECT * FROM clusters WHERE gone IS NULL ORDER BY name, created")
         return tuple(cluster_from_row(row) for row in rows)
 
     def cluster(self, name: str) -> ClusterRecord | None:
         """Return the open cluster of this name, or None."""
-        for row in self._rows("SELECT * FROM clusters WHERE gone IS NULL AND name = ?", name):
-            return cluster_from_row(row)
-        return None
+        found = self._named("SELECT * FROM clusters WHERE gone IS NULL AND name = ?", name)
+        return next(found, None)
 
     def deleted_cluster(self, name: str) -> ClusterRecord | None:
         """Return the newest closed cluster of this name, whose jobs and logs are still on record; None without one."""
-        for row in self._rows("SELECT * FROM clusters WHERE gone IS NOT NULL AND name = ? ORDER BY gone DESC", name):
-            return cluster_from_row(row)
-        return None
+        found = self._named("SELECT * FROM clusters WHERE gone IS NOT NULL AND name = ? ORDER BY gone DESC", name)
+        return next(found, None)
+
+    def count_clusters(self, name: str) -> int:
+        """Return how many clusters of this name are on record, the deleted ones too."""
+        return sum(1 for _ in self._named("SELECT * FROM clusters WHERE name = ?", name))
+
+    def _named(self, query: str, name: str) -> Iterator[ClusterRecord]:
+        """Return the clusters of the project among those of a name. A file of an older version has no projects."""
+        records = (cluster_from_row(row) for row in self._rows(query, name))
+        return (record for record in records if record.project == self.project)
 
     def all_clusters(self) -> tuple[ClusterRecord, ...]:
-        """Return every cluster on record, the deleted ones too, oldest first."""
+        """Return every cluster on record, of all projects, the deleted ones too, oldest first."""
         return tuple(cluster_from_row(row) for row in self._rows("SELECT * FROM clusters ORDER BY created, uid"))
 
     def job_actors(self) -> dict[str, str]:
         """Return who opened each job, as `user@computer:pid`, by the job's subject (audited.format_subject)."""
         query = "SELECT subject, actor FROM events WHERE subject LIKE 'job %' ORDER BY seq DESC"
         return {str(row["subject"]): str(row["actor"]) for row in self._rows(query)}  # the oldest event is kept
+
+    def last_actors(self, column: Literal["cluster", "subject"]) -> dict[str, str]:
+        """Return who did the last change, as `user@computer:pid`, by qualified cluster name or by subject."""
+        newest = f"SELECT max(seq) FROM events WHERE {column} != '' GROUP BY {column}"  # noqa: S608  # two constants
+        query = f"SELECT {column} AS about, actor FROM events WHERE seq IN ({newest})"  # noqa: S608  # the same
+        return {str(row["about"]): str(row["actor"]) for row in self._rows(query)}
 
     def intents(self, cluster: ClusterRecord) -> tuple[Intent, ...]:
         """Return the intents of a cluster by generation."""
@@ -109,23 +128,18 @@ class Reader:
 
     def find_run(self, run_id: str) -> tuple[str, JobRecord] | None:
         """Return the newest job of a run with its cluster's name, of open and closed clusters; None without one."""
-        query = (
-            "SELECT jobs.*, clusters.name AS cluster_name FROM jobs JOIN clusters ON clusters.uid = jobs.cluster_uid "
-            "WHERE jobs.run_id = ? ORDER BY jobs.created DESC LIMIT 1"
-        )
-        for row in self._rows(query, run_id):
-            return str(row["cluster_name"]), job_from_row(row)
+        records = {record.uid: record for record in self.all_clusters() if record.project == self.project}
+        for row in self._rows("SELECT * FROM jobs WHERE run_id = ? ORDER BY created DESC", run_id):
+            if (record := records.get(str(row["cluster_uid"]))) is not None:
+                return record.name, job_from_row(row)
         return None
 
     def last_run_of(self, cluster: str) -> JobRecord | None:
         """Return the newest launch or resume on clusters of this name, open or closed; None without one."""
-        query = (
-            "SELECT jobs.* FROM jobs JOIN clusters ON clusters.uid = jobs.cluster_uid "
-            "WHERE clusters.name = ? AND jobs.kind != 'exec' ORDER BY jobs.created DESC LIMIT 1"
-        )
-        for row in self._rows(query, cluster):
-            return job_from_row(row)
-        return None
+        found = [
+            job for record in self._named("SELECT * FROM clusters WHERE name = ?", cluster) for job in self.jobs(record)
+        ]
+        return max((job for job in found if job.kind != "exec"), key=lambda job: job.created, default=None)
 
     def unattended_jobs(self) -> tuple[tuple[ClusterRecord, JobRecord], ...]:
         """Return the unfinished jobs that unattended engines drive, of open clusters, oldest first."""
@@ -156,7 +170,13 @@ class Reader:
         return None
 
     def events(self, cluster: str | None, *, after: int = 0, limit: int = 1000) -> tuple[EventRecord, ...]:
-        """Return the newest `limit` events past sequence number `after`, oldest first."""
+        """Return the newest `limit` events past sequence number `after`, oldest first.
+
+        Args:
+            cluster: Qualified name of a cluster (project.qualify_name); None for all of all projects.
+            after: The sequence number.
+            limit: The most.
+        """
         only = "" if cluster is None else "AND cluster = ? "
         query = f"SELECT * FROM events WHERE seq > ? {only}ORDER BY seq DESC LIMIT ?"  # noqa: S608  # constant parts
         values = (after, limit) if cluster is None else (after, cluster, limit)

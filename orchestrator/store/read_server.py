@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from orchestrator.errors import UserError
+from orchestrator.project import DEFAULT_PROJECT
 from orchestrator.store.failures import translate_server_error
 from orchestrator.store.location import describe_location
 from orchestrator.store.read import Reader
@@ -17,7 +18,8 @@ CONNECT_SECONDS = 10
 class ServerReader(Reader):
     """A read-only view of a store on PostgreSQL. A database without our tables reads as an empty store."""
 
-    def __init__(self, location: str) -> None:  # the base class opens a file
+    def __init__(self, location: str, project: str = DEFAULT_PROJECT) -> None:  # the base class opens a file
+        self.project = project
         try:
             import psycopg
             from psycopg.rows import dict_row

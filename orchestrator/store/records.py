@@ -18,6 +18,7 @@ from orchestrator.paths import from_portable, load_paths, to_portable
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.observed import EndedAttempt, Intent, IntentState
+from orchestrator.project import DEFAULT_PROJECT, qualify_name
 from orchestrator.slices import (
     Candidate,
     CapacityBlock,
@@ -56,6 +57,7 @@ class ClusterRecord:
         limits: JSON of max_hours, idle_minutes and max_cost, those that are set.
         deleted: when it was deleted, in epoch seconds; None for an existing one.
         owner: the member who opened it; "" for those of older versions.
+        project: in which its name is unique.
     """
 
     uid: str
@@ -70,6 +72,12 @@ class ClusterRecord:
     limits: str = "{}"
     deleted: float | None = None
     owner: str = ""
+    project: str = DEFAULT_PROJECT
+
+    @property
+    def qualified_name(self) -> str:
+        """Its name in events and leases."""
+        return qualify_name(self.project, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +165,20 @@ class PipelineRecord:
     created: float
     ended: float | None
     launch_request: str
+
+    @property
+    def project(self) -> str:
+        """The project of the clusters on which it runs."""
+        return str(self._settings.get("project", DEFAULT_PROJECT))
+
+    @property
+    def owner(self) -> str:
+        """The member who launched it; "" where not known."""
+        return str(self._settings.get("owner", ""))
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return dict(json.loads(self.launch_request or "{}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +364,7 @@ def cluster_from_row(row: Row) -> ClusterRecord:
         limits=row.get("limits", "{}"),  # a version 1 file that no command has changed yet has none
         deleted=row["gone"],
         owner=row.get("owner", ""),  # the same
+        project=row.get("project", "") or DEFAULT_PROJECT,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from orchestrator.store.audited import KEYS, Head, hash_event, parse_subject
+from orchestrator.store.audited import DEFAULTS, KEYS, Head, hash_event, parse_subject
 from orchestrator.store.records import EventRecord
 
 Key: TypeAlias = tuple[Any, ...]
@@ -43,7 +43,7 @@ def rebuild_tables(events: Iterable[EventRecord]) -> Tables:
         if event.before is None:
             if name in rows:
                 raise ValueError(f"event {event.seq}: {event.subject} exists already")
-            rows[name] = after
+            rows[name] = {**DEFAULTS.get(table, {}), **after}
             continue
         row = rows.get(name)
         before: dict[str, Any] = json.loads(event.before)

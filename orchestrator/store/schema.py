@@ -38,7 +38,8 @@ clusters = Table(
     Column("last_seen", Float, nullable=False, server_default="0"),
     Column("limits", Text, nullable=False, server_default="{}"),  # JSON: max_hours, idle_minutes, max_cost
     Column("owner", String, nullable=False, server_default=""),  # the member who opened it; "" where not known
-    Index("one_living_cluster_of_a_name", "name", unique=True, sqlite_where=text("gone IS NULL"),
+    Column("project", String, nullable=False, server_default=""),  # "" is the project "default"
+    Index("one_open_cluster_of_a_name_and_project", "project", "name", unique=True, sqlite_where=text("gone IS NULL"),
           postgresql_where=text("gone IS NULL")),
 )  # fmt: skip
 

@@ -60,6 +60,7 @@ class ConfigKey:
         meaning: What it sets, for people.
         task_path: The field of a task file that it fills in, "" for none.
         built_in: The value that holds when it is set nowhere, if there is one.
+        own_variable: Its environment variable, where that is not made from section and name.
     """
 
     section: str
@@ -68,6 +69,7 @@ class ConfigKey:
     meaning: str
     task_path: str = ""
     built_in: Setting | None = None
+    own_variable: str = ""
 
     @property
     def full_name(self) -> str:
@@ -75,7 +77,7 @@ class ConfigKey:
 
     @property
     def variable(self) -> str:
-        return f"ORCH_{self.section}_{self.name}".upper()
+        return self.own_variable or f"ORCH_{self.section}_{self.name}".upper()
 
 
 _KINDS: Mapping[str, Any] = {"str": str, "int": int, "float": float, "bool": bool, "list": list}

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import cast
 
-from orchestrator.task.model import LocalSettings, TaskSection
+from orchestrator.task.model import LocalSettings, TaskSection, TeamSettings
 from orchestrator.task.schema import describe, list_choices
 from orchestrator.task.section import Json, Section
 
@@ -98,7 +98,11 @@ def make_config_keys(task: type[Section] = TaskSection) -> list[Json]:
     of_this_computer = [
         _config_key(f"local.{name}", "", field) for name, field in list_fields(LocalSettings.json_schema())
     ]
-    return [*of_tasks, *of_this_computer]
+    of_teams = [
+        {**_config_key(f"team.{name}", "", field), "own_variable": f"ORCH_{name.upper()}"}
+        for name, field in list_fields(TeamSettings.json_schema())
+    ]
+    return [*of_tasks, *of_this_computer, *of_teams]
 
 
 def _config_key(full_name: str, path: str, field: Json) -> Json:

@@ -307,6 +307,12 @@ class LocalSettings(Section):
     sshd: Text = own("", "the sshd program to use")
 
 
+class TeamSettings(Section):
+    """Settings of a person's work in a team, which only the configuration has."""
+
+    project: Text = own("", "the project in which commands work; names of clusters are unique in it", unset="default")
+
+
 class ConfigSection(Section):
     """The section `config`: settings of a provider for this task."""
 

@@ -201,9 +201,9 @@ def _idle(task: Task) -> Iterator[Issue]:
 
 
 # Compute Engine documentation, "Requirements for labels"; Amazon EC2 User Guide, "Tag restrictions" (read 2026-11-23).
-# orch writes at most 15 labels (a long value takes several) and 7 tags beside them.
-_GOOGLE_KEY, _GOOGLE_VALUE, _MOST_LABELS = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}"), 49
-_LONGEST_TAG, _LONGEST_TAG_VALUE, _MOST_TAGS = 128, 256, 43
+# orch writes at most 17 labels (a long value takes several) and 8 tags beside them.
+_GOOGLE_KEY, _GOOGLE_VALUE, _MOST_LABELS = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}"), 47
+_LONGEST_TAG, _LONGEST_TAG_VALUE, _MOST_TAGS = 128, 256, 42
 
 
 def _labels(choice: Resources) -> Iterator[Issue]:

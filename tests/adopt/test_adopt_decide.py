@@ -30,9 +30,16 @@ CANDIDATE = Candidate(
     zone="us-west4-a",
     details=DETAILS,
 )
-WISH = Adopt(cluster="mine", uid=to_text("0123456789abcdef"), installation=to_text("ours"), candidate=CANDIDATE)
+WISH = Adopt(
+    cluster="mine",
+    slice_stem="mine",
+    uid=to_text("0123456789abcdef"),
+    installation=to_text("ours"),
+    candidate=CANDIDATE,
+)
 RUN = Run(
     cluster="mine",
+    slice_stem="mine",
     uid=to_text("0123456789abcdef"),
     run_id=to_text("run"),
     installation=to_text("ours"),

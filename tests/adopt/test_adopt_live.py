@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from adopt_bench import PARENT, THEIR_KEY, THEIRS, ZONE, Maker, ok, orch, sent
+from support.slice_names import slice_name
 
 from orchestrator.exits import Exit
 from orchestrator.plan.desired import TeardownPolicy
@@ -184,7 +185,7 @@ def test_cut_off_anywhere_the_same_command_completes_it(
     ok(*words)
     assert len(sent(google, "PATCH")) - patches == (0 if marked else 1)
     assert [line.split(":")[0] for line in maker.metadata(cut_off)["ssh-keys"].splitlines()] == ["me", "orch"]
-    assert maker.labels(cut_off)["orch-adopted"] == f"{cut_off}-1"
+    assert maker.labels(cut_off)["orch-adopted"] == slice_name(cut_off)
     with Store(home / "state" / "orch.db") as store:
         assert [
             (one.name, intent.state) for one in [store.cluster(cut_off)] if one for intent in store.intents(one)
@@ -261,7 +262,7 @@ def test_the_plan_is_what_gcloud_would_do(maker: Maker, home: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, (shlex.join(words), done.stderr)
     assert maker.metadata("second") == metadata
-    assert maker.labels("second") == {**labels, "orch-cluster": "other", "orch-adopted": "other-1"}
+    assert maker.labels("second") == {**labels, "orch-cluster": "other", "orch-adopted": slice_name("other")}
     ok("down", "pair", "--yes")
     maker.remove("second")
 

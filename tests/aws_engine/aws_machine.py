@@ -16,6 +16,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from support.aws_cloud import EFA, OTHER, ZONE, Account, aws_candidate, aws_server, aws_zones
 from support.aws_world import PointedAws
 from support.simulated import Points, SimHome
+from support.slice_names import slice_name
 
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.remote.keys import make_host_key
@@ -79,13 +80,13 @@ class AwsMachine(Machine):
         exits=st.sampled_from([0, 0, 3, 75]),
         spot=st.booleans(),
         way=st.sampled_from(["", "eip", "ssm"]),
-        theirs=st.sampled_from(["c-2", "c-7", "d-1"]),
+        theirs=st.sampled_from([("c", 2), ("c", 7), ("d", 1)]),
     )
-    def begin(self, lag: float, page: int, exits: int, spot: bool, way: str, theirs: str) -> None:  # type: ignore[override]  # more choices
+    def begin(self, lag: float, page: int, exits: int, spot: bool, way: str, theirs: tuple[str, int]) -> None:  # type: ignore[override]  # more choices
         super().begin(lag, page, exits)
         self.spot, self.way = spot, way
         self.service.account.current = self.access
-        self._seed(theirs)
+        self._seed(slice_name(*theirs))
         self.log.append(f"lag {lag}, page {page}, exits {exits}, spot {spot}, way {way!r}, theirs {theirs}")
 
     def home(self, points: Points | None = None) -> SimHome:

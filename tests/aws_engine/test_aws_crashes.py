@@ -13,6 +13,7 @@ from aws_matrix import AWS_VERBS, BY_NAME, MORE_VERBS, aws_place
 from crash_matrix import finish, matrix, points_passed
 from crash_verbs import Verb, matrix_folder
 from support.lanes import by_lane, spread
+from support.slice_names import slice_name
 
 from orchestrator.engine.operations import sweep
 from orchestrator.providers.aws.belongings import Belongings
@@ -85,5 +86,6 @@ def test_the_matrix_finds_leftover_groups_and_an_address(folder: Path, monkeypat
     with aws_place(folder) as place:
         place.begin(BY_NAME["down"])
         wrong = finish(place, BY_NAME["down"], "nowhere")
-    for kind in ("groups/orch-c-1", "placement/orch-c-1", "addresses/"):
+    name = slice_name("c")
+    for kind in (f"groups/orch-{name}", f"placement/orch-{name}", "addresses/"):
         assert any(f"{kind}" in what and "is left" in what for what in wrong), wrong

@@ -48,7 +48,7 @@ def test_in_random_histories_on_ec2_no_slice_is_orphaned_and_down_leaves_nothing
 @pytest.mark.promise("P2")
 def test_the_histories_find_a_second_slice_when_the_token_is_dropped(service: Service) -> None:
     machine = AwsMachine()
-    machine.begin(lag=0.0, page=50, exits=0, spot=False, way="ssm", theirs="d-1")
+    machine.begin(lag=0.0, page=50, exits=0, spot=False, way="ssm", theirs=("d", 1))
     events = service.line.session.client("ec2", REGION, once=True).meta.events
     events.register("provide-client-params.ec2.RunInstances", _with_another_token)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.heard import Heard, listening, losses
 from support.orch_process import Orch
+from support.slice_names import slice_name
 
 from orchestrator.simulator.aws.cloud import SimulatedAws
 from orchestrator.simulator.aws.ec2.visit import left as beside
@@ -107,12 +108,13 @@ def test_four_trn1_on_spot_go_on_after_a_reclaim_and_after_down_by_resume(
     with aws.cloud.open() as cloud:
         (name,) = [look.name for look in cloud.live() if look.phase is Phase.READY]
         cloud.do(name, Deed.PREEMPT)
-    training.until(r"creating trn-2(?s:.*)step \d+0/")
+    first, second = (slice_name("trn", number, home=orch.state.parent) for number in (1, 2))
+    training.until(rf"creating {second}(?s:.*)step \d+0/")
     orch.ok("down", "trn")
     assert training.status() == 130 and "was taken down" in training.text, training.text
     assert left(aws) == []
     said = orch.ok("events", "trn")
-    assert re.search(r"trn-1: .*preempt", said) and "trn-2: planned -> accepted" in said, said
+    assert re.search(rf"{first}: .*preempt", said) and f"{second}: planned -> accepted" in said, said
 
     resumed = start("resume", "trn", "--yes")
     resumed.until(r"step \d+0/(?s:.*)step \d+0/")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.heard import Heard, listening, losses
 from support.orch_process import Orch
+from support.slice_names import slice_name
 
 from orchestrator.simulator.google.cloud import SimulatedGoogle
 from orchestrator.simulator.scenario import Deed
@@ -108,13 +109,14 @@ def test_a_training_continues_after_a_preemption_by_itself_and_after_down_by_res
 ) -> None:
     training = start(*TRAIN, "--bucket", "gs://runs", "--checkpoint-every", "20", *TINY, "steps=100000")
     training.until(r"checkpoint 20 written(?s:.*)step \d+0/")
-    assert preempt(google) == "spot-1"
-    training.until(r"creating spot-2(?s:.*)step \d+0/")
+    first, second = (slice_name("spot", number, home=orch.state.parent) for number in (1, 2))
+    assert preempt(google) == first
+    training.until(rf"creating {second}(?s:.*)step \d+0/")
     orch.ok("down", "spot")
     assert training.status() == 130 and "was taken down" in training.text, training.text
     assert left(google) == []
     said = events(orch, "spot")
-    assert re.search(r"spot-1: .*preempt", said) and "spot-2: planned -> accepted" in said, said
+    assert re.search(rf"{first}: .*preempt", said) and f"{second}: planned -> accepted" in said, said
 
     resumed = start("resume", "spot", "--yes")
     resumed.until(r"step \d+0/(?s:.*)step \d+0/")
@@ -149,7 +151,8 @@ def test_a_preempted_node_is_ended_before_the_next_is_made(
     assert sorted(re.findall(r"attempt 2 of rank (\d)", launched.text)) == ["0", "1", "2", "3"]
     with google.cloud.open() as cloud:
         calls = [(call.op, call.name) for call in cloud.mutations() if call.name.startswith("four-") and call.acted]
-    assert calls == [("create", "four-1"), ("end", "four-1"), ("create", "four-2")]
+    first, second = (slice_name("four", number, home=orch.state.parent) for number in (1, 2))
+    assert calls == [("create", first), ("end", first), ("create", second)]
     orch.ok("down", "four")
 
 
@@ -158,10 +161,11 @@ def test_a_zone_without_machines_is_reported_and_the_next_one_is_taken(orch: Orc
     assert done.returncode == 0, done.stderr
     assert "us-east5-b" in done.stderr and "no more capacity" in done.stderr, done.stderr
     history = events(orch, "one")
-    assert re.search(r"one-1: planned, gcp/us-east5/us-east5-b", history), history
-    assert re.search(r"one-1.*capacity", history), history
+    first, second = (slice_name("one", number, home=orch.state.parent) for number in (1, 2))
+    assert re.search(rf"{first}: planned, gcp/us-east5/us-east5-b", history), history
+    assert re.search(rf"{first}.*capacity", history), history
     (found,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
-    assert (found["machines"]["slice"], found["machines"]["zone"]) == ("one-2", "us-west4-a")
+    assert (found["machines"]["slice"], found["machines"]["zone"]) == (second, "us-west4-a")
     orch.ok("down", "one")
 
 
@@ -170,7 +174,7 @@ def test_ctrl_c_while_machines_are_waited_for_takes_the_request_out_of_the_queue
 ) -> None:
     waiting = start("launch", task(orch, WAITING), "--yes")
     waiting.until(r"waiting for resources for 0 min\)")
-    assert left(google) == ["queued waits-1 waiting-for-resources"]
+    assert left(google) == [f"queued {slice_name('waits', home=orch.state.parent)} waiting-for-resources"]
     waiting.process.send_signal(signal.SIGINT)
     assert waiting.status() == 130, waiting.text
     assert "cancelled" in waiting.text and "Traceback" not in waiting.text
@@ -181,10 +185,11 @@ def test_two_slices_are_one_request_and_a_failing_worker_is_named(orch: Orch, go
     said = orch.ok("launch", task(orch, PAIR, 'echo "$ORCH_RANK of $ORCH_NUM_HOSTS, slice $ORCH_SLICE_ID"'), "--yes")
     reported = {int(rank): words for rank, words in re.findall(r"rank=(\d), [0-9.]+\) (.*)", said)}
     assert reported == {rank: f"{rank} of 8, slice {rank // 4}" for rank in range(8)}
+    name = slice_name("pair", home=orch.state.parent)
     with google.cloud.open() as cloud:
         (queued,) = [each for each in cloud.state.queued.values() if not each.gone]
-        assert [look.name for look in cloud.live()] == ["pair-1-0", "pair-1-1"]
-    assert queued.name == "pair-1"
+        assert [look.name for look in cloud.live()] == [f"{name}-0", f"{name}-1"]
+    assert queued.name == name
     failed = orch("launch", task(orch, PAIR, "[ $ORCH_RANK != 6 ] || { echo boom; exit 9; }"), "--yes")
     assert failed.returncode == 9, failed.stderr
     assert "worker6" in failed.stderr and "exit 9" in failed.stderr
@@ -212,7 +217,9 @@ def test_a_dry_run_sends_nothing_loads_no_google_library_and_writes_nothing(tmp_
         [sys.executable, "-c", DRY, *words], capture_output=True, text=True, env=orch.env, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "queuedResources?queuedResourceId=spot-1" in json.dumps(json.loads(done.stdout))
+    assert f"queuedResources?queuedResourceId={slice_name('spot', home=orch.state.parent)}" in json.dumps(
+        json.loads(done.stdout)
+    )
     assert list(tmp_path.rglob("*")) == []
 
 

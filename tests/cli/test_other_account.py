@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.orch_process import Orch
+from support.slice_names import slice_name
 
 from orchestrator.exits import Exit
 from orchestrator.simulator.aws.cloud import SimulatedAws
@@ -80,7 +81,8 @@ def test_credentials_of_another_account_end_nothing_and_close_no_record(accounts
         assert f"belong to AWS account {MINE}" in done.stderr and f"are of AWS account {OTHER}" in done.stderr
         assert len(done.stderr.strip().splitlines()) <= 8 and "Traceback" not in done.stderr
     accounts.other("launch", "p5.yaml", "--yes")
-    assert living(accounts.my_cloud) == ["p5-1"] and living(accounts.other_cloud) == []
+    assert living(accounts.my_cloud) == [slice_name("p5", home=accounts.mine.state.parent)]
+    assert living(accounts.other_cloud) == []
     assert machines(accounts.mine) == before
     accounts.mine.ok("down", "p5")
     assert living(accounts.my_cloud) == []

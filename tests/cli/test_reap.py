@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.orch_process import Orch
+from support.slice_names import slice_name
 
 from orchestrator.engine.state.keys import load_slice_keys
 from orchestrator.paths import Paths
@@ -82,8 +83,9 @@ def test_only_slices_with_a_closed_record_go(orch: Orch) -> None:
     close_record(orch, "old-1", "closed-1")
     dry = orch("reap", "--dry-run", "-o", "json")
     standing = {one["name"]: one["standing"] for one in json.loads(dry.stdout)["places"][0]["slices"]}
+    mine = slice_name("mine", home=orch.state.parent)
     others = {"mine-2": "foreign", "other-1": "foreign"}
-    assert standing == {"mine-1": "tracked", "old-1": "left over", "lost-1": "unknown"} | others
+    assert standing == {mine: "tracked", "old-1": "left over", "lost-1": "unknown"} | others
     assert dry.returncode == 1 and "1 orphan would be ended" in dry.stderr
     assert orch("reap").returncode == 2  # no terminal to ask on
     done = orch("reap", "--yes")
@@ -91,8 +93,8 @@ def test_only_slices_with_a_closed_record_go(orch: Orch) -> None:
     assert "1 slice with a label of orch, not on record here" in done.stderr
     assert "2 slices of other installations" in done.stderr and "next: orch recover" in done.stderr
     provider = LocalProvider(orch.state)
-    states = {name: provider.observe(name).state for name in ("old-1", "lost-1", "mine-1", "mine-2", "other-1")}
-    ready = dict.fromkeys(("lost-1", "mine-1", "mine-2", "other-1"), SliceState.READY)
+    states = {name: provider.observe(name).state for name in ("old-1", "lost-1", mine, "mine-2", "other-1")}
+    ready = dict.fromkeys(("lost-1", mine, "mine-2", "other-1"), SliceState.READY)
     assert states == {"old-1": SliceState.ABSENT} | ready
 
 

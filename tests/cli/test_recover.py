@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 from support.orch_process import Orch
+from support.slice_names import slice_name
 
 import orchestrator.cli
 from orchestrator.providers.google.check_role import role_permissions
@@ -85,25 +86,27 @@ def listed(orch: Orch, *words: str) -> list[dict[str, Any]]:
 def test_after_the_loss_of_the_state_folder_a_sweep_asks_the_cloud_and_is_not_clean(
     orch: Orch, aws: SimulatedAws
 ) -> None:
+    name = slice_name("p5", home=orch.state.parent)
     shutil.rmtree(orch.state)
     for words in (("reap", "--dry-run"), ("reap", "--yes")):
         done = orch(*words)
         assert done.returncode == 1, done.stderr
-        assert "asked: local, aws\n" in done.stderr and "p5-1" in done.stdout
+        assert "asked: local, aws\n" in done.stderr and name in done.stdout
         assert "next: orch recover" in done.stderr and "no orphans" not in done.stderr
-    assert living(aws) == ["p5-1"]
+    assert living(aws) == [name]
 
 
 @pytest.mark.promise("P5")
 def test_the_advice_for_a_damaged_database_leads_to_the_machines(orch: Orch, aws: SimulatedAws) -> None:
+    name = slice_name("p5", home=orch.state.parent)
     (orch.state / "orch.db").write_text("no database" * 1000)
     said = orch("status").stderr
-    assert f"keys lie beside it, in {orch.state}/keys: of p5-1" in said and "orch recover" in said
+    assert f"keys lie beside it, in {orch.state}/keys: of {name}" in said and "orch recover" in said
     (advice,) = [line for line in said.splitlines() if "mv " in line]
     subprocess.run(["bash", "-c", advice.partition("mv ")[1] + advice.partition("mv ")[2]], check=True)
     done = orch("reap", "--yes")
-    assert done.returncode == 1 and "p5-1" in done.stdout, done.stderr
-    assert living(aws) == ["p5-1"]
+    assert done.returncode == 1 and name in done.stdout, done.stderr
+    assert living(aws) == [name]
 
 
 @pytest.mark.promise("P5")
@@ -112,13 +115,14 @@ def test_a_slice_that_an_older_copy_of_the_store_does_not_know_stays(orch: Orch,
     for file in orch.state.glob("orch.db*"):
         shutil.copy(file, orch.folder)
     orch.ok("launch", "p5.yaml", "--yes", "-c", "later")
+    later = slice_name("later", home=orch.state.parent)
     for file in orch.state.glob("orch.db*"):
         file.unlink()
     for file in orch.folder.glob("orch.db*"):
         shutil.move(file, orch.state)
     done = orch("reap", "--yes")
     assert done.returncode == 1 and "unknown" in done.stdout, done.stderr
-    assert living(aws) == ["later-1"]
+    assert living(aws) == [later]
 
 
 def test_recover_lists_lost_machines_and_ends_the_one_that_is_named(orch: Orch, aws: SimulatedAws) -> None:
@@ -143,9 +147,10 @@ def test_recover_lists_lost_machines_and_ends_the_one_that_is_named(orch: Orch, 
     assert "not asked: gcp: " in text.stderr and "next: orch recover p5 --end" in text.stderr
     assert orch("recover", "p5", "--end").returncode == 2, "there is no terminal to ask on"
     assert orch("recover", "p6", "--end", "--yes").returncode == 3
-    assert living(aws) == ["p5-1"]
+    name = mine["name"]
+    assert living(aws) == [name] == [slice_name("p5", home=orch.state.parent)]
     ended = orch("recover", "p5", "--end", "--yes")
-    assert ended.returncode == 0 and "'p5-1' is deleted" in ended.stderr, ended.stderr
+    assert ended.returncode == 0 and f"'{name}' is deleted" in ended.stderr, ended.stderr
     with aws.cloud.open() as cloud:
         assert [one for one in left(cloud) if not one.endswith("/default")] == [], "groups and addresses are gone too"
     assert living(aws) == [] and listed(orch, "recover") == []
@@ -188,7 +193,7 @@ def test_of_two_slices_of_one_name_the_one_on_record_stays(orch: Orch, aws: Simu
     (orch.folder / "p5.yaml").write_text(P5.replace("us-east-1", "us-east-2"))
     orch.ok("launch", "p5.yaml", "--yes")
     both = {one["record"]: one for one in listed(orch, "recover")}
-    assert both["open"]["name"] == both["none"]["name"] == "p5-1"
+    assert both["open"]["name"] == both["none"]["name"] == slice_name("p5", home=orch.state.parent)
     ended = orch("recover", "p5", "--end", "--yes")
     assert ended.returncode == 0, ended.stderr
     (kept,) = listed(orch, "recover")

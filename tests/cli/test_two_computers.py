@@ -85,7 +85,7 @@ def test_another_member_needs_force_to_change_a_cluster(team: Team) -> None:
         replace(one, more={**one.more, "LOGNAME": name}) for one, name in ((team.ann, "ann"), (team.bob, "bob"))
     )
     ann.ok("launch", "two.yaml", "--detach", "--yes")
-    for words in (("launch", "two.yaml", "--yes"), ("down", "two"), ("stop", "two"), ("cancel", "two")):
+    for words in (("launch", "two.yaml", "-c", "two", "--yes"), ("down", "two"), ("stop", "two"), ("cancel", "two")):
         done = bob(*words)
         assert done.returncode == Exit.CONFLICT, (words, done.stderr)
         assert "cluster 'two' belongs to ann" in done.stderr
@@ -93,7 +93,12 @@ def test_another_member_needs_force_to_change_a_cluster(team: Team) -> None:
     assert len(team.living()) == 1
     bob.ok("down", "two", "--force")
     assert team.living() == []
-    assert "bob@" in ann.ok("events", "two", "-o", "json")
+    found = json.loads(ann.ok("events", "two", "-o", "json"))["events"]
+    (forced,) = [one for one in found if one["kind"] == "force"]
+    assert forced["what"] == "bob gave down --force for the cluster of ann" and forced["actor"].startswith("bob@")
+    assert {one["seq"] for one in json.loads(ann.ok("events", "two", "--owner", "bob", "-o", "json"))["events"]} == {
+        one["seq"] for one in found if one["actor"].startswith("bob@")
+    }
 
 
 def test_the_machines_of_one_computer_are_ended_from_the_other(team: Team) -> None:

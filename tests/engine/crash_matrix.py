@@ -18,6 +18,7 @@ from support.lanes import FULL, share_of
 from support.proof import report
 from support.server_rows import empty_database, read_rows, write_rows
 from support.simulated import Points, SharedClock, SimHome, durable, use_home
+from support.slice_names import short_names
 
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.paths import load_paths
@@ -256,6 +257,7 @@ def _fulfilled(place: Place, verb: Verb) -> list[str]:
     wrong: list[str] = []
     with place.home().access.open() as cloud:
         alive, ran = live_of(cloud), programs(cloud)
+    alive = dict(zip(short_names(alive), alive.values(), strict=True))
     if alive != verb.alive:
         wrong.append(f"{alive} live, and should {verb.alive}")
     if set(alive) != tracked():

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.driving import Listener
 from support.simulated import SimHome, sim_launch, sim_task, simulated
+from support.slice_names import slice_name
 
 from orchestrator.engine.operations import sweep
 from orchestrator.engine.preparation import commands
@@ -111,7 +112,7 @@ def preempted(home: SimHome, *, spot: bool = True) -> None:
     nothing_yet(home)
     home.drive(sim_launch(lost_task(), home.candidate(spot=spot)), follow=False)
     with home.access.open() as cloud:
-        cloud.preempt("c-1")
+        cloud.preempt(slice_name("c"))
 
 
 def recover(home: SimHome, *, spot: bool = True) -> None:

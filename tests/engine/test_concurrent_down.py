@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.driving import Listener
 from support.simulated import SimHome, sim_launch, sim_task, use_home
+from support.slice_names import short_names
 
 from orchestrator.engine.loop.drive import YIELD_SECONDS, drive_cluster
 from orchestrator.engine.loop.queue import end_jobs
@@ -77,7 +78,7 @@ def take_down(home: SimHome) -> None:
 
 def living(home: SimHome) -> list[str]:
     with home.access.open() as cloud:
-        return [look.name for look in cloud.live()]
+        return short_names(look.name for look in cloud.live())
 
 
 @pytest.mark.parametrize(

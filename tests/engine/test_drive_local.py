@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.driving import Listener, fulfil, local_task
+from support.slice_names import slice_name
 
 from orchestrator.catalog.accelerators import resolve
 from orchestrator.engine.loop import results
@@ -186,7 +187,7 @@ def test_a_setup_that_fails_on_one_host_of_four_stops_before_the_program(home: P
     assert "no space for wheels" in ending.step.why  # type: ignore[union-attr]  # likewise
     assert [outcome.verdict for outcome in ending.outcomes] == ["exit 0", "exit 0", "exit 5", "exit 0"]
     assert not canary.exists()
-    assert living("c") == ["c-1"]
+    assert living("c") == [slice_name("c")]
 
 
 def test_a_copy_that_fails_on_one_host_names_it(home: Path, tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_a_preempted_host_brings_a_new_slice_and_the_next_attempt(home: Path, tm
 
     def preempt() -> None:
         started.wait(60)
-        open_provider("local", home / "state").preempt("c-1", 1)  # type: ignore[attr-defined]  # local hosts can be
+        open_provider("local", home / "state").preempt(slice_name("c"), 1)  # type: ignore[attr-defined]  # local hosts can be
 
     helper = threading.Thread(target=preempt)
     helper.start()
@@ -250,7 +251,7 @@ def test_a_preempted_host_brings_a_new_slice_and_the_next_attempt(home: Path, tm
     assert [line.split()[0] for line in lines] == ["1", "1", "2", "2"]
     assert len({line.split()[1] for line in lines}) == 1
     assert all(line.split()[2] == "latest" for line in lines[2:])
-    assert living("c") == ["c-2"]
+    assert living("c") == [slice_name("c", 2)]
     assert [type(action).__name__ for action in listener.actions if isinstance(action, EndSlice)] == ["EndSlice"]
 
 
@@ -267,7 +268,7 @@ def test_a_preemption_without_budget_ends_the_slice_and_names_the_resume_command
     listener = Listener()
     ready = commands.prepare_launch(task, cluster="c", after=KEEP)
     drive_cluster(ready, Listener(), follow=False)
-    open_provider("local", home / "state").preempt("c-1", 0)  # type: ignore[attr-defined]  # of this provider
+    open_provider("local", home / "state").preempt(slice_name("c"), 0)  # type: ignore[attr-defined]  # of this provider
     ending = fulfil(commands.prepare_launch(task, cluster="c", after=KEEP), listener)
     assert ending.status == Exit.HOST_LOST
     assert living("c") == []
@@ -374,7 +375,7 @@ def test_cancel_ends_the_program_and_keeps_the_hosts(home: Path) -> None:
     assert ending.step == Done("job 1 is ended; the hosts of 'c' stay, until: orch down c")
     ending = fulfil(commands.prepare_exec("c", "ps -ef | grep -c '[s]leep 300' || true", hosts=None, workdir=None))
     assert ending.status == 0
-    assert living("c") == ["c-1"]
+    assert living("c") == [slice_name("c")]
     assert fulfil(commands.prepare_launch(local_task(2, run="true"), cluster="c", after=KEEP)).status == Exit.OK
 
 
@@ -408,7 +409,7 @@ def test_a_later_cluster_of_the_same_name_shows_its_own_complete_output(home: Pa
 def test_stop_and_start_keep_the_homes(home: Path) -> None:
     fulfil(commands.prepare_launch(local_task(2, run="echo kept > ~/note"), cluster="c", after=KEEP))
     assert fulfil(commands.prepare_stop("c")).status == Exit.OK
-    assert open_provider("local", home / "state").observe("c-1").state is SliceState.STOPPED
+    assert open_provider("local", home / "state").observe(slice_name("c")).state is SliceState.STOPPED
     assert fulfil(commands.prepare_start("c")).status == Exit.OK
     listener = Listener()
     fulfil(commands.prepare_exec("c", "cat ~/note", hosts=None, workdir=None), listener)
@@ -417,7 +418,7 @@ def test_stop_and_start_keep_the_homes(home: Path) -> None:
 
 def test_a_changed_host_key_is_refused_before_anything_is_sent(home: Path) -> None:
     fulfil(commands.prepare_launch(local_task(2, run="true"), cluster="c", after=KEEP))
-    record = next((home / "state" / "local").glob("c-1/**/*.json"))
+    record = next((home / "state" / "local").glob(f"{slice_name('c')}/**/*.json"))
     text = record.read_text()
     with open_reader() as reader:
         cluster = reader.cluster("c")
@@ -508,4 +509,4 @@ def test_own_hosts_used_again_run_the_new_program(home: Path) -> None:
         assert fulfil(commands.prepare_launch(task, cluster="mine", after=KEEP), listener).status == 0
         assert listener.outputs == {0: f"{words} 0\n".encode(), 1: f"{words} 1\n".encode()}
         assert fulfil(commands.prepare_down("mine")).status == 0
-    assert living("base") == ["base-1"]
+    assert living("base") == [slice_name("base")]

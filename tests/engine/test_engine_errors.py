@@ -12,6 +12,7 @@ import pytest
 from crash_verbs import close_record
 from support.driving import Listener
 from support.simulated import PointedProvider, Points, SimHome, sim_candidate, sim_launch, sim_task, use_home
+from support.slice_names import slice_name
 
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.operations import sweep
@@ -156,7 +157,7 @@ def test_an_html_answer_of_a_provider_is_one_line(make: Make) -> None:
     provider = Unclear(home.access, home.points, page)
     drive_cluster(sim_launch(sim_task()), log, services=replace(home.services(), provider=lambda _: provider))
     unclear = [reason for reason in waits if "unclear" in reason]
-    assert unclear == ["'c' is unclear (cannot observe c-1: 502: Error 502 try again)"], waits
+    assert unclear == [f"'c' is unclear (cannot observe {slice_name('c')}: 502: Error 502 try again)"], waits
 
 
 @pytest.mark.promise("P22")
@@ -308,7 +309,7 @@ def _forget_the_dead() -> None:
 @pytest.mark.promise("P5")
 def test_a_name_of_another_owner_leaves_no_open_record_that_a_down_would_end(make: Make) -> None:
     home = make()
-    cloud_of(home).seed_foreign("c-1", {"orch-installation": "theirs"})
+    cloud_of(home).seed_foreign(slice_name("c"), {"orch-installation": "theirs"})
     ending = home.drive(sim_launch(sim_task()))
     assert ending.status == Exit.USAGE
     with open_store(load_paths(), home.services()) as store:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.simulated import SimHome, sim_launch, sim_task, use_home
+from support.slice_names import short_names
 
 from orchestrator.engine.loop import drive as drive_module
 from orchestrator.engine.loop.drive import Detached
@@ -51,7 +52,7 @@ def interrupted(
 
 def alive(home: SimHome) -> list[str]:
     with home.access.open() as cloud:
-        return [look.name for look in cloud.live()]
+        return short_names(look.name for look in cloud.live())
 
 
 def test_a_slice_still_being_created_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,7 @@ def candidate(hosts: int = 4, **changes: object) -> Candidate:
 def sample_run(hosts: int = 4, **changes: object) -> Run:
     base = Run(
         cluster="demo",
+        slice_stem="demo",
         uid=Text.of(Unknown("id made at launch")),
         run_id=Text.of(Unknown("run id made at launch")),
         installation=Text.of("inst"),

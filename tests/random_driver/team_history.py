@@ -37,9 +37,9 @@ LONGEST_FOREIGN = 200.0  # an empty answer of another account must not count aft
 MEMBERS = ("ann", "bob")
 CHANGING = ("launch", "down", "stop", "start", "cancel", "resume")
 COMMANDS = (
-    ("launch", "two.yaml", "--yes"),
-    ("launch", "two.yaml", "--yes", "-d"),
-    ("launch", "two.yaml", "--yes", "-d"),
+    ("launch", "two.yaml", "-c", "two", "--yes"),
+    ("launch", "two.yaml", "-c", "two", "--yes", "-d"),
+    ("launch", "two.yaml", "-c", "two", "--yes", "-d"),
     ("exec", "two", "--", "true"),
     ("status", "-o", "json"),
     ("logs", "two"),

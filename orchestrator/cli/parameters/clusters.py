@@ -23,10 +23,11 @@ def open_store_reader() -> Generator[Reader]:
     import os
 
     from orchestrator.paths import load_paths
+    from orchestrator.project import read_project
     from orchestrator.store.location import store_location
     from orchestrator.store.read import open_reader_at
 
-    with open_reader_at(store_location(os.environ, load_paths())) as store:
+    with open_reader_at(store_location(os.environ, load_paths()), read_project(os.environ)) as store:
         yield store
 
 
@@ -65,7 +66,7 @@ class ClusterName(click.ParamType[str]):
         return [
             CompletionItem(cluster.name, help=cluster.summary)
             for cluster in known
-            if cluster.name.startswith(incomplete)
+            if cluster.name.startswith(incomplete) and cluster.project == store.project
         ]
 
 

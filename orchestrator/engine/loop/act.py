@@ -159,7 +159,7 @@ def _record_failure(session: Session, action: Action, error: OrchError) -> None:
     )
     if outcomes:
         session.memory.outcomes = outcomes
-    session.store.event(session.cluster.name, "trouble", f"{step}: {error}")
+    session.store.event(session.cluster.qualified_name, "trouble", f"{step}: {error}")
     session.narrator.failed(action, outcomes)
     if isinstance(error, CloudError):  # it is busy or broken: the next try must not follow immediately
         session.services.clock.sleep(_backoff_seconds(f"{session.cluster.uid}-{step}", times))

@@ -33,7 +33,7 @@ from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.lease import PATIENCE, LeaseKeeper
-from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, new_run_id
+from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, new_run_id, slice_stem
 from orchestrator.engine.state.opening import open_store
 from orchestrator.errors import ConflictError, OrchError, OtherAccountError, UserError
 from orchestrator.exits import Exit
@@ -95,7 +95,7 @@ def drive_cluster(
     where = load_paths()
     services = services or real_services(where)
     with (
-        open_store(where, services, ready.verb) as store,
+        open_store(where, services, ready.verb, ready.project) as store,
         LeaseKeeper(store, ready.cluster, ready.verb, narrator) as keeper,
     ):
         bucket = _open_bucket(ready, services)
@@ -103,8 +103,8 @@ def drive_cluster(
         providers = Providers(services)
         if announced is not None:
             _refuse_other_account(store, providers, announced)
-        if announced is not None and (ending := _announce(store, ready.desired, announced, narrator)) is not None:
-            return ending
+            if (ending := _announce(store, ready, announced, narrator)) is not None:
+                return ending
         keeper.hold(inf if is_driven_elsewhere(store, ready) else PATIENCE)
         if isinstance(ready.desired, Down) and (announced is None or _is_absent(store, announced)):
             return CommandResult(step=Done(f"cluster '{ready.cluster}' is already deleted"))
@@ -160,12 +160,15 @@ def _refuse_other_account(store: Store, providers: Providers, cluster: ClusterRe
             return
 
 
-def _announce(store: Store, desired: Desired, cluster: ClusterRecord, narrator: Narrator) -> CommandResult | None:
+def _announce(store: Store, ready: PreparedCommand, cluster: ClusterRecord, narrator: Narrator) -> CommandResult | None:
     """Record a teardown or a cancel before the lease is held: its holder reads this and yields.
 
     Returns:
         The result, when a job is cancelled that was not started; else None.
     """
+    desired = ready.desired
+    if ready.forced:
+        store.event(cluster.qualified_name, "force", ready.forced)
     if isinstance(desired, Down):
         store.set_desired_state(cluster, "down")
         _end_waiting_jobs(store, cluster, narrator)
@@ -227,7 +230,9 @@ def _open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) -
     """Open the job, or continue the one that a killed command left, and fill in what was unknown."""
     new, desired, replaceable, driven = ready.job, ready.desired, 0, ""
     if isinstance(desired, Adopt):
-        session.desired = fill_unknowns(desired, {UID: session.cluster.uid, INSTALLATION: session.store.installation})
+        known = {UID: session.cluster.uid, INSTALLATION: session.store.installation}
+        stem = slice_stem(session.cluster.name, session.cluster.uid)
+        session.desired = replace(fill_unknowns(desired, known), slice_stem=stem)
     if new is None or not isinstance(desired, Run):
         return
     record_finished_jobs(session, except_digest=new.digest)
@@ -259,7 +264,7 @@ def _open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) -
 def _fill_unknowns(desired: Run, installation: str, cluster: ClusterRecord, record: JobRecord) -> Desired:
     filled = fill_unknowns(desired, {UID: cluster.uid, RUN_ID: record.run_id, INSTALLATION: installation})
     job = replace(filled.job, id=record.id) if filled.job is not None else None
-    return replace(filled, job_id=record.id, job=job)
+    return replace(filled, slice_stem=slice_stem(cluster.name, cluster.uid), job_id=record.id, job=job)
 
 
 def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> CommandResult:

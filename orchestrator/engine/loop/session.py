@@ -119,7 +119,7 @@ class Session:
         self.memory = Memory(healthy_at=services.clock.now())
         self.follower: Follower | None = None
         self.pins = StorePins(
-            lambda: store, narrator.note, cluster=cluster.name, job=self._open_job, confirm=accept_host_keys
+            lambda: store, narrator.note, cluster=cluster.qualified_name, job=self._open_job, confirm=accept_host_keys
         )
         self.hold: RunHold | None = None
         self._providers = providers or Providers(services)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import cast
 
+from orchestrator.computer import read_member
 from orchestrator.engine.loop.finished_jobs import record_finished_jobs
 from orchestrator.engine.loop.queue import end_jobs
 from orchestrator.engine.loop.session import Session
@@ -14,7 +15,7 @@ from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.keys import delete_slice_keys
 from orchestrator.engine.state.lease import LeaseKeeper
-from orchestrator.engine.state.names import INSTALLATION, UID
+from orchestrator.engine.state.names import INSTALLATION, UID, member_label, plan_slice_stem
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.recorded import load_observed, open_reader
 from orchestrator.errors import CloudError, ConflictError, UserError
@@ -67,9 +68,12 @@ def prepare_adoption(
             _refuse(reader, found, where)
         desired = Adopt(
             cluster=where,
+            slice_stem=plan_slice_stem(reader, where),
             uid=to_text(UID),
             installation=to_text(reader.installation() or INSTALLATION),
             candidate=candidate,
+            project=reader.project,
+            member=member_label(read_member()),
         )
         summary = f"{candidate.accelerator} on {candidate.where}, adopted"
         return PreparedCommand(

@@ -15,6 +15,7 @@ from orchestrator.errors import OrchError
 from orchestrator.paths import load_paths
 from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.plan.steps import Wait, WaitFor
+from orchestrator.project import read_project
 from orchestrator.providers.protocol import HasAccounts, Provider
 from orchestrator.providers.records import MemoryRecords
 from orchestrator.providers.registry import open_provider
@@ -32,7 +33,7 @@ def end_unrecorded(cluster: str, failure: StoreError, narrator: Narrator) -> Orc
         OrchError: The machines could not be ended.
     """
     where = load_paths()
-    with open_reader_at(store_location(os.environ, where)) as reader:
+    with open_reader_at(store_location(os.environ, where), read_project(os.environ)) as reader:
         record = reader.cluster(cluster)
         intents = reader.intents(record) if record is not None else ()
     rented = [one for one in intents if one.state not in FINAL_STATES and not isinstance(one.candidate.market, Owned)]

@@ -14,6 +14,7 @@ from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.errors import CloudError, ConflictError, NotFoundError, UserError
 from orchestrator.plan.steps import Wait, WaitFor
 from orchestrator.plan.sweep import SweepVerdict, SweptSlice
+from orchestrator.project import DEFAULT_PROJECT, qualify_name
 from orchestrator.slices import OnDemand, OwnedSlice, SliceState, Spot
 from orchestrator.store.store import Store
 
@@ -96,7 +97,7 @@ def end_lost_slice(store: Store, services: Services, narrator: Narrator, lost: L
         wait = Wait(on=WaitFor.SLICE, reason=f"ending {found.name}: it is {state}", until=began + END_DEADLINE)
         narrator.waiting(wait, seconds)
 
-    cluster = found.cluster or found.name
+    qualified = qualify_name(found.project or DEFAULT_PROJECT, found.cluster or found.name)
     with LeaseKeeper(store, found.intent, "recover", narrator, kind="intent") as keeper:
         keeper.hold()
         while (still := judge_again(store, services, lost.finding, found)) is not None:
@@ -106,7 +107,7 @@ def end_lost_slice(store: Store, services: Services, narrator: Narrator, lost: L
                 break
             if services.clock.now() - began > END_DEADLINE:
                 raise CloudError(f"'{found.name}' is still listed", f"after {END_DEADLINE:.0f} s", again)
-            store.event(cluster, "recover", f"{found.name} ({found.intent}) on {found.where} is being ended")
+            store.event(qualified, "recover", f"{found.name} ({found.intent}) on {found.where} is being ended")
             place = open_place(services, lost.finding)
             end_slice(place, services.clock, found.name, found.intent, report, again)
-        store.event(cluster, "recover", f"{found.name} ({found.intent}) is deleted")
+        store.event(qualified, "recover", f"{found.name} ({found.intent}) is deleted")

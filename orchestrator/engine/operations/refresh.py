@@ -16,17 +16,22 @@ from orchestrator.plan.observed import Observed
 from orchestrator.store.lookup import find_cluster
 
 
-def refresh_cluster(cluster: str, narrator: Narrator) -> Observed:
+def refresh_cluster(cluster: str, narrator: Narrator, project: str = "") -> Observed:
     """Observe the slice and each host's contact and job; record jobs that ended unwatched.
 
     Takes no lease: it only records what it sees.
+
+    Args:
+        cluster: The cluster's name.
+        narrator: Gets notes.
+        project: The cluster's project; "" for that of the environment.
 
     Raises:
         NotFoundError: There is no such cluster.
     """
     where = load_paths()
     services = real_services(where)
-    with open_store(where, services) as store:
+    with open_store(where, services, project=project) as store:
         record = find_cluster(store, cluster)
         keeper = LeaseKeeper(store, cluster, "status", narrator)
         open_jobs = [job for job in store.jobs(record) if job.state != "ended" and job.started]

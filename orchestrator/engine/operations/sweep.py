@@ -14,6 +14,7 @@ from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.errors import CloudError, ConflictError, OrchError
 from orchestrator.paths import Paths
 from orchestrator.plan.sweep import SweptSlice, classify_slice
+from orchestrator.project import DEFAULT_PROJECT, qualify_name
 from orchestrator.providers.protocol import Finishes, HasPlaces, Provider
 from orchestrator.providers.registry import Rented, list_rented_providers
 from orchestrator.slices import OwnedSlice, SliceState
@@ -201,21 +202,22 @@ def _end_orphan(
 ) -> ReapResult:
     provider, found = finding.provider, orphan.slice
     name = found.cluster or found.name
+    qualified = qualify_name(found.project or DEFAULT_PROJECT, name)
     try:
-        with LeaseKeeper(store, name, "reap", narrator) as keeper:
+        with LeaseKeeper(store, name, "reap", narrator, key=f"cluster:{qualified}") as keeper:
             keeper.hold()
             still = judge_again(store, services, finding, found)
             if still is None or not still.orphan:
                 return ReapResult(orphan, provider)  # deleted, or on record, meanwhile
-            store.event(name, "reap", f"{found.name} on {provider} is being ended: {orphan.why}")
+            store.event(qualified, "reap", f"{found.name} on {provider} is being ended: {orphan.why}")
             place = open_place(services, finding)
             end_slice(
                 place, services.clock, found.name, found.intent, lambda _state, _seconds: keeper.hold(), "orch reap"
             )
-            store.event(name, "reap", f"{found.name} on {provider} is deleted")
+            store.event(qualified, "reap", f"{found.name} on {provider} is deleted")
     except ConflictError as error:
         return ReapResult(orphan, provider, error)  # its cluster is being worked on: left to the next sweep
     except OrchError as error:
-        store.event(name, "reap", f"{found.name} on {provider} could not be ended: {error}")
+        store.event(qualified, "reap", f"{found.name} on {provider} could not be ended: {error}")
         return ReapResult(orphan, provider, error)
     return ReapResult(orphan, provider)

@@ -16,15 +16,16 @@ from types import MappingProxyType
 from typing import Any
 
 from orchestrator.catalog.machines import LocalHosts, TpuSlice
+from orchestrator.computer import read_member
 from orchestrator.engine.preparation import host_inputs
 from orchestrator.engine.preparation.bucket_record import record_digest, refuse_large_record
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.preparation.cluster_match import surplus_hosts_note
 from orchestrator.engine.preparation.notes import plan_notes
-from orchestrator.engine.preparation.ownership import refuse_other_owner
+from orchestrator.engine.preparation.ownership import choose_default_name, describe_forced_change, refuse_other_owner
 from orchestrator.engine.preparation.preflight import preflight_error
 from orchestrator.engine.preparation.prepared import PreparedCommand
-from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID
+from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, member_label, plan_slice_stem, slice_stem
 from orchestrator.engine.state.recorded import load_observed, open_reader
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop, TeardownPolicy
@@ -47,6 +48,7 @@ def prepare_launch(
     after: TeardownPolicy,
     force_setup: bool = False,
     kept: Mapping[str, str] = MappingProxyType({}),
+    project: str = "",
 ) -> PreparedCommand:
     """Prepare a new run of `task`, or the same one when an earlier command was interrupted.
 
@@ -56,13 +58,23 @@ def prepare_launch(
         after: What happens to the machines when the job ends.
         force_setup: Whether setup runs even if it is up to date.
         kept: Snapshots of what is sent, by label.
+        project: The cluster's project; "" for that of the environment.
     """
-    name = host_inputs.choose_cluster_name(task, cluster)
-    return prepare_run(task, name, "launch", after, force_setup=force_setup, kept=kept)
+    name, note = host_inputs.choose_cluster_name(task, cluster), ""
+    if not cluster:
+        with open_reader(project) as reader:
+            name, note = choose_default_name(reader, name, task.to_json())
+    ready = prepare_run(task, name, "launch", after, force_setup=force_setup, kept=kept, project=project)
+    return replace(ready, notes=(note, *ready.notes)) if note else ready
 
 
-def prepare_continuation(cluster: str, job: JobRecord) -> PreparedCommand:
+def prepare_continuation(cluster: str, job: JobRecord, *, project: str = "") -> PreparedCommand:
     """Prepare a recorded, unfinished launch or resume again, from the record alone.
+
+    Args:
+        cluster: The cluster's name.
+        job: Its job.
+        project: The cluster's project; "" for that of the environment.
 
     Raises:
         UserError: A secret of it is not in this environment.
@@ -81,6 +93,7 @@ def prepare_continuation(cluster: str, job: JobRecord) -> PreparedCommand:
         kept=wished.get("trees", {}),
         again=job,
         accept_host_keys=wished.get("accept_host_keys", False),
+        project=project,
     )
 
 
@@ -137,6 +150,7 @@ def prepare_exec(
     )
     desired = Run(
         cluster=cluster,
+        slice_stem=slice_stem(cluster, record.uid),
         uid=to_text(UID),
         run_id=to_text(RUN_ID),
         installation=_installation(),
@@ -156,15 +170,16 @@ def prepare_exec(
     )
 
 
-def prepare_down(cluster: str, *, abandon: bool = False, force: bool = False) -> PreparedCommand:
+def prepare_down(cluster: str, *, abandon: bool = False, force: bool = False, project: str = "") -> PreparedCommand:
     """Prepare the teardown of a cluster; of a deleted one nothing is left to do.
 
     Args:
         cluster: The cluster.
         abandon: Close the record of own machines although one that does not answer may still run the program.
         force: Also when the cluster belongs to another member.
+        project: The cluster's project; "" for that of the environment.
     """
-    with open_reader() as reader:
+    with open_reader(project) as reader:
         record = reader.cluster(cluster) or reader.deleted_cluster(cluster)
         if record is None:
             raise cluster_not_found(reader, cluster)
@@ -179,6 +194,8 @@ def prepare_down(cluster: str, *, abandon: bool = False, force: bool = False) ->
         facts=_facts(),
         notes=notes,
         refused=refuse_other_owner(record, force=force),
+        project=project,
+        forced=describe_forced_change(record, "down", force=force),
     )
 
 
@@ -195,6 +212,7 @@ def prepare_stop(cluster: str, *, force: bool = False) -> PreparedCommand:
             facts=_facts(),
             notes=_running_job_notes(reader, record),
             refused=refuse_other_owner(record, force=force),
+            forced=describe_forced_change(record, "stop", force=force),
         )
 
 
@@ -239,6 +257,7 @@ def prepare_cancel(cluster: str, job: int | None, *, force: bool = False) -> Pre
         recorded=now,
         facts=_facts(),
         refused=refuse_other_owner(record, force=force),
+        forced=describe_forced_change(record, "cancel", force=force),
     )
 
 
@@ -256,21 +275,25 @@ def prepare_run(
     again: JobRecord | None = None,
     accept_host_keys: bool = False,
     record: str = "",
+    project: str = "",
 ) -> PreparedCommand:
     """Prepare a launch or resume.
 
     `kept` holds snapshots of what is sent, by label; `again` is the recorded job to continue, whatever its digest;
-    `record` is the task as it is on record: the same bytes over all resumes, so that its digest stays.
+    `record` is the task as it is on record: the same bytes over all resumes, so that its digest stays; `project` is
+    the cluster's project, "" for that of the environment.
     """
     _refuse_missing_secret(task)
     options = list_candidates(task)
     facts = host_inputs.host_facts(options[0])
     trees, sent = host_inputs.read_trees(task, kept)
     digest = again.digest if again is not None else host_inputs.job_digest(name, f"{verb}:{run_id}", task, trees)
-    with open_reader() as reader:
+    with open_reader(project) as reader:
         same, number = (again, again.id) if again is not None else _same_job(reader, name, verb, digest)
-        now = load_observed(reader, name, same)
-        foreign = refuse_other_owner(reader.cluster(name)) if again is None else None
+        now, stem, place = load_observed(reader, name, same), plan_slice_stem(reader, name), reader.project
+        known = reader.cluster(name)
+        foreign = refuse_other_owner(known) if again is None else None
+    member = member_label((known.owner if known is not None else "") or read_member())
     bucket = task.checkpoint.bucket.rstrip("/")
     record = again.task if again is not None else record or task.to_json()
     if bucket:
@@ -278,6 +301,9 @@ def prepare_run(
     shown_run = to_text(same.run_id if same is not None else run_id or RUN_ID)
     desired = Run(
         cluster=name,
+        slice_stem=stem,
+        project=place,
+        member=member,
         uid=to_text(UID),
         run_id=shown_run,
         installation=_installation(),
@@ -326,6 +352,7 @@ def prepare_run(
         notes=notes,
         refused=refused,
         accept_host_keys=accept_host_keys,
+        project=project,
     )
 
 

@@ -47,15 +47,24 @@ TRAINER = ".orch/trainer/trainer"
 DEVICE_PROBE = ".orch/devices/trainer"
 DEPENDENCY_FILES = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "*.lock")
 _IS_DEPENDENCY_FILE = re.compile("|".join(map(fnmatch.translate, DEPENDENCY_FILES))).match
-LONGEST_CLUSTER_NAME = 40  # leaves space for "-<generation>" within the 63 characters that clouds allow
+LONGEST_CLUSTER_NAME = 40
 
 
 def choose_cluster_name(task: Task, requested: str | None) -> str:
-    """Return the name the user gave, or the task's name, or "train" or "task", made valid."""
+    """Return the name the user gave, or the task's name, or "train" or "task", made valid.
+
+    Raises:
+        UserError: It cannot be made valid, or the name that the user gave is too long.
+    """
     name = (requested or task.name or ("train" if task.train is not None else "task")).lower()
-    clean = "".join(c if c.isascii() and (c.isalnum() or c == "-") else "-" for c in name).strip("-")[
-        :LONGEST_CLUSTER_NAME
-    ]
+    clean = "".join(c if c.isascii() and (c.isalnum() or c == "-") else "-" for c in name).strip("-")
+    if requested and len(clean) > LONGEST_CLUSTER_NAME:
+        raise UserError(
+            f"'{clean}' is too long for a cluster's name",
+            f"it has {len(clean)} characters; at most {LONGEST_CLUSTER_NAME} are allowed",
+            f"give a shorter one: -c {clean[:LONGEST_CLUSTER_NAME].rstrip('-')}",
+        )
+    clean = clean[:LONGEST_CLUSTER_NAME].rstrip("-")
     if not clean or not clean[0].isalpha():
         raise UserError(
             f"'{requested or task.name}' cannot be a cluster's name",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from orchestrator.computer import read_member
 from orchestrator.errors import ConflictError
+from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord
+
+_LONGEST_BASE = 36  # leaves space for a suffix within the 40 characters of a cluster's name
 
 
 def refuse_other_owner(record: ClusterRecord | None, *, force: bool | None = None) -> ConflictError | None:
@@ -12,7 +17,7 @@ def refuse_other_owner(record: ClusterRecord | None, *, force: bool | None = Non
 
     With None for `force`, another name is proposed: two people who launch one file do not mean the same cluster.
     """
-    if record is None or force or record.owner in ("", read_member()):
+    if record is None or force or not is_of_another_member(record):
         return None
     name = record.name
     if force is None:
@@ -25,3 +30,40 @@ def refuse_other_owner(record: ClusterRecord | None, *, force: bool | None = Non
         f"you are {read_member()}",
         "if that is meant: the same with --force",
     )
+
+
+def is_of_another_member(record: ClusterRecord) -> bool:
+    """Return whether another member opened the cluster. One whose owner is not known counts as one's own."""
+    return record.owner not in ("", read_member())
+
+
+def describe_forced_change(record: ClusterRecord, verb: str, *, force: bool) -> str:
+    """Return what the audit says when a member changes the cluster of another one, or ""."""
+    if not force or not is_of_another_member(record):
+        return ""
+    return f"{read_member()} gave {verb} --force for the cluster of {record.owner}"
+
+
+def choose_default_name(reader: Reader, base: str, task: str) -> tuple[str, str]:
+    """Return the name of a cluster that the command line does not name, and a note where it is not `base`.
+
+    NAME-2, NAME-3 and so on stand in for a name that another member has. The same command again finds the cluster that
+    it made, also when the other member's has been taken down since.
+
+    Args:
+        reader: An open store.
+        base: The name by the task.
+        task: The task as JSON, as it is on record.
+    """
+    first = reader.cluster(base)
+    stem = base[:_LONGEST_BASE].rstrip("-")
+    if first is None or not is_of_another_member(first):
+        second = reader.cluster(f"{stem}-2") if first is None else None
+        if second is None or is_of_another_member(second) or all(job.task != task for job in reader.jobs(second)):
+            return base, ""
+        return second.name, f"this command runs on '{second.name}', which it made when '{base}' was taken"
+    for number in count(2):
+        record = reader.cluster(name := f"{stem}-{number}")
+        if record is None or not is_of_another_member(record):
+            return name, f"cluster '{base}' belongs to {first.owner}, so this one is called '{name}'"
+    raise AssertionError  # the count has no end

@@ -22,6 +22,7 @@ class PreparedCommand:
 
     Attributes:
         cluster: The cluster's name.
+        project: The cluster's project; "" for that of the environment.
         verb: The command, e.g. "launch".
         summary: What the cluster is, in words.
         desired: What the command wants, for `decide`.
@@ -31,6 +32,7 @@ class PreparedCommand:
         notes: Lines to print first, such as a normalised name or an assumption of the preview.
         continued_uid: Uid of the cluster whose recorded job is continued; "" for a new command. When that cluster is
             absent or stopped, nothing is created or started.
+        forced: What the audit says where it changes the cluster of another member; "" elsewhere.
         refused: Why the task itself cannot work; see `refusal`.
         accept_host_keys: Whether the user confirmed whatever keys new machines of theirs present.
         take_over: Whether to claim the run in its bucket from another driver that is at work.
@@ -44,6 +46,8 @@ class PreparedCommand:
     recorded: Observed
     facts: Facts
     job: NewJob | None = None
+    project: str = ""
+    forced: str = ""
     notes: tuple[str, ...] = ()
     continued_uid: str = ""
     refused: OrchError | None = None

@@ -8,6 +8,7 @@ from types import TracebackType
 
 from orchestrator.engine.narrator import Narrator
 from orchestrator.errors import ConflictError
+from orchestrator.project import qualify_name
 from orchestrator.store.failures import StoreError
 from orchestrator.store.leases import Lease
 from orchestrator.store.store import Store
@@ -19,9 +20,21 @@ PATIENCE = 15.0  # seconds another command may still need before it is reported 
 class LeaseKeeper:
     """Holds one lease between `hold()` and `release()`; a context manager, so that it is never kept."""
 
-    def __init__(self, store: Store, cluster: str, doing: str, narrator: Narrator, *, kind: str = "cluster") -> None:
+    def __init__(
+        self, store: Store, cluster: str, doing: str, narrator: Narrator, *, kind: str = "cluster", key: str = ""
+    ) -> None:
+        """Prepare.
+
+        Args:
+            store: Where leases are kept; those of clusters are of its project.
+            cluster: The cluster's name, or another key for another kind.
+            doing: What is done meanwhile, for others that wait.
+            narrator: Gets a note about a long wait.
+            kind: What the lease is for.
+            key: The lease's whole name, where store and kind do not give it.
+        """
         self._store = store
-        self._name = f"{kind}:{cluster}"
+        self._name = key or f"{kind}:{qualify_name(store.project, cluster) if kind == 'cluster' else cluster}"
         self._cluster = cluster
         self._doing = doing
         self._narrator = narrator

@@ -9,21 +9,24 @@ from orchestrator.computer import read_computer
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.keys import make_user_key
 from orchestrator.paths import Paths
+from orchestrator.project import read_project
 from orchestrator.store.location import store_location
 from orchestrator.store.store import Store
 
 
-def open_store(where: Paths, services: Services, doing: str = "") -> Store:
+def open_store(where: Paths, services: Services, doing: str = "", project: str = "") -> Store:
     """Open the store at ORCH_STORE, or this user's own file. A shared one gets this computer's public key.
 
     Args:
         where: The folders of this installation.
         services: Its clock gives the times that are written.
         doing: The cause that its events name.
+        project: The project of the command; "" for that of the environment.
     """
     if isinstance(services.clock, SteadyClock):
         services.clock.keep()
-    store = Store(store_location(os.environ, where), services.clock.now, doing=doing)
+    project = project or read_project(os.environ)
+    store = Store(store_location(os.environ, where), services.clock.now, doing=doing, project=project)
     if not store.is_file:
         try:
             computer, key = read_computer(where.state), make_user_key(where).with_suffix(".pub").read_text()

@@ -10,6 +10,7 @@ from orchestrator.clock import SteadyClock
 from orchestrator.hosts import JobPhase
 from orchestrator.paths import load_paths
 from orchestrator.plan.observed import Contact, HostView, IntentState, Observed, Outcome
+from orchestrator.project import read_project
 from orchestrator.slices import SliceState
 from orchestrator.store.location import store_location
 from orchestrator.store.read import Reader, open_reader_at
@@ -17,9 +18,9 @@ from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.values import to_text
 
 
-def open_reader() -> Reader:
-    """Open the store that the environment names, for reading."""
-    return open_reader_at(store_location(os.environ, load_paths()))
+def open_reader(project: str = "") -> Reader:
+    """Open the store that the environment names, for reading; project "" is that of the environment."""
+    return open_reader_at(store_location(os.environ, load_paths()), project or read_project(os.environ))
 
 
 def load_observed(reader: Reader, name: str, job: JobRecord | None = None, *, running: bool = False) -> Observed:

@@ -189,7 +189,8 @@ class UnattendedEngine:
             current = store.job(cluster, job.id)
             if current.state == "ended":
                 return True
-            ready = replace(commands.prepare_continuation(cluster.name, current), continued_uid=cluster.uid)
+            again = commands.prepare_continuation(cluster.name, current, project=cluster.project)
+            ready = replace(again, continued_uid=cluster.uid)
             ending = drive_cluster(ready, narrator, services=self.services)
             over = store.job(cluster, job.id).state == "ended"
         narrator.note(f"job {job.id}: status {ending.status}" if over else f"job {job.id}: to be tried again")
@@ -199,9 +200,9 @@ class UnattendedEngine:
         return attend_pipeline(self.where, self.services, record, self.narrators(record.name, record.stage + 1))
 
     def _finish_down(self, cluster: ClusterRecord) -> bool:
-        ending = drive_cluster(
-            commands.prepare_down(cluster.name, force=True), self.narrators(cluster.name, 0), services=self.services
-        )
+        ready = commands.prepare_down(cluster.name, force=True, project=cluster.project)
+        ready = replace(ready, forced="")  # whoever announced the teardown is in the audit
+        ending = drive_cluster(ready, self.narrators(cluster.name, 0), services=self.services)
         return ending.status == 0
 
 
@@ -223,7 +224,7 @@ def _begin(store: Store, cluster: ClusterRecord, job: JobRecord) -> None:
     left = not job.watch and not job.started
     if job.state != "queued" and not left:
         return
-    lease = store.acquire(f"cluster:{cluster.name}", "taking a job from the queue")
+    lease = store.acquire(f"cluster:{cluster.qualified_name}", "taking a job from the queue")
     if not isinstance(lease, Lease):
         raise ConflictError(f"'{cluster.name}' is being worked on by {lease}", next_step="it is tried again")
     try:

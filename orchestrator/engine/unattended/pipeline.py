@@ -98,10 +98,12 @@ def attend_pipeline(where: Paths, services: Services, record: PipelineRecord, na
 
 def _open(store: Store, spec: PipelineSpec, more: dict[str, Any]) -> PipelineRecord:
     living = [one for one in store.pipelines() if one.uid.startswith(spec.uid) and one.state == "running"]
+    living = [one for one in living if one.project == store.project]
     if living:
         return living[-1]
     count = sum(one.uid.startswith(spec.uid) for one in store.pipelines())
     settings = {"cluster": spec.cluster, "down": spec.down, "accept_host_keys": spec.accept_host_keys, **more}
+    settings |= {"project": store.project, "owner": store.user}
     tasks = tuple(task.to_json() for task in spec.tasks)
     return store.open_pipeline(spec.name, tasks, json.dumps(settings), uid=f"{spec.uid}-{count + 1}")
 
@@ -111,7 +113,7 @@ def _drive(
 ) -> CommandResult:
     """Run the stages; `tasks` holds tasks with their secrets by their JSON, where the caller has them."""
     with (
-        open_store(where, services) as store,
+        open_store(where, services, project=record.project) as store,
         LeaseKeeper(store, record.uid, "pipeline", narrator, kind="pipeline") as keeper,
     ):
         if not keeper.try_hold():
@@ -177,8 +179,10 @@ def _next(store: Store, record: PipelineRecord, job: JobRecord | None, tasks: Ma
     kept = settings.get("trees", [{}] * len(record.tasks))[index]
     name = _cluster(record.name, settings["cluster"], index)
     if job is not None:
-        return replace(commands.prepare_continuation(name, job), continued_uid=job.cluster_uid)
-    ready = _stage(record.name, settings["cluster"], settings["down"], index, task, len(record.tasks), kept)
+        return replace(commands.prepare_continuation(name, job, project=record.project), continued_uid=job.cluster_uid)
+    ready = _stage(
+        record.name, settings["cluster"], settings["down"], index, task, len(record.tasks), kept, record.project
+    )
     if ready.job is None:
         return ready
     ready = prepare_for_engine(ready) if is_unattended(record) else ready
@@ -188,12 +192,20 @@ def _next(store: Store, record: PipelineRecord, job: JobRecord | None, tasks: Ma
 
 
 def _stage(
-    name: str, cluster: str, down: bool, index: int, task: Task, count: int, kept: Mapping[str, str] | None = None
+    name: str,
+    cluster: str,
+    down: bool,
+    index: int,
+    task: Task,
+    count: int,
+    kept: Mapping[str, str] | None = None,
+    project: str = "",
 ) -> PreparedCommand:
     """Prepare a stage. Its own cluster is ended after it; a shared one after the last stage, if requested."""
     ends = not cluster or (down and index == count - 1)
     after = TeardownPolicy.DOWN if ends else TeardownPolicy.KEEP
-    return commands.prepare_launch(task, cluster=_cluster(name, cluster, index), after=after, kept=kept or {})
+    named = _cluster(name, cluster, index)
+    return commands.prepare_launch(task, cluster=named, after=after, kept=kept or {}, project=project)
 
 
 def _cluster(name: str, cluster: str, index: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.providers.aws.calls import Calls, Filters, Thing, read_tags
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.providers.aws.states import STATES, state_of
-from orchestrator.providers.aws.tags import CLUSTER, INSTALLATION, INTENT, SLICE
+from orchestrator.providers.aws.tags import CLUSTER, INSTALLATION, INTENT, MEMBER, PROJECT, SLICE
 from orchestrator.slices import OwnedSlice, SliceState
 
 THREADS = 8
@@ -100,6 +100,8 @@ def _owned(things: list[Found]) -> OwnedSlice:
         machine=machines[0].type if machines else "",
         count=len(machines),
         spot=any(one.spot for one in machines),
+        project=tags.get(PROJECT, ""),
+        member=tags.get(MEMBER, ""),
     )
 
 

@@ -11,6 +11,8 @@ from orchestrator.values import Text, to_text
 INSTALLATION = "orch-installation"
 CLUSTER = "orch-cluster"
 INTENT = "orch-intent"  # the token of the slice
+PROJECT = "orch-project"
+MEMBER = "orch-member"
 SLICE = "orch-slice"  # its name
 NAME = "Name"  # what the console shows
 # EC2 User Guide, "Tag restrictions", 2026.

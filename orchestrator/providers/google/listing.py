@@ -41,9 +41,8 @@ class Listed:
         return self.path.split("/")[3]
 
     def owned(self) -> OwnedSlice:
-        word = {
-            key: labels.from_google(self.labels, key) for key in (labels.CLUSTER, labels.INSTALLATION, labels.INTENT)
-        }
+        keys = (labels.CLUSTER, labels.INSTALLATION, labels.INTENT, labels.PROJECT, labels.MEMBER)
+        word = {key: labels.from_google(self.labels, key) for key in keys}
         return OwnedSlice(
             name=self.slice,
             cluster=word[labels.CLUSTER],
@@ -56,6 +55,8 @@ class Listed:
             machine=self.type,
             count=self.count,
             spot=self.spot,
+            project=word[labels.PROJECT],
+            member=word[labels.MEMBER],
         )
 
 

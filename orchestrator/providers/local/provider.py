@@ -130,6 +130,8 @@ class LocalProvider:
                     created=record.created,
                     where=self.name,
                     intent=intent,
+                    project=record.labels.get("orch-project", ""),
+                    member=record.labels.get("orch-member", ""),
                 )
             )
         return tuple(found)

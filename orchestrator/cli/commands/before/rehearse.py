@@ -23,6 +23,7 @@ from orchestrator.cli.parameters.task import make_overrides, task_options
 from orchestrator.errors import UserError
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
+from orchestrator.project import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from orchestrator.engine.rehearsal.rehearse import Faults
@@ -116,6 +117,7 @@ def _rehearse(path: str, cluster: str | None, faults: Faults, given: dict[str, A
     spec.write_text(json.dumps({"task": stage.task.to_json(), "cluster": stage.cluster}), encoding="utf-8")
     os.environ["ORCH_HOME"] = str(home)
     os.environ.pop("ORCH_STORE", None)
+    os.environ["ORCH_PROJECT"] = DEFAULT_PROJECT  # whatever the configuration names: its store is its own
     for secret in file.only.secrets:
         os.environ[secret.name] = secret.value
     _end_like_ctrl_c()

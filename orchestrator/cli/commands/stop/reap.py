@@ -85,15 +85,16 @@ def _confirm(orphans: list[SweptSlice], yes: bool) -> bool:
 
 
 def _table(findings: tuple[PlaceFindings, ...]) -> list[str]:
-    rows = [("SLICE", "CLUSTER", "WHERE", "STATE", "CREATED", "VERDICT", "WHY")]
+    rows = [("SLICE", "CLUSTER", "PROJECT", "MEMBER", "WHERE", "STATE", "CREATED", "VERDICT", "WHY")]
     now = time.time()
     for finding in findings:
         for one in finding.judged:
             found = one.slice
             made = format_age(found.created, now) if found.created else "-"
-            row = (found.name, found.cluster, found.where, str(found.state), made, str(one.verdict), one.why)
+            whose = (found.project or "-", found.member or "-")
+            row = (found.name, found.cluster, *whose, found.where, str(found.state), made, str(one.verdict), one.why)
             rows.append(row)
-    return draw_table(rows, sys.stdout) if len(rows) > 1 else []
+    return draw_table(rows, sys.stdout, optional=("PROJECT", "MEMBER")) if len(rows) > 1 else []
 
 
 def _print_summary(
@@ -147,6 +148,8 @@ def _as_json(
             {
                 "name": one.slice.name,
                 "cluster": one.slice.cluster,
+                "project": one.slice.project or None,
+                "member": one.slice.member or None,
                 "installation": one.slice.installation,
                 "intent": one.slice.intent,
                 "where": one.slice.where,

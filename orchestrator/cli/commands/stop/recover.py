@@ -102,7 +102,21 @@ def _select(findings: Sequence[PlaceFindings], shown: set[int] | None) -> list[S
 
 
 def _table(findings: Sequence[PlaceFindings], shown: set[int] | None, installation: str) -> list[str]:
-    rows = [("CLUSTER", "SLICE", "PLACE", "STATE", "CREATED", "$/H", "RECORD", "INSTALLATION", "INTENT")]
+    rows = [
+        (
+            "CLUSTER",
+            "PROJECT",
+            "MEMBER",
+            "SLICE",
+            "PLACE",
+            "STATE",
+            "CREATED",
+            "$/H",
+            "RECORD",
+            "INSTALLATION",
+            "INTENT",
+        )
+    ]
     now = time.time()
     for finding in findings:
         for one in _select([finding], shown):
@@ -110,6 +124,8 @@ def _table(findings: Sequence[PlaceFindings], shown: set[int] | None, installati
             rows.append(
                 (
                     found.cluster,
+                    found.project or "-",
+                    found.member or "-",
                     found.name,
                     f"{found.where} ({finding.place})" if finding.place else found.where,
                     str(found.state),
@@ -120,7 +136,7 @@ def _table(findings: Sequence[PlaceFindings], shown: set[int] | None, installati
                     found.intent,
                 )
             )
-    return draw_table(rows, sys.stdout, optional=("SLICE",)) if len(rows) > 1 else []
+    return draw_table(rows, sys.stdout, optional=("SLICE", "PROJECT")) if len(rows) > 1 else []
 
 
 def _price(one: SweptSlice) -> float | None:
@@ -156,6 +172,8 @@ def _slice_as_json(one: SweptSlice, installation: str) -> dict[str, object]:
     return {
         "name": found.name,
         "cluster": found.cluster,
+        "project": found.project or None,
+        "member": found.member or None,
         "installation": found.installation,
         "ours": found.installation == installation,
         "intent": found.intent,

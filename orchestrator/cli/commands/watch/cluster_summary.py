@@ -66,7 +66,7 @@ def summarize_cluster(store: Reader, cluster: ClusterRecord) -> ClusterSummary:
         slices=slices,
         jobs=jobs,
         ended=store.ended_attempts(cluster, current.id) if current is not None else (),
-        busy_with=store.lease_holder(LEASE.format(name=cluster.name)),
+        busy_with=store.lease_holder(LEASE.format(name=cluster.qualified_name)),
     )
 
 

@@ -15,7 +15,9 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.formatting import format_local_time, format_utc
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.cli.parameters.scope import Scope, make_scope, scope_options
 from orchestrator.errors import OrchError, UserError
+from orchestrator.project import qualify_name, split_name
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.records import EventRecord
 from orchestrator.task.likely_secrets import mask_likely_secrets
@@ -33,20 +35,35 @@ POLL_SECONDS = 0.3
     ],
 )
 @click.argument("cluster", type=CLUSTER, required=False)
+@scope_options("--all")
 @click.option("-f", "--follow", is_flag=True, help="Follow new events until Ctrl-C.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Newest events shown.")
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only events past this sequence number.")
 @click.option("--verify", is_flag=True, help="Check the chain of all events, and the records against it.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "jsonl"]), default="text", show_default=True)
-def events(cluster: str | None, follow: bool, limit: int, after: int, verify: bool, output: str) -> None:
-    """Show what orch did, in order: each change with its actor and cause (-o json: also before and after)."""
+def events(
+    cluster: str | None,
+    all_projects: bool,
+    owner: str,
+    follow: bool,
+    limit: int,
+    after: int,
+    verify: bool,
+    output: str,
+) -> None:
+    """Show what orch did, in order: each change with its actor and cause (-o json: also before and after).
+
+    --owner shows what one member did, to whomever's clusters.
+    """
     if verify:
         _verify()
         return
     if follow and output == "json":
         raise UserError("-f cannot write one JSON document", "it would never be complete", "orch events -f -o jsonl")
     with open_store_reader() as store:
-        found = store.events(cluster, after=after, limit=limit)
+        scope = make_scope(store.project, owner, all_projects=all_projects)
+        qualified = qualify_name(store.project, cluster) if cluster else None
+        found = tuple(event for event in store.events(qualified, after=after, limit=limit) if _is_shown(event, scope))
         if cluster and not found and not after:
             find_cluster(store, cluster)
     if output == "json":
@@ -56,7 +73,9 @@ def events(cluster: str | None, follow: bool, limit: int, after: int, verify: bo
         _show(event, output)
     if follow:
         sys.stdout.flush()
-        for event in _poll_newer(cluster, found[-1].seq if found else after):
+        for event in _poll_newer(qualified, found[-1].seq if found else after):
+            if not _is_shown(event, scope):
+                continue
             _show(event, output)
             sys.stdout.flush()
 
@@ -76,6 +95,12 @@ def _verify() -> None:
         more = f"; and {len(found) - 1} more" if len(found) > 1 else ""
         raise OrchError("the store differs from its events", first + more, "see docs/store.md")
     write_stderr("all events are unchanged, and all records match them")
+
+
+def _is_shown(event: EventRecord, scope: Scope) -> bool:
+    """Return whether an event is of the project and the member. Those of no cluster are of all projects."""
+    project = split_name(event.cluster)[0] if event.cluster else scope.project
+    return scope.includes(project, event.actor.partition("@")[0])
 
 
 def events_as_json(found: tuple[EventRecord, ...]) -> dict[str, object]:
@@ -100,10 +125,12 @@ def _show(event: EventRecord, output: str) -> None:
 
 
 def _event_json(event: EventRecord) -> dict[str, object]:
+    project, name = split_name(event.cluster)
     return {
         "seq": event.seq,
         "at": format_utc(event.at),
-        "cluster": event.cluster,
+        "cluster": name,
+        "project": project if event.cluster else None,
         "actor": event.actor,
         "kind": event.kind,
         "what": event.what,

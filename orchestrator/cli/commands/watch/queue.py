@@ -6,6 +6,7 @@ import json
 import platform
 import sys
 import time
+from collections.abc import Mapping
 
 import click
 
@@ -14,6 +15,8 @@ from orchestrator.cli.drawing.formatting import format_duration, format_utc
 from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.cli.parameters.scope import make_scope, scope_options
+from orchestrator.store.audited import format_subject
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
@@ -31,23 +34,29 @@ _REQUESTED_STATE = {"stopped": "stopped (orch start)", "down": "taken down"}
     ],
 )
 @click.argument("cluster", type=CLUSTER, required=False)
+@scope_options("--all-projects")
 @click.option("-a", "--all", "everything", is_flag=True, help="Also jobs and pipelines that have ended.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def queue(cluster: str | None, everything: bool, output: str) -> None:
+def queue(cluster: str | None, all_projects: bool, owner: str, everything: bool, output: str) -> None:
     """Show jobs, which run one after the other on each cluster, and the current stage of pipelines."""
     with open_store_reader() as store:
-        records = [find_cluster(store, cluster)] if cluster else list(store.clusters())
+        scope = make_scope(store.project, owner, all_projects=all_projects)
+        shown = (record for record in store.clusters() if scope.includes(record.project, record.owner))
+        records = [find_cluster(store, cluster)] if cluster else list(shown)
         jobs = [(record, job) for record in records for job in store.jobs(record) if everything or job.state != "ended"]
         watched = {(record.uid, job.id): _describe_driver(store, record, job) for record, job in jobs}
-        pipelines = [] if cluster else [one for one in store.pipelines() if everything or one.state == "running"]
+        every = [] if cluster else [one for one in store.pipelines() if scope.includes(one.project, one.owner)]
+        pipelines = [one for one in every if everything or one.state == "running"]
+        actors = store.last_actors("subject") if output == "json" else {}
     if output == "json":
-        write_stdout(json.dumps(_as_json(jobs, watched, pipelines), indent=2))
+        write_stdout(json.dumps(_as_json(jobs, watched, pipelines, actors), indent=2))
         return
     if not jobs and not pipelines:
         write_stderr("no job is running or queued" + ("" if everything else "; orch queue --all shows ended jobs"))
     if jobs:
-        rows: list[tuple[str, ...]] = [("CLUSTER", "JOB", "KIND", "STATE", "RUN", "AGE", "DRIVEN BY")]
-        rows += [_row(record, job, watched[record.uid, job.id]) for record, job in jobs]
+        project = ["PROJECT"] if all_projects else []
+        rows: list[tuple[str, ...]] = [("CLUSTER", *project, "JOB", "KIND", "STATE", "RUN", "AGE", "DRIVEN BY")]
+        rows += [_row(record, job, watched[record.uid, job.id], with_project=all_projects) for record, job in jobs]
         write_stdout(*draw_table(rows, sys.stdout, optional=("RUN",)))
     if pipelines:
         stages = [("PIPELINE", "STAGE", "STATE", "RESULT"), *map(_pipeline_row, pipelines)]
@@ -77,12 +86,13 @@ def _engine(store: Reader) -> str:
     return "an unattended engine, shortly" if store.lease_holder(f"engine:{platform.node()}") else _NO_ENGINE
 
 
-def _row(record: ClusterRecord, job: JobRecord, watched: str) -> tuple[str, ...]:
+def _row(record: ClusterRecord, job: JobRecord, watched: str, *, with_project: bool) -> tuple[str, ...]:
     state = job.state + (f", attempt {job.attempt}" if job.attempt > 1 else "")
     if job.state == "ended":
         state = f"exit {job.status}"
     age = format_duration((job.ended or time.time()) - job.created)
-    return (record.name, str(job.id), job.kind, state, job.run_id, age, watched)
+    project = [record.project] if with_project else []
+    return (record.name, *project, str(job.id), job.kind, state, job.run_id, age, watched)
 
 
 def _pipeline_row(one: PipelineRecord) -> tuple[str, ...]:
@@ -93,6 +103,7 @@ def _as_json(
     jobs: list[tuple[ClusterRecord, JobRecord]],
     watched: dict[tuple[str, int], str],
     pipelines: list[PipelineRecord],
+    actors: Mapping[str, str],
 ) -> dict[str, object]:
     """Return jobs and pipelines as in data/queue.schema.json."""
     return {
@@ -101,6 +112,9 @@ def _as_json(
         "jobs": [
             {
                 "cluster": record.name,
+                "project": record.project,
+                "owner": record.owner or None,
+                "actor": actors.get(format_subject("jobs", {"cluster_uid": record.uid, "id": job.id})),
                 "id": job.id,
                 "kind": job.kind,
                 "state": job.state,
@@ -116,6 +130,9 @@ def _as_json(
             {
                 "id": one.uid,
                 "name": one.name,
+                "project": one.project,
+                "owner": one.owner or None,
+                "actor": actors.get(format_subject("pipelines", {"uid": one.uid})),
                 "stage": one.stage + 1,
                 "stages": len(one.tasks),
                 "state": one.state,

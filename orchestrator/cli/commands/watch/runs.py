@@ -14,12 +14,13 @@ from orchestrator.cli.drawing.formatting import format_duration, format_local_ti
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.cli.parameters.scope import make_scope, scope_options
 from orchestrator.errors import NotFoundError
 from orchestrator.plan.observed import Intent
 from orchestrator.store.audited import format_subject
 from orchestrator.store.lookup import suggest_name
 from orchestrator.store.read import Reader
-from orchestrator.store.records import JobRecord
+from orchestrator.store.records import ClusterRecord, JobRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,9 @@ class RunSummary:
 
     Attributes:
         cluster: The cluster of the newest job.
+        project: The project of that cluster.
         owner: The user who opened the first job, "" when that is not on record.
+        actor: Who did the last change of its newest job, as user@computer:pid; "" when that is not on record.
         jobs: Oldest first.
         seconds: Time from the opening to the end of its jobs, summed.
         dollars: List price of the machines during its jobs; None when a price is not known.
@@ -36,7 +39,9 @@ class RunSummary:
 
     run_id: str
     cluster: str
+    project: str
     owner: str
+    actor: str
     jobs: tuple[JobRecord, ...]
     seconds: float
     dollars: float | None
@@ -65,16 +70,18 @@ class RunSummary:
 )
 @click.argument("run_id", required=False)
 @click.option("-c", "--cluster", type=CLUSTER, help="Only runs on clusters of this name.")
+@scope_options("--all")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many of the newest.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def runs(run_id: str | None, cluster: str | None, limit: int, output: str) -> None:
+def runs(run_id: str | None, cluster: str | None, all_projects: bool, owner: str, limit: int, output: str) -> None:
     """Show runs with owner, duration, cost and result, also after their machines were deleted.
 
     The cost is the list price of the machines while the jobs of the run were open; disks and buckets are not in it.
     """
     with open_store_reader() as store:
-        found = summarize_runs(store, time.time())
-        clusters = {record.name for record in store.all_clusters()}
+        scope = make_scope(store.project, owner, all_projects=all_projects)
+        found = [run for run in summarize_runs(store, time.time()) if scope.includes(run.project, run.owner)]
+        clusters = {record.name for record in store.all_clusters() if scope.includes(record.project, scope.owner)}
     found = _select_runs(found, clusters, run_id, cluster)
     if output == "json":
         document = {"version": 1, "kind": "runs", "runs": [_as_json(run) for run in found[:limit]]}
@@ -82,7 +89,8 @@ def runs(run_id: str | None, cluster: str | None, limit: int, output: str) -> No
     elif run_id is not None:
         write_stdout(*_detail_lines(found[0]))
     elif found:
-        rows = [("RUN", "CLUSTER", "OWNER", "STARTED", "TOOK", "COST", "RESULT"), *map(_row, found[:limit])]
+        head = ("RUN", "CLUSTER", *(["PROJECT"] if all_projects else []), "OWNER", "STARTED", "TOOK", "COST", "RESULT")
+        rows = [head, *(_row(run, with_project=all_projects) for run in found[:limit])]
         write_stdout(*draw_table(rows, sys.stdout, optional=("CLUSTER", "OWNER", "TOOK")))
     else:
         whose = f" of cluster '{cluster}'" if cluster is not None else ""
@@ -111,12 +119,12 @@ def _select_runs(
 
 def summarize_runs(store: Reader, now: float) -> list[RunSummary]:
     """Return all runs on record, the one with the newest job first."""
-    actors = store.job_actors()
-    names: dict[str, str] = {}
+    actors, changers = store.job_actors(), store.last_actors("subject")
+    records: dict[str, ClusterRecord] = {}
     jobs: dict[str, list[JobRecord]] = {}
     intents: dict[str, tuple[Intent, ...]] = {}
     for record in store.all_clusters():
-        names[record.uid], intents[record.uid] = record.name, store.intents(record)
+        records[record.uid], intents[record.uid] = record, store.intents(record)
         for job in store.jobs(record):
             if job.kind != "exec":
                 jobs.setdefault(job.run_id, []).append(job)
@@ -124,18 +132,23 @@ def summarize_runs(store: Reader, now: float) -> list[RunSummary]:
     for run_id, opened in jobs.items():
         ordered = tuple(sorted(opened, key=lambda job: job.created))
         first, last = ordered[0], ordered[-1]
-        subject = format_subject("jobs", {"cluster_uid": first.cluster_uid, "id": first.id})
         costs = [_dollars(job, intents[job.cluster_uid], now) for job in ordered]
         summary = RunSummary(
             run_id=run_id,
-            cluster=names[last.cluster_uid],
-            owner=actors.get(subject, "").partition("@")[0],
+            cluster=records[last.cluster_uid].name,
+            project=records[last.cluster_uid].project,
+            owner=actors.get(_subject(first), "").partition("@")[0],
+            actor=changers.get(_subject(last), ""),
             jobs=ordered,
             seconds=sum((job.ended or now) - job.created for job in ordered),
             dollars=None if None in costs else sum(cost for cost in costs if cost is not None),
         )
         found.append(summary)
     return sorted(found, key=lambda run: run.last.created, reverse=True)
+
+
+def _subject(job: JobRecord) -> str:
+    return format_subject("jobs", {"cluster_uid": job.cluster_uid, "id": job.id})
 
 
 def _dollars(job: JobRecord, intents: tuple[Intent, ...], now: float) -> float | None:
@@ -160,9 +173,9 @@ def _cost(run: RunSummary) -> str:
     return f"${run.dollars:,.2f}" if run.dollars else "free"
 
 
-def _row(run: RunSummary) -> tuple[str, ...]:
-    started = format_local_time(run.jobs[0].created)[5:16]
-    return (run.run_id, run.cluster, run.owner or "-", started, format_duration(run.seconds), _cost(run), run.result)
+def _row(run: RunSummary, *, with_project: bool) -> tuple[str, ...]:
+    whose = (*([run.project] if with_project else []), run.owner or "-", format_local_time(run.jobs[0].created)[5:16])
+    return (run.run_id, run.cluster, *whose, format_duration(run.seconds), _cost(run), run.result)
 
 
 def _detail_lines(run: RunSummary) -> list[str]:
@@ -199,7 +212,9 @@ def _as_json(run: RunSummary) -> dict[str, object]:
     return {
         "run_id": run.run_id,
         "cluster": run.cluster,
+        "project": run.project,
         "owner": run.owner or None,
+        "actor": run.actor or None,
         "created": format_utc(run.jobs[0].created),
         "ended": format_utc(run.last.ended) if run.last.ended is not None else None,
         "seconds": round(run.seconds, 3),

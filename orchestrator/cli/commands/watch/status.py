@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 
 import click
 
@@ -14,11 +15,14 @@ from orchestrator.cli.drawing.formatting import format_age, format_duration, for
 from orchestrator.cli.drawing.tables import draw_list, draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
+from orchestrator.cli.parameters.scope import make_scope, scope_options
 from orchestrator.messages import count_noun
 from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.plan.ranks import format_ranks
+from orchestrator.project import DEFAULT_PROJECT
 from orchestrator.store.lookup import find_cluster
-from orchestrator.store.records import EventRecord, JobRecord
+from orchestrator.store.read import Reader
+from orchestrator.store.records import ClusterRecord, EventRecord, JobRecord
 
 STOPPED_PRICE = "machines are not billed while stopped; their disks are, at a price that is not known here"
 
@@ -28,55 +32,66 @@ STOPPED_PRICE = "machines are not billed while stopped; their disks are, at a pr
     examples=[
         ("orch status", "all clusters, from the store on this computer"),
         ("orch status mine --refresh", "one cluster in detail, after asking its provider"),
+        ("orch status --all --owner me", "your clusters in all projects of the store"),
         ("orch status -o json | jq '.clusters[].state'", ""),
     ],
 )
 @click.argument("cluster", type=CLUSTER, required=False)
+@scope_options("--all")
 @click.option("--refresh", is_flag=True, help="Ask the providers first; default: show the last known state.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def status(cluster: str | None, refresh: bool, output: str) -> None:
+def status(cluster: str | None, all_projects: bool, owner: str, refresh: bool, output: str) -> None:
     """Show clusters, what they run and what they cost.
 
     Shows the last known state and when it was observed. The price is the list price of the machines alone.
     """
-    with open_store_reader() as store:
-        names = [cluster] if cluster else [record.name for record in store.clusters()]
     if refresh:
-        _refresh(names)
+        with open_store_reader() as store:
+            known = _select(store, cluster, owner, all_projects=all_projects)
+        _refresh(known)
     with open_store_reader() as store:
-        records = [find_cluster(store, cluster)] if cluster else list(store.clusters())
+        records = _select(store, cluster, owner, all_projects=all_projects)
         standings = [summarize_cluster(store, record) for record in records]
-        recent = store.events(cluster, limit=5) if cluster else ()
+        recent = store.events(records[0].qualified_name, limit=5) if cluster else ()
+        actors = store.last_actors("cluster") if output == "json" else {}
     if output == "json":
-        write_stdout(json.dumps(status_as_json(standings), indent=2))
+        write_stdout(json.dumps(status_as_json(standings, actors), indent=2))
     elif cluster:
         write_stdout(*_detail_lines(standings[0], recent))
     elif standings:
-        write_stdout(*_table(standings))
+        write_stdout(*_table(standings, with_project=all_projects))
     else:
         write_stderr("no clusters; orch launch --help shows how to create one")
 
 
-def _refresh(names: list[str]) -> None:
+def _select(store: Reader, cluster: str | None, owner: str, *, all_projects: bool) -> list[ClusterRecord]:
+    """Return the cluster of this name, or all that the options choose."""
+    if cluster:
+        return [find_cluster(store, cluster)]
+    scope = make_scope(store.project, owner, all_projects=all_projects)
+    return [record for record in store.clusters() if scope.includes(record.project, record.owner)]
+
+
+def _refresh(records: list[ClusterRecord]) -> None:
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.engine.operations.refresh import refresh_cluster
 
     with TerminalNarrator(sys.stderr) as narrator:
-        for name in names:
-            refresh_cluster(name, narrator)
+        for record in records:
+            refresh_cluster(record.name, narrator, record.project)
 
 
-def _table(standings: list[ClusterSummary]) -> list[str]:
+def _table(standings: list[ClusterSummary], *, with_project: bool) -> list[str]:
     now = time.time()
     owned = len({item.cluster.owner for item in standings} - {""}) > 1  # by several members
-    rows = [
-        ("NAME", *(["OWNER"] if owned else []), "STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", "PRICE")
-    ]
+    whose = [*(["PROJECT"] if with_project else []), *(["OWNER"] if owned else [])]
+    rows = [("NAME", *whose, "STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", "PRICE")]
     for item in standings:
         intent = item.current
         rows.append(
             (
                 item.cluster.name,
+                *([item.cluster.project] if with_project else []),
                 *([item.cluster.owner or "-"] if owned else []),
                 item.state,
                 format_age(item.state_at, now),
@@ -108,6 +123,8 @@ def _detail_lines(item: ClusterSummary, recent: tuple[EventRecord, ...]) -> list
         )
         note = f" ({machine.price_note})" if machine.price_note else ""
         facts += [("machines", text), ("price", format_price(machine.price_per_hour) + note)]
+    if item.cluster.project != DEFAULT_PROJECT:
+        facts.append(("project", item.cluster.project))
     if item.cluster.owner:
         facts.append(("owner", item.cluster.owner))
     facts.append(("created", f"{format_local_time(item.cluster.created)}, {format_age(item.cluster.created, now)}"))
@@ -141,18 +158,21 @@ def _job_row(job: JobRecord) -> tuple[str, ...]:
     return (str(job.id), job.kind, state, hosts, job.run_id, took, result)
 
 
-def status_as_json(standings: list[ClusterSummary]) -> dict[str, object]:
-    """Return the summaries as in data/status.schema.json."""
-    return {"version": 1, "kind": "status", "clusters": [_cluster_json(item) for item in standings]}
+def status_as_json(standings: list[ClusterSummary], actors: Mapping[str, str]) -> dict[str, object]:
+    """Return the summaries as in data/status.schema.json. actors: who did the last change, by qualified name."""
+    found = [_cluster_json(item, actors.get(item.cluster.qualified_name)) for item in standings]
+    return {"version": 1, "kind": "status", "clusters": found}
 
 
-def _cluster_json(item: ClusterSummary) -> dict[str, object]:
+def _cluster_json(item: ClusterSummary, actor: str | None) -> dict[str, object]:
     intent = item.current
     return {
         "name": item.cluster.name,
         "created": format_utc(item.cluster.created),
         "summary": item.cluster.summary,
+        "project": item.cluster.project,
         "owner": item.cluster.owner or None,
+        "actor": actor,
         "wanted": item.cluster.desired_state,
         "state": item.state,
         "state_at": format_utc(item.state_at),

@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.providers.google.access import SLICE, owner_of
 from orchestrator.providers.google.compute.api import ComputeApi
 from orchestrator.providers.google.compute.states import INSTANCE
-from orchestrator.providers.google.labels import CLUSTER, INSTALLATION, INTENT, from_google
+from orchestrator.providers.google.labels import CLUSTER, INSTALLATION, INTENT, MEMBER, PROJECT, from_google
 from orchestrator.slices import OwnedSlice, SliceState
 
 MACHINES = ("instanceGroupManagers", "instances")
@@ -86,6 +86,8 @@ def _owned(name: str, things: list[Found]) -> OwnedSlice:
         machine=machines[0].type if machines else "",
         count=len(machines),
         spot=any(one.spot for one in machines),
+        project=owner.get(PROJECT, ""),
+        member=owner.get(MEMBER, ""),
     )
 
 
@@ -112,7 +114,7 @@ def _found(project: str, kind: str, each: Mapping[str, Any]) -> Found | None:
 def _owner(each: Mapping[str, Any]) -> Mapping[str, str]:
     labels: Mapping[str, str] = each.get("labels") or {}
     if INTENT in labels:
-        return {key: from_google(labels, key) for key in (CLUSTER, INSTALLATION, INTENT, SLICE)}
+        return {key: from_google(labels, key) for key in (CLUSTER, INSTALLATION, INTENT, PROJECT, MEMBER, SLICE)}
     return owner_of(str(each.get("description", "")))
 
 

@@ -1,0 +1,52 @@
+"""Whose clusters a listing shows: those of the current project, or of all; of one member, or of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a listing shows.
+
+    Attributes:
+        project: The project; "" for all.
+        owner: The member; "" for all.
+    """
+
+    project: str
+    owner: str
+
+    def includes(self, project: str, owner: str) -> bool:
+        """Return whether something of this project and member is shown."""
+        return self.project in ("", project) and self.owner in ("", owner)
+
+
+def scope_options(*flags: str) -> Callable[[_Command], _Command]:
+    """Add the options of a listing, as parameters `all_projects` and `owner`.
+
+    Args:
+        flags: Names of the option that shows all projects.
+    """
+
+    def add(command: _Command) -> _Command:
+        whose = click.option("--owner", metavar="NAME", default="", help="Only those of one member; `me` is you.")
+        every = click.option(*flags, "all_projects", is_flag=True, help="Those of all projects, not only of this one.")
+        return every(whose(command))
+
+    return add
+
+
+def make_scope(project: str, owner: str, *, all_projects: bool) -> Scope:
+    """Return the scope of a listing by its options. `project` is the current one."""
+    if owner == "me":
+        from orchestrator.computer import read_member
+
+        owner = read_member()
+    return Scope("" if all_projects else project, owner)

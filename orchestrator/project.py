@@ -1,0 +1,64 @@
+"""The project in which a command works: names of clusters are unique in it. Light: standard library only."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+
+from orchestrator.errors import UserError
+
+DEFAULT_PROJECT = "default"
+VARIABLE = "ORCH_PROJECT"
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+
+
+def read_project(environ: Mapping[str, str]) -> str:
+    """Return the project that ORCH_PROJECT names, else `team.project` of the configuration, else "default".
+
+    Raises:
+        UserError: It cannot be a project's name.
+        ConfigError: The configuration is no TOML, so its project is not known.
+    """
+    name = environ.get(VARIABLE) or _read_configured(environ) or DEFAULT_PROJECT
+    if _NAME.fullmatch(name) is None:
+        raise UserError(
+            f"'{name}' cannot be a project's name",
+            "up to 40 lower-case letters, digits and dashes, a letter first",
+            f"correct {VARIABLE}, or: orch config set team.project NAME",
+        )
+    return name
+
+
+def _read_configured(environ: Mapping[str, str]) -> str:
+    """Return the key alone: a mistake elsewhere in the file must not keep a `down` from ending machines."""
+    from orchestrator.task.config import config_path, load_config
+
+    try:
+        text = config_path(environ).read_text(encoding="utf-8")
+        if "team" not in text:
+            return ""
+        return str(tomllib.loads(text).get("team", {}).get("project", ""))
+    except (OSError, UnicodeError):
+        return ""  # commands that need the configuration report it
+    except (ValueError, AttributeError):
+        return load_config(environ).text("team.project")
+
+
+def to_column(project: str) -> str:
+    """Return a project as the store keeps it: "" is the default one, as in records of an orch without projects."""
+    return "" if project == DEFAULT_PROJECT else project
+
+
+def split_name(qualified: str) -> tuple[str, str]:
+    """Return the project and the name that `qualify_name` put together."""
+    project, _, name = qualified.rpartition("/")
+    return project or DEFAULT_PROJECT, name
+
+
+def qualify_name(project: str, cluster: str) -> str:
+    """Return a cluster's name as events and leases have it: in the default project the bare name, as always.
+
+    So an orch without projects, which may be at work during an upgrade, and this one exclude each other.
+    """
+    return cluster if project == DEFAULT_PROJECT else f"{project}/{cluster}"
