@@ -152,6 +152,7 @@ class Run:
         env: The user's envs and secrets, and what the accelerator needs.
         ranks: The hosts of an exec; None for all.
         record: The SHA-256 of the run's task record in its bucket, in hex; "" without a bucket.
+        run_key: The secret by which the bundled trainer knows its own compiled programs in the bucket; None for others.
     """
 
     cluster: str
@@ -177,6 +178,7 @@ class Run:
     limits: Limits = Limits()
     timer: TimerSpec | None = None
     record: str = ""
+    run_key: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,13 @@ provider_records = Table(
     PrimaryKeyConstraint("kind", "name"),
 )
 
+run_keys = Table(
+    "run_keys",
+    metadata,
+    Column("run_id", String, primary_key=True),
+    Column("key", String, nullable=False),  # a secret: signs what the ranks of the run leave in its bucket
+)
+
 leases = Table(
     "leases",
     metadata,

@@ -24,7 +24,7 @@ from orchestrator.engine.preparation.notes import plan_notes
 from orchestrator.engine.preparation.ownership import refuse_other_owner
 from orchestrator.engine.preparation.preflight import preflight_error
 from orchestrator.engine.preparation.prepared import PreparedCommand
-from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID
+from orchestrator.engine.state.names import INSTALLATION, RUN_ID, RUN_KEY, UID
 from orchestrator.engine.state.recorded import load_observed, open_reader
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop, TeardownPolicy
@@ -298,6 +298,7 @@ def prepare_run(
         timer=host_inputs.build_timer(task, facts, _cheapest(options)),
         labels=task.choices[0].labels,
         record=record_digest(record).partition(":")[2] if bucket else "",
+        run_key=to_text(RUN_KEY) if bucket and task.train is not None else None,
     )
     job = NewJob(
         kind=verb,

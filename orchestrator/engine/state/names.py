@@ -10,6 +10,7 @@ from orchestrator.values import Unknown
 
 UID = Unknown("cluster id, made at launch")
 RUN_ID = Unknown("run id, made at launch")
+RUN_KEY = Unknown("key of the run's compiled programs, made at launch")
 INSTALLATION = Unknown("installation id, made at first launch")
 
 
