@@ -3,7 +3,7 @@
 JAX and torch_xla keep compiled programs in a folder of the host under a hash of everything that affects them (the
 program, the versions, the devices). This folder is filled from <run>/compile-cache/; rank 0 adds what is new.
 
-A compiled program is code: who can replace one runs what they like on the hosts, and a name says nothing of its content.
+A compiled program is code: who can replace one runs what they like on the hosts. A name says nothing of its content.
 So each object begins with an HMAC-SHA-256, under the run's key, of its name and content. Without the key nothing
 is fetched or uploaded, and an object with another signature never reaches the folder. The cache is a convenience: a
 failure is only a note.
