@@ -216,8 +216,13 @@ def _migrate_to_4(tx: Connection, at: float) -> None:
             head = append_event(tx, event | {"before": "{}", "after": json.dumps({after: ""})}, head)
 
 
+_BLOBS = (
+    "CREATE TABLE blobs (digest VARCHAR NOT NULL PRIMARY KEY, size BIGINT NOT NULL, unpacked BIGINT NOT NULL, "
+    "content TEXT, bucket TEXT NOT NULL DEFAULT '', path TEXT NOT NULL DEFAULT '', used FLOAT NOT NULL)"
+)
 _STATEMENTS_TO_5: tuple[str, ...] = (
     "CREATE TABLE run_keys (run_id VARCHAR NOT NULL PRIMARY KEY, key VARCHAR NOT NULL)",
+    _BLOBS,
 )
 
 

@@ -67,6 +67,8 @@ def prepare_continuation(cluster: str, job: JobRecord) -> PreparedCommand:
     Raises:
         UserError: A secret of it is not in this environment.
     """
+    from orchestrator.engine.state.shared_snapshots import fetch_snapshots  # it opens the store, which plans do not
+
     task = add_secrets_from_environment(Task.from_json(job.task))
     wished: dict[str, Any] = json.loads(job.launch_request) if job.launch_request else {}
     return prepare_run(
@@ -78,7 +80,7 @@ def prepare_continuation(cluster: str, job: JobRecord) -> PreparedCommand:
         first_attempt=job.attempt,
         resume_from="latest" if job.kind == "resume" else None,
         force_setup=False,
-        kept=wished.get("trees", {}),
+        kept=fetch_snapshots(wished.get("trees", {})),
         again=job,
         accept_host_keys=wished.get("accept_host_keys", False),
     )
