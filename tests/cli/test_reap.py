@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.orch_process import Orch
 
-from orchestrator.engine.state.keys import load_slice_keys
+from orchestrator.engine.state.keys import make_slice_keys
 from orchestrator.paths import Paths
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.plan.sweep import SweepVerdict, classify_slice
@@ -39,7 +39,7 @@ def stray(orch: Orch, name: str, installation: str, intent: str) -> None:
         candidate=LOCAL,
         labels=(*labels, ("orch-intent", Text.of(intent))),
     )
-    LocalProvider(orch.state).create(spec, load_slice_keys(Paths(orch.state), name, 1))
+    LocalProvider(orch.state).create(spec, make_slice_keys(Paths(orch.state), name, spec.token.reveal(), 1))
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from orchestrator.providers.aws.reach import Login, addresses, primary, ranked
 from orchestrator.providers.aws.record import Phase, Record, Records
 from orchestrator.providers.aws.sending import Launcher
 from orchestrator.providers.aws.tags import INTENT
+from orchestrator.providers.aws.waiting import render_waiting
 from orchestrator.slices import SliceState, SliceView
 
 SETTLE_SECONDS = 90.0  # longer than a request may take to arrive and to be shown: before that, nothing proves absence
@@ -163,7 +164,8 @@ class Eyes:
             return SliceView(state=SliceState.FAILED, reason=f"the capacity block {block.identity} is {block.state}")
         record = replace(record, ends=block.ends)
         try:
-            Launcher(calls, self.records, self.now).launch(record, self.records.request(record))
+            record, params = render_waiting(self.records, record)
+            Launcher(calls, self.records, self.now).launch(record, params)
         except Refused as refused:
             passing = refused.answer.kind in _PASSING
             state = SliceState.CREATING if passing else SliceState.FAILED

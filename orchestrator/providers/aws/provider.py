@@ -40,6 +40,7 @@ from orchestrator.providers.aws.sending import Creation, Launcher
 from orchestrator.providers.aws.session import AwsSession, import_library, open_session
 from orchestrator.providers.aws.tags import INSTALLATION, INTENT, SLICE
 from orchestrator.providers.aws.unknowns import USER_DATA
+from orchestrator.providers.aws.waiting import keep_waiting
 from orchestrator.providers.caller import caller_address
 from orchestrator.providers.local.sshd import account
 from orchestrator.providers.records import FolderRecords, RecordSource
@@ -230,8 +231,7 @@ class AwsProvider:
         creation.prepare(request)
         params = creation.params(request)
         if creation.record.begins:
-            self._records.keep_request(creation.record, params)
-            self._records.write(creation.record, Phase.WAITING)
+            keep_waiting(self._records, replace(creation.record, phase=Phase.WAITING), params)
         else:
             Launcher(creation.calls, self._records, self._now).launch(creation.record, params, fresh=creation.fresh)
 
