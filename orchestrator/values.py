@@ -113,7 +113,7 @@ class Text:
                 out.append(part.value if isinstance(part, Secret) else part)
         return "".join(out)
 
-    def fill(self, known: Mapping[Unknown, str]) -> Text:
+    def fill(self, known: Mapping[Unknown, str | Secret]) -> Text:
         """Return the text with these unknowns replaced."""
         return Text.of(*(known.get(part, part) if isinstance(part, Unknown) else part for part in self.parts))
 
@@ -146,12 +146,12 @@ class Text:
 _Value = TypeVar("_Value")
 
 
-def fill_unknowns(value: _Value, known: Mapping[Unknown, str]) -> _Value:
+def fill_unknowns(value: _Value, known: Mapping[Unknown, str | Secret]) -> _Value:
     """Return a frozen dataclass with these unknowns replaced in every Text in it, at any depth."""
     return cast(_Value, _fill(value, known))
 
 
-def _fill(value: Any, known: Mapping[Unknown, str]) -> Any:
+def _fill(value: Any, known: Mapping[Unknown, str | Secret]) -> Any:
     if isinstance(value, Text):
         return value.fill(known)
     if isinstance(value, tuple):

@@ -2,22 +2,27 @@
 
 JAX and torch_xla keep compiled programs in a folder of the host under a hash of everything that affects them (the
 program, the versions, the devices). This folder is filled from <run>/compile-cache/; rank 0 adds what is new.
-Anyone who may write there can make the hosts run code, as with the task itself. The cache is a convenience: a failure
-is only a note.
+
+A compiled program is code: who can replace one runs what they like on the hosts. A name says nothing of its content.
+So each object begins with an HMAC-SHA-256, under the run's key, of its name and content. Without the key nothing
+is fetched or uploaded, and an object with another signature never reaches the folder. The cache is a convenience: a
+failure is only a note.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import platform
 import re
 import threading
 from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.checkpoint.layout import run_folder
-from trainer.checkpoint.store import Store, open_store
+from trainer.checkpoint.store import ObjectEntry, Store, open_store
 from trainer.config import Config
 from trainer.environment import Run, World
 from trainer.errors import StorageError
@@ -25,35 +30,125 @@ from trainer.team import Team
 
 FOLDER = "compile-cache"
 MAX_BYTES = 2 << 30  # of all programs of a run together
+MAX_OBJECTS = 10_000  # that are looked at
+SIGNATURE_BYTES = 32
 _READS_BEFORE_UPLOAD = 2  # reads of the numbers, by which the step is compiled
 _CLOSE_SECONDS = 30.0
 _VARIABLES = {"jax": "JAX_COMPILATION_CACHE_DIR", "xla": "XLA_PERSISTENT_CACHE_PATH"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
+@dataclass(frozen=True, slots=True)
+class SignedPrograms:
+    """A folder of a bucket that holds compiled programs of one run for one kind of device.
+
+    Attributes:
+        kind: Name of that folder; a program that was signed for another device is refused.
+        key: The run's secret.
+    """
+
+    store: Store
+    kind: str
+    key: bytes = field(repr=False)
+
+    def download(self, folder: Path) -> Downloaded:
+        """Download what is missing and carries this run's signature."""
+        folder.mkdir(parents=True, exist_ok=True)
+        count = total = 0
+        refused: set[str] = set()
+        for entry in self.store.list_objects("", most=MAX_OBJECTS):
+            total += entry.size
+            target = folder / entry.path
+            if total > MAX_BYTES or not _NAME.fullmatch(entry.path) or target.exists():
+                continue
+            data = self._read_verified(entry)
+            if data is None:
+                refused.add(entry.path)
+                continue
+            temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+            temporary.write_bytes(data)
+            temporary.replace(target)
+            count += 1
+        return Downloaded(count, frozenset(refused))
+
+    def upload(self, folder: Path, replaced: frozenset[str]) -> tuple[int, int]:
+        """Upload what is new, and what replaces refused objects; return how many programs and their bytes."""
+        there = {entry.path: entry.size for entry in self.store.list_objects("", most=MAX_OBJECTS)}
+        total = sum(there.values())
+        count = size = 0
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            # JAX notes beside each program when it was used last.
+            if not path.is_file() or not _NAME.fullmatch(path.name) or path.name.endswith("-atime"):
+                continue
+            if path.name in there and path.name not in replaced:
+                continue
+            data = path.read_bytes()
+            if total + size + len(data) > MAX_BYTES:
+                continue
+            self.store.put(path.name, self._sign(path.name, data) + data)
+            count, size = count + 1, size + len(data)
+        return count, size
+
+    def _read_verified(self, entry: ObjectEntry) -> bytes | None:
+        """Return the content of an object, or None when no rank of this run wrote it under this name."""
+        if entry.size < SIGNATURE_BYTES:
+            return None
+        content = bytearray(entry.size)
+        try:
+            self.store.read_into(entry.path, 0, memoryview(content))
+        except StorageError:
+            return None  # it was replaced or deleted meanwhile
+        data = bytes(content[SIGNATURE_BYTES:])
+        return data if hmac.compare_digest(content[:SIGNATURE_BYTES], self._sign(entry.path, data)) else None
+
+    def _sign(self, name: str, data: bytes) -> bytes:
+        signed = hmac.new(self.key, f"{FOLDER}/{self.kind}/{name}".encode() + b"\0", hashlib.sha256)
+        signed.update(data)
+        return signed.digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Downloaded:
+    """The result of a download.
+
+    Attributes:
+        count: Programs that were downloaded.
+        refused: Names of objects without this run's signature.
+    """
+
+    count: int = 0
+    refused: frozenset[str] = frozenset()
+
+
 class CompileCache:
     """The compiled programs of this host and their copy in the run's folder."""
 
     def __init__(
-        self, folder: Path | None = None, store: Store | None = None, report: Callable[[str], None] = lambda _: None
+        self,
+        folder: Path | None = None,
+        programs: SignedPrograms | None = None,
+        report: Callable[[str], None] = lambda _: None,
+        refused: frozenset[str] = frozenset(),
     ) -> None:
         """Keep programs.
 
         Args:
             folder: Of this host; None: nothing is kept.
-            store: Where new programs are uploaded; None on ranks that do not upload.
+            programs: Where new programs are uploaded; None on ranks that do not upload.
             report: Receives notes.
+            refused: Objects that are replaced by what is compiled now.
         """
         self._folder = folder
-        self._store = store
+        self._programs = programs
         self._report = report
+        self._refused = refused
         self._reads = 0
         self._thread: threading.Thread | None = None
 
     def upload_once_compiled(self) -> None:
         """Count one read of a step's numbers; at the second one, start to upload what is compiled by then."""
         self._reads += 1
-        if self._reads == _READS_BEFORE_UPLOAD and self._store is not None:
+        if self._reads == _READS_BEFORE_UPLOAD and self._programs is not None:
             self._thread = threading.Thread(target=self._upload_in_background, name="programs", daemon=True)
             self._thread.start()
 
@@ -63,15 +158,15 @@ class CompileCache:
             self._thread.join(_CLOSE_SECONDS)
 
     def _upload_in_background(self) -> None:
-        if self._store is None or self._folder is None:
+        if self._programs is None or self._folder is None:
             return
         try:
-            count, size = _upload_programs(self._folder, self._store)
+            count, size = self._programs.upload(self._folder, self._refused)
         except (StorageError, OSError) as error:
             self._report(f"note: compiled programs are not kept: {error}")
             return
         if count:
-            self._report(f"{count} compiled programs kept in {self._store.uri} ({size / 1e6:.1f} MB)")
+            self._report(f"{count} compiled programs kept in {self._programs.store.uri} ({size / 1e6:.1f} MB)")
 
 
 def open_compile_cache(
@@ -101,13 +196,21 @@ def open_compile_cache(
     if variable is None or not uri or (config.device == "cpu" and not named):
         return CompileCache()
     folder = Path(named) if named else _default_folder(run)
-    failure, store = "", None
+    if not run.key:
+        environ[variable] = str(folder)
+        if team.world.is_first:
+            report(
+                "note: compiled programs are not shared through the bucket: ORCH_RUN_KEY, which signs them, is not set"
+            )
+        return CompileCache()
+    failure, programs, fetched = "", None, Downloaded()
     try:
-        store = open_store(f"{run_folder(uri).rstrip('/')}/{FOLDER}/{_device_folder(config)}", create=True)
+        kind = _device_folder(config)
+        store = open_store(f"{run_folder(uri).rstrip('/')}/{FOLDER}/{kind}", create=True)
+        programs = SignedPrograms(store, kind, run.key)
         if team.world.local_rank == 0:
-            count = _download_programs(store, folder)
-            if count:
-                report(f"{count} compiled programs of this run fetched from {store.uri}")
+            fetched = programs.download(folder)
+            _report_download(fetched, store, report)
         environ[variable] = str(folder)
         # JAX 0.10.2 else makes caches of XLA's own below the folder, and its path becomes part of each program's hash.
         environ.setdefault("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
@@ -116,7 +219,18 @@ def open_compile_cache(
     for message in dict.fromkeys(team.gather(failure)):  # the other ranks of a host wait here for its first
         if message:
             report(message)
-    return CompileCache(folder, store if _may_upload(team.world) and not failure else None, report)
+    uploads = _may_upload(team.world) and not failure
+    return CompileCache(folder, programs if uploads else None, report, fetched.refused)
+
+
+def _report_download(fetched: Downloaded, store: Store, report: Callable[[str], None]) -> None:
+    if fetched.count:
+        report(f"{fetched.count} compiled programs of this run fetched from {store.uri}")
+    if fetched.refused:
+        report(
+            f"note: {len(fetched.refused)} compiled programs in {store.uri} are ignored: "
+            "they lack the signature of this run's ranks"
+        )
 
 
 def _may_upload(world: World) -> bool:
@@ -125,6 +239,7 @@ def _may_upload(world: World) -> bool:
 
 def _default_folder(run: Run) -> Path:
     name = re.sub(r"[^A-Za-z0-9._-]", "_", run.run_id)
+    name += "-" + hashlib.sha256(b"folder" + run.key).hexdigest()[:12]  # what came without this key is not in it
     return Path(os.environ.get("XDG_CACHE_HOME", "") or Path.home() / ".cache") / "orch-trainer" / name
 
 
@@ -143,38 +258,3 @@ def _device_folder(config: Config) -> str:
         flags = []
     features = "".join(flags[:1]) or platform.processor()
     return f"cpu-{platform.machine()}-{hashlib.sha256(features.encode()).hexdigest()[:12]}"
-
-
-def _download_programs(store: Store, folder: Path) -> int:
-    """Download what is missing; return how many programs."""
-    folder.mkdir(parents=True, exist_ok=True)
-    count = total = 0
-    for entry in store.list_objects(""):
-        total += entry.size
-        target = folder / entry.path
-        if total > MAX_BYTES or not _NAME.fullmatch(entry.path) or target.exists():
-            continue
-        found = store.find(entry.path)
-        if found is not None:
-            temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-            temporary.write_bytes(found.data)
-            temporary.replace(target)
-            count += 1
-    return count
-
-
-def _upload_programs(folder: Path, store: Store) -> tuple[int, int]:
-    """Upload what is new; return how many programs and their bytes."""
-    there = {entry.path: entry.size for entry in store.list_objects("")}
-    total = sum(there.values())
-    count = size = 0
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        # JAX notes beside each program when it was used last.
-        if path.name in there or not path.is_file() or not _NAME.fullmatch(path.name) or path.name.endswith("-atime"):
-            continue
-        data = path.read_bytes()
-        if total + size + len(data) > MAX_BYTES:
-            continue
-        store.create(path.name, data)
-        count, size = count + 1, size + len(data)
-    return count, size

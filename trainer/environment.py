@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -57,6 +57,7 @@ class Run:
         resume_from: A step's folder, "latest" or "".
         heartbeat_file: Where this host's heartbeat is written.
         job: The job's folder on this host, for stacks and profiles; None without a launcher.
+        key: Secret that all ranks of the run have, and nobody else; empty without a launcher.
         launch_id: Distinguishes this start from others at the same address.
     """
 
@@ -67,6 +68,7 @@ class Run:
     resume_from: str = ""
     heartbeat_file: Path | None = None
     job: Path | None = None
+    key: bytes = field(default=b"", repr=False)
     launch_id: str = ""
 
     @property
@@ -90,6 +92,7 @@ def read_run(environ: Mapping[str, str]) -> Run:
         resume_from=environ.get("ORCH_RESUME_FROM", ""),
         heartbeat_file=Path(heartbeat) if heartbeat else None,
         job=Path(job) if job else None,
+        key=environ.get("ORCH_RUN_KEY", "").encode(),
         launch_id=_torchrun_start(environ),
     )
 

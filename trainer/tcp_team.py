@@ -277,15 +277,18 @@ class TcpTeam:
 
 
 def _read_departure(rank: int, inbox: Inbox) -> tuple[int, str] | None:
-    """Return (lost rank, why), (rank, "") after a goodbye, or None when no complete message has come."""
+    """Return (lost rank, why), (rank, "") after a goodbye, or None when no complete message has come.
+
+    The main thread may close the connection at any moment of this: then this rank is leaving, and has lost nobody.
+    """
     try:
         inbox.connection.settimeout(1.0)
         inbox.pull()
         complete, value = inbox.take()
     except TimeoutError:
         return None
-    except (ConnectionClosed, InvalidMessage) as error:
-        return rank, _describe_departure(error)
+    except (ConnectionClosed, InvalidMessage, OSError) as error:  # OSError: settimeout on a closed socket
+        return (rank, "") if inbox.connection.fileno() == -1 else (rank, _describe_departure(error))
     if not complete:
         return None
     if "lost" in value:

@@ -55,6 +55,8 @@ def host_environment(desired: Run, observed: Observed, *, setup: bool) -> HostEn
         common.append(("ORCH_JOB_ID", Text.of(str(desired.job_id))))
         if desired.checkpoint_uri is not None:
             common.append(("ORCH_CHECKPOINT_URI", desired.checkpoint_uri))
+            if desired.run_key is not None:
+                common.append(("ORCH_RUN_KEY", desired.run_key))
             common.append(("ORCH_EPOCH", Text.of(str(observed.epoch) if observed.epoch else _EPOCH)))
         if desired.resume_from is not None or (observed.attempt > 1 and desired.checkpoint_uri is not None):
             common.append(("ORCH_RESUME_FROM", desired.resume_from or Text.of("latest")))

@@ -155,6 +155,7 @@ class Run:
         project: The cluster's project, for a label; "" for no label.
         member: Its owner, in the form of a label; "" for no label.
         record: The SHA-256 of the run's task record in its bucket, in hex; "" without a bucket.
+        run_key: The secret by which the bundled trainer knows its own compiled programs in the bucket; None for others.
     """
 
     cluster: str
@@ -183,6 +184,7 @@ class Run:
     project: str = ""
     member: str = ""
     record: str = ""
+    run_key: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)

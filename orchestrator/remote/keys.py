@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import tempfile
 from collections.abc import Iterable
@@ -13,6 +15,7 @@ from filelock import FileLock
 
 from orchestrator.hosts import HostAddress
 from orchestrator.private_files import make_private_folder
+from orchestrator.remote.private_key_file import format_private_key, format_public_key
 
 _LOCK_SECONDS = 30.0
 
@@ -25,6 +28,14 @@ def make_host_key() -> tuple[str, str]:
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return private.decode("ascii"), public.decode("ascii")
+
+
+def derive_host_key(secret: bytes, name: str) -> tuple[str, str]:
+    """Return the Ed25519 key that follows from a secret and a name, in the forms of `make_host_key`."""
+    seed = hmac.new(secret, b"orch host key\0" + name.encode(), hashlib.sha256).digest()
+    key = Ed25519PrivateKey.from_private_bytes(seed).public_key()
+    public = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    return format_private_key(seed + public), format_public_key(public)
 
 
 def known_hosts_line(alias: str, public_line: str, port: int | None = None) -> str:

@@ -219,10 +219,16 @@ def _migrate_to_4(tx: Connection, at: float) -> None:
 _PROJECT_INDEX = (
     "CREATE UNIQUE INDEX one_open_cluster_of_a_name_and_project ON clusters (project, name) WHERE gone IS NULL"
 )
+_BLOBS = (
+    "CREATE TABLE blobs (digest VARCHAR NOT NULL PRIMARY KEY, size BIGINT NOT NULL, unpacked BIGINT NOT NULL, "
+    "content TEXT, bucket TEXT NOT NULL DEFAULT '', path TEXT NOT NULL DEFAULT '', used FLOAT NOT NULL)"
+)
 _STATEMENTS_TO_5: tuple[str, ...] = (
     "ALTER TABLE clusters ADD COLUMN project VARCHAR NOT NULL DEFAULT ''",
     _PROJECT_INDEX,
     "DROP INDEX IF EXISTS one_living_cluster_of_a_name",
+    "CREATE TABLE run_keys (run_id VARCHAR NOT NULL PRIMARY KEY, key VARCHAR NOT NULL)",
+    _BLOBS,
 )
 
 

@@ -6,6 +6,7 @@ audited.py lists the columns that the audit leaves out, and why.
 from __future__ import annotations
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     Float,
@@ -153,6 +154,25 @@ provider_records = Table(
     Column("name", String, nullable=False),  # of the slice
     Column("body", Text, nullable=False),  # JSON; each provider's record.py describes it
     PrimaryKeyConstraint("kind", "name"),
+)
+
+run_keys = Table(
+    "run_keys",
+    metadata,
+    Column("run_id", String, primary_key=True),
+    Column("key", String, nullable=False),  # a secret: signs what the ranks of the run leave in its bucket
+)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("unpacked", BigInteger, nullable=False),
+    Column("content", Text),  # base64; NULL when it is in a bucket
+    Column("bucket", Text, nullable=False, server_default=""),
+    Column("path", Text, nullable=False, server_default=""),
+    Column("used", Float, nullable=False),  # when a launch last named it
 )
 
 leases = Table(

@@ -5,14 +5,16 @@ Changes of a cluster's machines take a Lease and are refused when it is no longe
 
 from __future__ import annotations
 
+from orchestrator.store.blob_changes import BlobChanges
 from orchestrator.store.cluster_changes import ClusterChanges
 from orchestrator.store.host_pin_changes import HostPinChanges
 from orchestrator.store.job_changes import JobChanges
 from orchestrator.store.pipeline_changes import PipelineChanges
+from orchestrator.store.run_keys import RunKeys
 from orchestrator.store.team_changes import TeamChanges
 
 
-class Store(ClusterChanges, JobChanges, PipelineChanges, HostPinChanges, TeamChanges):
+class Store(ClusterChanges, JobChanges, PipelineChanges, HostPinChanges, TeamChanges, RunKeys, BlobChanges):
     """All changes of all tables, used as a context manager. The arguments are those of Ledger."""
 
     def __enter__(self) -> Store:

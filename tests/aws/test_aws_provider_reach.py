@@ -198,6 +198,7 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     records = Records(tmp_path)
     whole = records.put(record(known=(("image id", "ami-1"),), instances=("i-0", "i-1")))
     assert records.read("c-1") == whole
-    records.keep_request(whole, {"UserData": "secret"})
-    assert (tmp_path / "c-1.request").stat().st_mode & 0o777 == 0o600
+    waiting = records.keep_request(whole, {"UserData": "#cloud-config"})
+    assert records.request(waiting) == {"UserData": "#cloud-config"}
+    assert records.drop_request(waiting).known == whole.known
     assert [one.name for one in records.all()] == ["c-1"]

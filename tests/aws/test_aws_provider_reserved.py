@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from ec2_account import Ec2
 from support.aws_cloud import EFA, ONE_CARD, OTHER, ZONE, aws_candidate
 
 from orchestrator.errors import CapacityError, CloudError, OrchError, UserError
+from orchestrator.providers.aws.held_keys import read_host_public
+from orchestrator.providers.aws.userdata import unpack_public
 from orchestrator.simulator.aws.ec2 import blocks
 from orchestrator.simulator.scenario import Fault, FaultKind, Held
 from orchestrator.slices import Candidate, CapacityBlock, Market, Reservation, SliceState
@@ -48,10 +53,57 @@ def test_a_block_that_has_not_begun_is_waited_for(ec2: Ec2) -> None:
     ready = ec2.settled()
     assert ready.state is S.READY
     assert ready.ends == begins + DAY - 1800
-    assert [host.host_key for host in ready.hosts] == list(ec2.keys_for(2).host_public)
+    assert [host.host_key for host in ready.hosts] == held_keys(ec2)
     assert ec2.changes().count("RunInstances") == 1
     assert "CreatePlacementGroup" not in ec2.changes()
     assert [file.suffix for file in (ec2.state / "aws").iterdir()] == [".json"], "the hosts' keys are kept no longer"
+
+
+def held_keys(ec2: Ec2) -> list[str]:
+    """The public keys that the hosts have, from what EC2 holds."""
+    return list(read_host_public(ec2.calls(), ec2.left()["instances"][0]))
+
+
+@pytest.mark.parametrize("kind", [None, FaultKind.TIMEOUT_AFTER])
+def test_a_waiting_block_is_started_by_another_computer_and_no_file_has_a_private_key(
+    ec2: Ec2, tmp_path: Path, kind: FaultKind | None
+) -> None:
+    """With TIMEOUT_AFTER, the first computer has sent the request when it is lost: the hosts have its keys."""
+    candidate, begins = in_block(ec2)
+    ec2.create(ec2.spec(candidate))
+    (kept,) = (ec2.state / "aws").iterdir()
+    request = json.loads(dict(json.loads(kept.read_text())["known"])["waiting request"])
+    assert "\n    orch_keys=\n" in request["UserData"]
+    with pytest.raises(ValueError, match="no host keys"):
+        unpack_public(request["UserData"])
+    ec2.until(begins + 1)
+    if kind is not None:
+        ec2.rule(faults=(Fault(call="create", kind=kind, nth=(1,)),))
+        assert ec2.provider().observe("c-1").state is S.CREATING
+    shutil.copytree(ec2.state, tmp_path / "other")  # stands in for the store
+    shutil.rmtree(ec2.state)
+    other = ec2.provider(tmp_path / "other")
+    for _ in range(100):
+        ec2.clock.advance(1.0)
+        view = other.observe("c-1")
+        if view.state is S.READY:
+            break
+    assert [host.host_key for host in view.hosts] == held_keys(ec2)
+    assert len(ec2.left()["instances"]) == 2
+
+
+def test_a_create_half_done_by_one_computer_is_completed_by_another(ec2: Ec2, tmp_path: Path) -> None:
+    ec2.rule(faults=(Fault(call="create", kind=FaultKind.TIMEOUT_AFTER, nth=(1,)),))
+    spec = ec2.spec(aws_candidate(EFA, hosts=2))
+    with pytest.raises(CloudError):
+        ec2.create(spec)
+    shutil.copytree(ec2.state, tmp_path / "other")
+    first = ec2.keys.pop(2)
+    ec2.create(spec, ec2.provider(tmp_path / "other"))
+    assert ec2.keys[2] != first
+    ec2.state = tmp_path / "other"
+    assert [host.host_key for host in ec2.settled().hosts] == list(first.host_public) == held_keys(ec2)
+    assert len(ec2.left()["instances"]) == 2
 
 
 def test_the_end_of_the_block_is_no_fault_of_the_slice(ec2: Ec2) -> None:

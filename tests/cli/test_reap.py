@@ -11,7 +11,7 @@ import pytest
 from support.orch_process import Orch
 from support.slice_names import slice_name
 
-from orchestrator.engine.state.keys import load_slice_keys
+from orchestrator.engine.state.keys import make_slice_keys
 from orchestrator.paths import Paths
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.plan.sweep import SweepVerdict, classify_slice
@@ -40,7 +40,7 @@ def stray(orch: Orch, name: str, installation: str, intent: str) -> None:
         candidate=LOCAL,
         labels=(*labels, ("orch-intent", Text.of(intent))),
     )
-    LocalProvider(orch.state).create(spec, load_slice_keys(Paths(orch.state), name, 1))
+    LocalProvider(orch.state).create(spec, make_slice_keys(Paths(orch.state), name, spec.token.reveal(), 1))
 
 
 @pytest.fixture

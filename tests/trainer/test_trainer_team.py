@@ -19,7 +19,7 @@ from trainer.config import Config, DistConfig
 from trainer.environment import World
 from trainer.errors import ConfigError, DataError, PeerError, TrainerError
 from trainer.peers import PeerWatch
-from trainer.rendezvous import TORCHRUN_PORTS
+from trainer.rendezvous import TORCHRUN_PORTS, Rendezvous
 from trainer.tcp_team import TcpTeam, join_team
 from trainer.team import Team
 from trainer.wire import (
@@ -353,6 +353,23 @@ def test_rank_set_up_for_another_run_gets_the_value_that_differs(
     for answer in everywhere(2, work):
         assert type(answer) is kind
         assert words in str(answer)
+
+
+def test_rank_that_has_closed_its_own_connection_lost_nobody() -> None:
+    """A copy of the descriptor keeps the connection in the selector, so that closing always falls into the wait."""
+    one, other = socket.socketpair()
+    with one, other, one.dup():
+        team = TcpTeam(Rendezvous(world(0, 2, 1), "run x attempt 1"), 5, inboxes={1: Inbox(one)})
+        lost: list[tuple[int, str]] = []
+
+        def leave() -> bool:
+            if one.fileno() != -1:
+                other.sendall(encode_value({"bye": ""})[:3])
+                one.close()
+            return False
+
+        team.listen(lambda rank, why: lost.append((rank, why)), leave)
+        assert lost == []
 
 
 def test_json_that_is_too_deep_is_an_invalid_message() -> None:

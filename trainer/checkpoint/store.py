@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import os
 import re
 import secrets
@@ -158,12 +159,13 @@ class Store:
                 return False
             return True
 
-    def list_objects(self, prefix: str) -> list[ObjectEntry]:
-        """Return everything below `prefix` ("" or a folder), without hidden files, in no order."""
+    def list_objects(self, prefix: str, *, most: int | None = None) -> list[ObjectEntry]:
+        """Return everything below `prefix` ("" or a folder), at most `most`, without hidden files, in no order."""
         with self._translating_errors(prefix, "cannot be listed"):
             # Its annotations speak of pyarrow, which is not installed.
             pages: Any = obstore.list(self._backend, prefix or None)  # pyright: ignore[reportUnknownMemberType]
-            entries = [ObjectEntry(str(meta["path"]), int(meta["size"])) for page in pages for meta in page]
+            listed = itertools.islice((meta for page in pages for meta in page), most)
+            entries = [ObjectEntry(str(meta["path"]), int(meta["size"])) for meta in listed]
         return [entry for entry in entries if not entry.path.rsplit("/", 1)[-1].startswith(".")]
 
     def list_folders(self) -> list[str]:

@@ -169,7 +169,7 @@ def _leave_to_engine(ready: PreparedCommand, mode: PerformMode) -> CommandResult
 
     if ready.job is None or ready.job.kind == "exec":
         return _drive(ready, mode)
-    ready = handover.prepare_for_engine(ready)
+    ready = handover.prepare_for_engine(ready, write_stderr)
     same = None if ready.continued_uid else handover.find_handed_over_job(ready)
     other = None if same or ready.continued_uid else handover.find_blocking_job(ready)
     if same is not None:

@@ -33,7 +33,7 @@ from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.lease import PATIENCE, LeaseKeeper
-from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, new_run_id, slice_stem
+from orchestrator.engine.state.names import INSTALLATION, RUN_ID, RUN_KEY, UID, new_run_id, slice_stem
 from orchestrator.engine.state.opening import open_store
 from orchestrator.errors import ConflictError, OrchError, OtherAccountError, UserError
 from orchestrator.exits import Exit
@@ -50,7 +50,7 @@ from orchestrator.slices import CapacityBlock, SliceState
 from orchestrator.store.lookup import RUNNING, find_cluster
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
-from orchestrator.values import fill_unknowns
+from orchestrator.values import Secret, Unknown, fill_unknowns
 
 if TYPE_CHECKING:
     from orchestrator.storage.bucket import Bucket
@@ -258,11 +258,14 @@ def _open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) -
         session.hold = RunHold(bucket, session.store.installation, record, replaceable)
         session.hold.taken_over = driven
     session.job = record
-    session.desired = _fill_unknowns(desired, session.store.installation, session.cluster, record)
+    session.desired = _fill_unknowns(desired, session.store, session.cluster, record)
 
 
-def _fill_unknowns(desired: Run, installation: str, cluster: ClusterRecord, record: JobRecord) -> Desired:
-    filled = fill_unknowns(desired, {UID: cluster.uid, RUN_ID: record.run_id, INSTALLATION: installation})
+def _fill_unknowns(desired: Run, store: Store, cluster: ClusterRecord, record: JobRecord) -> Desired:
+    known: dict[Unknown, str | Secret] = {UID: cluster.uid, RUN_ID: record.run_id, INSTALLATION: store.installation}
+    if desired.run_key is not None:
+        known[RUN_KEY] = Secret("ORCH_RUN_KEY", store.run_key(record.run_id))
+    filled = fill_unknowns(desired, known)
     job = replace(filled.job, id=record.id) if filled.job is not None else None
     return replace(filled, slice_stem=slice_stem(cluster.name, cluster.uid), job_id=record.id, job=job)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from orchestrator.engine.loop.session import Session
-from orchestrator.engine.state.keys import delete_slice_keys, load_slice_keys
+from orchestrator.engine.state.keys import delete_slice_keys, make_slice_keys
 from orchestrator.engine.state.names import slice_token
 from orchestrator.errors import AccessError, CapacityError, CloudError, ConflictError, OrchError, QuotaError, UserError
 from orchestrator.plan.actions import CreateSlice, EndSlice, ForgetSlice, StartSlice, StopSlice
@@ -25,7 +25,7 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
     """
     store, cluster, lease = session.store, session.cluster, session.keeper.lease
     spec = action.spec
-    keys = load_slice_keys(session.paths, spec.name, spec.candidate.hosts)
+    keys = make_slice_keys(session.paths, spec.name, spec.token.reveal(), spec.candidate.hosts)
     known = next((intent for intent in store.intents(cluster) if intent.name == spec.name), None)
     repeated = known is not None
     account = known.account if known is not None else _account_of(session, spec)

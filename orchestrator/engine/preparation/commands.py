@@ -25,7 +25,15 @@ from orchestrator.engine.preparation.notes import plan_notes
 from orchestrator.engine.preparation.ownership import choose_default_name, describe_forced_change, refuse_other_owner
 from orchestrator.engine.preparation.preflight import preflight_error
 from orchestrator.engine.preparation.prepared import PreparedCommand
-from orchestrator.engine.state.names import INSTALLATION, RUN_ID, UID, member_label, plan_slice_stem, slice_stem
+from orchestrator.engine.state.names import (
+    INSTALLATION,
+    RUN_ID,
+    RUN_KEY,
+    UID,
+    member_label,
+    plan_slice_stem,
+    slice_stem,
+)
 from orchestrator.engine.state.recorded import load_observed, open_reader
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop, TeardownPolicy
@@ -79,6 +87,8 @@ def prepare_continuation(cluster: str, job: JobRecord, *, project: str = "") -> 
     Raises:
         UserError: A secret of it is not in this environment.
     """
+    from orchestrator.engine.state.shared_snapshots import fetch_snapshots  # it opens the store, which plans do not
+
     task = add_secrets_from_environment(Task.from_json(job.task))
     wished: dict[str, Any] = json.loads(job.launch_request) if job.launch_request else {}
     return prepare_run(
@@ -90,7 +100,7 @@ def prepare_continuation(cluster: str, job: JobRecord, *, project: str = "") -> 
         first_attempt=job.attempt,
         resume_from="latest" if job.kind == "resume" else None,
         force_setup=False,
-        kept=wished.get("trees", {}),
+        kept=fetch_snapshots(wished.get("trees", {})),
         again=job,
         accept_host_keys=wished.get("accept_host_keys", False),
         project=project,
@@ -324,6 +334,7 @@ def prepare_run(
         timer=host_inputs.build_timer(task, facts, _cheapest(options)),
         labels=task.choices[0].labels,
         record=record_digest(record).partition(":")[2] if bucket else "",
+        run_key=to_text(RUN_KEY) if bucket and task.train is not None else None,
     )
     job = NewJob(
         kind=verb,

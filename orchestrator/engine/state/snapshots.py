@@ -28,13 +28,13 @@ def keep_snapshot(where: Paths, tree: Tree) -> Path:
     Raises:
         StorageError: The copy cannot be written, or the tree changed meanwhile.
     """
-    folder = _root(where) / tree.digest
+    folder = snapshots_folder(where) / tree.digest
     name = CONTENT if tree.root.is_dir() else tree.root.name
     if folder.exists():
         with contextlib.suppress(FileNotFoundError):  # deleted at this moment: copied again below
             os.utime(folder)  # it is used: see drop_unused_snapshots
             return folder / name
-    fresh = _root(where) / f".{tree.digest[:16]}-{os.getpid()}-{secrets.token_hex(4)}"
+    fresh = snapshots_folder(where) / f".{tree.digest[:16]}-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         _copy(tree, fresh / name)
         _check(tree, fresh / name)
@@ -62,17 +62,18 @@ def drop_unused_snapshots(where: Paths, used: Iterable[str], *, older: float = S
         older: Seconds; a younger snapshot may belong to a launch that is not on record yet.
     """
     digests = set(used)
-    for folder in _root(where).glob("*"):
+    for folder in snapshots_folder(where).glob("*"):
         if folder.name not in digests and _age(folder) >= older:
             shutil.rmtree(folder, ignore_errors=True)  # the rest is deleted the next time
 
 
 def is_snapshot(where: Paths, source: str) -> bool:
     """Return whether `source` is inside the snapshot folder."""
-    return Path(source).is_relative_to(_root(where))
+    return Path(source).is_relative_to(snapshots_folder(where))
 
 
-def _root(where: Paths) -> Path:
+def snapshots_folder(where: Paths) -> Path:
+    """Return the folder with the snapshots of this computer."""
     return where.state / "snapshots"
 
 

@@ -23,6 +23,7 @@ from orchestrator.engine.preparation import commands
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.opening import open_store
+from orchestrator.engine.state.shared_snapshots import drop_unused_blobs
 from orchestrator.engine.state.snapshots import drop_unused_snapshots
 from orchestrator.engine.unattended.handover import ENGINE_ENV_NAMES
 from orchestrator.engine.unattended.pipeline import (
@@ -84,7 +85,9 @@ class UnattendedEngine:
             while not self.stop.is_set():
                 idle = self._round(store)
                 if idle and until_idle:
-                    drop_unused_snapshots(self.where, _used_snapshots(store))
+                    used = _used_snapshots(store)
+                    drop_unused_snapshots(self.where, used)
+                    drop_unused_blobs(store, used)
                     return
                 self.stop.wait(POLL)
 

@@ -20,15 +20,16 @@ from orchestrator.engine.services import real_services
 from orchestrator.engine.state.names import new_run_id
 from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.recorded import open_reader
-from orchestrator.engine.state.snapshots import is_snapshot, keep_snapshot
+from orchestrator.engine.state.shared_snapshots import share_snapshot
+from orchestrator.engine.state.snapshots import is_snapshot
 from orchestrator.engine.unattended.secrets import secrets_fingerprint
 from orchestrator.errors import StorageError, UserError
-from orchestrator.paths import Paths, load_paths
+from orchestrator.paths import Paths, from_portable, load_paths
 from orchestrator.plan.desired import Run
 from orchestrator.plan.steps import Done
 from orchestrator.private_files import make_private_folder, open_private
 from orchestrator.providers.protocol import LogsInAsOwner
-from orchestrator.remote.tree import read_tree
+from orchestrator.remote.tree import read_snapshot, read_tree
 from orchestrator.store.records import JobRecord, NewJob
 from orchestrator.task.model import Task
 
@@ -38,8 +39,13 @@ START_POLL = 0.05
 ENGINE_ENV_NAMES = "ORCH_ENGINE_SECRETS"  # names of the secrets that an engine was started with
 
 
-def prepare_for_engine(ready: PreparedCommand) -> PreparedCommand:
-    """Return the same command, such that another process can fulfil it later: what it sends is copied now."""
+def prepare_for_engine(ready: PreparedCommand, report: Callable[[str], None]) -> PreparedCommand:
+    """Return the same command, such that another process can fulfil it later: what it sends is copied now.
+
+    Args:
+        ready: The command.
+        report: Receives why another computer of the team could not fulfil it.
+    """
     desired, job = ready.desired, ready.job
     if not isinstance(desired, Run) or job is None or job.kind == "exec":
         return ready
@@ -47,9 +53,14 @@ def prepare_for_engine(ready: PreparedCommand) -> PreparedCommand:
     provider = real_services(where).provider(desired.candidates[0].provider)
     if isinstance(provider, LogsInAsOwner):
         provider.check_unattended_login(desired.candidates[0])
-    trees = tuple(replace(tree, source=_keep_tree(where, tree.source)) for tree in desired.trees)
+    shared: dict[str, str] = {}
+    for tree in desired.trees:
+        shared[tree.label], problem = _share_tree(where, tree.source, job.bucket)
+        if problem:
+            report(problem)
+    trees = tuple(replace(tree, source=from_portable(shared[tree.label], where.state)) for tree in desired.trees)
     kept = {
-        "trees": {tree.label: tree.source for tree in trees},
+        "trees": shared,
         "secrets": secrets_fingerprint(job.digest, secret_values(ready)),
         "accept_host_keys": ready.accept_host_keys,
     }
@@ -194,5 +205,6 @@ def _doing(job: JobRecord) -> str:
     return "waits in the queue" if job.state == "queued" else "is running"
 
 
-def _keep_tree(where: Paths, source: str) -> str:
-    return source if is_snapshot(where, source) else str(keep_snapshot(where, read_tree(Path(source))))
+def _share_tree(where: Paths, source: str, bucket: str) -> tuple[str, str]:
+    read = read_snapshot if is_snapshot(where, source) else read_tree
+    return share_snapshot(where, read(Path(source)), bucket)

@@ -21,7 +21,7 @@ from orchestrator.engine.preparation.prepared import CommandResult, PreparedComm
 from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.opening import open_store
-from orchestrator.engine.state.snapshots import keep_snapshot
+from orchestrator.engine.state.shared_snapshots import fetch_snapshots, share_snapshot
 from orchestrator.engine.unattended.handover import prepare_for_engine
 from orchestrator.engine.unattended.secrets import missing_secret_error, secrets_fingerprint
 from orchestrator.errors import UserError
@@ -80,7 +80,8 @@ def hand_over_pipeline(spec: PipelineSpec) -> PipelineRecord:
     kept: list[dict[str, str]] = []
     for task in spec.tasks:
         sent, trees = host_inputs.read_trees(task)
-        kept.append({one.label: str(keep_snapshot(where, tree)) for one, tree in zip(sent, trees, strict=True)})
+        bucket = task.checkpoint.bucket.rstrip("/")
+        kept.append({one.label: share_snapshot(where, tree, bucket)[0] for one, tree in zip(sent, trees, strict=True)})
     with open_store(where, real_services(where)) as store:
         traces = [secrets_fingerprint(spec.uid, {one.name: one.value for one in task.secrets}) for task in spec.tasks]
         return _open(store, spec, {"watch": ENGINE, "trees": kept, "secrets": traces})
@@ -180,15 +181,20 @@ def _next(store: Store, record: PipelineRecord, job: JobRecord | None, tasks: Ma
     name = _cluster(record.name, settings["cluster"], index)
     if job is not None:
         return replace(commands.prepare_continuation(name, job, project=record.project), continued_uid=job.cluster_uid)
+    kept = fetch_snapshots(kept)
     ready = _stage(
         record.name, settings["cluster"], settings["down"], index, task, len(record.tasks), kept, record.project
     )
     if ready.job is None:
         return ready
-    ready = prepare_for_engine(ready) if is_unattended(record) else ready
+    ready = prepare_for_engine(ready, _ignore) if is_unattended(record) else ready
     assert ready.job is not None  # noqa: S101  # a launch has one
     # The pipeline drives it, not the queue: it has no watch lease.
     return replace(ready, job=replace(ready.job, pipeline=record.uid, stage=index, watch=""))
+
+
+def _ignore(_problem: str) -> None:
+    """Report nothing: the files of a stage were shared when the pipeline was handed over."""
 
 
 def _stage(

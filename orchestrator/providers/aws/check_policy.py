@@ -45,6 +45,7 @@ SEE = Statement(
         "ec2:DescribeCapacityBlockOfferings",
         "ec2:DescribeCapacityReservations",
         "ec2:DescribeImages",
+        "ec2:DescribeInstanceAttribute",
         "ec2:DescribeInstanceTypeOfferings",
         "ec2:DescribeInstanceTypes",
         "ec2:DescribeInstances",

@@ -18,6 +18,7 @@ from orchestrator.providers.aws.looking import Eyes
 from orchestrator.providers.aws.reach import primary, ranked
 from orchestrator.providers.aws.record import Phase, Record
 from orchestrator.providers.aws.sending import Launcher
+from orchestrator.providers.aws.waiting import render_waiting
 from orchestrator.slices import SliceState, SliceView
 
 _PASSING = frozenset({Kind.CAPACITY, Kind.THROTTLED, Kind.UNAVAILABLE, Kind.NO_ANSWER})
@@ -47,7 +48,8 @@ class Finisher:
         block = reservations.reserved(reservations.look(self.calls, record.reservation))
         record = replace(record, ends=block.ends)
         try:
-            Launcher(self.calls, self.eyes.records, self.eyes.now).launch(record, self.eyes.records.request(record))
+            record, params = render_waiting(self.eyes.records, record)
+            Launcher(self.calls, self.eyes.records, self.eyes.now).launch(record, params)
         except Refused as refused:
             passing = refused.answer.kind in _PASSING
             state = SliceState.CREATING if passing else SliceState.FAILED

@@ -41,6 +41,7 @@ from orchestrator.providers.aws.sending import Creation, Launcher
 from orchestrator.providers.aws.session import AwsSession, import_library, open_session
 from orchestrator.providers.aws.tags import INSTALLATION, INTENT, SLICE
 from orchestrator.providers.aws.unknowns import USER_DATA
+from orchestrator.providers.aws.waiting import keep_waiting
 from orchestrator.providers.caller import caller_address
 from orchestrator.providers.local.sshd import account
 from orchestrator.providers.records import FolderRecords, RecordSource
@@ -159,8 +160,7 @@ class AwsProvider:
                 self._end_elsewhere(name, token)
             elif record.phase is not Phase.REFUSED:
                 if record.phase is not Phase.ENDING:
-                    record = self._records.write(record, Phase.ENDING)
-                    self._records.drop_request(record)
+                    record = self._records.write(self._records.drop_request(record), Phase.ENDING)
                 self._end(record)
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
@@ -237,8 +237,7 @@ class AwsProvider:
         creation.prepare(request)
         params = creation.params(request)
         if creation.record.begins:
-            self._records.keep_request(creation.record, params)
-            self._records.write(creation.record, Phase.WAITING)
+            keep_waiting(self._records, replace(creation.record, phase=Phase.WAITING), params)
         else:
             Launcher(creation.calls, self._records, self._now).launch(creation.record, params, fresh=creation.fresh)
 

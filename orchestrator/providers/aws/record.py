@@ -1,8 +1,8 @@
 """What this computer knows of a slice on EC2: where it is, whose it is, what was made for it. One small file per slice.
 
 Written before the first request is sent, so that a slice is found again after a crash at any point without a search. It
-holds paths of private keys, never a key. A slice that waits for its capacity block has a second file, with the request
-that is sent when the block begins; it is gone as soon as the instances are there, or are not wanted any more.
+holds paths of private keys, never a key. A slice that waits for its capacity block has in `known` the request that is
+sent when the block begins, without host keys: whoever sends it makes them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.errors import CloudError
-from orchestrator.private_files import write_whole
 from orchestrator.providers.records import RecordFiles
 
 KEPT_SECONDS = 7 * 24 * 3600.0  # how long a slice that is gone is still looked up where it was
+_WAITING_REQUEST = "waiting request"  # in `known`, where an older orch passes over it
 _TUPLES = ("host_public", "instances", "known")
 
 
@@ -88,20 +89,24 @@ class Records(RecordFiles[Record]):
         """Of the accounts in which something may live that was asked for here."""
         return {record.profile for record in self.all() if record.phase is not Phase.REFUSED}
 
-    def keep_request(self, record: Record, params: Mapping[str, Any]) -> None:
-        """What is sent when the block begins. It holds the hosts' private keys, and is readable by the user only."""
-        write_whole(self._request(record), json.dumps(params))
+    def keep_request(self, record: Record, params: Mapping[str, Any]) -> Record:
+        """Keep what is sent when the block begins. It must hold no private key."""
+        return self.write(self.drop_request(record), known=(*record.known, (_WAITING_REQUEST, json.dumps(params))))
 
     def request(self, record: Record) -> dict[str, Any]:
         """Raises CloudError when it is not there, or not whole."""
-        path = self._request(record)
+        kept = dict(record.known).get(_WAITING_REQUEST)
         try:
-            return cast(dict[str, Any], json.loads(path.read_text(encoding="utf-8")))
+            # An older orch kept it in a file, with the hosts' private keys.
+            text = kept if kept is not None else self._request_file(record).read_text(encoding="utf-8")
+            return cast(dict[str, Any], json.loads(text))
         except (OSError, ValueError) as error:
             raise CloudError(f"the request of '{record.name}' cannot be read", str(error), "orch down") from error
 
-    def drop_request(self, record: Record) -> None:
-        self._request(record).unlink(missing_ok=True)
+    def drop_request(self, record: Record) -> Record:
+        """The record without it."""
+        self._request_file(record).unlink(missing_ok=True)
+        return replace(record, known=tuple(pair for pair in record.known if pair[0] != _WAITING_REQUEST))
 
     def sweep(self) -> None:
         """Drop what ended, or was refused, long ago."""
@@ -110,5 +115,5 @@ class Records(RecordFiles[Record]):
                 self.drop_request(record)
                 self.drop(record.name)
 
-    def _request(self, record: Record) -> Any:
+    def _request_file(self, record: Record) -> Path:
         return self.local_file(record.name, ".request")

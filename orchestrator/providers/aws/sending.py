@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from orchestrator.errors import CapacityError, CloudError, ConflictError, OrchError, UserError
+from orchestrator.providers.aws import held_keys
 from orchestrator.providers.aws.belongings import Belongings
 from orchestrator.providers.aws.calls import Calls, Thing, is_refused_as, read_tags
 from orchestrator.providers.aws.faults import Kind, Refused
@@ -47,11 +48,12 @@ class Launcher:
             made = self.calls.instances({"client-token": [record.token]}) if lost else ()
             if not made:
                 raise
+            # Perhaps by another computer, or with keys that are lost: what EC2 holds is what the hosts have.
+            held = held_keys.read_host_public(self.calls, str(made[0]["InstanceId"]))
+            record = self.records.write(record, host_public=held)
         ranked = sorted(made, key=lambda one: int(one.get("AmiLaunchIndex", 0)))
         ids = tuple(str(one["InstanceId"]) for one in ranked)
-        record = self.records.write(record, Phase.ACCEPTED, instances=ids)
-        self.records.drop_request(record)
-        return record
+        return self.records.write(self.records.drop_request(record), Phase.ACCEPTED, instances=ids)
 
 
 def sent(calls: Calls, operation: str, params: Mapping[str, Any], *, fresh: bool) -> Thing:

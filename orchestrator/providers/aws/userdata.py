@@ -18,16 +18,13 @@ from collections.abc import Sequence
 from math import ceil
 
 from orchestrator.errors import UserError
+from orchestrator.remote.private_key_file import BEGIN, END, KIND, MAGIC, format_private_key, format_public_key
 from orchestrator.render.templates import render_template
 
 LARGEST = 16_384  # bytes, before base64
 USER = "ubuntu"  # the login name of Ubuntu's images, which cloud-init gives our key without being told
 GRACE_SECONDS = 600  # beyond max_hours: the timer that orch sets comes first
 MOST_HOSTS = 144  # their keys fit, beside an Ed25519 key of the user's
-_BEGIN = "-----BEGIN OPENSSH PRIVATE KEY-----"
-_END = "-----END OPENSSH PRIVATE KEY-----"
-_MAGIC = b"openssh-key-v1\0"
-_KIND = b"ssh-ed25519"
 _PAIR = 64
 _PUBLIC = re.compile(r"(ssh-[a-z0-9-]+|ecdsa-[a-z0-9-]+|sk-[a-z0-9@.-]+) ([A-Za-z0-9+/]+={0,2})(?: .*)?")
 _LOGIN = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
@@ -42,7 +39,7 @@ ssh_authorized_keys: ["{key}"]
   - |
 """
 _USERS = 'users: [default, {{name: "{user}", ssh_authorized_keys: ["{key}"]}}]\n'
-_PACKED_KEYS = re.compile(r"^ *orch_keys=(\S*)$", re.MULTILINE)
+_PACKED_KEYS = re.compile(r"^( *orch_keys=)(\S*)$", re.MULTILINE)
 _USER_KEY = re.compile(r'^ssh_authorized_keys: \["([^"]*)"\]$', re.MULTILINE)
 
 
@@ -76,20 +73,33 @@ def unpack(text: str) -> tuple[str, tuple[str, ...]]:
     key, packed = _USER_KEY.search(text), _PACKED_KEYS.search(text)
     if key is None or packed is None:
         raise ValueError("this is not user-data of orch")
-    raw = base64.b64decode(packed[1], validate=True)
+    raw = base64.b64decode(packed[2], validate=True)
     if len(raw) % _PAIR:
         raise ValueError("the host keys are incomplete")
-    return key[1], tuple(private_file(raw[start : start + _PAIR]) for start in range(0, len(raw), _PAIR))
+    return key[1], tuple(format_private_key(raw[start : start + _PAIR]) for start in range(0, len(raw), _PAIR))
 
 
-def private_file(pair: bytes) -> str:
-    """The OpenSSH file that a host makes of its 64 bytes."""
-    public = _field(_KIND) + _field(pair[32:])
-    private = bytes(8) + public + _field(pair) + _field(b"") + bytes(range(1, 6))
-    whole = _MAGIC + _field(b"none") * 2 + _field(b"") + struct.pack(">I", 1) + _field(public) + _field(private)
-    line = base64.b64encode(whole).decode()
-    rows = [line[start : start + 70] for start in range(0, len(line), 70)]
-    return "\n".join([_BEGIN, *rows, _END, ""])
+def unpack_public(text: str) -> tuple[str, ...]:
+    """The hosts' public keys, one line for each rank. Raises ValueError for text that `render` did not write."""
+    packed = _PACKED_KEYS.search(text)
+    raw = base64.b64decode(packed[2], validate=True) if packed is not None else b""
+    if not raw or len(raw) % _PAIR:
+        raise ValueError("there are no host keys of orch in it")
+    return tuple(format_public_key(raw[start + 32 : start + _PAIR]) for start in range(0, len(raw), _PAIR))
+
+
+def without_host_keys(text: str) -> str:
+    """What `render` made, without the private keys: it may be kept until it is sent."""
+    return _PACKED_KEYS.sub(r"\1", text)
+
+
+def with_keys(text: str, user_public: str, host_private: Sequence[str]) -> str:
+    """What `without_host_keys` left, with these keys. user_public: "" leaves the key that is in it."""
+    packed = base64.b64encode(b"".join(map(_pair, host_private))).decode()
+    old, new = _USER_KEY.search(text), _PUBLIC.fullmatch(user_public.strip())
+    if old is not None and new is not None:
+        text = text.replace(old[1], f"{new[1]} {new[2]}")
+    return _PACKED_KEYS.sub(lambda found: found[1] + packed, text)
 
 
 def _pair(key: str) -> bytes:
@@ -97,19 +107,15 @@ def _pair(key: str) -> bytes:
     try:
         first, *middle, last = key.strip().splitlines()
         raw = base64.b64decode("".join(middle), validate=True)
-        cipher, derivation, _options, rest = _fields(raw.removeprefix(_MAGIC), 3)
+        cipher, derivation, _options, rest = _fields(raw.removeprefix(MAGIC), 3)
         _public, private, _rest = _fields(rest[4:], 2)
         kind, _half, pair, _rest = _fields(private[8:], 3)
     except (ValueError, struct.error):
         raise ValueError("a host key is not an OpenSSH private key") from None
-    right = (first, last, cipher, derivation, kind) == (_BEGIN, _END, b"none", b"none", _KIND)
-    if not right or not raw.startswith(_MAGIC) or len(pair) != _PAIR:
+    right = (first, last, cipher, derivation, kind) == (BEGIN, END, b"none", b"none", KIND)
+    if not right or not raw.startswith(MAGIC) or len(pair) != _PAIR:
         raise ValueError("a host key is not an OpenSSH private key of the kind Ed25519")
     return pair
-
-
-def _field(value: bytes) -> bytes:
-    return struct.pack(">I", len(value)) + value
 
 
 def _fields(raw: bytes, count: int) -> list[bytes]:

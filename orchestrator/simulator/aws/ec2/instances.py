@@ -72,6 +72,13 @@ def describe(visit: Visit) -> dict[str, Any]:
     return {"Reservations": _reservations(part), **more}
 
 
+def describe_attribute(visit: Visit) -> dict[str, Any]:
+    """Of an instance's attributes only its user data, as it was sent."""
+    name = str(visit.params["InstanceId"])
+    data = str(find(visit, name).look.extra["ec2"]["user_data"])
+    return {"InstanceId": name, "UserData": {"Value": data}}
+
+
 def describe_interfaces(visit: Visit) -> dict[str, Any]:
     visit.ask()
     asked = [str(one) for one in visit.params.get("NetworkInterfaceIds", ())]

@@ -1,0 +1,29 @@
+"""The secret of each run, by which its hosts recognise what its own ranks left in the bucket."""
+
+from __future__ import annotations
+
+import secrets
+
+from sqlalchemy import select
+
+from orchestrator.store.change import insert_or_nothing
+from orchestrator.store.ledger import Ledger
+from orchestrator.store.schema import run_keys
+
+_BYTES = 32
+
+
+class RunKeys(Ledger):
+    """The keys of runs. They are secrets: no event, preview, log or bucket has them."""
+
+    def run_key(self, run_id: str) -> str:
+        """Return the key of a run in hexadecimal digits, made the first time."""
+        query = select(run_keys.c.key).where(run_keys.c.run_id == run_id)
+        with self._database.reading() as tx:
+            found = tx.execute(query).scalar()
+        if found is not None:
+            return str(found)
+        with self.changing() as change:  # of two computers that make one at the same time, the first one's holds
+            values = {"run_id": run_id, "key": secrets.token_hex(_BYTES)}
+            change.tx.execute(insert_or_nothing(change.tx, run_keys, values))
+            return str(change.tx.execute(query).scalar_one())
