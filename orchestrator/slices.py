@@ -198,6 +198,7 @@ class SliceView:
         reason: The provider's message, one line.
         until: Epoch seconds until which the provider lets a request wait for machines; None where it does not queue.
         ends: Epoch seconds at which the provider begins to take the machines back; None where no end is announced.
+        installation: Whose label the machines carry; "" where the provider does not show it.
     """
 
     state: SliceState
@@ -205,6 +206,7 @@ class SliceView:
     reason: str = ""
     until: float | None = None
     ends: float | None = None
+    installation: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

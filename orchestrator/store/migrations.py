@@ -216,7 +216,9 @@ def _migrate_to_4(tx: Connection, at: float) -> None:
             head = append_event(tx, event | {"before": "{}", "after": json.dumps({after: ""})}, head)
 
 
-_STATEMENTS_TO_5: tuple[str, ...] = ()
+_STATEMENTS_TO_5: tuple[str, ...] = (
+    "CREATE TABLE slice_owners (token VARCHAR NOT NULL PRIMARY KEY, epoch INTEGER NOT NULL, holder TEXT NOT NULL)",
+)
 
 
 def _migrate_to_5(tx: Connection, _at: float) -> None:

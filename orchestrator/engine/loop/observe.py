@@ -97,7 +97,7 @@ def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
         provider = session.provider_of(intent)
         if intent.state is IntentState.PLANNED:
             return SliceView(state=SliceState.UNCLEAR)
-        view = provider.observe(intent.name, slice_token(session.cluster, intent.generation))
+        view = provider.observe(intent.name, slice_token(session.cluster, intent))
     except (OtherAccountError, UserError):  # waiting does not help
         raise
     except OrchError as error:
@@ -106,6 +106,7 @@ def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
         memory.unclear_since = memory.unclear_since or session.now()
     else:
         memory.unclear_since = None
+    _note_owner(session, view)
     _note_account(session, intent, view)
     _report_created(session, intent, view)
     if view.state is not SliceState.READY:
@@ -115,6 +116,11 @@ def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
         memory.healthy_at = session.now()
     session.store.note_state(session.cluster, view.state.value)
     return _note_times(session, intent, view)
+
+
+def _note_owner(session: Session, view: SliceView) -> None:
+    if view.installation not in ("", session.store.installation):
+        session.memory.new_owner = f"by installation {view.installation}, as the labels of the machines show"
 
 
 def _note_account(session: Session, intent: Intent, view: SliceView) -> None:
@@ -318,6 +324,8 @@ def _labels(session: Session) -> tuple[str, ...]:
 def _note_contact(session: Session, failures: dict[int, HostOutcome]) -> None:
     memory = session.memory
     memory.contact_since = (memory.contact_since or session.now()) if failures else None
+    taken = (outcome.detail for outcome in failures.values() if outcome.failure is Failure.TAKEN_OVER)
+    memory.new_owner = next(taken, memory.new_owner).removeprefix("taken over ")
 
 
 def _note_failures(session: Session, hosts: tuple[HostView, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 
+from orchestrator.plan.observed import Intent
 from orchestrator.store.records import ClusterRecord
 from orchestrator.values import Unknown
 
@@ -22,9 +23,9 @@ def host_job_name(cluster_uid: str, job: str) -> str:
     return f"{cluster_uid[:8]}-{job}"
 
 
-def slice_token(cluster: ClusterRecord, generation: int) -> str:
-    """Return the idempotency token of a slice, the same that `decide` puts into its create request."""
-    return f"{cluster.uid}-{generation}"
+def slice_token(cluster: ClusterRecord, intent: Intent) -> str:
+    """Return the idempotency token of a slice: the recorded one, which that of a slice taken over has kept."""
+    return intent.token or f"{cluster.uid}-{intent.generation}"
 
 
 def new_run_id(cluster: str) -> str:
