@@ -220,6 +220,7 @@ class OwnedSlice:
         machine: What the provider calls one of its machines, such as "p5.48xlarge" or "v5litepod-8"; "" when unknown.
         count: How many of them the provider shows.
         spot: Whether the provider may preempt them.
+        owner: The member's id in its label; "" where it has none.
     """
 
     name: str
@@ -233,6 +234,26 @@ class OwnedSlice:
     machine: str = ""
     count: int = 0
     spot: bool = False
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveredSlice:
+    """A slice as its provider describes it to an installation that has no record of it.
+
+    Attributes:
+        candidate: The candidate that describes the same machines.
+        installation: Whose label it carries.
+        epoch: That of its label; 1 where it has none.
+        host_public: The public host key of each rank, as the provider holds it; () when it holds none.
+        closed: Why the hosts cannot be entered by anyone without their keys' record; "" when they can be tried.
+    """
+
+    candidate: Candidate
+    installation: str
+    epoch: int
+    host_public: tuple[str, ...] = ()
+    closed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,3 +34,9 @@ def parse_refusal(exit_code: int | None, output: bytes) -> str:
         return ""
     epoch, installation, owner, at = (group.decode("ascii") for group in found.groups())
     return f"by installation {installation} ({owner}) at {at}, epoch {epoch}"
+
+
+def parse_epoch(refusal: str) -> int:
+    """Return the epoch that a refusal, as `parse_refusal` words it, names; 0 for another text."""
+    number = refusal.rpartition("epoch ")[2]
+    return int(number) if number.isdecimal() else 0

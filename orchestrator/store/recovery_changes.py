@@ -51,6 +51,11 @@ class RecoveryChanges(Ledger):
             _set_owner(change, new.cluster, SliceOwner(token=new.token, epoch=new.epoch, holder=""))
             return record
 
+    def raise_epoch(self, lease: Lease, cluster: ClusterRecord, token: str, epoch: int) -> None:
+        """Record a higher epoch of a slice that is ours."""
+        with self.changing(lease) as change:
+            _set_owner(change, cluster.name, SliceOwner(token=token, epoch=epoch, holder=""))
+
     def record_transfer(self, lease: Lease, cluster: ClusterRecord, intent: Intent, holder: str) -> None:
         """Close the record of machines that another installation has taken over. Nothing of them was ended from here.
 

@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.providers.aws.calls import Calls, Filters, Thing, read_tags
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.providers.aws.states import STATES, state_of
-from orchestrator.providers.aws.tags import CLUSTER, INSTALLATION, INTENT, SLICE
+from orchestrator.providers.aws.tags import CLUSTER, INSTALLATION, INTENT, MEMBER, SLICE
 from orchestrator.slices import OwnedSlice, SliceState
 
 THREADS = 8
@@ -87,8 +87,9 @@ def where_of(things: Sequence[Found]) -> str:
 
 
 def _owned(things: list[Found]) -> OwnedSlice:
-    tags, times = things[0].tags, [one.created for one in things if one.created]
+    times = [one.created for one in things if one.created]
     machines = [one for one in things if one.machine]
+    tags = (machines or things)[0].tags  # a take-over that was killed has changed those of the machines first
     return OwnedSlice(
         name=things[0].slice,
         cluster=tags.get(CLUSTER, ""),
@@ -100,6 +101,7 @@ def _owned(things: list[Found]) -> OwnedSlice:
         machine=machines[0].type if machines else "",
         count=len(machines),
         spot=any(one.spot for one in machines),
+        owner=tags.get(MEMBER, ""),
     )
 
 

@@ -47,6 +47,9 @@ class Eyes:
         shown = self.instances(calls, record)
         if not shown:
             return self._nothing(calls, record)
+        return replace(self._judge(calls, record, shown), installation=states.installation_of(shown))
+
+    def _judge(self, calls: Calls, record: Record, shown: Sequence[Thing]) -> SliceView:
         if record.empty:
             record = self.records.write(record, empty=0.0)
         if len(shown) < record.hosts:

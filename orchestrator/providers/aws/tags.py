@@ -10,6 +10,8 @@ from orchestrator.values import Text, to_text
 
 INSTALLATION = "orch-installation"
 CLUSTER = "orch-cluster"
+MEMBER = "orch-member"  # an id, never a name
+EPOCH = "orch-epoch"  # only of what was taken over; else 1
 INTENT = "orch-intent"  # the token of the slice
 SLICE = "orch-slice"  # its name
 NAME = "Name"  # what the console shows

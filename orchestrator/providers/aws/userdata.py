@@ -43,6 +43,7 @@ ssh_authorized_keys: ["{key}"]
 """
 _USERS = 'users: [default, {{name: "{user}", ssh_authorized_keys: ["{key}"]}}]\n'
 _PACKED_KEYS = re.compile(r"^ *orch_keys=(\S*)$", re.MULTILINE)
+_USER_NAME = re.compile(r'^users: \[default, \{name: "([a-z_][a-z0-9_-]{0,31})"', re.MULTILINE)
 _USER_KEY = re.compile(r'^ssh_authorized_keys: \["([^"]*)"\]$', re.MULTILINE)
 
 
@@ -80,6 +81,12 @@ def unpack(text: str) -> tuple[str, tuple[str, ...]]:
     if len(raw) % _PAIR:
         raise ValueError("the host keys are incomplete")
     return key[1], tuple(private_file(raw[start : start + _PAIR]) for start in range(0, len(raw), _PAIR))
+
+
+def login_of(text: str) -> str:
+    """Return the login name that `render` wrote; "" for the image's usual one."""
+    found = _USER_NAME.search(text)
+    return found[1] if found is not None else ""
 
 
 def private_file(pair: bytes) -> str:

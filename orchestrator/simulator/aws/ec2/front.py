@@ -46,6 +46,7 @@ _OPERATIONS: Mapping[str, Callable[[Visit], dict[str, Any]]] = {
     "DescribeCapacityBlockOfferings": blocks.offerings,
     "DescribeCapacityReservations": blocks.describe,
     "DescribeImages": amis.describe,
+    "DescribeInstanceAttribute": instances.describe_attribute,
     "DescribeInstanceTypeOfferings": kinds.describe_offerings,
     "DescribeInstanceTypes": kinds.describe_types,
     "DescribeInstances": instances.describe,

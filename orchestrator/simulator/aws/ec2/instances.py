@@ -72,6 +72,15 @@ def describe(visit: Visit) -> dict[str, Any]:
     return {"Reservations": _reservations(part), **more}
 
 
+def describe_attribute(visit: Visit) -> dict[str, Any]:
+    """Of one instance its user-data, as it was sent: the only attribute that is read here."""
+    visit.ask()
+    machine = find(visit, str(visit.params["InstanceId"]))
+    if visit.params.get("Attribute") != "userData":
+        raise AwsRefusal("UnsupportedOperation", f"this pretend EC2 has no attribute {visit.params.get('Attribute')}")
+    return {"InstanceId": machine.id, "UserData": {"Value": str(machine.record["user_data"])}}
+
+
 def describe_interfaces(visit: Visit) -> dict[str, Any]:
     visit.ask()
     asked = [str(one) for one in visit.params.get("NetworkInterfaceIds", ())]
