@@ -19,7 +19,7 @@ from orchestrator.engine.state.fences import make_fence
 from orchestrator.engine.state.keys import make_user_key
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.pins import StorePins
-from orchestrator.errors import ConflictError, NotFoundError, OrchError, TakenOverError, UserError
+from orchestrator.errors import CloudError, ConflictError, NotFoundError, OrchError, TakenOverError, UserError
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
 from orchestrator.paths import Paths
 from orchestrator.plan.sweep import SweepVerdict
@@ -30,6 +30,7 @@ from orchestrator.store.records import ClusterRecord, NewSliceRecord
 from orchestrator.store.store import Store
 
 SETTLE = 4.0  # seconds between writing the labels and reading them again; a slower rival then reads ours
+LABEL_PATIENCE = 180.0  # seconds until changed labels are shown
 _LOST = frozenset({SliceState.ABSENT, SliceState.ENDING, SliceState.FAILED, SliceState.PREEMPTED})
 _TRIES = 3
 
@@ -111,10 +112,15 @@ def _relabel(
     store: Store, services: Services, provider: Recovers, found: OwnedSlice, cluster: str, least: int = 0
 ) -> RecoveredSlice:
     """Write our labels with a higher epoch, and return the slice as it is then. Raises TakenOverError."""
-    epoch = max(provider.describe_owned(found).epoch, least) + 1
+    before = provider.describe_owned(found)
+    epoch = max(before.epoch, least) + 1
     provider.relabel(found, store.installation, epoch)
+    until = services.clock.now() + LABEL_PATIENCE
     services.clock.sleep(SETTLE)
-    after = provider.describe_owned(found)
+    while (after := provider.describe_owned(found)).epoch == before.epoch:  # it takes a while until they are shown
+        if services.clock.now() > until:
+            raise CloudError(f"the labels of '{found.name}' did not change", "", "run the same command again")
+        services.clock.sleep(SETTLE)
     if (after.installation, after.epoch) != (store.installation, epoch):
         raise taken_over_error(cluster, f"by installation {after.installation} at the same moment")
     return after

@@ -10,8 +10,6 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cryptography.hazmat.primitives import serialization
-
 from orchestrator.catalog.accelerators import resolve_instance
 from orchestrator.catalog.prices import price_per_hour
 from orchestrator.errors import NotFoundError
@@ -24,6 +22,7 @@ from orchestrator.providers.aws.reach import ranked
 from orchestrator.providers.aws.record import Phase, Record
 from orchestrator.providers.aws.states import installation_of, lasting
 from orchestrator.providers.aws.tags import EPOCH, INSTALLATION, INTENT
+from orchestrator.remote.keys import derive_public_key
 from orchestrator.slices import (
     Candidate,
     CapacityBlock,
@@ -148,13 +147,7 @@ class Recovery:
             return (), f"the keys of its hosts are not known: {error}"
         if len(private) != len(machines):
             return (), f"{len(machines)} of its {len(private)} machines are there"
-        return tuple(map(_public, private)), ""
-
-
-def _public(private: str) -> str:
-    key = serialization.load_ssh_private_key(private.encode(), None).public_key()
-    form = serialization.PublicFormat.OpenSSH
-    return key.public_bytes(serialization.Encoding.OpenSSH, form).decode("ascii")
+        return tuple(map(derive_public_key, private)), ""
 
 
 def _market(machine: Thing) -> Market:
