@@ -76,6 +76,17 @@ class RecoveryChanges(Ledger):
             closed = EventDetails(cluster=cluster.name, kind="cluster", what=f"record closed: {why}", cause=why)
             change.update(clusters, {"uid": cluster.uid}, {"gone": change.at, "hosts": "[]"}, closed)
 
+    def record_earlier_end(self, lease: Lease, cluster: ClusterRecord, intent: Intent, at: float) -> None:
+        """Record that a slice was deleted at an earlier moment, when the store could not be written."""
+        why = "taken down while the store could not be written"
+        with self.changing(lease) as change:
+            values: dict[str, Any] = {"state": IntentState.DELETED.value, "since": at, "touched": change.at, "why": why}
+            values["cause"] = EndCause.REQUESTED.value
+            if intent.billed_from is not None and intent.billed_until is None:
+                values["gone"] = at
+            details = EventDetails(cluster=cluster.name, kind="intent", what=f"{intent.name}: {why}", cause=why)
+            change.update(intents, {"cluster_uid": cluster.uid, "generation": intent.generation}, values, details)
+
     def _insert_intent(self, change: Change, record: ClusterRecord, new: NewSliceRecord) -> None:
         values: dict[str, Any] = {
             "cluster_uid": record.uid,

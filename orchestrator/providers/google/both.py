@@ -43,6 +43,7 @@ class Both:
         self._tpu = tpu
         self._open_compute = compute
         self._complete = complete
+        self._holders: dict[tuple[str, str], Recovers] = {}
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         self._planned(spec).create(spec, keys)
@@ -84,10 +85,14 @@ class Both:
         self._holder(found).keep_recovered(found, recovered, keys)
 
     def _holder(self, found: OwnedSlice) -> Recovers:
-        """Return the half in which a listed slice is. Raises NotFoundError."""
-        for half in (self._tpu, self._compute):
-            if any((one.name, one.intent) == (found.name, found.intent) for one in half.owned("")):
-                return half
+        """Return the half in which a listed slice is; its project is listed once. Raises NotFoundError."""
+        key = (found.name, found.intent)
+        for half in (self._tpu, self._compute) if key not in self._holders else ():
+            if any((one.name, one.intent) == key for one in half.owned("")):
+                self._holders[key] = half
+                break
+        if key in self._holders:
+            return self._holders[key]
         raise NotFoundError(f"'{found.name}' is deleted meanwhile", "", "orch recover   lists what there is")
 
     def find(self, name: str, zone: str, project: str = "", user: str = "") -> UnmanagedSlice:
