@@ -84,6 +84,12 @@ class ConflictError(OrchError):
     exit_status = Exit.CONFLICT
 
 
+class TakenOverError(ConflictError):
+    """Another installation has taken these machines over: this one must not touch them any more."""
+
+    code = "taken-over"
+
+
 class CloudError(OrchError):
     """The provider failed for a reason other than capacity or permission."""
 

@@ -12,7 +12,7 @@ import re
 import shlex
 import signal as signals
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,24 @@ _PATHS = ("keys", "certificates", "known_hosts", "revoked")  # fields of OwnSsh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """What each command presents to a rented host, which refuses all but the newest owner (remote/fence.py).
+
+    Attributes:
+        epoch: 1 for who created the host; each take-over raises it.
+        installation: Id of the store that has the host on record.
+        owner: Who that is, for messages; other characters than letters, digits, ".", "_", "@" and "-" are replaced.
+    """
+
+    epoch: int
+    installation: str
+    owner: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "owner", re.sub(r"[^A-Za-z0-9._@-]", "-", self.owner)[:128] or "-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostAddress:
     """The SSH address of one host. A proxy command and a jump host exclude each other (ValueError).
 
@@ -62,6 +80,8 @@ class HostAddress:
         proxy: Words of a command whose input and output are the connection, as ssh's ProxyCommand; %h, %p and %r stand
             for host, port and user, %% for a percent sign; () for none.
         own: How its owner logs in; None for a host that orch made, where `identity_file` is the only key.
+        fence: What each command presents to it; None for a host that compares nothing. Not part of the address: it is
+            neither stored nor compared.
     """
 
     rank: int
@@ -76,6 +96,7 @@ class HostAddress:
     jump: HostAddress | None = None
     proxy: tuple[str, ...] = ()
     own: OwnSsh | None = None
+    fence: Fence | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.proxy and self.jump is not None:
@@ -157,6 +178,7 @@ class Failure(StrEnum):
     FROZEN = "frozen"  # connected, but no answer to keepalives within the deadline
     TIMEOUT = "timeout"  # the command ran longer than its own limit
     STOPPED = "stopped"  # stopped by orch because another host failed
+    TAKEN_OVER = "taken-over"  # another installation has taken the host over: nothing was run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +261,12 @@ class HostJob:
 
 def hosts_to_json(hosts: Sequence[HostAddress]) -> str:
     """Return host addresses as JSON text."""
-    return json.dumps([asdict(host) for host in hosts], default=str)
+    return json.dumps([_as_json(host) for host in hosts], default=str)
+
+
+def _as_json(host: HostAddress) -> dict[str, Any]:
+    fields = {key: value for key, value in asdict(host).items() if key != "fence"}
+    return fields | {"jump": _as_json(host.jump) if host.jump is not None else None}
 
 
 def hosts_from_json(text: str) -> tuple[HostAddress, ...]:

@@ -200,6 +200,7 @@ class SliceView:
         ends: Epoch seconds at which the provider begins to take the machines back; None where no end is announced.
         due: Whether a step of its create or its end can be taken now, which observing never does
             (providers/protocol.py, Finishes).
+        installation: Whose label the machines carry; "" where the provider does not show it.
     """
 
     state: SliceState
@@ -208,6 +209,7 @@ class SliceView:
     until: float | None = None
     ends: float | None = None
     due: bool = False
+    installation: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +240,25 @@ class OwnedSlice:
     spot: bool = False
     project: str = ""
     member: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveredSlice:
+    """A slice as its provider describes it to an installation that has no record of it.
+
+    Attributes:
+        candidate: The candidate that describes the same machines.
+        installation: Whose label it carries.
+        epoch: That of its label; 1 where it has none.
+        host_public: The public host key of each rank, as the provider holds it; () when it holds none.
+        closed: Why the hosts cannot be entered by anyone without their keys' record; "" when they can be tried.
+    """
+
+    candidate: Candidate
+    installation: str
+    epoch: int
+    host_public: tuple[str, ...] = ()
+    closed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

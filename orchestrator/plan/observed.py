@@ -44,6 +44,7 @@ class Intent:
         billed_from: When billing began, as far as known; None before.
         billed_until: When billing ended; None before.
         account: Whose machines they are, in the words of the provider (protocol.HasAccounts); "" where not known.
+        token: By which the provider knows the slice; "" in a preview.
     """
 
     generation: int
@@ -57,6 +58,7 @@ class Intent:
     billed_from: float | None = None
     billed_until: float | None = None
     account: str = ""
+    token: str = ""
 
 
 class Contact(StrEnum):

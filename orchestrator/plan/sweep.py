@@ -53,7 +53,11 @@ class SweptSlice:
 
 
 def classify_slice(
-    found: OwnedSlice, intents: Mapping[str, Intent], installation: str, began: float = 0.0
+    found: OwnedSlice,
+    intents: Mapping[str, Intent],
+    installation: str,
+    began: float = 0.0,
+    transferred: Mapping[str, str] | None = None,
 ) -> SweptSlice:
     """Return the verdict on one slice.
 
@@ -62,12 +66,15 @@ def classify_slice(
         intents: Every intent ever recorded here, by token (the slice's `intent` label).
         installation: Our installation id.
         began: When our store was made, in epoch seconds.
+        transferred: Who has taken slices over from here, by token; labels of queued resources cannot say it.
     """
     if found.state is SliceState.ABSENT:
         return SweptSlice(found, SweepVerdict.LEAVING, "it is already absent")
     intent = intents.get(found.intent)
     if intent is not None and intent.state not in FINAL_STATES:
         return SweptSlice(found, SweepVerdict.TRACKED, f"used by '{found.cluster}'")
+    if (holder := (transferred or {}).get(found.intent)) is not None:
+        return SweptSlice(found, SweepVerdict.FOREIGN, f"taken over {holder}")
     if found.installation != installation:
         if found.created < began:
             return SweptSlice(found, SweepVerdict.EARLIER, "no record of it here, and older than this store")

@@ -1,8 +1,8 @@
 """What a provider must be able to do: two small protocols, so that a preview needs no SDK and no network.
 
 `Planner` is pure: it turns the request of the user into candidates and requests. `Provider` does I/O. The optional
-capabilities `HasAccounts`, `HasPlaces`, `Finishes`, `Stops`, `Preempts` and `Adopts` are separate protocols: a provider
-that cannot stop a slice has not got the methods, and the caller reports that.
+capabilities `HasAccounts`, `HasPlaces`, `Finishes`, `Recovers`, `Stops`, `Preempts` and `Adopts` are separate protocols:
+a provider that cannot stop a slice has not got the methods, and the caller reports that.
 
 Contract of `Provider`, checked by tests/providers/test_provider_contract.py for each of them:
 - create(spec, keys) is idempotent by spec.token: called again after any crash it completes the same slice and never
@@ -23,6 +23,7 @@ from orchestrator.slices import (
     Candidate,
     HostFacts,
     OwnedSlice,
+    RecoveredSlice,
     Request,
     SliceKeys,
     SliceSpec,
@@ -133,6 +134,31 @@ class Finishes(Provider, Protocol):
 
         Like observe() it raises nothing that the provider reports. Only the holder of the cluster's lease calls it.
         """
+        ...
+
+
+@runtime_checkable
+class Recovers(Provider, Protocol):
+    """A provider whose machines can be taken over by an installation that has no record of them.
+
+    All three may be repeated. They are called in this order; see engine/operations/take_over.py.
+    """
+
+    def describe_owned(self, found: OwnedSlice) -> RecoveredSlice:
+        """Describe a listed slice, with the keys of its hosts where the provider holds them. Changes nothing.
+
+        Raises:
+            NotFoundError: It does not exist any more.
+            OrchError: The provider failed.
+        """
+        ...
+
+    def relabel(self, found: OwnedSlice, installation: str, epoch: int) -> None:
+        """Write the new owner into the labels of all that the slice consists of, where labels can be changed."""
+        ...
+
+    def keep_recovered(self, found: OwnedSlice, recovered: RecoveredSlice, keys: SliceKeys) -> None:
+        """Write the record by which `observe` finds the hosts and their keys."""
         ...
 
 

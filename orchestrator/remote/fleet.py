@@ -19,6 +19,7 @@ from orchestrator.hosts import Failure, HostAddress, HostOutcome
 from orchestrator.remote.command import Command, Conversation, Ended, Halt
 from orchestrator.remote.connect import Link, fabric_config
 from orchestrator.remote.failures import HostFailure
+from orchestrator.remote.fence import guard_command, parse_refusal
 from orchestrator.remote.identities import KeyRing
 from orchestrator.remote.scripts import shell_command
 from orchestrator.remote.trust import HostPins
@@ -233,6 +234,7 @@ class HostCall:
         on_output: Callable[[bytes], None] | None = None,
         on_sent: Callable[[int], None] | None = None,
         talk: Callable[[Conversation], memoryview] | None = None,
+        fenced: bool = True,
     ) -> HostResult:
         """Run one command line; see Fleet.run.
 
@@ -246,7 +248,10 @@ class HostCall:
             on_output: gets each block of output.
             on_sent: gets the count of input bytes just sent.
             talk: answers a command that sends questions.
+            fenced: whether the host compares its owner first; not where all output is the program's own.
         """
+        fence = self.host.fence if fenced else None
+        line = guard_command(line, fence)
         self._began, self._attempts = time.monotonic(), 0
 
         def once(seconds: float) -> Ended:
@@ -270,6 +275,9 @@ class HostCall:
             raise
         if mark and ended.failure and ended.failure.failure in (Failure.TIMEOUT, Failure.STOPPED):
             self._end_processes(mark)
+        if fence is not None and (taken := parse_refusal(ended.exit_code, ended.output)):
+            failure = HostFailure(Failure.TAKEN_OVER, f"taken over {taken}")
+            ended = Ended(exit_code=None, signal=None, failure=failure, output=b"")
         return self._result(ended)
 
     @property

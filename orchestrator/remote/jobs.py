@@ -220,7 +220,7 @@ class _Follower:
     def _stream(self) -> HostOutcome:
         left = None if self._lost is None else max(0.5, self._lost_at + self._patience - time.monotonic())
         command = shell_command("job-follow.sh", self._job, str(self.offset))
-        return self._call.run(command, keep=0, connect_within=left, on_output=self._deliver).outcome
+        return self._call.run(command, keep=0, connect_within=left, on_output=self._deliver, fenced=False).outcome
 
     def _deliver(self, block: bytes) -> None:
         self._sink(self._call.host, block)

@@ -38,6 +38,12 @@ def derive_host_key(secret: bytes, name: str) -> tuple[str, str]:
     return format_private_key(seed + public), format_public_key(public)
 
 
+def derive_public_key(private: str) -> str:
+    """Return the line "ssh-ed25519 AAAA..." of a private key file without a passphrase. Raises ValueError."""
+    key = serialization.load_ssh_private_key(private.encode(), None).public_key()
+    return key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode("ascii")
+
+
 def known_hosts_line(alias: str, public_line: str, port: int | None = None) -> str:
     """Return one line of known_hosts. With HostKeyAlias OpenSSH searches the bare alias, so port is None there."""
     kind, blob = public_line.split()[:2]

@@ -229,6 +229,7 @@ _STATEMENTS_TO_5: tuple[str, ...] = (
     "DROP INDEX IF EXISTS one_living_cluster_of_a_name",
     "CREATE TABLE run_keys (run_id VARCHAR NOT NULL PRIMARY KEY, key VARCHAR NOT NULL)",
     _BLOBS,
+    "CREATE TABLE slice_owners (token VARCHAR NOT NULL PRIMARY KEY, epoch INTEGER NOT NULL, holder TEXT NOT NULL)",
 )
 
 

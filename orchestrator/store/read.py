@@ -24,6 +24,7 @@ from orchestrator.store.records import (
     EventRecord,
     JobRecord,
     PipelineRecord,
+    SliceOwner,
     cluster_from_row,
     ended_from_row,
     event_from_row,
@@ -31,6 +32,7 @@ from orchestrator.store.records import (
     intent_from_row,
     job_from_row,
     pipeline_from_row,
+    slice_owner_from_row,
 )
 from orchestrator.store.version import SCHEMA_VERSION, newer_store_error
 
@@ -168,6 +170,11 @@ class Reader:
         for row in self._rows("SELECT * FROM host_pins WHERE name = ?", name):
             return host_pin_from_row(row)
         return None
+
+    def slice_owner(self, token: str) -> SliceOwner | None:
+        """Return who has a slice, if it ever changed hands."""
+        query = "SELECT * FROM slice_owners WHERE token = ?"
+        return next(map(slice_owner_from_row, self._rows(query, token)), None)
 
     def events(self, cluster: str | None, *, after: int = 0, limit: int = 1000) -> tuple[EventRecord, ...]:
         """Return the newest `limit` events past sequence number `after`, oldest first.

@@ -207,6 +207,46 @@ class EventRecord:
     hash: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceOwner:
+    """Who has a slice that changed hands.
+
+    Attributes:
+        token: Of its intent.
+        epoch: What our commands present to its hosts (hosts.Fence).
+        holder: Who has taken it over from here, in words; "" when it is ours.
+    """
+
+    token: str
+    epoch: int
+    holder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSliceRecord:
+    """The record of machines that are taken over.
+
+    Attributes:
+        cluster: The name that they get here.
+        summary: Of the cluster.
+        generation: These and the token are what the provider's labels say.
+        created: When the machines were created, in epoch seconds; 0 where not known.
+        installation: Whose label they had.
+        epoch: The new one.
+    """
+
+    cluster: str
+    summary: str
+    generation: int
+    name: str
+    token: str
+    candidate: Candidate
+    account: str
+    created: float
+    installation: str
+    epoch: int
+
+
 def candidate_to_json(candidate: Candidate) -> str:
     """Return a candidate as the JSON text that the store keeps."""
     data = asdict(candidate)
@@ -389,11 +429,17 @@ def computer_from_row(row: Row) -> ComputerRecord:
     return ComputerRecord(uid=row["uid"], host=row["host"], member=row["member"], public_key=row["public_key"])
 
 
+def slice_owner_from_row(row: Row) -> SliceOwner:
+    """Return a row of `slice_owners`."""
+    return SliceOwner(token=row["token"], epoch=row["epoch"], holder=row["holder"])
+
+
 def intent_from_row(row: Row) -> Intent:
     """Return the intent of a row of `intents`. Raises StoreError for a value that is unknown."""
     return Intent(
         generation=row["generation"],
         name=row["name"],
+        token=row["token"],
         candidate=candidate_from_json(row["candidate"], format_subject("intents", row)),
         state=_read_enum(IntentState, "intents", row, "state"),
         since=row["since"],

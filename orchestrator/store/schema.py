@@ -147,6 +147,14 @@ computers = Table(
     Column("joined", Float, nullable=False),
 )
 
+slice_owners = Table(  # slices that changed hands; the others are ours, with epoch 1
+    "slice_owners",
+    metadata,
+    Column("token", String, primary_key=True),  # of the intent
+    Column("epoch", Integer, nullable=False),  # what our commands present to the hosts
+    Column("holder", Text, nullable=False),  # who has taken it over from here, in words; "" when it is ours
+)
+
 provider_records = Table(
     "provider_records",
     metadata,

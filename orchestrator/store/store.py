@@ -10,11 +10,21 @@ from orchestrator.store.cluster_changes import ClusterChanges
 from orchestrator.store.host_pin_changes import HostPinChanges
 from orchestrator.store.job_changes import JobChanges
 from orchestrator.store.pipeline_changes import PipelineChanges
+from orchestrator.store.recovery_changes import RecoveryChanges
 from orchestrator.store.run_keys import RunKeys
 from orchestrator.store.team_changes import TeamChanges
 
 
-class Store(ClusterChanges, JobChanges, PipelineChanges, HostPinChanges, TeamChanges, RunKeys, BlobChanges):
+class Store(
+    ClusterChanges,
+    JobChanges,
+    PipelineChanges,
+    HostPinChanges,
+    TeamChanges,
+    RunKeys,
+    BlobChanges,
+    RecoveryChanges,
+):
     """All changes of all tables, used as a context manager. The arguments are those of Ledger."""
 
     def __enter__(self) -> Store:

@@ -126,8 +126,10 @@ def test_a_slice_that_an_older_copy_of_the_store_does_not_know_stays(orch: Orch,
 
 
 def test_recover_lists_lost_machines_and_ends_the_one_that_is_named(orch: Orch, aws: SimulatedAws) -> None:
-    (mine,) = listed(orch, "recover")
+    (mine,) = listed(orch, "recover", "--all")
     assert (mine["ours"], mine["record"], mine["price_per_hour"]) == (True, "open", pytest.approx(55.04, abs=10.0))
+    assert listed(orch, "recover") == [], "it has an open record here"
+    assert "1 slice not shown: orch recover --all" in orch("recover").stderr
     refused = orch("recover", "p5", "--end", "--yes")
     assert refused.returncode == 6 and "next: orch down p5" in refused.stderr
     shutil.rmtree(orch.state)
@@ -144,7 +146,11 @@ def test_recover_lists_lost_machines_and_ends_the_one_that_is_named(orch: Orch, 
     }
     text = orch("recover")
     assert text.returncode == 0 and lost["intent"] in text.stdout, text.stdout + text.stderr
-    assert "not asked: gcp: " in text.stderr and "next: orch recover p5 --end" in text.stderr
+    assert (
+        "orch recover p5 --end" in text.stderr
+        and "not asked: gcp: " in text.stderr
+        and "next: orch recover p5 --take-over" in text.stderr
+    )
     assert orch("recover", "p5", "--end").returncode == 2, "there is no terminal to ask on"
     assert orch("recover", "p6", "--end", "--yes").returncode == 3
     name = mine["name"]
@@ -176,7 +182,7 @@ def test_on_google_both_apis_and_the_firewall_are_searched(
     (tmp_path / "tpu.yaml").write_text(TPU % resources)
     orch.ok("launch", "tpu.yaml", "--yes")
     assert rules(google) != []
-    (mine,) = listed(orch, "recover")
+    (mine,) = listed(orch, "recover", "--all")
     shutil.rmtree(orch.state)
     assert orch("reap", "--yes").returncode == 1
     (lost,) = listed(orch, "recover")
@@ -192,11 +198,11 @@ def test_of_two_slices_of_one_name_the_one_on_record_stays(orch: Orch, aws: Simu
     orch.ok("config", "set", "aws.instance_profile", "orch-host")
     (orch.folder / "p5.yaml").write_text(P5.replace("us-east-1", "us-east-2"))
     orch.ok("launch", "p5.yaml", "--yes")
-    both = {one["record"]: one for one in listed(orch, "recover")}
+    both = {one["record"]: one for one in listed(orch, "recover", "--all")}
     assert both["open"]["name"] == both["none"]["name"] == slice_name("p5", home=orch.state.parent)
     ended = orch("recover", "p5", "--end", "--yes")
     assert ended.returncode == 0, ended.stderr
-    (kept,) = listed(orch, "recover")
+    (kept,) = listed(orch, "recover", "--all")
     assert (kept["intent"], kept["record"], kept["state"]) == (both["open"]["intent"], "open", "ready")
     assert "ok" in orch.ok("exec", "p5", "--no-prefix", "--", "echo ok")
 

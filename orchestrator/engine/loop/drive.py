@@ -27,6 +27,7 @@ from orchestrator.engine.loop.results import (
     upload_task,
 )
 from orchestrator.engine.loop.session import Providers, Session
+from orchestrator.engine.loop.transfer import recording_transfer, refuse_if_taken_over
 from orchestrator.engine.loop.wait import Waiter, drain_logs, ensure_follower
 from orchestrator.engine.loop.watch_lease import hold_watch_lease
 from orchestrator.engine.narrator import Narrator
@@ -133,11 +134,12 @@ def drive_cluster(
             accept_host_keys=ready.accept_host_keys,
         )
         try:
-            if (refused := _refuse_without_machines(session)) is not None:
-                return refused
-            _open_job(session, ready, bucket)
-            with hold_watch_lease(session):
-                return _loop(session, follow=follow, recorder=recorder)
+            with recording_transfer(session):
+                if (refused := _refuse_without_machines(session)) is not None:
+                    return refused
+                _open_job(session, ready, bucket)
+                with hold_watch_lease(session):
+                    return _loop(session, follow=follow, recorder=recorder)
         except KeyboardInterrupt:
             detached = _detached(session) or _cancel_request(session)
             if detached is None:
@@ -197,7 +199,8 @@ def finish_down(
     narrator.note(f"'{name}' was being taken down; that is finished first")
     session = Session(store, where, narrator, keeper, cluster, Down(name), facts, None, services)
     try:
-        ending = _loop(session, follow=True, recorder=None)
+        with recording_transfer(session):
+            ending = _loop(session, follow=True, recorder=None)
     finally:
         session.close()
     if not isinstance(ending.step, Done):
@@ -222,7 +225,9 @@ def _refuse_without_machines(session: Session) -> CommandResult | None:
     desired = session.desired
     if not isinstance(desired, Run) or desired.create:
         return None
-    step = refuse_command(desired, observe_slice(session), session.facts)
+    observed = observe_slice(session)
+    refuse_if_taken_over(session)
+    step = refuse_command(desired, observed, session.facts)
     return CommandResult(step=step) if step is not None else None
 
 
@@ -281,6 +286,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
             return early
         _claim_attempt(session)
         observed = observe(session)
+        refuse_if_taken_over(session)
         if observed.outcome is not None:
             _keep_machines_for_queue(session)
         admit_computers(session, observed)

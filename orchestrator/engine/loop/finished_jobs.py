@@ -27,7 +27,7 @@ def record_finished_jobs(session: Session, *, except_digest: str = "") -> None:
         return
     intent = live[-1]
     try:
-        view = session.provider_of(intent).observe(intent.name, slice_token(session.cluster, intent.generation))
+        view = session.provider_of(intent).observe(intent.name, slice_token(session.cluster, intent))
     except OrchError:
         return  # unknown now; the job stays open
     if view.state is not SliceState.READY:

@@ -106,6 +106,7 @@ def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
         memory.unclear_since = memory.unclear_since or session.now()
     else:
         memory.unclear_since = None
+    _note_owner(session, view)
     _note_account(session, intent, view)
     _report_created(session, intent, view)
     if view.state is not SliceState.READY:
@@ -119,13 +120,18 @@ def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
 
 def _observe_and_finish(session: Session, intent: Intent, provider: Provider) -> SliceView:
     """Observe the slice. Who holds the cluster's lease, and still does, also takes the steps that are due."""
-    token = slice_token(session.cluster, intent.generation)
+    token = slice_token(session.cluster, intent)
     view = provider.observe(intent.name, token)
     if not view.due or not isinstance(provider, Finishes):
         return view
     if not session.keeper.is_held or not session.store.renew(session.keeper.lease):
         return view  # a lost lease fails at the next guarded write
     return provider.finish(intent.name, token)
+
+
+def _note_owner(session: Session, view: SliceView) -> None:
+    if view.installation not in ("", session.store.installation):
+        session.memory.new_owner = f"by installation {view.installation}, as the labels of the machines show"
 
 
 def _note_account(session: Session, intent: Intent, view: SliceView) -> None:
@@ -329,6 +335,8 @@ def _labels(session: Session) -> tuple[str, ...]:
 def _note_contact(session: Session, failures: dict[int, HostOutcome]) -> None:
     memory = session.memory
     memory.contact_since = (memory.contact_since or session.now()) if failures else None
+    taken = (outcome.detail for outcome in failures.values() if outcome.failure is Failure.TAKEN_OVER)
+    memory.new_owner = next(taken, memory.new_owner).removeprefix("taken over ")
 
 
 def _note_failures(session: Session, hosts: tuple[HostView, ...]) -> None:

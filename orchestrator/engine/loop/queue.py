@@ -11,6 +11,7 @@ from orchestrator.store.leases import Lease
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
 
+TAKEN_OVER = "taken-over"  # code of a job whose machines, or whose run, another installation has
 ENGINE = "engine"  # JobRecord.watch of a job that unattended engines drive
 
 
@@ -79,7 +80,16 @@ def job_step(job: JobRecord) -> Done | GiveUp:
     return GiveUp(code=job.code, status=job.status or Exit.FAILURE, what=job.what, why=job.why, next_step=job.next_step)
 
 
-def end_jobs(store: Store, cluster: ClusterRecord, reason: str, next_step: str, *, waiting: bool, begun: bool) -> int:
+def end_jobs(
+    store: Store,
+    cluster: ClusterRecord,
+    reason: str,
+    next_step: str,
+    *,
+    waiting: bool,
+    begun: bool,
+    code: str = "cancelled",
+) -> int:
     """Record the end of jobs whose machines are ended, and return their number.
 
     Args:
@@ -89,6 +99,7 @@ def end_jobs(store: Store, cluster: ClusterRecord, reason: str, next_step: str, 
         next_step: What the user can do.
         waiting: Whether jobs that never started end too.
         begun: Whether jobs that started end too.
+        code: The code of their outcome.
     """
     chosen = [job for job in store.jobs(cluster) if job.state != "ended" and (begun if job.started else waiting)]
     for job in chosen:
@@ -97,8 +108,8 @@ def end_jobs(store: Store, cluster: ClusterRecord, reason: str, next_step: str, 
             cluster,
             job.id,
             Outcome(
-                status=Exit.INTERRUPTED,
-                code="cancelled",
+                status=Exit.CONFLICT if code == TAKEN_OVER else Exit.INTERRUPTED,
+                code=code,
                 what=f"job {job.id} {how}: {reason}",
                 why="",
                 next_step=next_step,

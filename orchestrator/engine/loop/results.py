@@ -96,7 +96,7 @@ def download_remaining_logs(session: Session) -> None:
     if record is None or record.last_state != SliceState.READY or not record.hosts or not jobs:
         return
     deadline = time.monotonic() + LOG_SECONDS
-    operations = session.services.host_operations(record.hosts, session.pins)
+    operations = session.services.host_operations(session.fence(record.hosts), session.pins)
     try:
         for job in reversed(jobs):
             folder = session.paths.logs(session.cluster.uid, job.id) / f"attempt-{job.attempt:04d}"

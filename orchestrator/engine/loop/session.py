@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.clock import SteadyClock
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.services import Services
+from orchestrator.engine.state.fences import fence_hosts
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.pins import StorePins
 from orchestrator.hosts import HostAddress, HostOutcome
@@ -43,6 +44,7 @@ class Memory:
         reported_end: The slice whose near end was reported.
         skew_reported: Whether a wrong clock of this computer was reported.
         logs_saved: Whether the remaining logs were downloaded before the teardown.
+        new_owner: Who has taken the machines over, in words, as the cloud or a host reported it; "" for no one.
         admitted: The lines that let the team's other computers in, by the slice whose hosts have them.
     """
 
@@ -59,6 +61,7 @@ class Memory:
     reported_end: str = ""
     skew_reported: bool = False
     logs_saved: bool = False
+    new_owner: str = ""
     admitted: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
 
@@ -152,8 +155,12 @@ class Session:
         self.disconnect()
         for hop in (hop for host in hosts for hop in host.hops if hop.own is not None):
             self.pins.find(hop)  # carries over what an older orch accepted, before a teardown deletes it
-        self._operations = self.services.host_operations(hosts, self.pins)
+        self._operations = self.services.host_operations(self.fence(hosts), self.pins)
         return self._operations
+
+    def fence(self, hosts: tuple[HostAddress, ...]) -> tuple[HostAddress, ...]:
+        """Return the addresses of the cluster's hosts with what every command presents to them."""
+        return fence_hosts(hosts, self.store.intents(self.cluster), self.store.installation, self.store.slice_owner)
 
     @property
     def hosts(self) -> tuple[HostAddress, ...]:

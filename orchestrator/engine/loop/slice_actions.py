@@ -92,7 +92,7 @@ def end_slice(session: Session, action: EndSlice) -> None:
     intent = _intent_of(session, action.name)
     provider = session.provider_of(intent)
     store.update_intent(session.keeper.lease, cluster, action.name, IntentState.ENDING, action.cause, action.why)
-    provider.end(action.name, slice_token(cluster, intent.generation))
+    provider.end(action.name, slice_token(cluster, intent))
 
 
 def close_slice_record(session: Session, action: ForgetSlice) -> None:

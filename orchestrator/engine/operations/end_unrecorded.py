@@ -1,6 +1,6 @@
 """End machines whose store cannot be written: a full or read-only disk must not keep them running.
 
-Nothing is recorded. The record stays open, and the same command closes it when the store can be written again.
+What was ended goes into a journal beside the store, and the next command that can write the store records it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from pathlib import Path
 from orchestrator.clock import Clock, RealClock
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.sweep import END_DEADLINE, end_slice
-from orchestrator.errors import OrchError
+from orchestrator.engine.state.names import slice_token
+from orchestrator.engine.state.unrecorded_ends import UnrecordedEnd, keep_unrecorded_end
+from orchestrator.errors import OrchError, TakenOverError
 from orchestrator.paths import load_paths
 from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.plan.steps import Wait, WaitFor
@@ -36,17 +38,29 @@ def end_unrecorded(cluster: str, failure: StoreError, narrator: Narrator) -> Orc
     with open_reader_at(store_location(os.environ, where), read_project(os.environ)) as reader:
         record = reader.cluster(cluster)
         intents = reader.intents(record) if record is not None else ()
+        installation = reader.installation()
     rented = [one for one in intents if one.state not in FINAL_STATES and not isinstance(one.candidate.market, Owned)]
     if record is None or not rented:
         raise failure
-    clock = RealClock()
+    clock, kept = RealClock(), True
     narrator.note(f"{failure.what} ({failure.why}); the machines are ended without it")
     for intent in rented:
-        _end(_open(intent, where.state, clock), clock, intent, f"{record.uid}-{intent.generation}", narrator)
+        provider, token = _open(intent, where.state, clock), slice_token(record, intent)
+        _refuse_if_taken_over(provider, intent, token, installation)
+        _end(provider, clock, intent, token, narrator)
+        end = UnrecordedEnd(
+            installation=installation or "", cluster=record.name, uid=record.uid, token=token, at=clock.now()
+        )
+        kept = keep_unrecorded_end(where, end) is not None and kept
+    then = (
+        f"then any command records it; see: orch events {cluster}"
+        if kept
+        else f"then, to close the record: orch down {cluster}"
+    )
     return StoreError(
         f"the machines of '{cluster}' are deleted, and that could not be recorded",
         failure.why,
-        f"{failure.next_step}\nthen, to close the record: orch down {cluster}",
+        f"{failure.next_step}\n{then}",
     )
 
 
@@ -56,6 +70,13 @@ def _open(intent: Intent, state: Path, clock: RealClock) -> Provider:
     if intent.account and isinstance(provider, HasAccounts):
         return provider.within(intent.account, intent.candidate)
     return provider
+
+
+def _refuse_if_taken_over(provider: Provider, intent: Intent, token: str, installation: str | None) -> None:
+    owner = provider.observe(intent.name, token).installation
+    if owner not in ("", installation):
+        why = "they are not touched from here any more; that could not be recorded"
+        raise TakenOverError(f"{intent.name} was taken over by installation {owner}", why, "orch recover   shows it")
 
 
 def _end(provider: Provider, clock: Clock, intent: Intent, token: str, narrator: Narrator) -> None:

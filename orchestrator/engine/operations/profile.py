@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.engine.operations import traces
+from orchestrator.engine.state.fences import fence_recorded_hosts
 from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.pins import open_pins
 from orchestrator.engine.state.recorded import open_reader
@@ -165,6 +166,7 @@ def _running(cluster: str) -> tuple[ClusterRecord, JobRecord]:
     """
     with open_reader() as reader:
         record = find_cluster(reader, cluster)
+        record = replace(record, hosts=fence_recorded_hosts(reader, record))
         jobs = [job for job in reader.jobs(record) if job.kind != "exec" and job.started and job.state == "running"]
     if not record.hosts or not jobs:
         raise ConflictError(f"no job runs on '{cluster}'", "there is nothing to profile", f"orch status {cluster}")

@@ -54,7 +54,9 @@ def select_named(findings: Sequence[PlaceFindings], name: str, intent: str = "")
     ]
 
 
-def choose_lost_slice(findings: Sequence[PlaceFindings], name: str, intent: str = "") -> LostSlice:
+def choose_lost_slice(
+    findings: Sequence[PlaceFindings], name: str, intent: str = "", option: str = "--end"
+) -> LostSlice:
     """Return the one slice of this name that our store does not track.
 
     Raises:
@@ -76,9 +78,11 @@ def choose_lost_slice(findings: Sequence[PlaceFindings], name: str, intent: str 
         raise NotFoundError(f"no slice '{name}' carries a label of orch", "", "orch recover   lists those that do")
     if len(lost) > 1:
         shown = ", ".join(f"{one.slice.intent} in {one.slice.where}" for one in lost)
-        raise UserError(f"{len(lost)} slices are called '{name}'", shown, f"orch recover {name} --end --intent INTENT")
+        raise UserError(
+            f"{len(lost)} slices are called '{name}'", shown, f"orch recover {name} {option} --intent INTENT"
+        )
     if not lost[0].slice.intent:
-        raise UserError(f"'{name}' has no intent label", "it cannot be ended by its identity", "end it by hand")
+        raise UserError(f"'{name}' has no intent label", "nothing can be done to it by its identity", "end it by hand")
     return lost[0]
 
 

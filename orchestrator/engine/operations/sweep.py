@@ -13,6 +13,7 @@ from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.errors import CloudError, ConflictError, OrchError
 from orchestrator.paths import Paths
+from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.plan.sweep import SweptSlice, classify_slice
 from orchestrator.project import DEFAULT_PROJECT, qualify_name
 from orchestrator.providers.protocol import Finishes, HasPlaces, Provider
@@ -182,9 +183,16 @@ def _judge_place(store: Store, name: str, place: str, described: str, provider: 
         found = provider.owned("")
     except OrchError as error:
         return PlaceFindings(name, place, described, problem=error)
-    intents, began = dict(store.all_intents()), store.began
-    judged = tuple(classify_slice(one, intents, store.installation, began) for one in found)
+    intents, began = _by_token(store), store.began
+    transferred = {owner.token: owner.holder for owner in store.slice_owners() if owner.holder}
+    judged = tuple(classify_slice(one, intents, store.installation, began, transferred) for one in found)
     return PlaceFindings(name, place, described, judged)
+
+
+def _by_token(store: Store) -> dict[str, Intent]:
+    """Return every intent by its token. Of two, the open one: machines that were taken over may be taken back."""
+    every = sorted(store.all_intents(), key=lambda pair: pair[1].state not in FINAL_STATES)
+    return dict(every)
 
 
 def _without_repeats(findings: Iterable[PlaceFindings]) -> Iterator[PlaceFindings]:

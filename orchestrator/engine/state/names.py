@@ -8,6 +8,7 @@ import time
 
 from orchestrator.computer import identify_place
 from orchestrator.paths import load_paths
+from orchestrator.plan.observed import Intent
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord
 from orchestrator.store.uids import END, derive_uid_end
@@ -53,9 +54,9 @@ def member_label(member: str) -> str:
     return re.sub(r"[^a-z0-9_-]", "-", member.lower().partition("@")[0])[:_LONGEST_LABEL]
 
 
-def slice_token(cluster: ClusterRecord, generation: int) -> str:
-    """Return the idempotency token of a slice, the same that `decide` puts into its create request."""
-    return f"{cluster.uid}-{generation}"
+def slice_token(cluster: ClusterRecord, intent: Intent) -> str:
+    """Return the idempotency token of a slice: the recorded one, which that of a slice taken over has kept."""
+    return intent.token or f"{cluster.uid}-{intent.generation}"
 
 
 def new_run_id(cluster: str) -> str:

@@ -8,6 +8,7 @@ from orchestrator.clock import SteadyClock
 from orchestrator.computer import read_computer
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.keys import make_user_key
+from orchestrator.engine.state.unrecorded_ends import replay_unrecorded_ends
 from orchestrator.paths import Paths
 from orchestrator.project import read_project
 from orchestrator.store.location import store_location
@@ -16,6 +17,8 @@ from orchestrator.store.store import Store
 
 def open_store(where: Paths, services: Services, doing: str = "", project: str = "") -> Store:
     """Open the store at ORCH_STORE, or this user's own file. A shared one gets this computer's public key.
+
+    What was ended while the store could not be written is recorded first.
 
     Args:
         where: The folders of this installation.
@@ -34,4 +37,9 @@ def open_store(where: Paths, services: Services, doing: str = "", project: str =
         except BaseException:
             store.close()
             raise
+    try:
+        replay_unrecorded_ends(store, where)
+    except BaseException:
+        store.close()
+        raise
     return store

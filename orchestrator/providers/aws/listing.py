@@ -87,8 +87,9 @@ def where_of(things: Sequence[Found]) -> str:
 
 
 def _owned(things: list[Found]) -> OwnedSlice:
-    tags, times = things[0].tags, [one.created for one in things if one.created]
+    times = [one.created for one in things if one.created]
     machines = [one for one in things if one.machine]
+    tags = (machines or things)[0].tags  # a take-over that was killed has changed those of the machines first
     return OwnedSlice(
         name=things[0].slice,
         cluster=tags.get(CLUSTER, ""),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.providers.aws import reservations, states
 from orchestrator.providers.aws.access import Way
@@ -43,6 +43,9 @@ class Eyes:
         shown = self.instances(calls, record)
         if not shown:
             return self._nothing(calls, record)
+        return replace(self._judge(calls, record, shown), installation=states.installation_of(shown))
+
+    def _judge(self, calls: Calls, record: Record, shown: Sequence[Thing]) -> SliceView:
         if record.empty:
             record = self.records.write(record, empty=0.0)
         if len(shown) < record.hosts:

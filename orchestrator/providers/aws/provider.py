@@ -37,6 +37,7 @@ from orchestrator.providers.aws.looking import Eyes, doubted
 from orchestrator.providers.aws.planner import PLANNER
 from orchestrator.providers.aws.reach import Login
 from orchestrator.providers.aws.record import Phase, Record, Records
+from orchestrator.providers.aws.recovering import Recovery
 from orchestrator.providers.aws.sending import Creation, Launcher
 from orchestrator.providers.aws.session import AwsSession, import_library, open_session
 from orchestrator.providers.aws.tags import INSTALLATION, INTENT, SLICE
@@ -52,6 +53,7 @@ from orchestrator.slices import (
     Market,
     OnDemand,
     OwnedSlice,
+    RecoveredSlice,
     Reservation,
     SliceKeys,
     SliceSpec,
@@ -183,6 +185,21 @@ class AwsProvider:
         bound._only = place
         return bound
 
+    def describe_owned(self, found: OwnedSlice) -> RecoveredSlice:
+        """See protocol.Recovers."""
+        with _explained("look at", found.name):
+            return self._recovery(found).describe(self._profile_of(found))
+
+    def relabel(self, found: OwnedSlice, installation: str, epoch: int) -> None:
+        """See protocol.Recovers."""
+        with _explained("label", found.name):
+            self._recovery(found).relabel(installation, epoch)
+
+    def keep_recovered(self, found: OwnedSlice, recovered: RecoveredSlice, keys: SliceKeys) -> None:
+        """See protocol.Recovers."""
+        with _explained("look at", found.name):
+            self._records.put(self._recovery(found).record(recovered, keys, self._now()))
+
     def stop(self, name: str) -> None:
         """Raises UserError for what cannot be stopped and kept, NotFoundError, ConflictError."""
         self._power(name, "stop", done=(SliceState.STOPPED, SliceState.STOPPING), allowed=SliceState.READY)
@@ -310,10 +327,11 @@ class AwsProvider:
             return self._not_found(f"{name} {token}")
         self._empty_since.pop(f"{name} {token}", None)
         state, where = listing.state_together(things), listing.where_of(things)
+        owner = next((one.tags.get(INSTALLATION, "") for one in things if one.machine), "")
         if state is SliceState.READY:
             words = f"it is in {where}, and was made from another computer, which has its keys"
-            return SliceView(state=SliceState.UNCLEAR, reason=words)
-        return SliceView(state=state, reason=f"in {where}")
+            return SliceView(state=SliceState.UNCLEAR, reason=words, installation=owner)
+        return SliceView(state=state, reason=f"in {where}", installation=owner)
 
     def _not_found(self, which: str) -> SliceView:
         """Return ABSENT. In a bound account that takes a second look, unless their end was seen.
@@ -354,6 +372,14 @@ class AwsProvider:
                 raise ConflictError(f"'{name}' is {view.state}", view.reason or "not now", "orch status")
             record = self._records.write(record, power=verb)
             self._calls(record).change(f"{verb.capitalize()}Instances", {"InstanceIds": list(record.instances)})
+
+    def _profile_of(self, found: OwnedSlice) -> str:
+        return self._only or ""
+
+    def _recovery(self, found: OwnedSlice) -> Recovery:
+        session = self._session(self._profile_of(found))
+        region = found.where.split("/")[1]
+        return Recovery(Calls(session, region, self._sleep), found.name, found.intent)
 
     def _record(self, name: str, token: str) -> Record | None:
         """Of two slices of one name it may be the other one's."""

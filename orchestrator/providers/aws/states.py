@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from orchestrator.providers.aws.calls import Thing
+from orchestrator.providers.aws.calls import Thing, read_tags
 from orchestrator.providers.aws.record import Phase, Record
 from orchestrator.providers.aws.reservations import TAKEN_BEFORE_END
+from orchestrator.providers.aws.tags import INSTALLATION
 from orchestrator.slices import SliceState, SliceView
 
 GOING = frozenset({"shutting-down", "terminated"})
@@ -29,6 +30,11 @@ _TAKEN_BACK = frozenset({"Server.SpotInstanceTermination", "Server.SpotInstanceS
 
 def state_of(instance: Thing) -> str:
     return str(instance.get("State", {}).get("Name", ""))
+
+
+def installation_of(instances: Sequence[Thing]) -> str:
+    """Return whose label the instances carry; "" for no label."""
+    return next((owner for one in instances if (owner := read_tags(one).get(INSTALLATION))), "")
 
 
 def lasting(instances: Sequence[Thing]) -> list[Thing]:

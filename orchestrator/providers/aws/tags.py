@@ -10,6 +10,7 @@ from orchestrator.values import Text, to_text
 
 INSTALLATION = "orch-installation"
 CLUSTER = "orch-cluster"
+EPOCH = "orch-epoch"  # only of what was taken over; else 1
 INTENT = "orch-intent"  # the token of the slice
 PROJECT = "orch-project"
 MEMBER = "orch-member"

@@ -40,6 +40,7 @@ ssh_authorized_keys: ["{key}"]
 """
 _USERS = 'users: [default, {{name: "{user}", ssh_authorized_keys: ["{key}"]}}]\n'
 _PACKED_KEYS = re.compile(r"^( *orch_keys=)(\S*)$", re.MULTILINE)
+_USER_NAME = re.compile(r'^users: \[default, \{name: "([a-z_][a-z0-9_-]{0,31})"', re.MULTILINE)
 _USER_KEY = re.compile(r'^ssh_authorized_keys: \["([^"]*)"\]$', re.MULTILINE)
 
 
@@ -100,6 +101,12 @@ def with_keys(text: str, user_public: str, host_private: Sequence[str]) -> str:
     if old is not None and new is not None:
         text = text.replace(old[1], f"{new[1]} {new[2]}")
     return _PACKED_KEYS.sub(lambda found: found[1] + packed, text)
+
+
+def login_of(text: str) -> str:
+    """Return the login name that `render` wrote; "" for the image's usual one."""
+    found = _USER_NAME.search(text)
+    return found[1] if found is not None else ""
 
 
 def _pair(key: str) -> bytes:

@@ -60,7 +60,7 @@ def stranger(node: Any, queued: Any | None, user: str) -> UnmanagedSlice:
             "its metadata has enable-oslogin=TRUE, so it ignores the key of orch",
             f"gcloud compute tpus tpu-vm update {name} --zone={place[3]} --update-metadata=enable-oslogin=FALSE",
         )
-    candidate = _candidate(node, queued, user)
+    candidate = describe_node(node, queued, user)
     view, labels = states.node_view(node), dict(node.labels)
     installation, cluster, intent = (from_google(labels, key) for key in (INSTALLATION, CLUSTER, INTENT))
     problem = _managed(candidate, installation, cluster) if installation or intent else None
@@ -146,7 +146,8 @@ def _other_lines(metadata: Mapping[str, str], line: str) -> list[str]:
     return [one for one in metadata.get(KEYS, "").splitlines() if one.strip() and one.split()[:2] != ours]
 
 
-def _candidate(node: Any, queued: Any | None, user: str) -> Candidate:
+def describe_node(node: Any, queued: Any | None, user: str = "") -> Candidate:
+    """The candidate that describes the same machine. Raises UserError for a TPU that the catalogue does not have."""
     name, (_, project, _, zone, *_) = _last(node.name), node.name.split("/")
     tpu, workers = _machine(node), endpoints(node)
     if workers and len(workers) != tpu.hosts:

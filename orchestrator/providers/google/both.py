@@ -8,15 +8,15 @@ from typing import Protocol
 
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.providers.google import choices
-from orchestrator.providers.protocol import Adopts, Provider, Stops
+from orchestrator.providers.protocol import Adopts, Recovers, Stops
 from orchestrator.providers.records import Records
-from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
+from orchestrator.slices import OwnedSlice, RecoveredSlice, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
 
 TPU = "google"  # folders of the records, below the state folder
 COMPUTE = "google-compute"
 
 
-class Named(Provider, Protocol):
+class Named(Recovers, Protocol):
     """Knows what Compute Engine calls its hosts."""
 
     def projects(self) -> set[str]: ...
@@ -43,6 +43,7 @@ class Both:
         self._tpu = tpu
         self._open_compute = compute
         self._complete = complete
+        self._holders: dict[tuple[str, str], Recovers] = {}
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         self._planned(spec).create(spec, keys)
@@ -73,6 +74,26 @@ class Both:
         if half is None:
             raise NotFoundError(f"no slice '{name}' was made from here", "", "orch status")
         return half.instance_names(name)
+
+    def describe_owned(self, found: OwnedSlice) -> RecoveredSlice:
+        return self._holder(found).describe_owned(found)
+
+    def relabel(self, found: OwnedSlice, installation: str, epoch: int) -> None:
+        self._holder(found).relabel(found, installation, epoch)
+
+    def keep_recovered(self, found: OwnedSlice, recovered: RecoveredSlice, keys: SliceKeys) -> None:
+        self._holder(found).keep_recovered(found, recovered, keys)
+
+    def _holder(self, found: OwnedSlice) -> Recovers:
+        """Return the half in which a listed slice is; its project is listed once. Raises NotFoundError."""
+        key = (found.name, found.intent)
+        for half in (self._tpu, self._compute) if key not in self._holders else ():
+            if any((one.name, one.intent) == key for one in half.owned("")):
+                self._holders[key] = half
+                break
+        if key in self._holders:
+            return self._holders[key]
+        raise NotFoundError(f"'{found.name}' is deleted meanwhile", "", "orch recover   lists what there is")
 
     def find(self, name: str, zone: str, project: str = "", user: str = "") -> UnmanagedSlice:
         return self._tpu.find(name, zone, project, user)

@@ -34,11 +34,12 @@ from orchestrator.providers.google.oslogin import OsLogin, Profile
 from orchestrator.providers.google.reach import reached
 from orchestrator.providers.google.sending import named_project, with_project
 from orchestrator.providers.google.session import Session
-from orchestrator.providers.protocol import Adopts, Stops
+from orchestrator.providers.protocol import Adopts, Recovers, Stops
 from orchestrator.providers.records import Records as RecordPlace
 from orchestrator.slices import (
     Candidate,
     OwnedSlice,
+    RecoveredSlice,
     Request,
     SliceKeys,
     SliceSpec,
@@ -51,7 +52,7 @@ GATES = "google-gates"  # folder of the records, below the state folder
 KEY_SECONDS = 30 * 24 * 3600.0  # how long a key stays in an OS Login profile when nobody takes it out
 
 
-class Machines(Adopts, Stops, Protocol):
+class Machines(Adopts, Stops, Recovers, Protocol):
     """What makes and ends the machines."""
 
     def instance_names(self, name: str) -> tuple[str, ...]:
@@ -181,6 +182,31 @@ class Gated:
         names = {one.name for one in found}
         left = {rule.slice: rule for rule in self._rules(installation) if rule.slice not in names}
         return (*found, *(_left(rule) for rule in left.values()))
+
+    def describe_owned(self, found: OwnedSlice) -> RecoveredSlice:
+        """See protocol.Recovers."""
+        return self._inner.describe_owned(found)
+
+    def relabel(self, found: OwnedSlice, installation: str, epoch: int) -> None:
+        """See protocol.Recovers. The descriptions of firewall rules stay: rules go with their slice, by its token."""
+        self._inner.relabel(found, installation, epoch)
+
+    def keep_recovered(self, found: OwnedSlice, recovered: RecoveredSlice, keys: SliceKeys) -> None:
+        """See protocol.Recovers."""
+        self._inner.keep_recovered(found, recovered, keys)
+        rules = [rule.request.target for rule in self._rules() if rule.intent == found.intent]
+        internal = bool(recovered.candidate.detail("internal_ips"))
+        gate = Gate(
+            name=found.name,
+            token=found.intent,
+            project=self._session.project,
+            zone=recovered.candidate.zone,
+            way=Way.INTERNAL if internal else Way.EXTERNAL,
+            jump="",
+            rules=tuple(rules),
+            opened=True,
+        )
+        self._gates.put(gate)
 
     def places(self, *, named: bool) -> tuple[str, ...]:
         """See protocol.HasPlaces."""

@@ -18,11 +18,12 @@ from orchestrator.values import Text
 INSTALLATION = "orch-installation"
 CLUSTER = "orch-cluster"
 INTENT = "orch-intent"
+EPOCH = "orch-epoch"  # only of what was taken over; else 1
 PROJECT = "orch-project"
 MEMBER = "orch-member"
 ADOPTED = "orch-adopted"  # name of the slice; only on machines that were there before orch managed them
 LONGEST = 63
-_OURS = (INSTALLATION, CLUSTER, INTENT, PROJECT, MEMBER, ADOPTED)
+_OURS = (INSTALLATION, CLUSTER, INTENT, EPOCH, PROJECT, MEMBER, ADOPTED)
 _CODED = "b32-"
 _KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _VALUE = re.compile(r"[a-z0-9_-]{0,63}")

@@ -87,6 +87,8 @@ def _zone(api: TpuApi, project: str, sure: Container[str] | None, zone: str) -> 
 def _one_zone(api: TpuApi, parent: str) -> list[Listed]:
     requests = [_of_queued(one) for one in api.queued_resources(parent) if labels.INTENT in queued_labels(one)]
     nodes = [_of_node(one) for one in api.nodes(parent) if labels.INTENT in one.labels]
+    labelled = {node.slice: node.labels for node in nodes}  # those of a queued resource cannot follow a take-over
+    requests = [replace(one, labels=labelled.get(one.slice, one.labels)) for one in requests]
     whole = {one.slice for one in requests}
     rest: dict[str, Listed] = {}
     for node in nodes:

@@ -89,6 +89,10 @@ class Eyes:
 
     def _nodes(self, record: Record, nodes: list[Any] | None = None) -> SliceView:
         found = self.own_nodes(record) if nodes is None else nodes
+        owner = labels.from_google(dict(found[0].labels), labels.INSTALLATION) if found else ""
+        return replace(self._judge(record, found), installation=owner)
+
+    def _judge(self, record: Record, found: list[Any]) -> SliceView:
         if len(found) < record.slices:
             return SliceView(
                 state=SliceState.PREEMPTED, reason=f"{record.slices - len(found)} of {record.slices} nodes are gone"

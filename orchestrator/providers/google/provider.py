@@ -23,13 +23,22 @@ from orchestrator.providers.google.listing import Listed, listed
 from orchestrator.providers.google.looking import Eyes
 from orchestrator.providers.google.planner import PLANNER, stop_refusal
 from orchestrator.providers.google.record import Phase, Record, Records
+from orchestrator.providers.google.recovering import TpuRecovery
 from orchestrator.providers.google.retries import Kind
 from orchestrator.providers.google.session import Session, open_session
 from orchestrator.providers.google.startup import USER
 from orchestrator.providers.local.sshd import account
 from orchestrator.providers.records import FolderRecords, RecordSource
 from orchestrator.providers.records import Records as RecordPlace
-from orchestrator.slices import OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
+from orchestrator.slices import (
+    OwnedSlice,
+    RecoveredSlice,
+    SliceKeys,
+    SliceSpec,
+    SliceState,
+    SliceView,
+    UnmanagedSlice,
+)
 
 if TYPE_CHECKING:
     from orchestrator.providers.google.compute.provider import ComputeProvider
@@ -150,6 +159,24 @@ class GoogleProvider:
             found = [one.owned() for one in self._listed(zones)]
         return tuple(one for one in found if installation in ("", one.installation))
 
+    def describe_owned(self, found: OwnedSlice) -> RecoveredSlice:
+        """See protocol.Recovers."""
+        with _explained("look at", found.name, self._api.project):
+            return self._recovery(found).describe()
+
+    def relabel(self, found: OwnedSlice, installation: str, epoch: int) -> None:
+        """See protocol.Recovers."""
+        with _explained("label", found.name, self._api.project):
+            self._recovery(found).relabel(installation, epoch)
+
+    def keep_recovered(self, found: OwnedSlice, recovered: RecoveredSlice, keys: SliceKeys) -> None:
+        """See protocol.Recovers."""
+        with _explained("look at", found.name, self._api.project):
+            self._records.put(self._recovery(found).record(recovered, keys, self._now()))
+
+    def _recovery(self, found: OwnedSlice) -> TpuRecovery:
+        return TpuRecovery(self._api, self._api.project, found)
+
     def projects(self) -> set[str]:
         """Those in which something was made from here."""
         return {project for project, _ in self._records.places()}
@@ -267,8 +294,9 @@ class GoogleProvider:
             return SliceView(state=SliceState.ABSENT)
         if found[0].state is SliceState.READY:
             words = f"it is in {found[0].zone}, and was made from another computer, which has its keys"
-            return SliceView(state=SliceState.UNCLEAR, reason=words)
-        return SliceView(state=found[0].state, reason=f"in {found[0].zone}")
+            return SliceView(state=SliceState.UNCLEAR, reason=words, installation=found[0].owned().installation)
+        owner = found[0].owned().installation
+        return SliceView(state=found[0].state, reason=f"in {found[0].zone}", installation=owner)
 
     def _end_elsewhere(self, name: str, token: str) -> None:
         for one in self._found(name, token):

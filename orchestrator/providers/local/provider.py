@@ -35,10 +35,20 @@ from orchestrator.providers.local.record import (
 )
 from orchestrator.providers.local.sshd import Account, Sshd, account, find_sshd
 from orchestrator.providers.records import RecordSource
-from orchestrator.slices import Candidate, OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
+from orchestrator.slices import (
+    Candidate,
+    OnDemand,
+    OwnedSlice,
+    RecoveredSlice,
+    SliceKeys,
+    SliceSpec,
+    SliceState,
+    SliceView,
+)
 
 INSTALLATION_LABEL = "orch-installation"
 INTENT_LABEL = "orch-intent"
+EPOCH_LABEL = "orch-epoch"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -92,7 +102,9 @@ class LocalProvider:
                 view = _view(paths, record, busy=busy)
                 if read_record(paths) == record and is_busy(paths) == busy:  # nothing changed while we looked
                     other = record is not None and token not in ("", record.token)
-                    return SliceView(state=SliceState.ABSENT) if other else view
+                    if other or record is None:
+                        return SliceView(state=SliceState.ABSENT) if other else view
+                    return replace(view, installation=record.labels.get(INSTALLATION_LABEL, ""))
         except (OSError, ValueError) as error:
             return SliceView(state=SliceState.UNCLEAR, reason=f"{paths.path} cannot be read: {error}")
 
@@ -135,6 +147,37 @@ class LocalProvider:
                 )
             )
         return tuple(found)
+
+    def describe_owned(self, found: OwnedSlice) -> RecoveredSlice:
+        """See protocol.Recovers: the record lies beside the hosts."""
+        record = _read(self._paths(found.name))
+        if record is None or record.token != found.intent:
+            raise NotFoundError(f"there is no local slice '{found.name}'", "", "orch recover")
+        epoch = record.labels.get(EPOCH_LABEL, "")
+        return RecoveredSlice(
+            candidate=Candidate(
+                provider=self.name,
+                accelerator=f"local:{len(record.places)}",
+                hosts=len(record.places),
+                chips_per_host=0,
+                market=OnDemand(),
+                price_per_hour=0.0,
+            ),
+            installation=record.labels.get(INSTALLATION_LABEL, ""),
+            epoch=int(epoch) if epoch.isdecimal() else 1,
+            host_public=record.host_public,
+        )
+
+    def relabel(self, found: OwnedSlice, installation: str, epoch: int) -> None:
+        """See protocol.Recovers."""
+        with self._existing(found.name) as (paths, record, _):
+            labels = {**record.labels, INSTALLATION_LABEL: installation, EPOCH_LABEL: str(epoch)}
+            write_record(paths, replace(record, labels=labels))
+
+    def keep_recovered(self, found: OwnedSlice, recovered: RecoveredSlice, keys: SliceKeys) -> None:
+        """See protocol.Recovers: the hosts admit the key that made them, which lies in the same folder."""
+        with self._existing(found.name) as (paths, record, _):
+            write_record(paths, replace(record, identity_file=keys.identity_file, known_hosts=keys.known_hosts))
 
     def stop(self, name: str) -> None:
         """End the hosts, keep their homes. Raises NotFoundError, ConflictError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,7 +15,7 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.formatting import format_size, parse_ranges
 from orchestrator.cli.drawing.terminal import write_stderr
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, select_hosts
-from orchestrator.errors import HostError, IdentityMismatch, OrchError, SetupError, UserError
+from orchestrator.errors import HostError, IdentityMismatch, OrchError, SetupError, TakenOverError, UserError
 from orchestrator.messages import count_noun
 from orchestrator.store.lookup import find_cluster
 
@@ -194,8 +194,11 @@ def _fetch_as(fleet: Fleet, path: str, to: Path, skip_link: Callable[[HostAddres
 
 
 def _hosts(place: RemotePath) -> tuple[HostAddress, ...]:
+    from orchestrator.engine.state.fences import fence_recorded_hosts
+
     with open_store_reader() as store:
-        return select_hosts(find_cluster(store, place.cluster), place.ranks)
+        record = find_cluster(store, place.cluster)
+        return select_hosts(replace(record, hosts=fence_recorded_hosts(store, record)), place.ranks)
 
 
 def _named(hosts: tuple[HostAddress, ...]) -> str:
@@ -222,6 +225,8 @@ def _failure(result: FleetResult) -> OrchError:
     message = f"the copy failed on {count_noun(len(failed), 'host')}"
     if wrong := [outcome for outcome in failed if outcome.failure is Failure.IDENTITY]:
         return IdentityMismatch(message, wrong[0].detail, wrong[0].remedy or "orch status --refresh")
+    if taken := [outcome for outcome in failed if outcome.failure is Failure.TAKEN_OVER]:
+        return TakenOverError(message, f"its hosts were {taken[0].detail}", "orch status --refresh   records it")
     if any(outcome.failure is not None for outcome in failed):
         return HostError(message, failed[0].detail, "orch status --refresh")
     return SetupError(message, failed[0].last_line, "fix that, then run the same command again")

@@ -1,8 +1,9 @@
-"""`orch recover`: find machines of orch whose record is lost, and end them."""
+"""`orch recover`: find machines of orch whose record is lost, take them over, or end them."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -20,10 +21,14 @@ from orchestrator.messages import count_noun
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.engine.operations.recover import LostSlice
     from orchestrator.engine.operations.sweep import PlaceFindings
+    from orchestrator.engine.services import Services
+    from orchestrator.paths import Paths
     from orchestrator.plan.sweep import SweptSlice
     from orchestrator.providers.registry import Rented
+    from orchestrator.store.store import Store
 
 _RECORDS = {"tracked": "open", "left over": "closed"}
 
@@ -31,26 +36,45 @@ _RECORDS = {"tracked": "open", "left over": "closed"}
 @click.command(
     cls=OrchCommand,
     examples=[
-        ("orch recover", "everything with a label of orch, of every installation, in all accounts and projects"),
-        ("orch recover p5", "the slices of cluster p5"),
-        ("orch recover p5 --end", "asks, then ends the one that is not on record here"),
+        ("orch recover", "what carries a label of orch and has no open record here, in all accounts and projects"),
+        ("orch recover --all", "also what has one, and what is deleted already"),
+        ("orch recover p5 --take-over", "asks, then puts p5 on record here; the computer that has it is refused"),
+        ("orch recover p5 --end", "asks, then ends the slice of p5 that is not on record here"),
     ],
 )
 @click.argument("cluster", default="", metavar="[CLUSTER]")
+@click.option("--all", "everything", is_flag=True, help="List also what has an open record here, or is deleted.")
+@click.option("--take-over", is_flag=True, help="Put the slice of CLUSTER on record here, and own it from now on.")
+@click.option("--as", "name", default="", metavar="NAME", help="With --take-over: the cluster's name here.")
 @click.option("--end", is_flag=True, help="End the slice of CLUSTER that is not on record here.")
 @click.option("--intent", default="", metavar="INTENT", help="Only the slice with this intent label.")
-@click.option("-y", "--yes", is_flag=True, help="Skip the question before the slice is ended.")
+@click.option("--dry-run", is_flag=True, help="Show what --take-over or --end would do; change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Skip the question before the slice is taken over or ended.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
-def recover(ctx: click.Context, /, cluster: str, end: bool, intent: str, yes: bool, output: str) -> None:
-    """Find machines of orch whose record is lost, and end them.
+def recover(
+    ctx: click.Context,
+    /,
+    cluster: str,
+    everything: bool,
+    take_over: bool,
+    name: str,
+    end: bool,
+    intent: str,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+) -> None:
+    """Find machines of orch whose record is lost; take them over, or end them.
 
-    For a store that was lost, damaged, or restored from an old copy. Lists everything with a label of orch: of this
-    and of other installations, in every AWS profile and every Google project that this computer's configuration names,
-    with age and list price. Places that could not be asked are named, and make the exit status other than 0.
+    For a store or a computer that was lost. Lists what carries a label of orch, of this and of other installations, in
+    every AWS profile and every Google project that this computer's configuration names, with age and list price. Places
+    that could not be asked are named, and make the exit status other than 0.
+
+    --take-over makes this installation the owner: the machines can be listed, priced, ended and, if they admit a key of
+    this computer, entered from here. The owner before is refused by hosts and cloud from then on.
     """
-    if end and not cluster:
-        raise UserError("--end needs a cluster", "", "orch recover   lists them, then: orch recover CLUSTER --end")
+    _check_options(cluster, take_over=take_over, end=end, name=name, dry_run=dry_run)
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.engine.operations.recover import choose_lost_slice, end_lost_slice, select_named
     from orchestrator.engine.operations.sweep import find_configured_places, find_rented_providers, judge_owned_slices
@@ -64,37 +88,101 @@ def recover(ctx: click.Context, /, cluster: str, end: bool, intent: str, yes: bo
         rented = find_rented_providers(store, where)
         included = [one.provider for one in rented if one.included]
         findings = judge_owned_slices(store, world, included, find_configured_places(), named=True)
-        if end:
-            lost = choose_lost_slice(findings, cluster, intent)
-            _confirm(lost, store.installation, yes)
-            end_lost_slice(store, world, narrator, lost)
-            write_stderr(f"'{lost.slice.name}' is deleted: {lost.finding.described} does not list it any more")
+        if end or take_over:
+            lost = choose_lost_slice(findings, cluster, intent, "--take-over" if take_over else "--end")
+            if take_over:
+                _take_over(store, world, where, narrator, lost, name, dry_run=dry_run, yes=yes)
+            elif _confirm(lost, store.installation, "end it with its disks?", dry_run=dry_run, yes=yes):
+                end_lost_slice(store, world, narrator, lost)
+                write_stderr(f"'{lost.slice.name}' is deleted: {lost.finding.described} does not list it any more")
             return
-        shown = {id(one.swept) for one in select_named(findings, cluster, intent)} if cluster else None
+        shown = _choose_shown(findings, everything=everything)
+        if cluster:
+            shown = {id(one.swept) for one in select_named(findings, cluster, intent)}
         if output == "json":
             write_stdout(json.dumps(_as_json(findings, rented, shown, store.installation), indent=2))
         else:
             write_stdout(*_table(findings, shown, store.installation))
     write_stderr(*describe_places(findings, rented))
-    _print_next_step(_select(findings, shown))
-    if shown is not None and not shown:
+    _print_next_step(findings, _select(findings, shown))
+    if cluster and not shown:
         raise NotFoundError(f"no slice '{cluster}' in the places that answered", "", "orch recover   lists all")
     ctx.exit(exit_status_of(findings))
 
 
-def _confirm(lost: LostSlice, installation: str, yes: bool) -> None:
-    if yes:
+def _check_options(cluster: str, *, take_over: bool, end: bool, name: str, dry_run: bool) -> None:
+    option = "--take-over" if take_over else "--end"
+    if take_over and end:
+        raise UserError("--take-over and --end exclude each other", "", "orch recover --help")
+    if (take_over or end) and not cluster:
+        raise UserError(
+            f"{option} needs a cluster", "", f"orch recover   lists them, then: orch recover CLUSTER {option}"
+        )
+    if dry_run and not (take_over or end):
+        raise UserError("--dry-run is for --take-over and --end", "a listing changes nothing", "orch recover")
+    if name and not take_over:
+        raise UserError("--as is for --take-over", "", "orch recover CLUSTER --take-over --as NAME")
+    if name and re.fullmatch(r"[a-z][a-z0-9-]*", name) is None:
+        raise UserError(f"'{name}' cannot be a cluster's name", "lower-case letters, digits and dashes", "--as NAME")
+
+
+def _choose_shown(findings: Sequence[PlaceFindings], *, everything: bool) -> set[int] | None:
+    """Return the slices to list: those without an open record here, or None for all."""
+    if everything:
+        return None
+    hidden = ("tracked", "leaving")
+    return {id(one) for finding in findings for one in finding.judged if one.verdict not in hidden}
+
+
+def _take_over(
+    store: Store,
+    services: Services,
+    where: Paths,
+    narrator: TerminalNarrator,
+    lost: LostSlice,
+    name: str,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    from orchestrator.engine.operations.take_over import require_recoverable, take_over_slice
+
+    require_recoverable(store, services, lost, name or lost.slice.cluster or lost.slice.name)
+    question = "take it over? whoever has it on record is refused from then on"
+    if not _confirm(lost, store.installation, question, dry_run=dry_run, yes=yes):
         return
+    done = take_over_slice(store, services, where, narrator, lost, name)
+    price = "list price unknown" if done.price_per_hour is None else f"${done.price_per_hour:,.2f}/h"
+    write_stderr(f"'{done.cluster}' is on record here: {lost.slice.name} in {lost.slice.where}, {price}")
+    if done.closed:
+        write_stderr(f"cannot enter its hosts: {done.closed}; status, prices and `orch down {done.cluster}` work")
+    else:
+        write_stderr(
+            f"its hosts obey this installation alone now; programs on them run on: orch exec {done.cluster} -- ps"
+        )
+    write_stderr(
+        f"next: orch status {done.cluster}   or, for a run in a bucket: orch resume RUN --bucket BUCKET --take-over"
+    )
+
+
+def _confirm(lost: LostSlice, installation: str, question: str, *, dry_run: bool, yes: bool) -> bool:
+    """Return whether it is to be done: not for a preview. Raises OrchError when the user declines."""
+    if yes and not dry_run:
+        return True
     found = lost.slice
     made = format_age(found.created) if found.created else "at an unknown time"
     text = f"'{found.name}' ({found.intent}) in {found.where}, made {made}, is {found.state}"
     if found.installation != installation:
         text += f"; it carries the label of another installation, {found.installation}, and may be in use there"
+    if dry_run:
+        write_stderr(text, f"would ask: {question}   nothing was done")
+        return False
     if not can_ask():
-        raise UserError(text, "there is no terminal to ask on", "add --yes to end it")
+        raise UserError(text, "there is no terminal to ask on", "add --yes to do it")
     write_stderr(text)
-    if not click.confirm("end it with its disks?", default=False, err=True):
-        raise OrchError("you declined", "nothing was ended")
+    if not click.confirm(question, default=False, err=True):
+        raise OrchError("you declined", "nothing was done")
+    return True
 
 
 def _select(findings: Sequence[PlaceFindings], shown: set[int] | None) -> list[SweptSlice]:
@@ -145,12 +233,18 @@ def _price(one: SweptSlice) -> float | None:
     return find_price_per_hour(one.slice)
 
 
-def _print_next_step(found: Sequence[SweptSlice]) -> None:
-    open_records = sum(_RECORDS.get(one.verdict) == "open" for one in found)
-    write_stderr(f"{count_noun(len(found), 'slice')}, {open_records} of them with an open record here")
+def _print_next_step(findings: Sequence[PlaceFindings], found: Sequence[SweptSlice]) -> None:
+    everything = _select(findings, None)
+    open_records = sum(_RECORDS.get(one.verdict) == "open" for one in everything)
+    write_stderr(f"{count_noun(len(everything), 'slice')}, {open_records} of them with an open record here")
+    if hidden := len(everything) - len(found):
+        write_stderr(f"{count_noun(hidden, 'slice')} not shown: orch recover --all")
     if lost := [one for one in found if one.lost]:
         name = lost[0].slice.cluster or lost[0].slice.name
-        write_stderr(f"next: orch recover {name} --end   ends the machines of '{name}'")
+        write_stderr(
+            f"next: orch recover {name} --take-over   puts '{name}' on record here",
+            f"or:   orch recover {name} --end   ends the machines of '{name}'",
+        )
 
 
 def _as_json(

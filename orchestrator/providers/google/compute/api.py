@@ -121,6 +121,12 @@ class ComputeApi:
         place = place_of(path)
         self._compute.change(lambda api: getattr(_of(api, place), verb)(**place.one))
 
+    def set_labels(self, path: str, labels: Mapping[str, str], fingerprint: str) -> None:
+        """Give an instance these labels, if those that it has are still the ones with this fingerprint."""
+        place, body = place_of(path), {"labels": dict(labels), "labelFingerprint": fingerprint}
+        done = self._compute.change(lambda api: _of(api, place).setLabels(**place.one, body=body))
+        self.settled(path, done)
+
     def instances(self, project: str, zone: str, label: str, value: str) -> list[dict[str, Any]]:
         """Those of a zone that carry this label. All pages."""
         where = {"project": project, "zone": zone, "filter": f"labels.{label}={value}"}

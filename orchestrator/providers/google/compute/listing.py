@@ -72,7 +72,7 @@ def state_of(things: Iterable[Found]) -> SliceState:
 
 
 def _owned(name: str, things: list[Found]) -> OwnedSlice:
-    owner = things[0].owner
+    owner = next((one.owner for one in things if one.kind == "instances"), things[0].owner)
     where = next((one.where for one in things if one.kind in MACHINES), things[0].where)
     machines = [one for one in things if one.kind == "instances"]
     return OwnedSlice(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.providers.google.access import SLICE, owner_of
@@ -14,7 +14,7 @@ from orchestrator.providers.google.compute import hosts, states
 from orchestrator.providers.google.compute.api import ComputeApi, failure_of
 from orchestrator.providers.google.compute.parts import Part
 from orchestrator.providers.google.compute.record import Record, Records
-from orchestrator.providers.google.labels import INTENT, from_google
+from orchestrator.providers.google.labels import INSTALLATION, INTENT, from_google
 from orchestrator.providers.google.looking import KEY_PATIENCE, SETTLE_SECONDS
 from orchestrator.providers.google.record import Phase
 from orchestrator.providers.google.retries import Kind
@@ -38,6 +38,10 @@ class Eyes:
         there = {path: one for path, one in found.items() if one is not None and is_ours(record, one)}
         if not there:
             return self._absent(record)
+        owner = next((name for one in there.values() if (name := _installation_of(one))), "")
+        return replace(self._judge(record, there), installation=owner)
+
+    def _judge(self, record: Record, there: Mapping[str, Mapping[str, Any]]) -> SliceView:
         views = [self._part(record, part, there.get(record.machine(part))) for part in record.parts]
         view = together(views)
         if view.state is SliceState.READY:
@@ -147,6 +151,11 @@ class Eyes:
     def _why_gone(self, record: Record, name: str) -> str:
         view = self._operations(record) if not record.seen else None
         return view.reason if view is not None else f"{name} is gone"
+
+
+def _installation_of(found: Mapping[str, Any]) -> str:
+    """Whose label an instance carries; "" for a group, which has none."""
+    return from_google(found.get("labels") or {}, INSTALLATION)
 
 
 def is_ours(record: Record, found: Mapping[str, Any]) -> bool:

@@ -22,6 +22,7 @@ from orchestrator.providers.google.compute.looking import Eyes, is_ours
 from orchestrator.providers.google.compute.parts import read
 from orchestrator.providers.google.compute.planner import PLANNER, stop_refusal
 from orchestrator.providers.google.compute.record import Record, Records
+from orchestrator.providers.google.compute.recovering import ComputeRecovery
 from orchestrator.providers.google.labels import INSTALLATION, INTENT
 from orchestrator.providers.google.record import Phase
 from orchestrator.providers.google.retries import Kind, explain
@@ -30,7 +31,7 @@ from orchestrator.providers.google.session import Session
 from orchestrator.providers.google.startup import USER
 from orchestrator.providers.local.sshd import account
 from orchestrator.providers.records import Records as RecordPlace
-from orchestrator.slices import OwnedSlice, Request, SliceKeys, SliceSpec, SliceState, SliceView
+from orchestrator.slices import OwnedSlice, RecoveredSlice, Request, SliceKeys, SliceSpec, SliceState, SliceView
 
 ROLE = (
     "roles/compute.instanceAdmin.v1"  # holds all that is needed here ("Create a MIG with multi-host TPU slice", 2026)
@@ -109,6 +110,24 @@ class ComputeProvider:
         with _explained("list", "", self._api.project):
             every = self._listed()
         return listing.owned(one for one in every if installation in ("", one.owner.get(INSTALLATION)))
+
+    def describe_owned(self, found: OwnedSlice) -> RecoveredSlice:
+        """See protocol.Recovers."""
+        with _explained("look at", found.name, self._api.project):
+            return self._recovery(found).describe()
+
+    def relabel(self, found: OwnedSlice, installation: str, epoch: int) -> None:
+        """See protocol.Recovers."""
+        with _explained("label", found.name, self._api.project):
+            self._recovery(found).relabel(installation, epoch)
+
+    def keep_recovered(self, found: OwnedSlice, recovered: RecoveredSlice, keys: SliceKeys) -> None:
+        """See protocol.Recovers."""
+        with _explained("look at", found.name, self._api.project):
+            self._records.put(self._recovery(found).record(recovered, keys, self._now()))
+
+    def _recovery(self, found: OwnedSlice) -> ComputeRecovery:
+        return ComputeRecovery(self._api, self._api.project, found)
 
     def projects(self) -> set[str]:
         """Those in which something was made from here."""
@@ -256,10 +275,11 @@ class ComputeProvider:
         if not found:
             return SliceView(state=SliceState.ABSENT)
         state = listing.state_of(found)
+        owner = next((one.owner.get(INSTALLATION, "") for one in found if one.kind == "instances"), "")
         if state is SliceState.READY:
             words = f"it is in {found[0].where}, and was made from another computer, which has its keys"
-            return SliceView(state=SliceState.UNCLEAR, reason=words)
-        return SliceView(state=state, reason=f"in {found[0].where}")
+            return SliceView(state=SliceState.UNCLEAR, reason=words, installation=owner)
+        return SliceView(state=state, reason=f"in {found[0].where}", installation=owner)
 
     def _end_elsewhere(self, name: str, token: str) -> None:
         every = self._found(name, token)

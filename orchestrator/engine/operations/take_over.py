@@ -1,0 +1,213 @@
+"""Take over machines that have no record here: labels first, then the record, then the hosts.
+
+The labels in the cloud decide who has a slice: of two that take it over at the same moment, the last to write them.
+Each writes, waits, and reads again, so one of them sees the other and stops. The hosts follow the labels: the winner
+presents a higher epoch than any host has. Killed anywhere, the same command completes it: until the record is written
+the slice still counts as lost, and every later command presents the recorded epoch to the hosts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from orchestrator.engine.loop.transfer import taken_over_error
+from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.operations.recover import LostSlice, find_price_per_hour
+from orchestrator.engine.operations.sweep import judge_again, open_place
+from orchestrator.engine.services import Services
+from orchestrator.engine.state.fences import make_fence
+from orchestrator.engine.state.keys import make_user_key
+from orchestrator.engine.state.lease import LeaseKeeper
+from orchestrator.engine.state.pins import StorePins
+from orchestrator.errors import CloudError, ConflictError, NotFoundError, OrchError, TakenOverError, UserError
+from orchestrator.hosts import Failure, HostAddress, HostOutcome
+from orchestrator.paths import Paths
+from orchestrator.plan.sweep import SweepVerdict
+from orchestrator.providers.protocol import HasAccounts, Provider, Recovers
+from orchestrator.remote.fence import parse_epoch
+from orchestrator.slices import OwnedSlice, RecoveredSlice, SliceKeys, SliceState
+from orchestrator.store.records import ClusterRecord, NewSliceRecord
+from orchestrator.store.store import Store
+
+SETTLE = 4.0  # seconds between writing the labels and reading them again; a slower rival then reads ours
+LABEL_PATIENCE = 180.0  # seconds until changed labels are shown
+_LOST = frozenset({SliceState.ABSENT, SliceState.ENDING, SliceState.FAILED, SliceState.PREEMPTED})
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOver:
+    """The result.
+
+    Attributes:
+        cluster: Its name here.
+        price_per_hour: List price in dollars; None when it is not known.
+        closed: Why the hosts cannot be entered from here; "" when they can.
+    """
+
+    cluster: str
+    price_per_hour: float | None
+    closed: str
+
+
+def take_over_slice(
+    store: Store, services: Services, where: Paths, narrator: Narrator, lost: LostSlice, name: str = ""
+) -> TakeOver:
+    """Make this installation the owner of a slice, and record it here as cluster `name`, by default that of its labels.
+
+    Raises:
+        UserError: Machines of this provider, or in this state, can only be ended.
+        ConflictError: It is on record here, or another cluster has the name.
+        TakenOverError: Another installation took it over at the same moment.
+        OrchError: The provider or the store failed.
+    """
+    found = lost.slice
+    cluster = name or found.cluster or found.name
+    with (
+        LeaseKeeper(store, found.intent, "recover", narrator, kind="intent") as intent,
+        LeaseKeeper(store, cluster, "recover", narrator) as keeper,
+    ):
+        intent.hold()
+        keeper.hold()
+        provider = require_recoverable(store, services, lost, cluster)
+        _judge(store, services, lost)
+        narrator.note(f"changing the labels of {found.name} ({found.intent}) in {found.where}")
+        recovered = _relabel(store, services, provider, found, cluster)
+        if recovered.host_public:
+            provider.keep_recovered(found, recovered, _keys(where, found.name, recovered))
+        record = store.record_take_over(keeper.lease, _record_of(store, provider, found, recovered, cluster))
+        closed = recovered.closed or _claim_hosts(store, services, keeper, narrator, provider, found, record, recovered)
+    return TakeOver(cluster=cluster, price_per_hour=find_price_per_hour(found), closed=closed)
+
+
+def require_recoverable(store: Store, services: Services, lost: LostSlice, cluster: str) -> Recovers:
+    """Return the provider of a slice that may be taken over as `cluster`. Changes nothing.
+
+    Raises:
+        UserError: Machines of this provider, or in this state, can only be ended.
+        ConflictError: Another cluster has the name.
+    """
+    found, provider = lost.slice, open_place(services, lost.finding)
+    end = f"orch recover {found.cluster or found.name} --end   ends them"
+    if not isinstance(provider, Recovers):
+        raise UserError(f"machines of '{lost.finding.provider}' can only be ended", "", end)
+    if found.adopted or found.state in _LOST:
+        why = "it was adopted: only its maker knows all of it" if found.adopted else f"it is {found.state}"
+        raise UserError(f"'{found.name}' can only be ended", why, end)
+    if store.cluster(cluster) is not None:
+        why, step = "a record has one slice", f"another name: --as NAME   or end it first: orch down {cluster}"
+        raise ConflictError(f"there is a cluster '{cluster}' here already", why, step)
+    return provider
+
+
+def _judge(store: Store, services: Services, lost: LostSlice) -> None:
+    still = judge_again(store, services, lost.finding, lost.slice)
+    if still is None or still.verdict is SweepVerdict.LEAVING:
+        raise NotFoundError(f"'{lost.slice.name}' is deleted meanwhile", "", "orch recover   lists what there is")
+    if still.verdict is SweepVerdict.TRACKED:
+        raise ConflictError(f"'{lost.slice.name}' is on record here", "", "orch status")
+
+
+def _relabel(
+    store: Store, services: Services, provider: Recovers, found: OwnedSlice, cluster: str, least: int = 0
+) -> RecoveredSlice:
+    """Write our labels with a higher epoch, and return the slice as it is then. Raises TakenOverError."""
+    before = provider.describe_owned(found)
+    epoch = max(before.epoch, least) + 1
+    provider.relabel(found, store.installation, epoch)
+    until = services.clock.now() + LABEL_PATIENCE
+    services.clock.sleep(SETTLE)
+    while (after := provider.describe_owned(found)).epoch == before.epoch:  # it takes a while until they are shown
+        if services.clock.now() > until:
+            raise CloudError(f"the labels of '{found.name}' did not change", "", "run the same command again")
+        services.clock.sleep(SETTLE)
+    if (after.installation, after.epoch) != (store.installation, epoch):
+        raise taken_over_error(cluster, f"by installation {after.installation} at the same moment")
+    return after
+
+
+def _keys(where: Paths, name: str, recovered: RecoveredSlice) -> SliceKeys:
+    key = make_user_key(where)
+    return SliceKeys(
+        user_public=key.with_suffix(".pub").read_text().strip(),
+        identity_file=str(key),
+        known_hosts=str(where.keys(name) / "known_hosts"),
+        host_public=recovered.host_public,
+    )
+
+
+def _record_of(
+    store: Store, provider: Recovers, found: OwnedSlice, recovered: RecoveredSlice, cluster: str
+) -> NewSliceRecord:
+    candidate = recovered.candidate
+    generation = found.intent.rpartition("-")[2]
+    return NewSliceRecord(
+        cluster=cluster,
+        summary=f"{candidate.accelerator} on {candidate.where}, taken over",
+        generation=int(generation) if generation.isdecimal() else 1,
+        name=found.name,
+        token=found.intent,
+        candidate=candidate,
+        account=provider.account(candidate) if isinstance(provider, HasAccounts) else "",
+        created=found.created,
+        installation=found.installation,
+        epoch=recovered.epoch,
+    )
+
+
+def _claim_hosts(
+    store: Store,
+    services: Services,
+    keeper: LeaseKeeper,
+    narrator: Narrator,
+    provider: Recovers,
+    found: OwnedSlice,
+    record: ClusterRecord,
+    recovered: RecoveredSlice,
+) -> str:
+    """Present our epoch to the hosts, which write it down. Return why they cannot be entered, or ""."""
+    usual = _usual_provider(services, recovered, provider)
+    for _ in range(_TRIES):
+        view = usual.observe(found.name, found.intent)
+        if view.state is not SliceState.READY:
+            return f"it is {view.state}{f': {view.reason}' if view.reason else ''}"
+        fence = make_fence(store.installation, recovered.epoch)
+        hosts = tuple(replace(host, fence=fence) for host in view.hosts)
+        outcomes = _send(store, services, narrator, record, hosts)
+        refused = [parse_epoch(one.detail) for one in outcomes if one.failure is Failure.TAKEN_OVER]
+        if not refused:
+            return _describe_failures(outcomes)
+        # A rival wrote its epoch there before it read our labels: these decide, and it stops.
+        recovered = _relabel(store, services, provider, found, record.name, max(refused))
+        store.raise_epoch(keeper.lease, record, found.intent, recovered.epoch)
+    raise TakenOverError(f"the hosts of '{record.name}' refuse every epoch", "", "orch recover   shows who has it")
+
+
+def _usual_provider(services: Services, recovered: RecoveredSlice, provider: Recovers) -> Provider:
+    """Return the provider as every later command opens it, bound to the account."""
+    usual = services.provider(recovered.candidate.provider)
+    if isinstance(usual, HasAccounts) and isinstance(provider, HasAccounts):
+        return usual.within(provider.account(recovered.candidate), recovered.candidate)
+    return usual
+
+
+def _send(
+    store: Store, services: Services, narrator: Narrator, record: ClusterRecord, hosts: tuple[HostAddress, ...]
+) -> tuple[HostOutcome, ...]:
+    pins = StorePins(lambda: store, narrator.note, cluster=record.name, job=lambda: "", confirm=False)
+    operations = services.host_operations(hosts, pins)
+    try:
+        return operations.run_script(b"true\n", [host.rank for host in hosts])
+    except OrchError as error:  # a key that cannot be read
+        return tuple(
+            HostOutcome(rank=host.rank, host=host.host, failure=Failure.AUTH, detail=str(error)) for host in hosts
+        )
+    finally:
+        operations.close()
+
+
+def _describe_failures(outcomes: tuple[HostOutcome, ...]) -> str:
+    failed = [one for one in outcomes if not one.ok]
+    if any(one.failure is Failure.AUTH for one in failed):
+        return "no key of this computer is admitted on the hosts"
+    return f"rank {failed[0].rank}: {failed[0].detail or failed[0].verdict}" if failed else ""
