@@ -37,7 +37,7 @@ class RecoveryChanges(Ledger):
     def record_take_over(self, lease: Lease, new: NewSliceRecord) -> ClusterRecord:
         """Open a record for machines that have none here: cluster, intent and epoch in one transaction.
 
-        The cluster gets a uid of its own, so that its jobs are not mistaken for those of the lost record. The intent
+        The cluster gets a new uid, so that its jobs are not mistaken for those of the lost record. The intent
         keeps its token, by which the provider knows the machines. Repeated, it returns the record that is open.
         """
         found = select(clusters).where(clusters.c.name == new.cluster, clusters.c.gone.is_(None))

@@ -1,6 +1,6 @@
 # Compares who sends a command with the owner of this host. Arguments: epoch, installation, who that is.
 # A host without an owner, or with a lower epoch, gets this one. A higher epoch, or the same one of another installation,
-# refuses: then the command is not run. Where nothing can be written, nobody can have taken the host over either.
+# refuses: then the command is not run. Where nothing can be written, no one can have taken the host over.
 folder=$HOME/.orch
 file=$folder/owner
 umask 077

@@ -29,7 +29,7 @@ from orchestrator.slices import OwnedSlice, RecoveredSlice, SliceKeys, SliceStat
 from orchestrator.store.records import ClusterRecord, NewSliceRecord
 from orchestrator.store.store import Store
 
-SETTLE = 4.0  # seconds between writing the labels and reading them again; a slower rival then reads ours
+LABEL_PAUSE = 4.0  # seconds between writing the labels and reading them again; a slower rival then reads ours
 LABEL_PATIENCE = 180.0  # seconds until changed labels are shown
 _LOST = frozenset({SliceState.ABSENT, SliceState.ENDING, SliceState.FAILED, SliceState.PREEMPTED})
 _TRIES = 3
@@ -116,11 +116,11 @@ def _relabel(
     epoch = max(before.epoch, least) + 1
     provider.relabel(found, store.installation, epoch)
     until = services.clock.now() + LABEL_PATIENCE
-    services.clock.sleep(SETTLE)
+    services.clock.sleep(LABEL_PAUSE)
     while (after := provider.describe_owned(found)).epoch == before.epoch:  # it takes a while until they are shown
         if services.clock.now() > until:
             raise CloudError(f"the labels of '{found.name}' did not change", "", "run the same command again")
-        services.clock.sleep(SETTLE)
+        services.clock.sleep(LABEL_PAUSE)
     if (after.installation, after.epoch) != (store.installation, epoch):
         raise taken_over_error(cluster, f"by installation {after.installation} at the same moment")
     return after

@@ -1,7 +1,7 @@
 """What `down` ended while the store could not be written: a journal beside the store, replayed by the next command.
 
 The journal lies in the state folder or, where that is full or read-only, in the runtime or temporary folder of this
-user, which usually are other file systems. It says what the provider reported, so that replaying asks nobody.
+user, which usually are other file systems. It says what the provider reported, so that replaying asks no cloud.
 """
 
 from __future__ import annotations

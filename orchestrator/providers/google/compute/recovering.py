@@ -135,4 +135,6 @@ def _find_tpu(machine_type: str, hosts: int) -> TpuSlice:
             found = find_slice(f"{generation.prefix}-{size}") if generation.machine_type else None
             if found is not None and (found.machine_type, found.hosts) == (machine_type, hosts):
                 return found
-    raise UserError(f"{hosts} x {machine_type} is no TPU that orch knows", "", "orch accelerators --tpu   lists them")
+    raise UserError(
+        f"{hosts} x {machine_type} is not a TPU that orch knows", "", "orch accelerators --tpu   lists them"
+    )
