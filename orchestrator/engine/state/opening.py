@@ -11,6 +11,7 @@ from orchestrator.engine.state.keys import make_user_key
 from orchestrator.paths import Paths
 from orchestrator.store.location import store_location
 from orchestrator.store.store import Store
+from orchestrator.store.version import SCHEMA_VERSION, creation_error
 
 
 def open_store(where: Paths, services: Services, doing: str = "") -> Store:
@@ -32,3 +33,9 @@ def open_store(where: Paths, services: Services, doing: str = "") -> Store:
             store.close()
             raise
     return store
+
+
+def refuse_creation(store: Store) -> None:
+    """Raise StoreError for a store of a newer version: this orch may stop and end what is in it, not add to it."""
+    if store.version > SCHEMA_VERSION:
+        raise creation_error(store.place, store.version)
