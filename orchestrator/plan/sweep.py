@@ -9,7 +9,7 @@ second one. Only a closed record here says that a slice is wanted no more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -53,7 +53,11 @@ class SweptSlice:
 
 
 def classify_slice(
-    found: OwnedSlice, intents: Mapping[str, Intent], installation: str, began: float = 0.0
+    found: OwnedSlice,
+    intents: Mapping[str, Intent],
+    installation: str,
+    began: float = 0.0,
+    imported: Collection[str] = (),
 ) -> SweptSlice:
     """Return the verdict on one slice.
 
@@ -62,13 +66,14 @@ def classify_slice(
         intents: Every intent ever recorded here, by token (the slice's `intent` label).
         installation: Our installation id.
         began: When our store was made, in epoch seconds.
+        imported: Installations whose records were imported into our store.
     """
     if found.state is SliceState.ABSENT:
         return SweptSlice(found, SweepVerdict.LEAVING, "it is already absent")
     intent = intents.get(found.intent)
     if intent is not None and intent.state not in FINAL_STATES:
         return SweptSlice(found, SweepVerdict.TRACKED, f"used by '{found.cluster}'")
-    if found.installation != installation:
+    if found.installation not in (installation, *imported):
         if found.created < began:
             return SweptSlice(found, SweepVerdict.EARLIER, "no record of it here, and older than this store")
         return SweptSlice(found, SweepVerdict.FOREIGN, f"of installation {found.installation or '(none)'}")

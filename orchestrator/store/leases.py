@@ -131,6 +131,13 @@ def is_held(lease: Lease) -> ColumnElement[bool]:
     return exists(select(leases.c.name).where(_is(lease)).with_for_update(of=leases))
 
 
+def find_live_holders(tx: Connection, database: Database) -> list[Holder]:
+    """Return who holds a lease now."""
+    query = select(leases).where(leases.c.owner != "", leases.c.expires > _now(database))
+    rows = tx.execute(query).mappings().all()
+    return [Holder(str(row["machine"]), int(row["pid"]), str(row["doing"])) for row in rows if _is_alive(row)]
+
+
 def lost_lease_error(lease: Lease) -> ConflictError:
     """Return the error of a write under a lease that has another holder."""
     return ConflictError(

@@ -33,6 +33,7 @@ class Ledger:
 
     Attributes:
         installation: the name of this installation, in every label that it puts on machines.
+        imported: the installations whose records were imported: what carries their labels is ours, too.
         incarnation: rises each time that the store is moved, copied or restored; part of every lease.
         version: of its tables; above SCHEMA_VERSION nothing may be created.
         user: who runs this command, as the operating system calls them.
@@ -68,6 +69,7 @@ class Ledger:
         try:
             tables = open_tables(self._database, now(), accept_other_state=accept_other_state)
             self.installation, self.incarnation, self.version = tables.installation, tables.incarnation, tables.version
+            self.imported = tables.imported
             self._refuse_damage()
         except BaseException:
             self._database.close()

@@ -24,7 +24,7 @@ from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError, backup_path
 from orchestrator.store.incarnation import read_tie, read_witnesses, refuse_other_state
 from orchestrator.store.location import describe_location
-from orchestrator.store.meta_rows import INCARNATION, INSTALLATION, TIE, read_meta, write_meta
+from orchestrator.store.meta_rows import IMPORTED, INCARNATION, INSTALLATION, TIE, read_meta, write_meta
 from orchestrator.store.schema import metadata
 from orchestrator.store.version import (
     MIN_READER,
@@ -37,6 +37,7 @@ from orchestrator.store.version import (
     newer_store_error,
     older_store_error,
     parse_versions,
+    refuse_sealed,
 )
 
 _LOCK = 0x6F726368  # "orch": key of PostgreSQL's advisory lock
@@ -50,11 +51,13 @@ class OpenedTables:
         installation: The name in every label that is put on machines.
         incarnation: Rises each time that the store is moved, copied or restored.
         version: Of its tables.
+        imported: The installations whose records were imported: their labels are ours, too.
     """
 
     installation: str
     incarnation: int
     version: int
+    imported: tuple[str, ...] = ()
 
 
 def open_tables(database: Database, at: float, *, accept_other_state: bool = False) -> OpenedTables:
@@ -87,6 +90,7 @@ def open_tables(database: Database, at: float, *, accept_other_state: bool = Fal
         installation=rows[INSTALLATION],
         incarnation=int(rows[INCARNATION]),
         version=parse_versions(rows).tables,
+        imported=tuple(rows.get(IMPORTED, "").split()),
     )
 
 
@@ -99,6 +103,7 @@ def read_rows(database: Database) -> dict[str, str] | None:
 def _refuse(database: Database, rows: Mapping[str, str]) -> None:
     """Raise StoreError for tables that this orch may not change, or changes only when a person says so."""
     place, versions = describe_location(database.location), parse_versions(rows)
+    refuse_sealed(place, rows)
     if versions.writer > SCHEMA_VERSION:
         raise newer_store_error(place, versions.tables)
     if versions.tables < SCHEMA_VERSION and not database.is_file:

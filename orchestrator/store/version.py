@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -49,6 +50,19 @@ def older_store_error(place: str, version: int) -> StoreError:
         f"the store {place} must be upgraded before this orch can change it",
         f"its tables have version {version}, this orch writes version {SCHEMA_VERSION}; others may have older ones",
         "orch store upgrade --dry-run   shows what it does, then: orch store upgrade",
+    )
+
+
+def refuse_sealed(place: str, rows: Mapping[str, str]) -> None:
+    """Raise StoreError for a store whose records were imported into another one, by its rows of meta."""
+    if "sealed" not in rows:
+        return
+    sealed = json.loads(rows["sealed"])
+    unfinished = "" if sealed["moved"] else "; that is not complete: orch store import"
+    raise StoreError(
+        f"the store {place} is not changed any more",
+        f"its records were imported into {sealed['to']}{unfinished}",
+        f"export ORCH_STORE={sealed['to']}",
     )
 
 

@@ -1,4 +1,4 @@
-"""P28: a backup holds the whole store, is verified before it replaces anything, and never becomes an older one."""
+"""P9: a backup holds the whole store, is verified before it replaces anything, and never becomes an older one."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from orchestrator.store.integrity import find_store_faults
 from orchestrator.store.location import Location
 from orchestrator.store.restore import fetch_backup, restore_store
 from orchestrator.store.store import Store
+
+pytestmark = pytest.mark.promise("P9")
 
 NewPlace = Callable[[], Location]
 

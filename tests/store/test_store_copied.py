@@ -1,4 +1,4 @@
-"""P27: a store that was copied, moved or put back is only read, until a person says which it was."""
+"""P9: a store that was copied, moved or put back is only read, until a person says which it was."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from orchestrator.store.records import NewJob
 from orchestrator.store.replay import rebuild_tables, verify_chain
 from orchestrator.store.state_changes import StateChanges
 from orchestrator.store.store import Store
+
+pytestmark = pytest.mark.promise("P9")
 
 JOB = NewJob(kind="launch", run_id="run-1", digest="d", task="{}", bucket="", ranks=None, after_end="keep")
 

@@ -181,7 +181,7 @@ def _judge_place(store: Store, name: str, place: str, described: str, provider: 
     except OrchError as error:
         return PlaceFindings(name, place, described, problem=error)
     intents, began = dict(store.all_intents()), store.began
-    judged = tuple(classify_slice(one, intents, store.installation, began) for one in found)
+    judged = tuple(classify_slice(one, intents, store.installation, began, store.imported) for one in found)
     return PlaceFindings(name, place, described, judged)
 
 

@@ -31,7 +31,7 @@ def moved(dry_run: bool, yes: bool) -> None:
 
     Two copies of one store would drive the same machines. If the original is still used: `orch store copied`.
     """
-    _apply("goes on here, with what is open; the original must not be used any more", _move, dry_run=dry_run, yes=yes)
+    _apply("continues here, with what is open; the original must not be used any more", _move, dry_run=dry_run, yes=yes)
 
 
 @click.command(
@@ -60,7 +60,7 @@ def restored(dry_run: bool, yes: bool) -> None:
 
     Machines that were made later may run without a record: `orch recover` finds them.
     """
-    _apply("goes on from this older state", _restore, dry_run=dry_run, yes=yes)
+    _apply("continues from this older state", _restore, dry_run=dry_run, yes=yes)
 
 
 def _apply(what: str, change: Callable[[StateChanges], str], *, dry_run: bool, yes: bool) -> None:
