@@ -43,10 +43,10 @@ def read_computer(state: Path) -> Computer:
     path = state / FILE
     try:
         found = _read(path)
-        if found is not None and found.machine == _machine():
+        if found is not None and found.machine == read_machine():
             return found
         make_private_folder(state)
-        new = Computer(id=secrets.token_hex(6), host=socket.gethostname(), machine=_machine())
+        new = Computer(id=secrets.token_hex(6), host=socket.gethostname(), machine=read_machine())
         if found is not None:
             write_whole(path, json.dumps(asdict(new)))
             return new
@@ -65,7 +65,7 @@ def read_member() -> str:
 
 def identify_place(state: Path) -> str:
     """Return a text that differs between computers, people and state folders; the same for each command of one."""
-    return "\0".join((_machine(), socket.gethostname(), read_member(), str(state.absolute())))
+    return "\0".join((read_machine(), socket.gethostname(), read_member(), str(state.absolute())))
 
 
 def _write_first(path: Path, new: Computer) -> Computer:
@@ -89,7 +89,8 @@ def _read(path: Path) -> Computer | None:
     return Computer(id=str(fields["id"]), host=str(fields["host"]), machine=str(fields["machine"]))
 
 
-def _machine() -> str:
+def read_machine() -> str:
+    """Return what identifies this machine over its starts; "" where nothing does, as in most containers."""
     with suppress(OSError):
         return _MACHINE_ID.read_text(encoding="ascii", errors="replace").strip()
     return ""

@@ -153,6 +153,9 @@ SECTIONS = (
             ),
             LazyCommand("serve", "orchestrator.cli.commands.settings.serve:serve", "Drive jobs without a terminal."),
             LazyCommand(
+                "store", "orchestrator.cli.commands.store.group:store", "Backup, restore and upgrade the store."
+            ),
+            LazyCommand(
                 "local",
                 "orchestrator.cli.commands.settings.local:local",
                 "Try failures of hosts on this computer.",

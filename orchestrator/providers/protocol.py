@@ -1,8 +1,8 @@
 """What a provider must be able to do: two small protocols, so that a preview needs no SDK and no network.
 
 `Planner` is pure: it turns the request of the user into candidates and requests. `Provider` does I/O. The optional
-capabilities `HasAccounts`, `HasPlaces`, `Finishes`, `Recovers`, `Stops`, `Preempts` and `Adopts` are separate protocols:
-a provider that cannot stop a slice has not got the methods, and the caller reports that.
+capabilities `HasAccounts`, `HasPlaces`, `Finishes`, `Recovers`, `Stops`, `Preempts` and `Adopts` are separate
+protocols: a provider that cannot stop a slice has not got the methods, and the caller reports that.
 
 Contract of `Provider`, checked by tests/providers/test_provider_contract.py for each of them:
 - create(spec, keys) is idempotent by spec.token: called again after any crash it completes the same slice and never

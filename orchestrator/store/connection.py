@@ -52,6 +52,12 @@ class Database:
             yield tx.execution_options(**{_READING: True}) if self.is_file else tx
 
     @contextmanager
+    def peeking(self) -> Generator[Connection]:
+        """Open a block of reads that neither connects again for long nor translates errors of the driver."""
+        with self.engine.connect() as tx:
+            yield tx.execution_options(**{_READING: True}) if self.is_file else tx
+
+    @contextmanager
     def writing(self) -> Generator[Connection]:
         """Open a transaction. It is rolled back unless `commit` is called inside the block."""
         with self._connection() as tx:

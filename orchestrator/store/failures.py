@@ -54,7 +54,7 @@ def damaged_file_error(database: Path, why: str, *, reading: bool = False) -> St
     away = f"mv {database} {database}.damaged; rm -f {database}-wal {database}-shm"
     beside = _describe_records_beside(database)
     if backup.exists():
-        restored = f"{away}; cp {backup} {database}"
+        restored = f"{away}; cp {backup} {database}; orch store restored"
         return StoreError(what, why, f"{restored}\nthe backup is from the last upgrade{beside}; machines: orch recover")
     return StoreError(what, why, f"{away}\nthere is no backup{beside}; find machines that still run: orch recover")
 

@@ -21,7 +21,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from orchestrator.clock import SteadyClock
 from orchestrator.errors import ConflictError
 from orchestrator.store.connection import Database
-from orchestrator.store.schema import leases
+from orchestrator.store.failures import StoreError
+from orchestrator.store.meta_rows import INCARNATION
+from orchestrator.store.schema import leases, meta
 
 LEASE_SECONDS = 30.0
 _TRIES = 10  # each lost one means that the row changed meanwhile, and so nearly always that there is a holder now
@@ -29,11 +31,16 @@ _TRIES = 10  # each lost one means that the row changed meanwhile, and so nearly
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to change a cluster: its name, the random id of the holder, and the fencing token."""
+    """The right to change a cluster: its name, the random id of the holder, and the fencing token in two numbers.
+
+    The fence rises with every holder, the incarnation with every store that was moved, copied or restored: an older
+    state that was put back has lower fences.
+    """
 
     name: str
     owner: str
     fence: int
+    incarnation: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +55,25 @@ class Holder:
         return f"process {self.pid} on {self.machine} ({self.doing})"
 
 
-def acquire_lease(database: Database, name: str, doing: str, seconds: float = LEASE_SECONDS) -> Lease | Holder:
+def acquire_lease(
+    database: Database, name: str, doing: str, seconds: float = LEASE_SECONDS, *, incarnation: int = 1
+) -> Lease | Holder:
     """Take a lease, or return its holder. Of several that take it at the same time, one succeeds.
 
     Raises:
+        StoreError: the store has another incarnation than when it was opened.
         ConflictError: others took it and gave it back between our looks, again and again.
     """
     owner = uuid.uuid4().hex
     for _ in range(_TRIES):
         now = _now(database)
         with database.reading() as tx:
-            query = select(leases, now.label("now")).where(leases.c.name == name)
-            row = tx.execute(query).mappings().first()
+            query = select(leases, now.label("now"), meta.c.value.label("incarnation"))
+            query = query.select_from(meta).outerjoin(leases, leases.c.name == name)
+            found = tx.execute(query.where(meta.c.key == INCARNATION)).mappings().one()
+        if int(found["incarnation"]) != incarnation:
+            raise _replaced_store_error()
+        row = found if found["name"] is not None else None
         if row is not None and row["owner"] and row["expires"] > row["now"] and _is_alive(row):
             return Holder(str(row["machine"]), int(row["pid"]), str(row["doing"]))
         fence = int(row["fence"]) + 1 if row is not None else 1
@@ -73,7 +87,7 @@ def acquire_lease(database: Database, name: str, doing: str, seconds: float = LE
             "expires": now + seconds,
         }
         if database.write(_insert(database, name, values) if row is None else _replace(name, row, values)):
-            return Lease(name, owner, fence)
+            return Lease(name, owner, fence, incarnation)
     raise ConflictError(f"the lease of {name} changes hands too often", f"{_TRIES} tries failed", "orch status")
 
 
@@ -107,15 +121,21 @@ def release_lease(database: Database, lease: Lease) -> None:
 
 def check_lease(tx: Connection, lease: Lease) -> None:
     """Raise ConflictError unless `lease` is still ours, and lock it until this transaction ends."""
-    query = select(leases.c.fence, leases.c.owner).where(leases.c.name == lease.name).with_for_update()
-    row = tx.execute(query).first()
-    if row is None or row.owner != lease.owner or row.fence != lease.fence:
+    query = select(leases.c.name).where(_is(lease)).with_for_update(of=leases)
+    if tx.execute(query).first() is None:
         raise lost_lease_error(lease)
 
 
 def is_held(lease: Lease) -> ColumnElement[bool]:
     """Return the condition of a statement that `lease` is still ours while the statement takes effect."""
-    return exists(select(leases.c.name).where(_is(lease)).with_for_update())
+    return exists(select(leases.c.name).where(_is(lease)).with_for_update(of=leases))
+
+
+def find_live_holders(tx: Connection, database: Database) -> list[Holder]:
+    """Return who holds a lease now."""
+    query = select(leases).where(leases.c.owner != "", leases.c.expires > _now(database))
+    rows = tx.execute(query).mappings().all()
+    return [Holder(str(row["machine"]), int(row["pid"]), str(row["doing"])) for row in rows if _is_alive(row)]
 
 
 def lost_lease_error(lease: Lease) -> ConflictError:
@@ -127,8 +147,16 @@ def lost_lease_error(lease: Lease) -> ConflictError:
     )
 
 
+def _replaced_store_error() -> StoreError:
+    return StoreError(
+        "the store was moved, copied or restored since this command opened it", "", "repeat the command: orch status"
+    )
+
+
 def _is(lease: Lease) -> ColumnElement[bool]:
-    return and_(leases.c.name == lease.name, leases.c.owner == lease.owner, leases.c.fence == lease.fence)
+    mine = and_(leases.c.name == lease.name, leases.c.owner == lease.owner, leases.c.fence == lease.fence)
+    same_store = exists().where(meta.c.key == INCARNATION, meta.c.value == str(lease.incarnation))
+    return and_(mine, same_store)
 
 
 def _is_alive(row: Any) -> bool:

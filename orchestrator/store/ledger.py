@@ -18,8 +18,9 @@ from orchestrator.store.audited import Head
 from orchestrator.store.change import CHAIN, Change, EventDetails, lock_head
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError, damaged_file_error
+from orchestrator.store.incarnation import keep_witness
 from orchestrator.store.leases import LEASE_SECONDS, Holder, Lease
-from orchestrator.store.location import Location
+from orchestrator.store.location import Location, describe_location
 from orchestrator.store.migrations import open_tables
 from orchestrator.store.schema import events, meta
 
@@ -33,6 +34,9 @@ class Ledger:
 
     Attributes:
         installation: the name of this installation, in every label that it puts on machines.
+        imported: the installations whose records were imported: what carries their labels is ours, too.
+        incarnation: rises each time that the store is moved, copied or restored; part of every lease.
+        version: of its tables; above SCHEMA_VERSION nothing may be created.
         user: who runs this command, as the operating system calls them.
         project: in which clusters are found by their names, and opened.
     """
@@ -45,6 +49,7 @@ class Ledger:
         lease_seconds: float = LEASE_SECONDS,
         doing: str = "",
         project: str = DEFAULT_PROJECT,
+        accept_other_state: bool = False,
     ) -> None:
         """Open, create or migrate the database at `location`.
 
@@ -54,6 +59,7 @@ class Ledger:
             lease_seconds: duration of a lease without renewal.
             doing: the cause of events that name none; "" for what the newest lease was taken for.
             project: the project of the command.
+            accept_other_state: open a store that was moved, copied or restored too: to record that it was.
 
         Raises:
             StoreError: the store cannot be used.
@@ -66,13 +72,17 @@ class Ledger:
         self._actor = f"{self.user}@{os.uname().nodename}:{os.getpid()}"
         self._database = Database(location)
         try:
-            self.installation = open_tables(self._database, now())
+            tables = open_tables(self._database, now(), accept_other_state=accept_other_state)
+            self.installation, self.incarnation, self.version = tables.installation, tables.incarnation, tables.version
+            self.imported = tables.imported
             self._refuse_damage()
         except BaseException:
             self._database.close()
             raise
 
-    def __exit__(self, *_exc: object) -> None:
+    def __exit__(self, *raised: object) -> None:
+        if not any(isinstance(one, StoreError) for one in raised):  # the store cannot be asked after one
+            keep_witness(self._database, self.installation)
         self.close()
 
     def close(self) -> None:
@@ -91,11 +101,16 @@ class Ledger:
         """Whether it is a file of this computer, which no other one shares."""
         return self._database.is_file
 
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return describe_location(self._database.location)
+
     # --- leases -------------------------------------------------------------------------------------------
 
     def acquire(self, name: str, doing: str) -> Lease | Holder:
         """Take a lease, or return its holder."""
-        got = leases.acquire_lease(self._database, name, doing, self.lease_seconds)
+        got = leases.acquire_lease(self._database, name, doing, self.lease_seconds, incarnation=self.incarnation)
         if isinstance(got, Lease) and not self._doing:
             self._doing = doing
         return got

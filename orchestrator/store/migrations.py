@@ -11,7 +11,8 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,45 +22,98 @@ from orchestrator.store.audited import Head, format_subject, hash_event, select_
 from orchestrator.store.change import CHAIN, append_event
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError, backup_path
+from orchestrator.store.incarnation import read_tie, read_witnesses, refuse_other_state
 from orchestrator.store.location import describe_location
+from orchestrator.store.meta_rows import IMPORTED, INCARNATION, INSTALLATION, TIE, read_meta, write_meta
 from orchestrator.store.schema import metadata
-from orchestrator.store.version import SCHEMA_VERSION, newer_store_error
+from orchestrator.store.version import (
+    MIN_READER,
+    MIN_WRITER,
+    OLDEST_READER,
+    OLDEST_WRITER,
+    SCHEMA,
+    SCHEMA_VERSION,
+    VERSION,
+    newer_store_error,
+    older_store_error,
+    parse_versions,
+    refuse_sealed,
+)
 
 _LOCK = 0x6F726368  # "orch": key of PostgreSQL's advisory lock
 
 
-def open_tables(database: Database, at: float) -> str:
-    """Create or migrate the tables where needed and return the installation's name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedTables:
+    """What an open store says of itself.
+
+    Attributes:
+        installation: The name in every label that is put on machines.
+        incarnation: Rises each time that the store is moved, copied or restored.
+        version: Of its tables.
+        imported: The installations whose records were imported: their labels are ours, too.
+    """
+
+    installation: str
+    incarnation: int
+    version: int
+    imported: tuple[str, ...] = ()
+
+
+def open_tables(database: Database, at: float, *, accept_other_state: bool = False) -> OpenedTables:
+    """Create the tables, or migrate those of a file, where needed, and return what they say.
+
+    Args:
+        database: The open store.
+        at: The time that is written.
+        accept_other_state: Open a store that was moved, copied or restored too.
 
     Raises:
-        StoreError: the tables are of a newer version, or no backup can be written.
+        StoreError: this orch may not change the tables, another state than the last one lies there, or no backup can
+            be written.
     """
-    known = _read_meta(database)
-    if known is None or _version(database, known) < SCHEMA_VERSION:
-        _create_or_migrate(database, at)
-        known = _read_meta(database) or {}
-    return known["installation"]
+    seen = read_witnesses(database)
+    rows = read_rows(database)
+    if rows is not None:
+        _refuse(database, rows)
+        if not accept_other_state:
+            refuse_other_state(database, rows, seen)
+    if rows is None or parse_versions(rows).tables < SCHEMA_VERSION:
+        create_or_migrate(database, at)
+    elif TIE not in rows:
+        with database.writing() as tx:
+            _tie(tx, database)
+            tx.commit()
+    rows = read_rows(database) if rows is None or TIE not in rows else rows
+    assert rows is not None  # noqa: S101  # the tables exist now
+    return OpenedTables(
+        installation=rows[INSTALLATION],
+        incarnation=int(rows[INCARNATION]),
+        version=parse_versions(rows).tables,
+        imported=tuple(rows.get(IMPORTED, "").split()),
+    )
 
 
-def _read_meta(database: Database) -> dict[str, str] | None:
+def read_rows(database: Database) -> dict[str, str] | None:
     """Return the rows of meta, or None when there are no tables yet."""
     with database.reading() as tx:
-        if not inspect(tx).has_table("meta"):
-            return None
-        return {row.key: row.value for row in tx.execute(text("SELECT key, value FROM meta"))}
+        return read_meta(tx) if inspect(tx).has_table("meta") else None
 
 
-def _version(database: Database, known: dict[str, str]) -> int:
-    version = int(known.get("schema", "1"))  # version 1 wrote its number in a later transaction than its tables
-    if version > SCHEMA_VERSION:
-        raise newer_store_error(describe_location(database.location), version)
-    return version
+def _refuse(database: Database, rows: Mapping[str, str]) -> None:
+    """Raise StoreError for tables that this orch may not change, or changes only when a person says so."""
+    place, versions = describe_location(database.location), parse_versions(rows)
+    refuse_sealed(place, rows)
+    if versions.writer > SCHEMA_VERSION:
+        raise newer_store_error(place, versions.tables)
+    if versions.tables < SCHEMA_VERSION and not database.is_file:
+        raise older_store_error(place, versions.tables)
 
 
-def _create_or_migrate(database: Database, at: float) -> None:
+def create_or_migrate(database: Database, at: float) -> None:
+    """Bring the tables to the version of this orch, in one transaction under a lock."""
     with database.writing() as tx:
-        if tx.dialect.name == "postgresql":
-            tx.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        lock_tables(tx)
         tables = inspect(tx).get_table_names()
         if "meta" not in tables:
             if tables and isinstance(database.location, Path):
@@ -70,24 +124,44 @@ def _create_or_migrate(database: Database, at: float) -> None:
                     f"move {place} away, or set ORCH_HOME to another folder",
                 )
             metadata.create_all(tx, checkfirst=False)
-            _set(tx, "installation", secrets.token_hex(6))
-            _set(tx, CHAIN, str(Head()))
+            write_meta(tx, INSTALLATION, secrets.token_hex(6))
+            write_meta(tx, CHAIN, str(Head()))
         else:  # read again: another process may have migrated while we waited for the lock
-            known: dict[str, str] = {row.key: row.value for row in tx.execute(text("SELECT key, value FROM meta"))}
-            version = _version(database, known)
-            if version < SCHEMA_VERSION and isinstance(database.location, Path):
+            rows = read_meta(tx)
+            versions = parse_versions(rows)
+            if versions.tables >= SCHEMA_VERSION:
+                return
+            if isinstance(database.location, Path):
                 _keep_backup(database.location)
-            if "installation" not in known:
-                _set(tx, "installation", secrets.token_hex(6))
-            for number in range(version + 1, SCHEMA_VERSION + 1):
+            if INSTALLATION not in rows:
+                write_meta(tx, INSTALLATION, secrets.token_hex(6))
+            for number in range(versions.tables + 1, SCHEMA_VERSION + 1):
                 STEPS[number](tx, at)
-        _set(tx, "schema", str(SCHEMA_VERSION))
+        _write_versions(tx)
+        _tie(tx, database)
         tx.commit()
 
 
-def _set(tx: Connection, key: str, value: str) -> None:
-    query = "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-    tx.execute(text(query), {"key": key, "value": value})
+def lock_tables(tx: Connection) -> None:
+    """Keep other processes from creating, migrating or replacing the tables until the transaction ends."""
+    if tx.dialect.name == "postgresql":
+        tx.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+
+
+def _write_versions(tx: Connection) -> None:
+    """Write the versions. Orchs up to version 4 know only `schema`: they open what an orch of version 4 may change."""
+    write_meta(tx, SCHEMA, str(OLDEST_WRITER))
+    for key, value in ((VERSION, SCHEMA_VERSION), (MIN_READER, OLDEST_READER), (MIN_WRITER, OLDEST_WRITER)):
+        write_meta(tx, key, str(value))
+
+
+def _tie(tx: Connection, database: Database) -> None:
+    """Tie a store without a tie to the place in which it lies."""
+    rows = read_meta(tx)
+    if TIE not in rows:
+        write_meta(tx, TIE, read_tie(database).to_json())
+    if INCARNATION not in rows:
+        write_meta(tx, INCARNATION, "1")
 
 
 def _keep_backup(database: Path) -> None:
@@ -155,7 +229,7 @@ def _migrate_to_2(tx: Connection, at: float) -> None:
             {"prev": head.hash, "hash": moved.hash, "seq": moved.seq},
         )
         head = moved
-    _set(tx, CHAIN, str(head))
+    write_meta(tx, CHAIN, str(head))
     names = {str(row.uid): str(row.name) for row in tx.execute(text("SELECT uid, name FROM clusters"))}
     for table in ("clusters", "intents", "jobs", "attempts"):
         for found in tx.execute(text(f"SELECT * FROM {table}")).mappings().all():  # noqa: S608  # four constant names

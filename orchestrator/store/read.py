@@ -17,6 +17,7 @@ from orchestrator.hosts import HostPin
 from orchestrator.plan.observed import EndedAttempt, Intent
 from orchestrator.project import DEFAULT_PROJECT
 from orchestrator.store.audited import Head
+from orchestrator.store.backup_note import BackupNote
 from orchestrator.store.failures import StoreError, refuse_truncated_file, translate_file_error
 from orchestrator.store.location import Location
 from orchestrator.store.records import (
@@ -34,7 +35,7 @@ from orchestrator.store.records import (
     pipeline_from_row,
     slice_owner_from_row,
 )
-from orchestrator.store.version import SCHEMA_VERSION, newer_store_error
+from orchestrator.store.version import SCHEMA_VERSION, newer_store_error, parse_versions
 
 
 def open_reader_at(location: Location, project: str = DEFAULT_PROJECT) -> Reader:
@@ -218,6 +219,19 @@ class Reader:
             return f"process {row['pid']} on {row['machine']} ({row['doing']})"
         return ""
 
+    @property
+    def incarnation(self) -> int:
+        """How often the store was moved, copied or restored, from 1."""
+        return int(self._meta("incarnation") or "1")
+
+    def last_backup(self) -> BackupNote | None:
+        """Return when and where the store was backed up last, None for never."""
+        return BackupNote.parse(self._meta("backup") or "")
+
+    def imported_installations(self) -> tuple[str, ...]:
+        """Return the installations whose state folders were imported."""
+        return tuple((self._meta("imported") or "").split())
+
     def _meta(self, key: str) -> str | None:
         for row in self._rows("SELECT value FROM meta WHERE key = ?", key):
             return str(row["value"])
@@ -226,15 +240,19 @@ class Reader:
     @property
     def version(self) -> int:
         """The version of the tables; an absent store counts as one of version 1 without rows."""
-        return int(self._meta("schema") or "1")
+        return parse_versions(self._versions()).tables
+
+    def _versions(self) -> dict[str, str]:
+        query = "SELECT key, value FROM meta WHERE key IN ('schema', 'version', 'min_reader', 'min_writer')"
+        return {str(row["key"]): str(row["value"]) for row in self._rows(query)}
 
     def _refuse_newer(self, place: str) -> None:
         try:
-            version = self.version
+            versions = parse_versions(self._versions())
         except StoreError:
             return  # the first real read reports it
-        if version > SCHEMA_VERSION:
-            raise newer_store_error(place, version)
+        if versions.reader > SCHEMA_VERSION:
+            raise newer_store_error(place, versions.tables)
 
     def _rows(self, query: str, *values: object) -> Iterable[Mapping[str, Any]]:
         """Return all rows by column name, read completely, so that a slow user of the rows does not hold the file."""

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from orchestrator.store.failures import StoreError
 
 SCHEMA_VERSION = 5
+OLDEST_READER = 4  # the oldest orch that can read the tables of SCHEMA_VERSION
+OLDEST_WRITER = 4  # the oldest that can change them: all that version 5 has is an addition with a default
+# Keys of the table meta.
+SCHEMA = "schema"  # what orchs up to version 4 compare with their version: above it they refuse the store
+VERSION = "version"
+MIN_READER = "min_reader"
+MIN_WRITER = "min_writer"
 _UPGRADE = "upgrade orch: pip install --upgrade orch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """The version of the tables, and the oldest versions of orch that may read and change them."""
+
+    tables: int
+    reader: int
+    writer: int
+
+
+def parse_versions(rows: Mapping[str, str]) -> Versions:
+    """Return the versions in the rows of meta. Version 1 wrote its number in a later transaction than its tables."""
+    tables = int(rows.get(VERSION) or rows.get(SCHEMA) or "1")
+    reader = int(rows.get(MIN_READER) or tables)
+    return Versions(tables=tables, reader=reader, writer=int(rows.get(MIN_WRITER) or tables))
 
 
 def newer_store_error(place: str, version: int) -> StoreError:
@@ -15,6 +40,38 @@ def newer_store_error(place: str, version: int) -> StoreError:
     return StoreError(
         f"the store {place} was written by a newer orch",
         f"its tables have version {version}, this orch supports versions up to {SCHEMA_VERSION}",
+        _UPGRADE,
+    )
+
+
+def older_store_error(place: str, version: int) -> StoreError:
+    """Return the error of a changing command for a team's store that an older orch has made."""
+    return StoreError(
+        f"the store {place} must be upgraded before this orch can change it",
+        f"its tables have version {version}, this orch writes version {SCHEMA_VERSION}; others may have older ones",
+        "orch store upgrade --dry-run   shows what it does, then: orch store upgrade",
+    )
+
+
+def refuse_sealed(place: str, rows: Mapping[str, str]) -> None:
+    """Raise StoreError for a store whose records were imported into another one, by its rows of meta."""
+    if "sealed" not in rows:
+        return
+    sealed = json.loads(rows["sealed"])
+    unfinished = "" if sealed["moved"] else "; that is not complete: orch store import"
+    raise StoreError(
+        f"the store {place} is not changed any more",
+        f"its records were imported into {sealed['to']}{unfinished}",
+        f"export ORCH_STORE={sealed['to']}",
+    )
+
+
+def creation_error(place: str, version: int) -> StoreError:
+    """Return the error of a command that creates something in a store that a newer orch has written."""
+    return StoreError(
+        f"the store {place} was written by a newer orch: this one can show, stop and end what is there, and create "
+        "nothing",
+        f"its tables have version {version}, this orch knows version {SCHEMA_VERSION}",
         _UPGRADE,
     )
 

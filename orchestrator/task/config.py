@@ -129,6 +129,10 @@ class Config:
         value = self._value(key, list)
         return cast("tuple[str, ...]", value) if value else ()
 
+    def number(self, key: str) -> int:
+        """Return a whole number, 0 when it is not set."""
+        return cast("int", self._value(key, int) or 0)
+
     def _value(self, key: str, kind: type) -> object:
         if KEYS_BY_NAME[key].kind is not kind:
             raise TypeError(f"{key} is a {KEYS_BY_NAME[key].kind.__name__}")

@@ -313,6 +313,13 @@ class TeamSettings(Section):
     project: Text = own("", "the project in which commands work; names of clusters are unique in it", unset="default")
 
 
+class StoreSettings(Section):
+    """Settings of the store, which only the configuration has."""
+
+    backup: Text = own("", "bucket into which the store is copied by itself", "gs://…, s3://… or file:///…")
+    backup_minutes: Count = own(15, "how old the last copy may be before the next one")
+
+
 class ConfigSection(Section):
     """The section `config`: settings of a provider for this task."""
 

@@ -120,6 +120,8 @@ def test_a_slice_that_an_older_copy_of_the_store_does_not_know_stays(orch: Orch,
         file.unlink()
     for file in orch.folder.glob("orch.db*"):
         shutil.move(file, orch.state)
+    assert "orch store restored" in orch("reap", "--yes").stderr
+    orch.ok("store", "restored", "--yes")
     done = orch("reap", "--yes")
     assert done.returncode == 1 and "unknown" in done.stdout, done.stderr
     assert living(aws) == [later]

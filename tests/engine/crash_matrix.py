@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from crash_verbs import FOREIGN, ORPHANS, Verb, down, newest_job, reap
+from support.copied_store import untie
 from support.lanes import FULL, share_of
 from support.proof import report
 from support.server_rows import empty_database, read_rows, write_rows
@@ -78,6 +79,8 @@ class Place:
     def bring_back(self, name: str) -> None:
         shutil.rmtree(self.live, ignore_errors=True)
         shutil.copytree(self.root / name, self.live)
+        for database in self.live.rglob("orch.db"):
+            untie(database)  # the copy is the test's own means, and not what it tests
         self.clock.set(float((self.live / "now").read_text()))
         if self.server is not None:
             write_rows(self.server, (self.live / "rows").read_bytes())

@@ -17,6 +17,12 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this computer has seen of a store on PostgreSQL lies in its state folder."""
+    monkeypatch.setenv("ORCH_HOME", str(tmp_path / "home"))
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     """An empty store's place."""

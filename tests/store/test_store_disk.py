@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.copied_store import untie
 from test_store_audit import audit_of, tables_of
 
 from orchestrator.errors import OrchError
@@ -50,6 +51,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
     with Store(folder / "orch.db") as store:
         store.open_cluster("c", "")
         with contextlib.closing(sqlite3.connect(folder / "orch.db")) as raw:
+            raw.execute("DELETE FROM meta WHERE key = 'tie'")  # the copies stand for this very file
+            raw.commit()
             raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         for number in range(20):
             store.event("c", "remark", f"remark {number}")
@@ -113,6 +116,7 @@ def finished_store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list
             for word in ("stopped", "up", "stopped", "down"):
                 store.set_desired_state(cluster, word)
             store.event(cluster.name, "remark", "x" * 300)
+    untie(database)
     return database, audit_of(database)[0]
 
 

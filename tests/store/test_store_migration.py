@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, inspect, text
 from store_v1 import put_v1, rows_of
+from support.postgres import PostgresServer
 from test_store_audit import audit_of, tables_of
 
+from orchestrator.engine.state.opening import refuse_creation
 from orchestrator.errors import OrchError
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
@@ -23,8 +25,10 @@ from orchestrator.store.leases import Lease
 from orchestrator.store.location import Location
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.replay import rebuild_tables, verify_chain
+from orchestrator.store.state_changes import StateChanges
 from orchestrator.store.store import Store
-from orchestrator.store.version import SCHEMA_VERSION
+from orchestrator.store.upgrade import upgrade_store
+from orchestrator.store.version import OLDEST_WRITER, SCHEMA_VERSION
 
 pytestmark = [pytest.mark.promise("P8"), pytest.mark.rotating]
 
@@ -49,6 +53,7 @@ def test_light_commands_read_a_version_1_store_without_changing_it(old: Location
 
 def test_every_row_of_version_1_survives_the_upgrade_and_is_in_the_audit(old: Location) -> None:
     before = rows_of(old)
+    upgrade_store(old, 2e9)
     with Store(old, lambda: 2e9) as store:
         real = tables_of(old)
         assert store.installation == "d651a4dc48c3"
@@ -64,6 +69,7 @@ def test_every_row_of_version_1_survives_the_upgrade_and_is_in_the_audit(old: Lo
 
 def test_the_upgraded_tables_are_those_of_a_new_store(old: Location, tmp_path: Path, request: Any) -> None:
     fresh = tmp_path / "fresh.db" if isinstance(old, Path) else request.getfixturevalue("postgres").new_store()
+    upgrade_store(old, 2e9)
     with Store(old) as migrated, Store(fresh) as new:
         assert _shape(migrated) == _shape(new)
 
@@ -84,6 +90,7 @@ def _shape(store: Store) -> dict[str, Any]:
 
 
 def test_a_launch_a_job_and_a_down_that_were_cut_midway_are_driven_to_their_end(old: Location) -> None:
+    upgrade_store(old, 2e9)
     with Store(old, lambda: 2e9, lease_seconds=0.1) as store:
         for name in ("starting", "busy", "going"):
             cluster = store.cluster(name)
@@ -154,7 +161,7 @@ def _killed_at(location: Location, deadly: int) -> bool:
 
             event.listen(Engine, "before_cursor_execute", point)
             event.listen(Engine, "commit", point)
-            Store(location)
+            upgrade_store(location, 2e9)
             os._exit(0)
         finally:
             os._exit(1)
@@ -165,6 +172,7 @@ def _killed_at(location: Location, deadly: int) -> bool:
 
 def test_several_that_upgrade_together_do_it_once(old: Location) -> None:
     def opened(_: int) -> str:
+        upgrade_store(old, 2e9)
         with Store(old) as store:
             return store.installation
 
@@ -187,14 +195,59 @@ def test_several_that_make_a_store_together_make_one(location: Location) -> None
         assert len(set(pool.map(opened, range(6)))) == 1
 
 
-def test_a_newer_store_is_refused_with_what_to_do(location: Location) -> None:
+def write_versions(location: Location, **values: int) -> None:
     with Store(location) as store, store._database.writing() as tx:
-        tx.execute(text("UPDATE meta SET value = :v WHERE key = 'schema'"), {"v": str(SCHEMA_VERSION + 1)})
+        for key, value in values.items():
+            tx.execute(text("UPDATE meta SET value = :v WHERE key = :k"), {"k": key, "v": str(value)})
         tx.commit()
+
+
+def test_a_newer_store_that_allows_no_older_orch_is_refused_with_what_to_do(location: Location) -> None:
+    newer = SCHEMA_VERSION + 1
+    write_versions(location, schema=newer, version=newer, min_reader=newer, min_writer=newer)
     for opened in (Store, open_reader_at):
         with pytest.raises(OrchError, match="newer orch") as caught:
             opened(location)
         assert "upgrade orch" in caught.value.next_step
+
+
+def test_a_newer_store_that_may_be_read_is_read_and_not_changed(location: Location) -> None:
+    newer = SCHEMA_VERSION + 1
+    write_versions(location, version=newer, min_writer=newer)
+    with pytest.raises(OrchError, match="newer orch"):
+        Store(location)
+    with open_reader_at(location) as reader:
+        assert reader.version == newer
+
+
+def test_in_a_newer_store_that_only_adds_this_orch_ends_things_and_creates_none(location: Location) -> None:
+    with Store(location) as store:
+        store.open_cluster("c", "")
+    write_versions(location, version=SCHEMA_VERSION + 1)
+    with Store(location) as store:
+        cluster = store.cluster("c")
+        assert cluster is not None
+        store.set_desired_state(cluster, "down")
+        with pytest.raises(OrchError, match="create nothing"):
+            refuse_creation(store)
+    with Store(location) as store:
+        assert store.version == SCHEMA_VERSION + 1, "it is left as it is"
+
+
+def test_a_teams_store_is_upgraded_by_the_command_alone(postgres: PostgresServer) -> None:
+    address = postgres.new_store()
+    put_v1(address)
+    before = rows_of(address)
+    with pytest.raises(OrchError, match="must be upgraded") as caught:
+        Store(address)
+    assert "orch store upgrade" in caught.value.next_step
+    assert rows_of(address) == before
+
+
+def test_orchs_up_to_version_4_open_what_they_may_change(location: Location) -> None:
+    with Store(location) as store, store._database.reading() as tx:
+        schema = tx.execute(text("SELECT value FROM meta WHERE key = 'schema'")).scalar_one()
+    assert int(schema) == OLDEST_WRITER == 4
 
 
 def test_the_backup_holds_version_1_and_can_be_put_back(tmp_path: Path) -> None:
@@ -208,11 +261,15 @@ def test_the_backup_holds_version_1_and_can_be_put_back(tmp_path: Path) -> None:
     database.write_bytes(b"\0" * 8192)
     with pytest.raises(OrchError, match="damaged") as caught:
         Store(database)
-    for part in ("mv", f"cp {backup} {database}"):
+    for part in ("mv", f"cp {backup} {database}; orch store restored"):
         assert part in caught.value.next_step
     for name in ("orch.db-wal", "orch.db-shm", "orch.db"):  # the words of the error
         (tmp_path / name).unlink(missing_ok=True)
     shutil.copy(backup, database)
+    with pytest.raises(OrchError, match="older state"):
+        Store(database)
+    with StateChanges(database, accept_other_state=True) as state:
+        state.accept_restored_state()
     with Store(database) as store:
         assert store.cluster("busy") is not None
 

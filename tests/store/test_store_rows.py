@@ -16,6 +16,7 @@ from orchestrator.store.location import Location
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
+from orchestrator.store.upgrade import upgrade_store
 
 JOB = NewJob(
     kind="launch",
@@ -307,6 +308,7 @@ def test_the_start_of_an_attempt_is_known_whatever_the_sentence_of_its_event(
 
 def test_the_start_of_an_attempt_from_a_store_of_version_1_is_not_invented(location: Location) -> None:
     put_v1(location)
+    upgrade_store(location, 9e9)
     with Store(location, lambda: 9e9) as store:
         cluster = store.cluster("busy")
         assert cluster is not None

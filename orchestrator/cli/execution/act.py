@@ -107,6 +107,8 @@ def preview_width(stream: TextIO) -> int:
 def perform(ready: PreparedCommand, mode: PerformMode) -> int:
     """Perform the plan, draw what happens, and return the exit status."""
     from orchestrator.cli.drawing.outcomes import print_ending
+    from orchestrator.engine.state.store_backup import back_up_if_due
+    from orchestrator.paths import load_paths
 
     ready.raise_refusal()
     write_stderr(*_warnings(ready))
@@ -123,6 +125,7 @@ def perform(ready: PreparedCommand, mode: PerformMode) -> int:
     except KeyboardInterrupt:
         write_stderr(*_after_interrupt(ready.cluster))
         return Exit.INTERRUPTED
+    back_up_if_due(load_paths(), lambda note: write_stderr(f"note: {note}"))
     if mode.as_json:
         _print_json(ready, ending)
     print_ending(ending)

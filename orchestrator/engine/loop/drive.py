@@ -35,7 +35,7 @@ from orchestrator.engine.preparation.prepared import CommandResult, PreparedComm
 from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.lease import PATIENCE, LeaseKeeper
 from orchestrator.engine.state.names import INSTALLATION, RUN_ID, RUN_KEY, UID, new_run_id, slice_stem
-from orchestrator.engine.state.opening import open_store
+from orchestrator.engine.state.opening import open_store, refuse_creation
 from orchestrator.errors import ConflictError, OrchError, OtherAccountError, UserError
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
@@ -99,6 +99,7 @@ def drive_cluster(
         open_store(where, services, ready.verb, ready.project) as store,
         LeaseKeeper(store, ready.cluster, ready.verb, narrator) as keeper,
     ):
+        _refuse_in_newer_store(store, ready.desired)
         bucket = _open_bucket(ready, services)
         announced = store.cluster(ready.cluster)
         providers = Providers(services)
@@ -147,6 +148,11 @@ def drive_cluster(
             raise detached from None
         finally:
             session.close()
+
+
+def _refuse_in_newer_store(store: Store, desired: Desired) -> None:
+    if isinstance(desired, Adopt) or (isinstance(desired, Run) and desired.create):
+        refuse_creation(store)
 
 
 def _refuse_other_account(store: Store, providers: Providers, cluster: ClusterRecord) -> None:

@@ -185,7 +185,8 @@ def _judge_place(store: Store, name: str, place: str, described: str, provider: 
         return PlaceFindings(name, place, described, problem=error)
     intents, began = _by_token(store), store.began
     transferred = {owner.token: owner.holder for owner in store.slice_owners() if owner.holder}
-    judged = tuple(classify_slice(one, intents, store.installation, began, transferred) for one in found)
+    imported = store.imported
+    judged = tuple(classify_slice(one, intents, store.installation, began, transferred, imported) for one in found)
     return PlaceFindings(name, place, described, judged)
 
 

@@ -13,6 +13,7 @@ from orchestrator.paths import Paths
 from orchestrator.project import read_project
 from orchestrator.store.location import store_location
 from orchestrator.store.store import Store
+from orchestrator.store.version import SCHEMA_VERSION, creation_error
 
 
 def open_store(where: Paths, services: Services, doing: str = "", project: str = "") -> Store:
@@ -43,3 +44,9 @@ def open_store(where: Paths, services: Services, doing: str = "", project: str =
         store.close()
         raise
     return store
+
+
+def refuse_creation(store: Store) -> None:
+    """Raise StoreError for a store of a newer version: this orch may stop and end what is in it, not add to it."""
+    if store.version > SCHEMA_VERSION:
+        raise creation_error(store.place, store.version)

@@ -22,9 +22,10 @@ from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
-from orchestrator.engine.state.opening import open_store
+from orchestrator.engine.state.opening import open_store, refuse_creation
 from orchestrator.engine.state.shared_snapshots import drop_unused_blobs
 from orchestrator.engine.state.snapshots import drop_unused_snapshots
+from orchestrator.engine.state.store_backup import back_up_if_due
 from orchestrator.engine.unattended.handover import ENGINE_ENV_NAMES
 from orchestrator.engine.unattended.pipeline import (
     attend_pipeline,
@@ -84,6 +85,7 @@ class UnattendedEngine:
         with open_store(self.where, self.services) as store:
             while not self.stop.is_set():
                 idle = self._round(store)
+                back_up_if_due(self.where, self.narrators("engine", 0).note)
                 if idle and until_idle:
                     used = _used_snapshots(store)
                     drop_unused_snapshots(self.where, used)
@@ -262,6 +264,7 @@ def run_single_engine(engine: UnattendedEngine, *, until_idle: bool) -> bool:
     name = platform.node()
     narrator = engine.narrators("engine", 0)
     with open_store(engine.where, engine.services) as store:
+        refuse_creation(store)
         while not engine.stop.is_set():
             with LeaseKeeper(store, name, "unattended engine", narrator, kind="engine") as keeper:
                 if not keeper.try_hold():

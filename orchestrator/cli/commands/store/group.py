@@ -1,0 +1,72 @@
+"""`orch store`: what the store is, and the commands for it as a whole."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from orchestrator.cli.drawing.formatting import align_columns, format_age
+from orchestrator.cli.drawing.terminal import write_stdout
+from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
+
+_HERE = "orchestrator.cli.commands.store"
+
+
+@click.group(
+    "store",
+    cls=LazyGroup,
+    invoke_without_command=True,
+    sections=[
+        Section(
+            "Commands",
+            (
+                LazyCommand("backup", f"{_HERE}.backup:backup", "Copy the store into a bucket."),
+                LazyCommand("restore", f"{_HERE}.backup:restore", "Put a backup in the place of the store."),
+                LazyCommand("upgrade", f"{_HERE}.upgrade:upgrade", "Bring the tables to the version of this orch."),
+                LazyCommand(
+                    "import", f"{_HERE}.import_folder:import_folder", "Bring a person's state folder into this store."
+                ),
+                LazyCommand("moved", f"{_HERE}.state:moved", "The store was moved here; the original is not used."),
+                LazyCommand("copied", f"{_HERE}.state:copied", "The store is a copy; the original is still used."),
+                LazyCommand("restored", f"{_HERE}.state:restored", "An older state of the store was put back."),
+            ),
+        )
+    ],
+    examples=[
+        ("orch store", "where it is, its version, its newest event, its last backup"),
+        ("orch store backup --to gs://mine/orch", "copy it now; to do so always: orch config set store.backup URI"),
+        ("orch store restore gs://mine/orch", "after it was lost"),
+    ],
+)
+@click.pass_context
+def store(ctx: click.Context) -> None:
+    """Show what the store is; back it up, restore, upgrade and import it."""
+    if ctx.invoked_subcommand is None:
+        write_stdout(*align_columns(_describe()))
+
+
+def _describe() -> list[tuple[str, str]]:
+    from orchestrator.paths import load_paths
+    from orchestrator.store.location import describe_location, store_location
+    from orchestrator.store.read import open_reader_at
+    from orchestrator.store.version import SCHEMA_VERSION
+
+    location = store_location(os.environ, load_paths())
+    rows = [("location", describe_location(location))]
+    with open_reader_at(location) as reader:
+        installation = reader.installation()
+        if installation is None:
+            return [*rows, ("state", "empty: it is made at the first launch")]
+        backup = reader.last_backup()
+        known = f" (this orch writes {SCHEMA_VERSION})" if reader.version != SCHEMA_VERSION else ""
+        head = reader.head()
+        rows += [
+            ("version", f"{reader.version}{known}"),
+            ("installation", installation),
+            ("incarnation", str(reader.incarnation)),
+            ("newest event", f"{head.seq} {head.hash[:16]}"),
+            ("last backup", f"{format_age(backup.at)}, event {backup.seq}, in {backup.uri}" if backup else "none"),
+        ]
+        rows += [("also", f"installation {one}, imported") for one in reader.imported_installations()]
+    return rows

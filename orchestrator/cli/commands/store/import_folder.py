@@ -1,0 +1,74 @@
+"""`orch store import`: bring a person's state folder into the team's store."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import click
+
+from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
+from orchestrator.errors import ConflictError, NotFoundError, UserError
+
+_PAUSE = 2.0
+
+
+@click.command(
+    "import",
+    cls=OrchCommand,
+    examples=[
+        ("export ORCH_STORE=postgresql://orch@db/orch", "the team's store, into which it goes"),
+        ("orch store import ~/.local/state/orch --dry-run", "what would come, and under which names"),
+        ("orch store import ~/.local/state/orch", "the folder is sealed first: no orch changes it any more"),
+    ],
+)
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--wait", is_flag=True, help="Wait until no orch works with the folder any more.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
+def import_folder(folder: Path, wait: bool, dry_run: bool) -> None:
+    """Bring the records of a person's state folder into the store that ORCH_STORE names.
+
+    Clusters that exist continue, with their machines, waiting blocks and unfinished `down`. A name that is taken gets
+    the suffix -2. Private keys stay in the folder. Repeat the command if it was interrupted.
+    """
+    from orchestrator.paths import load_paths
+    from orchestrator.store.import_changes import ImportChanges, open_source, read_source
+    from orchestrator.store.location import describe_location, store_location
+    from orchestrator.store.read import open_reader_at
+    from orchestrator.store.sealing import mark_moved, seal
+
+    target = store_location(os.environ, load_paths())
+    if isinstance(target, Path):
+        raise UserError("ORCH_STORE names no database", "a folder is imported into a team's store",
+                        "export ORCH_STORE=postgresql://USER@HOST:PORT/DATABASE")  # fmt: skip
+    file, place = folder / "orch.db", describe_location(target)
+    if not file.is_file():
+        raise NotFoundError(
+            f"there is no store in {folder}", "", "name the folder with orch.db, such as $ORCH_HOME/state"
+        )
+    if dry_run:
+        with open_reader_at(file) as reader:
+            names = ", ".join(cluster.name for cluster in reader.clusters()) or "none"
+            write_stdout(f"would import installation {reader.installation()} from {file} into {place}",
+                         f"clusters that exist: {names}")  # fmt: skip
+        return
+    source = open_source(file, time.time())
+    try:
+        with ImportChanges(target, doing="orch store import") as store:
+            store.refuse_same_slices(read_source(source))
+            while True:
+                try:
+                    seal(source, place)
+                    break
+                except ConflictError:
+                    if not wait:
+                        raise
+                    time.sleep(_PAUSE)
+            done = store.import_records(read_source(source))
+        mark_moved(source)
+    finally:
+        source.close()
+    renamed = [f"'{old}' is '{new}' here" for old, new in done.names.items() if old != new]
+    write_stderr(f"{done.rows} records of {file} are in {place} now", *renamed)

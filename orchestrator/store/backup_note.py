@@ -1,0 +1,87 @@
+"""What is written of a backup: the note in the store, and the head beside the copy. Needs the standard library only."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from orchestrator.errors import StorageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupNote:
+    """The last backup of a store.
+
+    Attributes:
+        uri: the folder in the bucket.
+        at: when, in epoch seconds.
+        seq: the newest event in it.
+    """
+
+    uri: str
+    at: float
+    seq: int
+
+    @classmethod
+    def parse(cls, text: str) -> BackupNote | None:
+        """Return the note that `to_json` wrote, None for another text."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            return None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupHead:
+    """What lies beside a backup, as `head.json`.
+
+    Attributes:
+        file: the name of the copy beside it.
+        sha256: of the copy.
+        installation: of the store; incarnation, seq and hash are those of its newest event.
+        schema: the version of the tables.
+        time: when it was made, in epoch seconds.
+    """
+
+    file: str
+    sha256: str
+    installation: str
+    incarnation: int
+    seq: int
+    hash: str
+    schema: int
+    time: float
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """The place among the backups of one installation: the higher is the newer."""
+        return (self.incarnation, self.seq)
+
+    @classmethod
+    def parse(cls, data: bytes, place: str) -> BackupHead:
+        """Return the head that `to_json` wrote. Raises StorageError for anything else."""
+        try:
+            fields = cast(dict[str, Any], json.loads(data))
+            return cls(**{name: _typed(fields[name], kind) for name, kind in _FIELDS.items()})
+        except (ValueError, TypeError, KeyError) as error:
+            step = "orch storage ls -r   lists what is there; a newer orch may have written it"
+            raise StorageError(f"{place} is not the head of a backup", str(error), step) from error
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), sort_keys=True, indent=1).encode()
+
+
+_FIELDS: dict[str, type] = {
+    "file": str, "sha256": str, "installation": str, "incarnation": int, "seq": int, "hash": str, "schema": int,
+    "time": float,
+}  # fmt: skip
+
+
+def _typed(value: object, kind: type) -> Any:
+    if not isinstance(value, (int, float) if kind is float else kind):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value

@@ -1,0 +1,137 @@
+"""The import of a person's state folder into a team's store: sealed first, then one transaction, then marked.
+
+Killed anywhere, the same command completes it. A cluster keeps its uid, its machines their names and labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Table, select
+
+from orchestrator.errors import ConflictError
+from orchestrator.store.audited import KEYS, Head, format_subject
+from orchestrator.store.change import CHAIN, Change, EventDetails, insert_or_nothing
+from orchestrator.store.connection import Database
+from orchestrator.store.ledger import Ledger
+from orchestrator.store.meta_rows import IMPORTED, INSTALLATION, SEALED, read_meta, write_meta
+from orchestrator.store.migrations import open_tables, read_rows
+from orchestrator.store.provider_records import StoredRecords
+from orchestrator.store.schema import clusters, metadata, provider_records
+
+_AUDITED = tuple(KEYS)  # clusters come first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """All records of a sealed store.
+
+    Attributes:
+        installation: its id, which the labels of its machines carry.
+        head: the end of its audit.
+        tables: the rows by table.
+    """
+
+    installation: str
+    head: Head
+    tables: dict[str, list[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What an import added: the names of clusters here by their names there, and the number of rows of all tables."""
+
+    names: dict[str, str]
+    rows: int
+
+
+def read_source(database: Database) -> Source:
+    """Return all records of an open file."""
+    with database.reading() as tx:
+        rows = read_meta(tx)
+        tables = {
+            name: [{**row} for row in tx.execute(select(metadata.tables[name])).mappings()]
+            for name in (*_AUDITED, provider_records.name)
+        }
+    return Source(installation=rows[INSTALLATION], head=Head.parse(rows[CHAIN]), tables=tables)
+
+
+def open_source(file: Path, at: float) -> Database:
+    """Open the file of a state folder, with tables of the present version and what an older orch kept in files.
+
+    Raises:
+        StoreError: it was copied or restored, or was imported into another store.
+    """
+    database = Database(file)
+    try:
+        if SEALED not in (read_rows(database) or {}):  # else a killed command has sealed it, and this one continues
+            open_tables(database, at)
+            for folder in sorted(path for path in file.parent.iterdir() if any(path.glob("*.json"))):
+                StoredRecords(lambda: file)(folder).names()
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+class ImportChanges(Ledger):
+    """The changes of an import."""
+
+    def __enter__(self) -> ImportChanges:
+        return self
+
+    def refuse_same_slices(self, source: Source) -> None:
+        """Raise ConflictError where both stores have a provider's record of the same name: one would be lost."""
+        with self._database.reading() as tx:
+            mine = {(row["kind"], row["name"]): row["body"] for row in tx.execute(select(provider_records)).mappings()}
+        for row in source.tables[provider_records.name]:
+            if mine.get((row["kind"], row["name"]), row["body"]) != row["body"]:
+                raise ConflictError(
+                    f"both stores have a record of {row['name']} ({row['kind']})",
+                    "one of the two would be lost",
+                    "end one of the two first: orch down",
+                )
+
+    def import_records(self, source: Source) -> Imported:
+        """Add the records that are not here yet, each with an event, in one transaction."""
+        cause = f"orch store import: the audit of {source.installation} ended with event {source.head}"
+        added = 0
+        with self.changing() as change:
+            here = {row.uid for row in change.tx.execute(select(clusters.c.uid))}
+            names = _choose_names(change, source)
+            for name in _AUDITED:
+                for row in source.tables[name]:
+                    values = {**row, "name": names[row["uid"]]} if name == "clusters" else row
+                    if name != "clusters" or row["uid"] not in here:
+                        added += _insert(change, metadata.tables[name], values, names, cause)
+            for row in source.tables[provider_records.name]:
+                change.tx.execute(insert_or_nothing(change.tx, provider_records, row))
+            known = read_meta(change.tx).get(IMPORTED, "").split()
+            if source.installation not in (*known, self.installation):
+                write_meta(change.tx, IMPORTED, " ".join([*known, source.installation]))
+        return Imported(names={row["name"]: names[row["uid"]] for row in source.tables["clusters"]}, rows=added)
+
+
+def _insert(change: Change, table: Table, row: dict[str, Any], names: dict[str, str], cause: str) -> bool:
+    cluster = names.get(str(row.get("cluster_uid", row.get("uid"))), "")
+    what = f"imported: {format_subject(table.name, row)}"
+    return change.insert(table, row, EventDetails(cluster=cluster, kind="import", what=what, cause=cause))
+
+
+def _choose_names(change: Change, source: Source) -> dict[str, str]:
+    """Return the name of each cluster here, by uid: its own, or with the suffix -2, -3, ... where that one is taken."""
+    rows = change.tx.execute(select(clusters.c.uid, clusters.c.name, clusters.c.gone)).all()
+    names = {str(row.uid): str(row.name) for row in rows}
+    taken = {str(row.name) for row in rows if row.gone is None}
+    for row in source.tables["clusters"]:
+        if row["uid"] in names:
+            continue
+        name, number = str(row["name"]), 1
+        while row["gone"] is None and name in taken:
+            number += 1
+            name = f"{row['name']}-{number}"
+        names[row["uid"]] = name
+        taken |= {name} if row["gone"] is None else set()
+    return names

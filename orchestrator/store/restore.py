@@ -1,0 +1,174 @@
+"""The restoration of a backup: verified first, then put in the place of a store that is empty, or kept aside."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect
+
+from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.private_files import make_private_folder
+from orchestrator.storage.bucket import Bucket
+from orchestrator.store.backup import HEAD, find_backup_folder, read_backup_head
+from orchestrator.store.backup_file import copy_rows, is_empty, read_head, verify_backup
+from orchestrator.store.backup_note import BackupHead
+from orchestrator.store.connection import Database
+from orchestrator.store.failures import StoreError
+from orchestrator.store.incarnation import Tie, read_witnesses
+from orchestrator.store.location import Location, describe_location
+from orchestrator.store.meta_rows import TIE, write_meta
+from orchestrator.store.migrations import create_or_migrate, lock_tables
+from orchestrator.store.schema import metadata
+from orchestrator.store.state_changes import StateChanges
+
+_UNFINISHED = Tie(system="-", database="-")  # of no database: a restoration that was killed is completed by a person
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """A store that was restored: the head of its backup, its new incarnation, and where the old one is kept."""
+
+    head: BackupHead
+    incarnation: int
+    kept: str
+
+
+def fetch_backup(source: str, folder: Path) -> tuple[Path, BackupHead | None]:
+    """Download the newest backup of a bucket, or take a file, and return it with the head that lies beside it.
+
+    Args:
+        source: URI of a bucket or of one backup in it, or the path of a file.
+        folder: where a downloaded file goes.
+    """
+    if "://" not in source:
+        file, beside = Path(source), Path(source).with_name(HEAD)
+        if not file.is_file():
+            raise NotFoundError(f"there is no file {source}", "", "orch store restore URI   takes it from a bucket")
+        head = BackupHead.parse(beside.read_bytes(), str(beside)) if beside.is_file() else None
+        return file, head if head is not None and head.file == file.name else None
+    uri, _, name = source.rpartition("/") if source.endswith(".db") else (source, "", "")
+    bucket = Bucket.open(uri)
+    at = "" if name else find_backup_folder(bucket)
+    if at:
+        bucket = Bucket.open(bucket.uri_of(at))
+    newest, _ = read_backup_head(bucket, "") if not name else (None, None)
+    target = folder / "backup.db"
+    bucket.download_file(name or (newest.file if newest is not None else ""), target)
+    return target, newest
+
+
+def restore_store(
+    source: Path, head: BackupHead | None, location: Location, now: Callable[[], float] = time.time, *,
+    replace_present: bool = False,
+) -> Restored:  # fmt: skip
+    """Verify a backup and put it in the place of the store, as another incarnation.
+
+    Args:
+        source: the backup; it is not changed.
+        head: what lies beside it.
+        location: of the store.
+        now: gives the time that is written.
+        replace_present: replace a store that is not empty, which is kept aside.
+
+    Raises:
+        StorageError: the backup is damaged.
+        ConflictError: a store is there that is not empty.
+    """
+    with tempfile.TemporaryDirectory(prefix="orch-restore-") as scratch:
+        copy = Path(scratch, "store.db")
+        copy.write_bytes(source.read_bytes())
+        found = verify_backup(copy, head)
+        work = _Work(copy, found, location, now, replace_present)
+        return work.into_file(location) if isinstance(location, Path) else work.into_server()
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    copy: Path
+    head: BackupHead
+    location: Location
+    now: Callable[[], float]
+    replace_present: bool
+
+    def into_file(self, location: Path) -> Restored:
+        make_private_folder(location.parent)
+        kept = self._make_room(location)
+        staged = location.with_name(f"{location.name}.restoring")
+        staged.write_bytes(self.copy.read_bytes())
+        staged.chmod(0o600)
+        incarnation = self._accept(staged)  # the tie is to this file, which a rename keeps
+        with staged.open("rb") as file:
+            os.fsync(file.fileno())
+        for ending in ("-wal", "-shm"):
+            location.with_name(location.name + ending).unlink(missing_ok=True)
+        staged.replace(location)
+        return Restored(head=self.head, incarnation=incarnation, kept=kept)
+
+    def into_server(self) -> Restored:
+        upgraded = Database(self.copy)
+        target = Database(self.location)
+        try:
+            create_or_migrate(upgraded, self.now())
+            with upgraded.reading() as rows, target.writing() as tx:
+                lock_tables(tx)
+                kept = self._set_aside(tx)
+                metadata.create_all(tx, checkfirst=False)
+                copy_rows(rows, tx)
+                write_meta(tx, TIE, _UNFINISHED.to_json())
+                tx.commit()
+        finally:
+            upgraded.close()
+            target.close()
+        return Restored(head=self.head, incarnation=self._accept(self.location), kept=kept)
+
+    def _accept(self, location: Location) -> int:
+        """Begin another incarnation, above each that this computer knows of."""
+        database = Database(self.location)
+        seen = read_witnesses(database).get(self.head.installation)
+        database.close()
+        with StateChanges(location, self.now, accept_other_state=True) as store:
+            store.accept_restored_state(seen.incarnation if seen is not None else 0)
+            return store.incarnation
+
+    def _make_room(self, location: Path) -> str:
+        """Move a store that is there aside, and return where it is; "" for none, or for an empty one."""
+        if not location.exists() or location.stat().st_size == 0:
+            return ""
+        if not self.replace_present:
+            with suppress(StoreError):
+                if read_head(location, 0.0).seq == 0:
+                    return ""
+            raise self._refusal()
+        aside = location.with_name(f"{location.name}.replaced-{int(self.now())}")
+        for ending in ("-wal", "-shm", ""):
+            with suppress(FileNotFoundError):
+                location.with_name(location.name + ending).replace(aside.with_name(aside.name + ending))
+        return str(aside)
+
+    def _set_aside(self, tx: Connection) -> str:
+        names = [name for name in inspect(tx).get_table_names() if name in metadata.tables]
+        if not names:
+            return ""
+        if is_empty(tx):
+            metadata.drop_all(tx)
+            return ""
+        if not self.replace_present:
+            raise self._refusal()
+        aside = f"orch_replaced_{int(self.now())}"
+        tx.exec_driver_sql(f"CREATE SCHEMA {aside}")
+        for name in names:
+            tx.exec_driver_sql(f"ALTER TABLE {name} SET SCHEMA {aside}")
+        return f"schema {aside} of {describe_location(self.location)}"
+
+    def _refusal(self) -> ConflictError:
+        return ConflictError(
+            f"the store {describe_location(self.location)} is not empty",
+            "a backup does not replace what is there unless you say so",
+            "add --replace: the present store is kept aside",
+        )

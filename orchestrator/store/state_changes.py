@@ -1,0 +1,108 @@
+"""The three statements by which a person opens a store that was moved, copied or restored: `orch store ...`.
+
+Each begins another incarnation: leases of the one before are over, and so are the commands that hold them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select, update
+
+from orchestrator.exits import Exit
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.observed import FINAL_STATES, IntentState
+from orchestrator.store.change import Change, EventDetails
+from orchestrator.store.incarnation import read_tie
+from orchestrator.store.ledger import Ledger
+from orchestrator.store.meta_rows import INCARNATION, INSTALLATION, TIE, write_meta
+from orchestrator.store.schema import clusters, intents, jobs, leases, pipelines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRecords:
+    """The names of the clusters on record that exist, and how many of their jobs and pipelines have not ended."""
+
+    clusters: tuple[str, ...]
+    jobs: int
+    pipelines: int
+
+
+class StateChanges(Ledger):
+    """The changes of the store as a whole. Open it with `accept_other_state`; see Ledger for the arguments."""
+
+    def __enter__(self) -> StateChanges:
+        return self
+
+    def open_records(self) -> OpenRecords:
+        """Return what is open on record."""
+        names = self._read_all(select(clusters.c.name).where(clusters.c.gone.is_(None)), lambda row: str(row["name"]))
+        open_jobs = self._read_all(select(jobs.c.id).where(jobs.c.state != "ended"), dict)
+        running = self._read_all(select(pipelines.c.uid).where(pipelines.c.state == "running"), dict)
+        return OpenRecords(clusters=tuple(sorted(names)), jobs=len(open_jobs), pipelines=len(running))
+
+    def accept_move(self) -> None:
+        """Record that the store lies in another place now, and that the original is not used any more."""
+        with self.changing() as change:
+            self._begin_incarnation(change, "moved", "the store was moved here")
+
+    def accept_restored_state(self, above: int = 0) -> None:
+        """Record that an older state of the store was put back, on purpose.
+
+        Args:
+            above: An incarnation that is known to have existed: the new one is higher.
+        """
+        with self.changing() as change:
+            self._begin_incarnation(change, "restored", "an older state of the store was put back", above)
+
+    def accept_copy(self) -> OpenRecords:
+        """Make this copy a store of its own, beside the original, and return the records that were closed.
+
+        What is open belongs to the original: its records are closed here, and nothing is ended.
+        """
+        found, original = self.open_records(), self.installation
+        why = f"belongs to installation {original}, of which this store is a copy; nothing was ended"
+        with self.changing() as change:
+            self._begin_incarnation(change, "copied", f"the store is a copy of that of installation {original}")
+            _close_records(change, why)
+            self.installation = secrets.token_hex(6)
+            write_meta(change.tx, INSTALLATION, self.installation)
+        return found
+
+    def _begin_incarnation(self, change: Change, kind: str, what: str, above: int = 0) -> None:
+        self.incarnation = max(self.incarnation, above) + 1
+        write_meta(change.tx, INCARNATION, str(self.incarnation))
+        write_meta(change.tx, TIE, read_tie(self._database).to_json())
+        change.tx.execute(update(leases).values(owner="", expires=0.0))
+        what = f"{what}: incarnation {self.incarnation}"
+        change.record_event(EventDetails(cluster="", kind="store", what=what, cause=f"orch store {kind}"))
+
+
+def _close_records(change: Change, why: str) -> None:
+    names: dict[str, str] = {row.uid: row.name for row in change.tx.execute(select(clusters.c.uid, clusters.c.name))}
+    for intent in change.tx.execute(select(intents)).mappings().all():
+        if IntentState(intent["state"]) in FINAL_STATES:
+            continue
+        values: dict[str, Any] = {
+            "state": IntentState.DELETED.value, "since": change.at, "cause": EndCause.REQUESTED.value, "why": why,
+        }  # fmt: skip
+        if intent["born"] is not None and intent["gone"] is None:
+            values["gone"] = change.at
+        key = {"cluster_uid": intent["cluster_uid"], "generation": intent["generation"]}
+        cluster = names.get(intent["cluster_uid"], "")
+        change.update(
+            intents, key, values, EventDetails(cluster=cluster, kind="intent", what=f"{intent['name']} {why}")
+        )
+    for job in change.tx.execute(select(jobs).where(jobs.c.state != "ended")).mappings().all():
+        values = {"state": "ended", "status": int(Exit.CONFLICT), "code": "copied", "what": why, "ended": change.at}
+        details = EventDetails(cluster=names.get(job["cluster_uid"], ""), kind="job", what=f"job {job['id']} {why}")
+        change.update(jobs, {"cluster_uid": job["cluster_uid"], "id": job["id"]}, values, details)
+    for pipeline in change.tx.execute(select(pipelines).where(pipelines.c.state == "running")).mappings().all():
+        values = {"state": "cancelled", "status": int(Exit.CONFLICT), "what": why, "ended": change.at}
+        details = EventDetails(cluster="", kind="pipeline", what=f"{pipeline['name']} {why}")
+        change.update(pipelines, {"uid": pipeline["uid"]}, values, details)
+    for row in change.tx.execute(select(clusters).where(clusters.c.gone.is_(None))).mappings().all():
+        details = EventDetails(cluster=row["name"], kind="cluster", what=f"record closed: it {why}")
+        change.update(clusters, {"uid": row["uid"]}, {"gone": change.at, "hosts": "[]"}, details)
