@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Float, and_, cast, exists, func, literal, select, update
+from sqlalchemy import ColumnElement, Float, and_, cast, exists, func, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.clock import SteadyClock
 from orchestrator.errors import ConflictError
+from orchestrator.store.change import Guard
 from orchestrator.store.connection import Database
 from orchestrator.store.schema import leases
 
@@ -105,12 +106,9 @@ def release_lease(database: Database, lease: Lease) -> None:
     database.write(update(leases).where(_is(lease)).values(expires=0.0, owner=""))
 
 
-def check_lease(tx: Connection, lease: Lease) -> None:
-    """Raise ConflictError unless `lease` is still ours, and lock it until this transaction ends."""
-    query = select(leases.c.fence, leases.c.owner).where(leases.c.name == lease.name).with_for_update()
-    row = tx.execute(query).first()
-    if row is None or row.owner != lease.owner or row.fence != lease.fence:
-        raise lost_lease_error(lease)
+def guard_lease(lease: Lease) -> Guard:
+    """Return the guard of a change that `lease` is still ours."""
+    return Guard(table=leases, key={"name": lease.name}, values=_identify(lease))
 
 
 def is_held(lease: Lease) -> ColumnElement[bool]:
@@ -128,7 +126,12 @@ def lost_lease_error(lease: Lease) -> ConflictError:
 
 
 def _is(lease: Lease) -> ColumnElement[bool]:
-    return and_(leases.c.name == lease.name, leases.c.owner == lease.owner, leases.c.fence == lease.fence)
+    return and_(leases.c.name == lease.name, *(leases.c[column] == value for column, value in _identify(lease).items()))
+
+
+def _identify(lease: Lease) -> dict[str, Any]:
+    """Return the columns by which a lease is ours. Every condition for a write under a lease is made from them."""
+    return {"owner": lease.owner, "fence": lease.fence}
 
 
 def _is_alive(row: Any) -> bool:

@@ -17,12 +17,13 @@ from typing import Any
 
 from sqlalchemy import Connection, inspect, text
 
+from orchestrator.store.apply_change import CHAIN, append_event
 from orchestrator.store.audited import Head, format_subject, hash_event, select_audited
-from orchestrator.store.change import CHAIN, append_event
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError, backup_path
 from orchestrator.store.location import describe_location
 from orchestrator.store.schema import metadata
+from orchestrator.store.server_functions import install_functions
 from orchestrator.store.version import SCHEMA_VERSION, newer_store_error
 
 _LOCK = 0x6F726368  # "orch": key of PostgreSQL's advisory lock
@@ -81,6 +82,8 @@ def _create_or_migrate(database: Database, at: float) -> None:
                 _set(tx, "installation", secrets.token_hex(6))
             for number in range(version + 1, SCHEMA_VERSION + 1):
                 STEPS[number](tx, at)
+        if tx.dialect.name == "postgresql":
+            install_functions(tx)
         _set(tx, "schema", str(SCHEMA_VERSION))
         tx.commit()
 
@@ -216,7 +219,11 @@ def _migrate_to_4(tx: Connection, at: float) -> None:
             head = append_event(tx, event | {"before": "{}", "after": json.dumps({after: ""})}, head)
 
 
-_STATEMENTS_TO_5: tuple[str, ...] = ()
+_STATEMENTS_TO_5: tuple[str, ...] = (
+    # by which a request that arrives twice is done once
+    "ALTER TABLE events ADD COLUMN request VARCHAR NOT NULL DEFAULT ''",
+    "CREATE INDEX events_by_request ON events (request)",
+)
 
 
 def _migrate_to_5(tx: Connection, _at: float) -> None:
