@@ -27,6 +27,7 @@ from orchestrator.store.failures import (
     translate_server_error,
 )
 from orchestrator.store.location import Location
+from orchestrator.store.transport import connect_options
 
 BUSY_SECONDS = 20.0  # the longest time that one transaction waits for another
 IDLE_SECONDS = 30.0  # after which PostgreSQL ends the transaction of a client that was suspended inside it
@@ -151,7 +152,7 @@ def _begin(connection: Connection) -> None:
 def _server_engine(location: str) -> Engine:
     url = make_url(location).set(drivername="postgresql+psycopg")
     settings = {"connect_timeout": 10, "application_name": "orch", "prepare_threshold": None, "autocommit": True}
-    settings = {name: value for name, value in settings.items() if name not in url.query}
+    settings = {name: value for name, value in settings.items() if name not in url.query} | connect_options(location)
     try:
         engine = create_engine(
             url,

@@ -53,22 +53,22 @@ def test_both_sides_compute_the_same_hash(
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(summary=_any, created=_float, gone=st.none() | _float)
-@example(summary="\\u0000 \\ \" ' \0", created=1e23, gone=0.1)
-@example(summary="", created=-0.0, gone=5e-324)
-@example(summary="x", created=123456789012345680.0, gone=1e22)
+@given(summary=_any, created=_float, deleted=st.none() | _float)
+@example(summary="\\u0000 \\ \" ' \0", created=1e23, deleted=0.1)
+@example(summary="", created=-0.0, deleted=5e-324)
+@example(summary="x", created=123456789012345680.0, deleted=1e22)
 def test_the_events_that_the_server_writes_rebuild_any_value(
-    opened: tuple[Store, str, ClusterRecord], summary: str, created: float, gone: float | None
+    opened: tuple[Store, str, ClusterRecord], summary: str, created: float, deleted: float | None
 ) -> None:
     store, address, cluster = opened
     details = EventDetails(cluster="c", kind="remark", what=summary)
-    values = {"summary": summary, "created": created, "gone": gone}
+    values = {"summary": summary, "created": created, "gone": deleted}
     change = update_row(clusters, {"uid": cluster.uid}, values, details)
     store.change(change, at=created)
     assert store.change(change, at=created) == (False,)
     real = tables_of(address)
     assert real["clusters"][cluster.uid,]["created"] == created
-    assert real["clusters"][cluster.uid,]["gone"] == gone
+    assert real["clusters"][cluster.uid,]["gone"] == deleted
     assert real["clusters"][cluster.uid,]["summary"] == clean_text(summary)
     events, head = audit_of(address)
     assert verify_chain(events, head) is None
@@ -109,8 +109,8 @@ def test_a_table_that_is_not_audited_cannot_be_changed_by_the_function(
 
     store, address, _ = opened
     for table in ("events", "meta", "leases", "pg_authid"):
-        asked = {"verb": "insert", "table": table, "key": {}, "values": {"key": "x"}}
-        request = {"id": "i", "at": 1.0, "client": "x", "guards": [], "changes": [asked]}
+        spec = {"verb": "insert", "table": table, "key": {}, "values": {"key": "x"}}
+        request = {"id": "i", "at": 1.0, "client": "x", "guards": [], "changes": [spec]}
         with pytest.raises(StoreError, match="not audited"), store._database.calling() as tx:
             tx.execute(text("SELECT orch_change(CAST(:r AS json))"), {"r": json.dumps(request)})
     assert intents.name in rebuild_tables(audit_of(address)[0])

@@ -290,7 +290,7 @@ with Store(sys.argv[1]) as store:
 
 
 @pytest.mark.promise("P7")
-def test_a_client_that_is_frozen_in_a_change_delays_nobody(postgres: PostgresServer) -> None:
+def test_a_client_that_is_frozen_in_a_change_delays_no_other(postgres: PostgresServer) -> None:
     address = postgres.new_store()
     with slow_proxy(postgres.port, 0.01) as proxy, Store(address) as other:
         command = [sys.executable, "-c", CHANGING, address.replace(f":{postgres.port}/", f":{proxy.port}/")]

@@ -170,6 +170,7 @@ def prepare_down(cluster: str, *, abandon: bool = False, force: bool = False) ->
             raise cluster_not_found(reader, cluster)
         now = load_observed(reader, cluster, _last_started(reader, record), running=True)
         notes = _running_job_notes(reader, record)
+        refused = refuse_other_owner(record, reader.member, force=force)
     return PreparedCommand(
         cluster=cluster,
         verb="down",
@@ -178,7 +179,7 @@ def prepare_down(cluster: str, *, abandon: bool = False, force: bool = False) ->
         recorded=now,
         facts=_facts(),
         notes=notes,
-        refused=refuse_other_owner(record, force=force),
+        refused=refused,
     )
 
 
@@ -194,7 +195,7 @@ def prepare_stop(cluster: str, *, force: bool = False) -> PreparedCommand:
             recorded=load_observed(reader, cluster),
             facts=_facts(),
             notes=_running_job_notes(reader, record),
-            refused=refuse_other_owner(record, force=force),
+            refused=refuse_other_owner(record, reader.member, force=force),
         )
 
 
@@ -231,6 +232,7 @@ def prepare_cancel(cluster: str, job: int | None, *, force: bool = False) -> Pre
             )
         one = ([begun for begun in chosen if begun.started] or chosen)[-1]
         now = load_observed(reader, cluster, one, running=one.state != "ended")
+        refused = refuse_other_owner(record, reader.member, force=force)
     return PreparedCommand(
         cluster=cluster,
         verb="cancel",
@@ -238,7 +240,7 @@ def prepare_cancel(cluster: str, job: int | None, *, force: bool = False) -> Pre
         desired=Cancel(cluster=cluster, folder=f"{one.id}-a{one.attempt}"),
         recorded=now,
         facts=_facts(),
-        refused=refuse_other_owner(record, force=force),
+        refused=refused,
     )
 
 
@@ -270,7 +272,7 @@ def prepare_run(
     with open_reader() as reader:
         same, number = (again, again.id) if again is not None else _same_job(reader, name, verb, digest)
         now = load_observed(reader, name, same)
-        foreign = refuse_other_owner(reader.cluster(name)) if again is None else None
+        foreign = refuse_other_owner(reader.cluster(name), reader.member) if again is None else None
     bucket = task.checkpoint.bucket.rstrip("/")
     record = again.task if again is not None else record or task.to_json()
     if bucket:
