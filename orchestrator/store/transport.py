@@ -42,7 +42,7 @@ def secure_options(location: str, environ: Mapping[str, str], libpq: int) -> dic
         raise UserError(
             f"{name}={mode} does not verify the server of the store {describe_location(location)}",
             "anyone on the network in between could read and change all that is recorded",
-            f"{change}, and sslrootcert=FILE for a certificate authority of your own   (docs/team.md)",
+            f"{change}, and sslrootcert=FILE for your own certificate authority   (docs/team.md)",
         )
     options = {"sslmode": VERIFIED}
     own = Path(environ.get("HOME", "~")).expanduser() / ".postgresql" / "root.crt"

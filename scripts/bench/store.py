@@ -2,8 +2,8 @@
 
     python scripts/bench/store.py [--seconds 4]
 
-It starts a server of its own, and reaches it through a relay that keeps each request back. A change is
-`set_desired_state`: one row and one event. Each client is a process with a cluster of its own. Only methods that older
+It starts its own server, and reaches it through a relay that keeps each request back. A change is
+`set_desired_state`: one row and one event. Each client is a process with its own cluster. Only methods that older
 versions have are used: started in the folder of another commit, it measures that one.
 """
 
