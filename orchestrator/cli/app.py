@@ -138,6 +138,7 @@ SECTIONS = (
             LazyCommand(
                 "pull", "orchestrator.cli.commands.settings.pull:pull", "Download and verify a run's checkpoint."
             ),
+            LazyCommand("store", "orchestrator.cli.commands.settings.store:store", "Who may use the team's store."),
             LazyCommand(
                 "config",
                 "orchestrator.cli.commands.settings.config:config",

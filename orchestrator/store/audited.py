@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+FORM = "2:"  # begins the hashes of version 5 and later; those of older versions have 64 digits alone
 KEYS: dict[str, tuple[str, ...]] = {
     "clusters": ("uid",),
     "intents": ("cluster_uid", "generation"),
@@ -93,20 +95,49 @@ def to_json(values: dict[str, Any] | None) -> str | None:
     return None if values is None else json.dumps(values, sort_keys=True)
 
 
-def hash_event(event: dict[str, Any], prev_hash: str) -> str:
-    """Return the SHA-256 of an event's content and of the hash before it.
+def hash_event(event: Mapping[str, Any], prev_hash: str) -> str:
+    """Return the hash of a new event: FORM, and the SHA-256 of the hash before it and of the event's content.
+
+    Each column is one text: `-` for NULL, else its length in bytes of UTF-8, a colon, and itself. `at` is the eight
+    bytes of the number as hexadecimal digits, so no rule for writing numbers is needed. The function
+    `orch_event_hash` of data/postgresql.sql computes the same.
 
     Args:
         event: every column but the two hashes.
         prev_hash: the hash of the event before, "" for the first.
     """
+    columns = (prev_hash, str(event["seq"]), struct.pack(">d", event["at"] + 0.0).hex())
+    texts = ("cluster", "actor", "kind", "what", "subject", "cause", "before", "after")
+    content = b"".join(map(_measured, (*columns, *(event[column] for column in texts))))
+    return FORM + hashlib.sha256(content).hexdigest()
+
+
+def is_hash_of(event: Mapping[str, Any]) -> bool:
+    """Return whether the hash of an event, in whichever form it has, is that of its content."""
+    new = str(event["hash"]).startswith(FORM)
+    return bool(event["hash"] == (hash_event if new else _hash_event_to_version_4)(event, event["prev_hash"]))
+
+
+def _measured(text: str | None) -> bytes:
+    if text is None:
+        return b"-"
+    encoded = text.encode()
+    return b"%d:%b" % (len(encoded), encoded)
+
+
+def _hash_event_to_version_4(event: Mapping[str, Any], prev_hash: str) -> str:
     columns = ("seq", "at", "cluster", "actor", "kind", "what", "subject", "cause", "before", "after")
     content = json.dumps([prev_hash, *(event[column] for column in columns)], separators=(",", ":"))
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def clean_text(value: Any) -> Any:
-    """Return text that every database can hold: no NUL, no lone surrogates. Output of hosts may contain both."""
+    """Return a value that every database can hold. Output of hosts may contain NUL and lone surrogates.
+
+    The zero of floats loses its sign, since SQLite does not keep it.
+    """
+    if isinstance(value, float):
+        return value + 0.0
     if not isinstance(value, str):
         return value
     return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()

@@ -13,9 +13,9 @@ from sqlalchemy import Connection, insert, select
 
 from orchestrator.errors import StorageError
 from orchestrator.private_files import open_private
+from orchestrator.store.apply_change import CHAIN
 from orchestrator.store.audited import Head
 from orchestrator.store.backup_note import BackupHead
-from orchestrator.store.change import CHAIN
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError, translate_file_error
 from orchestrator.store.integrity import find_store_faults

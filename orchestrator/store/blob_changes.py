@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import delete, select, update
 
-from orchestrator.store.change import insert_or_nothing
+from orchestrator.store.apply_change import insert_or_nothing
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.schema import blobs
 

@@ -1,20 +1,27 @@
-"""The one way to change a row: the change and its event in one transaction.
+"""A change as data: the rows that change, what must be true for it, and the texts of its events. Pure.
 
-Each transaction that changes something first locks the head of the event chain. So changes happen one after the
-other on both databases, sequence numbers follow the order of commits, and no two transactions can wait for each other.
+`apply_change` executes it: on SQLite in one transaction, on PostgreSQL by one call of a function of the server.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, insert, select, update
+from sqlalchemy import Table
 
-from orchestrator.store.audited import Head, clean_text, format_subject, hash_event, select_audited, to_json
-from orchestrator.store.schema import events, meta
+from orchestrator.store.audited import clean_text
 
-CHAIN = "chain"  # key of the head in the table meta
+
+class Verb(StrEnum):
+    """What a RowChange does with its row."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    EVENT = "event"  # no row, only the event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,109 +34,115 @@ class EventDetails:
     cause: str = ""
 
 
-def lock_head(tx: Connection) -> Head:
-    """Lock and return the head of the chain, after earlier transactions. SQLite locks at BEGIN IMMEDIATE."""
-    return Head.parse(tx.execute(select(meta.c.value).where(meta.c.key == CHAIN).with_for_update()).scalar_one())
-
-
-class Change:
-    """One writing transaction.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """What must be true of a row while the change takes effect; else nothing is changed.
 
     Attributes:
-        at: epoch seconds of everything that it writes.
-        head: the head of the event chain, moved by every event.
+        table: its table: an audited one, or leases.
+        key: the columns of its primary key.
+        values: columns that must have these values; None: the row must not exist.
     """
 
-    def __init__(self, tx: Connection, at: float, actor: str, cause: str) -> None:
-        self.tx = tx
-        self.at = float(at)
-        self._actor = clean_text(actor)
-        self._cause = cause
-        self._before = lock_head(tx)
-        self.head = self._before
+    table: Table
+    key: Mapping[str, Any]
+    values: Mapping[str, Any] | None
 
-    @property
-    def has_events(self) -> bool:
-        return self.head != self._before
 
-    def insert(self, table: Table, values: dict[str, Any], details: EventDetails) -> bool:
-        """Add a row with its event. Return False, and change nothing, when its key or unique name exists."""
-        values = {column: clean_text(value) for column, value in values.items()}
-        made = self.tx.execute(insert_or_nothing(self.tx, table, values)).mappings().first()
-        if made is None:
-            return False
-        row = {**made}
-        self._append(details, format_subject(table.name, row), None, select_audited(table.name, row))
-        return True
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowChange:
+    """One row that is inserted or changed, with its event.
 
-    def update(self, table: Table, key: dict[str, Any], values: dict[str, Any], details: EventDetails) -> bool:
-        """Change columns of one existing row with an event. Return False when all columns have these values."""
-        row = self._row(table, key)
-        values = {column: clean_text(value) for column, value in values.items()}
-        changed = {column: value for column, value in values.items() if row[column] != value}
-        if not changed:
-            return False
-        self.tx.execute(update(table).where(_is(table, key)).values(**changed))
-        after = select_audited(table.name, changed)
-        if after:
-            self._append(details, format_subject(table.name, row), {column: row[column] for column in after}, after)
-        return True
+    Nothing changes, and no event is recorded, when a row to be inserted has a key or a unique name that exists, or
+    when a row to be updated has all these values.
 
-    def record_event(self, details: EventDetails) -> None:
-        """Record an event that changes no row."""
-        self._append(details, "", None, None)
+    Attributes:
+        event: the event's text.
+        table: the table of the row; None for Verb.EVENT.
+        key: the columns of the primary key of a row to be updated, which must exist.
+        values: the new values by column.
+    """
 
-    def _row(self, table: Table, key: dict[str, Any]) -> dict[str, Any]:
-        found = self.tx.execute(select(table).where(_is(table, key)).with_for_update()).mappings().one()
-        return dict(found)
+    verb: Verb
+    event: EventDetails
+    table: Table | None = None
+    key: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def _append(
-        self, details: EventDetails, about: str, before: dict[str, Any] | None, after: dict[str, Any] | None
-    ) -> None:
-        values: dict[str, Any] = {
-            "seq": self.head.seq + 1,
-            "at": self.at,
-            "cluster": clean_text(details.cluster),
-            "actor": self._actor,
-            "kind": details.kind,
-            "what": clean_text(details.what),
-            "subject": about,
-            "cause": clean_text(details.cause or self._cause),
-            "before": to_json(before),
-            "after": to_json(after),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRequest:
+    """Several row changes that happen all or not at all.
+
+    Attributes:
+        id: random; every event has it. A request that arrives twice on PostgreSQL, because its first answer was
+            lost, is done once.
+        at: epoch seconds of the events.
+        user: who acts; on PostgreSQL the server uses the login instead.
+        client: computer and process, for the actor of the events.
+        cause: the cause of events that name none.
+        guards: are checked in this order, before the first change.
+        changes: are done in this order.
+    """
+
+    id: str
+    at: float
+    user: str
+    client: str
+    cause: str
+    guards: tuple[Guard, ...]
+    changes: tuple[RowChange, ...]
+
+    def to_json(self) -> str:
+        """Return what the server's function `orch_change` reads."""
+        return json.dumps(
+            {
+                "id": self.id,
+                "at": clean_text(self.at),
+                "client": clean_text(self.client),
+                "guards": [_guard_to_json(guard) for guard in self.guards],
+                "changes": [self._change_to_json(change) for change in self.changes],
+            }
+        )
+
+    def _change_to_json(self, change: RowChange) -> dict[str, Any]:
+        return {
+            "verb": change.verb.value,
+            "table": change.table.name if change.table is not None else "",
+            "key": clean_values(change.key),
+            "values": clean_values(change.values),
+            "cluster": clean_text(change.event.cluster),
+            "kind": change.event.kind,
+            "what": clean_text(change.event.what),
+            "cause": clean_text(change.event.cause or self.cause),
         }
-        self.head = append_event(self.tx, values, self.head)
 
 
-def append_event(tx: Connection, values: dict[str, Any], head: Head) -> Head:
-    """Write one event after `head` and return the new head.
-
-    Args:
-        tx: the transaction.
-        values: all columns but the hashes.
-        head: the head so far.
-    """
-    hashed = hash_event(values, head.hash)
-    moved = Head(values["seq"], hashed)
-    written = insert(events).values(**values, prev_hash=head.hash, hash=hashed)
-    move = update(meta).where(meta.c.key == CHAIN).values(value=str(moved))
-    if tx.dialect.name == "postgresql":  # both in one round trip
-        tx.execute(move.add_cte(written.cte("written")))
-    else:
-        tx.execute(written)
-        tx.execute(move)
-    return moved
+def insert_row(table: Table, values: Mapping[str, Any], event: EventDetails) -> RowChange:
+    """Return the change that inserts a row. `values` has every column without a default."""
+    return RowChange(verb=Verb.INSERT, event=event, table=table, values=values)
 
 
-def _is(table: Table, key: dict[str, Any]) -> Any:
-    return and_(*(table.c[column] == value for column, value in key.items()))
+def update_row(table: Table, key: Mapping[str, Any], values: Mapping[str, Any], event: EventDetails) -> RowChange:
+    """Return the change that gives columns of an existing row new values."""
+    return RowChange(verb=Verb.UPDATE, event=event, table=table, key=key, values=values)
 
 
-def insert_or_nothing(tx: Connection, table: Table, values: dict[str, Any]) -> Any:
-    if tx.dialect.name == "postgresql":
-        from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+def clean_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values as every database can hold them."""
+    return {column: clean_text(value) for column, value in values.items()}
 
-        return postgresql_insert(table).values(**values).on_conflict_do_nothing().returning(*table.c)
-    from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-    return sqlite_insert(table).values(**values).on_conflict_do_nothing().returning(*table.c)
+def complete_row(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row that an insert of `values` makes: the other columns have their defaults."""
+    return {column.name: _default_of(column) for column in table.columns} | clean_values(values)
+
+
+def _default_of(column: Any) -> Any:
+    default = column.server_default
+    return None if default is None else column.type.python_type(str(default.arg))
+
+
+def _guard_to_json(guard: Guard) -> dict[str, Any]:
+    values = clean_values(guard.values) if guard.values is not None else None
+    return {"table": guard.table.name, "key": clean_values(guard.key), "values": values}

@@ -17,7 +17,7 @@ from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.project import qualify_name, to_column
 from orchestrator.slices import Candidate
-from orchestrator.store.change import Change, EventDetails
+from orchestrator.store.change import EventDetails, Guard, complete_row, insert_row, update_row
 from orchestrator.store.leases import Lease
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.records import (
@@ -57,42 +57,40 @@ class ClusterChanges(Ledger):
 
     def open_cluster(self, name: str, summary: str) -> ClusterRecord:
         """Return the open cluster of this name, made if there is none. Two at the same time get the same one."""
-        query = select(clusters).where(self._named(name), clusters.c.gone.is_(None))
-        with self.changing() as change:
-            earlier = select(func.count()).select_from(clusters).where(self._named(name))
-            ordinal = change.tx.execute(earlier).scalar_one()
-            end = derive_uid_end(identify_place(load_paths().state), self.project, name, ordinal)
-            values = {"uid": make_uid(end), "name": name, "created": change.at, "summary": summary}
+        qualified = qualify_name(self.project, name)
+        details = EventDetails(cluster=qualified, kind="cluster", what=f"record opened: {summary}")
+        place = identify_place(load_paths().state)
+        for at in self._tries(f"the record of '{name}'"):
+            end = derive_uid_end(place, self.project, name, self._count_clusters(name))
+            values = {"uid": make_uid(end), "name": name, "created": at, "summary": summary}
             values |= {"owner": self.user, "project": to_column(self.project)}
-            qualified = qualify_name(self.project, name)
-            change.insert(
-                clusters, values, EventDetails(cluster=qualified, kind="cluster", what=f"record opened: {summary}")
-            )
-            return cluster_from_row(change.tx.execute(query).mappings().one())
+            if self.change(insert_row(clusters, values, details), at=at) == (True,):
+                return cluster_from_row(complete_row(clusters, values))
+            if (found := self.cluster(name)) is not None:
+                return found
+        raise AssertionError  # _tries has raised
+
+    def _count_clusters(self, name: str) -> int:
+        query = select(func.count().label("count")).select_from(clusters).where(self._named(name))
+        return self._read_all(query, lambda row: int(row["count"]))[0]
 
     def set_desired_state(self, cluster: ClusterRecord, desired_state: str) -> None:
         """Record a request for a cluster: "up", "stopped" or "down".
 
         No lease is needed: whoever holds the lease reads the request before each step.
         """
-        with self.changing() as change:
-            change.update(
-                clusters,
-                {"uid": cluster.uid},
-                {"wanted": desired_state},
-                EventDetails(cluster=cluster.qualified_name, kind="wanted", what=desired_state),
-            )
+        details = EventDetails(cluster=cluster.qualified_name, kind="wanted", what=desired_state)
+        self._change_cluster(cluster, {"wanted": desired_state}, details)
 
     def set_limits(self, cluster: ClusterRecord, limits: dict[str, float]) -> None:
         """Replace the limits of a cluster: max_hours, idle_minutes and max_cost, those that are set."""
         text = json.dumps(limits, sort_keys=True)
-        with self.changing() as change:
-            change.update(
-                clusters,
-                {"uid": cluster.uid},
-                {"limits": text},
-                EventDetails(cluster=cluster.qualified_name, kind="limits", what=text),
-            )
+        self._change_cluster(
+            cluster, {"limits": text}, EventDetails(cluster=cluster.qualified_name, kind="limits", what=text)
+        )
+
+    def _change_cluster(self, cluster: ClusterRecord, values: dict[str, Any], details: EventDetails) -> None:
+        self.change(update_row(clusters, {"uid": cluster.uid}, values, details), at=self._now())
 
     def note_hosts(self, lease: Lease | None, cluster: ClusterRecord, hosts: tuple[HostAddress, ...]) -> None:
         self._note(lease, cluster, {"hosts": hosts_to_json([make_portable(host) for host in hosts])})
@@ -112,10 +110,9 @@ class ClusterChanges(Ledger):
             what="record closed: nothing is left",
             cause="the provider reports every machine absent",
         )
-        with self.changing(lease) as change:
-            row = change.tx.execute(select(clusters.c.gone).where(clusters.c.uid == cluster.uid)).one()
-            if row.gone is None:
-                change.update(clusters, {"uid": cluster.uid}, {"gone": change.at, "hosts": "[]"}, why)
+        at, key = self._now(), {"uid": cluster.uid}
+        closing = update_row(clusters, key, {"gone": at, "hosts": "[]"}, why)
+        self.change(closing, at=at, lease=lease, guards=(_is_open(cluster),))  # one that is closed stays as it is
 
     def _named(self, name: str) -> ColumnElement[bool]:
         return and_(clusters.c.project == to_column(self.project), clusters.c.name == name)
@@ -146,25 +143,25 @@ class ClusterChanges(Ledger):
         Raises:
             ConflictError: the cluster's record is closed, so the machines would never be ended.
         """
-        with self.changing(lease) as change:
-            gone = change.tx.execute(select(clusters.c.gone).where(clusters.c.uid == cluster.uid)).scalar()
+        at = self._now()
+        values: dict[str, Any] = {
+            "cluster_uid": cluster.uid,
+            "generation": generation,
+            "name": name,
+            "candidate": candidate_to_json(candidate),
+            "token": token,
+            "request": hashlib.sha256(request.encode()).hexdigest(),
+            "account": account,
+            "state": IntentState.PLANNED.value,
+            "since": at,
+            "touched": at,
+        }
+        what = f"{name}: planned, {candidate.where} {candidate.market}"
+        planned = insert_row(intents, values, EventDetails(cluster=cluster.qualified_name, kind="intent", what=what))
+        if self.change(planned, at=at, lease=lease, guards=(_is_open(cluster),)) is None:
             mine = (intents.c.cluster_uid == cluster.uid) & (intents.c.generation == generation)
-            if gone is not None and change.tx.execute(select(intents.c.name).where(mine)).first() is None:
+            if self._read_first(select(intents).where(mine), intent_from_row) is None:
                 raise ConflictError(f"the record of '{cluster.name}' was closed meanwhile", next_step="orch status")
-            values: dict[str, Any] = {
-                "cluster_uid": cluster.uid,
-                "generation": generation,
-                "name": name,
-                "candidate": candidate_to_json(candidate),
-                "token": token,
-                "request": hashlib.sha256(request.encode()).hexdigest(),
-                "account": account,
-                "state": IntentState.PLANNED.value,
-                "since": change.at,
-                "touched": change.at,
-            }
-            what = f"{name}: planned, {candidate.where} {candidate.market}"
-            change.insert(intents, values, EventDetails(cluster=cluster.qualified_name, kind="intent", what=what))
 
     def update_intent(
         self, lease: Lease, cluster: ClusterRecord, name: str, state: IntentState, cause: EndCause | None = None,
@@ -182,65 +179,61 @@ class ClusterChanges(Ledger):
             requested_ago: Seconds since the only create request, when this process sent it. A clock that was wrong
                 until the provider's answer must make no machine older.
         """
-        with self.changing(lease) as change:
-            before = _read_intent(change, cluster, name)
-            values: dict[str, Any] = {"state": state.value, "touched": change.at}
+        for at in self._tries(name):
+            before = self._read_intent(cluster, name)
+            values: dict[str, Any] = {"state": state.value, "touched": at}
             if before.state is not state:
-                values["since"] = change.at
+                values["since"] = at
             if state in (IntentState.ACCEPTED, IntentState.ENDING) and before.billed_from is None:
                 # When it was planned: the create may have acted since then. A clock that was ahead until the provider's
                 # first answer must not put the start of billing into the future.
-                planned = before.since if requested_ago is None else change.at - requested_ago
-                values["born"] = min(planned, change.at)
+                planned = before.since if requested_ago is None else at - requested_ago
+                values["born"] = min(planned, at)
             if state is IntentState.DELETED and before.billed_from is not None and before.billed_until is None:
-                values["gone"] = change.at
+                values["gone"] = at
             if cause is not None:
                 values |= {"cause": cause.value, "why": why}
             reason = f"{cause}: {why}" if cause else ""
             what = f"{name}: {before.state} -> {state}" + (f" ({reason})" if reason else "")
             key = {"cluster_uid": cluster.uid, "generation": before.generation}
-            change.update(
+            seen = {"state": before.state.value, "born": before.billed_from, "gone": before.billed_until}
+            change = update_row(
                 intents,
                 key,
                 values,
                 EventDetails(cluster=cluster.qualified_name, kind="intent", what=what, cause=reason),
             )
+            guard = Guard(table=intents, key=key, values=seen | {"since": before.since})
+            if self.change(change, at=at, lease=lease, guards=(guard,)) is not None:
+                return
 
     def note_billing_start(self, lease: Lease, cluster: ClusterRecord, name: str, born: float) -> None:
         """Record when billing of an intent's machines starts, in epoch seconds, if later than its request."""
-        with self.changing(lease) as change:
-            before = _read_intent(change, cluster, name)
-            key = {"cluster_uid": cluster.uid, "generation": before.generation}
-            change.update(
-                intents,
-                key,
-                {"born": born},
-                EventDetails(cluster=cluster.qualified_name, kind="intent", what=f"{name}: billing starts later"),
-            )
+        key = {"cluster_uid": cluster.uid, "generation": self._read_intent(cluster, name).generation}
+        details = EventDetails(cluster=cluster.qualified_name, kind="intent", what=f"{name}: billing starts later")
+        self.change(update_row(intents, key, {"born": born}, details), at=self._now(), lease=lease)
 
     def note_account(self, cluster: ClusterRecord, name: str, account: str) -> None:
         """Record whose machines an intent of an older version has, once the provider has shown them."""
-        with self.changing(None) as change:
-            before = _read_intent(change, cluster, name)
-            if before.account:
-                return
-            key = {"cluster_uid": cluster.uid, "generation": before.generation}
-            what = f"{name}: its account is {account}"
-            change.update(
-                intents,
-                key,
-                {"account": account},
-                EventDetails(cluster=cluster.qualified_name, kind="intent", what=what),
-            )
+        before = self._read_intent(cluster, name)
+        if before.account:
+            return
+        key = {"cluster_uid": cluster.uid, "generation": before.generation}
+        details = EventDetails(cluster=cluster.qualified_name, kind="intent", what=f"{name}: its account is {account}")
+        guard = Guard(table=intents, key=key, values={"account": ""})  # what another has recorded meanwhile stays
+        self.change(update_row(intents, key, {"account": account}, details), at=self._now(), guards=(guard,))
 
     def touch_intent(self, lease: Lease, cluster: ClusterRecord, name: str) -> None:
         which = (intents.c.cluster_uid == cluster.uid) & (intents.c.name == name)
         self._write(lease, update(intents).where(which).values(touched=self._now()))
 
+    def _read_intent(self, cluster: ClusterRecord, name: str) -> Intent:
+        mine = (intents.c.cluster_uid == cluster.uid) & (intents.c.name == name)
+        return self._read_one(select(intents).where(mine), intent_from_row)
 
-def _read_intent(change: Change, cluster: ClusterRecord, name: str) -> Intent:
-    mine = (intents.c.cluster_uid == cluster.uid) & (intents.c.name == name)
-    return intent_from_row(change.tx.execute(select(intents).where(mine)).mappings().one())
+
+def _is_open(cluster: ClusterRecord) -> Guard:
+    return Guard(table=clusters, key={"uid": cluster.uid}, values={"gone": None})
 
 
 def _with_token(row: Row) -> tuple[str, Intent]:

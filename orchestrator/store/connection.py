@@ -19,8 +19,15 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from orchestrator.errors import UserError
 from orchestrator.private_files import make_private_folder, open_private
 from orchestrator.retries import STORE_CONNECT, STORE_JOURNAL, RetryPolicy
-from orchestrator.store.failures import StoreError, refuse_truncated_file, translate_file_error, translate_server_error
+from orchestrator.store.failures import (
+    StoreError,
+    damaged_file_error,
+    refuse_truncated_file,
+    translate_file_error,
+    translate_server_error,
+)
 from orchestrator.store.location import Location
+from orchestrator.store.transport import connect_options
 
 BUSY_SECONDS = 20.0  # the longest time that one transaction waits for another
 IDLE_SECONDS = 30.0  # after which PostgreSQL ends the transaction of a client that was suspended inside it
@@ -63,6 +70,15 @@ class Database:
         with self._connection() as tx:
             yield tx if self.is_file else tx.execution_options(isolation_level="READ COMMITTED")
 
+    @contextmanager
+    def calling(self) -> Generator[Connection]:
+        """Open a block for one change: a transaction on SQLite, which the block commits.
+
+        On PostgreSQL the one statement of the block is a transaction by itself.
+        """
+        with self._connection() as tx:
+            yield tx
+
     def write(self, statement: Executable) -> int:
         """Execute one statement as a transaction by itself, and return the number of rows that it changed."""
         with self._connection() as tx:
@@ -78,6 +94,10 @@ class Database:
                 yield tx
         except DBAPIError as error:
             raise self.translate_error(error) from error
+        except UnicodeDecodeError as error:  # SQLite quotes a damaged table in its message
+            if not isinstance(self.location, Path):
+                raise
+            raise damaged_file_error(self.location, str(error)) from error
 
     def _connect(self) -> Connection:
         seconds = RECONNECT_SECONDS if self.known_good and not self.is_file else 0.0
@@ -138,7 +158,7 @@ def _begin(connection: Connection) -> None:
 def _server_engine(location: str) -> Engine:
     url = make_url(location).set(drivername="postgresql+psycopg")
     settings = {"connect_timeout": 10, "application_name": "orch", "prepare_threshold": None, "autocommit": True}
-    settings = {name: value for name, value in settings.items() if name not in url.query}
+    settings = {name: value for name, value in settings.items() if name not in url.query} | connect_options(location)
     try:
         engine = create_engine(
             url,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from orchestrator.errors import OrchError
 from orchestrator.store.location import Location, describe_location, mask_secrets
 
+# of libpq, in fe-secure-openssl.c and fe-connect.c of PostgreSQL 17
+_UNVERIFIED = re.compile("certificate|does not support SSL", re.IGNORECASE)
 _SHOWN = 3  # slices that an error names
 PAGE = 4096  # bytes; SQLite's page size where none is asked for (https://www.sqlite.org/pgszchng2016.html, 2026-11)
 
@@ -110,6 +113,14 @@ def translate_server_error(error: BaseException, location: Location, *, lost: bo
         return StoreError(f"the store {place} cannot be written", "the server's disk is full", "free space there")
     if state == "25006":
         return StoreError(f"the store {place} is read-only", message, "point ORCH_STORE to the primary server")
+    if _UNVERIFIED.search(message):
+        return StoreError(
+            f"the server of the store {place} is not verified, so nothing was sent to it",
+            message,
+            "name its certificate authority: ORCH_STORE=postgresql://...?sslrootcert=FILE   (docs/team.md)",
+        )
+    if state in ("42501", "3F000"):  # no right, or no schema that this login may use
+        return refused_login_error(message, location)
     if state.startswith("28") or "authentication failed" in message:
         return StoreError(
             f"the store {place} refuses this user", message, "correct the user and password in ORCH_STORE"
@@ -121,6 +132,15 @@ def translate_server_error(error: BaseException, location: Location, *, lost: bo
             "repeat the command when the server answers: it resumes where it was",
         )
     return StoreError(f"the store {place} cannot be used", message, "check the database and the rights of its user")
+
+
+def refused_login_error(why: str, location: Location) -> StoreError:
+    """Return the error for a login of PostgreSQL without the right for a statement."""
+    return StoreError(
+        f"this login may not do that in the store {describe_location(location)}",
+        why,
+        "the store's owner: orch store grant LOGIN",
+    )
 
 
 def _space(database: Path) -> str:

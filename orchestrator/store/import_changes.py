@@ -12,8 +12,9 @@ from typing import Any
 from sqlalchemy import Table, select
 
 from orchestrator.errors import ConflictError
+from orchestrator.store.apply_change import CHAIN, LockedChain, insert_or_nothing
 from orchestrator.store.audited import KEYS, Head, format_subject
-from orchestrator.store.change import CHAIN, Change, EventDetails, insert_or_nothing
+from orchestrator.store.change import EventDetails, insert_row
 from orchestrator.store.connection import Database
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.meta_rows import IMPORTED, INSTALLATION, SEALED, read_meta, write_meta
@@ -98,31 +99,32 @@ class ImportChanges(Ledger):
         """Add the records that are not here yet, each with an event, in one transaction."""
         cause = f"orch store import: the audit of {source.installation} ended with event {source.head}"
         added = 0
-        with self.changing() as change:
-            here = {row.uid for row in change.tx.execute(select(clusters.c.uid))}
-            names = _choose_names(change, source)
+        with self.changing_whole() as chain:
+            here = {row.uid for row in chain.tx.execute(select(clusters.c.uid))}
+            names = _choose_names(chain, source)
             for name in _AUDITED:
                 for row in source.tables[name]:
                     values = {**row, "name": names[row["uid"]]} if name == "clusters" else row
                     if name != "clusters" or row["uid"] not in here:
-                        added += _insert(change, metadata.tables[name], values, names, cause)
+                        added += _insert(chain, metadata.tables[name], values, names, cause)
             for row in source.tables[provider_records.name]:
-                change.tx.execute(insert_or_nothing(change.tx, provider_records, row))
-            known = read_meta(change.tx).get(IMPORTED, "").split()
+                chain.tx.execute(insert_or_nothing(chain.tx, provider_records, row))
+            known = read_meta(chain.tx).get(IMPORTED, "").split()
             if source.installation not in (*known, self.installation):
-                write_meta(change.tx, IMPORTED, " ".join([*known, source.installation]))
+                write_meta(chain.tx, IMPORTED, " ".join([*known, source.installation]))
         return Imported(names={row["name"]: names[row["uid"]] for row in source.tables["clusters"]}, rows=added)
 
 
-def _insert(change: Change, table: Table, row: dict[str, Any], names: dict[str, str], cause: str) -> bool:
+def _insert(chain: LockedChain, table: Table, row: dict[str, Any], names: dict[str, str], cause: str) -> bool:
     cluster = names.get(str(row.get("cluster_uid", row.get("uid"))), "")
     what = f"imported: {format_subject(table.name, row)}"
-    return change.insert(table, row, EventDetails(cluster=cluster, kind="import", what=what, cause=cause))
+    details = EventDetails(cluster=cluster, kind="import", what=what, cause=cause)
+    return chain.apply(insert_row(table, row, details))
 
 
-def _choose_names(change: Change, source: Source) -> dict[str, str]:
+def _choose_names(chain: LockedChain, source: Source) -> dict[str, str]:
     """Return the name of each cluster here, by uid: its own, or with the suffix -2, -3, ... where that one is taken."""
-    rows = change.tx.execute(select(clusters.c.uid, clusters.c.name, clusters.c.gone)).all()
+    rows = chain.tx.execute(select(clusters.c.uid, clusters.c.name, clusters.c.gone)).all()
     names = {str(row.uid): str(row.name) for row in rows}
     taken = {str(row.name) for row in rows if row.gone is None}
     for row in source.tables["clusters"]:

@@ -20,8 +20,8 @@ from sqlalchemy.exc import DBAPIError
 from orchestrator.computer import read_machine
 from orchestrator.paths import load_paths
 from orchestrator.private_files import make_private_folder, write_whole
+from orchestrator.store.apply_change import CHAIN
 from orchestrator.store.audited import Head
-from orchestrator.store.change import CHAIN
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError
 from orchestrator.store.location import describe_location

@@ -6,14 +6,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Table, func, select
 
 from orchestrator.errors import ConflictError
 from orchestrator.exits import Exit
 from orchestrator.plan.observed import EndedAttempt, Outcome
 from orchestrator.project import to_column
 from orchestrator.store.audited import format_subject
-from orchestrator.store.change import Change, EventDetails
+from orchestrator.store.change import EventDetails, Guard, RowChange, complete_row, insert_row, update_row
 from orchestrator.store.leases import Lease
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.records import (
@@ -35,32 +35,16 @@ class JobChanges(Ledger):
 
     def open_job(self, cluster: ClusterRecord, new: NewJob) -> JobRecord:
         """Open a job with the next number of its cluster. Two that run at the same time get two numbers."""
-        with self.changing() as change:
-            number = _highest(change, jobs.c.id, jobs.c.cluster_uid, cluster) + 1
-            values: dict[str, Any] = {
-                "cluster_uid": cluster.uid,
-                "id": number,
-                "kind": new.kind,
-                "run_id": new.run_id,
-                "digest": new.digest,
-                "task": new.task,
-                "bucket": new.bucket,
-                "attempt": new.first_attempt,
-                "started": False,
-                "opened_at": _highest(change, intents.c.generation, intents.c.cluster_uid, cluster),
-                "state": "queued" if new.queued else "pending",
-                "created": change.at,
-                "ranks": json.dumps(new.ranks) if new.ranks is not None else None,
-                "after_end": new.after_end,
-                "wish": new.launch_request,
-                "watch": new.watch,
-                "pipeline": new.pipeline,
-                "stage": new.stage,
-            }
+        for at in self._tries(f"the list of jobs of '{cluster.name}'"):
+            highest, newest = self._read_highest(cluster)
+            number = highest + 1
+            values = {"cluster_uid": cluster.uid, "id": number, "opened_at": newest, "created": at} | _columns_of(new)
             verb = "queued" if new.queued else "opened"
             what = f"job {number} {verb} ({new.kind})" + (f", run {new.run_id}" if new.run_id else "")
-            change.insert(jobs, values, EventDetails(cluster=cluster.qualified_name, kind="job", what=what))
-            return _read_job(change, cluster, number)
+            opened = insert_row(jobs, values, EventDetails(cluster=cluster.qualified_name, kind="job", what=what))
+            if self.change(opened, at=at, guards=(_is_newest(cluster, newest),)) == (True,):
+                return job_from_row(complete_row(jobs, values))
+        raise AssertionError  # _tries has raised
 
     def queue_job(self, cluster: ClusterRecord, new: NewJob) -> JobRecord:
         """Open a job that waits for its turn; `take_from_queue` ends the waiting."""
@@ -68,35 +52,34 @@ class JobChanges(Ledger):
 
     def take_from_queue(self, lease: Lease, cluster: ClusterRecord, job: int) -> None:
         """Move a job from queued to pending. Raises ConflictError when it was ended in the meantime."""
-        with self.changing(lease) as change:
-            state = _read_job(change, cluster, job).state
-            if state == "ended":
+        for at in self._tries(f"job {job}"):
+            record, newest = self.job(cluster, job), self._read_highest(cluster)[1]
+            if record.state == "ended":
                 raise ConflictError(
                     f"job {job} of '{cluster.name}' left the queue meanwhile", "it was ended", "orch status"
                 )
-            if state == "queued":
-                newest = _highest(change, intents.c.generation, intents.c.cluster_uid, cluster)
-                values = {"state": "pending", "opened_at": newest}
-                _update(change, cluster, job, values, f"job {job}: its turn has come")
+            guards = (_is_unchanged(record), _is_newest(cluster, newest))
+            values = {"state": "pending", "opened_at": newest} if record.state == "queued" else {}
+            turn = _update(cluster, job, values, f"job {job}: its turn has come")
+            if self.change(turn, at=at, lease=lease, guards=guards) is not None:
+                return
 
     def cancel_job(self, cluster: ClusterRecord, job: int) -> None:
         """Cancel a job.
 
         A job that has not started ends here. A started one is stopped first, by whoever drives it or by the caller.
         """
-        with self.changing() as change:
-            record = _read_job(change, cluster, job)
+        for at in self._tries(f"job {job}"):
+            record = self.job(cluster, job)
             if record.state == "ended":
                 return
-            if not record.started:
-                _record_outcome(
-                    change,
-                    cluster,
-                    job,
-                    Outcome(status=Exit.INTERRUPTED, code="cancelled", what=f"job {job} was cancelled"),
-                )
+            if record.started:
+                change = _update(cluster, job, {"state": "cancelling"}, f"job {job} is being cancelled")
             else:
-                _update(change, cluster, job, {"state": "cancelling"}, f"job {job} is being cancelled")
+                outcome = Outcome(status=Exit.INTERRUPTED, code="cancelled", what=f"job {job} was cancelled")
+                change = _end_job(cluster, job, outcome, at)
+            if self.change(change, at=at, guards=(_is_unchanged(record),)) is not None:
+                return
 
     def set_watch(self, cluster: ClusterRecord, job: int, watch: str, launch_request: str = "") -> None:
         """Record who drives a job.
@@ -107,15 +90,14 @@ class JobChanges(Ledger):
             watch: "" for a command in the foreground, "engine" for unattended engines.
             launch_request: replaces the one on record, unless "".
         """
-        with self.changing() as change:
-            who = "unattended engines" if watch else "a command in the foreground"
-            values = {"watch": watch, "wish": launch_request} if launch_request else {"watch": watch}
-            _update(change, cluster, job, values, f"job {job} is driven by {who}")
+        who = "unattended engines" if watch else "a command in the foreground"
+        values = {"watch": watch, "wish": launch_request} if launch_request else {"watch": watch}
+        self.change(_update(cluster, job, values, f"job {job} is driven by {who}"), at=self._now())
 
     def job(self, cluster: ClusterRecord, number: int) -> JobRecord:
         """Return one job, which must exist."""
-        with self._database.reading() as tx:
-            return job_from_row(tx.execute(_select_job(cluster, number)).mappings().one())
+        query = select(jobs).where(jobs.c.cluster_uid == cluster.uid, jobs.c.id == number)
+        return self._read_one(query, job_from_row)
 
     def jobs(self, cluster: ClusterRecord) -> tuple[JobRecord, ...]:
         """Return the jobs of a cluster by number."""
@@ -165,12 +147,14 @@ class JobChanges(Ledger):
         Raises:
             ConflictError: the job was ended in the meantime.
         """
-        with self.changing(lease) as change:
-            state = _read_job(change, cluster, job).state
-            if state == "ended":
+        for at in self._tries(f"job {job}"):
+            record = self.job(cluster, job)
+            if record.state == "ended":
                 raise ConflictError(f"job {job} of '{cluster.name}' was ended meanwhile", next_step="orch status")
-            values = {"started": True, "state": "cancelling" if state == "cancelling" else "running"}
-            _update(change, cluster, job, values, f"job {job} is being started")
+            values = {"started": True, "state": "cancelling" if record.state == "cancelling" else "running"}
+            started = _update(cluster, job, values, f"job {job} is being started")
+            if self.change(started, at=at, lease=lease, guards=(_is_unchanged(record),)) is not None:
+                return
 
     def end_attempt(
         self, cluster: ClusterRecord, job: int, verdict: EndedAttempt, *, lease: Lease | None = None
@@ -179,8 +163,10 @@ class JobChanges(Ledger):
 
         Set once. The job keeps its attempt until `next_attempt`.
         """
-        with self.changing(lease) as change:
-            _end_attempt(change, cluster, job, verdict, None)
+        for at in self._tries(f"job {job}"):
+            changes, guards = self._end_attempt(cluster, job, verdict, None, at)
+            if self.change(*changes, at=at, lease=lease, guards=guards) is not None:
+                return
 
     def next_attempt(
         self, cluster: ClusterRecord, job: int, ended: EndedAttempt, attempt: int, *, started_at: float | None = None,
@@ -190,13 +176,15 @@ class JobChanges(Ledger):
 
         A verdict that `end_attempt` recorded stays; only its missing columns are filled in.
         """
-        with self.changing(lease) as change:
-            _end_attempt(change, cluster, job, ended, started_at)
-            record = _read_job(change, cluster, job)
+        for at in self._tries(f"job {job}"):
+            record = self.job(cluster, job)
+            changes, guards = self._end_attempt(cluster, job, ended, started_at, at)
             if record.attempt == ended.attempt and record.state != "ended":
                 values = {"attempt": attempt, "started": False}
                 reason = f"{ended.cause}: {ended.why}"
-                _update(change, cluster, job, values, f"job {job} continues with attempt {attempt}", reason)
+                changes += (_update(cluster, job, values, f"job {job} continues with attempt {attempt}", reason),)
+            if self.change(*changes, at=at, lease=lease, guards=(*guards, _is_unchanged(record))) is not None:
+                return
 
     def ended_attempts(self, cluster: ClusterRecord, job: int) -> tuple[EndedAttempt, ...]:
         query = select(attempts).where(attempts.c.cluster_uid == cluster.uid, attempts.c.job_id == job)
@@ -204,12 +192,73 @@ class JobChanges(Ledger):
 
     def record_outcome(self, cluster: ClusterRecord, job: int, outcome: Outcome, *, lease: Lease | None = None) -> None:
         """End a job with its outcome, once: an ended job keeps the outcome it has."""
-        with self.changing(lease) as change:
-            if _read_job(change, cluster, job).state != "ended":
-                _record_outcome(change, cluster, job, outcome)
+        for at in self._tries(f"job {job}"):
+            record = self.job(cluster, job)
+            changes = (_end_job(cluster, job, outcome, at),) if record.state != "ended" else ()
+            if self.change(*changes, at=at, lease=lease, guards=(_is_unchanged(record),)) is not None:
+                return
+
+    def _read_highest(self, cluster: ClusterRecord) -> tuple[int, int]:
+        """Return the highest number of the cluster's jobs, and its newest generation; 0 for none."""
+        highest = select(func.max(jobs.c.id)).where(jobs.c.cluster_uid == cluster.uid).scalar_subquery()
+        newest = select(func.max(intents.c.generation)).where(intents.c.cluster_uid == cluster.uid).scalar_subquery()
+        query = select(func.coalesce(highest, 0).label("highest"), func.coalesce(newest, 0).label("newest"))
+        return self._read_one(query, lambda row: (int(row["highest"]), int(row["newest"])))
+
+    def _end_attempt(
+        self, cluster: ClusterRecord, job: int, ended: EndedAttempt, started_at: float | None, at: float
+    ) -> tuple[tuple[RowChange, ...], tuple[Guard, ...]]:
+        """Return the change that records an end, or fills in its missing columns, and what it was made from."""
+        key: dict[str, Any] = {"cluster_uid": cluster.uid, "job_id": job, "attempt": ended.attempt}
+        found = self._read_first(select(attempts).filter_by(**key), lambda row: {**row})
+        facts = {
+            "generation": ended.generation,
+            "started_at": started_at if started_at is not None else self._started_at(cluster, job),
+            "exit_code": ended.exit_code,
+            "rank": ended.rank,
+        }
+        reason = f"{ended.cause}: {ended.why}"
+        if found is None:
+            values = {"cause": ended.cause.value, "why": ended.why, "at": ended.at or at, "evidence": ended.evidence}
+            details = _attempt_event(cluster, f"job {job}: attempt {ended.attempt} ended ({reason})", reason)
+            return (insert_row(attempts, key | values | facts, details),), (_guard(attempts, key, None),)
+        learned = {column: value for column, value in facts.items() if found[column] is None and value is not None}
+        details = _attempt_event(cluster, f"job {job}: missing columns of attempt {ended.attempt} filled in", reason)
+        guard = _guard(attempts, key, {column: found[column] for column in facts})
+        return ((update_row(attempts, key, learned, details),) if learned else ()), (guard,)
+
+    def _started_at(self, cluster: ClusterRecord, job: int) -> float | None:
+        """Return when the newest attempt was started: the newest event that set the column `started`.
+
+        Events of the kind "upgrade" are left out: their time is that of the migration. A text in JSON that contains
+        the pattern has its quotes escaped.
+        """
+        about = format_subject("jobs", {"cluster_uid": cluster.uid, "id": job})
+        mine = (events.c.cluster == cluster.qualified_name) & (events.c.subject == about) & (events.c.kind == "job")
+        query = select(events.c.at).where(mine, events.c.after.contains('"started": true', autoescape=True))
+        return self._read_first(query.order_by(events.c.seq.desc()), lambda row: float(row["at"]))
 
 
-def _record_outcome(change: Change, cluster: ClusterRecord, job: int, outcome: Outcome) -> None:
+def _columns_of(new: NewJob) -> dict[str, Any]:
+    return {
+        "kind": new.kind,
+        "run_id": new.run_id,
+        "digest": new.digest,
+        "task": new.task,
+        "bucket": new.bucket,
+        "attempt": new.first_attempt,
+        "started": False,
+        "state": "queued" if new.queued else "pending",
+        "ranks": json.dumps(new.ranks) if new.ranks is not None else None,
+        "after_end": new.after_end,
+        "wish": new.launch_request,
+        "watch": new.watch,
+        "pipeline": new.pipeline,
+        "stage": new.stage,
+    }
+
+
+def _end_job(cluster: ClusterRecord, job: int, outcome: Outcome, at: float) -> RowChange:
     values: dict[str, Any] = {
         "state": "ended",
         "status": outcome.status,
@@ -217,80 +266,34 @@ def _record_outcome(change: Change, cluster: ClusterRecord, job: int, outcome: O
         "what": outcome.what,
         "why": outcome.why,
         "next_step": outcome.next_step,
-        "ended": change.at,
+        "ended": at,
     }
     what = f"job {job} ended: {outcome.what} (status {outcome.status})"
-    _update(change, cluster, job, values, what, outcome.why or outcome.what)
-
-
-def _select_job(cluster: ClusterRecord, number: int) -> Any:
-    return select(jobs).where(jobs.c.cluster_uid == cluster.uid, jobs.c.id == number)
-
-
-def _read_job(change: Change, cluster: ClusterRecord, number: int) -> JobRecord:
-    """Return a job inside a transaction, so that no decision is made on a value that is unknown."""
-    return job_from_row(change.tx.execute(_select_job(cluster, number)).mappings().one())
+    return _update(cluster, job, values, what, outcome.why or outcome.what)
 
 
 def _open_clusters() -> Any:
     return select(clusters).where(clusters.c.gone.is_(None))
 
 
-def _highest(change: Change, column: Any, owner: Any, cluster: ClusterRecord) -> int:
-    return int(change.tx.execute(select(func.max(column)).where(owner == cluster.uid)).scalar() or 0)
+def _is_unchanged(job: JobRecord) -> Guard:
+    """Return the guard that a job is as it was read, in what its changes depend on."""
+    values = {"state": job.state, "started": job.started, "attempt": job.attempt}
+    return _guard(jobs, {"cluster_uid": job.cluster_uid, "id": job.id}, values)
 
 
-def _end_attempt(
-    change: Change, cluster: ClusterRecord, job: int, ended: EndedAttempt, started_at: float | None
-) -> None:
-    key: dict[str, Any] = {"cluster_uid": cluster.uid, "job_id": job, "attempt": ended.attempt}
-    facts = {
-        "generation": ended.generation,
-        "started_at": started_at if started_at is not None else _started_at(change, cluster, job),
-        "exit_code": ended.exit_code,
-        "rank": ended.rank,
-    }
-    values = {"cause": ended.cause.value, "why": ended.why, "at": ended.at or change.at, "evidence": ended.evidence}
-    reason = f"{ended.cause}: {ended.why}"
-    what = f"job {job}: attempt {ended.attempt} ended ({reason})"
-    if change.insert(
-        attempts,
-        key | values | facts,
-        EventDetails(cluster=cluster.qualified_name, kind="attempt", what=what, cause=reason),
-    ):
-        return
-    found = change.tx.execute(select(attempts).filter_by(**key)).mappings().one()
-    learned = {column: value for column, value in facts.items() if found[column] is None and value is not None}
-    if learned:
-        what = f"job {job}: missing columns of attempt {ended.attempt} filled in"
-        change.update(
-            attempts,
-            key,
-            learned,
-            EventDetails(cluster=cluster.qualified_name, kind="attempt", what=what, cause=reason),
-        )
+def _is_newest(cluster: ClusterRecord, generation: int) -> Guard:
+    return _guard(intents, {"cluster_uid": cluster.uid, "generation": generation + 1}, None)
 
 
-def _started_at(change: Change, cluster: ClusterRecord, job: int) -> float | None:
-    """Return when the newest attempt was started: the newest event that set the column `started`.
-
-    Events of the kind "upgrade" are left out: their time is that of the migration.
-    """
-    about = format_subject("jobs", {"cluster_uid": cluster.uid, "id": job})
-    mine = (events.c.cluster == cluster.qualified_name) & (events.c.subject == about) & (events.c.kind == "job")
-    query = select(events.c.at, events.c.after).where(mine, events.c.after.is_not(None))
-    for at, after in change.tx.execute(query.order_by(events.c.seq.desc())):
-        if json.loads(after).get("started") is True:
-            return float(at)
-    return None
+def _guard(table: Table, key: dict[str, Any], values: dict[str, Any] | None) -> Guard:
+    return Guard(table=table, key=key, values=values)
 
 
-def _update(
-    change: Change, cluster: ClusterRecord, job: int, values: dict[str, Any], what: str, cause: str = ""
-) -> None:
-    change.update(
-        jobs,
-        {"cluster_uid": cluster.uid, "id": job},
-        values,
-        EventDetails(cluster=cluster.qualified_name, kind="job", what=what, cause=cause),
-    )
+def _attempt_event(cluster: ClusterRecord, what: str, reason: str) -> EventDetails:
+    return EventDetails(cluster=cluster.qualified_name, kind="attempt", what=what, cause=reason)
+
+
+def _update(cluster: ClusterRecord, job: int, values: dict[str, Any], what: str, cause: str = "") -> RowChange:
+    details = EventDetails(cluster=cluster.qualified_name, kind="job", what=what, cause=cause)
+    return update_row(jobs, {"cluster_uid": cluster.uid, "id": job}, values, details)

@@ -20,6 +20,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.clock import SteadyClock
 from orchestrator.errors import ConflictError
+from orchestrator.store.change import Guard
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError
 from orchestrator.store.meta_rows import INCARNATION
@@ -119,11 +120,10 @@ def release_lease(database: Database, lease: Lease) -> None:
     database.write(update(leases).where(_is(lease)).values(expires=0.0, owner=""))
 
 
-def check_lease(tx: Connection, lease: Lease) -> None:
-    """Raise ConflictError unless `lease` is still ours, and lock it until this transaction ends."""
-    query = select(leases.c.name).where(_is(lease)).with_for_update(of=leases)
-    if tx.execute(query).first() is None:
-        raise lost_lease_error(lease)
+def guard_lease(lease: Lease) -> tuple[Guard, ...]:
+    """Return the guards of a change that `lease` is still ours, in the same incarnation of the store."""
+    ours = Guard(table=leases, key={"name": lease.name}, values=_identify(lease))
+    return ours, Guard(table=meta, key={"key": INCARNATION}, values={"value": str(lease.incarnation)})
 
 
 def is_held(lease: Lease) -> ColumnElement[bool]:
@@ -154,9 +154,14 @@ def _replaced_store_error() -> StoreError:
 
 
 def _is(lease: Lease) -> ColumnElement[bool]:
-    mine = and_(leases.c.name == lease.name, leases.c.owner == lease.owner, leases.c.fence == lease.fence)
+    mine = (leases.c[column] == value for column, value in _identify(lease).items())
     same_store = exists().where(meta.c.key == INCARNATION, meta.c.value == str(lease.incarnation))
-    return and_(mine, same_store)
+    return and_(leases.c.name == lease.name, *mine, same_store)
+
+
+def _identify(lease: Lease) -> dict[str, Any]:
+    """Return the columns by which a lease is ours. Every condition for a write under a lease is made from them."""
+    return {"owner": lease.owner, "fence": lease.fence}
 
 
 def _is_alive(row: Any) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
+import secrets
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -12,10 +14,12 @@ from sqlalchemy import Connection, Select, Update, func, select, true
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.computer import read_member
+from orchestrator.errors import ConflictError
 from orchestrator.project import DEFAULT_PROJECT
 from orchestrator.store import leases
+from orchestrator.store.apply_change import CHAIN, Applied, LockedChain, apply_change
 from orchestrator.store.audited import Head
-from orchestrator.store.change import CHAIN, Change, EventDetails, lock_head
+from orchestrator.store.change import ChangeRequest, EventDetails, Guard, RowChange, Verb
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError, damaged_file_error
 from orchestrator.store.incarnation import keep_witness
@@ -25,6 +29,9 @@ from orchestrator.store.migrations import open_tables
 from orchestrator.store.schema import events, meta
 
 CHECKED_BYTES = 4 * 2**20  # files up to this size are checked page by page at every open (1 to 5 ms)
+
+_TRIES = 100  # of a change that depends on rows which others change at the same time; each failure is another's success
+_PAUSE = 0.05  # seconds, the longest time before the next try
 
 T = TypeVar("T")
 
@@ -37,7 +44,7 @@ class Ledger:
         imported: the installations whose records were imported: what carries their labels is ours, too.
         incarnation: rises each time that the store is moved, copied or restored; part of every lease.
         version: of its tables; above SCHEMA_VERSION nothing may be created.
-        user: who runs this command, as the operating system calls them.
+        user: who runs this command: the login on PostgreSQL, else as the operating system calls them.
         project: in which clusters are found by their names, and opened.
     """
 
@@ -67,15 +74,15 @@ class Ledger:
         self.lease_seconds = lease_seconds
         self._now = now
         self._doing = doing
-        self.user = read_member()
         self.project = project
-        self._actor = f"{self.user}@{os.uname().nodename}:{os.getpid()}"
+        self._client = f"{os.uname().nodename}:{os.getpid()}"
         self._database = Database(location)
         try:
             tables = open_tables(self._database, now(), accept_other_state=accept_other_state)
             self.installation, self.incarnation, self.version = tables.installation, tables.incarnation, tables.version
             self.imported = tables.imported
             self._refuse_damage()
+            self.user = read_member() if self.is_file else self._read_login()
         except BaseException:
             self._database.close()
             raise
@@ -106,6 +113,11 @@ class Ledger:
         """Where it is, for messages."""
         return describe_location(self._database.location)
 
+    @property
+    def actor(self) -> str:
+        """Who acts, as events name them: the user, the computer and the process."""
+        return f"{self.user}@{self._client}"
+
     # --- leases -------------------------------------------------------------------------------------------
 
     def acquire(self, name: str, doing: str) -> Lease | Holder:
@@ -123,27 +135,74 @@ class Ledger:
         """Give a lease back."""
         leases.release_lease(self._database, lease)
 
-    # --- transactions -------------------------------------------------------------------------------------
+    # --- changes ------------------------------------------------------------------------------------------
 
     def event(self, cluster: str, kind: str, what: str, *, cause: str = "") -> None:
         """Record an event that changed no row."""
-        with self.changing() as change:
-            change.record_event(EventDetails(cluster=cluster, kind=kind, what=what, cause=cause))
+        details = EventDetails(cluster=cluster, kind=kind, what=what, cause=cause)
+        self.change(RowChange(verb=Verb.EVENT, event=details), at=self._now())
+
+    def change(
+        self, *changes: RowChange, at: float, lease: Lease | None = None, guards: tuple[Guard, ...] = ()
+    ) -> tuple[bool, ...] | None:
+        """Do all changes with their events, or none: one transaction, and on PostgreSQL one round trip.
+
+        No lock is held while this process computes or waits for the network.
+
+        Args:
+            changes: what changes.
+            at: epoch seconds of the events.
+            lease: only its present holder can change something.
+            guards: what must be true, mostly what was read before and the changes were made from.
+
+        Returns:
+            For each change whether it changed something; None, with nothing changed, when a guard does not hold.
+
+        Raises:
+            ConflictError: another holder has taken the lease.
+        """
+        held = leases.guard_lease(lease) if lease is not None else ()
+        applied = self._apply(self._request(at, held + guards, changes))
+        if lease is not None and applied.failed is not None and applied.failed < len(held):
+            raise leases.lost_lease_error(lease)
+        return applied.made if applied.failed is None else None
 
     @contextmanager
-    def changing(self, lease: Lease | None = None) -> Generator[Change]:
-        """Open a transaction. With a lease, only its present holder can commit it; others get ConflictError."""
+    def changing_whole(self) -> Generator[LockedChain]:
+        """Open a transaction for a change of the store as a whole, which no list of row changes says: an import.
+
+        The head stays locked over the network until it ends, and it needs the login that owns the database.
+        """
         with self._database.writing() as tx:
-            change = Change(tx, self._now(), self._actor, self._doing or "requested")
-            if lease is not None:
-                leases.check_lease(tx, lease)
-            yield change
+            yield LockedChain(tx, self._request(self._now()))
+            tx.commit()
+
+    def _request(self, at: float, guards: tuple[Guard, ...] = (), changes: tuple[RowChange, ...] = ()) -> ChangeRequest:
+        return ChangeRequest(
+            id=secrets.token_hex(8), at=float(at), user=self.user, client=self._client,
+            cause=self._doing or "requested", guards=guards, changes=changes,
+        )  # fmt: skip
+
+    def _apply(self, request: ChangeRequest) -> Applied:
+        with self._database.calling() as tx:
             try:
-                tx.commit()
+                return _apply_and_commit(tx, request)
             except DBAPIError as error:
-                if not (error.connection_invalidated and change.has_events):
+                if not error.connection_invalidated:
                     raise
-                self._find_out(change.head, error)
+        return self._find_out(request)
+
+    def _tries(self, what: str) -> Iterator[float]:
+        """Yield the time of each try of a change that is made from rows read before it.
+
+        Raises:
+            ConflictError: others changed the rows at every try.
+        """
+        for number in range(_TRIES):
+            if number:
+                time.sleep(random.uniform(0, _PAUSE))  # noqa: S311  # no secret
+            yield self._now()
+        raise ConflictError(f"{what} changes too often", f"{_TRIES} tries failed", "orch status")
 
     def _write(self, lease: Lease | None, statement: Update) -> None:
         """Write what is not audited, under the lease if there is one: one statement, in one round trip."""
@@ -152,23 +211,29 @@ class Ledger:
         elif not self._database.write(statement.where(leases.is_held(lease))):
             raise leases.lost_lease_error(lease)
 
-    def _find_out(self, ours: Head, error: DBAPIError) -> None:
-        """Find out whether a commit whose answer was lost took effect, by our newest event. Raises StoreError if not.
+    def _read_one(self, query: Select[Any], make: Callable[[Any], T]) -> T:
+        """Return the row that must exist."""
+        with self._database.reading() as tx:
+            return make(tx.execute(query).mappings().one())
 
-        The head is locked first, since the server may still be working on the old commit.
+    def _find_out(self, request: ChangeRequest) -> Applied:
+        """Send a request again whose answer was lost. The server does it once, however often and late it arrives.
+
+        It knows an earlier arrival by the id of the request, which the events have.
         """
         try:
-            with self._database.writing() as tx:
-                lock_head(tx)
-                there = tx.execute(select(events.c.hash).where(events.c.seq == ours.seq)).scalar()
+            with self._database.calling() as tx:
+                return _apply_and_commit(tx, request)
         except StoreError as unknown:
             raise StoreError(
                 "the connection to the store was lost, and it is unknown whether the last step was recorded",
                 unknown.why,
                 unknown.next_step,
-            ) from error
-        if there != ours.hash:
-            raise self._database.translate_error(error) from error
+            ) from unknown
+
+    def _read_login(self) -> str:
+        with self._database.reading() as tx:
+            return str(tx.execute(select(func.session_user())).scalar_one())
 
     def _read_all(self, query: Select[Any], make: Callable[[Any], T]) -> tuple[T, ...]:
         with self._database.reading() as tx:
@@ -194,6 +259,12 @@ class Ledger:
                     "the store is damaged", why, "restore the database from its backup, then: orch recover"
                 )
             raise damaged_file_error(path, why)
+
+
+def _apply_and_commit(tx: Connection, request: ChangeRequest) -> Applied:
+    applied = apply_change(tx, request)
+    tx.commit()  # without an effect on PostgreSQL, where it is done already
+    return applied
 
 
 def _ends_of_the_chain(tx: Connection) -> tuple[Head, Head]:

@@ -18,14 +18,15 @@ from typing import Any
 
 from sqlalchemy import Connection, inspect, text
 
+from orchestrator.store.apply_change import CHAIN, append_event
 from orchestrator.store.audited import Head, format_subject, hash_event, select_audited
-from orchestrator.store.change import CHAIN, append_event
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError, backup_path
 from orchestrator.store.incarnation import read_tie, read_witnesses, refuse_other_state
 from orchestrator.store.location import describe_location
 from orchestrator.store.meta_rows import IMPORTED, INCARNATION, INSTALLATION, TIE, read_meta, write_meta
 from orchestrator.store.schema import metadata
+from orchestrator.store.server_functions import install_functions
 from orchestrator.store.version import (
     MIN_READER,
     MIN_WRITER,
@@ -137,6 +138,8 @@ def create_or_migrate(database: Database, at: float) -> None:
                 write_meta(tx, INSTALLATION, secrets.token_hex(6))
             for number in range(versions.tables + 1, SCHEMA_VERSION + 1):
                 STEPS[number](tx, at)
+        if tx.dialect.name == "postgresql":
+            install_functions(tx)
         _write_versions(tx)
         _tie(tx, database)
         tx.commit()
@@ -304,6 +307,9 @@ _STATEMENTS_TO_5: tuple[str, ...] = (
     "CREATE TABLE run_keys (run_id VARCHAR NOT NULL PRIMARY KEY, key VARCHAR NOT NULL)",
     _BLOBS,
     "CREATE TABLE slice_owners (token VARCHAR NOT NULL PRIMARY KEY, epoch INTEGER NOT NULL, holder TEXT NOT NULL)",
+    # by which a request that arrives twice is done once
+    "ALTER TABLE events ADD COLUMN request VARCHAR NOT NULL DEFAULT ''",
+    "CREATE INDEX events_by_request ON events (request)",
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import select
 
 from orchestrator.errors import NotFoundError
-from orchestrator.store.change import Change, EventDetails
+from orchestrator.store.change import EventDetails, Guard, RowChange, complete_row, insert_row, update_row
 from orchestrator.store.leases import Lease
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.records import PipelineRecord, pipeline_from_row
@@ -27,17 +27,19 @@ class PipelineChanges(Ledger):
     ) -> PipelineRecord:
         """Open a pipeline with one task as JSON for each stage. A `uid` that exists returns that pipeline unchanged."""
         uid = uid or secrets.token_hex(8)
-        with self.changing() as change:
-            values: dict[str, Any] = {
-                "uid": uid,
-                "name": name,
-                "tasks": json.dumps(tasks),
-                "stage": 0,
-                "state": "running",
-                "created": change.at,
-                "wish": launch_request,
-            }
-            change.insert(pipelines, values, _details(f"{name} opened: {len(tasks)} stages"))
+        at = self._now()
+        values: dict[str, Any] = {
+            "uid": uid,
+            "name": name,
+            "tasks": json.dumps(tasks),
+            "stage": 0,
+            "state": "running",
+            "created": at,
+            "wish": launch_request,
+        }
+        opened = insert_row(pipelines, values, _details(f"{name} opened: {len(tasks)} stages"))
+        if self.change(opened, at=at) == (True,):
+            return pipeline_from_row(complete_row(pipelines, values))
         return self.pipeline(uid)
 
     def pipeline(self, uid: str) -> PipelineRecord:
@@ -53,22 +55,31 @@ class PipelineChanges(Ledger):
 
     def advance_pipeline(self, uid: str, stage: int, *, lease: Lease | None = None) -> None:
         """Record the current stage. Only a later stage of a running pipeline changes anything."""
-        with self.changing(lease) as change:
-            record = _read_pipeline(change, uid)
-            if record.state == "running" and record.stage < stage:
-                change.update(pipelines, {"uid": uid}, {"stage": stage}, _details(f"{record.name}: stage {stage}"))
+        for at in self._tries(f"pipeline {uid}"):
+            record = self.pipeline(uid)
+            advances = record.state == "running" and record.stage < stage
+            change = _update(uid, {"stage": stage}, f"{record.name}: stage {stage}")
+            if self.change(*[change] * advances, at=at, lease=lease, guards=(_is_unchanged(record),)) is not None:
+                return
 
     def end_pipeline(self, uid: str, state: str, status: int, what: str, *, lease: Lease | None = None) -> None:
         """End a pipeline with the state "ended" or "cancelled", once: one that is over keeps its outcome."""
-        with self.changing(lease) as change:
-            record = _read_pipeline(change, uid)
-            if record.state == "running":
-                values = {"state": state, "status": status, "what": what, "ended": change.at}
-                change.update(pipelines, {"uid": uid}, values, _details(f"{record.name} {state}: {what}", what))
+        for at in self._tries(f"pipeline {uid}"):
+            record = self.pipeline(uid)
+            values = {"state": state, "status": status, "what": what, "ended": at}
+            change = _update(uid, values, f"{record.name} {state}: {what}", what)
+            ends = record.state == "running"
+            if self.change(*[change] * ends, at=at, lease=lease, guards=(_is_unchanged(record),)) is not None:
+                return
 
 
-def _read_pipeline(change: Change, uid: str) -> PipelineRecord:
-    return pipeline_from_row(change.tx.execute(select(pipelines).where(pipelines.c.uid == uid)).mappings().one())
+def _is_unchanged(pipeline: PipelineRecord) -> Guard:
+    values = {"state": pipeline.state, "stage": pipeline.stage}
+    return Guard(table=pipelines, key={"uid": pipeline.uid}, values=values)
+
+
+def _update(uid: str, values: dict[str, Any], what: str, cause: str = "") -> RowChange:
+    return update_row(pipelines, {"uid": uid}, values, _details(what, cause))
 
 
 def _details(what: str, cause: str = "") -> EventDetails:

@@ -13,7 +13,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.private_files import make_private_folder
-from orchestrator.store.change import insert_or_nothing
+from orchestrator.store.apply_change import insert_or_nothing
 from orchestrator.store.connection import Database
 from orchestrator.store.location import Location
 from orchestrator.store.migrations import open_tables

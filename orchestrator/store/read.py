@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from orchestrator.clock import SteadyClock
+from orchestrator.computer import read_member
 from orchestrator.errors import NotFoundError
 from orchestrator.hosts import HostPin
 from orchestrator.plan.observed import EndedAttempt, Intent
@@ -71,6 +72,11 @@ class Reader:
     ) -> None:
         if self._connection is not None:
             self._connection.close()
+
+    @property
+    def member(self) -> str:
+        """Who reads: see Ledger.user."""
+        return read_member()
 
     def installation(self) -> str | None:
         """Return the installation's name, None for an absent store."""

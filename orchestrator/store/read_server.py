@@ -8,9 +8,10 @@ from typing import Any
 
 from orchestrator.errors import UserError
 from orchestrator.project import DEFAULT_PROJECT
-from orchestrator.store.failures import translate_server_error
+from orchestrator.store.failures import refused_login_error, translate_server_error
 from orchestrator.store.location import describe_location
 from orchestrator.store.read import Reader
+from orchestrator.store.transport import connect_options
 
 CONNECT_SECONDS = 10
 
@@ -33,9 +34,14 @@ class ServerReader(Reader):
         address = "postgresql://" + location.partition("://")[2]
         if "connect_timeout" not in address:
             address += ("&" if "?" in address else "?") + f"connect_timeout={CONNECT_SECONDS}"
+        options: dict[str, Any] = {**connect_options(location)}
         try:
             self._server = psycopg.Connection[dict[str, Any]].connect(
-                address, autocommit=True, row_factory=dict_row, prepare_threshold=None
+                address,
+                autocommit=True,
+                row_factory=dict_row,
+                prepare_threshold=None,
+                **options,
             )
         except psycopg.Error as error:
             raise translate_server_error(error, location, lost=True) from error
@@ -46,6 +52,12 @@ class ServerReader(Reader):
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._server.close()
+
+    @property
+    def member(self) -> str:
+        for row in self._rows("SELECT session_user AS login"):
+            return str(row["login"])
+        return ""
 
     def lease_time(self) -> float:
         for row in self._rows("SELECT extract(epoch FROM clock_timestamp()) AS now"):
@@ -59,7 +71,10 @@ class ServerReader(Reader):
     def _rows(self, query: str, *values: object) -> Iterable[Mapping[str, Any]]:
         try:
             return self._server.execute(query.replace("?", "%s").encode(), values).fetchall()
-        except self._absent:
+        except self._absent as error:
+            for row in self._rows("SELECT current_schema() AS place"):
+                if row["place"] is None:  # the tables may exist in a schema that this login may not use
+                    raise refused_login_error(str(error).split("\n")[0], self._location) from error
             return []
         except self._failures as error:
             raise translate_server_error(error, self._location, lost=self._server.broken) from error

@@ -7,9 +7,11 @@ from typing import Any
 
 from sqlalchemy import select
 
+from orchestrator.errors import ConflictError
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import Intent, IntentState
-from orchestrator.store.change import Change, EventDetails
+from orchestrator.project import qualify_name, to_column
+from orchestrator.store.change import EventDetails, Guard, RowChange, insert_row, update_row
 from orchestrator.store.leases import Lease
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.records import (
@@ -40,21 +42,26 @@ class RecoveryChanges(Ledger):
         The cluster gets a new uid, so that its jobs are not mistaken for those of the lost record. The intent
         keeps its token, by which the provider knows the machines. Repeated, it returns the record that is open.
         """
-        found = select(clusters).where(clusters.c.name == new.cluster, clusters.c.gone.is_(None))
-        with self.changing(lease) as change:
-            values: dict[str, Any] = {"uid": secrets.token_hex(8), "name": new.cluster, "created": change.at}
-            values |= {"summary": new.summary, "owner": self.user}
-            what = f"record opened: {new.summary}, taken over from installation {new.installation or '(unknown)'}"
-            change.insert(clusters, values, EventDetails(cluster=new.cluster, kind="cluster", what=what))
-            record = cluster_from_row(change.tx.execute(found).mappings().one())
-            self._insert_intent(change, record, new)
-            _set_owner(change, new.cluster, SliceOwner(token=new.token, epoch=new.epoch, holder=""))
-            return record
+        if (found := self._open_record(new)) is not None:
+            return found
+        uid, at = secrets.token_hex(8), self._now()
+        values: dict[str, Any] = {"uid": uid, "name": new.cluster, "created": at, "summary": new.summary}
+        values |= {"owner": self.user, "project": to_column(self.project)}
+        what = f"record opened: {new.summary}, taken over from installation {new.installation or '(unknown)'}"
+        opened = insert_row(clusters, values, EventDetails(cluster=self._qualified(new), kind="cluster", what=what))
+        owner = SliceOwner(token=new.token, epoch=new.epoch, holder="")
+        changes = (opened, self._intent_row(uid, at, new), *self._owner_rows(self._qualified(new), owner))
+        guard = Guard(table=clusters, key={"uid": uid}, values=None)
+        self.change(*changes, at=at, lease=lease, guards=(guard,))
+        record = self._open_record(new)
+        if record is None:
+            raise ConflictError(f"the record of '{new.cluster}' was closed meanwhile", next_step="orch status")
+        return record
 
     def raise_epoch(self, lease: Lease, cluster: ClusterRecord, token: str, epoch: int) -> None:
         """Record a higher epoch of a slice that is ours."""
-        with self.changing(lease) as change:
-            _set_owner(change, cluster.name, SliceOwner(token=token, epoch=epoch, holder=""))
+        owner = SliceOwner(token=token, epoch=epoch, holder="")
+        self.change(*self._owner_rows(cluster.qualified_name, owner), at=self._now(), lease=lease)
 
     def record_transfer(self, lease: Lease, cluster: ClusterRecord, intent: Intent, holder: str) -> None:
         """Close the record of machines that another installation has taken over. Nothing of them was ended from here.
@@ -62,34 +69,33 @@ class RecoveryChanges(Ledger):
         The intent's state is DELETED, which every version reads: for this record there are no machines any more. That
         they exist elsewhere is in `slice_owners`, so that no sweep ends them.
         """
-        why = f"taken over {holder}"
-        with self.changing(lease) as change:
-            details = EventDetails(cluster=cluster.name, kind="intent", what=f"{intent.name}: {why}", cause=why)
-            values: dict[str, Any] = {"state": IntentState.DELETED.value, "since": change.at, "why": why}
-            values |= {"cause": EndCause.REQUESTED.value, "touched": change.at}
-            if intent.billed_from is not None and intent.billed_until is None:
-                values["gone"] = change.at
-            change.update(intents, {"cluster_uid": cluster.uid, "generation": intent.generation}, values, details)
-            owner = self._owner_in(change, intent.token)
-            epoch = owner.epoch if owner is not None else 1
-            _set_owner(change, cluster.name, SliceOwner(token=intent.token, epoch=epoch, holder=holder))
-            closed = EventDetails(cluster=cluster.name, kind="cluster", what=f"record closed: {why}", cause=why)
-            change.update(clusters, {"uid": cluster.uid}, {"gone": change.at, "hosts": "[]"}, closed)
+        why, at, name = f"taken over {holder}", self._now(), cluster.qualified_name
+        known = self.slice_owner(intent.token)
+        owner = SliceOwner(token=intent.token, epoch=known.epoch if known is not None else 1, holder=holder)
+        closed = EventDetails(cluster=name, kind="cluster", what=f"record closed: {why}", cause=why)
+        self.change(
+            _deleted(cluster, intent, why, at, at),
+            *self._owner_rows(name, owner, known),
+            update_row(clusters, {"uid": cluster.uid}, {"gone": at, "hosts": "[]"}, closed),
+            at=at,
+            lease=lease,
+        )
 
     def record_earlier_end(self, lease: Lease, cluster: ClusterRecord, intent: Intent, at: float) -> None:
         """Record that a slice was deleted at an earlier moment, when the store could not be written."""
-        why = "taken down while the store could not be written"
-        with self.changing(lease) as change:
-            values: dict[str, Any] = {"state": IntentState.DELETED.value, "since": at, "touched": change.at, "why": why}
-            values["cause"] = EndCause.REQUESTED.value
-            if intent.billed_from is not None and intent.billed_until is None:
-                values["gone"] = at
-            details = EventDetails(cluster=cluster.name, kind="intent", what=f"{intent.name}: {why}", cause=why)
-            change.update(intents, {"cluster_uid": cluster.uid, "generation": intent.generation}, values, details)
+        why, now = "taken down while the store could not be written", self._now()
+        self.change(_deleted(cluster, intent, why, at, now), at=now, lease=lease)
 
-    def _insert_intent(self, change: Change, record: ClusterRecord, new: NewSliceRecord) -> None:
+    def _open_record(self, new: NewSliceRecord) -> ClusterRecord | None:
+        mine = (clusters.c.name == new.cluster) & (clusters.c.project == to_column(self.project))
+        return self._read_first(select(clusters).where(mine, clusters.c.gone.is_(None)), cluster_from_row)
+
+    def _qualified(self, new: NewSliceRecord) -> str:
+        return qualify_name(self.project, new.cluster)
+
+    def _intent_row(self, uid: str, at: float, new: NewSliceRecord) -> RowChange:
         values: dict[str, Any] = {
-            "cluster_uid": record.uid,
+            "cluster_uid": uid,
             "generation": new.generation,
             "name": new.name,
             "candidate": candidate_to_json(new.candidate),
@@ -97,21 +103,26 @@ class RecoveryChanges(Ledger):
             "request": "",
             "account": new.account,
             "state": IntentState.ACCEPTED.value,
-            "since": change.at,
-            "touched": change.at,
-            "born": new.created or change.at,
+            "since": at,
+            "touched": at,
+            "born": new.created or at,
         }
         what = f"{new.name}: taken over, {new.candidate.where} {new.candidate.market}, epoch {new.epoch}"
-        change.insert(intents, values, EventDetails(cluster=new.cluster, kind="intent", what=what))
+        return insert_row(intents, values, EventDetails(cluster=self._qualified(new), kind="intent", what=what))
 
-    @staticmethod
-    def _owner_in(change: Change, token: str) -> SliceOwner | None:
-        row = change.tx.execute(select(slice_owners).where(slice_owners.c.token == token)).mappings().first()
-        return None if row is None else slice_owner_from_row(row)
+    def _owner_rows(self, cluster: str, owner: SliceOwner, known: SliceOwner | None = None) -> tuple[RowChange, ...]:
+        """Return the change that records an owner; the lease of the cluster keeps others from doing the same."""
+        values = {"token": owner.token, "epoch": owner.epoch, "holder": owner.holder}
+        details = EventDetails(cluster=cluster, kind="owner", what=owner.holder or f"ours, epoch {owner.epoch}")
+        if known is None and (known := self.slice_owner(owner.token)) is None:
+            return (insert_row(slice_owners, values, details),)
+        return (update_row(slice_owners, {"token": owner.token}, values, details),)
 
 
-def _set_owner(change: Change, cluster: str, owner: SliceOwner) -> None:
-    values = {"token": owner.token, "epoch": owner.epoch, "holder": owner.holder}
-    details = EventDetails(cluster=cluster, kind="owner", what=owner.holder or f"ours, epoch {owner.epoch}")
-    if not change.insert(slice_owners, values, details):
-        change.update(slice_owners, {"token": owner.token}, values, details)
+def _deleted(cluster: ClusterRecord, intent: Intent, why: str, at: float, now: float) -> RowChange:
+    values: dict[str, Any] = {"state": IntentState.DELETED.value, "since": at, "touched": now, "why": why}
+    values["cause"] = EndCause.REQUESTED.value
+    if intent.billed_from is not None and intent.billed_until is None:
+        values["gone"] = at
+    details = EventDetails(cluster=cluster.qualified_name, kind="intent", what=f"{intent.name}: {why}", cause=why)
+    return update_row(intents, {"cluster_uid": cluster.uid, "generation": intent.generation}, values, details)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from orchestrator.store.audited import DEFAULTS, KEYS, Head, hash_event, parse_subject
+from orchestrator.store.audited import DEFAULTS, KEYS, Head, is_hash_of, parse_subject
 from orchestrator.store.records import EventRecord
 
 Key: TypeAlias = tuple[Any, ...]
@@ -68,7 +68,7 @@ def verify_chain(events: Iterable[EventRecord], head: Head | None = None) -> Fau
             return Fault(event.seq, f"does not follow event {last.seq}: one was removed, added or moved")
         if event.seq <= last.seq:
             return Fault(event.seq, f"comes after event {last.seq}")
-        if hash_event(asdict(event), event.prev_hash) != event.hash:
+        if not is_hash_of(asdict(event)):
             return Fault(event.seq, "was changed after it was written")
         last = Head(event.seq, event.hash)
     if head is not None and head != last:

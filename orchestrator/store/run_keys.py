@@ -6,7 +6,7 @@ import secrets
 
 from sqlalchemy import select
 
-from orchestrator.store.change import insert_or_nothing
+from orchestrator.store.apply_change import insert_or_nothing
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.schema import run_keys
 
@@ -23,7 +23,8 @@ class RunKeys(Ledger):
             found = tx.execute(query).scalar()
         if found is not None:
             return str(found)
-        with self.changing() as change:  # of two computers that make one at the same time, the first one's holds
-            values = {"run_id": run_id, "key": secrets.token_hex(_BYTES)}
-            change.tx.execute(insert_or_nothing(change.tx, run_keys, values))
-            return str(change.tx.execute(query).scalar_one())
+        with self._database.writing() as tx:  # of two computers that make one at the same time, the first one's holds
+            tx.execute(insert_or_nothing(tx, run_keys, {"run_id": run_id, "key": secrets.token_hex(_BYTES)}))
+            made = str(tx.execute(query).scalar_one())
+            tx.commit()
+        return made

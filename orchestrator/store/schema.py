@@ -211,5 +211,7 @@ events = Table(
     Column("after", Text),  # NULL when the event changed no row
     Column("prev_hash", String, nullable=False, server_default=""),
     Column("hash", String, nullable=False, server_default=""),
+    Column("request", String, nullable=False, server_default=""),  # random id of the call that wrote it; not hashed
     Index("events_by_cluster", "cluster", "seq"),
+    Index("events_by_request", "request"),
 )

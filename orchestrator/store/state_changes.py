@@ -14,7 +14,8 @@ from sqlalchemy import select, update
 from orchestrator.exits import Exit
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import FINAL_STATES, IntentState
-from orchestrator.store.change import Change, EventDetails
+from orchestrator.store.apply_change import LockedChain
+from orchestrator.store.change import EventDetails, RowChange, Verb, update_row
 from orchestrator.store.incarnation import read_tie
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.meta_rows import INCARNATION, INSTALLATION, TIE, write_meta
@@ -45,8 +46,8 @@ class StateChanges(Ledger):
 
     def accept_move(self) -> None:
         """Record that the store lies in another place now, and that the original is not used any more."""
-        with self.changing() as change:
-            self._begin_incarnation(change, "moved", "the store was moved here")
+        with self.changing_whole() as chain:
+            self._begin_incarnation(chain, "moved", "the store was moved here")
 
     def accept_restored_state(self, above: int = 0) -> None:
         """Record that an older state of the store was put back, on purpose.
@@ -54,8 +55,8 @@ class StateChanges(Ledger):
         Args:
             above: An incarnation that is known to have existed: the new one is higher.
         """
-        with self.changing() as change:
-            self._begin_incarnation(change, "restored", "an older state of the store was put back", above)
+        with self.changing_whole() as chain:
+            self._begin_incarnation(chain, "restored", "an older state of the store was put back", above)
 
     def accept_copy(self) -> OpenRecords:
         """Make this copy a store of its own, beside the original, and return the records that were closed.
@@ -64,45 +65,45 @@ class StateChanges(Ledger):
         """
         found, original = self.open_records(), self.installation
         why = f"belongs to installation {original}, of which this store is a copy; nothing was ended"
-        with self.changing() as change:
-            self._begin_incarnation(change, "copied", f"the store is a copy of that of installation {original}")
-            _close_records(change, why)
+        with self.changing_whole() as chain:
+            self._begin_incarnation(chain, "copied", f"the store is a copy of that of installation {original}")
+            _close_records(chain, why)
             self.installation = secrets.token_hex(6)
-            write_meta(change.tx, INSTALLATION, self.installation)
+            write_meta(chain.tx, INSTALLATION, self.installation)
         return found
 
-    def _begin_incarnation(self, change: Change, kind: str, what: str, above: int = 0) -> None:
+    def _begin_incarnation(self, chain: LockedChain, kind: str, what: str, above: int = 0) -> None:
         self.incarnation = max(self.incarnation, above) + 1
-        write_meta(change.tx, INCARNATION, str(self.incarnation))
-        write_meta(change.tx, TIE, read_tie(self._database).to_json())
-        change.tx.execute(update(leases).values(owner="", expires=0.0))
+        write_meta(chain.tx, INCARNATION, str(self.incarnation))
+        write_meta(chain.tx, TIE, read_tie(self._database).to_json())
+        chain.tx.execute(update(leases).values(owner="", expires=0.0))
         what = f"{what}: incarnation {self.incarnation}"
-        change.record_event(EventDetails(cluster="", kind="store", what=what, cause=f"orch store {kind}"))
+        details = EventDetails(cluster="", kind="store", what=what, cause=f"orch store {kind}")
+        chain.apply(RowChange(verb=Verb.EVENT, event=details))
 
 
-def _close_records(change: Change, why: str) -> None:
-    names: dict[str, str] = {row.uid: row.name for row in change.tx.execute(select(clusters.c.uid, clusters.c.name))}
-    for intent in change.tx.execute(select(intents)).mappings().all():
+def _close_records(chain: LockedChain, why: str) -> None:
+    names: dict[str, str] = {row.uid: row.name for row in chain.tx.execute(select(clusters.c.uid, clusters.c.name))}
+    for intent in chain.tx.execute(select(intents)).mappings().all():
         if IntentState(intent["state"]) in FINAL_STATES:
             continue
         values: dict[str, Any] = {
-            "state": IntentState.DELETED.value, "since": change.at, "cause": EndCause.REQUESTED.value, "why": why,
+            "state": IntentState.DELETED.value, "since": chain.at, "cause": EndCause.REQUESTED.value, "why": why,
         }  # fmt: skip
         if intent["born"] is not None and intent["gone"] is None:
-            values["gone"] = change.at
+            values["gone"] = chain.at
         key = {"cluster_uid": intent["cluster_uid"], "generation": intent["generation"]}
         cluster = names.get(intent["cluster_uid"], "")
-        change.update(
-            intents, key, values, EventDetails(cluster=cluster, kind="intent", what=f"{intent['name']} {why}")
-        )
-    for job in change.tx.execute(select(jobs).where(jobs.c.state != "ended")).mappings().all():
-        values = {"state": "ended", "status": int(Exit.CONFLICT), "code": "copied", "what": why, "ended": change.at}
+        details = EventDetails(cluster=cluster, kind="intent", what=f"{intent['name']} {why}")
+        chain.apply(update_row(intents, key, values, details))
+    for job in chain.tx.execute(select(jobs).where(jobs.c.state != "ended")).mappings().all():
+        values = {"state": "ended", "status": int(Exit.CONFLICT), "code": "copied", "what": why, "ended": chain.at}
         details = EventDetails(cluster=names.get(job["cluster_uid"], ""), kind="job", what=f"job {job['id']} {why}")
-        change.update(jobs, {"cluster_uid": job["cluster_uid"], "id": job["id"]}, values, details)
-    for pipeline in change.tx.execute(select(pipelines).where(pipelines.c.state == "running")).mappings().all():
-        values = {"state": "cancelled", "status": int(Exit.CONFLICT), "what": why, "ended": change.at}
+        chain.apply(update_row(jobs, {"cluster_uid": job["cluster_uid"], "id": job["id"]}, values, details))
+    for pipeline in chain.tx.execute(select(pipelines).where(pipelines.c.state == "running")).mappings().all():
+        values = {"state": "cancelled", "status": int(Exit.CONFLICT), "what": why, "ended": chain.at}
         details = EventDetails(cluster="", kind="pipeline", what=f"{pipeline['name']} {why}")
-        change.update(pipelines, {"uid": pipeline["uid"]}, values, details)
-    for row in change.tx.execute(select(clusters).where(clusters.c.gone.is_(None))).mappings().all():
+        chain.apply(update_row(pipelines, {"uid": pipeline["uid"]}, values, details))
+    for row in chain.tx.execute(select(clusters).where(clusters.c.gone.is_(None))).mappings().all():
         details = EventDetails(cluster=row["name"], kind="cluster", what=f"record closed: it {why}")
-        change.update(clusters, {"uid": row["uid"]}, {"gone": change.at, "hosts": "[]"}, details)
+        chain.apply(update_row(clusters, {"uid": row["uid"]}, {"gone": chain.at, "hosts": "[]"}, details))

@@ -29,11 +29,16 @@ TASKS = {
 
 @dataclass(frozen=True)
 class Team:
-    """ann, bob: two computers. cloud: the one that both have credentials of."""
+    """ann, bob: two members with a login and a computer each. cloud: the one that both have credentials of."""
 
     ann: Orch
     bob: Orch
     cloud: SimulatedAws | SimulatedGoogle
+
+    def of_one_person(self) -> Team:
+        """Both computers are ann's."""
+        login = {"ORCH_STORE": self.ann.more["ORCH_STORE"]}
+        return replace(self, bob=replace(self.bob, more={**self.bob.more, **login}))
 
     def living(self) -> list[str]:
         with self.cloud.cloud.open() as cloud:
@@ -43,7 +48,8 @@ class Team:
 @pytest.fixture(params=["aws", "gcp"])
 def team(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Team]:
     with ExitStack() as stack:
-        store = stack.enter_context(postgres_server()).new_store()
+        server = stack.enter_context(postgres_server())
+        store = server.new_store()
         place = tmp_path / "cloud"
         place.mkdir()
         (place / "scenario.toml").write_text(SCENARIO)
@@ -52,12 +58,13 @@ def team(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Team]:
         for name in ("ann", "bob"):
             (tmp_path / name).mkdir()
             (tmp_path / name / "two.yaml").write_text(TASKS[request.param])
-            computers.append(Orch(tmp_path / name, {**cloud.env, "ORCH_STORE": store}))
+            address = server.new_member(name, store)
+            computers.append(Orch(tmp_path / name, {**cloud.env, "ORCH_STORE": address}))
             if request.param == "aws":
                 computers[-1].ok("config", "set", "aws.instance_profile", "orch-host")
         made = Team(*computers, cloud)
         yield made
-        computers[0]("down", "two")
+        computers[0]("down", "two", "--force")
         assert made.living() == []
 
 
@@ -67,6 +74,7 @@ def machines(orch: Orch) -> dict[str, Any]:
 
 
 def test_every_command_of_the_other_computer_reaches_the_hosts(team: Team) -> None:
+    team = team.of_one_person()
     team.ann.ok("launch", "two.yaml", "--detach", "--yes")
     began = time.monotonic()
     assert "hello" in team.bob.ok("exec", "two", "--", "echo", "hello")
@@ -81,9 +89,7 @@ def test_every_command_of_the_other_computer_reaches_the_hosts(team: Team) -> No
 
 
 def test_another_member_needs_force_to_change_a_cluster(team: Team) -> None:
-    ann, bob = (
-        replace(one, more={**one.more, "LOGNAME": name}) for one, name in ((team.ann, "ann"), (team.bob, "bob"))
-    )
+    ann, bob = team.ann, team.bob
     ann.ok("launch", "two.yaml", "--detach", "--yes")
     for words in (("launch", "two.yaml", "-c", "two", "--yes"), ("down", "two"), ("stop", "two"), ("cancel", "two")):
         done = bob(*words)
@@ -102,6 +108,7 @@ def test_another_member_needs_force_to_change_a_cluster(team: Team) -> None:
 
 
 def test_the_machines_of_one_computer_are_ended_from_the_other(team: Team) -> None:
+    team = team.of_one_person()
     team.ann.ok("launch", "two.yaml", "--detach", "--yes")
     assert machines(team.ann) == machines(team.bob)
     assert "nothing" not in team.bob.ok("status", "two")

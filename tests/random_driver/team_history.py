@@ -91,8 +91,8 @@ class TeamHistory:
                 f"name: two\nresources: {{accelerators: {accelerators!r}, infra: {infra}}}\n"
                 f'run: |\n  echo "$ORCH_JOB $ORCH_RANK" >>{self.folder}/started\n  sleep {seconds}\n'
             )
-            member = {"ORCH_STORE": store, "LOGNAME": name if self.seed % 3 == 0 else "ann"}
-            self._computers[name] = Orch(place, {**self.cloud.env, **member})
+            address = self.server.new_member(name if self.seed % 3 == 0 else "ann", store)
+            self._computers[name] = Orch(place, {**self.cloud.env, "ORCH_STORE": address})
             self._set_up(name)
 
     def play(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from hypothesis import strategies as st
+from sqlalchemy import Connection
 
 from orchestrator.errors import ConflictError
 from orchestrator.hosts import HostPin, PinReason
@@ -29,7 +31,8 @@ READS = frozenset(
         "all_intents",
     }
 )  # fmt: skip
-NOT_A_ROW = frozenset({"acquire", "renew", "release", "changing", "close"})  # leases, and the transaction itself
+# leases, the change itself, and the rights of logins
+NOT_A_ROW = frozenset({"acquire", "renew", "release", "change", "close", "list_member_statements", "change_member"})
 
 _nasty = st.text(alphabet=st.characters(exclude_categories=()), max_size=12)  # NUL and half characters included
 _small = st.integers(1, 3)
@@ -44,6 +47,15 @@ class Step:
     state: IntentState
     cause: EndCause
     flag: bool
+
+
+@contextmanager
+def forging(store: Store) -> Iterator[Connection]:
+    """Open a transaction in which an administrator of PostgreSQL may change events; on SQLite the file's owner may."""
+    with store._database.writing() as tx:
+        if not store.is_file:
+            tx.exec_driver_sql("SET LOCAL session_replication_role = replica")
+        yield tx
 
 
 def histories(methods: list[str]) -> st.SearchStrategy[list[Step]]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from store_history import LOCAL, METHODS, NOT_A_ROW, READS, Step, histories, play
+from store_history import LOCAL, METHODS, NOT_A_ROW, READS, Step, forging, histories, play
 from support.postgres import PostgresServer
 
 from orchestrator.plan.causes import EndCause
@@ -215,7 +215,7 @@ def test_what_was_changed_behind_the_stores_back_is_found_by_the_check(
     with Store(location) as store:
         _story(store)
         assert find_store_faults(location) == ()
-        with store._database.writing() as tx:
+        with forging(store) as tx:
             tx.exec_driver_sql(statement)
             tx.commit()
     (fault,) = find_store_faults(location)

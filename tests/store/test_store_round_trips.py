@@ -12,13 +12,17 @@ from store_history import LOCAL
 from support.postgres import PostgresServer
 from support.slow_proxy import SlowProxy, slow_proxy
 
-from orchestrator.plan.observed import IntentState
+from orchestrator.hosts import HostPin, PinReason
+from orchestrator.plan.causes import EndCause
+from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
 from orchestrator.store.leases import Lease
 from orchestrator.store.provider_records import StoredRecords
 from orchestrator.store.records import ClusterRecord, NewJob
 from orchestrator.store.store import Store
 
 JOB = NewJob(kind="launch", run_id="run-1", digest="digest", task="{}", bucket="", ranks=None, after_end="keep")
+ENDED = EndedAttempt(attempt=1, cause=EndCause.PREEMPTED, why="taken")
+PIN = HostPin(name="me@[10.0.0.1]:2222", kind="ssh-ed25519", key="QQ==")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +65,23 @@ STEPS: dict[str, tuple[int, Callable[[Far], object]]] = {
     "give a lease back": (1, lambda far: far.store.release(far.lease)),
     "read a record": (1, lambda far: far.records(far.folder).read("warm")),
     "write a record": (1, lambda far: far.records(far.folder).put("warm", "{1}")),
-    "record an event": (4, lambda far: far.store.event("c", "remark", "x")),
-    "record a desired state": (6, lambda far: far.store.set_desired_state(far.cluster, "down")),
-    "update an intent": (8, lambda far: far.store.update_intent(far.lease, far.cluster, "c-1", IntentState.ACCEPTED)),
+    "record an event": (1, lambda far: far.store.event("c", "remark", "x")),
+    "record a desired state": (1, lambda far: far.store.set_desired_state(far.cluster, "down")),
+    "open a cluster": (1, lambda far: far.store.open_cluster("d", "")),
+    "open a cluster that exists": (2, lambda far: far.store.open_cluster("c", "")),
+    "close a cluster": (1, lambda far: far.store.close_cluster(far.lease, far.cluster)),
+    "write an intent": (
+        1,
+        lambda far: far.store.write_intent(far.lease, far.cluster, 2, "c-2", LOCAL, "token", "request"),
+    ),
+    "update an intent": (2, lambda far: far.store.update_intent(far.lease, far.cluster, "c-1", IntentState.ACCEPTED)),
+    "open a job": (2, lambda far: far.store.open_job(far.cluster, JOB)),
+    "start an attempt": (2, lambda far: far.store.start_attempt(far.cluster, 1, lease=far.lease)),
+    "end an attempt": (3, lambda far: far.store.end_attempt(far.cluster, 1, ENDED, lease=far.lease)),
+    "begin the next attempt": (4, lambda far: far.store.next_attempt(far.cluster, 1, ENDED, 2, lease=far.lease)),
+    "end a job": (2, lambda far: far.store.record_outcome(far.cluster, 1, Outcome(status=0, code="", what="done"))),
+    "open a pipeline": (1, lambda far: far.store.open_pipeline("p", ("a",))),
+    "pin a host": (2, lambda far: far.store.keep_host_pin(PIN, PinReason.FIRST)),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from store_history import LOCAL
+from store_history import LOCAL, forging
 from store_v1 import put_v1
 
 from orchestrator.errors import ConflictError, NotFoundError
@@ -297,7 +297,7 @@ def test_the_start_of_an_attempt_is_known_whatever_the_sentence_of_its_event(
         other = store.open_job(cluster, JOB)
         store.start_attempt(cluster, other.id)
         if reworded:
-            with store._database.writing() as tx:
+            with forging(store) as tx:
                 tx.exec_driver_sql("UPDATE events SET what = 'in other words'")
                 tx.commit()
         clock[0] = 500.0

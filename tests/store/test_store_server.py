@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import random
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from store_history import LOCAL
 from support.cut_proxy import cut_proxy
 from support.postgres import PostgresServer, postgres_server
+from support.slow_proxy import slow_proxy
 from test_store_audit import audit_of
 
 from orchestrator.engine.state.lease import LeaseKeeper
@@ -18,12 +24,16 @@ from orchestrator.errors import ConflictError
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, Outcome
 from orchestrator.store import connection
+from orchestrator.store.apply_change import Applied, apply_change
+from orchestrator.store.change import ChangeRequest, EventDetails, RowChange, Verb, update_row
 from orchestrator.store.failures import StoreError
 from orchestrator.store.integrity import find_store_faults
-from orchestrator.store.leases import Holder, Lease
+from orchestrator.store.leases import Holder, Lease, guard_lease
 from orchestrator.store.location import Location
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.records import ClusterRecord, NewJob
+from orchestrator.store.replay import verify_chain
+from orchestrator.store.schema import clusters
 from orchestrator.store.store import Store
 
 pytestmark = pytest.mark.rotating
@@ -60,49 +70,84 @@ def prepared(store: Store) -> tuple[ClusterRecord, Lease]:
     return cluster, taken(store)
 
 
+@pytest.mark.parametrize("arrives", [True, False])
 @pytest.mark.parametrize("write", sorted(WRITES))
-def test_a_commit_whose_answer_was_lost_is_found_and_not_repeated(postgres: PostgresServer, write: str) -> None:
+def test_a_change_whose_answer_or_request_was_lost_is_done_once(
+    postgres: PostgresServer, write: str, *, arrives: bool
+) -> None:
     direct = postgres.new_store()
     with cut_proxy(postgres.port) as proxy, Store(direct.replace(f":{postgres.port}/", f":{proxy.port}/")) as store:
         cluster, lease = prepared(store)
         before = len(audit_of(direct)[0])
-        proxy.arm(b"COMMIT\0", after=True)
-        WRITES[write](store, cluster, lease)  # no error: it was found to be committed
+        proxy.arm(b"orch_change", after=arrives)
+        WRITES[write](store, cluster, lease)  # no error
         assert proxy.cuts == 1
         made = len(audit_of(direct)[0]) - before
     assert made == (2 if write == "next_attempt" else 1)
     assert find_store_faults(direct) == ()
 
 
-@pytest.mark.parametrize("write", sorted(WRITES))
-def test_a_commit_that_never_arrived_is_an_error_and_leaves_nothing(postgres: PostgresServer, write: str) -> None:
+def test_a_change_that_was_lost_twice_is_reported_as_unknown(postgres: PostgresServer) -> None:
     direct = postgres.new_store()
     with cut_proxy(postgres.port) as proxy, Store(direct.replace(f":{postgres.port}/", f":{proxy.port}/")) as store:
-        cluster, lease = prepared(store)
-        before = audit_of(direct)
-        proxy.arm(b"COMMIT\0", after=False)
-        with pytest.raises(StoreError, match="cannot be reached") as caught:
-            WRITES[write](store, cluster, lease)
+        cluster, _ = prepared(store)
+        proxy.arm(b"orch_change", after=False, times=2)
+        with pytest.raises(StoreError, match="unknown whether the last step was recorded") as caught:
+            store.set_desired_state(cluster, "down")
         assert "repeat the command" in caught.value.next_step
-        assert proxy.cuts == 1
-        assert audit_of(direct) == before
-        WRITES[write](store, cluster, lease)  # given again, it goes through
+        store.set_desired_state(cluster, "down")  # given again, it goes through
     assert find_store_faults(direct) == ()
 
 
-def test_a_connection_lost_inside_a_transaction_leaves_nothing_and_the_next_command_works(
-    postgres: PostgresServer,
-) -> None:
+def request_of(store: Store, cluster: ClusterRecord, lease: Lease, number: int) -> ChangeRequest:
+    """A change of two rows and an event, under the lease."""
+    details = EventDetails(cluster="c", kind="remark", what=f"request {number}")
+    key = {"uid": cluster.uid}
+    changes = (
+        update_row(clusters, key, {"summary": f"{number}"}, details),
+        update_row(clusters, key, {"summary": f"{number}"}, replace(details, what="nothing new")),
+        RowChange(verb=Verb.EVENT, event=replace(details, what="and more")),
+    )
+    return ChangeRequest(
+        id=f"id-{number}", at=1.0, user=store.user, client="here:1", cause="test", guards=(guard_lease(lease),),
+        changes=changes,
+    )  # fmt: skip
+
+
+def test_a_request_that_arrives_twice_is_done_once_and_answered_twice(postgres: PostgresServer) -> None:
     address = postgres.new_store()
     with Store(address) as store:
+        cluster, lease = prepared(store)
+        for number in range(4):
+            before = len(audit_of(address)[0])
+            with ThreadPoolExecutor(2) as pool:
+                sent = [pool.submit(send, store, request_of(store, cluster, lease, number)) for _ in range(2)]
+                assert [each.result().made for each in sent] == [(True, False, True)] * 2
+            assert len(audit_of(address)[0]) == before + 2
+    assert find_store_faults(address) == ()
+
+
+def send(store: Store, request: ChangeRequest) -> Applied:
+    with store._database.calling() as tx:
+        return apply_change(tx, request)
+
+
+def test_a_connection_that_the_server_ends_inside_a_change_does_it_once(postgres: PostgresServer) -> None:
+    import psycopg
+
+    address = postgres.new_store()
+    with Store(address) as store, psycopg.connect(address) as raw, ThreadPoolExecutor(1) as pool:
         cluster, _ = prepared(store)
-        before = audit_of(address)
-        with pytest.raises(StoreError, match="cannot be reached"), store.changing() as change:
-            mine = change.tx.exec_driver_sql("SELECT pg_backend_pid()").scalar()
-            postgres.sql(f"SELECT pg_terminate_backend({mine})")
-            change.tx.exec_driver_sql("SELECT 1")
-        assert audit_of(address) == before
-        store.set_desired_state(cluster, "down")
+        before = len(audit_of(address)[0])
+        raw.execute("SELECT FROM meta WHERE key = 'chain' FOR UPDATE")
+        changing = pool.submit(store.set_desired_state, cluster, "down")
+        waiting = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        while not postgres.sql(waiting):
+            time.sleep(0.02)
+        time.sleep(0.3)  # it has connected again, and waits once more
+        raw.rollback()
+        changing.result(30)
+        assert len(audit_of(address)[0]) == before + 1
         assert [record.name for record in store.clusters_going_down()] == ["c"]
 
 
@@ -216,43 +261,95 @@ def test_no_other_can_take_a_lease_over_between_the_check_and_the_commit(postgre
             got = other.acquire("cluster:c", "over")
             order.append("taken over" if isinstance(got, Lease) else "refused")
 
-        with store.changing(lease) as change:
+        with store._database.writing() as tx:
             time.sleep(0.3)  # the lease has run out, and is ours until another takes it
+            assert apply_change(tx, request_of(store, cluster, lease, 1)).failed is None
             thread = threading.Thread(target=take_over)
             thread.start()
             time.sleep(0.3)
             order.append("committing")
-            assert change.at > 0
+            tx.commit()
         thread.join()
         assert order == ["committing", "taken over"]
         with pytest.raises(ConflictError, match="took over"):
             store.close_cluster(lease, cluster)
 
 
-def test_a_client_that_is_stopped_midway_does_not_keep_the_others_out_for_ever(
-    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "IDLE_SECONDS", 0.5)
+CHANGING = """
+import sys
+from orchestrator.store.replay import verify_chain
+from orchestrator.store.schema import clusters
+from orchestrator.store.store import Store
+with Store(sys.argv[1]) as store:
+    cluster = store.open_cluster("c", "x" * 1_000_000)
+    print("begins", flush=True)
+    while True:
+        store.set_desired_state(cluster, "down")
+        store.set_desired_state(cluster, "up")
+"""
+
+
+@pytest.mark.promise("P7")
+def test_a_client_that_is_frozen_in_a_change_delays_no_other(postgres: PostgresServer) -> None:
     address = postgres.new_store()
-    with Store(address) as sleeper, Store(address) as other:
-        cluster = sleeper.open_cluster("c", "")
-        with pytest.raises(StoreError, match="cannot be reached"), sleeper.changing() as change:
-            change.tx.exec_driver_sql("SELECT 1")
-            other.set_desired_state(cluster, "down")  # waits until the server has thrown the sleeper out
-            change.tx.exec_driver_sql("SELECT 1")
-        assert [record.name for record in other.clusters_going_down()] == ["c"]
+    with slow_proxy(postgres.port, 0.01) as proxy, Store(address) as other:
+        command = [sys.executable, "-c", CHANGING, address.replace(f":{postgres.port}/", f":{proxy.port}/")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as frozen:
+            try:
+                assert frozen.stdout is not None
+                assert frozen.stdout.readline() == b"begins\n"
+                for _ in range(20):
+                    time.sleep(random.uniform(0.01, 0.05))
+                    frozen.send_signal(signal.SIGSTOP)
+                    began = time.monotonic()
+                    other.event("c", "remark", "meanwhile")
+                    assert time.monotonic() - began < 5
+                    frozen.send_signal(signal.SIGCONT)
+                assert frozen.poll() is None
+            finally:
+                frozen.kill()
+    time.sleep(0.5)  # the server may still have a request of the killed client
     assert find_store_faults(address) == ()
+
+
+@pytest.mark.promise("P25")
+def test_many_writers_at_once_lose_nothing_and_keep_the_chain(location: Location) -> None:
+    count, each = 8, 12
+    with Store(location) as store:
+        cluster = store.open_cluster("c", "")
+        before = len(audit_of(location)[0])
+
+        def write(number: int) -> None:
+            with Store(location) as mine:
+                for turn in range(each):
+                    mine.event("c", "remark", f"{number}/{turn}")
+                    mine.open_job(cluster, JOB)
+
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(write, range(count)))
+        assert [job.id for job in store.jobs(cluster)] == list(range(1, count * each + 1))
+    events, head = audit_of(location)
+    assert len(events) == before + 2 * count * each
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert verify_chain(events, head) is None
+    said = [event.what for event in events if event.kind == "remark"]
+    assert sorted(said) == sorted(f"{number}/{turn}" for number in range(count) for turn in range(each))
+    assert find_store_faults(location) == ()
 
 
 def test_a_writer_that_waits_too_long_gets_the_reason(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import psycopg
+
     address = postgres.new_store()
     Store(address).__exit__()
     monkeypatch.setattr(connection, "BUSY_SECONDS", 0.3)
     refused = pytest.raises(StoreError, match="writing for too long")
-    with Store(address) as store, Store(address) as other, other.changing(), refused:
-        store.event("c", "remark", "x")
+    with Store(address) as store, psycopg.connect(address) as raw:
+        raw.execute("SELECT FROM meta WHERE key = 'chain' FOR UPDATE")
+        with refused:
+            store.event("c", "remark", "x")
 
 
 def test_the_sessions_settings_do_not_depend_on_the_administrators(postgres: PostgresServer) -> None:

@@ -19,11 +19,12 @@ class CutProxy:
     cuts: int = 0
     _word: bytes = b""
     _after: bool = False
+    _times: int = 1
     _closing: threading.Event = field(default_factory=threading.Event)
 
-    def arm(self, word: bytes, *, after: bool) -> None:
-        """after: the word reaches the server and is answered, and the answer is lost."""
-        self._after = after
+    def arm(self, word: bytes, *, after: bool, times: int = 1) -> None:
+        """after: the word reaches the server and is answered, and the answer is lost. times: how many connections."""
+        self._after, self._times = after, times
         self._word = word
 
     def serve(self, listener: socket.socket) -> None:
@@ -42,8 +43,10 @@ class CutProxy:
                     if not data:
                         return
                     if source is client and self._word and self._word in data:
-                        self._word = b""
                         self.cuts += 1
+                        self._times -= 1
+                        if not self._times:
+                            self._word = b""
                         if self._after:
                             server.sendall(data)
                             server.recv(65536)  # the answer: it is done now

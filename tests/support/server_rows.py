@@ -37,6 +37,9 @@ def write_rows(url: str, kept: bytes) -> None:
         return
     with psycopg.connect(url) as connection:
         names = ", ".join(f'"{name}"' for name in found)
+        connection.execute(
+            "SET session_replication_role = replica"
+        )  # events are only added, except for an administrator
         connection.execute(f"TRUNCATE {names}".encode())
         for name, (columns, rows) in found.items():
             if not rows:

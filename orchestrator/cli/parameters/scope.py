@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from orchestrator.store.read import Reader
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -43,10 +46,6 @@ def scope_options(*flags: str) -> Callable[[_Command], _Command]:
     return add
 
 
-def make_scope(project: str, owner: str, *, all_projects: bool) -> Scope:
-    """Return the scope of a listing by its options. `project` is the current one."""
-    if owner == "me":
-        from orchestrator.computer import read_member
-
-        owner = read_member()
-    return Scope("" if all_projects else project, owner)
+def make_scope(reader: Reader, owner: str, *, all_projects: bool) -> Scope:
+    """Return the scope of a listing by its options."""
+    return Scope("" if all_projects else reader.project, reader.member if owner == "me" else owner)

@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import Any
 
 from orchestrator.catalog.machines import LocalHosts, TpuSlice
-from orchestrator.computer import read_member
 from orchestrator.engine.preparation import host_inputs
 from orchestrator.engine.preparation.bucket_record import record_digest, refuse_large_record
 from orchestrator.engine.preparation.candidates import list_candidates
@@ -195,6 +194,8 @@ def prepare_down(cluster: str, *, abandon: bool = False, force: bool = False, pr
             raise cluster_not_found(reader, cluster)
         now = load_observed(reader, cluster, _last_started(reader, record), running=True)
         notes = _running_job_notes(reader, record)
+        refused = refuse_other_owner(record, reader.member, force=force)
+        forced = describe_forced_change(record, reader.member, "down", force=force)
     return PreparedCommand(
         cluster=cluster,
         verb="down",
@@ -203,9 +204,9 @@ def prepare_down(cluster: str, *, abandon: bool = False, force: bool = False, pr
         recorded=now,
         facts=_facts(),
         notes=notes,
-        refused=refuse_other_owner(record, force=force),
+        refused=refused,
         project=project,
-        forced=describe_forced_change(record, "down", force=force),
+        forced=forced,
     )
 
 
@@ -221,8 +222,8 @@ def prepare_stop(cluster: str, *, force: bool = False) -> PreparedCommand:
             recorded=load_observed(reader, cluster),
             facts=_facts(),
             notes=_running_job_notes(reader, record),
-            refused=refuse_other_owner(record, force=force),
-            forced=describe_forced_change(record, "stop", force=force),
+            refused=refuse_other_owner(record, reader.member, force=force),
+            forced=describe_forced_change(record, reader.member, "stop", force=force),
         )
 
 
@@ -259,6 +260,8 @@ def prepare_cancel(cluster: str, job: int | None, *, force: bool = False) -> Pre
             )
         one = ([begun for begun in chosen if begun.started] or chosen)[-1]
         now = load_observed(reader, cluster, one, running=one.state != "ended")
+        refused = refuse_other_owner(record, reader.member, force=force)
+        forced = describe_forced_change(record, reader.member, "cancel", force=force)
     return PreparedCommand(
         cluster=cluster,
         verb="cancel",
@@ -266,8 +269,8 @@ def prepare_cancel(cluster: str, job: int | None, *, force: bool = False) -> Pre
         desired=Cancel(cluster=cluster, folder=f"{one.id}-a{one.attempt}"),
         recorded=now,
         facts=_facts(),
-        refused=refuse_other_owner(record, force=force),
-        forced=describe_forced_change(record, "cancel", force=force),
+        refused=refused,
+        forced=forced,
     )
 
 
@@ -302,8 +305,8 @@ def prepare_run(
         same, number = (again, again.id) if again is not None else _same_job(reader, name, verb, digest)
         now, stem, place = load_observed(reader, name, same), plan_slice_stem(reader, name), reader.project
         known = reader.cluster(name)
-        foreign = refuse_other_owner(known) if again is None else None
-    member = member_label((known.owner if known is not None else "") or read_member())
+        foreign = refuse_other_owner(known, reader.member) if again is None else None
+        member = member_label((known.owner if known is not None else "") or reader.member)
     bucket = task.checkpoint.bucket.rstrip("/")
     record = again.task if again is not None else record or task.to_json()
     if bucket:

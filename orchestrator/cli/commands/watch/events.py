@@ -61,7 +61,7 @@ def events(
     if follow and output == "json":
         raise UserError("-f cannot write one JSON document", "it would never be complete", "orch events -f -o jsonl")
     with open_store_reader() as store:
-        scope = make_scope(store.project, owner, all_projects=all_projects)
+        scope = make_scope(store, owner, all_projects=all_projects)
         qualified = qualify_name(store.project, cluster) if cluster else None
         found = tuple(event for event in store.events(qualified, after=after, limit=limit) if _is_shown(event, scope))
         if cluster and not found and not after:

@@ -40,7 +40,7 @@ _REQUESTED_STATE = {"stopped": "stopped (orch start)", "down": "taken down"}
 def queue(cluster: str | None, all_projects: bool, owner: str, everything: bool, output: str) -> None:
     """Show jobs, which run one after the other on each cluster, and the current stage of pipelines."""
     with open_store_reader() as store:
-        scope = make_scope(store.project, owner, all_projects=all_projects)
+        scope = make_scope(store, owner, all_projects=all_projects)
         shown = (record for record in store.clusters() if scope.includes(record.project, record.owner))
         records = [find_cluster(store, cluster)] if cluster else list(shown)
         jobs = [(record, job) for record in records for job in store.jobs(record) if everything or job.state != "ended"]

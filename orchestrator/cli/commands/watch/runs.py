@@ -79,7 +79,7 @@ def runs(run_id: str | None, cluster: str | None, all_projects: bool, owner: str
     The cost is the list price of the machines while the jobs of the run were open; disks and buckets are not in it.
     """
     with open_store_reader() as store:
-        scope = make_scope(store.project, owner, all_projects=all_projects)
+        scope = make_scope(store, owner, all_projects=all_projects)
         found = [run for run in summarize_runs(store, time.time()) if scope.includes(run.project, run.owner)]
         clusters = {record.name for record in store.all_clusters() if scope.includes(record.project, scope.owner)}
     found = _select_runs(found, clusters, run_id, cluster)

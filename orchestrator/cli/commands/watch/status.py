@@ -68,7 +68,7 @@ def _select(store: Reader, cluster: str | None, owner: str, *, all_projects: boo
     """Return the cluster of this name, or all that the options choose."""
     if cluster:
         return [find_cluster(store, cluster)]
-    scope = make_scope(store.project, owner, all_projects=all_projects)
+    scope = make_scope(store, owner, all_projects=all_projects)
     return [record for record in store.clusters() if scope.includes(record.project, record.owner)]
 
 

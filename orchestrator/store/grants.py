@@ -1,0 +1,43 @@
+"""What a member's login of PostgreSQL may do: read all, change rows only by the function that records the event."""
+
+from __future__ import annotations
+
+from orchestrator.store.audited import KEYS, NOT_AUDITED, TABLES_NOT_AUDITED
+from orchestrator.store.schema import metadata
+
+FUNCTION = "orch_change(json)"
+_READ_ONLY = frozenset({"meta", "events"})  # written by FUNCTION alone, which has the rights of the store's owner
+_KEPT = frozenset({"leases"})  # a deleted lease would begin with fence 1 again
+
+
+def list_grants(login: str, schema: str) -> tuple[str, ...]:
+    """Return the statements that give a login what a member needs, and no more."""
+    who = _quoted(login)
+    statements = [f"GRANT USAGE ON SCHEMA {_quoted(schema)} TO {who}"]
+    for table in metadata.sorted_tables:
+        rights = ["SELECT", *_writing_rights(table.name)]
+        statements.append(f"GRANT {', '.join(rights)} ON {_quoted(schema)}.{_quoted(table.name)} TO {who}")
+    return (*statements, f"GRANT EXECUTE ON FUNCTION {_quoted(schema)}.{FUNCTION} TO {who}")
+
+
+def list_revokes(login: str, schema: str) -> tuple[str, ...]:
+    """Return the statements that take all of it back. The login itself stays: it is the administrator's."""
+    who, place = _quoted(login), _quoted(schema)
+    return (
+        f"REVOKE ALL ON FUNCTION {place}.{FUNCTION} FROM {who}",
+        f"REVOKE ALL ON ALL TABLES IN SCHEMA {place} FROM {who}",
+        f"REVOKE ALL ON SCHEMA {place} FROM {who}",
+    )
+
+
+def _writing_rights(table: str) -> list[str]:
+    if table in KEYS:
+        columns = sorted(NOT_AUDITED.get(table, {}))
+        return [f"UPDATE ({', '.join(map(_quoted, columns))})"] if columns else []
+    if table in _READ_ONLY or table not in TABLES_NOT_AUDITED:
+        return []
+    return ["INSERT", "UPDATE"] if table in _KEPT else ["INSERT", "UPDATE", "DELETE"]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
