@@ -15,6 +15,8 @@ from support.orch_process import Orch
 from support.slice_names import slice_name
 
 import orchestrator.cli
+from orchestrator.computer import read_member
+from orchestrator.engine.state.names import member_label
 from orchestrator.providers.google.check_role import role_permissions
 from orchestrator.simulator.aws.cloud import SimulatedAws
 from orchestrator.simulator.aws.ec2.visit import left
@@ -128,6 +130,7 @@ def test_a_slice_that_an_older_copy_of_the_store_does_not_know_stays(orch: Orch,
 def test_recover_lists_lost_machines_and_ends_the_one_that_is_named(orch: Orch, aws: SimulatedAws) -> None:
     (mine,) = listed(orch, "recover")
     assert (mine["ours"], mine["record"], mine["price_per_hour"]) == (True, "open", pytest.approx(55.04, abs=10.0))
+    assert (mine["project"], mine["member"]) == ("default", member_label(read_member()))
     refused = orch("recover", "p5", "--end", "--yes")
     assert refused.returncode == 6 and "next: orch down p5" in refused.stderr
     shutil.rmtree(orch.state)
@@ -177,6 +180,7 @@ def test_on_google_both_apis_and_the_firewall_are_searched(
     orch.ok("launch", "tpu.yaml", "--yes")
     assert rules(google) != []
     (mine,) = listed(orch, "recover")
+    assert (mine["project"], mine["member"]) == ("default", member_label(read_member()))
     shutil.rmtree(orch.state)
     assert orch("reap", "--yes").returncode == 1
     (lost,) = listed(orch, "recover")
