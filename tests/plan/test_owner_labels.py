@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from plan_samples import sample_run
+from plan_samples import FACTS, sample_run
 
 from orchestrator.engine.state.names import member_label
 from orchestrator.plan.actions import CreateSlice
 from orchestrator.plan.decide import decide
-from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Observed
-from orchestrator.providers.registry import Planners
 
 
 def test_a_slice_carries_project_and_member_and_no_label_of_the_user_replaces_them() -> None:
     desired = sample_run(project="lab", member="ann", labels=(("orch-member", "bob"), ("team", "x")))
-    step = decide(desired, Observed(now=1000.0), Facts(Planners()))
+    step = decide(desired, Observed(now=1000.0), FACTS)
     assert isinstance(step, CreateSlice)
     labels = {key: value.preview() for key, value in step.spec.labels}
     assert (labels["orch-project"], labels["orch-member"], labels["team"]) == ("lab", "ann", "x")
