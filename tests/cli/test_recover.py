@@ -15,6 +15,8 @@ from support.orch_process import Orch
 from support.slice_names import slice_name
 
 import orchestrator.cli
+from orchestrator.computer import read_member
+from orchestrator.engine.state.names import member_label
 from orchestrator.providers.google.check_role import role_permissions
 from orchestrator.simulator.aws.cloud import SimulatedAws
 from orchestrator.simulator.aws.ec2.visit import left
@@ -185,6 +187,7 @@ def test_on_google_both_apis_and_the_firewall_are_searched(
     orch.ok("launch", "tpu.yaml", "--yes")
     assert rules(google) != []
     (mine,) = listed(orch, "recover", "--all")
+    assert (mine["project"], mine["member"]) == ("default", member_label(read_member()))
     shutil.rmtree(orch.state)
     assert orch("reap", "--yes").returncode == 1
     (lost,) = listed(orch, "recover")

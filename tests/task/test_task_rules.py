@@ -323,9 +323,9 @@ RULES = [
         "resources: {infra: aws, accelerators: 'H100:8', labels: {Team: A b}}",
     ),
     (
-        f"resources: {{infra: gcp, accelerators: v5e-8, labels: {{{', '.join(f'a{n}: b' for n in range(50))}}}}}",
-        "1: 50 labels are too many",
-        f"resources: {{infra: gcp, accelerators: v5e-8, labels: {{{', '.join(f'a{n}: b' for n in range(49))}}}}}",
+        f"resources: {{infra: gcp, accelerators: v5e-8, labels: {{{', '.join(f'a{n}: b' for n in range(48))}}}}}",
+        "1: 48 labels are too many",
+        f"resources: {{infra: gcp, accelerators: v5e-8, labels: {{{', '.join(f'a{n}: b' for n in range(47))}}}}}",
     ),
     ("limits: {max_hours: 87601}", "1: `limits.max_hours` cannot be 87601", "limits: {max_hours: 87600}"),
     ("limits: {idle_minutes: 525601}", "1: `limits.idle_minutes` cannot be 525601", "limits: {idle_minutes: 525600}"),

@@ -85,7 +85,8 @@ def _table(standings: list[ClusterSummary], *, with_project: bool) -> list[str]:
     now = time.time()
     owned = len({item.cluster.owner for item in standings} - {""}) > 1  # by several members
     whose = [*(["PROJECT"] if with_project else []), *(["OWNER"] if owned else [])]
-    rows = [("NAME", *whose, "STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", "PRICE")]
+    columns = ("STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", "PRICE")
+    rows: list[tuple[str, ...]] = [("NAME", *whose, *columns)]
     for item in standings:
         intent = item.current
         rows.append(
