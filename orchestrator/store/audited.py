@@ -37,6 +37,7 @@ NOT_AUDITED: dict[str, dict[str, str]] = {
 }
 # Whole tables without events.
 TABLES_NOT_AUDITED: dict[str, str] = {
+    "admissions": "renewed every day, and ends by itself; who joins or leaves the team is audited in computers",
     "provider_records": "how a provider finds its machines again; the events of the intent tell what happened",
     "leases": "who works on a cluster now; renewed every few seconds, expires, and decides nothing later",
     "meta": "the installation's name, the version of the tables, and the head of this chain",

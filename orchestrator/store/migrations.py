@@ -216,7 +216,15 @@ def _migrate_to_4(tx: Connection, at: float) -> None:
             head = append_event(tx, event | {"before": "{}", "after": json.dumps({after: ""})}, head)
 
 
-_STATEMENTS_TO_5: tuple[str, ...] = ()
+_ADMISSIONS = (
+    "CREATE TABLE admissions (cluster_uid VARCHAR NOT NULL, generation INTEGER NOT NULL, computer VARCHAR NOT NULL, "
+    "address VARCHAR NOT NULL, at FLOAT NOT NULL, until FLOAT NOT NULL, confirmed FLOAT NOT NULL DEFAULT 0, "
+    "PRIMARY KEY (cluster_uid, generation, computer, address))"
+)
+_STATEMENTS_TO_5: tuple[str, ...] = (
+    "ALTER TABLE computers ADD COLUMN removed FLOAT",
+    _ADMISSIONS,
+)
 
 
 def _migrate_to_5(tx: Connection, _at: float) -> None:

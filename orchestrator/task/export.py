@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import cast
 
-from orchestrator.task.model import LocalSettings, TaskSection
+from orchestrator.task.model import LocalSettings, SshSettings, TaskSection
 from orchestrator.task.schema import describe, list_choices
 from orchestrator.task.section import Json, Section
 
@@ -96,7 +96,9 @@ def make_config_keys(task: type[Section] = TaskSection) -> list[Json]:
         if "x-config" in field
     ]
     of_this_computer = [
-        _config_key(f"local.{name}", "", field) for name, field in list_fields(LocalSettings.json_schema())
+        _config_key(f"{section}.{name}", "", field)
+        for section, settings in (("ssh", SshSettings), ("local", LocalSettings))
+        for name, field in list_fields(settings.json_schema())
     ]
     return [*of_tasks, *of_this_computer]
 

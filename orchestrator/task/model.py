@@ -307,6 +307,12 @@ class LocalSettings(Section):
     sshd: Text = own("", "the sshd program to use")
 
 
+class SshSettings(Section):
+    """Settings of logins to hosts, which only the configuration has."""
+
+    recovery_key: Text = own("", "public SSH key that every rented host admits, for when a computer is lost")
+
+
 class ConfigSection(Section):
     """The section `config`: settings of a provider for this task."""
 

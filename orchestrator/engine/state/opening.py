@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 
 from orchestrator.clock import SteadyClock
-from orchestrator.computer import read_computer
 from orchestrator.engine.services import Services
-from orchestrator.engine.state.keys import make_user_key
+from orchestrator.engine.state.keys import identify_computer
 from orchestrator.paths import Paths
 from orchestrator.store.location import store_location
 from orchestrator.store.store import Store
@@ -26,8 +25,8 @@ def open_store(where: Paths, services: Services, doing: str = "") -> Store:
     store = Store(store_location(os.environ, where), services.clock.now, doing=doing)
     if not store.is_file:
         try:
-            computer, key = read_computer(where.state), make_user_key(where).with_suffix(".pub").read_text()
-            store.register_computer(computer.id, computer.host, store.user, " ".join(key.split()[:2]))
+            computer, key = identify_computer(where)
+            store.register_computer(computer.id, computer.host, store.user, key)
         except BaseException:
             store.close()
             raise
