@@ -33,6 +33,7 @@ class PreparedCommand:
             absent or stopped, nothing is created or started.
         refused: Why the task itself cannot work; see `refusal`.
         accept_host_keys: Whether the user confirmed whatever keys new machines of theirs present.
+        identity: Path of the private key for hosts that orch made, in place of this computer's own; "" for that.
         take_over: Whether to claim the run in its bucket from another driver that is at work.
         advice: What the training needs on each kind of machine, as JSON of trainer/shape/advice.py; () for other tasks.
     """
@@ -50,6 +51,7 @@ class PreparedCommand:
     take_over: bool = False
     advice: tuple[Mapping[str, Any], ...] = ()
     accept_host_keys: bool = False
+    identity: str = ""
 
     def raise_refusal(self) -> None:
         """Raise the OrchError that forbids this command, if there is one."""
