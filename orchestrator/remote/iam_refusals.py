@@ -26,7 +26,7 @@ _REFUSALS = (
         command=_GOOGLE.format("roles/iap.tunnelResourceAccessor"),
     ),
     # "User: arn:aws:iam::… is not authorized to perform: ssm:StartSession on resource: arn:aws:ec2:…:instance/i-…"
-    # (github.com/kubernetes/test-infra, issue 18075, 2020). The document is a resource of its own (Systems Manager User
+    # (github.com/kubernetes/test-infra, issue 18075, 2020). The document is its own resource (Systems Manager User
     # Guide, "Sample IAM policies for Session Manager", 2026).
     _Refusal(
         pattern=re.compile(r"not authorized to perform: ssm:StartSession on resource: arn:[\w-]+:ssm:\S*:document/"),

@@ -19,7 +19,7 @@ from support.sshd import SSHD
 from orchestrator.remote.keys import make_host_key
 from orchestrator.render.admission import render_admission, render_admit_program
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="installs a program as root, in a folder of its own")
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="installs a program as root, in its own folder")
 
 IN_A_WEEK = time.strftime("%Y%m%d", time.gmtime(time.time() + 7 * 86_400))
 YESTERDAY = time.strftime("%Y%m%d", time.gmtime(time.time() - 86_400))
