@@ -161,6 +161,7 @@ class SliceKeys:
 
     Attributes:
         user_public: The line for authorized_keys.
+        recovery_public: The line of a person's recovery key, without a comment; "" for none.
         identity_file: Path of its private key on this computer.
         known_hosts: File with the pinned host keys.
         host_private: One OpenSSH private key per rank; () when the hosts bring their own keys.
@@ -172,6 +173,12 @@ class SliceKeys:
     known_hosts: str
     host_private: tuple[str, ...] = field(default=(), repr=False)
     host_public: tuple[str, ...] = ()
+    recovery_public: str = ""
+
+    @property
+    def login_keys(self) -> tuple[str, ...]:
+        """The lines of all keys that log in to the hosts from the create on."""
+        return tuple(filter(None, (self.user_public, self.recovery_public)))
 
 
 class SliceState(StrEnum):

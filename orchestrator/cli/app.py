@@ -145,6 +145,11 @@ SECTIONS = (
                 "Settings, and where each value comes from.",
             ),
             LazyCommand(
+                "team",
+                "orchestrator.cli.commands.settings.team:team",
+                "Computers that share the store; take one out.",
+            ),
+            LazyCommand(
                 "schema", "orchestrator.cli.commands.settings.schema:schema", "JSON Schemas of what -o json prints."
             ),
             LazyCommand(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.clock import Clock, SteadyClock
@@ -23,6 +24,8 @@ from orchestrator.store.provider_records import StoredRecords
 
 if TYPE_CHECKING:  # loads the SSH library
     from orchestrator.remote.trust import HostPins
+
+IDENTITY = "ORCH_IDENTITY"  # path of a private key, as with --identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +47,19 @@ class Services:
     access: CloudAccess = field(default_factory=lambda: read_cloud_access(os.environ))
 
 
-def real_services(where: Paths) -> Services:
-    """Return the services of real clouds and real hosts; providers keep their records in the store."""
+def real_services(where: Paths, identity: str = "") -> Services:
+    """Return the services of real clouds and real hosts; providers keep their records in the store.
+
+    Args:
+        where: The folders of this installation.
+        identity: Path of the private key for hosts that orch made, such as a recovery key; "" for that of ORCH_IDENTITY
+            or of this computer.
+    """
+    given = identity or os.environ.get(IDENTITY, "")
     clock = SteadyClock(where.state)
     records = StoredRecords(lambda: store_location(os.environ, where))
     return Services(
         provider=lambda name: open_provider(name, where.state, clock, records),
-        host_operations=SshAccess(),
+        host_operations=SshAccess(Path(given).expanduser().absolute() if given else None),
         clock=clock,
     )

@@ -150,6 +150,8 @@ def _contact(desired: Run, observed: Observed, facts: Facts, hosts: tuple[HostVi
         patience = budgets.lost_deadline if cause is EndCause.HOST_DIED else budgets.silence_deadline
     elif not rented and (step := _denied(desired, hosts)) is not None:
         return step
+    if rented and not desired.create and any(host.contact is Contact.DENIED and host.remedy for host in hosts):
+        return _not_admitted(desired, hosts)  # by IAM: waiting changes nothing
     if observed.now < since + patience:
         return wait_for_contact(hosts, since + patience)
     if (
@@ -185,6 +187,14 @@ def _denied(desired: Run, hosts: tuple[HostView, ...]) -> Conclude | None:
 def _not_admitted(desired: Run, hosts: tuple[HostView, ...]) -> GiveUp:
     """Return the end of a command on hosts that let others in, but not this computer: they are well, and not lost."""
     denied = [host for host in hosts if host.contact is Contact.DENIED]
+    if remedy := next((host.remedy for host in denied if host.remedy), ""):
+        return GiveUp(
+            code="access",
+            status=Exit.PERMISSION,
+            what=f"{format_hosts(host.rank for host in denied)} of '{desired.cluster}' cannot be reached from here",
+            why=denied[0].silence,
+            next_step=remedy,
+        )
     return GiveUp(
         code="access",
         status=Exit.PERMISSION,

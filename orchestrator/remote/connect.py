@@ -21,6 +21,7 @@ from paramiko.ssh_exception import ChannelException, IncompatiblePeer
 
 from orchestrator.hosts import Failure, HostAddress
 from orchestrator.remote.failures import HostFailure, describe_error
+from orchestrator.remote.iam_refusals import explain_iam_refusal
 from orchestrator.remote.identities import Identity
 from orchestrator.remote.proxy import start_proxy
 from orchestrator.remote.transport import TunedTransport
@@ -116,6 +117,8 @@ class Link:
             silence = f"{self.address.proxy[0]} delivered nothing from {self.address.alias} in {seconds:.1f} s"
             self._proxy_error = sock.end_reason() or sock.error_line or self._proxy_error
             detail = sock.end_reason() or f"{silence}: {self._proxy_error}".rstrip(": ")
+            if remedy := explain_iam_refusal(self._proxy_error):
+                raise HostFailure(Failure.AUTH, detail, remedy=remedy) from failure
             raise HostFailure(Failure.UNREACHABLE, detail, retry=True) from failure
 
     def _handshake(self, sock: socket.socket | Channel, limit: float) -> TunedTransport:

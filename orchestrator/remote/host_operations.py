@@ -15,6 +15,8 @@ from orchestrator.hosts import HostAddress, HostJob, HostOutcome
 from orchestrator.remote.marks import READ_MARKS_COMMAND, parse_marks, write_mark_command
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrator.remote.identities import KeyRing
     from orchestrator.remote.tree import Tree
     from orchestrator.remote.trust import HostPins
@@ -121,14 +123,16 @@ class HostOperations(Protocol):
 class SshAccess:
     """Opens the operations over SSH. A key is read, and its passphrase asked for, once for all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, identity: Path | None = None) -> None:
+        """Prepare. identity: The key for hosts that orch made, in place of this computer's own."""
+        self._identity = identity
         self._keys: KeyRing | None = None
 
     def __call__(self, hosts: tuple[HostAddress, ...], pins: HostPins) -> SshHostOperations:
         """Return the operations on these hosts; pins: those of people's own machines."""
         from orchestrator.remote.identities import KeyRing
 
-        self._keys = self._keys or KeyRing()
+        self._keys = self._keys or KeyRing(identity=self._identity)
         return SshHostOperations(hosts, self._keys, pins)
 
 

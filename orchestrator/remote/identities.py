@@ -67,9 +67,17 @@ def ask_on_terminal(question: str) -> str | None:
 class KeyRing:
     """The keys of one command: each file is read once, and for each passphrase is asked once. Thread-safe."""
 
-    def __init__(self, ask: AskPassphrase = ask_on_terminal, *, attended: bool = True) -> None:
-        """Prepare an empty ring. attended: Whether a person sits at the terminal, if there is one."""
-        self._ask, self._attended = ask, attended
+    def __init__(
+        self, ask: AskPassphrase = ask_on_terminal, *, attended: bool = True, identity: Path | None = None
+    ) -> None:
+        """Prepare an empty ring.
+
+        Args:
+            ask: Asks for a passphrase.
+            attended: Whether a person sits at the terminal, if there is one.
+            identity: The key for hosts that orch made, in place of this computer's own.
+        """
+        self._ask, self._attended, self._identity = ask, attended, identity
         self._lock = threading.Lock()
         self._keys: dict[Path, PKey] = {}
         self._agents: dict[str, Agent | None] = {}  # None: it does not answer
@@ -83,7 +91,8 @@ class KeyRing:
         """
         with self._lock:
             if address.own is None:
-                return (Identity(self._load(address.identity_file), str(address.identity_file)),)
+                path = self._identity or address.identity_file
+                return (Identity(self._load(path), str(path)),)
             found = self._own(address.own)
             if not found:
                 raise _no_key(address)

@@ -44,6 +44,18 @@ def derive_public_key(private: str) -> str:
     return key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode("ascii")
 
 
+def read_public_key(path: Path) -> str:
+    """Return the public line of a private key file in OpenSSH's format.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is no such key, or it has a passphrase.
+    """
+    key = serialization.load_ssh_private_key(path.read_bytes(), None)
+    line = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return line.decode("ascii")
+
+
 def known_hosts_line(alias: str, public_line: str, port: int | None = None) -> str:
     """Return one line of known_hosts. With HostKeyAlias OpenSSH searches the bare alias, so port is None there."""
     kind, blob = public_line.split()[:2]

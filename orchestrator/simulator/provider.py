@@ -277,7 +277,7 @@ def _call(cloud: SimulatedCloud, spec: SliceSpec, keys: SliceKeys) -> CreateCall
 def _kept(keys: SliceKeys) -> dict[str, Any]:
     """Return the SSH keys as data of the create request, like start-up data of a real cloud; see bodies.keys_of."""
     return {
-        "user_public": keys.user_public,
+        "user_public": "\n".join(keys.login_keys),
         "identity_file": keys.identity_file,
         "known_hosts": keys.known_hosts,
         "host_private": list(keys.host_private),

@@ -42,6 +42,7 @@ NOT_AUDITED: dict[str, dict[str, str]] = {
 DEFAULTS: dict[str, dict[str, str]] = {"clusters": {"project": ""}}
 # Whole tables without events.
 TABLES_NOT_AUDITED: dict[str, str] = {
+    "admissions": "renewed every day, and ends by itself; who joins or leaves the team is audited in computers",
     "provider_records": "how a provider finds its machines again; the events of the intent tell what happened",
     "run_keys": "secrets: an event would show them to everyone who may read events",
     "blobs": "contents by their digests; the events of jobs have the digests",

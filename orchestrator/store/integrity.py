@@ -58,7 +58,6 @@ def _differences(expected: Tables, found: Tables) -> list[str]:
             audit, actual = rows.get(key), found[table].get(key)
             if audit is None or actual is None:
                 faults.append(f"{name} was {'added' if audit is None else 'removed'} by another program")
-            elif audit != actual:
-                columns = sorted(column for column in audit | actual if audit.get(column) != actual.get(column))
+            elif columns := sorted(one for one in audit | actual if audit.get(one) != actual.get(one)):
                 faults.append(f"{name} was changed by another program: {', '.join(columns)}")
     return sorted(faults)

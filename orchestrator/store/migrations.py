@@ -300,6 +300,11 @@ _BLOBS = (
     "CREATE TABLE blobs (digest VARCHAR NOT NULL PRIMARY KEY, size BIGINT NOT NULL, unpacked BIGINT NOT NULL, "
     "content TEXT, bucket TEXT NOT NULL DEFAULT '', path TEXT NOT NULL DEFAULT '', used FLOAT NOT NULL)"
 )
+_ADMISSIONS = (
+    "CREATE TABLE admissions (cluster_uid VARCHAR NOT NULL, generation INTEGER NOT NULL, computer VARCHAR NOT NULL, "
+    "address VARCHAR NOT NULL, at FLOAT NOT NULL, until FLOAT NOT NULL, confirmed FLOAT NOT NULL DEFAULT 0, "
+    "PRIMARY KEY (cluster_uid, generation, computer, address))"
+)
 _STATEMENTS_TO_5: tuple[str, ...] = (
     "ALTER TABLE clusters ADD COLUMN project VARCHAR NOT NULL DEFAULT ''",
     _PROJECT_INDEX,
@@ -310,6 +315,8 @@ _STATEMENTS_TO_5: tuple[str, ...] = (
     # by which a request that arrives twice is done once
     "ALTER TABLE events ADD COLUMN request VARCHAR NOT NULL DEFAULT ''",
     "CREATE INDEX events_by_request ON events (request)",
+    "ALTER TABLE computers ADD COLUMN removed FLOAT",
+    _ADMISSIONS,
 )
 
 

@@ -15,19 +15,23 @@ from orchestrator.clock import SteadyClock
 from orchestrator.computer import read_member
 from orchestrator.errors import NotFoundError
 from orchestrator.hosts import HostPin
-from orchestrator.plan.observed import EndedAttempt, Intent
+from orchestrator.plan.observed import FINAL_STATES, EndedAttempt, Intent
 from orchestrator.project import DEFAULT_PROJECT
 from orchestrator.store.audited import Head
 from orchestrator.store.backup_note import BackupNote
 from orchestrator.store.failures import StoreError, refuse_truncated_file, translate_file_error
 from orchestrator.store.location import Location
 from orchestrator.store.records import (
+    AdmissionRecord,
     ClusterRecord,
+    ComputerRecord,
     EventRecord,
     JobRecord,
     PipelineRecord,
     SliceOwner,
+    admission_from_row,
     cluster_from_row,
+    computer_from_row,
     ended_from_row,
     event_from_row,
     host_pin_from_row,
@@ -171,6 +175,31 @@ class Reader:
         for row in self._rows("SELECT * FROM pipelines WHERE uid = ?", uid):
             return pipeline_from_row(row)
         raise NotFoundError(f"no pipeline {uid}", next_step="orch status")
+
+    def computers(self) -> tuple[ComputerRecord, ...]:
+        """Return the computers of the team by name, and those that were removed from it."""
+        return tuple(computer_from_row(row) for row in self._rows("SELECT * FROM computers ORDER BY host, uid"))
+
+    def last_changes(self) -> dict[str, float]:
+        """Return when each `user@computer` last changed something, in epoch seconds."""
+        found: dict[str, float] = {}
+        for row in self._rows("SELECT actor, max(at) AS at FROM events GROUP BY actor"):
+            name = str(row["actor"]).rpartition(":")[0]
+            found[name] = max(found.get(name, 0.0), float(row["at"]))
+        return found
+
+    def admissions_of(self, computer: str) -> tuple[tuple[ClusterRecord, Intent, AdmissionRecord], ...]:
+        """Return where a computer is admitted: at hosts that exist, or may exist, of open clusters."""
+        rows = self._rows("SELECT * FROM admissions WHERE computer = ? ORDER BY cluster_uid, generation", computer)
+        given = [admission_from_row(row) for row in rows]
+        existing = {record.uid: record for record in self.clusters()} if given else {}
+        return tuple(
+            (existing[one.cluster_uid], intent, one)
+            for one in given
+            if one.cluster_uid in existing
+            for intent in self.intents(existing[one.cluster_uid])
+            if intent.generation == one.generation and intent.state not in FINAL_STATES
+        )
 
     def host_pin(self, name: str) -> HostPin | None:
         """Return the pin of one of people's own machines, or None; see HostAddress.pin_name."""

@@ -416,17 +416,53 @@ class ComputerRecord:
         uid: Of its state folder; see computer.py.
         member: The person, as its operating system calls them.
         public_key: The line for authorized_keys without a comment.
+        joined: When, in epoch seconds.
+        removed: When it was taken out of the team; None for a member.
     """
 
     uid: str
     host: str
     member: str
     public_key: str
+    joined: float
+    removed: float | None = None
 
 
 def computer_from_row(row: Row) -> ComputerRecord:
-    """Return the record of a row of `computers`."""
-    return ComputerRecord(uid=row["uid"], host=row["host"], member=row["member"], public_key=row["public_key"])
+    """Return the record of a row of `computers`. Tables of version 4 have no column `removed`."""
+    return ComputerRecord(
+        uid=row["uid"],
+        host=row["host"],
+        member=row["member"],
+        public_key=row["public_key"],
+        joined=row["joined"],
+        removed=row.get("removed"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionRecord:
+    """What lets a computer in to the hosts of one slice.
+
+    Attributes:
+        address: What its firewall admits, as CIDR; "" for the computer's key on the hosts.
+        at: When it was written, or last renewed, in epoch seconds.
+        until: When it ends; 0 for as long as the machines exist.
+        confirmed: When the change took effect; 0 when that is not known.
+    """
+
+    cluster_uid: str
+    generation: int
+    computer: str
+    address: str
+    at: float
+    until: float
+    confirmed: float
+
+
+def admission_from_row(row: Row) -> AdmissionRecord:
+    """Return a row of `admissions`, whose columns are named as the fields."""
+    return AdmissionRecord(**{name: row[name] for name in AdmissionRecord.__dataclass_fields__})
 
 
 def slice_owner_from_row(row: Row) -> SliceOwner:

@@ -145,6 +145,22 @@ computers = Table(
     Column("member", String, nullable=False),
     Column("public_key", Text, nullable=False),
     Column("joined", Float, nullable=False),
+    Column("removed", Float),  # when it was taken out of the team; NULL for a member
+)
+
+admissions = Table(
+    "admissions",
+    metadata,
+    Column("cluster_uid", String, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("computer", String, nullable=False),
+    Column("address", String, nullable=False),  # CIDR in the slice's firewall; "" for the computer's key on its hosts
+    Column("at", Float, nullable=False),
+    Column("until", Float, nullable=False),  # 0: as long as the machines exist
+    Column(
+        "confirmed", Float, nullable=False, server_default=text("0")
+    ),  # when the change took effect; 0: not known yet
+    PrimaryKeyConstraint("cluster_uid", "generation", "computer", "address"),
 )
 
 slice_owners = Table(  # slices that changed hands; the others are ours, with epoch 1

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import cast
 
-from orchestrator.task.model import LocalSettings, StoreSettings, TaskSection, TeamSettings
+from orchestrator.task.model import LocalSettings, SshSettings, StoreSettings, TaskSection, TeamSettings
 from orchestrator.task.schema import describe, list_choices
 from orchestrator.task.section import Json, Section
 
@@ -97,7 +97,7 @@ def make_config_keys(task: type[Section] = TaskSection) -> list[Json]:
     ]
     of_this_computer = [
         _config_key(f"{section}.{name}", "", field)
-        for section, settings in (("local", LocalSettings), ("store", StoreSettings))
+        for section, settings in (("ssh", SshSettings), ("local", LocalSettings), ("store", StoreSettings))
         for name, field in list_fields(settings.json_schema())
     ]
     of_teams = [

@@ -320,6 +320,12 @@ class StoreSettings(Section):
     backup_minutes: Count = own(15, "how old the last copy may be before the next one")
 
 
+class SshSettings(Section):
+    """Settings of logins to hosts, which only the configuration has."""
+
+    recovery_key: Text = own("", "public SSH key that every rented host admits, for when a computer is lost")
+
+
 class ConfigSection(Section):
     """The section `config`: settings of a provider for this task."""
 

@@ -27,6 +27,7 @@ LIGHT = {
     "status as json": ["status", "-o", "json"],
     "events": ["events"],
     "ssh": ["ssh", "--print", "mine"],
+    "team": ["team"],
     "config explain": ["config", "explain", "checkpoint.bucket"],
     "accelerators": ["accelerators"],
     "a typing error": ["stauts"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,17 +11,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from support.orch_process import Orch
 from support.postgres import postgres_server
 
+import orchestrator
 from orchestrator.exits import Exit
+from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.aws.cloud import SimulatedAws
 from orchestrator.simulator.google.cloud import SimulatedGoogle
 
 pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
 
+SCHEMAS = Path(orchestrator.__file__).parent / "cli" / "data"
 SCENARIO = "[durations]\ncreate = 0.2\nend = 0.2\nstop = 0.2\nstart = 0.2\ndetect = 0.2\ncontact = 0\n"
+ADMITTED = 'cat "${ORCH_ADMIT%/*}"/admitted/*'  # the keys that the host of a simulated cloud got from the team
 TASKS = {
     "aws": 'name: two\nresources: {accelerators: "H100:1", infra: aws/us-east-1}\nrun: sleep 600\n',
     "gcp": "name: two\nresources: {accelerators: tpu-v5e-4, infra: gcp/us-west4/us-west4-a}\nrun: sleep 600\n",
@@ -116,3 +122,63 @@ def test_the_machines_of_one_computer_are_ended_from_the_other(team: Team) -> No
     assert said.returncode == 0, said.stderr
     assert team.living() == []
     assert json.loads(team.ann.ok("status", "-o", "json"))["clusters"] == []
+
+
+def computers_of(orch: Orch) -> dict[str, dict[str, Any]]:
+    """The computers of the team by member."""
+    found = json.loads(orch.ok("team", "-o", "json"))
+    jsonschema.validate(found, json.loads((SCHEMAS / "team.schema.json").read_text()))
+    return {one["member"]: one for one in found["computers"]}
+
+
+def key_of(orch: Orch) -> str:
+    return " ".join((orch.state / "keys" / "id_ed25519.pub").read_text().split()[:2])
+
+
+def test_a_removed_computer_is_refused_by_the_store_and_loses_its_key_on_the_hosts(team: Team) -> None:
+    ann, bob = (
+        replace(one, more={**one.more, "LOGNAME": name}) for one, name in ((team.ann, "ann"), (team.bob, "bob"))
+    )
+    bob("down", "nothing")  # joins
+    ann.ok("launch", "two.yaml", "--detach", "--yes")
+    assert "hello" in bob.ok("exec", "two", "--", "echo", "hello")
+    own = bob.ok("exec", "two", "--no-prefix", "--head", "--", "cat ~/.ssh/authorized_keys 2>/dev/null || true")
+    assert "orch-computer-" not in own, "the person's own file was written"
+    assert key_of(bob) in ann.ok("exec", "two", "--no-prefix", "--head", "--", ADMITTED)
+    who = computers_of(ann)
+    assert who["bob"]["removed"] is None
+    said = ann.ok("team", "remove", "bob", "--dry-run")
+    assert "two (" in said
+    assert f"until {time.strftime('%Y-%m-%d', time.gmtime(time.time() + 14 * 86_400))}" in said
+    assert "as long as its machines exist" in ann.ok("team", "remove", "ann", "--dry-run")
+    assert computers_of(ann) == who
+    ann.ok("team", "remove", "bob", "--now", "--yes")
+    refused = bob("exec", "two", "--", "true")
+    assert refused.returncode == Exit.PERMISSION
+    assert "was removed from the team" in refused.stderr
+    assert f"orch team add {who['bob']['id']}" in refused.stderr
+    assert bob("ssh", "two", "0", "--", "true").returncode != 0, "its key still opens the hosts"
+    assert computers_of(bob)["bob"]["removed"] is not None
+    ann.ok("team", "add", "bob")
+    assert "hello" in bob.ok("exec", "two", "--", "echo", "hello")
+    assert "bob removed" in ann.ok("events") and "bob added again" in ann.ok("events")
+    ann.ok("events", "--verify")
+    ann.ok("down", "two")
+
+
+def test_a_recovery_key_enters_after_the_computer_is_lost(team: Team, tmp_path: Path) -> None:
+    private, public = make_host_key()
+    key = tmp_path / "recovery"
+    key.write_text(private)
+    key.chmod(0o600)
+    team.ann.ok("config", "set", "ssh.recovery_key", public)
+    task = team.ann.folder / "two.yaml"
+    task.write_text(task.read_text().replace("sleep 600", "'true'"))
+    assert "admit also the recovery key" in team.ann("plan", "two.yaml").stderr
+    team.ann.ok("launch", "two.yaml", "--yes")
+    shutil.rmtree(team.ann.state)
+    new = replace(team.ann, more={**team.ann.more, "ORCH_HOME": str(tmp_path / "new")})
+    assert new("ssh", "two", "0", "--", "true").returncode != 0
+    assert "there" in new.ok("ssh", "two", "0", "--identity", str(key), "--", "echo there")
+    assert "hello" in new.ok("exec", "two", "--identity", str(key), "--", "echo", "hello")
+    assert "now with its own" in new.ok("exec", "two", "--", "echo", "now with its own")

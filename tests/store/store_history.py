@@ -11,7 +11,7 @@ from urllib.parse import quote
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
-from orchestrator.errors import ConflictError
+from orchestrator.errors import AccessError, ConflictError
 from orchestrator.hosts import HostPin, PinReason
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
@@ -27,7 +27,8 @@ READS = frozenset(
     {
         "cluster", "clusters", "clusters_going_down", "intents", "job", "jobs", "unattended_jobs", "find_run",
         "last_run_of", "deleted_cluster",
-        "computers", "host_pin", "host_pins_of", "ended_attempts", "pipeline", "pipelines", "pipeline_jobs",
+        "computers", "all_computers", "admissions", "host_pin", "host_pins_of",
+        "ended_attempts", "pipeline", "pipelines", "pipeline_jobs",
         "all_intents",
     }
 )  # fmt: skip
@@ -74,8 +75,16 @@ def play(store: Store, step: Step) -> None:
         _DO[step.method](store, step, store.open_cluster(step.cluster, step.text), lease)
     except ConflictError as error:
         assert step.method in ("take_from_queue", "start_attempt"), error
+    except AccessError as error:
+        assert (step.method, "was removed from the team" in error.what) == ("register_computer", True), error
     finally:
         store.release(lease)
+
+
+def _of_team(step: Step, store: Store, change: Callable[[str], None]) -> None:
+    uid = f"c{step.number}"
+    if any(one.uid == uid for one in store.all_computers()):
+        change(uid)
 
 
 def _new(step: Step) -> NewJob:
@@ -167,6 +176,17 @@ _DO: dict[str, Callable[..., Any]] = {
     "register_computer": lambda store, step, cluster, lease: store.register_computer(
         f"c{step.number}", step.text, "ann", "ssh-ed25519 AAAA"
     ),
+    "remove_computer": lambda store, step, cluster, lease: _of_team(step, store, store.remove_computer),
+    "add_computer": lambda store, step, cluster, lease: _of_team(step, store, store.add_computer),
+    "note_admitted_keys": lambda store, step, cluster, lease: store.note_admitted_keys(
+        cluster.uid, step.number, (step.text, "b"), 2e9, alone=step.flag
+    ),
+    "note_admission": lambda store, step, cluster, lease: store.note_admission(
+        cluster.uid, step.number, "b", step.text, 2e9, confirmed=step.flag
+    ),
+    "drop_admission": lambda store, step, cluster, lease: [
+        store.drop_admission(one) for one in store.admissions(cluster.uid, step.number)
+    ],
     "touch_intent": _intent(lambda store, step, cluster, lease, name: store.touch_intent(lease, cluster, name)),
     "open_job": lambda store, step, cluster, lease: store.open_job(cluster, _new(step)),
     "queue_job": lambda store, step, cluster, lease: store.queue_job(cluster, _new(step)),

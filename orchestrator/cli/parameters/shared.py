@@ -64,6 +64,14 @@ ACCEPT_HOST_KEY = click.option(
     help="Send secrets also to machines of yours whose key is new; a changed key stays refused.",
 )
 
+IDENTITY = click.option(
+    "--identity",
+    metavar="FILE",
+    envvar="ORCH_IDENTITY",
+    default="",
+    help="Private key for hosts that orch made, such as a recovery key.",
+)
+
 
 def action_options(
     *, detachable: bool = False, shows_output: bool = False, skips: str = "the question before money is spent"

@@ -94,7 +94,7 @@ def drive_cluster(
     """
     ready.raise_refusal()
     where = load_paths()
-    services = services or real_services(where)
+    services = services or real_services(where, ready.identity)
     with (
         open_store(where, services, ready.verb, ready.project) as store,
         LeaseKeeper(store, ready.cluster, ready.verb, narrator) as keeper,

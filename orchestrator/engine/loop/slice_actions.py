@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from orchestrator.engine.loop.admission import note_maker
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.keys import delete_slice_keys, make_slice_keys
 from orchestrator.engine.state.names import slice_token
@@ -34,6 +35,7 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
     store.write_intent(
         lease, cluster, action.generation, spec.name, spec.candidate, spec.token.reveal(), request, account
     )
+    note_maker(store, session.paths, cluster.uid, action.generation)
     try:
         session.provider_of(_intent_of(session, spec.name)).create(spec, keys)
     except CapacityError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from difflib import get_close_matches
 
@@ -11,7 +12,9 @@ from orchestrator.engine.preparation import host_inputs
 from orchestrator.engine.preparation.bucket_locations import load_known_buckets
 from orchestrator.engine.preparation.bucket_notes import bucket_notes
 from orchestrator.engine.preparation.candidates import list_candidates
+from orchestrator.engine.state.keys import RECOVERY_KEY, read_recovery_key
 from orchestrator.slices import HostFacts
+from orchestrator.task.config import load_config
 from orchestrator.task.infra import InfraProvider
 from orchestrator.task.likely_secrets import likely_secrets_note
 from orchestrator.task.model import Task
@@ -32,6 +35,8 @@ def plan_notes(task: Task, facts: HostFacts) -> tuple[str, ...]:
     unserved = _ineffective_fields(task)
     if unserved:
         notes.append(f"{', '.join(unserved)}: no effect on {task.choices[0].infra}, where nothing is rented")
+    if not task.choices[0].infra.owned and (key := read_recovery_key(load_config(os.environ))):
+        notes.append(f"the hosts admit also the recovery key {key[:24]}...{key[-12:]} ({RECOVERY_KEY})")
     if note := likely_secrets_note(task.envs):
         notes.append(note)
     return (*notes, *_trainer_notes(task, facts))

@@ -35,6 +35,7 @@ class PreparedCommand:
         forced: What the audit says where it changes the cluster of another member; "" elsewhere.
         refused: Why the task itself cannot work; see `refusal`.
         accept_host_keys: Whether the user confirmed whatever keys new machines of theirs present.
+        identity: Path of the private key for hosts that orch made, in place of this computer's own; "" for that.
         take_over: Whether to claim the run in its bucket from another driver that is at work.
         advice: What the training needs on each kind of machine, as JSON of trainer/shape/advice.py; () for other tasks.
     """
@@ -54,6 +55,7 @@ class PreparedCommand:
     take_over: bool = False
     advice: tuple[Mapping[str, Any], ...] = ()
     accept_host_keys: bool = False
+    identity: str = ""
 
     def raise_refusal(self) -> None:
         """Raise the OrchError that forbids this command, if there is one."""

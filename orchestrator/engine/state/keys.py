@@ -7,20 +7,32 @@ computer has other keys; which ones the hosts have then, it takes from what the 
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 import secrets
+import shlex
+import stat
 from pathlib import Path
 
 from filelock import FileLock
 
+from orchestrator.computer import Computer, read_computer
+from orchestrator.errors import UserError
 from orchestrator.paths import Paths
 from orchestrator.private_files import make_private_folder, write_whole
-from orchestrator.remote.keys import derive_host_key, make_host_key
+from orchestrator.remote.keys import derive_host_key, make_host_key, read_public_key
 from orchestrator.slices import SliceKeys
+from orchestrator.task.config import Config, load_config
 
 USER_KEY = "id_ed25519"
 LOCK_SECONDS = 30.0
 _HOST_SEED = "host-seed"
 _OLD_HOST_KEYS = "hosts.json"  # in which an older orch kept the hosts' private keys
+ENGINE_KEY = "ORCH_ENGINE_KEY"  # path of the key that all engines of an installation share, from a mounted secret
+RECOVERY_KEY = "ssh.recovery_key"  # in the configuration
+_PUBLIC = re.compile(r"(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)) ([A-Za-z0-9+/]+={0,2})(?: [^\n]*)?")
+ENGINE = "engine"  # what the computer with that key is called
 
 
 def make_slice_keys(paths: Paths, name: str, token: str, hosts: int) -> SliceKeys:
@@ -36,7 +48,26 @@ def make_slice_keys(paths: Paths, name: str, token: str, hosts: int) -> SliceKey
         known_hosts=str(folder / "known_hosts"),
         host_private=tuple(private for private, _ in pairs),
         host_public=tuple(public for _, public in pairs),
+        recovery_public=read_recovery_key(load_config(os.environ)),
     )
+
+
+def read_recovery_key(config: Config) -> str:
+    """Return the public key that every rented host admits beside its maker's, without a comment; "" for none.
+
+    Raises:
+        UserError: The setting is no public key.
+    """
+    given = config.text(RECOVERY_KEY)
+    found = _PUBLIC.fullmatch(given.strip())
+    if given and found is None:
+        private = "PRIVATE KEY" in given
+        raise UserError(
+            f"{RECOVERY_KEY} is not a public SSH key",
+            "it is a private key, which must stay where it is" if private else f"it begins with {given[:20]!r}",
+            f'orch config set {RECOVERY_KEY} "$(cat KEY.pub)"   with the file that ssh-keygen wrote beside the key',
+        )
+    return f"{found[1]} {found[2]}" if found is not None else ""
 
 
 def delete_slice_keys(paths: Paths, name: str) -> None:
@@ -49,13 +80,41 @@ def delete_slice_keys(paths: Paths, name: str) -> None:
     folder.rmdir()
 
 
+def identify_computer(paths: Paths) -> tuple[Computer, str]:
+    """Return this computer, and its public key without a comment.
+
+    Engines with one key are one computer, on whatever disks they run: its id is made of the key.
+
+    Raises:
+        OrchError: The id or the key cannot be read or made.
+    """
+    public = " ".join(make_user_key(paths).with_suffix(".pub").read_text().split()[:2])
+    if not os.environ.get(ENGINE_KEY):
+        return read_computer(paths.state), public
+    return Computer(id=hashlib.sha256(public.encode()).hexdigest()[:12], host=ENGINE), public
+
+
 def make_user_key(paths: Paths) -> Path:
-    """Return the private key of this computer, made the first time; the public one lies beside it."""
+    """Return the private key of this computer, made the first time; the public one lies beside it.
+
+    Where ORCH_ENGINE_KEY names a key, it is a link to that one, so that nothing of it is written to this disk.
+
+    Raises:
+        UserError: The key that ORCH_ENGINE_KEY names cannot be used.
+    """
     path = paths.state / "keys" / USER_KEY
     make_private_folder(path.parent)
     # Two concurrent first commands must agree on one key.
     with FileLock(path.with_name(".lock"), timeout=LOCK_SECONDS, mode=0o600):
-        if not path.exists():
+        if given := os.environ.get(ENGINE_KEY):
+            _link_engine_key(Path(given).expanduser().absolute(), path)
+        elif path.is_symlink():
+            raise UserError(
+                f"the key of this state folder is that of an engine, and {ENGINE_KEY} is not set",
+                f"{path} leads to {path.readlink()}",
+                f"export {ENGINE_KEY}={path.readlink()}   or use another ORCH_HOME",
+            )
+        elif not path.exists():
             private, public = make_host_key()
             write_whole(path.with_suffix(".pub"), f"{public} orch\n")
             write_whole(path, private)
@@ -70,3 +129,27 @@ def _host_secret(paths: Paths) -> bytes:
         if not path.exists():
             write_whole(path, secrets.token_hex(32))
         return bytes.fromhex(path.read_text())
+
+
+def _link_engine_key(given: Path, path: Path) -> None:
+    """Make `path` a link to the engine's key, with its public half beside it. Raises UserError."""
+    if path.exists() and not path.is_symlink():
+        raise UserError(
+            f"{ENGINE_KEY} is set, and this state folder has another key",
+            f"{path} is the key of this computer, which hosts may know",
+            f"run the engine with another ORCH_HOME, or unset {ENGINE_KEY}",
+        )
+    try:
+        mode = stat.S_IMODE(given.stat().st_mode)
+        if mode & 0o077:
+            why = f"others may read it (mode {mode:04o}); OpenSSH ignores such a key"
+            raise UserError(f"{ENGINE_KEY}={given} cannot be used", why, f"chmod 600 {shlex.quote(str(given))}")
+        public = read_public_key(given)
+    except (OSError, ValueError) as error:
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        next_step = "name a private key without a passphrase: ssh-keygen -t ed25519 -N '' -f KEY"
+        raise UserError(f"{ENGINE_KEY}={given} cannot be used", why, next_step) from error
+    write_whole(path.with_suffix(".pub"), f"{public} orch\n")
+    if not path.is_symlink() or path.readlink() != given:
+        path.unlink(missing_ok=True)
+        path.symlink_to(given)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 
 from orchestrator.clock import SteadyClock
-from orchestrator.computer import read_computer
 from orchestrator.engine.services import Services
-from orchestrator.engine.state.keys import make_user_key
+from orchestrator.engine.state.keys import identify_computer
 from orchestrator.engine.state.unrecorded_ends import replay_unrecorded_ends
 from orchestrator.paths import Paths
 from orchestrator.project import read_project
@@ -33,8 +32,8 @@ def open_store(where: Paths, services: Services, doing: str = "", project: str =
     store = Store(store_location(os.environ, where), services.clock.now, doing=doing, project=project)
     if not store.is_file:
         try:
-            computer, key = read_computer(where.state), make_user_key(where).with_suffix(".pub").read_text()
-            store.register_computer(computer.id, computer.host, store.user, " ".join(key.split()[:2]))
+            computer, key = identify_computer(where)
+            store.register_computer(computer.id, computer.host, store.user, key)
         except BaseException:
             store.close()
             raise

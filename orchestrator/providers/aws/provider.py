@@ -249,7 +249,9 @@ class AwsProvider:
 
     def _make(self, creation: Creation, spec: SliceSpec, keys: SliceKeys, max_hours: float | None) -> None:
         user = creation.record.user
-        creation.known[USER_DATA] = userdata.render(keys.user_public, keys.host_private, user, max_hours)
+        creation.known[USER_DATA] = userdata.render(
+            keys.user_public, keys.host_private, user, max_hours, recovery_public=keys.recovery_public
+        )
         request = PLANNER.create_request(spec)
         creation.prepare(request)
         params = creation.params(request)

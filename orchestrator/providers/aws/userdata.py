@@ -12,6 +12,7 @@ one knows the limits as they are now, so where it was ever set this one does not
 from __future__ import annotations
 
 import base64
+import json
 import re
 import struct
 from collections.abc import Sequence
@@ -32,33 +33,42 @@ _HEAD = """\
 #cloud-config
 ssh_deletekeys: false
 ssh_genkeytypes: [ed25519]
-ssh_authorized_keys: ["{key}"]
+ssh_authorized_keys: [{keys}]
 {users}bootcmd:
 - - bash
   - -c
   - |
 """
-_USERS = 'users: [default, {{name: "{user}", ssh_authorized_keys: ["{key}"]}}]\n'
+_USERS = 'users: [default, {{name: "{user}", ssh_authorized_keys: [{keys}]}}]\n'
 _PACKED_KEYS = re.compile(r"^( *orch_keys=)(\S*)$", re.MULTILINE)
 _USER_NAME = re.compile(r'^users: \[default, \{name: "([a-z_][a-z0-9_-]{0,31})"', re.MULTILINE)
-_USER_KEY = re.compile(r'^ssh_authorized_keys: \["([^"]*)"\]$', re.MULTILINE)
+_USER_KEYS = re.compile(r"^ssh_authorized_keys: (\[.*\])$", re.MULTILINE)
 
 
-def render(user_public: str, host_private: Sequence[str], user: str = USER, max_hours: float | None = None) -> str:
+def render(
+    user_public: str,
+    host_private: Sequence[str],
+    user: str = USER,
+    max_hours: float | None = None,
+    *,
+    recovery_public: str = "",
+) -> str:
     """user_public: the line for authorized_keys, whose comment is left out. host_private: one OpenSSH file per rank.
+
+    recovery_public: another such line, of a key that is to log in too; "" for none.
 
     Raises UserError when it gets too long, ValueError for what is no key and for a login name that there cannot be.
     """
-    public = _PUBLIC.fullmatch(user_public.strip())
-    if public is None or not _LOGIN.fullmatch(user):
+    found = [_PUBLIC.fullmatch(line.strip()) for line in (user_public, recovery_public) if line]
+    if None in found or not found or not _LOGIN.fullmatch(user):
         raise ValueError("the user's key is not a public key, or its login name is none")
-    key = f"{public[1]} {public[2]}"
+    keys = ", ".join(f'"{public[1]} {public[2]}"' for public in found if public is not None)
     packed = base64.b64encode(b"".join(map(_pair, host_private))).decode()
     limit = ceil(max_hours * 3600) + GRACE_SECONDS if max_hours else 0
     script = render_template("aws/boot.sh.j2", keys=packed, user=user, max_seconds=limit)
-    users = "" if user == USER else _USERS.format(user=user, key=key)
+    users = "" if user == USER else _USERS.format(user=user, keys=keys)
     lines = [f"    {line}\n" if line else "\n" for line in script.splitlines()]
-    whole = _HEAD.format(key=key, users=users) + "".join(lines)
+    whole = _HEAD.format(keys=keys, users=users) + "".join(lines)
     if (size := len(whole.encode())) > LARGEST:
         fit = len(host_private) - ceil((size - LARGEST) * 3 / 4 / _PAIR)
         raise UserError(
@@ -70,14 +80,18 @@ def render(user_public: str, host_private: Sequence[str], user: str = USER, max_
 
 
 def unpack(text: str) -> tuple[str, tuple[str, ...]]:
-    """The user's public key and the hosts' private ones, as `render` packed them. Raises ValueError for other text."""
-    key, packed = _USER_KEY.search(text), _PACKED_KEYS.search(text)
-    if key is None or packed is None:
+    """The keys that log in, a line each, and the hosts' private ones, as `render` packed them.
+
+    Raises ValueError for other text.
+    """
+    keys, packed = _USER_KEYS.search(text), _PACKED_KEYS.search(text)
+    if keys is None or packed is None:
         raise ValueError("this is not user-data of orch")
     raw = base64.b64decode(packed[2], validate=True)
     if len(raw) % _PAIR:
         raise ValueError("the host keys are incomplete")
-    return key[1], tuple(format_private_key(raw[start : start + _PAIR]) for start in range(0, len(raw), _PAIR))
+    hosts = tuple(format_private_key(raw[start : start + _PAIR]) for start in range(0, len(raw), _PAIR))
+    return "\n".join(json.loads(keys[1])), hosts
 
 
 def unpack_public(text: str) -> tuple[str, ...]:
@@ -97,9 +111,9 @@ def without_host_keys(text: str) -> str:
 def with_keys(text: str, user_public: str, host_private: Sequence[str]) -> str:
     """What `without_host_keys` left, with these keys. user_public: "" leaves the key that is in it."""
     packed = base64.b64encode(b"".join(map(_pair, host_private))).decode()
-    old, new = _USER_KEY.search(text), _PUBLIC.fullmatch(user_public.strip())
+    old, new = _USER_KEYS.search(text), _PUBLIC.fullmatch(user_public.strip())
     if old is not None and new is not None:
-        text = text.replace(old[1], f"{new[1]} {new[2]}")
+        text = text.replace(str(json.loads(old[1])[0]), f"{new[1]} {new[2]}")
     return _PACKED_KEYS.sub(lambda found: found[1] + packed, text)
 
 

@@ -15,11 +15,16 @@ from orchestrator.catalog.tpu import get_generation
 from orchestrator.providers.google import startup
 from orchestrator.providers.google.choices import Choices
 from orchestrator.providers.google.labels import INTENT, to_google
-from orchestrator.slices import SliceSpec
+from orchestrator.slices import SliceKeys, SliceSpec
 from orchestrator.values import Text, Unknown, fill_unknowns
 
 USER_KEY = Unknown("public key of this computer, made at first launch")
 _TIERS = {"guaranteed": "guaranteed", "best-effort": "bestEffort"}
+
+
+def user_keys(login: str, keys: SliceKeys) -> str:
+    """Return what USER_KEY stands for in the metadata `ssh-keys`: further keys are further lines of that login."""
+    return f"\n{login}:".join(keys.login_keys)
 
 
 def host_keys(entry: str) -> Unknown:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from orchestrator.errors import UserError
 from orchestrator.providers.google import body, requests
-from orchestrator.providers.google.startup import entries, pack_keys
+from orchestrator.providers.google.startup import USER, entries, pack_keys
 from orchestrator.slices import Candidate, Request, SliceKeys, SliceSpec
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def ready(planner: GooglePlanner, spec: SliceSpec, keys: SliceKeys, project: str
     if not len(keys.host_private) == len(keys.host_public) == count:
         raise ValueError(f"{count} hosts need a key pair each, there are {len(keys.host_private)}")
     request = planner.create_request(spec)
-    known = {body.USER_KEY: keys.user_public}
+    known = {body.USER_KEY: body.user_keys(USER, keys)}
     for entry, packed in zip(entries(count), pack_keys(keys.host_private), strict=True):
         known[body.host_keys(entry)] = packed
     return replace(request, body=cast(dict[str, object], body.filled(request.body, known)), command=())

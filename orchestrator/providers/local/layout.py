@@ -27,6 +27,16 @@ class HostFolder:
         return self.path / "authorized_keys"
 
     @property
+    def admit(self) -> Path:
+        """The program that writes the keys of a team's other computers."""
+        return self.path / "orch-admit"
+
+    @property
+    def admitted(self) -> Path:
+        """The folder in which it writes them, a file for each account."""
+        return self.path / "admitted"
+
+    @property
     def home(self) -> Path:
         return self.path / "home"
 

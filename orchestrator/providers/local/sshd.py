@@ -101,13 +101,19 @@ def config(sshd: Sshd, who: Account, folder: HostFolder, place: Place, session: 
         "SHELL": who.shell,
         "LANG": "C.UTF-8",
         MARK: mark,
+        "ORCH_ADMIT": str(folder.admit),
     }
+    # Ours, the one that orch-admit writes, and the user's own, as on any machine.
+    keys_files = (
+        _quoted(folder.authorized_keys, percent=True),
+        _quoted(f"{_percent(folder.admitted)}/%u"),
+        _quoted(folder.own_keys, percent=True),
+    )
     lines = [
         f"ListenAddress {place.host}:{place.port}",
         f"HostKey {_quoted(folder.host_key)}",
         f"PidFile {_quoted(folder.sshd_pid)}",
-        # The second is the user's own, as on any machine: the keys of a team's other computers are written there.
-        f"AuthorizedKeysFile {_quoted(folder.authorized_keys, percent=True)} {_quoted(folder.own_keys, percent=True)}",
+        "AuthorizedKeysFile " + " ".join(keys_files),
         f"AllowUsers {who.name}",
         "AuthenticationMethods publickey",
         "PasswordAuthentication no",
@@ -238,4 +244,9 @@ def _quoted(value: Path | str, *, percent: bool = False) -> str:
             "it has a quote, a backslash or a line break in it",
             "keep the state of orch in a folder with a plain name",
         )
-    return f'"{text.replace("%", "%%") if percent else text}"'
+    return f'"{_percent(text) if percent else text}"'
+
+
+def _percent(path: Path | str) -> str:
+    """Return a path for an option that expands %h and the like."""
+    return str(path).replace("%", "%%")

@@ -12,7 +12,14 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.execution.act import ActMode, carry_out
 from orchestrator.cli.parameters.clusters import CLUSTER
-from orchestrator.cli.parameters.shared import ACCEPT_HOST_KEY, HOSTS, action_options, choose_hosts, split_pairs
+from orchestrator.cli.parameters.shared import (
+    ACCEPT_HOST_KEY,
+    HOSTS,
+    IDENTITY,
+    action_options,
+    choose_hosts,
+    split_pairs,
+)
 from orchestrator.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
 )
 @click.option("--secret", multiple=True, metavar="NAME[=VALUE]", help="Like --env, but never shown, stored or logged.")
 @ACCEPT_HOST_KEY
+@IDENTITY
 @action_options(detachable=True, shows_output=True, skips="")
 @click.pass_context
 def execute(
@@ -57,6 +65,7 @@ def execute(
     env: tuple[str, ...],
     secret: tuple[str, ...],
     accept_host_keys: bool,
+    identity: str,
     mode: ActMode,
 ) -> None:
     """Run one command on the hosts of CLUSTER. Nothing is provisioned or set up.
@@ -79,7 +88,7 @@ def execute(
     line = command[0] if len(command) == 1 else shlex.join(command)
     chosen = choose_hosts(ranks, head)
     ready = prepare_exec(cluster, line, hosts=chosen, workdir=workdir, env=_environment(env, secret))
-    ctx.exit(carry_out(replace(ready, accept_host_keys=accept_host_keys), mode))
+    ctx.exit(carry_out(replace(ready, accept_host_keys=accept_host_keys, identity=identity), mode))
 
 
 def _environment(env: tuple[str, ...], secret: tuple[str, ...]) -> tuple[tuple[str, Text], ...]:

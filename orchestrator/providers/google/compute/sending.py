@@ -9,7 +9,7 @@ from orchestrator.providers.google import body
 from orchestrator.providers.google.compute import bodies
 from orchestrator.providers.google.compute.parts import read
 from orchestrator.providers.google.compute.planner import ComputePlanner
-from orchestrator.providers.google.startup import entries, pack_keys
+from orchestrator.providers.google.startup import USER, entries, pack_keys
 from orchestrator.slices import Request, SliceKeys, SliceSpec
 from orchestrator.values import Unknown
 
@@ -26,7 +26,7 @@ def known_of(spec: SliceSpec, keys: SliceKeys) -> dict[Unknown, str]:
     count = spec.candidate.hosts
     if not len(keys.host_private) == len(keys.host_public) == count:
         raise ValueError(f"{count} hosts need a key pair each, there are {len(keys.host_private)}")
-    known = {body.USER_KEY: keys.user_public}
+    known = {body.USER_KEY: body.user_keys(USER, keys)}
     for part in read(spec.candidate).parts(spec.name):
         mine = keys.host_private[part.index * part.hosts : (part.index + 1) * part.hosts]
         for entry, packed in zip(entries(part.hosts), pack_keys(mine), strict=True):

@@ -1,0 +1,45 @@
+"""Fill the scripts that let the computers of a team log in to a host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.render.templates import render_template
+
+PROGRAM = "/usr/local/sbin/orch-admit"
+FOLDER = "/etc/orch/authorized_keys"  # a file for each account; sshd wants it and all above it closed to others
+SSH_FOLDER = "/etc/ssh"
+
+
+def render_admit_program(folder: str = FOLDER) -> str:
+    """Return the program that writes the keys for one account below `folder`."""
+    return render_template("remote/admit-program.sh.j2", folder=folder)
+
+
+def render_installer(program: str = PROGRAM, folder: str = FOLDER, ssh_folder: str = SSH_FOLDER) -> str:
+    """Return the script that installs the program as root, and adds its file to those that sshd reads."""
+    text = render_admit_program(folder).rstrip("\n")
+    return render_template(
+        "remote/admit-install.sh.j2", program=program, folder=folder, ssh_folder=ssh_folder, program_text=text
+    )
+
+
+def render_admission(
+    lines: Sequence[str], *, install: bool, program: str = PROGRAM, folder: str = FOLDER, ssh_folder: str = SSH_FOLDER
+) -> str:
+    """Return the script that makes these the lines of the team's computers on one host.
+
+    Args:
+        lines: Lines of authorized_keys; () lets no other computer in.
+        install: Whether the machine is ours to configure: a rented one. Others keep their sshd as it is.
+        program: Path of the program on the host.
+        folder: Where it writes.
+        ssh_folder: Where sshd's configuration is.
+    """
+    return render_template(
+        "remote/admit.sh.j2",
+        lines="".join(f"{line}\n" for line in lines),
+        install=install,
+        program=program,
+        installer=render_installer(program, folder, ssh_folder),
+    )
