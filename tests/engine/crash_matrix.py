@@ -64,7 +64,7 @@ def cases_of(verbs: Sequence[Verb], *, on_server: int) -> list[Any]:
 
 @contextmanager
 def empty_store(database: Database) -> Generator[str | None]:
-    """Yield the address of an empty store in a PostgreSQL server of its own; None for SQLite."""
+    """Yield the address of an empty store in a own PostgreSQL server; None for SQLite."""
     if database == "SQLite":
         yield None
         return

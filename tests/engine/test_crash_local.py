@@ -33,7 +33,7 @@ FIRST = by_lane(1 + 3 * (today() // 4 % 4), 1)
 
 @pytest.fixture(params=get_args(Database))
 def database(home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Database]:
-    """The store of the test: in the home's folder, or in a PostgreSQL server of its own."""
+    """The store of the test: in the home's folder, or in an own PostgreSQL server."""
     with empty_store(request.param) as address, monkeypatch.context() as patch:
         if address is not None:
             patch.setenv("ORCH_STORE", address)

@@ -1,4 +1,4 @@
-"""The network of a team of tests: addresses of their own, cables that can be cut, and nothing left of a killed run."""
+"""The network of a team of tests: an own address each, cables that can be cut, and nothing left of a killed run."""
 
 from __future__ import annotations
 
