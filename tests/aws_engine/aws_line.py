@@ -10,6 +10,8 @@ from support.aws_cloud import aws_session
 from support.aws_world import AwsHome, PointedAws, pointed
 from support.simulated import Points
 
+from orchestrator.providers.records import Records
+
 
 class Line(Points):
     """user: whose points are passed now."""
@@ -39,10 +41,10 @@ class LinedHome(AwsHome):
 
     def elsewhere(self, state: Path) -> PointedAws:
         """The provider of another orch, whose state is in another folder."""
-        return self._opened(state, Points())
+        return self._opened(state / "aws", Points())
 
-    def _opened(self, state: Path, points: Points | None = None) -> PointedAws:
+    def _opened(self, records: Records | Path, points: Points | None = None) -> PointedAws:
         assert self.line is not None
         self.line.user = points or self.points
         session = self.line.session
-        return self.kind(lambda _: session, state / "aws", self.clock.now, self.clock.sleep)
+        return self.kind(lambda _: session, records, self.clock.now, self.clock.sleep)

@@ -69,7 +69,7 @@ class AwsPlace(Place):
     kind: type[PointedAws] = PointedAws
 
     def home(self, points: Points | None = None) -> LinedHome:
-        use_home(self.live)
+        use_home(self.live, self.server)
         assert self.access is not None
         assert self.line is not None
         self.line.hang_up()  # in a child that was forked: these connections are its parent's
@@ -84,9 +84,9 @@ class AwsPlace(Place):
 
 
 @contextmanager
-def aws_place(root: Path, kind: type[PointedAws] = PointedAws) -> Generator[AwsPlace]:
-    """The server is this process's; the commands that are killed are its children."""
+def aws_place(root: Path, kind: type[PointedAws] = PointedAws, *, store: str | None = None) -> Generator[AwsPlace]:
+    """The cloud's server is this process's; the commands that are killed are its children. store: Place.server."""
     clock = SharedClock()
     access = durable(root / "live", clock, zones=aws_zones(ZONE, OTHER))
     with aws_server(access) as server:
-        yield AwsPlace(root, clock=clock, access=access, line=Line(server.url), kind=kind)
+        yield AwsPlace(root, server=store, clock=clock, access=access, line=Line(server.url), kind=kind)

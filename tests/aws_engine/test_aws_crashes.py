@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from aws_matrix import AWS_VERBS, BY_NAME, MORE_VERBS, aws_place
-from crash_matrix import finish, matrix, points_passed
-from crash_verbs import Verb, matrix_folder
-from support.lanes import by_lane, spread
+from crash_matrix import Case, cases_of, empty_store, finish, matrix, points_passed
+from crash_verbs import matrix_folder
+from support.lanes import by_lane
 from support.slice_names import slice_name
 
 from orchestrator.engine.operations import sweep
@@ -26,10 +26,13 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield root
 
 
-def kill(folder: Path, verb: Verb) -> None:
-    with aws_place(folder) as place:
-        counts = matrix(place, [verb], doubles=by_lane(0.0, 0.03), kills=2)
-    counts.report("SIGKILL around every request to EC2's API, over sockets, with boto3")
+def kill(folder: Path, case: Case) -> None:
+    with empty_store(case.database) as store, aws_place(folder, store=store) as place:
+        counts = matrix(place, [case.verb], doubles=by_lane(0.0, 0.03), kills=2, day=case.day)
+    if case.database == "SQLite":
+        counts.report("SIGKILL around every request to EC2's API, over sockets, with boto3")
+    else:
+        counts.report("SIGKILL around every request to EC2's API, on PostgreSQL")
     assert counts.violations == [], "\n".join(counts.violations[:20])
 
 
@@ -37,9 +40,9 @@ def kill(folder: Path, verb: Verb) -> None:
 @pytest.mark.promise("P1")
 @pytest.mark.promise("P2")
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("verb", spread(AWS_VERBS))
-def test_on_ec2_every_command_killed_at_a_lasting_change_leaks_nothing(folder: Path, verb: Verb) -> None:
-    kill(folder, verb)
+@pytest.mark.parametrize("case", cases_of(AWS_VERBS, on_server=1))
+def test_on_ec2_every_command_killed_at_a_lasting_change_leaks_nothing(folder: Path, case: Case) -> None:
+    kill(folder, case)
 
 
 @pytest.mark.full
@@ -47,9 +50,9 @@ def test_on_ec2_every_command_killed_at_a_lasting_change_leaks_nothing(folder: P
 @pytest.mark.promise("P1")
 @pytest.mark.promise("P2")
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("verb", spread(MORE_VERBS))
-def test_on_ec2_the_other_commands_leak_nothing_either(folder: Path, verb: Verb) -> None:
-    kill(folder, verb)
+@pytest.mark.parametrize("case", cases_of(MORE_VERBS, on_server=1))
+def test_on_ec2_the_other_commands_leak_nothing_either(folder: Path, case: Case) -> None:
+    kill(folder, case)
 
 
 @pytest.mark.slow

@@ -8,14 +8,16 @@ import shutil
 import signal
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from crash_verbs import FOREIGN, ORPHANS, Verb, down, newest_job, reap
 from support.copied_store import untie
-from support.lanes import FULL, share_of
+from support.lanes import FULL, share_of, spread, today
+from support.postgres import postgres_server
 from support.proof import report
 from support.server_rows import empty_database, read_rows, write_rows
 from support.simulated import Points, SharedClock, SimHome, durable, use_home
@@ -32,7 +34,44 @@ from orchestrator.store.location import store_location
 
 _NOTES = ("note_", "touch_", "acquire", "release", "__init__", "GET")  # what is only remembered, or only read
 _QUEUED = {QueuePhase.ACTIVE: "ready"}
+Database = Literal["SQLite", "PostgreSQL"]
 INTENT = "orch-intent"  # the label that says for which record a slice was made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One verb on one database. day: chooses the points that the short lane tries."""
+
+    verb: Verb
+    database: Database
+    day: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.verb.name}-{self.database}"
+
+
+def cases_of(verbs: Sequence[Verb], *, on_server: int) -> list[Any]:
+    """Return parameters: every verb on SQLite, and on PostgreSQL every verb, of which the short lane has a share.
+
+    Args:
+        verbs: Commands to kill.
+        on_server: How many of them the short lane kills on PostgreSQL, other ones every day.
+    """
+    turn = today() * on_server // len(verbs)  # the points change after every verb had its day
+    on_sqlite = [Case(verb=verb, database="SQLite", day=today()) for verb in verbs]
+    shared = [Case(verb=verb, database="PostgreSQL", day=turn) for verb in share_of(verbs, on_server)]
+    return spread([*on_sqlite, *shared])
+
+
+@contextmanager
+def empty_store(database: Database) -> Generator[str | None]:
+    """Yield the address of an empty store in a own PostgreSQL server; None for SQLite."""
+    if database == "SQLite":
+        yield None
+        return
+    with postgres_server() as server:
+        yield server.new_store()
 
 
 @dataclass
@@ -110,6 +149,7 @@ def matrix(
     doubles: float = 0.0,
     points: Literal["all", "distinct"] = "all",
     kills: int | None = None,
+    day: int | None = None,
     seed: int = 0,
 ) -> Counts:
     """Kill every verb at its crash points, give it again, and count what is violated.
@@ -120,6 +160,7 @@ def matrix(
         doubles: Share of the pairs of points that are tried, by chance of the seed.
         points: "distinct" leaves out points between which nothing lasting changes.
         kills: Most single kills of one verb in the short lane, at distinct points, other ones every day.
+        day: Whose share of the single kills the short lane tries; None: today's.
         seed: Chooses the pairs.
     """
     counts, chance = Counts(), random.Random(seed)
@@ -129,7 +170,7 @@ def matrix(
         names = points_of(place, "base", verb)
         one_of_each = distinct(names)
         every = range(1, len(names) + 1) if points == "all" else one_of_each
-        for number in every if kills is None or FULL else share_of(one_of_each, kills):
+        for number in every if kills is None or FULL else share_of(one_of_each, kills, day):
             name = kill(place, "base", verb, number, counts)
             counts.singles += 1
             if number in one_of_each and doubles:

@@ -7,11 +7,15 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from crash_matrix import Database, empty_store
 from support.driving import fulfil
 from support.lanes import by_lane, today
+from support.proof import report
 
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.state.recorded import open_reader
@@ -22,9 +26,25 @@ CHILD = Path(__file__).with_name("crashing_launch.py")
 TESTS = Path(__file__).parent.parent
 
 # Every third point, for the matrix on the simulated cloud takes them all; in the short lane a quarter of these in turn.
-# Each of the two tests has every second day: the quarter changes after both.
+# Each of the four tests has every fourth day: the quarter changes after all.
 STRIDE = by_lane(12, 3)
-FIRST = by_lane(1 + 3 * (today() // 2 % 4), 1)
+FIRST = by_lane(1 + 3 * (today() // 4 % 4), 1)
+
+
+@pytest.fixture(params=get_args(Database))
+def database(home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Database]:
+    """The store of the test: in the home's folder, or in an own PostgreSQL server."""
+    with empty_store(request.param) as address, monkeypatch.context() as patch:
+        if address is not None:
+            patch.setenv("ORCH_STORE", address)
+        yield request.param
+
+
+def report_kills(database: Database, kills: int) -> None:
+    if database == "SQLite":
+        report("SIGKILL at every third crash point of launch and down on real local hosts", {"kills": kills})
+    else:
+        report("SIGKILL at every third crash point on real local hosts, on PostgreSQL", {"kills": kills})
 
 
 def child(verb: str, point: int, command: str, workdir: Path) -> subprocess.CompletedProcess[str]:
@@ -50,7 +70,7 @@ def recorded_slices() -> list[str]:
 @pytest.mark.slow
 @pytest.mark.rotating
 @pytest.mark.timeout(600)
-def test_a_launch_killed_at_any_point_continues_when_repeated(home: Path, tmp_path: Path) -> None:
+def test_a_launch_killed_at_any_point_continues_when_repeated(home: Path, tmp_path: Path, database: Database) -> None:
     work, marks = tmp_path / "work", tmp_path / "marks"
     work.mkdir()
     (work / "file").write_text("x")
@@ -80,12 +100,13 @@ def test_a_launch_killed_at_any_point_continues_when_repeated(home: Path, tmp_pa
         if finished:
             break
     assert point > 15, "the matrix is suspiciously small"
+    report_kills(database, (point - FIRST) // STRIDE)
 
 
 @pytest.mark.slow
 @pytest.mark.rotating
 @pytest.mark.timeout(600)
-def test_a_down_killed_at_any_point_is_finished_by_the_next(home: Path, tmp_path: Path) -> None:
+def test_a_down_killed_at_any_point_is_finished_by_the_next(home: Path, tmp_path: Path, database: Database) -> None:
     work = tmp_path / "work"
     work.mkdir()
     point = FIRST - STRIDE
@@ -106,3 +127,4 @@ def test_a_down_killed_at_any_point_is_finished_by_the_next(home: Path, tmp_path
         assert owned_slices(home) == [], f"point {point}"
         assert recorded_slices() == [], f"point {point}"
     assert point > 5, "the matrix is suspiciously small"
+    report_kills(database, (point - FIRST) // STRIDE)

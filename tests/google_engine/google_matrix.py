@@ -61,18 +61,20 @@ class GooglePlace(Place):
     kind: type[PointedGoogle] = PointedGoogle
 
     def home(self, points: Points | None = None) -> GoogleHome:
-        use_home(self.live)
+        use_home(self.live, self.server)
         assert self.access is not None
         return GoogleHome(self.access, points or Points(), self.url, self.kind)
 
 
 @contextmanager
-def google_place(root: Path, kind: type[PointedGoogle] = PointedGoogle) -> Generator[GooglePlace]:
-    """The server is this process's; the commands that are killed are its children."""
+def google_place(
+    root: Path, kind: type[PointedGoogle] = PointedGoogle, *, store: str | None = None
+) -> Generator[GooglePlace]:
+    """The cloud's server is this process's; the commands that are killed are its children. store: Place.server."""
     clock = SharedClock()
     access = durable(root / "live", clock, zones=tpu_zones(ZONE, OTHER), durations=replace(QUICK, queue=0.2))
     with TpuServer(access) as server:
-        yield GooglePlace(root, clock=clock, access=access, url=server.url, kind=kind)
+        yield GooglePlace(root, server=store, clock=clock, access=access, url=server.url, kind=kind)
 
 
 class NotedAfterwards(PointedGoogle):

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crash_matrix import finish, matrix, points_passed
-from crash_verbs import Verb, matrix_folder
+from crash_matrix import Case, cases_of, empty_store, finish, matrix, points_passed
+from crash_verbs import matrix_folder
 from google_matrix import BY_NAME, GOOGLE_VERBS, NotedAfterwards, OnlyNodes, google_place
-from support.lanes import by_lane, spread
+from support.lanes import by_lane
 
 
 @pytest.fixture
@@ -25,11 +25,14 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.promise("P1")
 @pytest.mark.promise("P2")
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("verb", spread(GOOGLE_VERBS))
-def test_on_google_every_command_killed_at_a_lasting_change_leaks_nothing(folder: Path, verb: Verb) -> None:
-    with google_place(folder) as place:
-        counts = matrix(place, [verb], doubles=by_lane(0.0, 0.4), kills=2)
-    counts.report("SIGKILL around every request to Google's API, over sockets, with Google's client library")
+@pytest.mark.parametrize("case", cases_of(GOOGLE_VERBS, on_server=1))
+def test_on_google_every_command_killed_at_a_lasting_change_leaks_nothing(folder: Path, case: Case) -> None:
+    with empty_store(case.database) as store, google_place(folder, store=store) as place:
+        counts = matrix(place, [case.verb], doubles=by_lane(0.0, 0.4), kills=2, day=case.day)
+    if case.database == "SQLite":
+        counts.report("SIGKILL around every request to Google's API, over sockets, with Google's client library")
+    else:
+        counts.report("SIGKILL around every request to Google's API, on PostgreSQL")
     assert counts.violations == [], "\n".join(counts.violations[:20])
 
 

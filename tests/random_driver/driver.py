@@ -168,7 +168,7 @@ class History:
     def _one_host(self) -> list[int]:
         """All processes of one of the hosts that exist now."""
         hosts = sorted((self._orch.state / "local").glob("*/*/"))
-        return list(_processes_of(str(self._random.choice(hosts)))) if hosts else []
+        return list(processes_of(str(self._random.choice(hosts)))) if hosts else []
 
     def _take_down(self) -> None:
         self.violations += take_down(self._orch, "mine", "--yes")
@@ -184,7 +184,7 @@ class History:
 
     def _look_for_processes(self) -> None:
         end = time.monotonic() + 20  # an unattended engine looks once more before it ends
-        while left := {pid: _words(pid) for pid in _processes_of(str(self.folder / "orch"))}:
+        while left := {pid: _words(pid) for pid in processes_of(str(self.folder / "orch"))}:
             if time.monotonic() > end:
                 self.violations.append(f"processes are left: {left}")
                 for pid in left:
@@ -221,7 +221,7 @@ def read_starts(folder: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-def _processes_of(mark: str) -> Iterator[int]:
+def processes_of(mark: str) -> Iterator[int]:
     """The processes that work below a folder, or have it in their environment or command line."""
     for entry in PROC.iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():

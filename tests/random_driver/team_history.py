@@ -1,7 +1,8 @@
 """Two members of a team work on one cluster at the same time, disturbed at random: no machine is lost or doubled.
 
-Each has a computer: a state folder, which the other's commands cannot see. They share a PostgreSQL behind 50 ms of
-network, and the credentials of one cloud. Commands of a third account strike in between.
+Each has a computer: a state folder, which the other's commands cannot see, and where namespaces can be made an own
+address. They share a PostgreSQL behind 50 ms of network, and the credentials of one cloud. Commands of a third account
+strike in between.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -23,6 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from random_driver.driver import KNOWN_STATUSES, find_open_records, read_starts, send_signal, take_down
+from support.namespaces import TeamNetwork
 from support.orch_process import Orch
 from support.postgres import PostgresServer
 from support.slow_proxy import SlowProxy
@@ -62,7 +63,11 @@ FOREIGN = (
 
 @dataclass
 class TeamHistory:
-    """One history in `folder`. other: another account, whose credentials are used by mistake."""
+    """One history in `folder`.
+
+    other: another account, whose credentials are used by mistake.
+    network: in which the members have addresses; None: all have this computer's.
+    """
 
     seed: int
     folder: Path
@@ -70,6 +75,7 @@ class TeamHistory:
     other: SimulatedAws | None
     server: PostgresServer
     proxy: SlowProxy
+    network: TeamNetwork | None = None
     counts: Counter[str] = field(default_factory=Counter[str])
     notes: list[str] = field(default_factory=list[str])
     violations: list[str] = field(default_factory=list[str])
@@ -92,7 +98,8 @@ class TeamHistory:
                 f'run: |\n  echo "$ORCH_JOB $ORCH_RANK" >>{self.folder}/started\n  sleep {seconds}\n'
             )
             address = self.server.new_member(name if self.seed % 3 == 0 else "ann", store)
-            self._computers[name] = Orch(place, {**self.cloud.env, "ORCH_STORE": address})
+            inside = self.network.enter(name) if self.network is not None else ()
+            self._computers[name] = Orch(place, {**self.cloud.env, "ORCH_STORE": address}, inside)
             self._set_up(name)
 
     def play(self) -> None:
@@ -131,7 +138,7 @@ class TeamHistory:
         self._note(f"{name}: the state folder is lost")
 
     def _command(self, name: str, words: tuple[str, ...], mine: random.Random) -> None:
-        strike = mine.choice([None, None, *self._strikes()])
+        strike = mine.choice([None, None, *self._strikes(name)])
         output = self.folder / f"output-{name}"
         process = self._start(name, words, output)
         self._note(f"{name}: {' '.join(words)}  {strike.__name__ if strike else '-'}")
@@ -175,7 +182,7 @@ class TeamHistory:
         orch = self._computers[name]
         with output.open("wb") as written:
             return subprocess.Popen(
-                [*self._alone(name), sys.executable, "-m", "orchestrator", *words],
+                [*self._alone(name), *orch.command(*words)],
                 env={**orch.env, **other}, cwd=orch.folder, stdin=subprocess.DEVNULL, stdout=written, stderr=written,
             )  # fmt: skip
 
@@ -196,10 +203,19 @@ class TeamHistory:
 
     # --- strikes ------------------------------------------------------------------------------------------
 
-    def _strikes(self) -> list[Callable[[subprocess.Popen[bytes], random.Random], None]]:
+    def _strikes(self, name: str) -> list[Callable[[subprocess.Popen[bytes], random.Random], None]]:
+        network = self.network
+
+        def take_the_cable_out(process: subprocess.Popen[bytes], mine: random.Random) -> None:
+            assert network is not None
+            network.cut(name)
+            time.sleep(mine.uniform(0.5, 8.0))
+            network.restore(name)
+
         return [
             self.kill_orch, self.end_orch, self.interrupt_orch, self.freeze_orch, self.restart_postgres,
             self.freeze_postgres, self.cut_the_network, self.hold_the_network,
+            *([take_the_cable_out] if network is not None else []),
         ]  # fmt: skip
 
     def kill_orch(self, process: subprocess.Popen[bytes], mine: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""Two members of a team, one PostgreSQL 50 ms away and one cloud: all commands crosswise, disturbed at random."""
+"""Two members at two addresses, one PostgreSQL 50 ms away and one cloud: commands crosswise, disturbed at random."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from random_driver.team_history import TeamHistory
+from random_driver.team_history import MEMBERS, TeamHistory
 from support.lanes import share_of, spread
+from support.namespaces import missing_for_namespaces, team_network
 from support.postgres import PostgresServer, postgres_server
 from support.proof import report
 from support.slow_proxy import slow_proxy
@@ -19,6 +20,7 @@ from orchestrator.simulator.google.cloud import SimulatedGoogle
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROUND_TRIP = 0.05
+WHY_NOT = missing_for_namespaces()
 SCENARIO = "[durations]\ncreate = 0.5\nend = 0.5\nstop = 0.5\nstart = 0.5\ndetect = 0.2\ncontact = 0\n"
 
 
@@ -41,12 +43,15 @@ def test_two_members_lose_and_double_no_machine(seed: int, tmp_path: Path, serve
             clouds.append(stack.enter_context(SimulatedAws(place) if seed % 2 else SimulatedGoogle(place)))
         proxy = stack.enter_context(slow_proxy(server.port, ROUND_TRIP))
         cloud, other = clouds
-        history = TeamHistory(seed, tmp_path, cloud, other if isinstance(other, SimulatedAws) else None, server, proxy)
+        network = None if WHY_NOT else stack.enter_context(team_network(*MEMBERS))
+        print("different addresses" if network is not None else f"one address: {WHY_NOT}")
+        foreign = other if isinstance(other, SimulatedAws) else None
+        history = TeamHistory(seed, tmp_path, cloud, foreign, server, proxy, network)
         history.play()
     print("\n".join(history.notes))
     report(
         "two members of a team on one PostgreSQL 50 ms away: random commands, kills, freezes, cuts and lost computers",
-        {"histories": 1, **history.counts},
+        {"histories": 1, "histories at two addresses": int(network is not None), **history.counts},
         len(history.violations),
     )
     assert history.violations == [], "\n".join([*history.notes, *history.violations])

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from support.aws_cloud import EFA, ONE_CARD, OTHER, ZONE, aws_candidate, aws_provider
-from support.simulated import PointedHands, Points, SimHome
+from support.aws_cloud import EFA, ONE_CARD, OTHER, ZONE, aws_candidate, aws_session
+from support.simulated import PointedHands, Points, SimHome, stored_records
 
 from orchestrator.hosts import HostAddress
 from orchestrator.paths import load_paths
 from orchestrator.providers.aws.provider import AwsProvider
+from orchestrator.providers.records import Records
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.access import Access
@@ -104,7 +105,7 @@ class AwsHome(SimHome):
     provider_name: ClassVar[str] = "aws"
 
     def provider(self) -> PointedAws:
-        made = self._opened(load_paths().state)
+        made = self._opened(stored_records("aws"))
         made.points = self.points
         return made
 
@@ -130,12 +131,12 @@ class AwsHome(SimHome):
             host_private=private,
             host_public=public,
         )
-        self._opened(load_paths().state.parent.parent / "lost", Points()).create(
+        self._opened(load_paths().state.parent.parent / "lost" / "aws", Points()).create(
             SliceSpec(cluster="lost", name=name, token=token, candidate=candidate, labels=labels), keys
         )
 
-    def _opened(self, state: Path, points: Points | None = None) -> PointedAws:
+    def _opened(self, records: Records | Path, points: Points | None = None) -> PointedAws:
         hook = pointed(points or self.points)
-        made = aws_provider(self.url, state, self.clock.now, self.clock.sleep, hook, self.kind)
-        assert isinstance(made, PointedAws)
-        return made
+        return self.kind(
+            lambda profile: aws_session(self.url, profile, hook), records, self.clock.now, self.clock.sleep
+        )

@@ -1,8 +1,8 @@
 """End every process that a test run has left behind: `end_leftovers.py PID MARK FOLDER TMPDIR`.
 
 Waits until the process PID, its parent, is gone, however it ended. Then kills what carries MARK in its environment,
-works below FOLDER or TMPDIR, names one of them in its command line, or descends from such a process. Removes TMPDIR.
-Linux only: it reads /proc.
+works below FOLDER or TMPDIR, names one of them in its command line, or descends from such a process. Deletes the run's
+network namespaces (support/namespaces.py), and removes TMPDIR. Linux only: it reads /proc.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -30,7 +31,30 @@ def main(parent: int, mark: str, *folders: str) -> None:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.2)
+    delete_networks(network_lead(mark))
     shutil.rmtree(folders[-1], ignore_errors=True)
+
+
+def network_lead(mark: str) -> str:
+    """Return the beginning of the names of a run's namespaces and network links."""
+    return f"ot{mark[:8]}"
+
+
+def delete_networks(lead: str) -> None:
+    """Delete the namespaces and links whose names begin so."""
+    if shutil.which("ip") is None:
+        return
+    for line in output_of("ip", "netns", "list"):
+        if line.startswith(lead):
+            output_of("ip", "netns", "del", line.split()[0])
+    for line in output_of("ip", "-brief", "link"):
+        if line.startswith(lead):
+            output_of("ip", "link", "del", line.split()[0].partition("@")[0])
+
+
+def output_of(*command: str) -> list[str]:
+    """Return the lines that a command prints; nothing when it fails."""
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
 
 
 def leftovers(signs: list[bytes]) -> set[int]:

@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 
 from requests.adapters import HTTPAdapter
 from support.google_cloud import OTHER, ZONE, google_api, tpu_candidate
-from support.simulated import PointedHands, Points, SimHome
+from support.simulated import PointedHands, Points, SimHome, stored_records
 
 from orchestrator.hosts import HostAddress
 from orchestrator.paths import load_paths
 from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.records import Records
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.access import Access
@@ -55,8 +56,8 @@ def _subject(kind: str, last: str) -> str:
 class PointedGoogle(GoogleProvider):
     """The real provider, with points around every call that changes something."""
 
-    def __init__(self, api: TpuApi, folder: Path, now: Callable[[], float] = time.time) -> None:
-        super().__init__(api, folder, now)
+    def __init__(self, api: TpuApi, records: Records | Path, now: Callable[[], float] = time.time) -> None:
+        super().__init__(api, records, now)
         self.points = Points()
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
@@ -114,7 +115,7 @@ class GoogleHome(SimHome):
     def provider(self) -> PointedGoogle:
         api: Any = google_api(self.url)
         api._client.transport._session.mount("http://", PointedRequests(self.points))
-        provider = self.kind(api, load_paths().state / "google", self.clock.now)
+        provider = self.kind(api, stored_records("google"), self.clock.now)
         provider.points = self.points
         return provider
 

@@ -13,10 +13,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Orch:
-    """folder: the working directory, and HOME; the state lies in `folder/orch`. more: laid over the environment."""
+    """folder: the working directory, and HOME; the state lies in `folder/orch`. more: laid over the environment.
+
+    before: put before every command, such as what enters a network namespace.
+    """
 
     folder: Path
     more: dict[str, str] = field(default_factory=dict[str, str])
+    before: tuple[str, ...] = ()
 
     @property
     def env(self) -> dict[str, str]:
@@ -28,9 +32,13 @@ class Orch:
     def state(self) -> Path:
         return self.folder / "orch" / "state"
 
+    def command(self, *words: str) -> list[str]:
+        """Return the command line."""
+        return [*self.before, sys.executable, "-m", "orchestrator", *words]
+
     def __call__(self, *words: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "orchestrator", *words],
+            self.command(*words),
             capture_output=True,
             text=True,
             env=self.env,
@@ -47,9 +55,10 @@ class Orch:
         return done.stdout
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "orchestrator", *words]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=self.env, cwd=self.folder)
+        return subprocess.Popen(
+            self.command(*words), stdout=pipe, stderr=pipe, text=True, env=self.env, cwd=self.folder
+        )
 
 
 def until(what: str, look: Callable[[], bool], seconds: float = 150.0) -> None:

@@ -25,8 +25,10 @@ from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.engine.services import Services
 from orchestrator.hosts import HostAddress, HostOutcome
+from orchestrator.paths import load_paths
 from orchestrator.plan.desired import Run, TeardownPolicy
 from orchestrator.providers.protocol import Provider
+from orchestrator.providers.records import Records
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.bodies import NoBodies
@@ -37,6 +39,8 @@ from orchestrator.simulator.hands import SimulatedHands
 from orchestrator.simulator.provider import SimulatedProvider
 from orchestrator.simulator.scenario import Durations, Scenario
 from orchestrator.slices import Candidate, Market, OnDemand, SliceKeys, SliceSpec, SliceView, Spot
+from orchestrator.store.location import store_location
+from orchestrator.store.provider_records import StoredRecords
 from orchestrator.task.model import Task
 
 QUICK = Durations(create=0.4, end=0.3, stop=0.3, start=0.3, contact=0.01, jitter=0.0)
@@ -276,6 +280,12 @@ def durable(root: Path, clock: SharedClock, **fields: Any) -> Access:
 
     scenario = Scenario(**{"durations": QUICK, **fields})
     return Durable(root / "cloud" / "cloud.json", scenario, clock)
+
+
+def stored_records(kind: str) -> Records:
+    """Return where a provider of this home keeps its records: in the store, as every command does."""
+    where = load_paths()
+    return StoredRecords(lambda: store_location(os.environ, where))(where.state / kind)
 
 
 def use_home(root: Path, server: str | None = None) -> None:
