@@ -57,7 +57,7 @@ class Run:
         resume_from: A step's folder, "latest" or "".
         heartbeat_file: Where this host's heartbeat is written.
         job: The job's folder on this host, for stacks and profiles; None without a launcher.
-        key: Secret that all ranks of the run have, and nobody else; empty without a launcher.
+        key: Secret that all ranks of the run have, and no one else; empty without a launcher.
         launch_id: Distinguishes this start from others at the same address.
     """
 

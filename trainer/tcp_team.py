@@ -279,7 +279,7 @@ class TcpTeam:
 def _read_departure(rank: int, inbox: Inbox) -> tuple[int, str] | None:
     """Return (lost rank, why), (rank, "") after a goodbye, or None when no complete message has come.
 
-    The main thread may close the connection at any moment of this: then this rank is leaving, and has lost nobody.
+    The main thread may close the connection at any moment of this: then this rank is leaving, and has lost no one.
     """
     try:
         inbox.connection.settimeout(1.0)

@@ -126,7 +126,7 @@ def verify_backup(file: Path, expected: BackupHead | None) -> BackupHead:
         why = f"its tables have version {found.schema}, this orch writes version {SCHEMA_VERSION}"
         raise StorageError("the backup is of a newer orch", why, "upgrade orch: pip install --upgrade orch")
     if not found.installation:
-        raise StorageError("that is no backup of a store", f"{file} has no installation", step)
+        raise StorageError("that is not a backup of a store", f"{file} has no installation", step)
     if expected is not None and (found.installation, found.order, found.hash) != (
         expected.installation, expected.order, expected.hash,
     ):  # fmt: skip

@@ -83,5 +83,5 @@ _FIELDS: dict[str, type] = {
 
 def _typed(value: object, kind: type) -> Any:
     if not isinstance(value, (int, float) if kind is float else kind):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not a {kind.__name__}")
     return value

@@ -59,7 +59,7 @@ class StateChanges(Ledger):
             self._begin_incarnation(chain, "restored", "an older state of the store was put back", above)
 
     def accept_copy(self) -> OpenRecords:
-        """Make this copy a store of its own, beside the original, and return the records that were closed.
+        """Make this copy a separate store, beside the original, and return the records that were closed.
 
         What is open belongs to the original: its records are closed here, and nothing is ended.
         """

@@ -1,4 +1,4 @@
-"""What a run has compiled is found by a later attempt on any computer of the team, and by nobody without the key."""
+"""What a run has compiled is found by a later attempt on any computer of the team, and by no one without the key."""
 
 from __future__ import annotations
 

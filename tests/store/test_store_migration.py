@@ -220,7 +220,7 @@ def test_a_newer_store_that_may_be_read_is_read_and_not_changed(location: Locati
         assert reader.version == newer
 
 
-def test_in_a_newer_store_that_only_adds_this_orch_ends_things_and_creates_none(location: Location) -> None:
+def test_in_a_newer_store_that_only_adds_this_orch_ends_machines_and_creates_none(location: Location) -> None:
     with Store(location) as store:
         store.open_cluster("c", "")
     write_versions(location, version=SCHEMA_VERSION + 1)

@@ -355,7 +355,7 @@ def test_rank_set_up_for_another_run_gets_the_value_that_differs(
         assert words in str(answer)
 
 
-def test_rank_that_has_closed_its_own_connection_lost_nobody() -> None:
+def test_rank_that_has_closed_its_own_connection_lost_no_rank() -> None:
     """A copy of the descriptor keeps the connection in the selector, so that closing always falls into the wait."""
     one, other = socket.socketpair()
     with one, other, one.dup():

@@ -41,11 +41,11 @@ def moved(dry_run: bool, yes: bool) -> None:
 @_dry_run
 @_yes
 def copied(dry_run: bool, yes: bool) -> None:
-    """Make this copy a store of its own: the original is still used, and keeps the machines.
+    """Make this copy a separate store: the original is still used, and keeps the machines.
 
     What is open on record is closed here. No machine is ended.
     """
-    _apply("becomes one of its own: what is open is closed here, and left to the original", _copy,
+    _apply("becomes a separate one: what is open is closed here, and left to the original", _copy,
            dry_run=dry_run, yes=yes)  # fmt: skip
 
 
