@@ -211,7 +211,7 @@ class LossHistory:
 
     def _command(self, name: str, words: tuple[str, ...], other: Mapping[str, str] | None = None) -> None:
         words = self._with_run(words)
-        wanted = self._recorded()
+        recorded = self._recorded()
         before = intents_of(self.cloud)
         output = self.folder / f"output-{name}"
         with output.open("wb") as written:
@@ -241,7 +241,7 @@ class LossHistory:
         if "Traceback" in said or status not in KNOWN_STATUSES:
             self.violations.append(f"{what}: exit {status}: {said[-2000:]}")
         ended = before - intents_of(self.cloud)
-        if (words[0] in ("reap", "status", "recover", "exec") or other) and (wrong := ended & wanted):
+        if (words[0] in ("reap", "status", "recover", "exec") or other) and (wrong := ended & recorded):
             self.violations.append(f"{what}: ended machines of open records: {wrong}")
         self._follow_advice(name, said)
 
