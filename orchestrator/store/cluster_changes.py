@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, select, update
+from sqlalchemy import ColumnElement, and_, select, update
 
 from orchestrator.computer import identify_place
 from orchestrator.errors import ConflictError
@@ -61,18 +61,15 @@ class ClusterChanges(Ledger):
         details = EventDetails(cluster=qualified, kind="cluster", what=f"record opened: {summary}")
         place = identify_place(load_paths().state)
         for at in self._tries(f"the record of '{name}'"):
-            end = derive_uid_end(place, self.project, name, self._count_clusters(name))
+            known = self._read_all(select(clusters).where(self._named(name)), cluster_from_row)
+            if living := [one for one in known if one.deleted is None]:
+                return living[0]
+            end = derive_uid_end(place, self.project, name, len(known))
             values = {"uid": make_uid(end), "name": name, "created": at, "summary": summary}
             values |= {"owner": self.user, "project": to_column(self.project)}
             if self.change(insert_row(clusters, values, details), at=at) == (True,):
                 return cluster_from_row(complete_row(clusters, values))
-            if (found := self.cluster(name)) is not None:
-                return found
         raise AssertionError  # _tries has raised
-
-    def _count_clusters(self, name: str) -> int:
-        query = select(func.count().label("count")).select_from(clusters).where(self._named(name))
-        return self._read_all(query, lambda row: int(row["count"]))[0]
 
     def set_desired_state(self, cluster: ClusterRecord, desired_state: str) -> None:
         """Record a request for a cluster: "up", "stopped" or "down".

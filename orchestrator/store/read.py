@@ -117,7 +117,9 @@ class Reader:
     def job_actors(self) -> dict[str, str]:
         """Return who opened each job, as `user@computer:pid`, by the job's subject (audited.format_subject)."""
         query = "SELECT subject, actor FROM events WHERE subject LIKE ? ORDER BY seq DESC"
-        return {str(row["subject"]): str(row["actor"]) for row in self._rows(query, "job %")}  # the oldest event is kept
+        return {
+            str(row["subject"]): str(row["actor"]) for row in self._rows(query, "job %")
+        }  # the oldest event is kept
 
     def last_actors(self, column: Literal["cluster", "subject"]) -> dict[str, str]:
         """Return who did the last change, as `user@computer:pid`, by qualified cluster name or by subject."""

@@ -67,8 +67,8 @@ STEPS: dict[str, tuple[int, Callable[[Far], object]]] = {
     "write a record": (1, lambda far: far.records(far.folder).put("warm", "{1}")),
     "record an event": (1, lambda far: far.store.event("c", "remark", "x")),
     "record a desired state": (1, lambda far: far.store.set_desired_state(far.cluster, "down")),
-    "open a cluster": (1, lambda far: far.store.open_cluster("d", "")),
-    "open a cluster that exists": (2, lambda far: far.store.open_cluster("c", "")),
+    "open a cluster": (2, lambda far: far.store.open_cluster("d", "")),
+    "open a cluster that exists": (1, lambda far: far.store.open_cluster("c", "")),
     "close a cluster": (1, lambda far: far.store.close_cluster(far.lease, far.cluster)),
     "write an intent": (
         1,

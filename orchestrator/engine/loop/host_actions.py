@@ -169,7 +169,7 @@ def _require_success(session: Session, outcomes: tuple[HostOutcome, ...], step: 
         return
     if taken := [outcome.detail for outcome in failed if outcome.failure is Failure.TAKEN_OVER]:
         session.memory.new_owner = taken[0].removeprefix("taken over ")
-        raise TakenOverError(f"{step}: the hosts were {taken[0]}", "nothing was run on them")
+        raise TakenOverError(f"{step}: the hosts were {taken[0]}", "nothing was run on them", "orch status")
     own = [outcome for outcome in failed if outcome.failure is None]
     wrong = [outcome for outcome in failed if outcome.failure is Failure.IDENTITY]
     first = (own or wrong or failed)[0]
