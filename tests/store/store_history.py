@@ -14,10 +14,10 @@ from sqlalchemy import Connection
 from orchestrator.errors import AccessError, ConflictError
 from orchestrator.hosts import HostPin, PinReason
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.observed import EndedAttempt, IntentState, Outcome
+from orchestrator.plan.observed import EndedAttempt, Intent, IntentState, Outcome
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.store.leases import Lease
-from orchestrator.store.records import ClusterRecord, NewJob
+from orchestrator.store.records import ClusterRecord, NewJob, NewSliceRecord
 from orchestrator.store.store import Store
 
 LOCAL = Candidate(
@@ -29,11 +29,16 @@ READS = frozenset(
         "last_run_of", "deleted_cluster",
         "computers", "all_computers", "admissions", "host_pin", "host_pins_of",
         "ended_attempts", "pipeline", "pipelines", "pipeline_jobs",
-        "all_intents",
+        "all_intents", "slice_owner", "slice_owners", "find_blob", "unused_blobs",
     }
 )  # fmt: skip
-# leases, the change itself, and the rights of logins
-NOT_A_ROW = frozenset({"acquire", "renew", "release", "change", "close", "list_member_statements", "change_member"})
+# leases, the change itself, the rights of logins, and what is not audited (see audited.TABLES_NOT_AUDITED)
+NOT_A_ROW = frozenset(
+    {
+        "acquire", "renew", "release", "change", "changing_whole", "close", "list_member_statements", "change_member",
+        "run_key", "keep_blob", "use_blob", "drop_blob",
+    }
+)  # fmt: skip
 
 _nasty = st.text(alphabet=st.characters(exclude_categories=()), max_size=12)  # NUL and half characters included
 _small = st.integers(1, 3)
@@ -130,6 +135,25 @@ def _pipeline(call: Callable[[Store, Step, str, Lease], None]) -> Callable[..., 
     return only_if_there
 
 
+def _intent_named(store: Store, cluster: ClusterRecord, name: str) -> Intent:
+    return next(intent for intent in store.intents(cluster) if intent.name == name)
+
+
+def _taken_over(step: Step) -> NewSliceRecord:
+    return NewSliceRecord(
+        cluster=f"taken-{step.number}",
+        summary=step.text,
+        generation=step.number,
+        name=f"taken-{step.number}",
+        token=f"token-{step.number}",
+        candidate=LOCAL,
+        account=step.text,
+        created=1e9 if step.flag else 0.0,
+        installation=step.text,
+        epoch=step.number,
+    )
+
+
 def _ended(step: Step) -> EndedAttempt:
     code = step.number if step.flag else None
     return EndedAttempt(
@@ -205,6 +229,18 @@ _DO: dict[str, Callable[..., Any]] = {
             cluster,
             step.number,
             Outcome(status=step.number, code=step.text, what=step.text, why=step.text, next_step=step.text),
+        )
+    ),
+    "record_take_over": lambda store, step, cluster, lease: store.record_take_over(lease, _taken_over(step)),
+    "raise_epoch": lambda store, step, cluster, lease: store.raise_epoch(lease, cluster, "token", step.number),
+    "record_transfer": _intent(
+        lambda store, step, cluster, lease, name: store.record_transfer(
+            lease, cluster, _intent_named(store, cluster, name), step.text
+        )
+    ),
+    "record_earlier_end": _intent(
+        lambda store, step, cluster, lease, name: store.record_earlier_end(
+            lease, cluster, _intent_named(store, cluster, name), 1e9
         )
     ),
     "open_pipeline": lambda store, step, cluster, lease: store.open_pipeline(

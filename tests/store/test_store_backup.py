@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from store_history import forging
 from support.postgres import PostgresServer
 from test_store_audit import audit_of, tables_of
 from test_store_copied import fill
@@ -94,7 +95,7 @@ def test_an_older_backup_never_takes_the_place_of_a_newer_one(location: Location
     second = back_up(location, bucket, 2e9)
     assert second.order > first.order
     folder = f"orch-store/{first.installation}"
-    with Store(location) as store, store._database.writing() as tx:  # the bucket knows what this store has lost
+    with Store(location) as store, forging(store) as tx:  # the bucket knows what this store has lost
         tx.execute(text("DELETE FROM events WHERE seq = :seq"), {"seq": second.seq})
         tx.execute(text("UPDATE meta SET value = :head WHERE key = 'chain'"), {"head": f"{first.seq} {first.hash}"})
         tx.commit()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from store_history import LOCAL
+from store_history import LOCAL, forging
 from test_store_audit import audit_of, tables_of
 
 from orchestrator.errors import OrchError
@@ -97,7 +97,7 @@ def test_a_copy_beside_the_original_closes_what_the_original_has(location: Locat
 
 def put_back(location: Location) -> None:
     """Set the store back to before its last three events, as a point-in-time recovery does."""
-    with Store(location) as store, store._database.writing() as tx:
+    with Store(location) as store, forging(store) as tx:
         seq = tx.execute(text("SELECT max(seq) FROM events")).scalar_one() - 3
         digest = tx.execute(text("SELECT hash FROM events WHERE seq = :seq"), {"seq": seq}).scalar_one()
         tx.execute(text("DELETE FROM events WHERE seq > :seq"), {"seq": seq})

@@ -109,7 +109,7 @@ def request_of(store: Store, cluster: ClusterRecord, lease: Lease, number: int) 
         RowChange(verb=Verb.EVENT, event=replace(details, what="and more")),
     )
     return ChangeRequest(
-        id=f"id-{number}", at=1.0, user=store.user, client="here:1", cause="test", guards=(guard_lease(lease),),
+        id=f"id-{number}", at=1.0, user=store.user, client="here:1", cause="test", guards=guard_lease(lease),
         changes=changes,
     )  # fmt: skip
 
