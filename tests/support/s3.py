@@ -6,10 +6,14 @@ refused credentials are tested elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "test-key", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1"}
 
@@ -34,14 +38,17 @@ def s3_server() -> Iterator[S3Server]:
 
     import boto3
     from botocore.config import Config
-    from moto.server import ThreadedMotoServer
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    app = _one_condition_at_a_time(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
+    thread = threading.Thread(target=server.serve_forever, name="moto", daemon=True)
+    thread.start()
     try:
-        host, port = server.get_host_and_port()
-        url = f"http://{host}:{port}"
+        host, port = server.server_address[:2]
+        url = f"http://{host!s}:{port}"
         client = boto3.client(
             "s3",
             endpoint_url=url,
@@ -52,4 +59,23 @@ def s3_server() -> Iterator[S3Server]:
         )
         yield S3Server(url, client)
     finally:
-        server.stop()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _one_condition_at_a_time(app: WSGIApplication) -> WSGIApplication:
+    """Let requests with a condition pass one by one.
+
+    S3 compares and writes in one step ("Add preconditions to S3 operations with conditional requests", Amazon S3 User
+    Guide, read 2026-11-25); moto 5.2.5 compares, and writes later, so that two writers can both succeed.
+    """
+    lock = threading.Lock()
+
+    def serve(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if "HTTP_IF_MATCH" in environ or "HTTP_IF_NONE_MATCH" in environ:
+            with lock:
+                return list(app(environ, start_response))
+        return app(environ, start_response)
+
+    return serve
