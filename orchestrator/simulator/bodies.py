@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -121,8 +122,11 @@ class LocalBodies:
             self.local.end(name)  # of a cloud that no longer exists
 
     def view(self, look: Look) -> SliceView:
-        """Return the local provider's view, which shows also hosts that died by themselves."""
-        return self.local.observe(body_name(look))
+        """Return the local provider's view, which shows also hosts that died by themselves.
+
+        The owner of the body is this cloud; the owner of the slice is in the slice's own labels.
+        """
+        return replace(self.local.observe(body_name(look)), installation="")
 
     def steps(self, look: Look) -> Mapping[int, int]:
         """Read the furthest step of each host from the programs' heartbeat files (docs/limits.md)."""

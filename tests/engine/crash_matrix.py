@@ -301,9 +301,9 @@ def _fulfilled(place: Place, verb: Verb) -> list[str]:
     wrong: list[str] = []
     with place.home().access.open() as cloud:
         alive, ran = live_of(cloud), programs(cloud)
-    alive = dict(zip(short_names(alive), alive.values(), strict=True))
-    if alive != verb.alive:
-        wrong.append(f"{alive} live, and should {verb.alive}")
+    short = dict(zip(short_names(alive), alive.values(), strict=True))
+    if short != verb.alive:
+        wrong.append(f"{short} live, and should {verb.alive}")
     if set(alive) != tracked():
         wrong.append(f"{sorted(alive)} live, and {sorted(tracked())} are on record")
     cluster, newest = newest_job()
