@@ -138,7 +138,9 @@ SECTIONS = (
             LazyCommand(
                 "pull", "orchestrator.cli.commands.settings.pull:pull", "Download and verify a run's checkpoint."
             ),
-            LazyCommand("store", "orchestrator.cli.commands.settings.store:store", "Who may use the team's store."),
+            LazyCommand(
+                "store", "orchestrator.cli.commands.store.group:store", "Back up, restore and share the store."
+            ),
             LazyCommand(
                 "config",
                 "orchestrator.cli.commands.settings.config:config",
@@ -158,9 +160,6 @@ SECTIONS = (
                 "Completion script for your shell.",
             ),
             LazyCommand("serve", "orchestrator.cli.commands.settings.serve:serve", "Drive jobs without a terminal."),
-            LazyCommand(
-                "store", "orchestrator.cli.commands.store.group:store", "Backup, restore and upgrade the store."
-            ),
             LazyCommand(
                 "local",
                 "orchestrator.cli.commands.settings.local:local",

@@ -33,8 +33,10 @@ def decide_adoption(desired: Adopt, observed: Observed, facts: Facts) -> Step:
                 why=trouble.why,
                 next_step=trouble.next_step,
             )
-        generation = max((one.generation for one in observed.intents), default=0) + (1 if intent is None else 0)
-        return _create(desired, facts, generation)
+        if intent is not None:
+            return _create(desired, facts, intent.generation, intent.name)
+        generation = max((one.generation for one in observed.intents), default=0) + 1
+        return _create(desired, facts, generation, f"{desired.slice_stem}-{generation}")
     if intent.state is IntentState.ENDING:
         return _taken(desired.cluster)
     return _accepted(desired, observed, intent)
@@ -105,7 +107,7 @@ def _contact(desired: Adopt, observed: Observed) -> Step:
     )
 
 
-def _create(desired: Adopt, facts: Facts, generation: int) -> CreateSlice:
+def _create(desired: Adopt, facts: Facts, generation: int, name: str) -> CreateSlice:
     token = Text.of(desired.uid, f"-{generation}")
     labels = (
         ("orch-installation", desired.installation),
@@ -115,7 +117,7 @@ def _create(desired: Adopt, facts: Facts, generation: int) -> CreateSlice:
     )
     spec = SliceSpec(
         cluster=desired.cluster,
-        name=f"{desired.slice_stem}-{generation}",
+        name=name,
         token=token,
         candidate=desired.candidate,
         labels=labels,

@@ -235,7 +235,7 @@ def _create_again(desired: Run, observed: Observed, facts: Facts, intent: Intent
     if trouble is not None and trouble.times >= CREATE_TRIES:
         # It is unknown whether the create took effect; ending covers both cases.
         return end_slice(facts, intent, EndCause.BROKEN, f"{trouble.what}: {trouble.why}")
-    return _create(desired, facts, intent.candidate, intent.generation)
+    return _create(desired, facts, intent.candidate, intent.generation, intent.name)
 
 
 def _create_next(desired: Run, observed: Observed, facts: Facts) -> Action | Wait:
@@ -265,7 +265,7 @@ def _create_next(desired: Run, observed: Observed, facts: Facts) -> Action | Wai
     refused = recovery.list_refusals(observed)
     for candidate in places:
         if candidate not in refused:
-            return _create(desired, facts, candidate, _next_generation(observed))
+            return _create_new(desired, observed, facts, candidate)
     return _ask_again(desired, observed, facts, refused)
 
 
@@ -291,7 +291,7 @@ def _ask_again(desired: Run, observed: Observed, facts: Facts, refused: dict[Can
             f"no machines in {count_noun(len(refused), 'place')} ({times[-1].why}); next request: {candidate.where}"
         )
         return Wait(on=WaitFor.PAUSE, reason=reason, until=min(when, began + longest))
-    return _create(desired, facts, candidate, _next_generation(observed))
+    return _create_new(desired, observed, facts, candidate)
 
 
 def _next_generation(observed: Observed) -> int:
@@ -367,8 +367,12 @@ def next_attempt_or_end(
     )
 
 
-def _create(desired: Run, facts: Facts, candidate: Candidate, generation: int) -> CreateSlice:
-    name = f"{desired.slice_stem}-{generation}"
+def _create_new(desired: Run, observed: Observed, facts: Facts, candidate: Candidate) -> CreateSlice:
+    generation = _next_generation(observed)
+    return _create(desired, facts, candidate, generation, f"{desired.slice_stem}-{generation}")
+
+
+def _create(desired: Run, facts: Facts, candidate: Candidate, generation: int, name: str) -> CreateSlice:
     spec = SliceSpec(
         cluster=desired.cluster,
         name=name,

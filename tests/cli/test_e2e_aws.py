@@ -91,7 +91,10 @@ def test_two_p5_train_together_in_the_zone_that_has_them(orch: Orch, aws: Simula
     assert "us-east-1a" in done.stderr and "InsufficientInstanceCapacity" in done.stderr, "the full zone is reported"
     assert "checkpoint 8 written" in done.stderr + done.stdout
     (found,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
-    assert (found["machines"]["slice"], found["machines"]["zone"]) == ("p5-2", "us-east-1b")
+    assert (found["machines"]["slice"], found["machines"]["zone"]) == (
+        slice_name("p5", 2, home=orch.state.parent),
+        "us-east-1b",
+    )
     assert sorted(orch.ok("exec", "p5", "--no-prefix", "--", OF_ALL).splitlines()) == ["0 of 2", "1 of 2"]
     assert "rank 1/2: torch" in orch.ok("logs", "p5", "1", "--host", "1", "--no-prefix")
     assert re.fullmatch(r"127\S+ \d+\n", orch.ok("ssh", "p5", "1", "--", "echo ${SSH_CONNECTION#* * }"))

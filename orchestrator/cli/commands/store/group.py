@@ -27,6 +27,7 @@ _HERE = "orchestrator.cli.commands.store"
                 LazyCommand(
                     "import", f"{_HERE}.import_folder:import_folder", "Bring a person's state folder into this store."
                 ),
+                LazyCommand("grant", f"{_HERE}.grant:grant", "Let a login of PostgreSQL use the store."),
                 LazyCommand("moved", f"{_HERE}.state:moved", "The store was moved here; the original is not used."),
                 LazyCommand("copied", f"{_HERE}.state:copied", "The store is a copy; the original is still used."),
                 LazyCommand("restored", f"{_HERE}.state:restored", "An older state of the store was put back."),
