@@ -90,15 +90,15 @@ def test_a_second_computer_is_refused_until_it_takes_the_run_over(computers: tup
     first, run = drive(here, bucket)
     checkpoints = run / "checkpoints"
     with Watcher(checkpoints) as watcher:
-        asked = time.monotonic()
+        began = time.monotonic()
         refused = there("resume", run.name, "--bucket", bucket, *AGREED)
-        waited = time.monotonic() - asked
+        waited = time.monotonic() - began
         assert refused.returncode == 6, refused.stderr
         message = refused.stderr[refused.stderr.index("error[conflict]") :].splitlines()
         assert len(message) <= 5
         assert f"run {run.name} is driven by " in message[0] and "since 20" in message[0]
         assert "--take-over" in refused.stderr
-        # the next beat may come at once, and then there was nothing to wait for
+        # the next beat may come immediately, and then there was nothing to wait for
         assert waited < 20 or "looking whether" in refused.stdout + refused.stderr
         assert not (there.state / "jobs").exists() and first.poll() is None
 
