@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
-import secrets
-import socket
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -46,7 +43,7 @@ def read_computer(state: Path) -> Computer:
         if found is not None and found.machine == read_machine():
             return found
         make_private_folder(state)
-        new = Computer(id=secrets.token_hex(6), host=socket.gethostname(), machine=read_machine())
+        new = Computer(id=os.urandom(6).hex(), host=os.uname().nodename, machine=read_machine())
         if found is not None:
             write_whole(path, json.dumps(asdict(new)))
             return new
@@ -57,6 +54,8 @@ def read_computer(state: Path) -> Computer:
 
 def read_member() -> str:
     """Return who runs this command, as the operating system calls them."""
+    import getpass
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
@@ -65,7 +64,7 @@ def read_member() -> str:
 
 def identify_place(state: Path) -> str:
     """Return a text that differs between computers, people and state folders; the same for each command of one."""
-    return "\0".join((read_machine(), socket.gethostname(), read_member(), str(state.absolute())))
+    return "\0".join((read_machine(), os.uname().nodename, read_member(), str(state.absolute())))
 
 
 def _write_first(path: Path, new: Computer) -> Computer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,20 @@ def load_paths() -> Paths:
         paths = Paths(user_state_path("orch"))
     close_to_others(paths.state)
     return paths
+
+
+def config_path(env: Mapping[str, str]) -> Path:
+    """Return the path of the configuration file.
+
+    It is $ORCH_CONFIG, else $ORCH_HOME/config.toml, else $XDG_CONFIG_HOME/orch/config.toml, else in ~/.config/orch.
+    """
+    if env.get("ORCH_CONFIG"):
+        return Path(env["ORCH_CONFIG"])
+    if env.get("ORCH_HOME"):
+        return Path(env["ORCH_HOME"]).expanduser() / "config.toml"
+    base = env.get("XDG_CONFIG_HOME", "")
+    home = Path(base) if base.startswith("/") else Path(env.get("HOME") or Path.home()) / ".config"
+    return home / "orch" / "config.toml"
 
 
 def to_portable(path: str, state: Path) -> str:

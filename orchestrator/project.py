@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 
 from orchestrator.errors import UserError
+from orchestrator.paths import config_path
 
 DEFAULT_PROJECT = "default"
 VARIABLE = "ORCH_PROJECT"
@@ -32,16 +32,19 @@ def read_project(environ: Mapping[str, str]) -> str:
 
 def _read_configured(environ: Mapping[str, str]) -> str:
     """Return the key alone: a mistake elsewhere in the file must not keep a `down` from ending machines."""
-    from orchestrator.task.config import config_path, load_config
-
     try:
         text = config_path(environ).read_text(encoding="utf-8")
-        if "team" not in text:
-            return ""
-        return str(tomllib.loads(text).get("team", {}).get("project", ""))
     except (OSError, UnicodeError):
         return ""  # commands that need the configuration report it
+    if "team" not in text:
+        return ""
+    import tomllib
+
+    try:
+        return str(tomllib.loads(text).get("team", {}).get("project", ""))
     except (ValueError, AttributeError):
+        from orchestrator.task.config import load_config
+
         return load_config(environ).text("team.project")
 
 

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.remote.admit_program import FOLDER, make_admit_program
 from orchestrator.render.templates import render_template
 
 PROGRAM = "/usr/local/sbin/orch-admit"
-FOLDER = "/etc/orch/authorized_keys"  # a file for each account; sshd wants it and all above it closed to others
 SSH_FOLDER = "/etc/ssh"
-
-
-def render_admit_program(folder: str = FOLDER) -> str:
-    """Return the program that writes the keys for one account below `folder`."""
-    return render_template("remote/admit-program.sh.j2", folder=folder)
 
 
 def render_installer(program: str = PROGRAM, folder: str = FOLDER, ssh_folder: str = SSH_FOLDER) -> str:
     """Return the script that installs the program as root, and adds its file to those that sshd reads."""
-    text = render_admit_program(folder).rstrip("\n")
+    text = make_admit_program(folder)
     return render_template(
         "remote/admit-install.sh.j2", program=program, folder=folder, ssh_folder=ssh_folder, program_text=text
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, TypeAlias, cast
 
+from orchestrator.paths import config_path
 from orchestrator.task.errors import ConfigError, Problem, did_you_mean
 
 Setting: TypeAlias = "str | int | float | bool | tuple[str, ...]"
@@ -138,20 +139,6 @@ class Config:
             raise TypeError(f"{key} is a {KEYS_BY_NAME[key].kind.__name__}")
         layers = self.explain(key)
         return layers[0].value if layers else None
-
-
-def config_path(env: Mapping[str, str]) -> Path:
-    """Return the path of the configuration file.
-
-    It is $ORCH_CONFIG, else $ORCH_HOME/config.toml, else $XDG_CONFIG_HOME/orch/config.toml, else in ~/.config/orch.
-    """
-    if env.get("ORCH_CONFIG"):
-        return Path(env["ORCH_CONFIG"])
-    if env.get("ORCH_HOME"):
-        return Path(env["ORCH_HOME"]).expanduser() / "config.toml"
-    base = env.get("XDG_CONFIG_HOME", "")
-    home = Path(base) if base.startswith("/") else Path(env.get("HOME") or Path.home()) / ".config"
-    return home / "orch" / "config.toml"
 
 
 def load_config(env: Mapping[str, str]) -> Config:

@@ -1,6 +1,6 @@
 """Changes a second of a store on PostgreSQL, of one and of eight clients, without delay and with 50 ms to the server.
 
-    python scripts/bench/store.py [--seconds 4]
+    python scripts/bench/store.py [--seconds 4] [--quick]
 
 It starts its own server, and reaches it through a relay that keeps each request back. A change is
 `set_desired_state`: one row and one event. Each client is a process with its own cluster. Only methods that older
@@ -13,6 +13,8 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
+
+from context import print_context
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from support.postgres import PostgresServer, postgres_server
@@ -58,7 +60,10 @@ def main() -> None:
     """Print one line for each distance and number of clients."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=4.0, help="how long each case is measured")
-    seconds = parser.parse_args().seconds
+    parser.add_argument("--quick", action="store_true", help="a fifth of a second for each case")
+    options = parser.parse_args()
+    seconds = 0.2 if options.quick else options.seconds
+    print_context(quick=options.quick)
     print("round trip  clients  changes/s")
     with postgres_server() as server:
         for away in SECONDS_AWAY:

@@ -86,6 +86,8 @@ def test_a_waiting_block_is_started_by_another_computer_and_no_file_has_a_privat
     for _ in range(100):
         ec2.clock.advance(1.0)
         view = other.observe("c-1")
+        if view.due:
+            view = other.finish("c-1")
         if view.state is S.READY:
             break
     assert [host.host_key for host in view.hosts] == held_keys(ec2)

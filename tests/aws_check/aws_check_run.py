@@ -17,6 +17,7 @@ from orchestrator.providers.aws import blocks
 from orchestrator.providers.aws.belongings import Belongings
 from orchestrator.providers.aws.buckets import place_of
 from orchestrator.providers.aws.calls import Calls
+from orchestrator.providers.aws.held_keys import read_host_public
 from orchestrator.providers.aws.provider import AwsProvider
 from orchestrator.remote.keys import make_host_key
 from orchestrator.slices import (
@@ -92,6 +93,17 @@ def elsewhere(account: Account, folder: Path) -> None:
     until(account, other, "moved", SliceState.ABSENT)
 
 
+def answer_lost(account: Account, folder: Path) -> None:
+    """A create whose answer was lost: the host keys that EC2 holds are read from it."""
+    one = spec("unheard", RUNS["spot"])
+    provider_of(account, folder).create(one, keys(1, folder))
+    until(account, provider_of(account, folder), "unheard", SliceState.READY)
+    (machine,) = Calls(account.session, REGION).every("DescribeInstances", "Reservations", {})[-1]["Instances"]
+    assert len(read_host_public(Calls(account.session, REGION), str(machine["InstanceId"]))) == 1
+    provider_of(account, folder).end("unheard")
+    until(account, provider_of(account, folder), "unheard", SliceState.ABSENT)
+
+
 def lingering(account: Account, folder: Path) -> None:
     """A spot request that is still open when its machines are cleaned up after: it is cancelled."""
     provider = provider_of(account, folder)
@@ -149,7 +161,7 @@ def stored(account: Account, folder: Path) -> None:
     bucket.delete_all(["a/1", "large"])
 
 
-STEPS: tuple[Callable[[Account, Path], None], ...] = (slices, elsewhere, lingering, bought, stored)
+STEPS: tuple[Callable[[Account, Path], None], ...] = (slices, elsewhere, answer_lost, lingering, bought, stored)
 
 
 def provider_of(account: Account, folder: Path) -> AwsProvider:

@@ -216,7 +216,7 @@ def complete(orch_process: Orch, *words: str) -> list[str]:
 
 
 def test_completion_knows_commands_options_and_existing_clusters(orch_process: Orch, filled: Path) -> None:
-    assert complete(orch_process, "orch", "st") == ["status", "stop", "start", "storage"]
+    assert complete(orch_process, "orch", "st") == ["status", "stop", "start", "storage", "store"]
     assert complete(orch_process, "orch", "logs", "m") == ["mine"]
     assert complete(orch_process, "orch", "down", "") == ["mine"]
     assert "--refresh" in complete(orch_process, "orch", "status", "--r")

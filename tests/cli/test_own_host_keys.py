@@ -22,6 +22,7 @@ hosts: {addresses: [one]}
 run: echo "hello of rank $ORCH_RANK"
 """
 SECRET_TASK = TASK + "secrets: {TOKEN: sesame}\n"
+NEW_TABLES = ("host_pins", "provider_records", "computers", "run_keys", "blobs", "slice_owners", "admissions")
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
 
@@ -236,10 +237,13 @@ def forget_pins(orch: Orch) -> None:
     with sqlite3.connect(orch.state / "orch.db") as store:
         for name, body in store.execute("SELECT name, body FROM provider_records WHERE kind = 'hosts'"):
             (folder / f"{name}.json").write_text(body.replace('"state:', f'"{orch.state}/'))
-        for table in ("host_pins", "provider_records", "computers"):
+        for index in ("events_by_request", "one_open_cluster_of_a_name_and_project"):
+            store.execute(f"DROP INDEX {index}")
+        for column in ("events.request", "clusters.project", "clusters.owner", "intents.account"):
+            store.execute("ALTER TABLE {} DROP COLUMN {}".format(*column.split(".")))
+        for table in NEW_TABLES:
             store.execute(f"DROP TABLE {table}")
-        store.execute("ALTER TABLE intents DROP COLUMN account")
-        store.execute("ALTER TABLE clusters DROP COLUMN owner")
+        store.execute("DELETE FROM meta WHERE key IN ('version', 'min_reader', 'min_writer')")
         store.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
 
 

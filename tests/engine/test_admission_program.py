@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from support.sshd import SSHD
 
+from orchestrator.remote.admit_program import make_admit_program
 from orchestrator.remote.keys import make_host_key
-from orchestrator.render.admission import render_admission, render_admit_program
+from orchestrator.render.admission import render_admission
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="installs a program as root, in its own folder")
 
@@ -212,7 +213,7 @@ HOSTILE = {
 @pytest.mark.parametrize("what", HOSTILE)
 def test_other_input_than_keys_of_computers_changes_nothing(tmp_path: Path, what: str) -> None:
     program, keys = tmp_path / "orch-admit", tmp_path / "keys"
-    program.write_text(render_admit_program(str(keys)))
+    program.write_text(make_admit_program(str(keys)))
     program.chmod(0o755)
 
     def feed(text: bytes, *words: str) -> int:
@@ -234,7 +235,7 @@ def test_other_input_than_keys_of_computers_changes_nothing(tmp_path: Path, what
 @pytest.mark.parametrize("name", ["../root", "a b", ".hidden", "-x", "a/b", "a\nb"])
 def test_the_account_of_sudo_names_a_file_and_no_path(tmp_path: Path, name: str) -> None:
     program = tmp_path / "orch-admit"
-    program.write_text(render_admit_program(str(tmp_path / "keys")))
+    program.write_text(make_admit_program(str(tmp_path / "keys")))
     program.chmod(0o755)
     environment = {"PATH": os.environ["PATH"], "SUDO_USER": name}
     done = subprocess.run([program], input=b"", env=environment, capture_output=True, timeout=60, check=False)

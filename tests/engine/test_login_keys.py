@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.state.keys import identify_computer, load_slice_keys, make_user_key
+from orchestrator.engine.state.keys import identify_computer, make_slice_keys, make_user_key
 from orchestrator.errors import UserError
 from orchestrator.paths import Paths, load_paths
 from orchestrator.remote.keys import make_host_key
@@ -77,9 +77,11 @@ def test_an_engine_key_that_cannot_be_used_is_refused(
 def test_a_recovery_key_is_a_public_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     paths = home(monkeypatch, tmp_path / "a")
     private, public = make_host_key()
-    assert load_slice_keys(paths, "one-1", 1).login_keys == (load_slice_keys(paths, "one-1", 1).user_public,)
+    assert make_slice_keys(paths, "one-1", "token", 1).login_keys == (
+        make_slice_keys(paths, "one-1", "token", 1).user_public,
+    )
     monkeypatch.setenv("ORCH_SSH_RECOVERY_KEY", f"{public} me@home 'in a drawer'")
-    assert load_slice_keys(paths, "one-1", 1).recovery_public == public
+    assert make_slice_keys(paths, "one-1", "token", 1).recovery_public == public
     for wrong in (
         private,
         "ssh-ed25519",
@@ -89,5 +91,5 @@ def test_a_recovery_key_is_a_public_key(monkeypatch: pytest.MonkeyPatch, tmp_pat
     ):
         monkeypatch.setenv("ORCH_SSH_RECOVERY_KEY", wrong)
         with pytest.raises(UserError, match="not a public SSH key") as error:
-            load_slice_keys(paths, "one-1", 1)
+            make_slice_keys(paths, "one-1", "token", 1)
         assert private.splitlines()[1] not in str(error.value)

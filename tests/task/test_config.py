@@ -2,7 +2,8 @@
 
 import pytest
 
-from orchestrator.task.config import KEYS, KEYS_BY_NAME, Source, config_path, load_config, parse_config
+from orchestrator.paths import config_path
+from orchestrator.task.config import KEYS, KEYS_BY_NAME, Source, load_config, parse_config
 from orchestrator.task.errors import ConfigError
 
 TEXT = """# mine

@@ -129,9 +129,6 @@ TAKE = Statement(
     resources=_NEW,
     conditions={"Null": {**_TAGGED["Null"], **_TAGGING}},
 )
-READ_KEYS = Statement(
-    sid="ReadTheHostKeysOfWhatIsTakenOver", actions=("ec2:DescribeInstanceAttribute",)
-)  # "*": which resources it knows is not confirmed
 SPOT = Statement(
     sid="FirstSpotRequest",
     actions=("iam:CreateServiceLinkedRole",),
@@ -152,7 +149,7 @@ BUCKETS = (
         resources=(f"arn:aws:s3:::{BUCKET}/*",),
     ),
 )
-ORCH = (SEE, LOOK, IMAGES, USE, IN_VPC, MAKE, BUY, TAG_NEW, CHANGE, TAKE, READ_KEYS, SPOT, PASS, *BUCKETS)
+ORCH = (SEE, LOOK, IMAGES, USE, IN_VPC, MAKE, BUY, TAG_NEW, CHANGE, TAKE, SPOT, PASS, *BUCKETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +183,6 @@ PURPOSES = (
     Purpose("use spot machines", ("ec2:CancelSpotInstanceRequests", *SPOT.actions)),
     Purpose("buy Capacity Blocks", BUY.actions),
     Purpose("give machines their instance profile", PASS.actions),
-    Purpose("enter machines whose record is lost, after orch recover --take-over", READ_KEYS.actions),
     Purpose("check all this beforehand", LOOK.actions),
 )
 

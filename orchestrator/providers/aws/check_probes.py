@@ -30,6 +30,7 @@ ALLOWED_DRY = "DryRunOperation"
 _LAUNCH = "RunInstances"
 _CLIENTS = {"servicequotas": "service-quotas"}  # boto3's name of a service, where IAM's differs
 _STANDS_IN = "#cloud-config\n"  # for user-data, in a request that launches nothing
+_NO_INSTANCE = "i-00000000000000000"
 _DOCUMENTATION = "203.0.113.1/32"  # an address of nobody's (RFC 5737)
 
 
@@ -50,6 +51,7 @@ def reads(calls: Calls, instance_profile: str) -> Probed:
     """What only looks: all of it is asked, some by a dry run. Raises Refused without an answer."""
     given: Mapping[str, Mapping[str, Any]] = {
         "ec2:DescribeCapacityBlockOfferings": {"CapacityDurationHours": 24, "DryRun": True},
+        "ec2:DescribeInstanceAttribute": {"InstanceId": _NO_INSTANCE, "Attribute": "userData", "DryRun": True},
         "iam:GetInstanceProfile": {"InstanceProfileName": instance_profile or HOST_ROLE},
         "servicequotas:GetServiceQuota": {"ServiceCode": SERVICE, "QuotaCode": ADDRESSES.code},
         "ssm:GetParameter": {"Name": GPU},

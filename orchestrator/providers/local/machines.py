@@ -19,7 +19,7 @@ from orchestrator.providers.local.guard import UP, mark_of
 from orchestrator.providers.local.layout import CLEAN_PATH, HostFolder, SlicePaths
 from orchestrator.providers.local.record import SliceRecord, write_record
 from orchestrator.providers.local.sshd import SESSION_SCRIPT, Account, Sshd, check, config
-from orchestrator.render.admission import render_admit_program
+from orchestrator.remote.admit_program import make_admit_program
 
 END_LIMIT = 30.0  # seconds until every process of a slice must be gone
 _START_TRIES = 3
@@ -118,7 +118,7 @@ def end_hosts(paths: SlicePaths, record: SliceRecord, ranks: Sequence[int]) -> N
 def _write_config(paths: SlicePaths, record: SliceRecord, rank: int, sshd: Sshd, who: Account) -> None:
     folder = paths.host(rank)
     mark = mark_of(record.id, rank)
-    write_whole(folder.admit, render_admit_program(str(folder.admitted)), mode=0o700)
+    write_whole(folder.admit, make_admit_program(str(folder.admitted)) + "\n", mode=0o700)
     write_whole(folder.config, config(sshd, who, folder, record.places[rank], paths.session, mark))
 
 

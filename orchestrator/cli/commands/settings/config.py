@@ -156,8 +156,8 @@ def unset(key: str) -> None:
 
 def _rewrite(change: Callable[[str, str], str]) -> tuple[Path, bool]:
     """Replace the configuration file by its changed text, atomically; return its path and whether it changed."""
+    from orchestrator.paths import config_path
     from orchestrator.private_files import make_private_folder, write_whole
-    from orchestrator.task.config import config_path
 
     file = config_path(os.environ)
     try:
@@ -179,7 +179,7 @@ def _key_name(key: str) -> str:
 @click.command(cls=OrchCommand, examples=[("orch config path", ""), ("cat $(orch config path)", "")])
 def path() -> None:
     """Print the path of the configuration file, whether it exists or not."""
-    from orchestrator.task.config import config_path
+    from orchestrator.paths import config_path
 
     write_stdout(str(config_path(os.environ)))
 

@@ -97,7 +97,8 @@ class ComputeRecovery:
         _, region, zone = self.found.where.split("/")
         market = Spot() if _word(machines[0]) == "spot" else OnDemand()
         price = price_per_hour(tpu, market, region)
-        interface: Mapping[str, Any] = (machines[0].get("networkInterfaces") or [{}])[0]
+        interfaces: Sequence[Mapping[str, Any]] = machines[0].get("networkInterfaces") or [{}]
+        interface = interfaces[0]
         details = {
             "project": self.project,
             "network": str(interface.get("network", "")).rpartition("/")[2],
@@ -118,14 +119,15 @@ class ComputeRecovery:
 
 
 def _metadata(machine: Mapping[str, Any]) -> dict[str, str]:
-    items: Sequence[Mapping[str, Any]] = (machine.get("metadata") or {}).get("items") or ()
+    metadata: Mapping[str, Any] = machine.get("metadata") or {}
+    items: Sequence[Mapping[str, Any]] = metadata.get("items") or ()
     return {str(item["key"]): str(item.get("value", "")) for item in items}
 
 
 def _word(machine: Mapping[str, Any]) -> str:
     """Return the market as Record has it."""
-    model = (machine.get("scheduling") or {}).get("provisioningModel", "")
-    return {"SPOT": "spot", "FLEX_START": "flex"}.get(str(model), "")
+    scheduling: Mapping[str, Any] = machine.get("scheduling") or {}
+    return {"SPOT": "spot", "FLEX_START": "flex"}.get(str(scheduling.get("provisioningModel", "")), "")
 
 
 def _find_tpu(machine_type: str, hosts: int) -> TpuSlice:
