@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.clock import SteadyClock
 from orchestrator.computer import read_member
@@ -18,29 +18,26 @@ from orchestrator.hosts import HostPin
 from orchestrator.plan.observed import FINAL_STATES, EndedAttempt, Intent
 from orchestrator.project import DEFAULT_PROJECT
 from orchestrator.store.audited import Head
-from orchestrator.store.backup_note import BackupNote
 from orchestrator.store.failures import StoreError, refuse_truncated_file, translate_file_error
 from orchestrator.store.location import Location
 from orchestrator.store.records import (
-    AdmissionRecord,
     ClusterRecord,
-    ComputerRecord,
     EventRecord,
     JobRecord,
     PipelineRecord,
-    SliceOwner,
-    admission_from_row,
     cluster_from_row,
-    computer_from_row,
     ended_from_row,
     event_from_row,
     host_pin_from_row,
     intent_from_row,
     job_from_row,
     pipeline_from_row,
-    slice_owner_from_row,
 )
 from orchestrator.store.version import SCHEMA_VERSION, newer_store_error, parse_versions
+
+if TYPE_CHECKING:
+    from orchestrator.store.backup_note import BackupNote
+    from orchestrator.store.team_records import AdmissionRecord, ComputerRecord, SliceOwner
 
 
 def open_reader_at(location: Location, project: str = DEFAULT_PROJECT) -> Reader:
@@ -180,6 +177,8 @@ class Reader:
 
     def computers(self) -> tuple[ComputerRecord, ...]:
         """Return the computers of the team by name, and those that were removed from it."""
+        from orchestrator.store.team_records import computer_from_row
+
         return tuple(computer_from_row(row) for row in self._rows("SELECT * FROM computers ORDER BY host, uid"))
 
     def last_changes(self) -> dict[str, float]:
@@ -192,6 +191,8 @@ class Reader:
 
     def admissions_of(self, computer: str) -> tuple[tuple[ClusterRecord, Intent, AdmissionRecord], ...]:
         """Return where a computer is admitted: at hosts that exist, or may exist, of open clusters."""
+        from orchestrator.store.team_records import admission_from_row
+
         rows = self._rows("SELECT * FROM admissions WHERE computer = ? ORDER BY cluster_uid, generation", computer)
         given = [admission_from_row(row) for row in rows]
         existing = {record.uid: record for record in self.clusters()} if given else {}
@@ -211,6 +212,8 @@ class Reader:
 
     def slice_owner(self, token: str) -> SliceOwner | None:
         """Return who has a slice, if it ever changed hands."""
+        from orchestrator.store.team_records import slice_owner_from_row
+
         query = "SELECT * FROM slice_owners WHERE token = ?"
         return next(map(slice_owner_from_row, self._rows(query, token)), None)
 
@@ -263,6 +266,8 @@ class Reader:
 
     def last_backup(self) -> BackupNote | None:
         """Return when and where the store was backed up last, None for never."""
+        from orchestrator.store.backup_note import BackupNote
+
         return BackupNote.parse(self._meta("backup") or "")
 
     def imported_installations(self) -> tuple[str, ...]:

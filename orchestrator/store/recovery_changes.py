@@ -14,15 +14,9 @@ from orchestrator.project import qualify_name, to_column
 from orchestrator.store.change import EventDetails, Guard, RowChange, insert_row, update_row
 from orchestrator.store.leases import Lease
 from orchestrator.store.ledger import Ledger
-from orchestrator.store.records import (
-    ClusterRecord,
-    NewSliceRecord,
-    SliceOwner,
-    candidate_to_json,
-    cluster_from_row,
-    slice_owner_from_row,
-)
+from orchestrator.store.records import ClusterRecord, candidate_to_json, cluster_from_row
 from orchestrator.store.schema import clusters, intents, slice_owners
+from orchestrator.store.team_records import NewSliceRecord, SliceOwner, slice_owner_from_row
 
 
 class RecoveryChanges(Ledger):

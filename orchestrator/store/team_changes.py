@@ -14,8 +14,8 @@ from orchestrator.store.audited import clean_text
 from orchestrator.store.change import EventDetails, insert_row, update_row
 from orchestrator.store.grants import list_grants, list_revokes
 from orchestrator.store.ledger import Ledger
-from orchestrator.store.records import AdmissionRecord, ComputerRecord, admission_from_row, computer_from_row
 from orchestrator.store.schema import admissions, computers
+from orchestrator.store.team_records import AdmissionRecord, ComputerRecord, admission_from_row, computer_from_row
 
 _KIND = "team"
 

@@ -17,8 +17,9 @@ from orchestrator.plan.causes import EndCause
 from orchestrator.plan.observed import EndedAttempt, Intent, IntentState, Outcome
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.store.leases import Lease
-from orchestrator.store.records import ClusterRecord, NewJob, NewSliceRecord
+from orchestrator.store.records import ClusterRecord, NewJob
 from orchestrator.store.store import Store
+from orchestrator.store.team_records import NewSliceRecord
 
 LOCAL = Candidate(
     provider="local", accelerator="cpu", hosts=4, chips_per_host=0, market=OnDemand(), details=(("shape", "4"),)

@@ -18,8 +18,8 @@ from orchestrator.plan.observed import Contact, Intent, IntentState, Observed
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.render.admission import render_admission
 from orchestrator.slices import Candidate, Owned
-from orchestrator.store.records import ComputerRecord
 from orchestrator.store.store import Store
+from orchestrator.store.team_records import ComputerRecord
 
 VALID_DAYS = 14.0  # a computer that is removed from the team can log in for so long; see docs/team.md
 

@@ -26,8 +26,9 @@ from orchestrator.plan.sweep import SweepVerdict
 from orchestrator.providers.protocol import HasAccounts, Provider, Recovers
 from orchestrator.remote.fence import parse_epoch
 from orchestrator.slices import OwnedSlice, RecoveredSlice, SliceKeys, SliceState
-from orchestrator.store.records import ClusterRecord, NewSliceRecord
+from orchestrator.store.records import ClusterRecord
 from orchestrator.store.store import Store
+from orchestrator.store.team_records import NewSliceRecord
 
 LABEL_PAUSE = 4.0  # seconds between writing the labels and reading them again; a slower rival then reads ours
 LABEL_PATIENCE = 180.0  # seconds until changed labels are shown

@@ -13,8 +13,9 @@ from orchestrator.engine.state.pins import StorePins
 from orchestrator.errors import ConflictError, NotFoundError, OrchError
 from orchestrator.store.lookup import suggest_name
 from orchestrator.store.read import Reader
-from orchestrator.store.records import AdmissionRecord, ClusterRecord, ComputerRecord
+from orchestrator.store.records import ClusterRecord
 from orchestrator.store.store import Store
+from orchestrator.store.team_records import AdmissionRecord, ComputerRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

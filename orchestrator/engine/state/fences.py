@@ -11,7 +11,8 @@ from orchestrator.hosts import Fence, HostAddress
 from orchestrator.plan.observed import FINAL_STATES, Intent
 from orchestrator.slices import Owned
 from orchestrator.store.read import Reader
-from orchestrator.store.records import ClusterRecord, SliceOwner
+from orchestrator.store.records import ClusterRecord
+from orchestrator.store.team_records import SliceOwner
 
 
 def fence_hosts(

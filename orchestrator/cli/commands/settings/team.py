@@ -21,7 +21,7 @@ from orchestrator.messages import count_noun
 
 if TYPE_CHECKING:
     from orchestrator.engine.operations.team import Admitted
-    from orchestrator.store.records import ComputerRecord
+    from orchestrator.store.team_records import ComputerRecord
 
 _HERE = "orchestrator.cli.commands.settings.team"
 

@@ -1,0 +1,110 @@
+"""The records of a team: its computers, what lets them in, and who has slices that changed hands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.slices import Candidate
+from orchestrator.store.records import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceOwner:
+    """Who has a slice that changed hands.
+
+    Attributes:
+        token: Of its intent.
+        epoch: What our commands present to its hosts (hosts.Fence).
+        holder: Who has taken it over from here, in words; "" when it is ours.
+    """
+
+    token: str
+    epoch: int
+    holder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSliceRecord:
+    """The record of machines that are taken over.
+
+    Attributes:
+        cluster: The name that they get here.
+        summary: Of the cluster.
+        generation: These and the token are what the provider's labels say.
+        created: When the machines were created, in epoch seconds; 0 where not known.
+        installation: Whose label they had.
+        epoch: The new one.
+    """
+
+    cluster: str
+    summary: str
+    generation: int
+    name: str
+    token: str
+    candidate: Candidate
+    account: str
+    created: float
+    installation: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputerRecord:
+    """A computer that shares the store.
+
+    Attributes:
+        uid: Of its state folder; see computer.py.
+        member: The person, as its operating system calls them.
+        public_key: The line for authorized_keys without a comment.
+        joined: When, in epoch seconds.
+        removed: When it was taken out of the team; None for a member.
+    """
+
+    uid: str
+    host: str
+    member: str
+    public_key: str
+    joined: float
+    removed: float | None = None
+
+
+def computer_from_row(row: Row) -> ComputerRecord:
+    """Return the record of a row of `computers`. Tables of version 4 have no column `removed`."""
+    return ComputerRecord(
+        uid=row["uid"],
+        host=row["host"],
+        member=row["member"],
+        public_key=row["public_key"],
+        joined=row["joined"],
+        removed=row.get("removed"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionRecord:
+    """What lets a computer in to the hosts of one slice.
+
+    Attributes:
+        address: What its firewall admits, as CIDR; "" for the computer's key on the hosts.
+        at: When it was written, or last renewed, in epoch seconds.
+        until: When it ends; 0 for as long as the machines exist.
+        confirmed: When the change took effect; 0 when that is not known.
+    """
+
+    cluster_uid: str
+    generation: int
+    computer: str
+    address: str
+    at: float
+    until: float
+    confirmed: float
+
+
+def admission_from_row(row: Row) -> AdmissionRecord:
+    """Return a row of `admissions`, whose columns are named as the fields."""
+    return AdmissionRecord(**{name: row[name] for name in AdmissionRecord.__dataclass_fields__})
+
+
+def slice_owner_from_row(row: Row) -> SliceOwner:
+    """Return a row of `slice_owners`."""
+    return SliceOwner(token=row["token"], epoch=row["epoch"], holder=row["holder"])
