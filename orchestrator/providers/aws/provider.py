@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -139,16 +139,18 @@ class AwsProvider:
 
     def observe(self, name: str, token: str = "") -> SliceView:
         """Never raises for what AWS says: UNCLEAR with its words."""
-        return self._viewed(self._look, name, token)
+        return self._viewed(self._look, self._elsewhere, name, token)
 
     def finish(self, name: str, token: str = "") -> SliceView:
         """See protocol.Finishes."""
-        return self._viewed(self._finish, name, token)
+        return self._viewed(self._finish, self._finish_elsewhere, name, token)
 
-    def _viewed(self, look: Callable[[Record], SliceView], name: str, token: str) -> SliceView:
+    def _viewed(
+        self, look: Callable[[Record], SliceView], elsewhere: Callable[[str, str], SliceView], name: str, token: str
+    ) -> SliceView:
         try:
             record = self._record(name, token)
-            return self._elsewhere(name, token) if record is None else look(record)
+            return elsewhere(name, token) if record is None else look(record)
         except Refused as refused:
             return SliceView(state=SliceState.UNCLEAR, reason=f"{refused.answer.kind}: {refused.answer}")
         except (OrchError, OSError, LookupError) as error:
@@ -349,13 +351,22 @@ class AwsProvider:
         found = self._found_elsewhere(name, token)
         if found:
             self._ended.add(f"{name} {token}")
+        for session, one in found:
+            if one.machine:
+                Calls(session, one.region, self._sleep).change("TerminateInstances", {"InstanceIds": [one.identity]})
+        self._delete_left_elsewhere(name, found)
+
+    def _finish_elsewhere(self, name: str, token: str) -> SliceView:
+        """Delete what the machines left behind, if they were ended from here."""
+        if f"{name} {token}" in self._ended:
+            self._delete_left_elsewhere(name, self._found_elsewhere(name, token))
+        return self._elsewhere(name, token)
+
+    def _delete_left_elsewhere(self, name: str, found: Sequence[tuple[AwsSession, Found]]) -> None:
         busy = {one.intent for _, one in found if one.machine}
         for session, one in found:
-            calls = Calls(session, one.region, self._sleep)
-            if one.machine:
-                calls.change("TerminateInstances", {"InstanceIds": [one.identity]})
-            elif one.intent not in busy:
-                Belongings(calls, name, one.intent).remove()
+            if one.intent not in busy:
+                Belongings(Calls(session, one.region, self._sleep), name, one.intent).remove()
 
     def _power(self, name: str, verb: str, *, done: tuple[SliceState, ...], allowed: SliceState) -> None:
         record = self._record(name, "")
