@@ -22,7 +22,13 @@ from orchestrator.simulator.rehearsal import SCENARIO_FILE
 PAGE = Path(__file__).parent.parent.parent / "docs" / "aws.md"
 ITEMS = read_page(PAGE)
 COMMANDS = [item for item in ITEMS if isinstance(item, Command)]
-WORDS = {"BUCKET": "my-bucket", "YOU": "alice", "ACCOUNT": ACCOUNT}
+NAME = "import json, sys; print(json.load(sys.stdin)['clusters'][0]['machines']['slice'])"
+WORDS = {
+    "BUCKET": "my-bucket",
+    "YOU": "alice",
+    "ACCOUNT": ACCOUNT,
+    "p5-3FA2B1-1": f'$(orch status p5 -o json | python -c "{NAME}")',
+}
 
 # What is not run, and why not.
 NOT_RUN = {"orch simulate aws -- bash": "a shell that waits for input; test_simulate.py runs others"}
