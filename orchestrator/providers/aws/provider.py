@@ -326,7 +326,10 @@ class AwsProvider:
         return self._found(filters | {f"tag:{INTENT}": [token]} if token else filters)
 
     def _elsewhere(self, name: str, token: str) -> SliceView:
-        things = [one for _, one in self._found_elsewhere(name, token)]
+        return self._view_of(self._found_elsewhere(name, token), name, token)
+
+    def _view_of(self, found: Sequence[tuple[AwsSession, Found]], name: str, token: str) -> SliceView:
+        things = [one for _, one in found]
         if not things:
             return self._not_found(f"{name} {token}")
         self._empty_since.pop(f"{name} {token}", None)
@@ -357,10 +360,11 @@ class AwsProvider:
         self._delete_left_elsewhere(name, found)
 
     def _finish_elsewhere(self, name: str, token: str) -> SliceView:
-        """Delete what the machines left behind, if they were ended from here."""
+        """Delete what the machines left behind, if they were ended from here. The next look shows that it is done."""
+        found = self._found_elsewhere(name, token)
         if f"{name} {token}" in self._ended:
-            self._delete_left_elsewhere(name, self._found_elsewhere(name, token))
-        return self._elsewhere(name, token)
+            self._delete_left_elsewhere(name, found)
+        return self._view_of(found, name, token)
 
     def _delete_left_elsewhere(self, name: str, found: Sequence[tuple[AwsSession, Found]]) -> None:
         busy = {one.intent for _, one in found if one.machine}
