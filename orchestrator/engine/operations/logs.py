@@ -22,6 +22,7 @@ from orchestrator.paths import load_paths
 from orchestrator.plan.ranks import count_hosts, format_hosts
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.remote.fleet import Fleet
+from orchestrator.remote.login_key import require_login_key
 from orchestrator.remote.scripts import shell_command
 from orchestrator.slices import SliceState
 from orchestrator.store.lookup import cluster_not_found, describe_deletion, find_current_job
@@ -78,6 +79,7 @@ def follow_logs(
         narrator.note(f"{_describe_absence(record)}; this is the local copy of its output")
         return replace(result, step=_recorded_end(chosen)) if follow else result
     ranks = _choose_ranks(record, chosen, chosen.ranks or range(len(record.hosts)), hosts)
+    require_login_key(record.name, record.hosts)
     with open_pins(narrator.note) as pins, Fleet(record.hosts, pins=pins) as fleet:
         if not follow:
             return _read_current(fleet, record.name, chosen, sink, ranks, start)

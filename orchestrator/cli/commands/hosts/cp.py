@@ -195,9 +195,11 @@ def _fetch_as(fleet: Fleet, path: str, to: Path, skip_link: Callable[[HostAddres
 
 def _hosts(place: RemotePath) -> tuple[HostAddress, ...]:
     from orchestrator.engine.state.fences import fence_recorded_hosts
+    from orchestrator.remote.login_key import require_login_key
 
     with open_store_reader() as store:
         record = find_cluster(store, place.cluster)
+        require_login_key(record.name, record.hosts)
         return select_hosts(replace(record, hosts=fence_recorded_hosts(store, record)), place.ranks)
 
 
