@@ -82,12 +82,16 @@ def machines(orch: Orch) -> dict[str, Any]:
 def test_every_command_of_the_other_computer_reaches_the_hosts(team: Team) -> None:
     team = team.of_one_person()
     team.ann.ok("launch", "two.yaml", "--detach", "--yes")
+    (team.bob.folder / "file").write_text("content")
+    for words in (("logs", "two"), ("ssh", "two", "--", "true"), ("cp", "file", "two:file")):
+        keyless = team.bob(*words)
+        assert keyless.returncode == Exit.PERMISSION, (words, keyless.stderr)
+        assert "next: orch exec two -- true" in keyless.stderr, words
     began = time.monotonic()
     assert "hello" in team.bob.ok("exec", "two", "--", "echo", "hello")
     assert time.monotonic() - began < 60
     assert "from ann" not in team.bob.ok("logs", "two")
     assert "there" in team.bob.ok("ssh", "two", "0", "--", "echo there")
-    (team.bob.folder / "file").write_text("content")
     team.bob.ok("cp", "file", "two:file")
     assert team.ann.ok("exec", "two", "--no-prefix", "--", "cat", "file") == "content\n"
     team.bob.ok("cancel", "two")
