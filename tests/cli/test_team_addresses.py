@@ -80,7 +80,7 @@ CROSSWISE: tuple[tuple[tuple[str, ...], str, int], ...] = (
     (("runs",), "two", 0),
     (("status",), "", 0),
 )
-REFUSED = (("launch", "two.yaml", "--yes"), ("down", "two"), ("stop", "two"), ("cancel", "two"))
+REFUSED = (("launch", "two.yaml", "-c", "two", "--yes"), ("down", "two"), ("stop", "two"), ("cancel", "two"))
 
 
 @dataclass
