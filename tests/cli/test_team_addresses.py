@@ -114,7 +114,7 @@ class Team:
             return [look.name for look in cloud.live()]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server() -> Iterator[PostgresServer]:
     with postgres_server() as found:
         yield found
@@ -138,7 +138,7 @@ def team(request: pytest.FixtureRequest, tmp_path: Path, server: PostgresServer)
             (folder / "two.yaml").write_text(TASK % (RESOURCES[request.param], tmp_path / "starts"))
             (folder / "file").write_text("content")
             before = (*network.enter(name), *hide(tmp_path / other))
-            computers[name] = Orch(folder, {**cloud.env, "ORCH_STORE": store, "LOGNAME": name}, before)
+            computers[name] = Orch(folder, {**cloud.env, "ORCH_STORE": server.new_member(name, store)}, before)
             if request.param == "aws":
                 computers[name].ok("config", "set", "aws.instance_profile", "orch-host")
         made = Team(computers, cloud, server, proxy, network, tmp_path / "starts")
