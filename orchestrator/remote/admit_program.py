@@ -11,7 +11,4 @@ FOLDER = "/etc/orch/authorized_keys"  # a file for each account; sshd wants it a
 
 def make_admit_program(folder: str = FOLDER) -> str:
     """Return the text of the program that writes the keys for one account below `folder`."""
-    program = shell_source("admit-program.sh").replace(
-        f"orch_folder={FOLDER}\n", f"orch_folder={shlex.quote(folder)}\n"
-    )
-    return f"#!/bin/sh\n{program}"
+    return f"#!/bin/sh\norch_folder={shlex.quote(folder)}\n{shell_source('admit-program.sh')}"

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Select, Table, func, select
+from sqlalchemy import Table, func, select
 
 from orchestrator.errors import ConflictError
 from orchestrator.exits import Exit
@@ -202,9 +202,7 @@ class JobChanges(Ledger):
         """Return the highest number of the cluster's jobs, and its newest generation; 0 for none."""
         highest = select(func.max(jobs.c.id)).where(jobs.c.cluster_uid == cluster.uid).scalar_subquery()
         newest = select(func.max(intents.c.generation)).where(intents.c.cluster_uid == cluster.uid).scalar_subquery()
-        query: Select[Any] = select(
-            func.coalesce(highest, 0).label("highest"), func.coalesce(newest, 0).label("newest")
-        )
+        query = select(func.coalesce(highest, 0).label("highest"), func.coalesce(newest, 0).label("newest"))
         return self._read_one(query, lambda row: (int(row["highest"]), int(row["newest"])))
 
     def _end_attempt(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, Update, func, select, true
+from sqlalchemy import Connection, Executable, Select, Update, func, select, true
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.computer import read_member
@@ -211,7 +211,7 @@ class Ledger:
         elif not self._database.write(statement.where(leases.is_held(lease))):
             raise leases.lost_lease_error(lease)
 
-    def _read_one(self, query: Select[Any], make: Callable[[Any], T]) -> T:
+    def _read_one(self, query: Executable, make: Callable[[Any], T]) -> T:
         """Return the row that must exist."""
         with self._database.reading() as tx:
             return make(tx.execute(query).mappings().one())

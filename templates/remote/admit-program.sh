@@ -1,11 +1,11 @@
 # orch-admit: writes the keys of a team's computers for one account of this machine, and nothing else. Standard input is
 # the whole list: lines of authorized_keys with a day of expiry, a plain key, and the computer's id. sshd reads the file.
-# orchestrator/remote/admit_program.py puts the line of the interpreter above, and another folder in.
+# orchestrator/remote/admit_program.py puts the line of the interpreter and orch_folder above.
 set -eu
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
 export PATH LC_ALL
 umask 022
-orch_folder=/etc/orch/authorized_keys
+: "${orch_folder:?}"
 orch_most_bytes=262144 orch_most_lines=1000
 orch_refuse() {
   printf 'orch-admit: %s; nothing was changed\n' "$1" >&2

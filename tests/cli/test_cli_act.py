@@ -228,7 +228,8 @@ def on_a_terminal(answer: bytes) -> tuple[int, bytes]:
         seen += os.read(terminal, 4096)
     os.write(terminal, answer)
     while True:
-        if not select.select([terminal], [], [], 1.0)[0] and answer == b"\x03":
+        # Long enough for an interpreter to end on a busy machine: a second signal in its last steps would kill it.
+        if not select.select([terminal], [], [], 10.0)[0] and answer == b"\x03":
             os.write(terminal, answer)  # a signal just before read(2) begins is seen only when it returns: press again
             continue
         try:

@@ -294,7 +294,9 @@ def test_stopped_slice_is_started_again_with_the_same_identity(case: Case) -> No
         assert case.settled() == before
         return
     provider.stop(case.spec.name)
-    assert replace(case.settled(), installation="") == SliceView(state=SliceState.STOPPED)
+    stopped = case.settled()
+    assert stopped == SliceView(state=SliceState.STOPPED, installation=stopped.installation)
+    assert stopped.installation == before.installation
     assert [owned.state for owned in case.provider.owned(INSTALLATION)] == [SliceState.STOPPED]
     provider.start(case.spec.name)
     after = case.settled()

@@ -61,7 +61,7 @@ def s3_server() -> Iterator[S3Server]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join()
+        thread.join(10)
 
 
 def _one_condition_at_a_time(app: WSGIApplication) -> WSGIApplication:

@@ -79,7 +79,7 @@ def follow_logs(
         narrator.note(f"{_describe_absence(record)}; this is the local copy of its output")
         return replace(result, step=_recorded_end(chosen)) if follow else result
     ranks = _choose_ranks(record, chosen, chosen.ranks or range(len(record.hosts)), hosts)
-    require_login_key(record.name, record.hosts)
+    require_login_key(record.name, (host for host in record.hosts if host.rank in ranks))
     with open_pins(narrator.note) as pins, Fleet(record.hosts, pins=pins) as fleet:
         if not follow:
             return _read_current(fleet, record.name, chosen, sink, ranks, start)

@@ -138,7 +138,9 @@ def _up(source: Path, to: RemotePath, dry_run: bool) -> int:
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.engine.state.pins import open_pins
     from orchestrator.remote.fleet import Fleet
+    from orchestrator.remote.login_key import require_login_key
 
+    require_login_key(to.cluster, hosts)
     with TerminalNarrator(sys.stderr) as narrator, open_pins(narrator.note) as pins, Fleet(hosts, pins=pins) as fleet:
         result = upload_tree(
             fleet,
@@ -159,7 +161,9 @@ def _down(source: RemotePath, here: LocalPath, links: bool, dry_run: bool) -> in
     from orchestrator.engine.state.pins import open_pins
     from orchestrator.remote.files import fetch_tree, top_name
     from orchestrator.remote.fleet import Fleet
+    from orchestrator.remote.login_key import require_login_key
 
+    require_login_key(source.cluster, hosts)
     left_out: list[str] = []
 
     def leave_out(host: HostAddress, name: str) -> None:
@@ -195,11 +199,9 @@ def _fetch_as(fleet: Fleet, path: str, to: Path, skip_link: Callable[[HostAddres
 
 def _hosts(place: RemotePath) -> tuple[HostAddress, ...]:
     from orchestrator.engine.state.fences import fence_recorded_hosts
-    from orchestrator.remote.login_key import require_login_key
 
     with open_store_reader() as store:
         record = find_cluster(store, place.cluster)
-        require_login_key(record.name, record.hosts)
         return select_hosts(replace(record, hosts=fence_recorded_hosts(store, record)), place.ranks)
 
 

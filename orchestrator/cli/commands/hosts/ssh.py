@@ -50,10 +50,6 @@ def ssh(ctx: click.Context, only_print: bool, identity: str, cluster: str, rest:
     rank, command = _split(rest, ctx.meta[BEHIND])
     with open_store_reader() as store:
         host = select_hosts(find_cluster(store, cluster), (rank,))[0]
-    if not identity:
-        from orchestrator.remote.login_key import require_login_key
-
-        require_login_key(cluster, (host,))
     # Several words stay separate, as typed; one word is a line for the shell, as with ssh itself.
     text = (command[0],) if len(command) == 1 else (shlex.join(command),) if command else ()
     host = _with_identity(host, Path(identity).expanduser().absolute()) if identity else host
@@ -68,6 +64,10 @@ def ssh(ctx: click.Context, only_print: bool, identity: str, cluster: str, rest:
         return
     if shutil.which("ssh") is None:
         raise OrchError("this computer has no ssh program", next_step="install the OpenSSH client")
+    if not identity:
+        from orchestrator.remote.login_key import require_login_key
+
+        require_login_key(cluster, (host,))
     _write_pins(host)
     sys.stdout.flush()
     os.execvp(argv[0], argv)  # noqa: S606  # an argument list, no shell
