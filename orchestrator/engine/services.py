@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ class Services:
     """The external services of one command.
 
     Attributes:
-        provider: Opens a provider by its name.
+        provider: Returns the provider of a name; opened once, it keeps its connections and what it has seen.
         host_operations: Opens the operations on one set of hosts; the pins are those of people's own machines.
         clock: Gives the time and sleeps.
         follows_logs: Whether a thread beside the loop follows logs. With simulated time only the loop advances time.
@@ -59,7 +60,7 @@ def real_services(where: Paths, identity: str = "") -> Services:
     clock = SteadyClock(where.state)
     records = StoredRecords(lambda: store_location(os.environ, where))
     return Services(
-        provider=lambda name: open_provider(name, where.state, clock, records),
+        provider=cache(lambda name: open_provider(name, where.state, clock, records)),
         host_operations=SshAccess(Path(given).expanduser().absolute() if given else None),
         clock=clock,
     )

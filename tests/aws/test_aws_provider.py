@@ -297,20 +297,22 @@ def test_slices_of_every_region_are_listed_and_ended_without_a_record(ec2: Ec2, 
     ec2.create(ec2.spec(aws_candidate(zone=FOREIGN_ZONE), "t-2", "d-1"))
     ec2.settled()
     ec2.settled("d-1")
-    stranger = ec2.provider(state=tmp_path / "elsewhere")
-    found = {one.name: one for one in stranger.owned(INSTALLATION)}
+    other = ec2.provider(state=tmp_path / "elsewhere")
+    found = {one.name: one for one in other.owned(INSTALLATION)}
     assert {name: (one.state, one.where, one.intent) for name, one in found.items()} == {
         "c-1": (S.READY, f"aws/us-east-1/{ZONE}", "t-1"),
         "d-1": (S.READY, f"aws/us-west-2/{FOREIGN_ZONE}", "t-2"),
     }
-    assert stranger.owned("another") == ()
-    assert stranger.finish("d-1", "t-2").state is S.UNCLEAR
+    assert other.owned("another") == ()
+    assert other.finish("d-1", "t-2").state is S.UNCLEAR
     for name, token in (("c-1", "t-1"), ("d-1", "t-2")):
-        stranger.end(name, token)
+        other.end(name, token)
         ec2.clock.advance(6)
-        assert stranger.finish(name, token).state is S.FAILED, "its groups were left, and are deleted by this"
-        assert stranger.finish(name, token).state is S.ABSENT
-        assert [one for one in stranger.owned(INSTALLATION) if one.name == name] == []
+        assert other.observe(name, token).state is S.FAILED, "its groups were left"
+        assert [one.state for one in other.owned(INSTALLATION) if one.name == name] == [S.FAILED]
+        assert other.finish(name, token).state is S.FAILED, "what was there before they were deleted"
+        assert other.observe(name, token).state is S.ABSENT
+        assert [one for one in other.owned(INSTALLATION) if one.name == name] == []
     assert ec2.left() == ec2.left("us-west-2") == {}
 
 

@@ -14,7 +14,7 @@ from aws_check_support import INSTALLATION, REGION, RESERVED, ZONE, Account
 
 from orchestrator.catalog.ec2 import load_instances
 from orchestrator.providers.aws import blocks
-from orchestrator.providers.aws.belongings import Belongings
+from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
 from orchestrator.providers.aws.buckets import place_of
 from orchestrator.providers.aws.calls import Calls
 from orchestrator.providers.aws.held_keys import read_host_public
@@ -110,7 +110,7 @@ def lingering(account: Account, folder: Path) -> None:
     one = spec("lingering", RUNS["spot"])
     provider.create(one, keys(1, folder))
     until(account, provider, "lingering", SliceState.READY)
-    left = Belongings(Calls(account.session, REGION), "lingering", one.token.reveal())
+    left = AuxiliaryResources(Calls(account.session, REGION), "lingering", one.token.reveal())
     assert left.spot_requests() and left.remove() == ["security group orch-lingering"]
     assert not left.spot_requests()
     provider.end("lingering")

@@ -16,7 +16,7 @@ from support.lanes import by_lane
 from support.slice_names import slice_name
 
 from orchestrator.engine.operations import sweep
-from orchestrator.providers.aws.belongings import Belongings
+from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_the_commands_on_ec2_send_every_changing_request(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.promise("P2")
 def test_the_matrix_finds_leftover_groups_and_an_address(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Belongings, "remove", lambda _: [])
+    monkeypatch.setattr(AuxiliaryResources, "remove", lambda _: [])
     with aws_place(folder) as place:
         place.begin(BY_NAME["down"])
         wrong = finish(place, BY_NAME["down"], "nowhere")

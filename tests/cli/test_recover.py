@@ -24,7 +24,7 @@ from orchestrator.simulator.google.cloud import SimulatedGoogle
 from orchestrator.simulator.google.compute.visit import kept
 from orchestrator.simulator.google.grants import APIS, Grants
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SCENARIO = """
 [durations]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.providers.aws import reservations
 from orchestrator.providers.aws.access import Way
-from orchestrator.providers.aws.belongings import Belongings
+from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
 from orchestrator.providers.aws.calls import Calls, Thing
 from orchestrator.providers.aws.faults import Kind, Refused
 from orchestrator.providers.aws.looking import Eyes
@@ -57,7 +57,7 @@ class Finisher:
         return SliceView(state=SliceState.CREATING, reason="its capacity block has begun, its instances are requested")
 
     def _delete_left(self, record: Record) -> SliceView:
-        left = Belongings(self.calls, record.name, record.token).remove()
+        left = AuxiliaryResources(self.calls, record.name, record.token).remove()
         if left:
             return SliceView(state=SliceState.ENDING, reason=f"not deleted yet: {', '.join(left)}"[:300], due=True)
         return SliceView(state=SliceState.ABSENT)
@@ -71,7 +71,7 @@ class Finisher:
 
     def _associate_each(self, record: Record, hosts: Sequence[Thing]) -> SliceView | None:
         """Associate an Elastic IP with the first interface of each host; return why one could not be, or None."""
-        found = Belongings(self.calls, record.name, record.token).addresses()
+        found = AuxiliaryResources(self.calls, record.name, record.token).addresses()
         ours = sorted(found, key=lambda one: one["AllocationId"])
         associated = {str(one.get("NetworkInterfaceId")) for one in ours}
         free = [one for one in ours if not one.get("AssociationId")]

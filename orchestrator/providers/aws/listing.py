@@ -56,9 +56,9 @@ def regions(session: AwsSession) -> list[str]:
     return sorted(str(one["RegionName"]) for one in listed)
 
 
-def found(session: AwsSession, filters: Filters) -> list[Found]:
-    """All that fits the filters and is not gone, in every region. Raises Refused."""
-    places = regions(session)
+def found(session: AwsSession, filters: Filters, places: Sequence[str] | None = None) -> list[Found]:
+    """Return all that fits the filters and is not gone, in these regions, or in every one. Raises Refused."""
+    places = regions(session) if places is None else places
     with ThreadPoolExecutor(THREADS) as pool:
         return [one for part in pool.map(partial(_in_region, session, filters), places) for one in part]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.providers.aws import reservations, states
 from orchestrator.providers.aws.access import Way
-from orchestrator.providers.aws.belongings import Belongings
+from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
 from orchestrator.providers.aws.calls import Calls, Thing
 from orchestrator.providers.aws.reach import Login, addresses
 from orchestrator.providers.aws.record import Phase, Record, Records
@@ -87,7 +87,7 @@ class Eyes:
             return doubt
         if record.phase is Phase.ENDING:
             return self._ended(calls, record)
-        left = Belongings(calls, record.name, record.token).left()
+        left = AuxiliaryResources(calls, record.name, record.token).left()
         if left:
             return SliceView(
                 state=SliceState.FAILED, reason=f"its instances are deleted; these are not: {', '.join(left)}"[:300]
@@ -95,7 +95,7 @@ class Eyes:
         return SliceView(state=SliceState.ABSENT)
 
     def _ended(self, calls: Calls, record: Record) -> SliceView:
-        left = Belongings(calls, record.name, record.token).left()
+        left = AuxiliaryResources(calls, record.name, record.token).left()
         if left:
             return SliceView(state=SliceState.ENDING, reason=f"not deleted yet: {', '.join(left)}"[:300], due=True)
         return SliceView(state=SliceState.ABSENT)

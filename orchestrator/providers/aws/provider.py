@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -26,22 +26,22 @@ from orchestrator.errors import (
     OrchError,
     UserError,
 )
-from orchestrator.providers.aws import choices, configured, listing, market, quotas, reservations, states, userdata
-from orchestrator.providers.aws.belongings import Belongings
+from orchestrator.providers.aws import choices, configured, market, quotas, reservations, states, userdata
+from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
 from orchestrator.providers.aws.calls import Calls
 from orchestrator.providers.aws.faults import Answer, Kind, Refused, explain
 from orchestrator.providers.aws.finishing import Finisher
 from orchestrator.providers.aws.identity import read_account, refuse_other_account
-from orchestrator.providers.aws.listing import Found
-from orchestrator.providers.aws.looking import Eyes, doubted
+from orchestrator.providers.aws.looking import Eyes
 from orchestrator.providers.aws.planner import PLANNER
 from orchestrator.providers.aws.reach import Login
 from orchestrator.providers.aws.record import Phase, Record, Records
 from orchestrator.providers.aws.recovering import Recovery
 from orchestrator.providers.aws.sending import Creation, Launcher
 from orchestrator.providers.aws.session import AwsSession, import_library, open_session
-from orchestrator.providers.aws.tags import INSTALLATION, INTENT, SLICE
+from orchestrator.providers.aws.tags import INSTALLATION
 from orchestrator.providers.aws.unknowns import USER_DATA
+from orchestrator.providers.aws.unrecorded import Sightings, UnrecordedSlices
 from orchestrator.providers.aws.waiting import keep_waiting
 from orchestrator.providers.caller import caller_address
 from orchestrator.providers.local.sshd import account
@@ -93,8 +93,7 @@ class AwsProvider:
         self._sleep = sleep
         self._only: str | None = None  # a profile: the one place that is asked
         self._bound: tuple[str, str] | None = None  # profile and account
-        self._empty_since: dict[str, float] = {}
-        self._ended: set[str] = set()  # what was shown, and ended from here without a record
+        self._sightings = Sightings()
 
     def account(self, candidate: Candidate) -> str:
         """See protocol.HasAccounts."""
@@ -139,18 +138,22 @@ class AwsProvider:
 
     def observe(self, name: str, token: str = "") -> SliceView:
         """Never raises for what AWS says: UNCLEAR with its words."""
-        return self._viewed(self._look, self._elsewhere, name, token)
+        return self._viewed(self._look, UnrecordedSlices.observe, name, token)
 
     def finish(self, name: str, token: str = "") -> SliceView:
         """See protocol.Finishes."""
-        return self._viewed(self._finish, self._finish_elsewhere, name, token)
+        return self._viewed(self._finish, UnrecordedSlices.finish, name, token)
 
     def _viewed(
-        self, look: Callable[[Record], SliceView], elsewhere: Callable[[str, str], SliceView], name: str, token: str
+        self,
+        look: Callable[[Record], SliceView],
+        unrecorded: Callable[[UnrecordedSlices, str, str], SliceView],
+        name: str,
+        token: str,
     ) -> SliceView:
         try:
             record = self._record(name, token)
-            return elsewhere(name, token) if record is None else look(record)
+            return unrecorded(self._unrecorded(), name, token) if record is None else look(record)
         except Refused as refused:
             return SliceView(state=SliceState.UNCLEAR, reason=f"{refused.answer.kind}: {refused.answer}")
         except (OrchError, OSError, LookupError) as error:
@@ -161,7 +164,7 @@ class AwsProvider:
         record = self._record(name, token)
         with _explained("end", name):
             if record is None:
-                self._end_elsewhere(name, token)
+                self._unrecorded().end(name, token)
             elif record.phase is not Phase.REFUSED:
                 if record.phase is not Phase.ENDING:
                     record = self._records.write(self._records.drop_request(record), Phase.ENDING)
@@ -171,7 +174,7 @@ class AwsProvider:
         """Raises CloudError when the listing is not whole, AccessError."""
         with _explained("list", ""):
             filters = {f"tag:{INSTALLATION}": [installation]} if installation else {"tag-key": [INSTALLATION]}
-            return listing.owned(one for _, one in self._found(filters))
+            return self._unrecorded().owned(filters)
 
     def places(self, *, named: bool) -> tuple[str, ...]:
         """See protocol.HasPlaces."""
@@ -311,66 +314,19 @@ class AwsProvider:
                 if refused.answer.kind is not Kind.NOT_FOUND:
                     raise
         if all(states.state_of(one) == "terminated" for one in shown):
-            Belongings(calls, record.name, record.token).remove()
+            AuxiliaryResources(calls, record.name, record.token).remove()
 
-    def _found(self, filters: dict[str, list[str]]) -> list[tuple[AwsSession, Found]]:
+    def _unrecorded(self) -> UnrecordedSlices:
         """In the account that this is bound to; else in every one in which something was requested from here."""
         only = self._only if self._bound is None else self._bound[0]
         profiles = {only} if only is not None else self._records.profiles() or {""}
-        sessions = [self._session(profile) for profile in sorted(profiles)]
-        return [(session, one) for session in sessions for one in listing.found(session, filters)]
-
-    def _found_elsewhere(self, name: str, token: str) -> list[tuple[AwsSession, Found]]:
-        """There is no record here: every region is searched. token: see providers/protocol.py."""
-        filters = {f"tag:{SLICE}": [name]}
-        return self._found(filters | {f"tag:{INTENT}": [token]} if token else filters)
-
-    def _elsewhere(self, name: str, token: str) -> SliceView:
-        return self._view_of(self._found_elsewhere(name, token), name, token)
-
-    def _view_of(self, found: Sequence[tuple[AwsSession, Found]], name: str, token: str) -> SliceView:
-        things = [one for _, one in found]
-        if not things:
-            return self._not_found(f"{name} {token}")
-        self._empty_since.pop(f"{name} {token}", None)
-        state, where = listing.state_together(things), listing.where_of(things)
-        owner = next((one.tags.get(INSTALLATION, "") for one in things if one.machine), "")
-        if state is SliceState.READY:
-            words = f"it is in {where}, and was made from another computer, which has its keys"
-            return SliceView(state=SliceState.UNCLEAR, reason=words, installation=owner)
-        return SliceView(state=state, reason=f"in {where}", installation=owner)
-
-    def _not_found(self, which: str) -> SliceView:
-        """Return ABSENT. In a bound account that takes a second look, unless their end was seen.
-
-        Machines that were recorded elsewhere may not be shown yet.
-        """
-        since = self._empty_since.setdefault(which, self._now())
-        sure = self._bound is None or which in self._ended
-        doubt = None if sure else doubted(since, self._now(), SliceState.UNCLEAR)
-        return doubt or SliceView(state=SliceState.ABSENT)
-
-    def _end_elsewhere(self, name: str, token: str) -> None:
-        found = self._found_elsewhere(name, token)
-        if found:
-            self._ended.add(f"{name} {token}")
-        for session, one in found:
-            if one.machine:
-                Calls(session, one.region, self._sleep).change("TerminateInstances", {"InstanceIds": [one.identity]})
-        self._delete_left_elsewhere(name, found)
-
-    def _finish_elsewhere(self, name: str, token: str) -> SliceView:
-        """Delete what the machines left behind, if they were ended from here. The next look shows that it is done."""
-        found = self._found_elsewhere(name, token)
-        if f"{name} {token}" in self._ended:
-            self._delete_left_elsewhere(name, found)
-        return self._view_of(found, name, token)
-
-    def _delete_left_elsewhere(self, name: str, found: Sequence[tuple[AwsSession, Found]]) -> None:
-        busy = {one.intent for _, one in found if one.machine}
-        for session, one in found:
-            if one.intent not in busy:
-                Belongings(Calls(session, one.region, self._sleep), name, one.intent).remove()
+        return UnrecordedSlices(
+            sessions=[self._session(profile) for profile in sorted(profiles)],
+            bound=self._bound is not None,
+            sightings=self._sightings,
+            now=self._now,
+            sleep=self._sleep,
+        )
 
     def _power(self, name: str, verb: str, *, done: tuple[SliceState, ...], allowed: SliceState) -> None:
         record = self._record(name, "")

@@ -15,7 +15,7 @@ from orchestrator.catalog.prices import price_per_hour
 from orchestrator.errors import NotFoundError
 from orchestrator.providers.aws import userdata
 from orchestrator.providers.aws.access import Way
-from orchestrator.providers.aws.belongings import Belongings
+from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
 from orchestrator.providers.aws.calls import Calls, Thing, read_tags
 from orchestrator.providers.aws.faults import Refused
 from orchestrator.providers.aws.reach import ranked
@@ -59,7 +59,7 @@ class Recovery:
     def relabel(self, installation: str, epoch: int) -> None:
         """Change the tags of the instances first: they decide who has the slice."""
         tags = [{"Key": INSTALLATION, "Value": installation}, {"Key": EPOCH, "Value": str(epoch)}]
-        rest = Belongings(self.calls, self.name, self.token)
+        rest = AuxiliaryResources(self.calls, self.name, self.token)
         others = [str(one["AllocationId"]) for one in rest.addresses()]
         others += [str(one["SpotInstanceRequestId"]) for one in rest.spot_requests()]
         others += [str(one["GroupId"]) for one in (*rest.groups(), *rest.placements())]
@@ -121,7 +121,7 @@ class Recovery:
 
     def _way(self, machines: Sequence[Thing]) -> Way:
         """How the hosts are reached, as far as it shows: what has no public address is reached at its private one."""
-        elastic = len(Belongings(self.calls, self.name, self.token).addresses())
+        elastic = len(AuxiliaryResources(self.calls, self.name, self.token).addresses())
         if elastic:
             return Way.EIPS if len(machines) == elastic > 1 else Way.EIP
         return Way.PUBLIC if machines[0].get("PublicIpAddress") else Way.PRIVATE

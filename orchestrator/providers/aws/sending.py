@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from orchestrator.errors import CapacityError, CloudError, ConflictError, OrchError, UserError
 from orchestrator.providers.aws import held_keys
-from orchestrator.providers.aws.belongings import Belongings
+from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
 from orchestrator.providers.aws.calls import Calls, Thing, is_refused_as, read_tags
 from orchestrator.providers.aws.faults import Kind, Refused
 from orchestrator.providers.aws.parameters import filled, revealed
@@ -167,7 +167,7 @@ class Creation:
 
     def _there(self, step: Request, params: Mapping[str, Any]) -> Thing | None:
         """What the request would make, in the form of its answer, when it is there already. Raises ConflictError."""
-        mine = Belongings(self.calls, self.record.name, self.record.token)
+        mine = AuxiliaryResources(self.calls, self.record.name, self.record.token)
         match step.method:
             case "AllocateAddress":
                 taken = set(self.known.values())  # by another host of it

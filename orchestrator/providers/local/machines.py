@@ -67,18 +67,18 @@ def start_hosts(
     )
 
 
-def is_up(folder: HostFolder, table: processes.Table | None = None) -> bool:
+def is_up(folder: HostFolder, find: processes.Finder = processes.find) -> bool:
     """Is the host alive, and has its sshd begun to listen?"""
-    return guard_of(folder, table) is not None and folder.sshd_pid.exists()
+    return guard_of(folder, find) is not None and folder.sshd_pid.exists()
 
 
-def guard_of(folder: HostFolder, table: processes.Table | None = None) -> processes.Process | None:
+def guard_of(folder: HostFolder, find: processes.Finder = processes.find) -> processes.Process | None:
     """The living process that stands for the host."""
     try:
         pid, _, start = folder.guard.read_text(encoding="utf-8").strip().partition(" ")
     except FileNotFoundError:
         return None
-    found = processes.find(int(pid)) if table is None else table.get(int(pid))
+    found = find(int(pid))
     return found if found is not None and found.start == start and not found.zombie else None
 
 

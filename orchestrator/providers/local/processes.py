@@ -33,6 +33,7 @@ class Process:
 
 
 Table = dict[int, Process]
+Finder = Callable[[int], Process | None]
 
 
 def snapshot() -> Table:
@@ -43,6 +44,11 @@ def snapshot() -> Table:
 def find(pid: int) -> Process | None:
     """The process with this number, if there is one."""
     return _read_stat(pid, _boot()) if _has_proc() else _ask_ps().get(pid)
+
+
+def make_finder() -> Finder:
+    """Return `find` for several processes in a row: where there is no /proc, `ps` is asked once."""
+    return find if _has_proc() else _ask_ps().get
 
 
 def descendants(table: Table, roots: Iterable[int]) -> list[Process]:

@@ -350,8 +350,8 @@ def _view(paths: SlicePaths, record: SliceRecord | None, *, busy: bool) -> Slice
     """busy: somebody holds the slice's lock. What was begun and left by a killed command is not called -ING."""
     if record is None:
         return _without_record(paths)
-    table = processes.snapshot()
-    up = [rank for rank in record.ranks if machines.is_up(paths.host(rank), table)]
+    find = processes.make_finder()
+    up = [rank for rank in record.ranks if machines.is_up(paths.host(rank), find)]
     counted = f"{len(up)} of {len(record.places)} hosts are up"
     match record.phase:
         case Phase.CREATING:

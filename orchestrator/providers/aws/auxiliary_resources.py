@@ -15,7 +15,7 @@ _WANTED = ("open", "active")  # states of a spot request that may still get mach
 
 
 @dataclass(frozen=True, slots=True)
-class Belongings:
+class AuxiliaryResources:
     """Of one slice. token: "" for any of this name. Every method may raise Refused."""
 
     calls: Calls
