@@ -73,6 +73,12 @@ def test_an_adoption_never_ends_anything(trouble: ActionFailure | None) -> None:
         assert isinstance(step, CreateSlice | Wait | Done | GiveUp), (state, intent, step)
 
 
+def test_an_adoption_that_was_planned_under_another_name_goes_on_under_it() -> None:
+    planned = Intent(generation=1, name="mine", candidate=CANDIDATE, state=IntentState.PLANNED, since=0.0)
+    step = decide(WISH, Observed(now=1e6, intents=(planned,), slice_state=SliceState.UNCLEAR), FACTS)
+    assert isinstance(step, CreateSlice) and (step.spec.name, step.generation) == ("mine", 1)
+
+
 def test_the_way_of_an_adoption() -> None:
     first = decide(WISH, seen(SliceState.UNCLEAR, None), FACTS)
     assert isinstance(first, CreateSlice) and (first.spec.name, first.generation) == ("mine-1", 1)

@@ -13,13 +13,14 @@ import pytest
 from aws_check_support import INSTALLATION, REGION, RESERVED, ZONE, Account
 
 from orchestrator.catalog.ec2 import load_instances
+from orchestrator.errors import CloudError
 from orchestrator.providers.aws import blocks
 from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
 from orchestrator.providers.aws.buckets import place_of
 from orchestrator.providers.aws.calls import Calls
-from orchestrator.providers.aws.held_keys import read_host_public
 from orchestrator.providers.aws.provider import AwsProvider
 from orchestrator.remote.keys import make_host_key
+from orchestrator.simulator.aws.calls import AwsAnswer, AwsCall, AwsRefusal
 from orchestrator.slices import (
     Candidate,
     CapacityBlock,
@@ -94,14 +95,27 @@ def elsewhere(account: Account, folder: Path) -> None:
 
 
 def answer_lost(account: Account, folder: Path) -> None:
-    """A create whose answer was lost: the host keys that EC2 holds are read from it."""
-    one = spec("unheard", RUNS["spot"])
-    provider_of(account, folder).create(one, keys(1, folder))
-    until(account, provider_of(account, folder), "unheard", SliceState.READY)
-    (machine,) = Calls(account.session, REGION).every("DescribeInstances", "Reservations", {})[-1]["Instances"]
-    assert len(read_host_public(Calls(account.session, REGION), str(machine["InstanceId"]))) == 1
-    provider_of(account, folder).end("unheard")
-    until(account, provider_of(account, folder), "unheard", SliceState.ABSENT)
+    """A create whose answer was lost is repeated by another computer: the host keys that EC2 holds are read from it."""
+    one, second = spec("unheard", RUNS["spot"]), folder / "second"
+
+    def lose(call: AwsCall) -> AwsAnswer:
+        account.server.ec2.handle(call)
+        raise AwsRefusal("ServiceUnavailable", "the machines are made, and nobody is told", 503)
+
+    account.answers["ec2", "RunInstances"] = lose
+    with pytest.raises(CloudError):
+        provider_of(account, folder).create(one, keys(1, folder))
+    account.answers.clear()
+    shutil.copytree(folder / "aws", second / "aws")
+    provider_of(account, second).create(one, keys(1, folder))
+    until(account, provider_of(account, second), "unheard", SliceState.READY)
+    reservations = Calls(account.session, REGION).every(
+        "DescribeInstances", "Reservations", {"instance-state-name": ["running"]}
+    )
+    assert len(reservations) == len(reservations[0]["Instances"]) == 1, "the second create made nothing"
+    provider_of(account, second).end("unheard")
+    until(account, provider_of(account, second), "unheard", SliceState.ABSENT)
+    shutil.rmtree(second)
 
 
 def lingering(account: Account, folder: Path) -> None:

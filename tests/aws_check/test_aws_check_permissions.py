@@ -6,10 +6,14 @@ import json
 from dataclasses import replace
 
 import pytest
-from aws_check_support import GOOD, Account, refusing, saying_iam, without
+from aws_check_support import GOOD, REGION, Account, refusing, saying_iam, without
 
+from orchestrator.providers.aws.calls import Calls
 from orchestrator.providers.aws.check_policy import ORCH, PURPOSES, document
+from orchestrator.providers.aws.check_probes import rehearsed
+from orchestrator.providers.aws.faults import Refused
 from orchestrator.providers.checks import Verdict
+from orchestrator.slices import Request
 
 ROLE = "arn:aws:sts::123456789012:assumed-role/Dev/me"
 SSO = "arn:aws:sts::123456789012:assumed-role/AWSReservedSSO_Admin_0123456789abcdef/me"
@@ -26,6 +30,12 @@ def test_each_permission_that_is_withheld_is_named(action: str, account: Account
     assert (found.verdict, found.status) == (Verdict.FIX, 4), found
     assert found.words == f"missing: {action}; without them no way to {purpose.words}"
     assert found.fix.startswith("orch check aws --print-policy user > orch-policy.json && aws iam create-policy")
+
+
+def test_a_request_that_the_library_does_not_send_shows_no_permission(account: Account) -> None:
+    mistaken = Request(service="ec2", method="CreateSecurityGroup", target="", body={"GroupName": 3})
+    with pytest.raises(Refused, match="GroupName"):
+        rehearsed(Calls(account.session, REGION), mistaken)
 
 
 @pytest.mark.parametrize("action", sorted(NOT_USED))

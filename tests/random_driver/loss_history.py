@@ -78,6 +78,7 @@ class LossHistory:
     """One history in `folder`.
 
     store: the address of a PostgreSQL store that all computers share; "" for a SQLite file on each.
+    logins: the same address for each member, by name.
     other: another account, whose credentials are used by mistake.
     """
 
@@ -86,6 +87,7 @@ class LossHistory:
     cloud: Cloud
     other: SimulatedAws | None
     store: str
+    logins: Mapping[str, str] = field(default_factory=dict[str, str])
     counts: Counter[str] = field(default_factory=Counter[str])
     notes: list[str] = field(default_factory=list[str])
     violations: list[str] = field(default_factory=list[str])
@@ -98,7 +100,7 @@ class LossHistory:
         self._steps = self._random.choice((20, 100_000))
         self._computers: dict[str, Orch] = {}
         (self.folder / "text.txt").write_text("a line to learn from\n" * 2000)
-        for name in ("ann", "bob") if self.store else ("ann",):
+        for name in self.logins or ("ann",):
             self._computers[name] = self._new_computer(name)
             self._set_up(name)
 
@@ -136,8 +138,7 @@ class LossHistory:
                 self._steps, self.folder / "text.txt",
             )
         )  # fmt: skip
-        member = {"ORCH_STORE": self.store, "LOGNAME": name} if self.store else {}
-        return Orch(place, {**self.cloud.env, **member})
+        return Orch(place, {**self.cloud.env, **({"ORCH_STORE": self.logins[name.rstrip("2")]} if self.logins else {})})
 
     def _set_up(self, name: str) -> None:
         if isinstance(self.cloud, SimulatedAws):

@@ -152,6 +152,8 @@ def _of_refusal(action: str, refused: Refused) -> Probed:
             return Probed(missing=frozenset({told if ":" in told else action}))
         case Kind.NO_ANSWER | Kind.UNAVAILABLE | Kind.THROTTLED | Kind.CREDENTIALS:
             raise refused
+        case Kind.INVALID if not answer.code:
+            raise refused  # the library found the mistake, and nothing was sent
         case _:
             return Probed(frozenset({action}))
 
