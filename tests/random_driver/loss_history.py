@@ -268,6 +268,15 @@ class LossHistory:
         else:
             subprocess.run(["bash", "-c", command], env=orch.env, cwd=orch.folder, capture_output=True, check=False)
 
+    def _clusters(self, orch: Orch) -> set[str]:
+        """Return the cluster of this history and those on record: a name that another member has gets a suffix."""
+        with (
+            contextlib.suppress(OrchError, OSError),
+            open_reader_at(self.store or orch.state / "orch.db") as reader,
+        ):
+            return {CLUSTER, *(one.name for one in reader.clusters())}
+        return {CLUSTER}
+
     def _recorded(self) -> set[str]:
         """Return the intents of all open records of all computers that can be read."""
         found: set[str] = set()
@@ -291,7 +300,8 @@ class LossHistory:
             self.violations.append(f"lost: {lost}: no record and no list of `recover` has it")
         for name, orch in self._computers.items():
             self._command(name, ("status",))
-            self.violations += take_down(orch, CLUSTER, "--yes", "--force")
+            for cluster in self._clusters(orch):
+                self.violations += take_down(orch, cluster, "--yes", "--force")
             orch("reap", "--yes")
         for name in self._computers:
             for one in self._recoverable(name):
