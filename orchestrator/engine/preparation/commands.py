@@ -15,32 +15,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator.catalog.machines import LocalHosts, TpuSlice
 from orchestrator.engine.preparation import host_inputs
-from orchestrator.engine.preparation.bucket_record import record_digest, refuse_large_record
-from orchestrator.engine.preparation.candidates import list_candidates
-from orchestrator.engine.preparation.cluster_match import surplus_hosts_note
-from orchestrator.engine.preparation.notes import plan_notes
 from orchestrator.engine.preparation.ownership import choose_default_name, describe_forced_change, refuse_other_owner
-from orchestrator.engine.preparation.preflight import preflight_error
 from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.preparation.runs import make_facts, next_job_number, prepare_run, read_installation
 from orchestrator.engine.state.names import (
-    INSTALLATION,
     RUN_ID,
-    RUN_KEY,
     UID,
-    member_label,
-    plan_slice_stem,
     slice_stem,
 )
 from orchestrator.engine.state.recorded import load_observed, open_reader
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop, TeardownPolicy
-from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Intent
-from orchestrator.providers.registry import Planners
 from orchestrator.render.scripts import RunInputs, render_run
-from orchestrator.slices import Candidate
 from orchestrator.store.lookup import RUNNING, cluster_not_found, find_cluster
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
@@ -142,7 +130,7 @@ def prepare_exec(
     """
     with open_reader() as reader:
         record, intent = _require_machines(reader, cluster)
-        number = _next_number(reader, record)
+        number = next_job_number(reader, record)
         now = load_observed(reader, cluster)
     candidate = intent.candidate
     _check_ranks(cluster, candidate.hosts, hosts)
@@ -162,7 +150,7 @@ def prepare_exec(
         slice_stem=slice_stem(cluster, record.uid),
         uid=to_text(UID),
         run_id=to_text(RUN_ID),
-        installation=_installation(),
+        installation=read_installation(),
         candidates=(candidate,),
         trees=sent,
         job=JobSpec(id=number, script=to_text(script)),
@@ -175,7 +163,7 @@ def prepare_exec(
     digest = hashlib.sha256(f"{cluster}\0{command}\0{secrets.token_hex(8)}".encode()).hexdigest()
     job = NewJob(kind="exec", run_id="", digest=digest, task="", bucket="", ranks=hosts, after_end=TeardownPolicy.KEEP)
     return PreparedCommand(
-        cluster=cluster, verb="exec", summary=record.summary, desired=desired, recorded=now, facts=_facts(), job=job
+        cluster=cluster, verb="exec", summary=record.summary, desired=desired, recorded=now, facts=make_facts(), job=job
     )
 
 
@@ -202,7 +190,7 @@ def prepare_down(cluster: str, *, abandon: bool = False, force: bool = False, pr
         summary=record.summary,
         desired=Down(cluster, abandon=abandon),
         recorded=now,
-        facts=_facts(),
+        facts=make_facts(),
         notes=notes,
         refused=refused,
         project=project,
@@ -220,7 +208,7 @@ def prepare_stop(cluster: str, *, force: bool = False) -> PreparedCommand:
             summary=record.summary,
             desired=Stop(cluster),
             recorded=load_observed(reader, cluster),
-            facts=_facts(),
+            facts=make_facts(),
             notes=_running_job_notes(reader, record),
             refused=refuse_other_owner(record, reader.member, force=force),
             forced=describe_forced_change(record, reader.member, "stop", force=force),
@@ -237,7 +225,7 @@ def prepare_start(cluster: str) -> PreparedCommand:
             summary=record.summary,
             desired=Start(cluster),
             recorded=load_observed(reader, cluster),
-            facts=_facts(),
+            facts=make_facts(),
         )
 
 
@@ -268,138 +256,10 @@ def prepare_cancel(cluster: str, job: int | None, *, force: bool = False) -> Pre
         summary=record.summary,
         desired=Cancel(cluster=cluster, folder=f"{one.id}-a{one.attempt}"),
         recorded=now,
-        facts=_facts(),
+        facts=make_facts(),
         refused=refused,
         forced=forced,
     )
-
-
-def prepare_run(
-    task: Task,
-    name: str,
-    verb: str,
-    after: TeardownPolicy,
-    *,
-    run_id: str = "",
-    first_attempt: int = 1,
-    resume_from: str | None = None,
-    force_setup: bool = False,
-    kept: Mapping[str, str] = MappingProxyType({}),
-    again: JobRecord | None = None,
-    accept_host_keys: bool = False,
-    record: str = "",
-    project: str = "",
-) -> PreparedCommand:
-    """Prepare a launch or resume.
-
-    `kept` holds snapshots of what is sent, by label; `again` is the recorded job to continue, whatever its digest;
-    `record` is the task as it is on record: the same bytes over all resumes, so that its digest stays; `project` is
-    the cluster's project, "" for that of the environment.
-    """
-    _refuse_missing_secret(task)
-    options = list_candidates(task)
-    facts = host_inputs.host_facts(options[0])
-    trees, sent = host_inputs.read_trees(task, kept)
-    digest = again.digest if again is not None else host_inputs.job_digest(name, f"{verb}:{run_id}", task, trees)
-    with open_reader(project) as reader:
-        same, number = (again, again.id) if again is not None else _same_job(reader, name, verb, digest)
-        now, stem, place = load_observed(reader, name, same), plan_slice_stem(reader, name), reader.project
-        known = reader.cluster(name)
-        foreign = refuse_other_owner(known, reader.member) if again is None else None
-        member = member_label((known.owner if known is not None else "") or reader.member)
-    bucket = task.checkpoint.bucket.rstrip("/")
-    record = again.task if again is not None else record or task.to_json()
-    if bucket:
-        refuse_large_record(record)
-    shown_run = to_text(same.run_id if same is not None else run_id or RUN_ID)
-    desired = Run(
-        cluster=name,
-        slice_stem=stem,
-        project=place,
-        member=member,
-        uid=to_text(UID),
-        run_id=shown_run,
-        installation=_installation(),
-        candidates=options,
-        trees=trees,
-        mounts=host_inputs.build_mounts(task, facts),
-        setup=host_inputs.build_setup(task, facts, sent, secrets.token_hex(4) if force_setup else ""),
-        job=host_inputs.build_job(task, facts, number),
-        job_id=number,
-        accelerator=options[0].accelerator,
-        num_slices=task.num_nodes if _is_tpu(task) else 1,
-        env=host_inputs.build_environment(task, facts),
-        checkpoint_uri=Text.of(f"{bucket}/", shown_run, "/checkpoints") if bucket else None,
-        resume_from=to_text(resume_from) if resume_from else None,
-        teardown=after,
-        budgets=host_inputs.build_budgets(task),
-        limits=host_inputs.build_limits(task),
-        timer=host_inputs.build_timer(task, facts, _cheapest(options)),
-        labels=task.choices[0].labels,
-        record=record_digest(record).partition(":")[2] if bucket else "",
-        run_key=to_text(RUN_KEY) if bucket and task.train is not None else None,
-    )
-    job = NewJob(
-        kind=verb,
-        run_id=run_id,
-        digest=digest,
-        task=record,
-        bucket=bucket,
-        ranks=None,
-        after_end=after,
-        first_attempt=first_attempt,
-    )
-    summary = f"{options[0].accelerator} on {options[0].where}"
-    if same is None and first_attempt > 1:
-        now = replace(now, attempt=first_attempt)
-    refused = foreign or preflight_error(task, facts)
-    more = surplus_hosts_note(name, now, options)
-    notes = (*([more] if more else []), *plan_notes(task, facts))
-    return PreparedCommand(
-        cluster=name,
-        verb=verb,
-        summary=summary,
-        desired=desired,
-        recorded=now,
-        facts=_facts(),
-        job=job,
-        notes=notes,
-        refused=refused,
-        accept_host_keys=accept_host_keys,
-        project=project,
-    )
-
-
-def _refuse_missing_secret(task: Task) -> None:
-    if task.missing_secrets:
-        name = task.missing_secrets[0]
-        raise UserError(f"secret {name} has no value", "", f"export it, or: --secret {name}")
-
-
-def _is_tpu(task: Task) -> bool:
-    """Return whether each node is a separate slice; EC2 instances are one slice together."""
-    machine = task.choices[0].machine
-    return isinstance(machine.stands_for if isinstance(machine, LocalHosts) else machine, TpuSlice)
-
-
-def _cheapest(options: tuple[Candidate, ...]) -> float | None:
-    """Return the lowest known price in US dollars per hour, or None."""
-    return min((one.price_per_hour for one in options if one.price_per_hour is not None), default=None)
-
-
-def _same_job(reader: Reader, name: str, verb: str, digest: str) -> tuple[JobRecord | None, int]:
-    """Return the unfinished job that the same command left, and the number this one has or will have."""
-    record = reader.cluster(name)
-    if record is None:
-        return None, 1
-    for job in reader.jobs(record):
-        if job.state != "ended" and job.kind == verb and job.digest == digest:
-            return job, job.id
-    return None, _next_number(reader, record)
-
-
-def _next_number(reader: Reader, record: ClusterRecord) -> int:
-    return max((job.id for job in reader.jobs(record)), default=0) + 1
 
 
 def add_secrets_from_environment(task: Task) -> Task:
@@ -430,12 +290,3 @@ def _check_ranks(cluster: str, count: int, ranks: tuple[int, ...] | None) -> Non
     wrong = [rank for rank in ranks or () if not 0 <= rank < count]
     if wrong:
         raise UserError(f"'{cluster}' has no host {wrong[0]}", f"its hosts are 0 to {count - 1}", "orch status -o json")
-
-
-def _installation() -> Text:
-    with open_reader() as reader:
-        return to_text(reader.installation() or INSTALLATION)
-
-
-def _facts() -> Facts:
-    return Facts(Planners())

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from orchestrator.engine.preparation import host_inputs
 from orchestrator.engine.preparation.bucket_record import BucketRecord, read_bucket_record
-from orchestrator.engine.preparation.commands import add_secrets_from_environment, prepare_run
+from orchestrator.engine.preparation.commands import add_secrets_from_environment
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.preparation.record_review import ConsentToRecord, refuse_unknown_record, review_record
+from orchestrator.engine.preparation.runs import prepare_run
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import ConflictError, NotFoundError, UserError
 from orchestrator.plan.desired import TeardownPolicy

@@ -1,0 +1,215 @@
+"""A launch, a resume, or the continuation of either, prepared: from a task to a PreparedCommand."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from orchestrator.catalog.machines import LocalHosts, TpuSlice
+from orchestrator.engine.preparation import host_inputs
+from orchestrator.engine.preparation.bucket_record import record_digest, refuse_large_record
+from orchestrator.engine.preparation.candidates import list_candidates
+from orchestrator.engine.preparation.cluster_match import surplus_hosts_note
+from orchestrator.engine.preparation.notes import plan_notes
+from orchestrator.engine.preparation.ownership import refuse_other_owner
+from orchestrator.engine.preparation.preflight import preflight_error
+from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.state.names import (
+    INSTALLATION,
+    RUN_ID,
+    RUN_KEY,
+    UID,
+    member_label,
+    plan_slice_stem,
+)
+from orchestrator.engine.state.recorded import load_observed, open_reader
+from orchestrator.errors import OrchError, UserError
+from orchestrator.plan.desired import Run, TeardownPolicy
+from orchestrator.plan.facts import Facts
+from orchestrator.plan.observed import Observed
+from orchestrator.providers.registry import Planners
+from orchestrator.slices import Candidate, HostFacts
+from orchestrator.store.read import Reader
+from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
+from orchestrator.task.model import Task
+from orchestrator.values import Text, to_text
+
+
+def prepare_run(
+    task: Task,
+    name: str,
+    verb: str,
+    after: TeardownPolicy,
+    *,
+    run_id: str = "",
+    first_attempt: int = 1,
+    resume_from: str | None = None,
+    force_setup: bool = False,
+    kept: Mapping[str, str] = MappingProxyType({}),
+    again: JobRecord | None = None,
+    accept_host_keys: bool = False,
+    record: str = "",
+    project: str = "",
+) -> PreparedCommand:
+    """Prepare a launch or resume.
+
+    `kept` holds snapshots of what is sent, by label; `again` is the recorded job to continue, whatever its digest;
+    `record` is the task as it is on record: the same bytes over all resumes, so that its digest stays; `project` is
+    the cluster's project, "" for that of the environment.
+    """
+    _refuse_missing_secret(task)
+    options = list_candidates(task)
+    facts = host_inputs.host_facts(options[0])
+    trees, sent = host_inputs.read_trees(task, kept)
+    digest = again.digest if again is not None else host_inputs.job_digest(name, f"{verb}:{run_id}", task, trees)
+    standing = _read_standing(name, verb, digest, again, project)
+    same, now = standing.same, standing.observed
+    bucket = task.checkpoint.bucket.rstrip("/")
+    record = again.task if again is not None else record or task.to_json()
+    if bucket:
+        refuse_large_record(record)
+    shown_run = to_text(same.run_id if same is not None else run_id or RUN_ID)
+    desired = replace(
+        _make_run(task, name, standing, options, facts),
+        run_id=shown_run,
+        trees=trees,
+        setup=host_inputs.build_setup(task, facts, sent, secrets.token_hex(4) if force_setup else ""),
+        checkpoint_uri=Text.of(f"{bucket}/", shown_run, "/checkpoints") if bucket else None,
+        resume_from=to_text(resume_from) if resume_from else None,
+        teardown=after,
+        record=record_digest(record).partition(":")[2] if bucket else "",
+        run_key=to_text(RUN_KEY) if bucket and task.train is not None else None,
+    )
+    job = NewJob(
+        kind=verb,
+        run_id=run_id,
+        digest=digest,
+        task=record,
+        bucket=bucket,
+        ranks=None,
+        after_end=after,
+        first_attempt=first_attempt,
+    )
+    summary = f"{options[0].accelerator} on {options[0].where}"
+    if same is None and first_attempt > 1:
+        now = replace(now, attempt=first_attempt)
+    refused = standing.refused or preflight_error(task, facts)
+    more = surplus_hosts_note(name, now, options)
+    notes = (*([more] if more else []), *plan_notes(task, facts))
+    return PreparedCommand(
+        cluster=name,
+        verb=verb,
+        summary=summary,
+        desired=desired,
+        recorded=now,
+        facts=make_facts(),
+        job=job,
+        notes=notes,
+        refused=refused,
+        accept_host_keys=accept_host_keys,
+        project=project,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Standing:
+    """What the store says about the name of a cluster and about the job of a command.
+
+    Attributes:
+        same: The unfinished job that the same command left, or that is continued.
+        number: The number that the job has or will have.
+        refused: Why the cluster is not this member's to use.
+    """
+
+    same: JobRecord | None
+    number: int
+    observed: Observed
+    stem: str
+    project: str
+    member: str
+    refused: OrchError | None
+
+
+def _read_standing(name: str, verb: str, digest: str, again: JobRecord | None, project: str) -> _Standing:
+    with open_reader(project) as reader:
+        same, number = (again, again.id) if again is not None else _same_job(reader, name, verb, digest)
+        known = reader.cluster(name)
+        return _Standing(
+            same=same,
+            number=number,
+            observed=load_observed(reader, name, same),
+            stem=plan_slice_stem(reader, name),
+            project=reader.project,
+            member=member_label((known.owner if known is not None else "") or reader.member),
+            refused=refuse_other_owner(known, reader.member) if again is None else None,
+        )
+
+
+def _make_run(task: Task, name: str, standing: _Standing, options: tuple[Candidate, ...], facts: HostFacts) -> Run:
+    """Return what a task asks for by itself."""
+    return Run(
+        cluster=name,
+        slice_stem=standing.stem,
+        project=standing.project,
+        member=standing.member,
+        uid=to_text(UID),
+        run_id=to_text(RUN_ID),
+        installation=read_installation(),
+        candidates=options,
+        mounts=host_inputs.build_mounts(task, facts),
+        job=host_inputs.build_job(task, facts, standing.number),
+        job_id=standing.number,
+        accelerator=options[0].accelerator,
+        num_slices=task.num_nodes if _is_tpu(task) else 1,
+        env=host_inputs.build_environment(task, facts),
+        budgets=host_inputs.build_budgets(task),
+        limits=host_inputs.build_limits(task),
+        timer=host_inputs.build_timer(task, facts, _cheapest(options)),
+        labels=task.choices[0].labels,
+    )
+
+
+def _refuse_missing_secret(task: Task) -> None:
+    if task.missing_secrets:
+        name = task.missing_secrets[0]
+        raise UserError(f"secret {name} has no value", "", f"export it, or: --secret {name}")
+
+
+def _is_tpu(task: Task) -> bool:
+    """Return whether each node is a separate slice; EC2 instances are one slice together."""
+    machine = task.choices[0].machine
+    return isinstance(machine.stands_for if isinstance(machine, LocalHosts) else machine, TpuSlice)
+
+
+def _cheapest(options: tuple[Candidate, ...]) -> float | None:
+    """Return the lowest known price in US dollars per hour, or None."""
+    return min((one.price_per_hour for one in options if one.price_per_hour is not None), default=None)
+
+
+def _same_job(reader: Reader, name: str, verb: str, digest: str) -> tuple[JobRecord | None, int]:
+    """Return the unfinished job that the same command left, and the number this one has or will have."""
+    record = reader.cluster(name)
+    if record is None:
+        return None, 1
+    for job in reader.jobs(record):
+        if job.state != "ended" and job.kind == verb and job.digest == digest:
+            return job, job.id
+    return None, next_job_number(reader, record)
+
+
+def next_job_number(reader: Reader, record: ClusterRecord) -> int:
+    """Return the number of the next job on a cluster."""
+    return max((job.id for job in reader.jobs(record)), default=0) + 1
+
+
+def read_installation() -> Text:
+    """Return the installation's id; its placeholder before the first change of the store."""
+    with open_reader() as reader:
+        return to_text(reader.installation() or INSTALLATION)
+
+
+def make_facts() -> Facts:
+    """Return what `decide` knows of providers: how their requests look."""
+    return Facts(Planners())
