@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -11,7 +13,7 @@ from botocore.parsers import create_parser
 from botocore.serialize import create_serializer
 
 from orchestrator.simulator.aws.calls import AwsRefusal
-from orchestrator.simulator.aws.codec import codec_of
+from orchestrator.simulator.aws.codec import Codec, codec_of
 from orchestrator.simulator.aws.refusals import in_form
 
 MOMENT = datetime(2026, 11, 20, 11, 30, 0, tzinfo=UTC)
@@ -123,3 +125,14 @@ def test_lists_are_read_by_their_numbers() -> None:
 def test_an_answer_with_an_unknown_member_is_a_fault_of_the_simulator() -> None:
     with pytest.raises(KeyError, match="Nonsense"):
         codec_of("ec2").encode("AllocateAddress", {"Nonsense": 1})
+
+
+def test_two_threads_may_ask_for_a_new_shape_together() -> None:
+    codec, interval = Codec("ec2"), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            for name in sorted(codec.model.operation_names)[:200]:
+                tuple(threads.map(codec.encode, [name] * 8, [{}] * 8))
+    finally:
+        sys.setswitchinterval(interval)

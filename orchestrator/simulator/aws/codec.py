@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -35,6 +36,8 @@ class Codec:
         self._decoders: dict[str, _Decoder] = {}
         self._encoders: dict[str, _Encoder] = {}
         self._operations = frozenset(self.model.operation_names)
+        # Another thread must not find a shape whose closure is being made.
+        self._making = threading.Lock()
 
     def decode(self, operation: str, flat: Mapping[str, str]) -> dict[str, Any]:
         """The parameters by their names in the model. flat: as sent, with or without Action and Version.
@@ -47,7 +50,9 @@ class Codec:
         tree = _tree({name: value for name, value in flat.items() if name not in ("Action", "Version")})
         if shape is None:
             return {}
-        found: dict[str, Any] = self._decoder(shape)(tree, "")
+        with self._making:
+            decode = self._decoder(shape)
+        found: dict[str, Any] = decode(tree, "")
         for name in shape.required_members:
             if name not in found:
                 raise AwsRefusal("MissingParameter", f"The request must contain the parameter {name}")
@@ -58,7 +63,9 @@ class Codec:
         shape = self.model.operation_model(operation).output_shape
         parts: list[str] = []
         if shape is not None:
-            self._encoder(shape)(value, parts)
+            with self._making:
+                write = self._encoder(shape)
+            write(value, parts)
         inner = "".join(parts)
         if self.flat:
             inner = f"<requestId>{REQUEST_ID}</requestId>{inner}"
