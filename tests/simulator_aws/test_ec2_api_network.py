@@ -183,6 +183,21 @@ def test_a_rule_must_name_something_that_can_be(ec2: Ec2) -> None:
         assert refusal(ec2.api.authorize_security_group_ingress, **given)[0] == code
 
 
+def test_revoked_rule_is_named_by_its_values(ec2: Ec2) -> None:
+    group = ec2.api.create_security_group(GroupName="g", Description="d")["GroupId"]
+    ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22}
+    sources = [{"CidrIp": f"192.0.2.{number}/32", "Description": f"number {number}"} for number in (1, 2)]
+    ec2.api.authorize_security_group_ingress(GroupId=group, IpPermissions=[ssh | {"IpRanges": sources}])
+    again = {"GroupId": group, "IpPermissions": [ssh | {"IpRanges": [{"CidrIp": "192.0.2.1/32", "Description": "x"}]}]}
+    assert refusal(ec2.api.authorize_security_group_ingress, **again) == ("InvalidPermission.Duplicate", 400)
+    first = [ssh | {"IpRanges": [{"CidrIp": "192.0.2.1/32"}]}]
+    assert not ec2.api.revoke_security_group_ingress(GroupId=group, IpPermissions=first)["UnknownIpPermissions"]
+    (shown,) = ec2.api.describe_security_groups(GroupIds=[group])["SecurityGroups"][0]["IpPermissions"]
+    assert shown["IpRanges"] == sources[1:]
+    unknown = ec2.api.revoke_security_group_ingress(GroupId=group, IpPermissions=first)["UnknownIpPermissions"]
+    assert [one["IpRanges"] for one in unknown] == [first[0]["IpRanges"]]
+
+
 def test_group_in_use_stays(ec2: Ec2) -> None:
     make = ec2.api.create_security_group
     first, second = (make(GroupName=name, Description="d")["GroupId"] for name in ("a", "b"))

@@ -61,6 +61,7 @@ _OPERATIONS: Mapping[str, Callable[[Visit], dict[str, Any]]] = {
     "DisassociateAddress": addresses.disassociate,
     "PurchaseCapacityBlock": blocks.purchase,
     "ReleaseAddress": addresses.release,
+    "RevokeSecurityGroupIngress": groups.revoke,
     "RunInstances": launch.run,
     "StartInstances": instances.start,
     "StopInstances": instances.stop,

@@ -13,6 +13,7 @@ from orchestrator.simulator.aws.ec2.visit import Visit, made_id
 from orchestrator.simulator.aws.ec2.words import missing, wrong_value
 
 _FILTERS = frozenset({"group-id", "group-name", "vpc-id", "description", "owner-id", "tag-key"})
+_WORDS = "Description"  # of a rule
 _TARGETS = (("UserIdGroupPairs", "GroupId"), ("IpRanges", "CidrIp"), ("Ipv6Ranges", "CidrIpv6"))
 
 
@@ -76,14 +77,32 @@ def authorize(visit: Visit) -> dict[str, Any]:
     if not rules:
         raise missing("ipPermissions")
     for index, rule in enumerate(rules):
-        if rule in one[side] or rule in rules[:index]:
+        if _values(rule) in [_values(other) for other in (*one[side], *rules[:index])]:
             words = f'the specified rule "peer: {_peer(rule)}, {rule["IpProtocol"]}, ALLOW" already exists'
             raise AwsRefusal("InvalidPermission.Duplicate", words)
 
     def work() -> dict[str, Any]:
         group = visit.kept("groups").setdefault(name, one)
-        group[side] += [rule for rule in rules if rule not in group[side]]
+        group[side] += [rule for rule in rules if _values(rule) not in [_values(held) for held in group[side]]]
         return {"Return": True, "SecurityGroupRules": [_rule_shown(visit, name, side, rule) for rule in rules]}
+
+    return visit.changing(name, work)
+
+
+def revoke(visit: Visit) -> dict[str, Any]:
+    """Ingress. Rule revoked_rule_is_named_by_its_values."""
+    name = _named(visit)
+    one = find(visit, name)
+    rules = [rule for permission in _permissions(visit) for rule in _single(visit, permission)]
+    if not rules:
+        raise missing("ipPermissions")
+    named = [_values(rule) for rule in rules]
+    unknown = [rule for rule in rules if _values(rule) not in [_values(held) for held in one["ingress"]]]
+
+    def work() -> dict[str, Any]:
+        group = visit.kept("groups").setdefault(name, one)
+        group["ingress"] = [held for held in group["ingress"] if _values(held) not in named]
+        return {"Return": True, "UnknownIpPermissions": _together(visit, unknown)}
 
     return visit.changing(name, work)
 
@@ -180,7 +199,12 @@ def _single(visit: Visit, permission: Mapping[str, Any]) -> Iterable[dict[str, A
                 find(visit, str(peer.get("GroupId", "")))
             elif "/" not in str(peer.get(name, "")):
                 raise wrong_value(f"CIDR block {peer.get(name, '')} is malformed")
-            yield base | {name: str(peer[name])}
+            yield base | {name: str(peer[name])} | ({_WORDS: str(peer[_WORDS])} if peer.get(_WORDS) else {})
+
+
+def _values(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what tells a rule from others: all but its description."""
+    return {key: value for key, value in rule.items() if key != _WORDS}
 
 
 def _peer(rule: Mapping[str, Any]) -> str:
@@ -221,6 +245,7 @@ def _together(visit: Visit, rules: Sequence[Mapping[str, Any]]) -> list[dict[str
         for several, name in _TARGETS:
             if name in rule:
                 peer = {name: rule[name]} | ({"UserId": visit.account} if name == "GroupId" else {})
+                peer |= {_WORDS: rule[_WORDS]} if _WORDS in rule else {}
                 one[several] = [*one[several], peer]
     return list(found.values())
 

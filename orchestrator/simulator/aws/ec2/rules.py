@@ -189,6 +189,11 @@ RULES = (
         ERRORS,
     ),
     Rule(
+        "revoked_rule_is_named_by_its_values",
+        "A rule is revoked by protocol, ports and source, without its description; one that is absent is no error.",
+        f"{API} (RevokeSecurityGroupIngress, for a group of a default VPC)",
+    ),
+    Rule(
         "group_in_use_stays",
         "A group that an instance has, until it is terminated, or that a rule names, is DependencyViolation.",
         f"{ERRORS}; {API} (DeleteSecurityGroup)",
