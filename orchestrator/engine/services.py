@@ -59,8 +59,13 @@ def real_services(where: Paths, identity: str = "") -> Services:
     given = identity or os.environ.get(IDENTITY, "")
     clock = SteadyClock(where.state)
     records = StoredRecords(lambda: store_location(os.environ, where))
+
+    @cache
+    def provider(name: str) -> Provider:
+        return open_provider(name, where.state, clock, records)
+
     return Services(
-        provider=cache(lambda name: open_provider(name, where.state, clock, records)),
+        provider=provider,
         host_operations=SshAccess(Path(given).expanduser().absolute() if given else None),
         clock=clock,
     )
