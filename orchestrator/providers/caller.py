@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import socket
+import time
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 from typing import Protocol
@@ -14,6 +16,7 @@ from orchestrator.errors import CloudError
 # Amazon's is in the EC2 User Guide ("Security group rules", 2025).
 PLACES = ("https://domains.google.com/checkip", "https://checkip.amazonaws.com/")
 ASK_SECONDS = 5.0  # each
+KEPT_SECONDS = 60.0  # a laptop may move while a command runs
 _LONGEST_ANSWER = 256  # bytes
 
 
@@ -29,7 +32,7 @@ class Session(Protocol):
 
 
 def caller_address(session: Session, places: Sequence[str] = PLACES, *, instead: str = "access: iap") -> str:
-    """Return one global IPv4 address, the only kind that the hosts have; 127.0.0.1 on the loopback.
+    """Return one global IPv4 address, the only kind that the hosts have; on the loopback, that which its hosts see.
 
     `instead` is the setting that needs no such address, for the error.
 
@@ -37,7 +40,7 @@ def caller_address(session: Session, places: Sequence[str] = PLACES, *, instead:
         CloudError: No service reports it.
     """
     if session.loopback:
-        return "127.0.0.1"
+        return _source_address()
     tried: list[str] = []
     for place in places:
         name = urlsplit(place).hostname or place
@@ -50,6 +53,37 @@ def caller_address(session: Session, places: Sequence[str] = PLACES, *, instead:
         "\n".join(tried),
         f"name it: ssh_cidr: YOUR.ADDRESS/32   or choose {instead}",
     )
+
+
+class CallerAddress:
+    """The address of this computer as CIDR, asked for once a minute at most."""
+
+    def __init__(self, session: Session, *, instead: str = "access: iap") -> None:
+        self._session = session
+        self._instead = instead
+        self._known = ("", 0.0)
+
+    def read(self) -> str:
+        """Return the address, such as 203.0.113.7/32.
+
+        Raises:
+            CloudError: No service reports it.
+        """
+        address, at = self._known
+        if not address or time.monotonic() - at > KEPT_SECONDS:
+            address = f"{caller_address(self._session, instead=self._instead)}/32"
+            self._known = (address, time.monotonic())
+        return address
+
+
+def _source_address() -> str:
+    """Return the address from which this computer reaches its own loopback; nothing is sent.
+
+    In a network namespace with a route for 127.0.0.0/8 it is that of the namespace.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("127.0.0.1", 9))
+        return str(probe.getsockname()[0])
 
 
 def _ask(place: str) -> str:

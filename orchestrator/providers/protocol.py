@@ -1,8 +1,9 @@
 """What a provider must be able to do: two small protocols, so that a preview needs no SDK and no network.
 
 `Planner` is pure: it turns the request of the user into candidates and requests. `Provider` does I/O. The optional
-capabilities `HasAccounts`, `HasPlaces`, `Finishes`, `Recovers`, `Stops`, `Preempts` and `Adopts` are separate
-protocols: a provider that cannot stop a slice has not got the methods, and the caller reports that.
+capabilities `HasAccounts`, `HasPlaces`, `AdmitsAddresses`, `ChecksLogins`, `Finishes`, `Recovers`, `Stops`, `Preempts`
+and `Adopts` are separate protocols: a provider that cannot stop a slice has not got the methods, and the caller
+reports that.
 
 Contract of `Provider`, checked by tests/providers/test_provider_contract.py for each of them:
 - create(spec, keys) is idempotent by spec.token: called again after any crash it completes the same slice and never
@@ -17,6 +18,7 @@ Contract of `Provider`, checked by tests/providers/test_provider_contract.py for
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Protocol, runtime_checkable
 
 from orchestrator.slices import (
@@ -194,6 +196,64 @@ class Adopts(Provider, Protocol):
 
     def release(self, name: str) -> None:
         """Take our labels and our key off the slice's machines, which stay. Repeating it does nothing."""
+        ...
+
+
+@runtime_checkable
+class PlansAdmission(Planner, Protocol):
+    """A planner that knows which slices are reached through a firewall of ours."""
+
+    def needs_admission(self, candidate: Candidate) -> bool:
+        """Return whether a firewall rule of ours decides from which addresses the hosts are reached.
+
+        Not so where the user names the sources, the rule or the group, or where no open port leads to the hosts.
+        """
+        ...
+
+
+@runtime_checkable
+class AdmitsAddresses(Provider, Protocol):
+    """A provider whose firewall admits a set of addresses to the hosts of a slice."""
+
+    def needs_admission(self, candidate: Candidate) -> bool:
+        """See PlansAdmission."""
+        ...
+
+    def own_address(self, candidate: Candidate) -> str:
+        """Return this computer's address as the hosts see it, as CIDR. It is asked for once a minute at most.
+
+        Raises:
+            CloudError: No service reports it.
+        """
+        ...
+
+    def change_addresses(
+        self, name: str, token: str, candidate: Candidate, admitted: Mapping[str, str], withdrawn: Collection[str]
+    ) -> None:
+        """Admit addresses to the hosts of a slice, and withdraw others. Repeating it does nothing.
+
+        Other sources stay, as does everything of a slice that has no rule of ours.
+
+        Args:
+            name: The slice.
+            token: Of the slice.
+            candidate: Where it is.
+            admitted: Each address as CIDR, with the id of its computer. Not empty: for Google, a rule without
+                sources admits everyone.
+            withdrawn: Addresses as CIDR.
+
+        Raises:
+            OrchError: The provider failed, or refused.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksLogins(Provider, Protocol):
+    """A provider whose IAM may decide who logs in to a host."""
+
+    def login_role(self, candidate: Candidate) -> str:
+        """Return the role without which a host refuses every key; "" where keys alone decide."""
         ...
 
 

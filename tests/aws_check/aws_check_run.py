@@ -66,7 +66,7 @@ RUNS = {
 
 
 def slices(account: Account, folder: Path) -> None:
-    """Create, look, stop and start where that can be, list, end: each kind of slice."""
+    """Create, look, stop and start where that can be, change addresses, list, end: each kind of slice."""
     provider = provider_of(account, folder)
     for index, one in enumerate(RUNS.values()):
         name = f"run-{index}"
@@ -77,6 +77,10 @@ def slices(account: Account, folder: Path) -> None:
             until(account, provider, name, SliceState.STOPPED)
             provider.start(name)
             until(account, provider, name, SliceState.READY)
+            provider.change_addresses(name, spec(name, one).token.reveal(), one, {"192.0.2.1/32": "c"}, ())
+            provider.change_addresses(
+                name, spec(name, one).token.reveal(), one, {"192.0.2.2/32": "c"}, ("192.0.2.1/32",)
+            )
         assert [one.name for one in provider.owned(INSTALLATION)] == [name]
         provider.end(name)
         until(account, provider, name, SliceState.ABSENT)

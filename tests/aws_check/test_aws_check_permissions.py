@@ -18,7 +18,12 @@ from orchestrator.slices import Request
 ROLE = "arn:aws:sts::123456789012:assumed-role/Dev/me"
 SSO = "arn:aws:sts::123456789012:assumed-role/AWSReservedSSO_Admin_0123456789abcdef/me"
 SIMULATION = "iam:SimulatePrincipalPolicy"
-NOT_USED = {"ec2:PurchaseCapacityBlock", "ec2:StartInstances", "ec2:StopInstances"}
+NOT_USED = {
+    "ec2:PurchaseCapacityBlock",
+    "ec2:RevokeSecurityGroupIngress",
+    "ec2:StartInstances",
+    "ec2:StopInstances",
+}
 ASKED = sorted({action for one in PURPOSES for action in one.actions} - NOT_USED - {SIMULATION})
 
 

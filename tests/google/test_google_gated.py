@@ -269,6 +269,8 @@ def test_a_rule_of_somebody_else_stays_and_no_slice_is_made(world: World) -> Non
 def test_by_os_login_no_key_is_in_the_metadata_and_the_profile_is_left_as_it_was(world: World) -> None:
     world.create(asked("one-1", oslogin="yes"))
     world.create(asked("two-1", token="uid-2", oslogin="yes"))
+    assert world.provider.login_role(asked(oslogin="yes").candidate) == "roles/compute.osAdminLogin"
+    assert world.provider.login_role(asked().candidate) == ""
     nodes = bodies(world, "/nodes?")
     assert [node["metadata"]["enable-oslogin"] for node in nodes] == ["TRUE", "TRUE"]
     assert not any("ssh-keys" in node["metadata"] for node in nodes)

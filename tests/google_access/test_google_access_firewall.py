@@ -54,6 +54,38 @@ def test_asked_again_it_makes_no_second_one_and_changes_nothing(compute: Compute
     assert [one.method for one in compute.seen if one.method != "GET"] == ["POST"]
 
 
+def test_addresses_join_and_leave_the_rule_of_their_slice_alone(compute: Compute) -> None:
+    wall = Firewall(compute.session)
+    wall.ensure(planned())
+    wall.change_sources(end().target, TOKEN, ["203.0.113.77/32"], [])
+    wall.change_sources(end().target, TOKEN, ["203.0.113.77/32"], ["198.51.100.1/32"])
+    assert compute.rules[PATH]["sourceRanges"] == ["203.0.113.9/32", "203.0.113.77/32"]
+    assert len(compute.calls("PATCH")) == 1, "what is so already was requested again"
+    wall.change_sources(end().target, "t-2", ["198.51.100.1/32"], ["203.0.113.77/32"])
+    wall.change_sources(end("other-1-ssh").target, TOKEN, ["198.51.100.1/32"], [])
+    assert compute.rules[PATH]["sourceRanges"] == ["203.0.113.9/32", "203.0.113.77/32"]
+    wall.change_sources(end().target, TOKEN, ["203.0.113.77/32"], ["203.0.113.9/32", "203.0.113.77/32"])
+    assert compute.rules[PATH]["sourceRanges"] == ["203.0.113.77/32"]
+    with pytest.raises(ValueError, match="would admit everyone"):
+        wall.change_sources(end().target, TOKEN, [], ["203.0.113.77/32"])
+
+
+@pytest.mark.parametrize(
+    ("details", "needed"),
+    [
+        ({}, True),
+        ({"ssh_cidr": "203.0.113.0/24"}, False),
+        ({"firewall": "none"}, False),
+        ({"access": "iap"}, False),
+        ({"access": "internal"}, False),
+        ({"jump": "ann@gate.example.org"}, False),
+        ({"oslogin": "true"}, True),
+    ],
+)
+def test_only_a_rule_of_ours_that_admits_the_caller_needs_addresses(details: dict[str, str], needed: bool) -> None:
+    assert access.needs_admission(spec(**details).candidate) is needed
+
+
 def test_a_computer_that_has_moved_is_let_in_and_its_old_address_is_not(compute: Compute) -> None:
     wall = Firewall(compute.session)
     wall.ensure(planned())

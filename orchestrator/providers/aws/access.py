@@ -53,9 +53,12 @@ class Access:
     @property
     def sources(self) -> tuple[Text, ...]:
         """Who may reach port 22 from outside the group, as CIDR."""
-        if self.ranges or self.way not in _ADDRESSED:
-            return tuple(to_text(one) for one in self.ranges)
-        return (Text.of(CALLER),)
+        return (Text.of(CALLER),) if self.admits_caller else tuple(to_text(one) for one in self.ranges)
+
+    @property
+    def admits_caller(self) -> bool:
+        """Whether SSH is opened for the address of whoever launches, as the user names no range."""
+        return self.way in _ADDRESSED and not self.ranges
 
 
 def read(candidate: Candidate, *, several: bool) -> Access:

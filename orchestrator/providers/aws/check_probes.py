@@ -230,6 +230,7 @@ _ON: Mapping[str, tuple[str, ...]] = {
     "ec2:DeletePlacementGroup": (_PLACEMENT,),
     "ec2:DeleteSecurityGroup": (_GROUP,),
     "ec2:ReleaseAddress": (_ADDRESS,),
+    "ec2:RevokeSecurityGroupIngress": (_GROUP,),
     "ec2:StartInstances": (_INSTANCE,),
     "ec2:StopInstances": (_INSTANCE,),
     "ec2:TerminateInstances": (_INSTANCE,),

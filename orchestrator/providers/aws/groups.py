@@ -17,6 +17,7 @@ from orchestrator.slices import Request, SliceSpec
 from orchestrator.values import Text
 
 SSH = 22
+OPENED = "SSH of orch"  # how the descriptions of our rules for SSH begin
 
 
 def name_of(slice_name: str) -> str:
@@ -73,5 +74,5 @@ def _ssh(access: Access) -> dict[str, object]:
     for source in access.sources:
         six = ":" in source.preview()
         ranges = cast(list[object], found.setdefault("Ipv6Ranges" if six else "IpRanges", []))
-        ranges.append({"CidrIpv6" if six else "CidrIp": source, "Description": "SSH of orch"})
+        ranges.append({"CidrIpv6" if six else "CidrIp": source, "Description": OPENED})
     return found

@@ -76,6 +76,11 @@ class AwsPlanner:
     def start_request(self, name: str, candidate: Candidate) -> Request:
         return _power(name, "StartInstances", candidate, ("stopped",))
 
+    def needs_admission(self, candidate: Candidate) -> bool:
+        """See protocol.PlansAdmission."""
+        asked = choices.read(candidate)
+        return asked.access.admits_caller and not asked.security_group and not candidate.adopted
+
     def host_facts(self, candidate: Candidate) -> HostFacts:
         asked = choices.read(candidate)
         if loopback_endpoint():  # the hosts stand on this computer, and their buckets do

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -26,7 +26,16 @@ from orchestrator.errors import (
     OrchError,
     UserError,
 )
-from orchestrator.providers.aws import choices, configured, market, quotas, reservations, states, userdata
+from orchestrator.providers.aws import (
+    admitting,
+    choices,
+    configured,
+    market,
+    quotas,
+    reservations,
+    states,
+    userdata,
+)
 from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
 from orchestrator.providers.aws.calls import Calls
 from orchestrator.providers.aws.faults import Answer, Kind, Refused, explain
@@ -43,7 +52,7 @@ from orchestrator.providers.aws.tags import INSTALLATION
 from orchestrator.providers.aws.unknowns import USER_DATA
 from orchestrator.providers.aws.unrecorded import Sightings, UnrecordedSlices
 from orchestrator.providers.aws.waiting import keep_waiting
-from orchestrator.providers.caller import caller_address
+from orchestrator.providers.caller import CallerAddress
 from orchestrator.providers.local.sshd import account
 from orchestrator.providers.records import FolderRecords, RecordSource
 from orchestrator.providers.records import Records as RecordPlace
@@ -88,6 +97,7 @@ class AwsProvider:
     ) -> None:
         self._open = sessions
         self._opened: dict[str, AwsSession] = {}
+        self._callers: dict[str, CallerAddress] = {}
         self._records = Records(records)
         self._now = now
         self._sleep = sleep
@@ -124,10 +134,8 @@ class AwsProvider:
             if begun is None:
                 return
             record, repeated = begun
-            session = calls.session
-            creation = Creation(
-                calls=calls, records=self._records, record=record, caller=lambda: f"{_caller(session)}/32"
-            )
+            caller = self._caller(record.profile)
+            creation = Creation(calls=calls, records=self._records, record=record, caller=caller.read)
             try:
                 self._reserve(creation, spec.candidate, repeated=repeated)
                 self._make(creation, spec, keys, asked.max_hours)
@@ -204,6 +212,24 @@ class AwsProvider:
         """See protocol.Recovers."""
         with _explained("look at", found.name):
             self._records.put(self._recovery(found).record(recovered, keys, self._now()))
+
+    def needs_admission(self, candidate: Candidate) -> bool:
+        """See protocol.PlansAdmission."""
+        return PLANNER.needs_admission(candidate)
+
+    def own_address(self, candidate: Candidate) -> str:
+        """See protocol.AdmitsAddresses."""
+        return self._caller(candidate.detail("profile")).read()
+
+    def change_addresses(
+        self, name: str, token: str, candidate: Candidate, admitted: Mapping[str, str], withdrawn: Collection[str]
+    ) -> None:
+        """See protocol.AdmitsAddresses."""
+        record, place = self._record(name, token), choices.read(candidate).place
+        region = record.region if record is not None else place.region
+        with _explained("admit this computer to", name):
+            calls = Calls(self._session(place.profile), region, self._sleep)
+            admitting.change_addresses(calls, name, token, admitted, withdrawn)
 
     def stop(self, name: str) -> None:
         """Raises UserError for what cannot be stopped and kept, NotFoundError, ConflictError."""
@@ -367,13 +393,12 @@ class AwsProvider:
             self._opened[profile] = self._open(profile)
         return self._opened[profile]
 
+    def _caller(self, profile: str) -> CallerAddress:
+        return self._callers.setdefault(profile, CallerAddress(self._session(profile), instead="access: ssm"))
+
     def _eyes(self, calls: Calls) -> Eyes:
         login = Login(account().name) if calls.session.loopback else Login()
         return Eyes(self._records, login, self._now)
-
-
-def _caller(session: AwsSession) -> str:
-    return caller_address(session, instead="access: ssm")
 
 
 def _is_final(error: Refused | OrchError) -> bool:

@@ -62,9 +62,12 @@ class Access:
         """
         if self.way is Way.IAP:
             return (to_text(IAP_RANGE),)
-        if self.ranges or self.way is not Way.EXTERNAL:
-            return tuple(to_text(one) for one in self.ranges)
-        return (Text.of(CALLER, "/32"),)
+        return (Text.of(CALLER, "/32"),) if self.admits_caller else tuple(to_text(one) for one in self.ranges)
+
+    @property
+    def admits_caller(self) -> bool:
+        """Whether SSH is opened for the address of whoever launches, as the user names no range."""
+        return self.way is Way.EXTERNAL and not self.ranges
 
 
 def read(candidate: Candidate) -> Access:
@@ -107,6 +110,17 @@ def ranges_of(words: str) -> tuple[str, ...]:
             f"ssh_cidr names {len(found)} ranges", f"at most {MOST_RANGES} are allowed", "name fewer, larger ranges"
         )
     return tuple(dict.fromkeys(str(one) for one in found))
+
+
+def needs_admission(candidate: Candidate) -> bool:
+    """Return whether a rule of ours decides from which addresses the hosts are reached."""
+    access = read(candidate)
+    return access.firewall and access.admits_caller and not candidate.adopted
+
+
+def ssh_rule_name(slice_name: str) -> str:
+    """Return the name of the rule that opens port 22."""
+    return _rule_name(slice_name, "ssh")
 
 
 def network_tag(slice_name: str) -> str:
@@ -172,7 +186,7 @@ def _rules(
     tag, description = network_tag(slice_name), _description(slice_name, owner)
     found: list[_Rule] = []
     if access.sources:
-        ssh = _rule_name(slice_name, "ssh")
+        ssh = ssh_rule_name(slice_name)
         found.append(
             _Rule(name=ssh, project=host_project, network=path, tag=tag, description=description, ranges=access.sources)
         )

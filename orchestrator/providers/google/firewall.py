@@ -73,6 +73,26 @@ class Firewall:
             if found is not None:
                 self._agree(project, found, body)
 
+    def change_sources(self, rule: str, token: str, admitted: Iterable[str], withdrawn: Iterable[str]) -> None:
+        """Admit addresses by a rule, and withdraw others; nothing when the rule is not of this slice.
+
+        rule: the target of the request that deletes it. Rules name a set of sources as a whole, and one without sources
+        admits everyone (compute v1, Firewall.sourceRanges, discovery document of November 2026).
+        """
+        project, name = _place(Request(service=access.SERVICE, method="PATCH", target=rule))
+        with _explained("change", name, project):
+            found = self._get(project, name)
+            if found is None or access.owner_of(str(found.get("description", ""))).get(INTENT) != token:
+                return
+            held, given = [str(one) for one in found.get("sourceRanges", ())], [*admitted]
+            kept = [one for one in held if one in given or one not in {*withdrawn}]
+            sources = [*dict.fromkeys((*kept, *given))]
+            if not sources:
+                raise ValueError(f"{name} would admit everyone")
+            if sources != held:
+                ask = partial(_patch, project, name, {"sourceRanges": sources})
+                self._await(project, self._compute.change(ask))
+
     def remove(self, request: Request, token: str) -> bool:
         """Take away the rule of a planned end. True when none of ours is left.
 

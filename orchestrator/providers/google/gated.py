@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -24,13 +24,13 @@ from orchestrator.errors import (
     UserError,
 )
 from orchestrator.hosts import HostAddress
-from orchestrator.providers.caller import caller_address
+from orchestrator.providers.caller import CallerAddress
 from orchestrator.providers.google import access, choices, configured
 from orchestrator.providers.google.access import Way
 from orchestrator.providers.google.firewall import Firewall, OwnedRule, with_caller
 from orchestrator.providers.google.gates import Gate, Gates
 from orchestrator.providers.google.labels import INSTALLATION
-from orchestrator.providers.google.oslogin import OsLogin, Profile
+from orchestrator.providers.google.oslogin import ADMIN_ROLE, OsLogin, Profile
 from orchestrator.providers.google.reach import reached
 from orchestrator.providers.google.sending import named_project, with_project
 from orchestrator.providers.google.session import Session
@@ -88,6 +88,7 @@ class Gated:
         self._at = at
         self._complete = complete
         self._in_project = in_project
+        self._caller = CallerAddress(session)
 
     def account(self, candidate: Candidate) -> str:
         """See protocol.HasAccounts: a project, such as "gcp:my-project"."""
@@ -219,6 +220,28 @@ class Gated:
         """See protocol.HasPlaces."""
         return self if self._at is None else self._at(place)
 
+    def needs_admission(self, candidate: Candidate) -> bool:
+        """See protocol.PlansAdmission."""
+        return access.needs_admission(candidate)
+
+    def login_role(self, candidate: Candidate) -> str:
+        """See protocol.ChecksLogins."""
+        return ADMIN_ROLE if access.read(candidate).oslogin else ""
+
+    def own_address(self, candidate: Candidate) -> str:
+        """See protocol.AdmitsAddresses."""
+        return self._caller.read()
+
+    def change_addresses(
+        self, name: str, token: str, candidate: Candidate, admitted: Mapping[str, str], withdrawn: Collection[str]
+    ) -> None:
+        """See protocol.AdmitsAddresses. A rule has no place for the ids of computers."""
+        gate = self._gate(name, token)
+        rules = gate.rules if gate is not None else tuple(one.request.target for one in self._rules())
+        for rule in rules:
+            if rule.rpartition("/")[2] == access.ssh_rule_name(name):
+                self._wall.change_sources(rule, token, admitted, withdrawn)
+
     def find(self, name: str, zone: str, project: str = "", user: str = "") -> UnmanagedSlice:
         return self._inner.find(name, zone, project, user)
 
@@ -250,7 +273,7 @@ class Gated:
             rules=tuple(one.target for one in ends),
         )
         self._gates.put(gate)
-        for rule in with_caller(rules, lambda: caller_address(self._session)):
+        for rule in with_caller(rules, lambda: self._caller.read().removesuffix("/32")):
             self._wall.ensure(rule)
         if not way.oslogin:
             return gate

@@ -20,6 +20,8 @@ from orchestrator.providers.google.discovery import Discovery
 from orchestrator.providers.google.retries import Answer, Kind, explain
 from orchestrator.providers.google.session import Session
 
+# It includes sudo, which setup needs; roles/compute.osLogin does not (Google Cloud, "Set up OS Login", 2025).
+ADMIN_ROLE = "roles/compute.osAdminLogin"
 METADATA = "enable-oslogin"  # metadata entry of the hosts: TRUE or FALSE
 LOCAL_ACCOUNT = "you@local-project.example"  # taken on the loopback, where nobody is logged in
 _USER = re.compile(r"[a-z_][a-z0-9_.-]{0,63}")
@@ -137,7 +139,7 @@ def _error(verb: str, name: str, answer: Answer) -> OrchError:
     what, why = f"{verb} {name} was refused by Google", f"{answer.kind}: {answer.words}"
     match answer.kind:
         case Kind.PERMISSION:
-            return AccessError(what, why, "ask for the role roles/compute.osAdminLogin, or remove oslogin")
+            return AccessError(what, why, f"ask for the role {ADMIN_ROLE}, or remove oslogin")
         case Kind.API_DISABLED:
             return AccessError(what, why, "gcloud services enable oslogin.googleapis.com   then wait a minute")
         case Kind.INVALID | Kind.WRONG_STATE:

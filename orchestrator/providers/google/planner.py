@@ -92,6 +92,10 @@ class GooglePlanner:
         """See adoption.py."""
         return adoption.release_request(name, candidate)
 
+    def needs_admission(self, candidate: Candidate) -> bool:
+        """See protocol.PlansAdmission."""
+        return access.needs_admission(candidate)
+
     def host_facts(self, candidate: Candidate) -> HostFacts:
         if (compute := _compute(candidate)) is not None:
             return compute.host_facts(candidate)
