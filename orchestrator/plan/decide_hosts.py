@@ -166,8 +166,15 @@ def _contact(desired: Run, observed: Observed, facts: Facts, hosts: tuple[HostVi
         return _unreachable(desired, hosts)
     if cause is EndCause.UNREACHABLE and not observed.started and desired.create and intent is not None and rented:
         # SSH never worked: another slice of the same kind would cost money, and not be reachable either.
-        return end_slice(facts, intent, EndCause.BROKEN, f"{why}: no SSH access, or a network without a route")
+        return end_slice(facts, intent, EndCause.BROKEN, f"{why}: {_explain_silence(hosts)}")
     return handle_loss(desired, observed, facts, cause, why)
+
+
+def _explain_silence(hosts: tuple[HostView, ...]) -> str:
+    """Return the likely cause when no host of a new slice could be entered."""
+    if role := next((host.role for host in hosts if host.role), ""):
+        return f"OS Login refused the key, probably as this account has no {role}"
+    return "no SSH access, or a network without a route"
 
 
 def _denied(desired: Run, hosts: tuple[HostView, ...]) -> Conclude | None:
@@ -195,12 +202,17 @@ def _not_admitted(desired: Run, hosts: tuple[HostView, ...]) -> GiveUp:
             why=denied[0].silence,
             next_step=remedy,
         )
+    why = "other computers of the team are let in by whoever drives the cluster, within a minute; no one did"
+    next_step = f"on the computer that launched it: orch exec {desired.cluster} -- true   then the same here"
+    if role := next((host.role for host in denied if host.role), ""):
+        why = f"OS Login decides there: this account may have no {role}; or no one let this computer in"
+        next_step += f"\nan administrator gives {role} to this account, in the project of the machines"
     return GiveUp(
         code="access",
         status=Exit.PERMISSION,
         what=f"{format_hosts(host.rank for host in denied)} of '{desired.cluster}' accept no key of this computer",
-        why="other computers of the team are let in by whoever drives the cluster, within a minute; no one did",
-        next_step=f"on the computer that launched it: orch exec {desired.cluster} -- true   then the same here",
+        why=why,
+        next_step=next_step,
     )
 
 

@@ -83,6 +83,7 @@ class HostView:
         beat_age: Seconds since its last heartbeat, by the host's clock.
         silence: Why there is no contact, with its address.
         remedy: What a person can do about that, where it is known; or "".
+        role: The IAM role without which the host refuses every key, where IAM decides; or "".
         new_keys: Unconfirmed keys that this job met first: of this own machine, and of the jump hosts before it.
     """
 
@@ -98,6 +99,7 @@ class HostView:
     step: int | None = None
     beat_age: float | None = None
     remedy: str = ""
+    role: str = ""
     new_keys: tuple[str, ...] = ()
 
     def has(self, label: str, digest: str) -> bool:
