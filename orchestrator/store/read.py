@@ -204,6 +204,20 @@ class Reader:
             if intent.generation == one.generation and intent.state not in FINAL_STATES
         )
 
+    def admissions(self, cluster_uid: str, generation: int) -> tuple[AdmissionRecord, ...]:
+        """Return what lets computers in to the hosts of one slice."""
+        from orchestrator.store.team_records import admission_from_row
+
+        query = "SELECT * FROM admissions WHERE cluster_uid = ? AND generation = ? ORDER BY computer, address"
+        return tuple(map(admission_from_row, self._rows(query, cluster_uid, generation)))
+
+    def admitted_addresses(self) -> tuple[AdmissionRecord, ...]:
+        """Return the addresses that firewalls admit, or are about to, of all computers."""
+        from orchestrator.store.team_records import admission_from_row
+
+        query = "SELECT * FROM admissions WHERE address <> '' ORDER BY computer, address, cluster_uid"
+        return tuple(map(admission_from_row, self._rows(query)))
+
     def host_pin(self, name: str) -> HostPin | None:
         """Return the pin of one of people's own machines, or None; see HostAddress.pin_name."""
         for row in self._rows("SELECT * FROM host_pins WHERE name = ?", name):

@@ -84,9 +84,7 @@ def test_every_command_of_the_other_computer_reaches_the_hosts(team: Team) -> No
     team.ann.ok("launch", "two.yaml", "--detach", "--yes")
     (team.bob.folder / "file").write_text("content")
     for words in (("logs", "two"), ("ssh", "two", "--", "true"), ("cp", "file", "two:file")):
-        keyless = team.bob(*words)
-        assert keyless.returncode == Exit.PERMISSION, (words, keyless.stderr)
-        assert "next: orch exec two -- true" in keyless.stderr, words
+        team.bob.ok(*words)  # the first of them makes this computer's key, and waits until the hosts admit it
     began = time.monotonic()
     assert "hello" in team.bob.ok("exec", "two", "--", "echo", "hello")
     assert time.monotonic() - began < 60
@@ -96,6 +94,31 @@ def test_every_command_of_the_other_computer_reaches_the_hosts(team: Team) -> No
     assert team.ann.ok("exec", "two", "--no-prefix", "--", "cat", "file") == "content\n"
     team.bob.ok("cancel", "two")
     team.bob.ok("down", "two")
+
+
+@pytest.mark.parametrize(
+    "first", [("logs", "two"), ("ssh", "two", "0", "--", "echo from ann"), ("cp", "two:from", "from")]
+)
+def test_the_first_command_of_a_new_computer_may_be_any_that_connects(team: Team, first: tuple[str, ...]) -> None:
+    task = team.ann.folder / "two.yaml"
+    task.write_text(task.read_text().replace("sleep 600", "echo from ann; echo from ann >from; cp from ~; sleep 600"))
+    team.ann.ok("launch", "two.yaml", "--detach", "--yes")
+    done = team.bob(*first)
+    assert done.returncode == 0, done.stderr
+    copied = team.bob.folder / "from"
+    assert "from ann" in (copied.read_text() if copied.exists() else done.stdout)
+
+
+def test_without_a_driver_the_error_names_the_command_that_lets_a_new_computer_in(team: Team) -> None:
+    task = team.ann.folder / "two.yaml"
+    task.write_text(task.read_text().replace("sleep 600", "echo from ann"))
+    team.ann.ok("launch", "two.yaml", "--yes")
+    refused = team.bob("logs", "two")
+    assert refused.returncode == Exit.PERMISSION, refused.stderr
+    assert "no process drives the cluster now" in refused.stderr
+    assert "orch exec two -- true" in refused.stderr
+    team.ann.ok("exec", "two", "--", "true")
+    assert "from ann" in team.bob.ok("logs", "two", "1")
 
 
 def test_another_member_needs_force_to_change_a_cluster(team: Team) -> None:

@@ -22,13 +22,7 @@ from orchestrator.simulator.rehearsal import SCENARIO_FILE
 PAGE = Path(__file__).parent.parent.parent / "docs" / "aws.md"
 ITEMS = read_page(PAGE)
 COMMANDS = [item for item in ITEMS if isinstance(item, Command)]
-NAME = "import json, sys; print(json.load(sys.stdin)['clusters'][0]['machines']['slice'])"
-WORDS = {
-    "BUCKET": "my-bucket",
-    "YOU": "alice",
-    "ACCOUNT": ACCOUNT,
-    "p5-3FA2B1-1": f'$(orch status p5 -o json | python -c "{NAME}")',
-}
+WORDS = {"BUCKET": "my-bucket", "YOU": "alice", "ACCOUNT": ACCOUNT}
 
 # What is not run, and why not.
 NOT_RUN = {"orch simulate aws -- bash": "a shell that waits for input; test_simulate.py runs others"}

@@ -52,6 +52,29 @@ def select_hosts(record: ClusterRecord, ranks: tuple[int, ...] | None = None) ->
     return tuple(by_rank[rank] for rank in ranks)
 
 
+def admit_this_computer(store: Reader, record: ClusterRecord, *, own_key: bool = True) -> None:
+    """Get this computer's address and key admitted to hosts of a cluster before a command connects to them.
+
+    Args:
+        store: Open.
+        record: With the hosts that the command connects to.
+        own_key: Whether the command logs in with this computer's key.
+
+    Raises:
+        AccessError: No one writes the key to the hosts, or IAM refuses the connection.
+    """
+    import sys
+
+    from orchestrator.cli.drawing.narrator import TerminalNarrator
+    from orchestrator.engine.operations.addresses import admit_here
+    from orchestrator.engine.operations.own_key import await_own_key
+
+    with TerminalNarrator(sys.stderr) as narrator:
+        admit_here(store, record, narrator)
+        if own_key:
+            await_own_key(store, record, narrator)
+
+
 class ClusterName(click.ParamType[str]):
     """The name of a cluster; completes existing names from the store on this computer alone."""
 

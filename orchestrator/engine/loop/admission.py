@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from orchestrator.engine.loop.addresses import renew_addresses
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.keys import identify_computer
 from orchestrator.hosts import HostAddress, HostOutcome
@@ -35,6 +36,8 @@ def admit_computers(session: Session, observed: Observed) -> None:
     lines = authorized_lines(team, session.now())
     if lines == session.memory.admitted.get(intent.name, ()):
         return
+    if intent.name in session.memory.admitted:  # not the first time in this command, which asked before contact
+        renew_addresses(session, intent)
     failed = write_keys(
         session.store, session.cluster.uid, intent, session.host_operations(session.hosts), team, session.now()
     )
@@ -42,6 +45,14 @@ def admit_computers(session: Session, observed: Observed) -> None:
     if failed:
         why = failed[0].last_line or failed[0].verdict
         session.narrator.note(f"the team's other computers could not be let in on rank {failed[0].rank}: {why}")
+
+
+def has_team_changed(session: Session) -> bool:
+    """Return whether a computer has joined or was removed since this process wrote the keys. One read of the store."""
+    written = session.memory.admitted
+    if session.store.is_file or not written:
+        return False
+    return authorized_lines(session.store.computers(), session.now()) not in written.values()
 
 
 def admits(intent: Intent) -> bool:

@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from orchestrator.engine.loop.act import act
+from orchestrator.engine.loop.addresses import admit_after_silence, admit_before_contact
 from orchestrator.engine.loop.admission import admit_computers
 from orchestrator.engine.loop.epoch import RunHold, look_for_driver, release_run
 from orchestrator.engine.loop.finished_jobs import record_finished_jobs, refuse_if_busy
@@ -45,7 +46,7 @@ from orchestrator.plan.decide import decide
 from orchestrator.plan.decide_slice import refuse_command
 from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop, TeardownPolicy
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.observed import FINAL_STATES, Contact, Outcome
+from orchestrator.plan.observed import FINAL_STATES, Contact, Intent, Outcome
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
 from orchestrator.slices import CapacityBlock, SliceState
 from orchestrator.store.lookup import RUNNING, find_cluster
@@ -295,6 +296,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
         refuse_if_taken_over(session)
         if observed.outcome is not None:
             _keep_machines_for_queue(session)
+        admit_after_silence(session, observed)
         admit_computers(session, observed)
         step = decide(session.desired, observed, session.facts)
         match step:
@@ -312,7 +314,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
                 if isinstance(step, Conclude):
                     drain_logs(session)
                 if isinstance(step, EndSlice | StopSlice) and isinstance(session.desired, Down | Stop):
-                    _save_logs(session)
+                    _save_logs(session, observed.current)
                 act(session, step)
                 if (
                     isinstance(step, StartJob)
@@ -333,10 +335,12 @@ def _claim_attempt(session: Session) -> None:
         hold.claim(current.attempt)
 
 
-def _save_logs(session: Session) -> None:
+def _save_logs(session: Session, intent: Intent | None) -> None:
     """Download the remaining logs once, before the first request that ends or stops the hosts."""
     if session.services.follows_logs and not session.memory.logs_saved:
         session.memory.logs_saved = True
+        if intent is not None:
+            admit_before_contact(session, intent)
         download_remaining_logs(session)
 
 

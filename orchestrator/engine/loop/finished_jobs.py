@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.engine.loop.addresses import admit_before_contact
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.names import host_job_name, slice_token
 from orchestrator.errors import ConflictError, OrchError
@@ -32,6 +33,7 @@ def record_finished_jobs(session: Session, *, except_digest: str = "") -> None:
         return  # unknown now; the job stays open
     if view.state is not SliceState.READY:
         return
+    admit_before_contact(session, intent)
     hands = session.host_operations(view.hosts)
     for job in open_jobs:
         states = hands.read_job(host_job_name(job.cluster_uid, f"{job.id}-a{job.attempt}"), job.ranks)

@@ -1,4 +1,7 @@
-"""One observation: the store, the provider, the hosts. Changes nothing, except notes of what was last seen."""
+"""One observation: the store, the provider, the hosts.
+
+Changes nothing, except notes of what was last seen, and what must precede it: `_observe_and_finish` and addresses.py.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.clock import SteadyClock
+from orchestrator.engine.loop.addresses import admit_before_contact
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.names import host_job_name, slice_token
 from orchestrator.errors import OrchError, OtherAccountError, UserError
@@ -19,7 +23,7 @@ from orchestrator.plan.desired import Adopt, Cancel, Down, Run
 from orchestrator.plan.limits import format_time
 from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed, Outcome
 from orchestrator.plan.preview_format import format_duration
-from orchestrator.providers.protocol import Finishes, HasAccounts, Provider
+from orchestrator.providers.protocol import ChecksLogins, Finishes, HasAccounts, Provider
 from orchestrator.remote.marks import SETUP, mark_name
 from orchestrator.slices import CapacityBlock, Owned, SliceState, SliceView
 from orchestrator.store.records import JobRecord
@@ -231,6 +235,7 @@ def _observe_hosts(
         return ()
     if session.hosts != view.hosts:
         session.store.note_hosts(None, session.cluster, view.hosts)
+    admit_before_contact(session, intent)
     desired = session.desired
     ranks = desired.ranks if isinstance(desired, Run) else None
     jobs, failures = _job_states(session, view.hosts, folder, ranks)
@@ -241,9 +246,17 @@ def _observe_hosts(
     _note_contact(session, failures)
     own = any(hop.own for host in view.hosts for hop in host.hops)
     new: Mapping[str, str] = session.pins.unconfirmed() if own else {}
-    return tuple(
+    views = [
         replace(_host_view(session, host, jobs, marks, failures), new_keys=_new_keys(host, new)) for host in view.hosts
+    ]
+    return tuple(
+        replace(one, role=_login_role(session, intent)) if one.contact is Contact.DENIED else one for one in views
     )
+
+
+def _login_role(session: Session, intent: Intent) -> str:
+    provider = session.provider(intent.candidate.provider)
+    return provider.login_role(intent.candidate) if isinstance(provider, ChecksLogins) else ""
 
 
 def _new_keys(host: HostAddress, new: Mapping[str, str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from orchestrator.engine.services import Services
 from orchestrator.engine.state.fences import fence_hosts
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.pins import StorePins
+from orchestrator.errors import OrchError
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.paths import Paths
 from orchestrator.plan.desired import Desired
@@ -45,6 +46,9 @@ class Memory:
         skew_reported: Whether a wrong clock of this computer was reported.
         logs_saved: Whether the remaining logs were downloaded before the teardown.
         new_owner: Who has taken the machines over, in words, as the cloud or a host reported it; "" for no one.
+        admitted_to: The slice whose firewall admits this computer's address, or was tried to.
+        address_tried: When that was tried last.
+        address_error: Why it failed.
         admitted: The lines that let the team's other computers in, by the slice whose hosts have them.
     """
 
@@ -62,6 +66,9 @@ class Memory:
     skew_reported: bool = False
     logs_saved: bool = False
     new_owner: str = ""
+    admitted_to: str = ""
+    address_tried: float | None = None
+    address_error: OrchError | None = None
     admitted: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
 

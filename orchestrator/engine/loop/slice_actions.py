@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from orchestrator.engine.loop.addresses import drop_addresses, find_creator_address, note_creator_address
 from orchestrator.engine.loop.admission import note_maker
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.keys import delete_slice_keys, make_slice_keys
@@ -30,12 +31,14 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
     known = next((intent for intent in store.intents(cluster) if intent.name == spec.name), None)
     repeated = known is not None
     account = known.account if known is not None else _account_of(session, spec)
+    address = find_creator_address(session, spec)
     began = session.uncorrected()
     request = request_text(action.request)
     store.write_intent(
         lease, cluster, action.generation, spec.name, spec.candidate, spec.token.reveal(), request, account
     )
     note_maker(store, session.paths, cluster.uid, action.generation)
+    note_creator_address(session, _intent_of(session, spec.name), address, confirmed=False)
     try:
         session.provider_of(_intent_of(session, spec.name)).create(spec, keys)
     except CapacityError as error:
@@ -57,6 +60,7 @@ def create_slice(session: Session, action: CreateSlice) -> bool:
         raise UserError(error.what, error.why, next_step) from error
     ago = None if repeated else session.uncorrected() - began
     store.update_intent(lease, cluster, spec.name, IntentState.ACCEPTED, requested_ago=ago)
+    note_creator_address(session, _intent_of(session, spec.name), address, confirmed=True)
     session.memory.created = (spec.name, session.now())
     return True
 
@@ -106,6 +110,7 @@ def close_slice_record(session: Session, action: ForgetSlice) -> None:
     session.store.note_hosts(lease, cluster, ())
     session.store.note_host_contents(lease, cluster, {})
     delete_slice_keys(session.paths, action.name)
+    drop_addresses(session, _intent_of(session, action.name).generation)
     session.store.update_intent(lease, cluster, action.name, IntentState.DELETED, action.cause, action.why)
 
 

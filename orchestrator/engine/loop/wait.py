@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from orchestrator.engine.loop.admission import has_team_changed
 from orchestrator.engine.loop.follow import Follower
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.names import host_job_name
@@ -15,6 +16,7 @@ FIRST_LOOK = 0.05  # seconds; local hosts are ready immediately
 SLOWEST_LOOK = 5.0
 REPORT_EVERY = 1.0
 LOOK_EVERY = 10.0  # seconds between two observations while the program runs
+TEAM_EVERY = 2.0  # seconds between two questions whether a computer waits to be let in
 LAST_WORDS = 10.0  # seconds the logs may still need after the program has ended
 
 
@@ -49,16 +51,23 @@ class Waiter:
         self._pause = min(self._pause * 1.5, SLOWEST_LOOK if wait.on is WaitFor.SLICE else 0.5)
 
     def _job(self, wait: Wait) -> None:
-        """Follow the logs until the program ends on some host, or for a while; the lease is free meanwhile."""
+        """Follow the logs until the program ends on some host, the team changes, or for a while.
+
+        The lease is free meanwhile.
+        """
         session = self._session
         if not session.services.follows_logs:
             session.services.clock.sleep(LOOK_EVERY)
             return
         follower = ensure_follower(session)
         session.keeper.release()
-        until = time.monotonic() + LOOK_EVERY
-        while not follower.wait(REPORT_EVERY) and time.monotonic() < until:
-            session.narrator.waiting(wait, time.monotonic() - self._since)
+        began = checked = time.monotonic()
+        while not follower.wait(REPORT_EVERY) and (now := time.monotonic()) < began + LOOK_EVERY:
+            session.narrator.waiting(wait, now - self._since)
+            if now - checked >= TEAM_EVERY:
+                checked = now
+                if has_team_changed(session):
+                    break
         for rank, outcome in follower.outcomes.items():
             if not outcome.ok and session.memory.first_failed is None and outcome.failure is not Failure.STOPPED:
                 session.memory.first_failed = rank

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from orchestrator.engine.loop.follow import find_size_at
 from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.operations.addresses import admit_here
+from orchestrator.engine.operations.own_key import await_own_key
 from orchestrator.engine.operations.refresh import refresh_cluster
 from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.engine.state.names import host_job_name
@@ -22,7 +24,6 @@ from orchestrator.paths import load_paths
 from orchestrator.plan.ranks import count_hosts, format_hosts
 from orchestrator.plan.steps import Done, GiveUp
 from orchestrator.remote.fleet import Fleet
-from orchestrator.remote.login_key import require_login_key
 from orchestrator.remote.scripts import shell_command
 from orchestrator.slices import SliceState
 from orchestrator.store.lookup import cluster_not_found, describe_deletion, find_current_job
@@ -79,7 +80,10 @@ def follow_logs(
         narrator.note(f"{_describe_absence(record)}; this is the local copy of its output")
         return replace(result, step=_recorded_end(chosen)) if follow else result
     ranks = _choose_ranks(record, chosen, chosen.ranks or range(len(record.hosts)), hosts)
-    require_login_key(record.name, (host for host in record.hosts if host.rank in ranks))
+    read = replace(record, hosts=tuple(host for host in record.hosts if host.rank in ranks))
+    with open_reader(record.project) as reader:
+        admit_here(reader, read, narrator)
+        await_own_key(reader, read, narrator)
     with open_pins(narrator.note) as pins, Fleet(record.hosts, pins=pins) as fleet:
         if not follow:
             return _read_current(fleet, record.name, chosen, sink, ranks, start)

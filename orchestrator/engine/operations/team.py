@@ -7,10 +7,12 @@ from typing import Protocol
 
 from orchestrator.engine.loop.admission import admits, write_keys
 from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.operations.addresses import admit_under_lease, find_gated_intent
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.pins import StorePins
 from orchestrator.errors import ConflictError, NotFoundError, OrchError
+from orchestrator.paths import load_paths
 from orchestrator.store.lookup import suggest_name
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord
@@ -73,19 +75,21 @@ def list_admitted(reader: Reader, computer: str) -> tuple[Admitted, ...]:
             slice=intent.name,
             where=intent.candidate.where,
             record=record,
-            driven_by=reader.lease_holder(f"cluster:{cluster.name}") or _watcher(reader, cluster),
+            driven_by=find_driver(reader, cluster),
         )
         for cluster, intent, record in reader.admissions_of(computer)
     )
 
 
-def _watcher(reader: Reader, cluster: ClusterRecord) -> str:
-    names = (f"watch:{cluster.uid}/{job.id}" for job in reader.jobs(cluster) if job.state != "ended")
+def find_driver(reader: Reader, cluster: ClusterRecord) -> str:
+    """Return which process works on a cluster or watches a job of it; "" for none."""
+    watches = (f"watch:{cluster.uid}/{job.id}" for job in reader.jobs(cluster) if job.state != "ended")
+    names = (f"cluster:{cluster.qualified_name}", *watches)
     return next((holder for name in names if (holder := reader.lease_holder(name))), "")
 
 
 def withdraw_keys(store: Store, services: Services, narrator: Narrator, cluster: str) -> str:
-    """Write the keys of the team's computers to the hosts of a cluster now. Return why that failed, or ""."""
+    """Withdraw the addresses and the keys of removed computers from a cluster now. Return why that failed, or ""."""
     record = store.cluster(cluster)
     if record is None:
         return ""
@@ -95,6 +99,8 @@ def withdraw_keys(store: Store, services: Services, narrator: Narrator, cluster:
     try:
         with LeaseKeeper(store, cluster, "team remove", narrator) as keeper:
             keeper.hold()
+            if find_gated_intent((intent,)) is not None:
+                admit_under_lease(store, services, load_paths(), record, intent)
             operations = services.host_operations(record.hosts, StorePins(lambda: store, narrator.note))
             try:
                 failed = write_keys(store, record.uid, intent, operations, store.computers(), services.clock.now())

@@ -14,7 +14,7 @@ import click
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.formatting import format_size, parse_ranges
 from orchestrator.cli.drawing.terminal import write_stderr
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, select_hosts
+from orchestrator.cli.parameters.clusters import CLUSTER, admit_this_computer, open_store_reader, select_hosts
 from orchestrator.errors import HostError, IdentityMismatch, OrchError, SetupError, TakenOverError, UserError
 from orchestrator.messages import count_noun
 from orchestrator.store.lookup import find_cluster
@@ -129,7 +129,7 @@ def _up(source: Path, to: RemotePath, dry_run: bool) -> int:
     from orchestrator.remote.tree import read_tree
 
     tree = read_tree(source.expanduser())
-    hosts = _hosts(to)
+    hosts = _hosts(to, connects=not dry_run)
     files = f"{count_noun(len(tree.files), 'file')}, {format_size(tree.total_bytes)}"
     what = f"{files} to {to.path or '~/'} on {_named(hosts)}"
     if dry_run:
@@ -138,9 +138,7 @@ def _up(source: Path, to: RemotePath, dry_run: bool) -> int:
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.engine.state.pins import open_pins
     from orchestrator.remote.fleet import Fleet
-    from orchestrator.remote.login_key import require_login_key
 
-    require_login_key(to.cluster, hosts)
     with TerminalNarrator(sys.stderr) as narrator, open_pins(narrator.note) as pins, Fleet(hosts, pins=pins) as fleet:
         result = upload_tree(
             fleet,
@@ -153,7 +151,7 @@ def _up(source: Path, to: RemotePath, dry_run: bool) -> int:
 
 
 def _down(source: RemotePath, here: LocalPath, links: bool, dry_run: bool) -> int:
-    hosts, to = _hosts(source), here.path
+    hosts, to = _hosts(source, connects=not dry_run), here.path
     what = f"{source.path or '~/'} of {_named(hosts)} to {to}"
     if dry_run:
         write_stderr(f"would copy {what}; nothing was done")
@@ -161,9 +159,7 @@ def _down(source: RemotePath, here: LocalPath, links: bool, dry_run: bool) -> in
     from orchestrator.engine.state.pins import open_pins
     from orchestrator.remote.files import fetch_tree, top_name
     from orchestrator.remote.fleet import Fleet
-    from orchestrator.remote.login_key import require_login_key
 
-    require_login_key(source.cluster, hosts)
     left_out: list[str] = []
 
     def leave_out(host: HostAddress, name: str) -> None:
@@ -197,12 +193,15 @@ def _fetch_as(fleet: Fleet, path: str, to: Path, skip_link: Callable[[HostAddres
     return result
 
 
-def _hosts(place: RemotePath) -> tuple[HostAddress, ...]:
+def _hosts(place: RemotePath, *, connects: bool) -> tuple[HostAddress, ...]:
     from orchestrator.engine.state.fences import fence_recorded_hosts
 
     with open_store_reader() as store:
         record = find_cluster(store, place.cluster)
-        return select_hosts(replace(record, hosts=fence_recorded_hosts(store, record)), place.ranks)
+        hosts = select_hosts(replace(record, hosts=fence_recorded_hosts(store, record)), place.ranks)
+        if connects:
+            admit_this_computer(store, replace(record, hosts=hosts))
+        return hosts
 
 
 def _named(hosts: tuple[HostAddress, ...]) -> str:

@@ -13,7 +13,7 @@ import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
-from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader, select_hosts
+from orchestrator.cli.parameters.clusters import CLUSTER, admit_this_computer, open_store_reader, select_hosts
 from orchestrator.cli.parameters.shared import IDENTITY
 from orchestrator.errors import OrchError
 from orchestrator.hosts import HostAddress, ssh_argv
@@ -49,7 +49,10 @@ def ssh(ctx: click.Context, only_print: bool, identity: str, cluster: str, rest:
     """Open a shell on host N of CLUSTER (the head when N is left out), or run one command after --."""
     rank, command = _split(rest, ctx.meta[BEHIND])
     with open_store_reader() as store:
-        host = select_hosts(find_cluster(store, cluster), (rank,))[0]
+        record = find_cluster(store, cluster)
+        host = select_hosts(record, (rank,))[0]
+        if not only_print:
+            admit_this_computer(store, replace(record, hosts=(host,)), own_key=not identity)
     # Several words stay separate, as typed; one word is a line for the shell, as with ssh itself.
     text = (command[0],) if len(command) == 1 else (shlex.join(command),) if command else ()
     host = _with_identity(host, Path(identity).expanduser().absolute()) if identity else host
@@ -64,10 +67,6 @@ def ssh(ctx: click.Context, only_print: bool, identity: str, cluster: str, rest:
         return
     if shutil.which("ssh") is None:
         raise OrchError("this computer has no ssh program", next_step="install the OpenSSH client")
-    if not identity:
-        from orchestrator.remote.login_key import require_login_key
-
-        require_login_key(cluster, (host,))
     _write_pins(host)
     sys.stdout.flush()
     os.execvp(argv[0], argv)  # noqa: S606  # an argument list, no shell

@@ -52,19 +52,21 @@ def team(ctx: click.Context, output: str) -> None:
     if ctx.invoked_subcommand is not None:
         return
     with open_store_reader() as store:
-        computers, seen = store.computers(), store.last_changes()
+        computers, seen, addresses = store.computers(), store.last_changes(), store.admitted_addresses()
     last = {one.uid: seen.get(f"{one.member}@{one.host}") for one in computers}
+    places = {one.uid: sorted({row.address for row in addresses if row.computer == one.uid}) for one in computers}
     if output == "json":
-        write_stdout(json.dumps(_as_json(computers, last), indent=2))
+        write_stdout(json.dumps(_as_json(computers, last, places), indent=2))
         return
     if not computers:
         write_stderr("no computers: this store is on one computer alone (docs/team.md)")
         return
     now = time.time()
-    rows: list[tuple[str, ...]] = [("COMPUTER", "HOST", "MEMBER", "JOINED", "LAST CHANGE", "REMOVED")]
+    rows: list[tuple[str, ...]] = [("COMPUTER", "HOST", "MEMBER", "JOINED", "LAST CHANGE", "REMOVED", "ADDRESSES")]
     for one in computers:
         times = (one.joined, last[one.uid], one.removed)
-        rows.append((one.uid, one.host, one.member, *(format_age(at, now) if at is not None else "-" for at in times)))
+        ages = (format_age(at, now) if at is not None else "-" for at in times)
+        rows.append((one.uid, one.host, one.member, *ages, ", ".join(places[one.uid]) or "-"))
     write_stdout(*draw_table(rows, sys.stdout))
 
 
@@ -166,7 +168,9 @@ def _describe(one: ComputerRecord, admitted: tuple[Admitted, ...], *, now: bool)
     return lines
 
 
-def _as_json(computers: tuple[ComputerRecord, ...], last: dict[str, float | None]) -> dict[str, object]:
+def _as_json(
+    computers: tuple[ComputerRecord, ...], last: dict[str, float | None], addresses: dict[str, list[str]]
+) -> dict[str, object]:
     """Return the computers as in data/team.schema.json."""
     return {
         "version": 1,
@@ -180,6 +184,7 @@ def _as_json(computers: tuple[ComputerRecord, ...], last: dict[str, float | None
                 "joined": format_utc(one.joined),
                 "last_change": format_utc(at) if (at := last[one.uid]) is not None else None,
                 "removed": format_utc(one.removed) if one.removed is not None else None,
+                "addresses": addresses[one.uid],
             }
             for one in computers
         ],
