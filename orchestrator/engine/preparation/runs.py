@@ -64,15 +64,15 @@ def prepare_run(
     facts = host_inputs.host_facts(options[0])
     trees, sent = host_inputs.read_trees(task, kept)
     digest = again.digest if again is not None else host_inputs.job_digest(name, f"{verb}:{run_id}", task, trees)
-    standing = _read_standing(name, verb, digest, again, project)
-    same, now = standing.same, standing.observed
+    recorded = _read_recorded(name, verb, digest, again, project)
+    same, now = recorded.same, recorded.observed
     bucket = task.checkpoint.bucket.rstrip("/")
     record = again.task if again is not None else record or task.to_json()
     if bucket:
         refuse_large_record(record)
     shown_run = to_text(same.run_id if same is not None else run_id or RUN_ID)
     desired = replace(
-        _make_run(task, name, standing, options, facts),
+        _make_run(task, name, recorded, options, facts),
         run_id=shown_run,
         trees=trees,
         setup=host_inputs.build_setup(task, facts, sent, secrets.token_hex(4) if force_setup else ""),
@@ -95,7 +95,7 @@ def prepare_run(
     summary = f"{options[0].accelerator} on {options[0].where}"
     if same is None and first_attempt > 1:
         now = replace(now, attempt=first_attempt)
-    refused = standing.refused or preflight_error(task, facts)
+    refused = recorded.refused or preflight_error(task, facts)
     more = surplus_hosts_note(name, now, options)
     notes = (*([more] if more else []), *plan_notes(task, facts))
     return PreparedCommand(
@@ -114,7 +114,7 @@ def prepare_run(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Standing:
+class _Recorded:
     """What the store says about the name of a cluster and about the job of a command.
 
     Attributes:
@@ -132,11 +132,11 @@ class _Standing:
     refused: OrchError | None
 
 
-def _read_standing(name: str, verb: str, digest: str, again: JobRecord | None, project: str) -> _Standing:
+def _read_recorded(name: str, verb: str, digest: str, again: JobRecord | None, project: str) -> _Recorded:
     with open_reader(project) as reader:
         same, number = (again, again.id) if again is not None else _same_job(reader, name, verb, digest)
         known = reader.cluster(name)
-        return _Standing(
+        return _Recorded(
             same=same,
             number=number,
             observed=load_observed(reader, name, same),
@@ -147,20 +147,20 @@ def _read_standing(name: str, verb: str, digest: str, again: JobRecord | None, p
         )
 
 
-def _make_run(task: Task, name: str, standing: _Standing, options: tuple[Candidate, ...], facts: HostFacts) -> Run:
+def _make_run(task: Task, name: str, recorded: _Recorded, options: tuple[Candidate, ...], facts: HostFacts) -> Run:
     """Return what a task asks for by itself."""
     return Run(
         cluster=name,
-        slice_stem=standing.stem,
-        project=standing.project,
-        member=standing.member,
+        slice_stem=recorded.stem,
+        project=recorded.project,
+        member=recorded.member,
         uid=to_text(UID),
         run_id=to_text(RUN_ID),
         installation=read_installation(),
         candidates=options,
         mounts=host_inputs.build_mounts(task, facts),
-        job=host_inputs.build_job(task, facts, standing.number),
-        job_id=standing.number,
+        job=host_inputs.build_job(task, facts, recorded.number),
+        job_id=recorded.number,
         accelerator=options[0].accelerator,
         num_slices=task.num_nodes if _is_tpu(task) else 1,
         env=host_inputs.build_environment(task, facts),
