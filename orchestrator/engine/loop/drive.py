@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from orchestrator.engine.loop.act import act
 from orchestrator.engine.loop.addresses import admit_after_silence, admit_before_contact
 from orchestrator.engine.loop.admission import admit_computers
-from orchestrator.engine.loop.epoch import RunHold, look_for_driver, release_run
-from orchestrator.engine.loop.finished_jobs import record_finished_jobs, refuse_if_busy
+from orchestrator.engine.loop.finish import finish_command, leave_running
+from orchestrator.engine.loop.job_opening import open_job
 from orchestrator.engine.loop.observe import observe, observe_slice
 from orchestrator.engine.loop.queue import (
     choose_after_job,
@@ -22,10 +22,8 @@ from orchestrator.engine.loop.queue import (
 )
 from orchestrator.engine.loop.results import (
     download_remaining_logs,
-    job_outcomes,
     open_writable_bucket,
     upload_logs,
-    upload_task,
 )
 from orchestrator.engine.loop.session import Providers, Session
 from orchestrator.engine.loop.transfer import recording_transfer, refuse_if_taken_over
@@ -35,24 +33,22 @@ from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.lease import PATIENCE, LeaseKeeper
-from orchestrator.engine.state.names import INSTALLATION, RUN_ID, RUN_KEY, UID, new_run_id, slice_stem
 from orchestrator.engine.state.opening import open_store, refuse_creation
-from orchestrator.errors import ConflictError, OrchError, OtherAccountError, UserError
+from orchestrator.errors import OrchError, OtherAccountError, UserError
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
 from orchestrator.paths import Paths, load_paths
 from orchestrator.plan.actions import Action, Conclude, EndSlice, StartJob, StopSlice
 from orchestrator.plan.decide import decide
 from orchestrator.plan.decide_slice import refuse_command
-from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop, TeardownPolicy
+from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Stop, TeardownPolicy
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import FINAL_STATES, Contact, Intent, Outcome
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
 from orchestrator.slices import CapacityBlock, SliceState
-from orchestrator.store.lookup import RUNNING, find_cluster
-from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.store.lookup import find_cluster
+from orchestrator.store.records import ClusterRecord
 from orchestrator.store.store import Store
-from orchestrator.values import Secret, Unknown, fill_unknowns
 
 if TYPE_CHECKING:
     from orchestrator.storage.bucket import Bucket
@@ -109,18 +105,8 @@ def drive_cluster(
             if (ending := _announce(store, ready, announced, narrator)) is not None:
                 return ending
         keeper.hold(inf if is_driven_elsewhere(store, ready) else PATIENCE)
-        if isinstance(ready.desired, Down) and (announced is None or _is_absent(store, announced)):
-            return CommandResult(step=Done(f"cluster '{ready.cluster}' is already deleted"))
-        if isinstance(ready.desired, Run) and ready.desired.create:
-            if ready.continued_uid and (ending := _superseded_result(store, ready)) is not None:
-                return ending
-            if announced is not None and announced.desired_state == "stopped" and not _is_absent(store, announced):
-                store.set_desired_state(announced, "up")  # who launches on a stopped cluster wants it started
-            finished = finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, services)
-            if finished and ready.continued_uid and (ending := _superseded_result(store, ready)) is not None:
-                return ending
-        if isinstance(ready.desired, Adopt):
-            finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, services)
+        if (ending := _finish_earlier(store, where, narrator, keeper, ready, announced, services)) is not None:
+            return ending
         cluster = _cluster(store, ready)
         session = Session(
             store,
@@ -139,7 +125,7 @@ def drive_cluster(
             with recording_transfer(session):
                 if (refused := _refuse_without_machines(session)) is not None:
                     return refused
-                _open_job(session, ready, bucket)
+                open_job(session, ready, bucket)
                 with hold_watch_lease(session):
                     return _loop(session, follow=follow, recorder=recorder)
         except KeyboardInterrupt:
@@ -149,6 +135,30 @@ def drive_cluster(
             raise detached from None
         finally:
             session.close()
+
+
+def _finish_earlier(
+    store: Store,
+    where: Paths,
+    narrator: Narrator,
+    keeper: LeaseKeeper,
+    ready: PreparedCommand,
+    announced: ClusterRecord | None,
+    services: Services,
+) -> CommandResult | None:
+    """Finish what earlier commands left, now that the lease is held. Return the result when nothing is left to do."""
+    if isinstance(ready.desired, Down) and (announced is None or _is_absent(store, announced)):
+        return CommandResult(step=Done(f"cluster '{ready.cluster}' is already deleted"))
+    if isinstance(ready.desired, Run) and ready.desired.create:
+        if ready.continued_uid and (ending := _superseded_result(store, ready)) is not None:
+            return ending
+        if announced is not None and announced.desired_state == "stopped" and not _is_absent(store, announced):
+            store.set_desired_state(announced, "up")  # who launches on a stopped cluster wants it started
+        finished = finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, services)
+        return _superseded_result(store, ready) if finished and ready.continued_uid else None
+    if isinstance(ready.desired, Adopt):
+        finish_down(store, where, narrator, keeper, ready.cluster, ready.facts, services)
+    return None
 
 
 def _refuse_in_newer_store(store: Store, desired: Desired) -> None:
@@ -238,50 +248,6 @@ def _refuse_without_machines(session: Session) -> CommandResult | None:
     return CommandResult(step=step) if step is not None else None
 
 
-def _open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) -> None:
-    """Open the job, or continue the one that a killed command left, and fill in what was unknown."""
-    new, desired, replaceable, driven = ready.job, ready.desired, 0, ""
-    if isinstance(desired, Adopt):
-        known = {UID: session.cluster.uid, INSTALLATION: session.store.installation}
-        stem = slice_stem(session.cluster.name, session.cluster.uid)
-        session.desired = replace(fill_unknowns(desired, known), slice_stem=stem)
-    if new is None or not isinstance(desired, Run):
-        return
-    record_finished_jobs(session, except_digest=new.digest)
-    record = refuse_if_busy(session, new)
-    run_id = record.run_id if record is not None else new.run_id or new_run_id(ready.cluster)
-    if bucket is not None:
-        try:
-            claim = look_for_driver(session, bucket, run_id, record, take_over=ready.take_over)
-        except ConflictError as error:
-            if record is None:
-                raise
-            driven = error.what  # a job that lost its run ends, however often it is continued
-        else:
-            replaceable = claim.number
-            if claim.epoch is not None:  # attempts of several computers differ, and so do the names of their logs
-                new = replace(new, first_attempt=max(new.first_attempt, claim.epoch.attempt + 1))
-    if record is None:
-        record = session.store.open_job(session.cluster, replace(new, run_id=run_id))
-    elif new.watch and not record.watch:
-        session.store.set_watch(session.cluster, record.id, new.watch, new.launch_request)
-    if bucket is not None:
-        upload_task(bucket, record, session.narrator.note)
-        session.hold = RunHold(bucket, session.store.installation, record, replaceable)
-        session.hold.taken_over = driven
-    session.job = record
-    session.desired = _fill_unknowns(desired, session.store, session.cluster, record)
-
-
-def _fill_unknowns(desired: Run, store: Store, cluster: ClusterRecord, record: JobRecord) -> Desired:
-    known: dict[Unknown, str | Secret] = {UID: cluster.uid, RUN_ID: record.run_id, INSTALLATION: store.installation}
-    if desired.run_key is not None:
-        known[RUN_KEY] = Secret("ORCH_RUN_KEY", store.run_key(record.run_id))
-    filled = fill_unknowns(desired, known)
-    job = replace(filled.job, id=record.id) if filled.job is not None else None
-    return replace(filled, slice_stem=slice_stem(cluster.name, cluster.uid), job_id=record.id, job=job)
-
-
 def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> CommandResult:
     waiter = Waiter(session)
     patience = PATIENCE
@@ -301,10 +267,10 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
         step = decide(session.desired, observed, session.facts)
         match step:
             case Done() | GiveUp():
-                return _finish(session, step)
+                return finish_command(session, step)
             case Wait():
                 if step.on is WaitFor.JOB and not follow:
-                    return _leave_running(session)
+                    return leave_running(session)
                 patience = inf if step.on is WaitFor.JOB else PATIENCE  # who only watches lets all others go first
                 denied = any(host.contact is Contact.DENIED for host in observed.hosts)
                 waiter.wait(step, yielding=denied)  # whoever can let this computer in needs the lease
@@ -481,80 +447,3 @@ def _cancel_request(session: Session) -> Detached | None:
     if isinstance(current.candidate.market, CapacityBlock):
         left = f"the {current.candidate.market} stays yours"
     return Detached(f"interrupted; the request for machines was cancelled, {left}", next_step=back)
-
-
-def _leave_running(session: Session) -> CommandResult:
-    job = session.job
-    assert job is not None  # noqa: S101  # there is a job to leave running
-    name = session.cluster.name
-    watch = f"orch logs -f {name} {job.id}" if job.kind == "exec" else f"orch watch {name}"
-    done = Done(f"job {job.id} runs on '{name}'; watch it: {watch}   end it: orch cancel {name} {job.id}")
-    return CommandResult(step=done, outcomes=(), job_id=job.id, run_id=job.run_id)
-
-
-def _finish(session: Session, step: Done | GiveUp) -> CommandResult:
-    """Return the result; upload the logs, and close the record when nothing is left."""
-    outcomes = job_outcomes(session)
-    if isinstance(session.desired, Cancel) and isinstance(step, Done):
-        number = int(session.desired.folder.partition("-")[0])
-        cancelled = Outcome(status=Exit.INTERRUPTED, code="cancelled", what=f"job {number} was cancelled")
-        session.store.record_outcome(session.cluster, number, cancelled)
-        _report_remaining_jobs(session)
-    if session.job is not None:
-        upload_logs(session)
-    release_run(session)
-    live = [intent for intent in session.store.intents(session.cluster) if intent.state not in FINAL_STATES]
-    desired = session.desired
-    over = isinstance(step, Done) or not isinstance(desired, Down)
-    if isinstance(step, Done):
-        _end_affected_jobs(session)
-    if not live and over and _may_close(session):
-        session.store.close_cluster(session.keeper.lease, session.cluster)
-    job = session.job
-    if job is None:
-        return CommandResult(step=step, outcomes=outcomes)
-    return CommandResult(
-        step=step,
-        outcomes=outcomes,
-        job_id=job.id,
-        run_id=job.run_id,
-        attempts=session.store.ended_attempts(session.cluster, job.id),
-    )
-
-
-def _report_remaining_jobs(session: Session) -> None:
-    """Report what continues after a cancel: jobs that run beside the cancelled one, or wait behind it."""
-    name, jobs = session.cluster.name, session.store.jobs(session.cluster)
-    for job in jobs:
-        if job.state in RUNNING:
-            session.narrator.note(f"job {job.id} ({job.kind}) continues to run on '{name}'")
-    if queued := [job.id for job in jobs if job.state == "queued"]:
-        session.narrator.note(f"job {queued[0]} is next in the queue: orch queue {name}")
-
-
-def _end_affected_jobs(session: Session) -> None:
-    """Record the end of the cluster's jobs that this command implies."""
-    store, cluster, name = session.store, session.cluster, session.cluster.name
-    match session.desired:
-        case Down():
-            message = f"cluster '{name}' was taken down"
-            end_jobs(store, cluster, message, f"orch resume {name}", waiting=True, begun=True)
-        case Stop():
-            back = f"orch start {name}   then: orch resume {name}"
-            end_jobs(store, cluster, f"cluster '{name}' was stopped", back, waiting=False, begun=True)
-            if waiting := list_waiting_jobs(store, cluster, 0):
-                session.narrator.note(f"{count_noun(len(waiting), 'job')} left in the queue until: orch start {name}")
-        case Start():
-            store.set_desired_state(cluster, "up")  # also when it was up already
-        case _:
-            pass
-
-
-def _may_close(session: Session) -> bool:
-    """Return whether nothing more is to come on this record: neither machines nor, for a run, a waiting job."""
-    desired, job = session.desired, session.job
-    if isinstance(desired, Run) and job is not None and list_waiting_jobs(session.store, session.cluster, job.id):
-        return False
-    if isinstance(desired, Run):
-        return desired.create or desired.teardown is TeardownPolicy.DOWN
-    return isinstance(desired, Down | Adopt)

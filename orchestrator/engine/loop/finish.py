@@ -1,0 +1,104 @@
+"""The end of a command: its result, the jobs that end with it, and the record when nothing is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.engine.loop.epoch import release_run
+from orchestrator.engine.loop.queue import (
+    end_jobs,
+    list_waiting_jobs,
+)
+from orchestrator.engine.loop.results import (
+    job_outcomes,
+    upload_logs,
+)
+from orchestrator.engine.loop.session import Session
+from orchestrator.engine.preparation.prepared import CommandResult
+from orchestrator.exits import Exit
+from orchestrator.messages import count_noun
+from orchestrator.plan.desired import Adopt, Cancel, Down, Run, Start, Stop, TeardownPolicy
+from orchestrator.plan.observed import FINAL_STATES, Outcome
+from orchestrator.plan.steps import Done, GiveUp
+from orchestrator.store.lookup import RUNNING
+
+if TYPE_CHECKING:
+    pass
+
+
+def leave_running(session: Session) -> CommandResult:
+    """Return the result of a command that does not wait for its program."""
+    job = session.job
+    assert job is not None  # noqa: S101  # there is a job to leave running
+    name = session.cluster.name
+    watch = f"orch logs -f {name} {job.id}" if job.kind == "exec" else f"orch watch {name}"
+    done = Done(f"job {job.id} runs on '{name}'; watch it: {watch}   end it: orch cancel {name} {job.id}")
+    return CommandResult(step=done, outcomes=(), job_id=job.id, run_id=job.run_id)
+
+
+def finish_command(session: Session, step: Done | GiveUp) -> CommandResult:
+    """Return the result; upload the logs, and close the record when nothing is left."""
+    outcomes = job_outcomes(session)
+    if isinstance(session.desired, Cancel) and isinstance(step, Done):
+        number = int(session.desired.folder.partition("-")[0])
+        cancelled = Outcome(status=Exit.INTERRUPTED, code="cancelled", what=f"job {number} was cancelled")
+        session.store.record_outcome(session.cluster, number, cancelled)
+        _report_remaining_jobs(session)
+    if session.job is not None:
+        upload_logs(session)
+    release_run(session)
+    live = [intent for intent in session.store.intents(session.cluster) if intent.state not in FINAL_STATES]
+    desired = session.desired
+    over = isinstance(step, Done) or not isinstance(desired, Down)
+    if isinstance(step, Done):
+        _end_affected_jobs(session)
+    if not live and over and _may_close(session):
+        session.store.close_cluster(session.keeper.lease, session.cluster)
+    job = session.job
+    if job is None:
+        return CommandResult(step=step, outcomes=outcomes)
+    return CommandResult(
+        step=step,
+        outcomes=outcomes,
+        job_id=job.id,
+        run_id=job.run_id,
+        attempts=session.store.ended_attempts(session.cluster, job.id),
+    )
+
+
+def _report_remaining_jobs(session: Session) -> None:
+    """Report what continues after a cancel: jobs that run beside the cancelled one, or wait behind it."""
+    name, jobs = session.cluster.name, session.store.jobs(session.cluster)
+    for job in jobs:
+        if job.state in RUNNING:
+            session.narrator.note(f"job {job.id} ({job.kind}) continues to run on '{name}'")
+    if queued := [job.id for job in jobs if job.state == "queued"]:
+        session.narrator.note(f"job {queued[0]} is next in the queue: orch queue {name}")
+
+
+def _end_affected_jobs(session: Session) -> None:
+    """Record the end of the cluster's jobs that this command implies."""
+    store, cluster, name = session.store, session.cluster, session.cluster.name
+    match session.desired:
+        case Down():
+            message = f"cluster '{name}' was taken down"
+            end_jobs(store, cluster, message, f"orch resume {name}", waiting=True, begun=True)
+        case Stop():
+            back = f"orch start {name}   then: orch resume {name}"
+            end_jobs(store, cluster, f"cluster '{name}' was stopped", back, waiting=False, begun=True)
+            if waiting := list_waiting_jobs(store, cluster, 0):
+                session.narrator.note(f"{count_noun(len(waiting), 'job')} left in the queue until: orch start {name}")
+        case Start():
+            store.set_desired_state(cluster, "up")  # also when it was up already
+        case _:
+            pass
+
+
+def _may_close(session: Session) -> bool:
+    """Return whether nothing more is to come on this record: neither machines nor, for a run, a waiting job."""
+    desired, job = session.desired, session.job
+    if isinstance(desired, Run) and job is not None and list_waiting_jobs(session.store, session.cluster, job.id):
+        return False
+    if isinstance(desired, Run):
+        return desired.create or desired.teardown is TeardownPolicy.DOWN
+    return isinstance(desired, Down | Adopt)

@@ -1,0 +1,65 @@
+"""Open the job of a command in the store, or continue the one that a killed command left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from orchestrator.engine.loop.epoch import RunHold, look_for_driver
+from orchestrator.engine.loop.finished_jobs import record_finished_jobs, refuse_if_busy
+from orchestrator.engine.loop.results import upload_task
+from orchestrator.engine.loop.session import Session
+from orchestrator.engine.preparation.prepared import PreparedCommand
+from orchestrator.engine.state.names import INSTALLATION, RUN_ID, RUN_KEY, UID, new_run_id, slice_stem
+from orchestrator.errors import ConflictError
+from orchestrator.plan.desired import Adopt, Desired, Run
+from orchestrator.store.records import ClusterRecord, JobRecord
+from orchestrator.store.store import Store
+from orchestrator.values import Secret, Unknown, fill_unknowns
+
+if TYPE_CHECKING:
+    from orchestrator.storage.bucket import Bucket
+
+
+def open_job(session: Session, ready: PreparedCommand, bucket: Bucket | None) -> None:
+    """Open the job, or continue the one that a killed command left, and fill in what was unknown."""
+    new, desired, replaceable, driven = ready.job, ready.desired, 0, ""
+    if isinstance(desired, Adopt):
+        known = {UID: session.cluster.uid, INSTALLATION: session.store.installation}
+        stem = slice_stem(session.cluster.name, session.cluster.uid)
+        session.desired = replace(fill_unknowns(desired, known), slice_stem=stem)
+    if new is None or not isinstance(desired, Run):
+        return
+    record_finished_jobs(session, except_digest=new.digest)
+    record = refuse_if_busy(session, new)
+    run_id = record.run_id if record is not None else new.run_id or new_run_id(ready.cluster)
+    if bucket is not None:
+        try:
+            claim = look_for_driver(session, bucket, run_id, record, take_over=ready.take_over)
+        except ConflictError as error:
+            if record is None:
+                raise
+            driven = error.what  # a job that lost its run ends, however often it is continued
+        else:
+            replaceable = claim.number
+            if claim.epoch is not None:  # attempts of several computers differ, and so do the names of their logs
+                new = replace(new, first_attempt=max(new.first_attempt, claim.epoch.attempt + 1))
+    if record is None:
+        record = session.store.open_job(session.cluster, replace(new, run_id=run_id))
+    elif new.watch and not record.watch:
+        session.store.set_watch(session.cluster, record.id, new.watch, new.launch_request)
+    if bucket is not None:
+        upload_task(bucket, record, session.narrator.note)
+        session.hold = RunHold(bucket, session.store.installation, record, replaceable)
+        session.hold.taken_over = driven
+    session.job = record
+    session.desired = _fill_unknowns(desired, session.store, session.cluster, record)
+
+
+def _fill_unknowns(desired: Run, store: Store, cluster: ClusterRecord, record: JobRecord) -> Desired:
+    known: dict[Unknown, str | Secret] = {UID: cluster.uid, RUN_ID: record.run_id, INSTALLATION: store.installation}
+    if desired.run_key is not None:
+        known[RUN_KEY] = Secret("ORCH_RUN_KEY", store.run_key(record.run_id))
+    filled = fill_unknowns(desired, known)
+    job = replace(filled.job, id=record.id) if filled.job is not None else None
+    return replace(filled, slice_stem=slice_stem(cluster.name, cluster.uid), job_id=record.id, job=job)
