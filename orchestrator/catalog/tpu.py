@@ -39,6 +39,16 @@ def find_slice(name: str) -> TpuSlice | None:
     return _slice(generation, size, requested=name.strip())
 
 
+def find_by_machine_type(machine_type: str) -> TpuSlice | None:
+    """Return the slice that one machine of this type of Compute Engine is; None when the type is not that of a TPU."""
+    for generation in list_generations():
+        for size in generation.single_host:
+            found = _slice(generation, size, requested=machine_type)
+            if machine_type and found.machine_type == machine_type:
+                return found
+    return None
+
+
 def find_generation(name: str) -> Generation | None:
     """Return the generation that `name` means without a size, such as `v4` or `tpu-v5e`; None otherwise."""
     match = _GENERATION.fullmatch(name.strip().lower())

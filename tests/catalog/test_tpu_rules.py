@@ -108,3 +108,18 @@ def test_the_tpu_api_does_not_know_tpu7x() -> None:
     assert isinstance(ironwood, TpuSlice)
     assert isinstance(v6e, TpuSlice)
     assert (ironwood.in_tpu_api, v6e.in_tpu_api) == (False, True)
+
+
+@pytest.mark.parametrize("name", [name for name, row in PUBLISHED.items() if row[3]])
+def test_a_machine_type_names_the_part_of_a_slice_that_one_machine_is(name: str) -> None:
+    found = tpu.find_slice(name)
+    assert found is not None
+    machine = tpu.find_by_machine_type(found.machine_type)
+    assert machine is not None
+    assert (machine.generation, machine.hosts) == (found.generation, 1)
+    assert machine.chips_per_host == found.chips_per_host
+
+
+@pytest.mark.parametrize("machine_type", ["", "p5.48xlarge", "n2-standard-8"])
+def test_a_machine_type_of_another_kind_is_no_tpu(machine_type: str) -> None:
+    assert tpu.find_by_machine_type(machine_type) is None
