@@ -54,11 +54,16 @@ class StartSlice:
 
 @dataclass(frozen=True, slots=True)
 class ForgetSlice:
-    """Close the record of a slice that the provider reports as absent. The record always closes last."""
+    """Close the record of a slice that the provider reports as absent. The record always closes last.
+
+    Attributes:
+        jobs_end: Why all jobs of the cluster end before that; "" where they continue on a new slice.
+    """
 
     name: str
     cause: EndCause
     why: str
+    jobs_end: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

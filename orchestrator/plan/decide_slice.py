@@ -141,10 +141,22 @@ def _accepted(desired: Run, observed: Observed, facts: Facts, intent: Intent) ->
         case SliceState.FAILED:
             return end_slice(facts, intent, _failure_cause(observed), reason)
         case SliceState.ABSENT:
-            return ForgetSlice(intent.name, EndCause.PREEMPTED, "it was deleted outside orch")
+            return _forget_absent(desired, observed, intent)
         case SliceState.UNCLEAR:
             since = observed.unclear_since if observed.unclear_since is not None else observed.now
             return wait_for_slice(cluster, observed, since + budgets.unclear_deadline)
+
+
+def _forget_absent(desired: Run, observed: Observed, intent: Intent) -> ForgetSlice:
+    """Close the record of a slice that something else deleted, and replace it only where orch was watching it.
+
+    Another installation may have taken it over and ended it meanwhile: its labels are deleted with the machines.
+    """
+    if observed.unwatched_since is None:
+        return ForgetSlice(intent.name, EndCause.PREEMPTED, "it was deleted outside orch")
+    last = format_time(observed.unwatched_since, observed.now)
+    why = f"the machines of '{desired.cluster}' are absent, and orch looked at them last at {last}"
+    return ForgetSlice(intent.name, EndCause.PREEMPTED, f"it is absent, and was last seen at {last}", jobs_end=why)
 
 
 def _name_others(desired: Run, observed: Observed, facts: Facts, intent: Intent) -> Step | None:

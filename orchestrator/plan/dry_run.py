@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from orchestrator.exits import Exit
 from orchestrator.hosts import JobPhase
 from orchestrator.plan.actions import (
     Action,
@@ -215,7 +216,9 @@ def _after_slice_action(
             moved = _moved(observed, action.name, IntentState.DELETED, action.cause, action.why)
             closed = {action.name: observed.now}
             intents = tuple(replace(one, billed_until=closed.get(one.name, one.billed_until)) for one in moved)
-            return replace(observed, intents=intents, slice_state=SliceState.UNCLEAR, hosts=())
+            lost = Outcome(status=Exit.HOST_LOST, code="host-lost", what=action.jobs_end) if action.jobs_end else None
+            outcome = observed.outcome or lost
+            return replace(observed, intents=intents, slice_state=SliceState.UNCLEAR, hosts=(), outcome=outcome)
         case StopSlice():
             return replace(observed, slice_state=SliceState.STOPPING)
         case StartSlice():

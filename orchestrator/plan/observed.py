@@ -198,6 +198,8 @@ class Observed:
         taken_over: Who has claimed the run in its bucket meanwhile, in words; "" for no one.
         stacks_collected: The stack traces of this attempt's program were collected.
         entered: Some computer has logged in to the hosts of this slice before.
+        unwatched_since: Since when no process of this store had looked at machines that are absent now, where that was
+            long, and nothing but this record shows whose they are; None otherwise.
         refusal: Why nothing can be said about the slice, nor done with it, before the user acts: credentials of another
             account, a broken SSH configuration.
     """
@@ -227,6 +229,7 @@ class Observed:
     taken_over: str = ""
     stacks_collected: bool = False
     entered: bool = False
+    unwatched_since: float | None = None
     refusal: Outcome | None = None
 
     @property

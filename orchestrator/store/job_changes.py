@@ -58,7 +58,7 @@ class JobChanges(Ledger):
                 raise ConflictError(
                     f"job {job} of '{cluster.name}' left the queue meanwhile", "it was ended", "orch status"
                 )
-            guards = (_is_unchanged(record), _is_newest(cluster, newest))
+            guards = (guard_unchanged_job(record), _is_newest(cluster, newest))
             values = {"state": "pending", "opened_at": newest} if record.state == "queued" else {}
             turn = _update(cluster, job, values, f"job {job}: its turn has come")
             if self.change(turn, at=at, lease=lease, guards=guards) is not None:
@@ -77,8 +77,8 @@ class JobChanges(Ledger):
                 change = _update(cluster, job, {"state": "cancelling"}, f"job {job} is being cancelled")
             else:
                 outcome = Outcome(status=Exit.INTERRUPTED, code="cancelled", what=f"job {job} was cancelled")
-                change = _end_job(cluster, job, outcome, at)
-            if self.change(change, at=at, guards=(_is_unchanged(record),)) is not None:
+                change = make_job_end(cluster, job, outcome, at)
+            if self.change(change, at=at, guards=(guard_unchanged_job(record),)) is not None:
                 return
 
     def set_watch(self, cluster: ClusterRecord, job: int, watch: str, launch_request: str = "") -> None:
@@ -153,7 +153,7 @@ class JobChanges(Ledger):
                 raise ConflictError(f"job {job} of '{cluster.name}' was ended meanwhile", next_step="orch status")
             values = {"started": True, "state": "cancelling" if record.state == "cancelling" else "running"}
             started = _update(cluster, job, values, f"job {job} is being started")
-            if self.change(started, at=at, lease=lease, guards=(_is_unchanged(record),)) is not None:
+            if self.change(started, at=at, lease=lease, guards=(guard_unchanged_job(record),)) is not None:
                 return
 
     def end_attempt(
@@ -183,7 +183,7 @@ class JobChanges(Ledger):
                 values = {"attempt": attempt, "started": False}
                 reason = f"{ended.cause}: {ended.why}"
                 changes += (_update(cluster, job, values, f"job {job} continues with attempt {attempt}", reason),)
-            if self.change(*changes, at=at, lease=lease, guards=(*guards, _is_unchanged(record))) is not None:
+            if self.change(*changes, at=at, lease=lease, guards=(*guards, guard_unchanged_job(record))) is not None:
                 return
 
     def ended_attempts(self, cluster: ClusterRecord, job: int) -> tuple[EndedAttempt, ...]:
@@ -194,8 +194,8 @@ class JobChanges(Ledger):
         """End a job with its outcome, once: an ended job keeps the outcome it has."""
         for at in self._tries(f"job {job}"):
             record = self.job(cluster, job)
-            changes = (_end_job(cluster, job, outcome, at),) if record.state != "ended" else ()
-            if self.change(*changes, at=at, lease=lease, guards=(_is_unchanged(record),)) is not None:
+            changes = (make_job_end(cluster, job, outcome, at),) if record.state != "ended" else ()
+            if self.change(*changes, at=at, lease=lease, guards=(guard_unchanged_job(record),)) is not None:
                 return
 
     def _read_highest(self, cluster: ClusterRecord) -> tuple[int, int]:
@@ -258,7 +258,8 @@ def _columns_of(new: NewJob) -> dict[str, Any]:
     }
 
 
-def _end_job(cluster: ClusterRecord, job: int, outcome: Outcome, at: float) -> RowChange:
+def make_job_end(cluster: ClusterRecord, job: int, outcome: Outcome, at: float) -> RowChange:
+    """Return the change that ends a job."""
     values: dict[str, Any] = {
         "state": "ended",
         "status": outcome.status,
@@ -276,7 +277,7 @@ def _open_clusters() -> Any:
     return select(clusters).where(clusters.c.gone.is_(None))
 
 
-def _is_unchanged(job: JobRecord) -> Guard:
+def guard_unchanged_job(job: JobRecord) -> Guard:
     """Return the guard that a job is as it was read, in what its changes depend on."""
     values = {"state": job.state, "started": job.started, "attempt": job.attempt}
     return _guard(jobs, {"cluster_uid": job.cluster_uid, "id": job.id}, values)

@@ -1,21 +1,22 @@
-"""Machines that change hands: taken over here from a lost record, or taken over from here by another installation."""
+"""Machines that change hands: taken over here from a lost record, or from here by another installation."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import select
 
-from orchestrator.errors import ConflictError
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.observed import Intent, IntentState
+from orchestrator.plan.observed import Intent, IntentState, Outcome
 from orchestrator.project import qualify_name, to_column
-from orchestrator.store.change import EventDetails, Guard, RowChange, insert_row, update_row
+from orchestrator.store.change import EventDetails, RowChange, complete_row, insert_row, update_row
+from orchestrator.store.job_changes import guard_unchanged_job, make_job_end
 from orchestrator.store.leases import Lease
 from orchestrator.store.ledger import Ledger
-from orchestrator.store.records import ClusterRecord, candidate_to_json, cluster_from_row
-from orchestrator.store.schema import clusters, intents, slice_owners
+from orchestrator.store.records import ClusterRecord, candidate_to_json, cluster_from_row, job_from_row
+from orchestrator.store.schema import clusters, intents, jobs, slice_owners
 from orchestrator.store.team_records import NewSliceRecord, SliceOwner, slice_owner_from_row
 
 
@@ -45,12 +46,8 @@ class RecoveryChanges(Ledger):
         opened = insert_row(clusters, values, EventDetails(cluster=self._qualified(new), kind="cluster", what=what))
         owner = SliceOwner(token=new.token, epoch=new.epoch, holder="")
         changes = (opened, self._intent_row(uid, at, new), *self._owner_rows(self._qualified(new), owner))
-        guard = Guard(table=clusters, key={"uid": uid}, values=None)
-        self.change(*changes, at=at, lease=lease, guards=(guard,))
-        record = self._open_record(new)
-        if record is None:
-            raise ConflictError(f"the record of '{new.cluster}' was closed meanwhile", next_step="orch status")
-        return record
+        self.change(*changes, at=at, lease=lease)
+        return cluster_from_row(complete_row(clusters, values))
 
     def raise_epoch(self, lease: Lease, cluster: ClusterRecord, token: str, epoch: int) -> None:
         """Record a higher epoch of a slice that is ours."""
@@ -68,7 +65,7 @@ class RecoveryChanges(Ledger):
         owner = SliceOwner(token=intent.token, epoch=known.epoch if known is not None else 1, holder=holder)
         closed = EventDetails(cluster=name, kind="cluster", what=f"record closed: {why}", cause=why)
         self.change(
-            _deleted(cluster, intent, why, at, at),
+            _deleted(cluster, intent, EndCause.REQUESTED, why, at, at),
             *self._owner_rows(name, owner, known),
             update_row(clusters, {"uid": cluster.uid}, {"gone": at, "hosts": "[]"}, closed),
             at=at,
@@ -78,7 +75,32 @@ class RecoveryChanges(Ledger):
     def record_earlier_end(self, lease: Lease, cluster: ClusterRecord, intent: Intent, at: float) -> None:
         """Record that a slice was deleted at an earlier moment, when the store could not be written."""
         why, now = "taken down while the store could not be written", self._now()
-        self.change(_deleted(cluster, intent, why, at, now), at=now, lease=lease)
+        self.change(_deleted(cluster, intent, EndCause.REQUESTED, why, at, now), at=now, lease=lease)
+
+    def record_absence(
+        self, lease: Lease, cluster: ClusterRecord, intent: Intent, cause: EndCause, why: str,
+        outcomes: Mapping[int, Outcome],
+    ) -> None:  # fmt: skip
+        """Record that a slice is absent, and with it the end of its jobs.
+
+        All in one change: an engine that finds one without the other would rent machines for the jobs that are left.
+
+        Args:
+            lease: The lease of the cluster.
+            cluster: The cluster.
+            intent: Of the slice.
+            cause: Of its end.
+            why: The same for people.
+            outcomes: By the numbers of the jobs; one that has ended keeps the outcome that it has.
+        """
+        for at in self._tries(f"the list of jobs of '{cluster.name}'"):
+            query = select(jobs).where(jobs.c.cluster_uid == cluster.uid, jobs.c.state != "ended")
+            left = [job for job in self._read_all(query.order_by(jobs.c.id), job_from_row) if job.id in outcomes]
+            ends = (make_job_end(cluster, job.id, outcomes[job.id], at) for job in left)
+            changes = (*ends, _deleted(cluster, intent, cause, why, at, at))
+            guards = tuple(guard_unchanged_job(job) for job in left)
+            if self.change(*changes, at=at, lease=lease, guards=guards) is not None:
+                return
 
     def _open_record(self, new: NewSliceRecord) -> ClusterRecord | None:
         mine = (clusters.c.name == new.cluster) & (clusters.c.project == to_column(self.project))
@@ -113,9 +135,9 @@ class RecoveryChanges(Ledger):
         return (update_row(slice_owners, {"token": owner.token}, values, details),)
 
 
-def _deleted(cluster: ClusterRecord, intent: Intent, why: str, at: float, now: float) -> RowChange:
+def _deleted(cluster: ClusterRecord, intent: Intent, cause: EndCause, why: str, at: float, now: float) -> RowChange:
     values: dict[str, Any] = {"state": IntentState.DELETED.value, "since": at, "touched": now, "why": why}
-    values["cause"] = EndCause.REQUESTED.value
+    values["cause"] = cause.value
     if intent.billed_from is not None and intent.billed_until is None:
         values["gone"] = at
     details = EventDetails(cluster=cluster.qualified_name, kind="intent", what=f"{intent.name}: {why}", cause=why)

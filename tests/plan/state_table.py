@@ -296,6 +296,12 @@ SLICE: tuple[Line, ...] = (
     ("failed before the program was started", RUN, seen(intent(), state=SS.FAILED), "EndSlice broken"),
     ("failed with the program on it", RUN, seen(intent(), state=SS.FAILED, started=True), "EndSlice host-died"),
     ("absent, and not ended by orch", RUN, seen(intent(), state=SS.ABSENT), "ForgetSlice preempted"),
+    (
+        "absent, and orch had not looked for long: perhaps another installation ended it",
+        RUN,
+        seen(intent(), state=SS.ABSENT, unwatched_since=LONG_AGO),
+        "ForgetSlice preempted with its jobs",
+    ),
     ("the provider cannot be queried", RUN, seen(intent(), unclear_since=NOW - 10), "Wait slice"),
     ("the provider could not be queried for long", RUN, seen(intent(), unclear_since=LONG_AGO), "GiveUp timeout"),
     ("`down` was requested", RUN, ready(down_requested=True), "GiveUp conflict"),
@@ -1077,6 +1083,8 @@ def describe_step(step: Step) -> str:
     match step:
         case SyncTree() | FetchMount() | RunSetup() | StartJob() | StopJob() | ArmTimer() | CollectStacks():
             return f"{name} {format_hosts(step.ranks)}"
+        case ForgetSlice() if step.jobs_end:
+            return f"{name} {step.cause} with its jobs"
         case EndSlice() | ForgetSlice() | NextAttempt() | EndAttempt():
             return f"{name} {step.cause}"
         case Conclude() | GiveUp():

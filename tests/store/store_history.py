@@ -169,6 +169,10 @@ def _ended(step: Step) -> EndedAttempt:
     )
 
 
+def _outcome(step: Step) -> Outcome:
+    return Outcome(status=step.number, code=step.text, what=step.text, why=step.text, next_step=step.text)
+
+
 def _pin(step: Step) -> HostPin:
     name = quote(step.text, safe="", errors="replace")
     return HostPin(name=name, kind=step.state, key=f"{step.number:04d}", job=f"u/{step.number}")
@@ -226,11 +230,7 @@ _DO: dict[str, Callable[..., Any]] = {
         lambda store, step, cluster, lease: store.next_attempt(cluster, step.number, _ended(step), step.number + 1)
     ),
     "record_outcome": _job(
-        lambda store, step, cluster, lease: store.record_outcome(
-            cluster,
-            step.number,
-            Outcome(status=step.number, code=step.text, what=step.text, why=step.text, next_step=step.text),
-        )
+        lambda store, step, cluster, lease: store.record_outcome(cluster, step.number, _outcome(step))
     ),
     "record_take_over": lambda store, step, cluster, lease: store.record_take_over(lease, _taken_over(step)),
     "raise_epoch": lambda store, step, cluster, lease: store.raise_epoch(lease, cluster, "token", step.number),
@@ -242,6 +242,11 @@ _DO: dict[str, Callable[..., Any]] = {
     "record_earlier_end": _intent(
         lambda store, step, cluster, lease, name: store.record_earlier_end(
             lease, cluster, _intent_named(store, cluster, name), 1e9
+        )
+    ),
+    "record_absence": _intent(
+        lambda store, step, cluster, lease, name: store.record_absence(
+            lease, cluster, _intent_named(store, cluster, name), step.cause, step.text, {step.number: _outcome(step)}
         )
     ),
     "open_pipeline": lambda store, step, cluster, lease: store.open_pipeline(

@@ -14,6 +14,7 @@ from typing import Any
 from orchestrator.clock import SteadyClock
 from orchestrator.engine.loop.addresses import admit_before_contact
 from orchestrator.engine.loop.session import Session
+from orchestrator.engine.loop.silence import find_unwatched_since, note_look
 from orchestrator.engine.state.names import host_job_name, slice_token
 from orchestrator.errors import OrchError, OtherAccountError, UserError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
@@ -64,6 +65,7 @@ def observe(session: Session) -> Observed:
         stacks_collected=bool(folder) and memory.stacks_of == folder,
         cancel_requested=job is not None and job.state == "cancelling",
         entered=cluster.host_contents not in ("", "{}"),
+        unwatched_since=find_unwatched_since(session, job),
         down_requested=isinstance(session.desired, Run) and cluster.desired_state == "down",
     )
 
@@ -118,7 +120,7 @@ def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
         memory.contact_since = None  # silence counts from an observation of hosts that should answer
     elif intent.state is IntentState.ACCEPTED:
         memory.healthy_at = session.now()
-    session.store.note_state(session.cluster, view.state.value)
+    note_look(session, intent, view)
     return _note_times(session, intent, view)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.exits import Exit
 from orchestrator.plan.desired import Desired, Run, TeardownPolicy
@@ -12,7 +14,10 @@ from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store
 
 TAKEN_OVER = "taken-over"  # code of a job whose machines, or whose run, another installation has
+ABSENT = "host-lost"  # code of a job whose machines are absent
 ENGINE = "engine"  # JobRecord.watch of a job that unattended engines drive
+
+_STATUS = {TAKEN_OVER: Exit.CONFLICT, ABSENT: Exit.HOST_LOST}
 
 
 def list_waiting_jobs(store: Store, cluster: ClusterRecord, number: int) -> tuple[JobRecord, ...]:
@@ -102,20 +107,23 @@ def end_jobs(
         code: The code of their outcome.
     """
     chosen = [job for job in store.jobs(cluster) if job.state != "ended" and (begun if job.started else waiting)]
-    for job in chosen:
-        how = "ended" if job.started else "is not started"
-        store.record_outcome(
-            cluster,
-            job.id,
-            Outcome(
-                status=Exit.CONFLICT if code == TAKEN_OVER else Exit.INTERRUPTED,
-                code=code,
-                what=f"job {job.id} {how}: {reason}",
-                why="",
-                next_step=next_step,
-            ),
-        )
+    for number, outcome in make_outcomes(chosen, reason, next_step, code).items():
+        store.record_outcome(cluster, number, outcome)
     return len(chosen)
+
+
+def make_outcomes(jobs: Iterable[JobRecord], reason: str, next_step: str, code: str) -> dict[int, Outcome]:
+    """Return, by their numbers, the outcomes of jobs whose machines are ended or absent."""
+    return {
+        job.id: Outcome(
+            status=_STATUS.get(code, Exit.INTERRUPTED),
+            code=code,
+            what=f"job {job.id} {'ended' if job.started else 'is not started'}: {reason}",
+            why="",
+            next_step=next_step,
+        )
+        for job in jobs
+    }
 
 
 def is_driven_elsewhere(store: Store, ready: PreparedCommand) -> bool:

@@ -46,6 +46,8 @@ class Memory:
         skew_reported: Whether a wrong clock of this computer was reported.
         logs_saved: Whether the remaining logs were downloaded before the teardown.
         new_owner: Who has taken the machines over, in words, as the cloud or a host reported it; "" for no one.
+        looked_at: When the machines were looked at last; 0 before.
+        silent_since: Since when there was no look before the one that found them absent or unclear; 0 for no such time.
         admitted_to: The slice whose firewall admits this computer's address, or was tried to.
         address_tried: When that was tried last.
         address_error: Why it failed.
@@ -66,6 +68,8 @@ class Memory:
     skew_reported: bool = False
     logs_saved: bool = False
     new_owner: str = ""
+    looked_at: float = 0.0
+    silent_since: float = 0.0
     admitted_to: str = ""
     address_tried: float | None = None
     address_error: OrchError | None = None

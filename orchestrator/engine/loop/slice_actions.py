@@ -8,6 +8,7 @@ from typing import cast
 
 from orchestrator.engine.loop.addresses import drop_addresses, find_creator_address, note_creator_address
 from orchestrator.engine.loop.admission import note_maker
+from orchestrator.engine.loop.queue import ABSENT, make_outcomes
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.keys import delete_slice_keys, make_slice_keys
 from orchestrator.engine.state.names import slice_token
@@ -102,16 +103,22 @@ def end_slice(session: Session, action: EndSlice) -> None:
 
 
 def close_slice_record(session: Session, action: ForgetSlice) -> None:
-    """Delete the slice's keys and close its record, the record last.
+    """Delete the slice's keys and close its record, the record last; the jobs end with it where that is decided.
 
     A command that is killed before that does all of this again, so no private key is left behind.
     """
-    lease, cluster = session.keeper.lease, session.cluster
-    session.store.note_hosts(lease, cluster, ())
-    session.store.note_host_contents(lease, cluster, {})
+    store, lease, cluster = session.store, session.keeper.lease, session.cluster
+    store.note_hosts(lease, cluster, ())
+    store.note_host_contents(lease, cluster, {})
     delete_slice_keys(session.paths, action.name)
-    drop_addresses(session, _intent_of(session, action.name).generation)
-    session.store.update_intent(lease, cluster, action.name, IntentState.DELETED, action.cause, action.why)
+    intent = _intent_of(session, action.name)
+    drop_addresses(session, intent.generation)
+    if not action.jobs_end:
+        store.update_intent(lease, cluster, action.name, IntentState.DELETED, action.cause, action.why)
+        return
+    again = f"if they were not ended on purpose: orch launch … -c {cluster.name}"
+    outcomes = make_outcomes(store.jobs(cluster), action.jobs_end, again, ABSENT)
+    store.record_absence(lease, cluster, intent, action.cause, action.why, outcomes)
 
 
 def stop_slice(session: Session, action: StopSlice) -> None:
