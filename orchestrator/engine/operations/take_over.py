@@ -3,25 +3,27 @@
 The labels in the cloud decide who has a slice: of two that take it over at the same moment, the last to write them.
 Each writes, waits, and reads again, so one of them sees the other and stops. The hosts follow the labels: the winner
 presents a higher epoch than any host has. Killed anywhere, the same command completes it: until the record is written
-the slice still counts as lost, and every later command presents the recorded epoch to the hosts.
+the slice still counts as lost, and after that only the hosts are missing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from orchestrator.engine.loop.transfer import taken_over_error
 from orchestrator.engine.narrator import Narrator
-from orchestrator.engine.operations.recover import LostSlice, find_price_per_hour
-from orchestrator.engine.operations.sweep import judge_again, open_place
+from orchestrator.engine.operations.recover import LostSlice, find_price_per_hour, select_named
+from orchestrator.engine.operations.sweep import PlaceFindings, judge_again, open_place
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.fences import make_fence
-from orchestrator.engine.state.keys import make_user_key
+from orchestrator.engine.state.keys import delete_slice_keys, make_user_key
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.pins import StorePins
 from orchestrator.errors import CloudError, ConflictError, NotFoundError, OrchError, TakenOverError, UserError
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
 from orchestrator.paths import Paths
+from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.plan.sweep import SweepVerdict
 from orchestrator.providers.protocol import HasAccounts, Provider, Recovers
 from orchestrator.remote.fence import parse_epoch
@@ -42,11 +44,14 @@ class TakeOver:
 
     Attributes:
         cluster: Its name here.
+        name: Of the slice; `where`: its place.
         price_per_hour: List price in dollars; None when it is not known.
         closed: Why the hosts cannot be entered from here; "" when they can.
     """
 
     cluster: str
+    name: str
+    where: str
     price_per_hour: float | None
     closed: str
 
@@ -76,9 +81,52 @@ def take_over_slice(
         recovered = _relabel(store, services, provider, found, cluster)
         if recovered.host_public:
             provider.keep_recovered(found, recovered, _keys(where, found.name, recovered))
-        record = store.record_take_over(keeper.lease, _record_of(store, provider, found, recovered, cluster))
-        closed = recovered.closed or _claim_hosts(store, services, keeper, narrator, provider, found, record, recovered)
-    return TakeOver(cluster=cluster, price_per_hour=find_price_per_hour(found), closed=closed)
+        record = store.record_take_over(keeper.lease, _record_of(provider, found, recovered, cluster))
+        closed = _claim_hosts(store, services, where, keeper, narrator, provider, found, record, recovered)
+    return _result(cluster, found, closed)
+
+
+def complete_take_over(
+    store: Store,
+    services: Services,
+    where: Paths,
+    narrator: Narrator,
+    findings: Sequence[PlaceFindings],
+    name: str,
+    intent: str = "",
+) -> TakeOver | None:
+    """Claim the hosts of machines that were taken over here before, perhaps by a command that was killed after that.
+
+    Returns:
+        The result; None when no slice of this name was taken over here.
+
+    Raises:
+        TakenOverError: Another installation has taken it over since.
+        OrchError: The provider or the store failed.
+    """
+    for one in select_named(findings, name, intent):
+        found, owner = one.slice, store.slice_owner(one.slice.intent)
+        record = _find_record(store, found.intent)
+        if one.swept.verdict is not SweepVerdict.TRACKED or owner is None or owner.holder or record is None:
+            continue
+        provider = open_place(services, one.finding)
+        if not isinstance(provider, Recovers):
+            continue
+        with LeaseKeeper(store, record.name, "recover", narrator, key=f"cluster:{record.qualified_name}") as keeper:
+            keeper.hold()
+            recovered = provider.describe_owned(found)
+            closed = _claim_hosts(store, services, where, keeper, narrator, provider, found, record, recovered)
+        return _result(record.name, found, closed)
+    return None
+
+
+def _result(cluster: str, found: OwnedSlice, closed: str) -> TakeOver:
+    price = find_price_per_hour(found)
+    return TakeOver(cluster=cluster, name=found.name, where=found.where, price_per_hour=price, closed=closed)
+
+
+def _find_record(store: Store, token: str) -> ClusterRecord | None:
+    return next((one for one in store.clusters() if any(intent.token == token for intent in store.intents(one))), None)
 
 
 def require_recoverable(store: Store, services: Services, lost: LostSlice, cluster: str) -> Recovers:
@@ -112,8 +160,23 @@ def _judge(store: Store, services: Services, lost: LostSlice) -> None:
 def _relabel(
     store: Store, services: Services, provider: Recovers, found: OwnedSlice, cluster: str, least: int = 0
 ) -> RecoveredSlice:
-    """Write our labels with a higher epoch, and return the slice as it is then. Raises TakenOverError."""
+    """Write our labels with a higher epoch, and return the slice as it is then.
+
+    Args:
+        store: Has our installation's id.
+        services: Has the clock.
+        provider: Of the slice.
+        found: The slice.
+        cluster: Its name here, for messages.
+        least: The epoch of a rival on the hosts; 0 for the first time, when the labels are still of the owner before.
+
+    Raises:
+        TakenOverError: Another installation wrote its labels last.
+        OrchError: The provider failed.
+    """
     before = provider.describe_owned(found)
+    if least and before.installation != store.installation:
+        raise _rival_error(cluster, before.installation)
     epoch = max(before.epoch, least) + 1
     provider.relabel(found, store.installation, epoch)
     until = services.clock.now() + LABEL_PATIENCE
@@ -123,8 +186,16 @@ def _relabel(
             raise CloudError(f"the labels of '{found.name}' did not change", "", "run the same command again")
         services.clock.sleep(LABEL_PAUSE)
     if (after.installation, after.epoch) != (store.installation, epoch):
-        raise taken_over_error(cluster, f"by installation {after.installation} at the same moment")
+        raise _rival_error(cluster, after.installation)
     return after
+
+
+def _rival_error(cluster: str, installation: str) -> TakenOverError:
+    return TakenOverError(
+        f"the machines of '{cluster}' were taken over by installation {installation} at the same moment",
+        "it wrote its labels last; no open record of them is here",
+        f"if they are to be used from here all the same: orch recover {cluster} --take-over",
+    )
 
 
 def _keys(where: Paths, name: str, recovered: RecoveredSlice) -> SliceKeys:
@@ -137,9 +208,7 @@ def _keys(where: Paths, name: str, recovered: RecoveredSlice) -> SliceKeys:
     )
 
 
-def _record_of(
-    store: Store, provider: Recovers, found: OwnedSlice, recovered: RecoveredSlice, cluster: str
-) -> NewSliceRecord:
+def _record_of(provider: Recovers, found: OwnedSlice, recovered: RecoveredSlice, cluster: str) -> NewSliceRecord:
     candidate = recovered.candidate
     generation = found.intent.rpartition("-")[2]
     return NewSliceRecord(
@@ -159,6 +228,7 @@ def _record_of(
 def _claim_hosts(
     store: Store,
     services: Services,
+    where: Paths,
     keeper: LeaseKeeper,
     narrator: Narrator,
     provider: Recovers,
@@ -167,9 +237,40 @@ def _claim_hosts(
     recovered: RecoveredSlice,
 ) -> str:
     """Present our epoch to the hosts, which write it down. Return why they cannot be entered, or ""."""
+    with _closing_record(store, where, keeper, record):
+        if recovered.installation != store.installation:
+            raise _rival_error(record.name, recovered.installation)
+        return recovered.closed or _present(store, services, keeper, narrator, provider, found, record, recovered)
+
+
+@contextmanager
+def _closing_record(store: Store, where: Paths, keeper: LeaseKeeper, record: ClusterRecord) -> Generator[None]:
+    """Close the record when the block finds that another installation has the machines."""
+    try:
+        yield
+    except TakenOverError:
+        for intent in store.intents(record):
+            if intent.state not in FINAL_STATES:
+                delete_slice_keys(where, intent.name)
+                store.record_transfer(keeper.lease, record, intent, "by another installation")
+        raise
+
+
+def _present(
+    store: Store,
+    services: Services,
+    keeper: LeaseKeeper,
+    narrator: Narrator,
+    provider: Recovers,
+    found: OwnedSlice,
+    record: ClusterRecord,
+    recovered: RecoveredSlice,
+) -> str:
     usual = _usual_provider(services, recovered, provider)
     for _ in range(_TRIES):
         view = usual.observe(found.name, found.intent)
+        store.note_state(record, view.state.value)
+        store.note_hosts(keeper.lease, record, view.hosts)
         if view.state is not SliceState.READY:
             return f"it is {view.state}{f': {view.reason}' if view.reason else ''}"
         fence = make_fence(store.installation, recovered.epoch)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.engine.operations.recover import LostSlice
     from orchestrator.engine.operations.sweep import PlaceFindings
+    from orchestrator.engine.operations.take_over import TakeOver
     from orchestrator.engine.services import Services
     from orchestrator.paths import Paths
     from orchestrator.plan.sweep import SweptSlice
@@ -89,6 +90,8 @@ def recover(
         included = [one.provider for one in rented if one.included]
         findings = judge_owned_slices(store, world, included, find_configured_places(), named=True)
         if end or take_over:
+            if take_over and not dry_run and _complete(store, world, where, narrator, findings, cluster, intent):
+                return
             lost = choose_lost_slice(findings, cluster, intent, "--take-over" if take_over else "--end")
             if take_over:
                 _take_over(store, world, where, narrator, lost, name, dry_run=dry_run, yes=yes)
@@ -151,9 +154,30 @@ def _take_over(
     question = "take it over? whoever has it on record is refused from then on"
     if not _confirm(lost, store.installation, question, dry_run=dry_run, yes=yes):
         return
-    done = take_over_slice(store, services, where, narrator, lost, name)
+    _print_take_over(take_over_slice(store, services, where, narrator, lost, name))
+
+
+def _complete(
+    store: Store,
+    services: Services,
+    where: Paths,
+    narrator: TerminalNarrator,
+    findings: Sequence[PlaceFindings],
+    cluster: str,
+    intent: str,
+) -> bool:
+    """Return whether the slice was taken over here before; what a killed command has left is done."""
+    from orchestrator.engine.operations.take_over import complete_take_over
+
+    done = complete_take_over(store, services, where, narrator, findings, cluster, intent)
+    if done is not None:
+        _print_take_over(done)
+    return done is not None
+
+
+def _print_take_over(done: TakeOver) -> None:
     price = "list price unknown" if done.price_per_hour is None else f"${done.price_per_hour:,.2f}/h"
-    write_stderr(f"'{done.cluster}' is on record here: {lost.slice.name} in {lost.slice.where}, {price}")
+    write_stderr(f"'{done.cluster}' is on record here: {done.name} in {done.where}, {price}")
     if done.closed:
         write_stderr(f"cannot enter its hosts: {done.closed}; status, prices and `orch down {done.cluster}` work")
     else:
@@ -161,7 +185,8 @@ def _take_over(
             f"its hosts obey this installation alone now; programs on them run on: orch exec {done.cluster} -- ps"
         )
     write_stderr(
-        f"next: orch status {done.cluster}   or, for a run in a bucket: orch resume RUN --bucket BUCKET --take-over"
+        f"next: orch status {done.cluster}",
+        f"or, for a run in a bucket: orch resume RUN --bucket BUCKET -c {done.cluster} --take-over",
     )
 
 

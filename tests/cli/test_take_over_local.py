@@ -1,0 +1,42 @@
+"""Hosts on this computer whose store is lost are taken over by the record beside them; other folders have none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.orch_process import Orch
+
+from orchestrator.exits import Exit
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+TASK = "name: two\nresources: {infra: 'local:2'}\nrun: echo done\n"
+
+
+def lose_store(orch: Orch) -> None:
+    for file in orch.state.glob("orch.db*"):
+        file.unlink()
+
+
+@pytest.mark.promise("P5")
+def test_local_hosts_of_a_lost_store_are_taken_over_and_those_of_another_folder_are_not_found(tmp_path: Path) -> None:
+    for name in ("ann", "bob"):
+        (tmp_path / name).mkdir()
+    ann, bob = Orch(tmp_path / "ann"), Orch(tmp_path / "bob")
+    (ann.folder / "two.yaml").write_text(TASK)
+    ann.ok("launch", "two.yaml", "--yes")
+    elsewhere = bob("recover", "two", "--take-over", "--yes")
+    assert elsewhere.returncode == Exit.NOT_FOUND and "no slice 'two' carries a label of orch" in elsewhere.stderr
+    lose_store(ann)
+    assert json.loads(ann.ok("status", "-o", "json"))["clusters"] == []
+    for _ in range(2):  # repeated, it says the same again
+        done = ann("recover", "two", "--take-over", "--yes")
+        assert done.returncode == 0 and "its hosts obey this installation alone" in done.stderr, done.stderr
+        (seen,) = json.loads(ann.ok("status", "-o", "json"))["clusters"]
+        assert (seen["name"], seen["state"]) == ("two", "ready")
+    assert "mine" in ann.ok("exec", "two", "--no-prefix", "--", "echo mine")
+    ann.ok("events", "--verify")
+    ann.ok("down", "two")
+    assert not (ann.state / "local").exists()
