@@ -45,8 +45,8 @@ def back_up(location: Location, bucket: Bucket, at: float) -> BackupHead:
             made = write_backup(database, copy, at)
             made = replace(made, file=f"{made.incarnation}-{made.seq:012d}.db")
             present, _ = read_backup_head(bucket, folder)
-            if present is None or present.sha256 != made.sha256:
-                _refuse_other_history(database, bucket, present, made)
+            _refuse_other_history(database, bucket, present, made)
+            if present is None or present.order < made.order:  # the head keeps the digest of the first of two
                 bucket.upload_file(copy, f"{folder}/{made.file}")
         newest = _move_head(bucket, folder, made)
         _drop_old(bucket, folder)

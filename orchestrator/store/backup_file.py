@@ -1,4 +1,7 @@
-"""A backup as one file: all rows of a store in a SQLite file, from one consistent read, whatever the database is."""
+"""A backup as one file: the rows of a store in a SQLite file, from one consistent read, whatever the database is.
+
+The run keys are left out.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from orchestrator.store.failures import StoreError, translate_file_error
 from orchestrator.store.integrity import find_store_faults
 from orchestrator.store.meta_rows import read_meta
 from orchestrator.store.read import Reader
-from orchestrator.store.schema import metadata
+from orchestrator.store.schema import metadata, run_keys
 from orchestrator.store.version import SCHEMA_VERSION
 
 _BATCH = 1000  # rows that are written together
@@ -55,6 +58,7 @@ def _copy_file(source: Path, target: Path) -> None:
     ):
         old.backup(new)
         new.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
+    remove_run_keys(target)
 
 
 def _copy_rows(database: Database, target: Path) -> None:
@@ -72,9 +76,21 @@ def _copy_rows(database: Database, target: Path) -> None:
         raw.execute("PRAGMA journal_mode=DELETE")
 
 
+def remove_run_keys(file: Path) -> None:
+    """Remove the run keys from a copy of a store: they are secrets, and a bucket neither gets nor gives them."""
+    with closing(sqlite3.connect(file)) as raw:
+        if raw.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (run_keys.name,)).fetchone() is None:
+            return  # of version 4 or older
+        raw.execute(f"DELETE FROM {run_keys.name}")  # noqa: S608  # a constant
+        raw.commit()
+        raw.execute("VACUUM")  # deleted rows stay in the pages until then
+
+
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Copy all rows of all tables into the empty tables of another database."""
+    """Copy all rows but the run keys into the empty tables of another database."""
     for table in metadata.sorted_tables:
+        if table is run_keys:
+            continue
         for rows in _batches(source, select(table)):
             target.execute(insert(table), rows)
 

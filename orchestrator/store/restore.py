@@ -16,7 +16,7 @@ from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.private_files import make_private_folder
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.backup import HEAD, find_backup_folder, read_backup_head
-from orchestrator.store.backup_file import copy_rows, is_empty, read_head, verify_backup
+from orchestrator.store.backup_file import copy_rows, is_empty, read_head, remove_run_keys, verify_backup
 from orchestrator.store.backup_note import BackupHead
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError
@@ -84,6 +84,7 @@ def restore_store(
         copy = Path(scratch, "store.db")
         copy.write_bytes(source.read_bytes())
         found = verify_backup(copy, head)
+        remove_run_keys(copy)
         work = _Work(copy, found, location, now, replace_present)
         return work.into_file(location) if isinstance(location, Path) else work.into_server()
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +67,48 @@ def test_every_row_comes_back_on_either_database(
         assert tables_of(place) == rows
     assert audit_of(place)[0][: len(before)] == before
     assert find_store_faults(place) == ()
+
+
+def test_no_run_key_is_in_a_backup_and_a_restored_store_makes_another(
+    location: Location, new_place: NewPlace, bucket: Bucket, tmp_path: Path
+) -> None:
+    fill(location)
+    with Store(location) as store:
+        keys = {run: store.run_key(run) for run in ("run-1", "run-2")}
+    head = back_up(location, bucket, 1e9)
+    copy = (tmp_path / "bucket" / "orch-store" / head.installation / head.file).read_bytes()
+    assert b"run-1" in copy, "the jobs are in it"
+    assert [key for key in keys.values() if key.encode() in copy] == []
+    place = new_place()
+    restore(bucket, place, tmp_path)
+    with Store(place) as store:
+        assert store.run_key("run-1") != keys["run-1"]
+
+
+def test_no_run_key_comes_from_a_backup(new_place: NewPlace, bucket: Bucket, tmp_path: Path) -> None:
+    """Backups of earlier versions have keys, and whoever writes to the bucket may add some."""
+    fill(tmp_path / "orch.db")
+    head = back_up(tmp_path / "orch.db", bucket, 1e9)
+    file = tmp_path / "bucket" / "orch-store" / head.installation / head.file
+    with closing(sqlite3.connect(file)) as forged:
+        forged.execute("INSERT INTO run_keys VALUES ('run-1', 'known-to-others')")
+        forged.commit()
+    (file.parent / HEAD).write_bytes(replace(head, sha256=hashlib.sha256(file.read_bytes()).hexdigest()).to_json())
+    place = new_place()
+    restore(bucket, place, tmp_path)
+    with Store(place) as store:
+        assert store.run_key("run-1") != "known-to-others"
+    if isinstance(place, Path):
+        assert b"known-to-others" not in place.read_bytes()
+
+
+def test_a_second_backup_without_a_new_event_leaves_the_first_whole(
+    location: Location, new_place: NewPlace, bucket: Bucket, tmp_path: Path
+) -> None:
+    fill(location)
+    first = back_up(location, bucket, 1e9)
+    assert back_up(location, bucket, 2e9) == first
+    restore(bucket, new_place(), tmp_path)
 
 
 def test_a_store_that_is_not_empty_is_replaced_only_on_request_and_kept(
