@@ -119,6 +119,12 @@ class JobChanges(Ledger):
         found = self._read_all(query.order_by(jobs.c.created, jobs.c.id), job_from_row)
         return tuple((open_records[job.cluster_uid], job) for job in found if job.cluster_uid in open_records)
 
+    def launch_requests(self) -> tuple[str, ...]:
+        """Return the launch requests of all unfinished jobs of open clusters, whoever drives them."""
+        open_uids = select(clusters.c.uid).where(clusters.c.gone.is_(None))
+        query = select(jobs.c.wish).where(jobs.c.state != "ended", jobs.c.wish != "", jobs.c.cluster_uid.in_(open_uids))
+        return self._read_all(query, lambda row: str(row["wish"]))
+
     def find_run(self, run_id: str) -> tuple[str, JobRecord] | None:
         """Return the newest job of a run with its cluster's name, of open and closed clusters; None without one."""
         query = (

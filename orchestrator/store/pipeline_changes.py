@@ -53,6 +53,15 @@ class PipelineChanges(Ledger):
         """Return all pipelines, oldest first."""
         return self._read_all(select(pipelines).order_by(pipelines.c.created, pipelines.c.uid), pipeline_from_row)
 
+    def set_launch_request(self, uid: str, launch_request: str) -> None:
+        """Replace the request from which another process prepares the stages of a running pipeline."""
+        for at in self._tries(f"pipeline {uid}"):
+            record = self.pipeline(uid)
+            change = _update(uid, {"wish": launch_request}, f"{record.name} handed over again")
+            changes = [change] * (record.state == "running")
+            if self.change(*changes, at=at, guards=(_is_unchanged(record),)) is not None:
+                return
+
     def advance_pipeline(self, uid: str, stage: int, *, lease: Lease | None = None) -> None:
         """Record the current stage. Only a later stage of a running pipeline changes anything."""
         for at in self._tries(f"pipeline {uid}"):

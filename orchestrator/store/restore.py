@@ -25,17 +25,18 @@ from orchestrator.store.location import Location, describe_location
 from orchestrator.store.meta_rows import TIE, write_meta
 from orchestrator.store.migrations import create_or_migrate, lock_tables
 from orchestrator.store.schema import metadata
-from orchestrator.store.state_changes import StateChanges
+from orchestrator.store.state_changes import HeldWork, StateChanges
 
 _UNFINISHED = Tie(system="-", database="-")  # of no database: a restoration that was killed is completed by a person
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """A store that was restored: the head of its backup, its new incarnation, and where the old one is kept."""
+    """A store that was restored: the head of its backup, its incarnation, its work, and where the old one is kept."""
 
     head: BackupHead
     incarnation: int
+    held: HeldWork
     kept: str
 
 
@@ -103,13 +104,13 @@ class _Work:
         staged = location.with_name(f"{location.name}.restoring")
         staged.write_bytes(self.copy.read_bytes())
         staged.chmod(0o600)
-        incarnation = self._accept(staged)  # the tie is to this file, which a rename keeps
+        incarnation, held = self._accept(staged)  # the tie is to this file, which a rename keeps
         with staged.open("rb") as file:
             os.fsync(file.fileno())
         for ending in ("-wal", "-shm"):
             location.with_name(location.name + ending).unlink(missing_ok=True)
         staged.replace(location)
-        return Restored(head=self.head, incarnation=incarnation, kept=kept)
+        return Restored(head=self.head, incarnation=incarnation, held=held, kept=kept)
 
     def into_server(self) -> Restored:
         upgraded = Database(self.copy)
@@ -126,16 +127,17 @@ class _Work:
         finally:
             upgraded.close()
             target.close()
-        return Restored(head=self.head, incarnation=self._accept(self.location), kept=kept)
+        incarnation, held = self._accept(self.location)
+        return Restored(head=self.head, incarnation=incarnation, held=held, kept=kept)
 
-    def _accept(self, location: Location) -> int:
-        """Begin another incarnation, above each that this computer knows of."""
+    def _accept(self, location: Location) -> tuple[int, HeldWork]:
+        """Begin another incarnation, above each that this computer knows of, in which no engine starts anything."""
         database = Database(self.location)
         seen = read_witnesses(database).get(self.head.installation)
         database.close()
         with StateChanges(location, self.now, accept_other_state=True) as store:
-            store.accept_restored_state(seen.incarnation if seen is not None else 0)
-            return store.incarnation
+            held = store.accept_restored_state(seen.incarnation if seen is not None else 0)
+            return store.incarnation, held
 
     def _make_room(self, location: Path) -> str:
         """Move a store that is there aside, and return where it is; "" for none, or for an empty one."""

@@ -5,6 +5,7 @@ Each begins another incarnation: leases of the one before are over, and so are t
 
 from __future__ import annotations
 
+import json
 import secrets
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,14 @@ from orchestrator.store.change import EventDetails, RowChange, Verb, update_row
 from orchestrator.store.incarnation import read_tie
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.meta_rows import INCARNATION, INSTALLATION, TIE, write_meta
+from orchestrator.store.records import (
+    ClusterRecord,
+    JobRecord,
+    PipelineRecord,
+    cluster_from_row,
+    job_from_row,
+    pipeline_from_row,
+)
 from orchestrator.store.schema import clusters, intents, jobs, leases, pipelines
 
 
@@ -29,6 +38,19 @@ class OpenRecords:
     clusters: tuple[str, ...]
     jobs: int
     pipelines: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldWork:
+    """What has not ended on record, and what no unattended engine continues until a person says so.
+
+    Attributes:
+        jobs: of open clusters, those of pipelines left out.
+        pipelines: those that run.
+    """
+
+    jobs: tuple[tuple[ClusterRecord, JobRecord], ...]
+    pipelines: tuple[PipelineRecord, ...]
 
 
 class StateChanges(Ledger):
@@ -49,14 +71,17 @@ class StateChanges(Ledger):
         with self.changing_whole() as chain:
             self._begin_incarnation(chain, "moved", "the store was moved here")
 
-    def accept_restored_state(self, above: int = 0) -> None:
-        """Record that an older state of the store was put back, on purpose.
+    def accept_restored_state(self, above: int = 0) -> HeldWork:
+        """Record that an older state of the store was put back, on purpose, and take its work from unattended engines.
+
+        An older state proves nothing about what is to run now: its machines may have been taken down since.
 
         Args:
             above: An incarnation that is known to have existed: the new one is higher.
         """
         with self.changing_whole() as chain:
             self._begin_incarnation(chain, "restored", "an older state of the store was put back", above)
+            return _hold_work(chain)
 
     def accept_copy(self) -> OpenRecords:
         """Make this copy a separate store, beside the original, and return the records that were closed.
@@ -80,6 +105,30 @@ class StateChanges(Ledger):
         what = f"{what}: incarnation {self.incarnation}"
         details = EventDetails(cluster="", kind="store", what=what, cause=f"orch store {kind}")
         chain.apply(RowChange(verb=Verb.EVENT, event=details))
+
+
+def _hold_work(chain: LockedChain) -> HeldWork:
+    why = "waits for a person: an older state of the store was put back"
+    open_clusters = chain.tx.execute(select(clusters).where(clusters.c.gone.is_(None))).mappings().all()
+    records = {row["uid"]: cluster_from_row(row) for row in open_clusters}
+    open_jobs = select(jobs).where(jobs.c.state != "ended", jobs.c.cluster_uid.in_(records))
+    open_jobs = open_jobs.order_by(jobs.c.created, jobs.c.id)
+    held = [job_from_row(row) for row in chain.tx.execute(open_jobs).mappings().all()]
+    for job in held:
+        if job.watch:
+            details = EventDetails(
+                cluster=records[job.cluster_uid].qualified_name, kind="job", what=f"job {job.id} {why}"
+            )
+            chain.apply(update_row(jobs, {"cluster_uid": job.cluster_uid, "id": job.id}, {"watch": ""}, details))
+    running = select(pipelines).where(pipelines.c.state == "running").order_by(pipelines.c.created)
+    stages = [pipeline_from_row(row) for row in chain.tx.execute(running).mappings().all()]
+    for pipeline in stages:
+        request = json.loads(pipeline.launch_request or "{}")
+        if request.pop("watch", ""):
+            details = EventDetails(cluster="", kind="pipeline", what=f"{pipeline.name} {why}")
+            chain.apply(update_row(pipelines, {"uid": pipeline.uid}, {"wish": json.dumps(request)}, details))
+    shown = tuple((records[job.cluster_uid], job) for job in held if not job.pipeline)
+    return HeldWork(jobs=shown, pipelines=tuple(stages))
 
 
 def _close_records(chain: LockedChain, why: str) -> None:

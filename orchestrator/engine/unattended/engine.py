@@ -247,8 +247,8 @@ def _begin(store: Store, cluster: ClusterRecord, job: JobRecord) -> None:
 def _used_snapshots(store: Store) -> set[str]:
     """Return the digests of the snapshots that jobs may still need."""
     used: set[str] = set()
-    for _, job in store.unattended_jobs():
-        for source in json.loads(job.launch_request or "{}").get("trees", {}).values():
+    for request in store.launch_requests():
+        for source in json.loads(request).get("trees", {}).values():
             used.add(Path(source).parent.name)
     for pipeline in store.pipelines():
         used |= snapshot_digests(pipeline) if pipeline.state == "running" else set()

@@ -101,7 +101,9 @@ def _open(store: Store, spec: PipelineSpec, more: dict[str, Any]) -> PipelineRec
     living = [one for one in store.pipelines() if one.uid.startswith(spec.uid) and one.state == "running"]
     living = [one for one in living if one.project == store.project]
     if living:
-        return living[-1]
+        if more and not is_unattended(living[-1]):
+            store.set_launch_request(living[-1].uid, json.dumps({**_settings(living[-1]), **more}))
+        return store.pipeline(living[-1].uid)
     count = sum(one.uid.startswith(spec.uid) for one in store.pipelines())
     settings = {"cluster": spec.cluster, "down": spec.down, "accept_host_keys": spec.accept_host_keys, **more}
     settings |= {"project": store.project, "owner": store.user}

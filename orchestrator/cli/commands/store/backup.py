@@ -8,6 +8,7 @@ import time
 import click
 
 from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.commands.store.held_work import describe_held_work
 from orchestrator.cli.drawing.formatting import format_age
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.errors import UserError
@@ -76,4 +77,5 @@ def restore(source: str, replace: bool, dry_run: bool) -> None:
     write_stderr(f"the store {describe_location(location)} is restored: {described} (incarnation {done.incarnation})")
     if done.kept:
         write_stderr(f"what was there before is kept: {done.kept}")
+    write_stderr(*describe_held_work(done.held))
     write_stderr("machines that were made after the backup may run: orch recover")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.commands.store.held_work import describe_held_work
 from orchestrator.cli.drawing.terminal import can_ask, write_stderr, write_stdout
 from orchestrator.errors import OrchError, UserError
 from orchestrator.messages import count_noun
@@ -58,9 +59,12 @@ def copied(dry_run: bool, yes: bool) -> None:
 def restored(dry_run: bool, yes: bool) -> None:
     """Open the store again after an older state was put back.
 
-    Machines that were made later may run without a record: `orch recover` finds them.
+    No engine continues its jobs and pipelines until you say so: the commands are printed. Machines that were made later
+    may run without a record: `orch recover` finds them.
     """
-    _apply("continues from this older state", _restore, dry_run=dry_run, yes=yes)
+    _apply(
+        "continues from this older state; no engine continues its jobs by itself", _restore, dry_run=dry_run, yes=yes
+    )
 
 
 def _apply(what: str, change: Callable[[StateChanges], str], *, dry_run: bool, yes: bool) -> None:
@@ -111,8 +115,10 @@ def _copy(store: StateChanges) -> str:
 
 
 def _restore(store: StateChanges) -> str:
-    store.accept_restored_state()
-    return (
-        f"the store is in use again (incarnation {store.incarnation})\n"
-        "machines that were made after this state may run: orch recover"
-    )
+    held = store.accept_restored_state()
+    lines = [
+        f"the store is in use again (incarnation {store.incarnation})",
+        *describe_held_work(held),
+        "machines that were made after this state may run: orch recover",
+    ]
+    return "\n".join(lines)

@@ -73,7 +73,8 @@ def _describe_driver(store: Reader, record: ClusterRecord, job: JobRecord) -> st
     if job.state == "queued":
         earlier = [one for one in store.jobs(record) if one.id < job.id and one.kind != "exec"]
         ahead = [one.id for one in earlier if one.state != "ended"]
-        return f"queued behind job {ahead[-1]}" if ahead else _engine(store)
+        if ahead:
+            return f"queued behind job {ahead[-1]}"
     if job.watch:
         return _engine(store)
     if job.kind == "exec":
