@@ -134,6 +134,16 @@ def verify_backup(file: Path, expected: BackupHead | None) -> BackupHead:
     step = "use an older one: orch storage ls -r   lists them; give its URI to orch store restore"
     if expected is not None and digest != expected.sha256:
         raise StorageError("the backup is damaged", f"its SHA-256 is {digest[:16]}…, not {expected.sha256[:16]}…", step)
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as raw:
+        try:
+            program = raw.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
+        except sqlite3.Error as error:
+            raise translate_file_error(error, file) from error
+    if program is not None:  # a trigger would undo what the restoration changes
+        raise StorageError("that is not a backup of a store", f"it contains a {program[0]}: {program[1]!r}", step)
+    program = _find_program(file)
+    if program:
+        raise StorageError("that is not a backup of a store", f"it contains a {program}", step)
     faults = find_store_faults(file)
     if faults:
         raise StorageError("the backup is damaged", faults[0], step)
@@ -148,6 +158,16 @@ def verify_backup(file: Path, expected: BackupHead | None) -> BackupHead:
     ):  # fmt: skip
         raise StorageError("the backup is of another store than its head says", f"event {found.seq}", step)
     return found
+
+
+def _find_program(file: Path) -> str:
+    """Return the kind of what would act by itself on later changes of the file, such as "trigger"; "" for none."""
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as raw:
+            found = raw.execute("SELECT type FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
+    except sqlite3.Error as error:
+        raise translate_file_error(error, file) from error
+    return "" if found is None else str(found[0])
 
 
 def is_empty(tx: Connection) -> bool:

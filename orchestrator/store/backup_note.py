@@ -66,14 +66,19 @@ class BackupHead:
         """Return the head that `to_json` wrote. Raises StorageError for anything else."""
         try:
             fields = cast(dict[str, Any], json.loads(data))
-            return cls(**{name: _typed(fields[name], kind) for name, kind in _FIELDS.items()})
+            head = cls(**{name: _typed(fields[name], kind) for name, kind in _FIELDS.items()})
+            if not 0 <= head.time < _LATEST:
+                raise ValueError(f"{head.time} is not a time")
         except (ValueError, TypeError, KeyError) as error:
             step = "orch storage ls -r   lists what is there; a newer orch may have written it"
             raise StorageError(f"{place} is not the head of a backup", str(error), step) from error
+        return head
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), sort_keys=True, indent=1).encode()
 
+
+_LATEST = 253402300800.0  # the year 10000, which no calendar of Python has
 
 _FIELDS: dict[str, type] = {
     "file": str, "sha256": str, "installation": str, "incarnation": int, "seq": int, "hash": str, "schema": int,

@@ -35,7 +35,7 @@ def test_a_lost_store_is_restored_from_its_bucket_and_continues(orch: Orch, tmp_
         file.unlink()
     (orch.state / "orch.db").write_text("destroyed" * 1000)
     assert orch("status").returncode == 1
-    orch.ok("store", "restore", bucket, "--replace")
+    orch.ok("store", "restore", bucket, "--replace", "--yes")
     assert names(orch) == ["one"]
     found = orch("recover")
     assert "two " in found.stdout and "orch recover two --end" in found.stderr

@@ -173,6 +173,20 @@ def change_the_head(folder: Path) -> None:
     (folder / HEAD).write_text(json.dumps(head | {"hash": "0" * 64}))
 
 
+def add_a_trigger(folder: Path) -> None:
+    """What would give a job back to the engines when the restoration takes it from them."""
+    (file,) = folder.glob("*.db")
+    with closing(sqlite3.connect(file)) as forged:
+        forged.execute("CREATE TRIGGER t AFTER UPDATE ON jobs BEGIN UPDATE jobs SET watch = 'engine'; END")
+    head = json.loads((folder / HEAD).read_text())
+    (folder / HEAD).write_text(json.dumps(head | {"sha256": hashlib.sha256(file.read_bytes()).hexdigest()}))
+
+
+def no_time(folder: Path) -> None:
+    head = json.loads((folder / HEAD).read_text())
+    (folder / HEAD).write_text(json.dumps(head | {"time": float("nan")}))
+
+
 def no_json(folder: Path) -> None:
     (folder / HEAD).write_text("{")
 
@@ -181,7 +195,7 @@ def wrong_types(folder: Path) -> None:
     (folder / HEAD).write_text(json.dumps({"file": 3}))
 
 
-@pytest.mark.parametrize("damage", [change_a_byte, change_the_head, no_json, wrong_types])
+@pytest.mark.parametrize("damage", [change_a_byte, change_the_head, add_a_trigger, no_time, no_json, wrong_types])
 def test_a_damaged_backup_changes_nothing(tmp_path: Path, bucket: Bucket, damage: Callable[[Path], None]) -> None:
     fill(tmp_path / "orch.db")
     head = back_up(tmp_path / "orch.db", bucket, 1e9)

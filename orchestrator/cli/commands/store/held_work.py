@@ -1,4 +1,4 @@
-"""What a person is told to type for each job and pipeline of an older state that was put back."""
+"""The commands to type for each job and pipeline of an older state that was put back."""
 
 from __future__ import annotations
 
