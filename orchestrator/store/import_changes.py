@@ -5,13 +5,16 @@ Killed anywhere, the same command completes it. A cluster keeps its uid, its mac
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Table, select
 
+from orchestrator.computer import read_member
 from orchestrator.errors import ConflictError
+from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.store.apply_change import CHAIN, LockedChain, insert_or_nothing
 from orchestrator.store.audited import KEYS, Head, format_subject
 from orchestrator.store.change import EventDetails, insert_row
@@ -20,9 +23,19 @@ from orchestrator.store.ledger import Ledger
 from orchestrator.store.meta_rows import IMPORTED, INSTALLATION, SEALED, read_meta, write_meta
 from orchestrator.store.migrations import open_tables, read_rows
 from orchestrator.store.provider_records import StoredRecords
-from orchestrator.store.schema import clusters, metadata, provider_records
+from orchestrator.store.schema import (
+    admissions,
+    blobs,
+    clusters,
+    intents,
+    metadata,
+    provider_records,
+    run_keys,
+    slice_owners,
+)
 
 _AUDITED = tuple(KEYS)  # clusters come first
+_NOT_AUDITED = (provider_records, run_keys, blobs, admissions)  # leases and events stay with the sealed file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +67,7 @@ def read_source(database: Database) -> Source:
         rows = read_meta(tx)
         tables = {
             name: [{**row} for row in tx.execute(select(metadata.tables[name])).mappings()]
-            for name in (*_AUDITED, provider_records.name)
+            for name in (*_AUDITED, *(table.name for table in _NOT_AUDITED))
         }
     return Source(installation=rows[INSTALLATION], head=Head.parse(rows[CHAIN]), tables=tables)
 
@@ -96,23 +109,43 @@ class ImportChanges(Ledger):
                 )
 
     def import_records(self, source: Source) -> Imported:
-        """Add the records that are not here yet, each with an event, in one transaction."""
+        """Add the records that are not here yet, each with an event, in one transaction.
+
+        The hosts of open slices have the old installation as their owner: they get a higher epoch, which they accept.
+        """
+        tables = {**source.tables, slice_owners.name: _raise_epochs(source)}
         cause = f"orch store import: the audit of {source.installation} ended with event {source.head}"
         added = 0
         with self.changing_whole() as chain:
             here = {row.uid for row in chain.tx.execute(select(clusters.c.uid))}
             names = _choose_names(chain, source)
             for name in _AUDITED:
-                for row in source.tables[name]:
-                    values = {**row, "name": names[row["uid"]]} if name == "clusters" else row
+                for row in tables[name]:
+                    values = {**row, "name": names[row["uid"]], **self._own(row)} if name == "clusters" else row
                     if name != "clusters" or row["uid"] not in here:
                         added += _insert(chain, metadata.tables[name], values, names, cause)
-            for row in source.tables[provider_records.name]:
-                chain.tx.execute(insert_or_nothing(chain.tx, provider_records, row))
             known = read_meta(chain.tx).get(IMPORTED, "").split()
             if source.installation not in (*known, self.installation):
+                for table in _NOT_AUDITED:
+                    for row in source.tables[table.name]:
+                        chain.tx.execute(insert_or_nothing(chain.tx, table, row))
                 write_meta(chain.tx, IMPORTED, " ".join([*known, source.installation]))
         return Imported(names={row["name"]: names[row["uid"]] for row in source.tables["clusters"]}, rows=added)
+
+    def _own(self, row: Mapping[str, Any]) -> dict[str, str]:
+        """Return the owner of a cluster here. A file names people by their user name, a database by their login."""
+        return {"owner": self.user if row["owner"] == read_member() else row["owner"]}
+
+
+def _raise_epochs(source: Source) -> list[dict[str, Any]]:
+    """Return the rows of `slice_owners`, with a higher epoch for each open slice, which its hosts accept."""
+    owners = {row["token"]: row for row in source.tables[slice_owners.name]}
+    for intent in source.tables[intents.name]:
+        token = intent["token"]
+        row = owners.get(token, {"token": token, "epoch": 1, "holder": ""})
+        if intent["state"] not in FINAL_STATES and not row["holder"]:
+            owners[token] = {**row, "epoch": row["epoch"] + 1}
+    return list(owners.values())
 
 
 def _insert(chain: LockedChain, table: Table, row: dict[str, Any], names: dict[str, str], cause: str) -> bool:

@@ -104,6 +104,11 @@ class Ledger:
         return self._now() if first is None else float(first)
 
     @property
+    def own_installations(self) -> tuple[str, ...]:
+        """Every installation whose machines are ours: this one and those whose records were imported."""
+        return (self.installation, *self.imported)
+
+    @property
     def is_file(self) -> bool:
         """Whether it is a file of this computer, which no other one shares."""
         return self._database.is_file

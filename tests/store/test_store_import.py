@@ -16,6 +16,7 @@ from test_store_copied import fill
 
 from orchestrator.errors import ConflictError, OrchError
 from orchestrator.plan.observed import IntentState
+from orchestrator.store.blob_changes import Blob
 from orchestrator.store.import_changes import ImportChanges, Imported, open_source, read_source
 from orchestrator.store.integrity import find_store_faults
 from orchestrator.store.leases import Lease
@@ -81,6 +82,37 @@ def test_what_lives_continues_under_a_free_name_and_the_source_is_closed(
     assert "export ORCH_STORE=" in caught.value.next_step
     with open_reader_at(folder) as reader:
         assert len(reader.clusters()) == 2
+
+
+def test_hosts_of_open_slices_get_a_higher_epoch_and_the_importing_person_keeps_the_clusters(
+    postgres: PostgresServer, folder: Path
+) -> None:
+    with Store(folder) as store:
+        lease = store.acquire("cluster:c", "recover")
+        cluster = store.cluster("c")
+        assert isinstance(lease, Lease) and cluster is not None
+        store.raise_epoch(lease, cluster, "token", 4)
+        store.release(lease)
+        assert cluster.owner == store.user
+    address = postgres.new_store()
+    bring(folder, address)
+    with Store(address) as store:
+        assert {one.token: (one.epoch, one.holder) for one in store.slice_owners()} == {
+            "token": (5, ""),
+            "token-2": (2, ""),
+        }
+        assert {cluster.owner for cluster in store.clusters()} == {store.user}
+
+
+def test_a_run_keeps_its_key_and_its_files(postgres: PostgresServer, folder: Path) -> None:
+    with Store(folder) as store:
+        key = store.run_key("run-1")
+        store.keep_blob(Blob(digest="tree-1", size=2, unpacked=1, content=b"ab"))
+    address = postgres.new_store()
+    bring(folder, address)
+    with Store(address) as store:
+        assert store.run_key("run-1") == key
+        assert store.find_blob("tree-1") == Blob(digest="tree-1", size=2, unpacked=1, content=b"ab")
 
 
 def test_a_second_import_adds_nothing(postgres: PostgresServer, folder: Path) -> None:

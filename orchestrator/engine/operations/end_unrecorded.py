@@ -6,6 +6,7 @@ What was ended goes into a journal beside the store, and the next command that c
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from orchestrator.clock import Clock, RealClock
@@ -39,6 +40,7 @@ def end_unrecorded(cluster: str, failure: StoreError, narrator: Narrator) -> Orc
         record = reader.cluster(cluster)
         intents = reader.intents(record) if record is not None else ()
         installation = reader.installation()
+        ours = (installation, *reader.imported_installations())
     rented = [one for one in intents if one.state not in FINAL_STATES and not isinstance(one.candidate.market, Owned)]
     if record is None or not rented:
         raise failure
@@ -46,7 +48,7 @@ def end_unrecorded(cluster: str, failure: StoreError, narrator: Narrator) -> Orc
     narrator.note(f"{failure.what} ({failure.why}); the machines are ended without it")
     for intent in rented:
         provider, token = _open(intent, where.state, clock), slice_token(record, intent)
-        _refuse_if_taken_over(provider, intent, token, installation)
+        _refuse_if_taken_over(provider, intent, token, ours)
         _end(provider, clock, intent, token, narrator)
         end = UnrecordedEnd(
             installation=installation or "", cluster=record.name, uid=record.uid, token=token, at=clock.now()
@@ -72,9 +74,9 @@ def _open(intent: Intent, state: Path, clock: RealClock) -> Provider:
     return provider
 
 
-def _refuse_if_taken_over(provider: Provider, intent: Intent, token: str, installation: str | None) -> None:
+def _refuse_if_taken_over(provider: Provider, intent: Intent, token: str, ours: Collection[str | None]) -> None:
     owner = provider.observe(intent.name, token).installation
-    if owner not in ("", installation):
+    if owner and owner not in ours:
         why = "they are not touched from here any more; that could not be recorded"
         raise TakenOverError(f"{intent.name} was taken over by installation {owner}", why, "orch recover   shows it")
 

@@ -175,7 +175,7 @@ def _relabel(
         OrchError: The provider failed.
     """
     before = provider.describe_owned(found)
-    if least and before.installation != store.installation:
+    if least and before.installation not in store.own_installations:
         raise _rival_error(cluster, before.installation)
     epoch = max(before.epoch, least) + 1
     provider.relabel(found, store.installation, epoch)
@@ -238,7 +238,7 @@ def _claim_hosts(
 ) -> str:
     """Present our epoch to the hosts, which write it down. Return why they cannot be entered, or ""."""
     with _closing_record(store, where, keeper, record):
-        if recovered.installation != store.installation:
+        if recovered.installation not in store.own_installations:
             raise _rival_error(record.name, recovered.installation)
         return recovered.closed or _present(store, services, keeper, narrator, provider, found, record, recovered)
 
