@@ -92,7 +92,7 @@ def test_of_two_passwords_of_which_one_begins_the_other_nothing_is_left() -> Non
 
 
 @given(
-    password=st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=30),
+    password=st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=30),
     before=st.text(max_size=20),
     behind=st.text(max_size=20),
 )

@@ -87,6 +87,6 @@ def _change() -> str:
     return found
 
 
-DefaultDialect.do_commit = _do_commit  # type: ignore[method-assign, assignment]
-http.client.HTTPConnection.endheaders = _endheaders  # type: ignore[method-assign, assignment]
-http.client.HTTPConnection.getresponse = _getresponse  # type: ignore[method-assign]
+DefaultDialect.do_commit = _do_commit  # type: ignore[method-assign, assignment]  # with its signature
+http.client.HTTPConnection.endheaders = _endheaders  # type: ignore[method-assign, assignment]  # with its signature
+http.client.HTTPConnection.getresponse = _getresponse  # type: ignore[method-assign]  # with its signature
