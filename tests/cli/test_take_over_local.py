@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,4 +40,24 @@ def test_local_hosts_of_a_lost_store_are_taken_over_and_those_of_another_folder_
     assert "mine" in ann.ok("exec", "two", "--no-prefix", "--", "echo mine")
     ann.ok("events", "--verify")
     ann.ok("down", "two")
+    assert not (ann.state / "local").exists()
+
+
+@pytest.mark.promise("P5")
+def test_of_two_lost_slices_of_one_name_each_is_taken_over_by_its_intent(tmp_path: Path) -> None:
+    ann = Orch(tmp_path)
+    (ann.folder / "two.yaml").write_text(TASK.replace("local:2", "local:1"))
+    for project in ("a", "b"):
+        replace(ann, more={"ORCH_PROJECT": project}).ok("launch", "two.yaml", "--yes")
+    lose_store(ann)
+    listed = json.loads(ann.ok("recover", "-o", "json"))["places"]
+    first, second = (one["intent"] for place in listed for one in place["slices"])
+    assert ann("recover", "two", "--take-over", "--yes").returncode == Exit.USAGE
+    ann.ok("recover", "two", "--take-over", "--intent", first, "--yes")
+    again = ann("recover", "two", "--take-over", "--yes")
+    assert again.returncode == Exit.USAGE and f"--intent {second} --as NAME" in again.stderr, again.stderr
+    ann.ok("recover", "two", "--take-over", "--intent", second, "--as", "three", "--yes")
+    found = json.loads(ann.ok("status", "-o", "json"))["clusters"]
+    assert sorted((one["name"], one["state"]) for one in found) == [("three", "ready"), ("two", "ready")]
+    ann.ok("down", "two", "three")
     assert not (ann.state / "local").exists()

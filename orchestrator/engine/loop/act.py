@@ -51,6 +51,8 @@ def act(session: Session, action: Action) -> None:
         _record_failure(session, action, error)
     else:
         session.memory.failure = None
+        if isinstance(action, HostAction):
+            session.memory.looked_at = session.now()  # the hosts obeyed: no other installation has them
         if carried_out:
             session.narrator.finished(action, time.monotonic() - began)
         else:

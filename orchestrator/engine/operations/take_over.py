@@ -94,24 +94,42 @@ def complete_take_over(
     findings: Sequence[PlaceFindings],
     name: str,
     intent: str = "",
+    given: str = "",
 ) -> TakeOver | None:
     """Claim the hosts of machines that were taken over here before, perhaps by a command that was killed after that.
+
+    Args:
+        store: The records.
+        services: Has the clock.
+        where: The folders of this installation.
+        narrator: Gets the progress.
+        findings: What the clouds list.
+        name: Of the slice or its cluster.
+        intent: Only this one; "" for any.
+        given: The name that the cluster is to have here; "" for any.
 
     Returns:
         The result; None when no slice of this name was taken over here.
 
     Raises:
+        UserError: Another slice of this name is not on record here.
         TakenOverError: Another installation has taken it over since.
         OrchError: The provider or the store failed.
     """
-    for one in select_named(findings, name, intent):
+    named = select_named(findings, name, intent)
+    others = [one for one in named if one.swept.verdict not in (SweepVerdict.TRACKED, SweepVerdict.LEAVING)]
+    for one in named:
         found, owner = one.slice, store.slice_owner(one.slice.intent)
         record = _find_record(store, found.intent)
         if one.swept.verdict is not SweepVerdict.TRACKED or owner is None or owner.holder or record is None:
             continue
         provider = open_place(services, one.finding)
-        if not isinstance(provider, Recovers):
+        if not isinstance(provider, Recovers) or given not in ("", record.name):
             continue
+        if others:
+            why = f"{found.intent} is on record here as '{record.name}'; {others[0].slice.intent} is not"
+            step = f"orch recover {name} --take-over --intent {others[0].slice.intent} --as NAME"
+            raise UserError(f"{len(named)} slices are called '{name}'", why, step)
         with LeaseKeeper(store, record.name, "recover", narrator, key=f"cluster:{record.qualified_name}") as keeper:
             keeper.hold()
             recovered = provider.describe_owned(found)

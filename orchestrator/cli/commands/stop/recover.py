@@ -90,7 +90,7 @@ def recover(
         included = [one.provider for one in rented if one.included]
         findings = judge_owned_slices(store, world, included, find_configured_places(), named=True)
         if end or take_over:
-            if take_over and not dry_run and _complete(store, world, where, narrator, findings, cluster, intent):
+            if take_over and not dry_run and _complete(store, world, where, narrator, findings, cluster, intent, name):
                 return
             lost = choose_lost_slice(findings, cluster, intent, "--take-over" if take_over else "--end")
             if take_over:
@@ -165,11 +165,12 @@ def _complete(
     findings: Sequence[PlaceFindings],
     cluster: str,
     intent: str,
+    name: str,
 ) -> bool:
     """Return whether the slice was taken over here before; what a killed command has left is done."""
     from orchestrator.engine.operations.take_over import complete_take_over
 
-    done = complete_take_over(store, services, where, narrator, findings, cluster, intent)
+    done = complete_take_over(store, services, where, narrator, findings, cluster, intent, name)
     if done is not None:
         _print_take_over(done)
     return done is not None
