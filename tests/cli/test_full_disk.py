@@ -64,7 +64,7 @@ def test_down_ends_the_machines_although_nothing_can_be_recorded(
     (place / "scenario.toml").write_text(SCENARIO)
     (tmp_path / "paid.yaml").write_text(TASKS[name])
     with SimulatedAws(place) if name == "aws" else SimulatedGoogle(place) as cloud:
-        orch = Orch(tmp_path, dict(cloud.env))
+        orch = Orch(tmp_path, {**cloud.env, "ORCH_PROJECT": "vision"})
         if name == "aws":
             orch.ok("config", "set", "aws.instance_profile", "orch-host")
         orch.ok("launch", "paid.yaml", "--yes")
@@ -87,6 +87,6 @@ def test_down_ends_the_machines_although_nothing_can_be_recorded(
             orch,
             more={**orch.more, "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "ORCH_GCP_ENDPOINT": "http://127.0.0.1:9"},
         )
-        blind("reap", "--dry-run")
+        replace(blind, more={**blind.more, "ORCH_PROJECT": "default"})("reap", "--dry-run")
         assert "paid" not in blind.ok("status"), "recorded by the first command that can write, and no cloud is asked"
         assert "while the store could not be written" in blind.ok("events", "paid")

@@ -74,13 +74,19 @@ CROSSWISE: tuple[tuple[tuple[str, ...], str, int], ...] = (
     (("watch", "two", "--yes"), "no job that is not over", 1),
     (("exec", "two", "-d", "--", "sleep", "1"), "", 1),
     (("stop", "two", "--yes", "--force"), "", 1),
-    (("start", "two", "--yes"), "", 1),
+    (("start", "two", "--yes", "--force"), "", 1),
     (("exec", "two", "--", "cat", "file"), "content", 1),
     (("down", "two", "--yes", "--force"), "", 0),
     (("runs",), "two", 0),
     (("status",), "", 0),
 )
-REFUSED = (("launch", "two.yaml", "-c", "two", "--yes"), ("down", "two"), ("stop", "two"), ("cancel", "two"))
+REFUSED = (
+    ("launch", "two.yaml", "-c", "two", "--yes"),
+    ("down", "two"),
+    ("stop", "two"),
+    ("cancel", "two"),
+    ("start", "two"),
+)
 
 
 @dataclass

@@ -124,7 +124,8 @@ def test_without_a_driver_the_error_names_the_command_that_lets_a_new_computer_i
 def test_another_member_needs_force_to_change_a_cluster(team: Team) -> None:
     ann, bob = team.ann, team.bob
     ann.ok("launch", "two.yaml", "--detach", "--yes")
-    for words in (("launch", "two.yaml", "-c", "two", "--yes"), ("down", "two"), ("stop", "two"), ("cancel", "two")):
+    launch = ("launch", "two.yaml", "-c", "two", "--yes")
+    for words in (launch, ("down", "two"), ("stop", "two"), ("start", "two"), ("cancel", "two")):
         done = bob(*words)
         assert done.returncode == Exit.CONFLICT, (words, done.stderr)
         assert "cluster 'two' belongs to ann" in done.stderr
@@ -164,8 +165,10 @@ def key_of(orch: Orch) -> str:
 
 def test_a_removed_computer_is_refused_by_the_store_and_loses_its_key_on_the_hosts(team: Team) -> None:
     ann, bob = (
-        replace(one, more={**one.more, "LOGNAME": name}) for one, name in ((team.ann, "ann"), (team.bob, "bob"))
+        replace(one, more={**one.more, "LOGNAME": name, "ORCH_PROJECT": "vision"})
+        for one, name in ((team.ann, "ann"), (team.bob, "bob"))
     )
+    in_other_project = replace(ann, more={**ann.more, "ORCH_PROJECT": "default"})
     bob("down", "nothing")  # joins
     ann.ok("launch", "two.yaml", "--detach", "--yes")
     assert "hello" in bob.ok("exec", "two", "--", "echo", "hello")
@@ -179,7 +182,8 @@ def test_a_removed_computer_is_refused_by_the_store_and_loses_its_key_on_the_hos
     assert f"until {time.strftime('%Y-%m-%d', time.gmtime(time.time() + 14 * 86_400))}" in said
     assert "as long as its machines exist" in ann.ok("team", "remove", "ann", "--dry-run")
     assert computers_of(ann) == who
-    ann.ok("team", "remove", "bob", "--now", "--yes")
+    in_other_project.ok("team", "remove", "bob", "--now", "--yes")
+    assert key_of(bob) not in ann.ok("ssh", "two", "0", "--", ADMITTED)
     refused = bob("exec", "two", "--", "true")
     assert refused.returncode == Exit.PERMISSION
     assert "was removed from the team" in refused.stderr

@@ -9,6 +9,7 @@ from orchestrator.engine.loop.admission import admits, write_keys
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.addresses import admit_under_lease, find_gated_intent
 from orchestrator.engine.services import Services
+from orchestrator.engine.state.fences import fence_hosts
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.engine.state.pins import StorePins
 from orchestrator.errors import ConflictError, NotFoundError, OrchError
@@ -88,20 +89,19 @@ def find_driver(reader: Reader, cluster: ClusterRecord) -> str:
     return next((holder for name in names if (holder := reader.lease_holder(name))), "")
 
 
-def withdraw_keys(store: Store, services: Services, narrator: Narrator, cluster: str) -> str:
+def withdraw_keys(store: Store, services: Services, narrator: Narrator, record: ClusterRecord) -> str:
     """Withdraw the addresses and the keys of removed computers from a cluster now. Return why that failed, or ""."""
-    record = store.cluster(cluster)
-    if record is None:
-        return ""
     intent = next((one for one in reversed(store.intents(record)) if admits(one)), None)
     if intent is None or not record.hosts:
         return "it has no hosts that are known to run"
     try:
-        with LeaseKeeper(store, cluster, "team remove", narrator) as keeper:
+        key = f"cluster:{record.qualified_name}"
+        with LeaseKeeper(store, record.name, "team remove", narrator, key=key) as keeper:
             keeper.hold()
             if find_gated_intent((intent,)) is not None:
                 admit_under_lease(store, services, load_paths(), record, intent)
-            operations = services.host_operations(record.hosts, StorePins(lambda: store, narrator.note))
+            hosts = fence_hosts(record.hosts, store.intents(record), store.installation, store.slice_owner)
+            operations = services.host_operations(hosts, StorePins(lambda: store, narrator.note))
             try:
                 failed = write_keys(store, record.uid, intent, operations, store.computers(), services.clock.now())
             finally:

@@ -215,8 +215,8 @@ def prepare_stop(cluster: str, *, force: bool = False) -> PreparedCommand:
         )
 
 
-def prepare_start(cluster: str) -> PreparedCommand:
-    """Prepare starting a stopped cluster's machines."""
+def prepare_start(cluster: str, *, force: bool = False) -> PreparedCommand:
+    """Prepare starting a stopped cluster's machines, which cost money again; `force` also those of another member."""
     with open_reader() as reader:
         record, _ = _require_machines(reader, cluster)
         return PreparedCommand(
@@ -226,6 +226,8 @@ def prepare_start(cluster: str) -> PreparedCommand:
             desired=Start(cluster),
             recorded=load_observed(reader, cluster),
             facts=make_facts(),
+            refused=refuse_other_owner(record, reader.member, force=force),
+            forced=describe_forced_change(record, reader.member, "start", force=force),
         )
 
 

@@ -60,20 +60,19 @@ def replay_unrecorded_ends(store: Store, where: Paths) -> None:
     for path, end in list(_read(where)):
         if end.installation != store.installation:
             continue
-        lease = store.acquire(f"cluster:{end.cluster}", "recording an end")
-        if not isinstance(lease, Lease):
-            continue
-        try:
-            _record(store, where, lease, end)
-        finally:
-            store.release(lease)
+        cluster = next((one for one in store.clusters() if one.uid == end.uid), None)  # of any project
+        if cluster is not None:
+            lease = store.acquire(f"cluster:{cluster.qualified_name}", "recording an end")
+            if not isinstance(lease, Lease):
+                continue
+            try:
+                _record(store, where, lease, cluster, end)
+            finally:
+                store.release(lease)
         path.unlink(missing_ok=True)
 
 
-def _record(store: Store, where: Paths, lease: Lease, end: UnrecordedEnd) -> None:
-    cluster = store.cluster(end.cluster)
-    if cluster is None or cluster.uid != end.uid:
-        return
+def _record(store: Store, where: Paths, lease: Lease, cluster: ClusterRecord, end: UnrecordedEnd) -> None:
     for intent in store.intents(cluster):
         if intent.token == end.token and intent.state not in FINAL_STATES:
             delete_slice_keys(where, intent.name)

@@ -101,7 +101,8 @@ def remove_command(ctx: click.Context, who: str, now: bool, dry_run: bool, yes: 
         write_stderr("nothing was changed; to do it: orch team remove " + who)
         return
     _confirm(chosen, yes)
-    ctx.exit(_remove(chosen, sorted({one.cluster for found in admitted.values() for one in found}), now=now))
+    clusters = {one.record.cluster_uid for found in admitted.values() for one in found}
+    ctx.exit(_remove(chosen, clusters if now else set()))
 
 
 @click.command("add", cls=OrchCommand, examples=[("orch team add bobs-laptop", "let a removed computer in again")])
@@ -122,7 +123,8 @@ def add_command(who: str) -> None:
             write_stderr(f"{one.host} of {one.member} is in the team again; hosts admit it when they are next driven")
 
 
-def _remove(chosen: tuple[ComputerRecord, ...], clusters: list[str], *, now: bool) -> int:
+def _remove(chosen: tuple[ComputerRecord, ...], clusters: set[str]) -> int:
+    """Remove computers, and withdraw their keys from the clusters of these uids."""
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.engine.operations.team import withdraw_keys
     from orchestrator.engine.services import real_services
@@ -135,10 +137,11 @@ def _remove(chosen: tuple[ComputerRecord, ...], clusters: list[str], *, now: boo
         for one in chosen:
             store.remove_computer(one.uid)
             write_stderr(f"{one.host} of {one.member} is removed; to undo it: orch team add {one.uid}")
-        for cluster in clusters if now else ():
+        for cluster in (one for one in store.clusters() if one.uid in clusters):
             problem = withdraw_keys(store, services, narrator, cluster)
             status = int(Exit.FAILURE) if problem else status
-            write_stderr(f"{cluster}: {f'keys remain until they expire: {problem}' if problem else 'keys withdrawn'}")
+            done = f"keys remain until they expire: {problem}" if problem else "keys withdrawn"
+            write_stderr(f"{cluster.qualified_name}: {done}")
     return status
 
 

@@ -86,15 +86,16 @@ def stop(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActMo
     ],
 )
 @click.argument("clusters", metavar="CLUSTER...", type=CLUSTER, nargs=-1, required=True)
+@_force
 @action_options()
 @click.pass_context
-def start(ctx: click.Context, clusters: tuple[str, ...], mode: ActMode) -> None:
+def start(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActMode) -> None:
     """Start stopped hosts again. Their programs are not started: `orch resume` does that."""
     from orchestrator.cli.execution.act import PerformMode
     from orchestrator.engine.preparation.commands import prepare_start as prepare
     from orchestrator.engine.unattended.handover import start_engine_for_waiting_jobs
 
-    status = _carry_out_each(clusters, prepare, mode)
+    status = _carry_out_each(clusters, partial(prepare, force=force), mode)
     if isinstance(mode, PerformMode) and start_engine_for_waiting_jobs(clusters):
         write_stderr("an unattended engine continues the queue; see: orch queue")
     ctx.exit(status)
