@@ -26,7 +26,7 @@ LOCAL = Candidate(
 )
 READS = frozenset(
     {
-        "cluster", "clusters", "clusters_going_down", "intents", "job", "jobs", "unattended_jobs", "find_run",
+        "cluster", "clusters", "clusters_going_down", "intents", "job", "jobs", "unattended_jobs", "launch_requests", "find_run",
         "last_run_of", "deleted_cluster",
         "computers", "all_computers", "admissions", "host_pin", "host_pins_of",
         "ended_attempts", "pipeline", "pipelines", "pipeline_jobs",
