@@ -26,8 +26,8 @@ LOCAL = Candidate(
 )
 READS = frozenset(
     {
-        "cluster", "clusters", "clusters_going_down", "intents", "job", "jobs", "unattended_jobs", "launch_requests", "find_run",
-        "last_run_of", "deleted_cluster",
+        "cluster", "clusters", "clusters_going_down", "intents", "job", "jobs", "unattended_jobs", "launch_requests",
+        "find_run", "last_run_of", "deleted_cluster",
         "computers", "all_computers", "admissions", "host_pin", "host_pins_of",
         "ended_attempts", "pipeline", "pipelines", "pipeline_jobs",
         "all_intents", "slice_owner", "slice_owners", "find_blob", "unused_blobs",
@@ -255,6 +255,7 @@ _DO: dict[str, Callable[..., Any]] = {
     "advance_pipeline": _pipeline(
         lambda store, step, uid, lease: store.advance_pipeline(uid, step.number, lease=lease)
     ),
+    "set_launch_request": _pipeline(lambda store, step, uid, lease: store.set_launch_request(uid, step.text)),
     "end_pipeline": _pipeline(lambda store, step, uid, lease: store.end_pipeline(uid, "ended", step.number, step.text)),
     "keep_host_pin": lambda store, step, cluster, lease: store.keep_host_pin(
         _pin(step),
