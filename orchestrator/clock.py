@@ -124,6 +124,13 @@ def steady_seconds() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
+def seconds_asleep() -> float:
+    """Return how long this computer has slept since its boot; 0 where the kernel does not count that time."""
+    return (
+        steady_seconds() - time.monotonic()
+    )  # CLOCK_BOOTTIME counts sleep, CLOCK_MONOTONIC does not (clock_gettime(2))
+
+
 def read_date(header: str) -> float | None:
     """Return the epoch seconds of a Date header (RFC 9110, 5.6.7), None when it is none."""
     from email.utils import parsedate_to_datetime  # takes 10 ms, and `orch status` asks no server

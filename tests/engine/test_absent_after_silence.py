@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
-from support.simulated import SimHome, sim_launch, sim_task, simulated, use_home
+from support.simulated import Points, SimHome, sim_launch, sim_task, simulated, use_home
 from support.slice_names import short_names, slice_name
 
 from orchestrator.engine.preparation import commands
@@ -84,6 +85,44 @@ def test_machines_that_vanish_while_the_engine_looks_are_replaced() -> None:
     home = running(sim_task())
     assert return_after(home, 60.0, Deed.VANISH).status == Exit.OK
     assert alive(home) == ["c-2"]
+
+
+class DuringSetup(Points):
+    """The machines vanish a quarter of an hour after setup has begun on them."""
+
+    def __init__(self, access: InMemory, kernel: KernelClock, *, asleep: bool) -> None:
+        super().__init__()
+        self._access, self._kernel, self._asleep = access, kernel, asleep
+
+    def here(self, name: str) -> None:
+        super().here(name)
+        if name == "after start setup" and self.names.count(name) == 1:
+            self._access.clock.sleep(900.0)
+            self._kernel.slept = 900.0 * self._asleep
+            with self._access.open() as cloud:
+                cloud.do(slice_name("c"), Deed.VANISH)
+
+
+class KernelClock:
+    """The kernel's clocks of a computer that may have slept: CLOCK_BOOTTIME counts that, CLOCK_MONOTONIC does not."""
+
+    def __init__(self) -> None:
+        self.slept, self._read = 0.0, time.clock_gettime
+
+    def __call__(self, clock: int) -> float:
+        return self._read(clock) + (self.slept if clock == time.CLOCK_BOOTTIME else 0.0)
+
+
+@pytest.mark.parametrize("asleep", [False, True])
+def test_machines_that_vanish_during_a_long_setup_are_replaced_unless_the_computer_slept(
+    monkeypatch: pytest.MonkeyPatch, asleep: bool
+) -> None:
+    kernel = KernelClock()
+    monkeypatch.setattr(time, "clock_gettime", kernel)
+    access = InMemory(Scenario(durations=Durations(create=4.0, end=2.0, jitter=0.0)), ManualClock())
+    home = SimHome(access, DuringSetup(access, kernel, asleep=asleep))
+    ending = home.drive(sim_launch(sim_task(setup="pip install -e .")))
+    assert (ending.status, alive(home)) == ((Exit.HOST_LOST, []) if asleep else (Exit.OK, ["c-2"]))
 
 
 def test_a_run_with_a_bucket_is_protected_by_its_epoch_and_continues(tmp_path: Path) -> None:

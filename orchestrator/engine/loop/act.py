@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from orchestrator.clock import seconds_asleep
 from orchestrator.engine.loop import host_actions, slice_actions
 from orchestrator.engine.loop.session import Session
 from orchestrator.errors import (
@@ -38,11 +39,13 @@ from orchestrator.plan.actions import (
 from orchestrator.plan.observed import ActionFailure, EndedAttempt, Outcome, encode_evidence
 from orchestrator.retries import ENGINE_STEP, chance_of
 
+_AWAKE = 1.0  # seconds: the two clocks are not read in the same instant
+
 
 def act(session: Session, action: Action) -> None:
     """Perform the action. Raises only what must stop the loop: a lost lease, a defect of orch, Ctrl-C."""
     session.narrator.starting(action)
-    began = time.monotonic()
+    began, asleep = time.monotonic(), seconds_asleep()
     try:
         carried_out = _dispatch(session, action)
     except ConflictError:
@@ -51,12 +54,12 @@ def act(session: Session, action: Action) -> None:
         _record_failure(session, action, error)
     else:
         session.memory.failure = None
-        if isinstance(action, HostAction):
-            session.memory.looked_at = session.now()  # the hosts obeyed: no other installation has them
         if carried_out:
             session.narrator.finished(action, time.monotonic() - began)
         else:
             session.narrator.failed(action, ())
+    if isinstance(action, HostAction) and seconds_asleep() - asleep < _AWAKE:
+        session.memory.looked_at = session.now()  # it was busy with the hosts, for minutes perhaps, until just now
 
 
 def _dispatch(session: Session, action: Action) -> bool:
