@@ -9,7 +9,7 @@ mkdir -p "$folder" && : >>"$file.lock" || exit 0
     flock -w 10 9
     epoch='' installation='' rest=''
     [ ! -s "$file" ] || read -r epoch installation rest <"$file"
-    case $epoch in *[!0-9]*) epoch='' ;; esac
+    case $epoch in *[!0-9]* | ??????????*) epoch='' ;; esac # ten digits: no epoch of ours
     if [ "$1 $2" = "$epoch $installation" ]; then
         exit 0
     fi

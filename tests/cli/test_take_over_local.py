@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.orch_process import Orch
+from support.orch_process import Orch, until
 
 from orchestrator.exits import Exit
 
@@ -60,4 +60,22 @@ def test_of_two_lost_slices_of_one_name_each_is_taken_over_by_its_intent(tmp_pat
     found = json.loads(ann.ok("status", "-o", "json"))["clusters"]
     assert sorted((one["name"], one["state"]) for one in found) == [("three", "ready"), ("two", "ready")]
     ann.ok("down", "two", "three")
+    assert not (ann.state / "local").exists()
+
+
+@pytest.mark.promise("P1")
+def test_a_host_that_claims_another_owner_loses_no_machine(tmp_path: Path) -> None:
+    """The program writes the file by which a host refuses; the label of the machine is still ours."""
+    ann = Orch(tmp_path)
+    claim = "999999999 0123456789ab them@there 2026-11-25T00:00:00Z"
+    (ann.folder / "two.yaml").write_text(
+        f"name: two\nresources: {{infra: 'local:1'}}\nrun: |\n  sleep 3\n  echo {claim} >~/.orch/owner\n  sleep 300\n"
+    )
+    ann.ok("launch", "two.yaml", "--yes", "--detach")
+    log = ann.state / "engine.log"
+    until("the engine meets the claim", lambda: "0123456789ab (them@there)" in log.read_text(), 60)
+    assert "which the labels of the machines do not confirm" in log.read_text()
+    (seen,) = json.loads(ann.ok("status", "-o", "json"))["clusters"]
+    assert seen["name"] == "two" and (ann.state / "local").exists()
+    ann.ok("down", "two", "--yes")
     assert not (ann.state / "local").exists()

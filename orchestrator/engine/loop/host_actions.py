@@ -10,7 +10,7 @@ from orchestrator.engine.loop.follow import LogFiles
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.names import host_job_name
 from orchestrator.engine.state.snapshots import is_snapshot
-from orchestrator.errors import HostError, IdentityMismatch, OrchError, SetupError, TakenOverError, UserError
+from orchestrator.errors import HostError, IdentityMismatch, OrchError, SetupError, UserError
 from orchestrator.hosts import Failure, HostAddress, HostOutcome
 from orchestrator.plan import limits
 from orchestrator.plan.actions import ArmTimer, CollectStacks, FetchMount, RunSetup, StartJob, StopJob, SyncTree
@@ -167,9 +167,6 @@ def _require_success(session: Session, outcomes: tuple[HostOutcome, ...], step: 
     failed = [outcome for outcome in outcomes if not outcome.ok]
     if not failed:
         return
-    if taken := [outcome.detail for outcome in failed if outcome.failure is Failure.TAKEN_OVER]:
-        session.memory.new_owner = taken[0].removeprefix("taken over ")
-        raise TakenOverError(f"{step}: the hosts were {taken[0]}", "nothing was run on them", "orch status")
     own = [outcome for outcome in failed if outcome.failure is None]
     wrong = [outcome for outcome in failed if outcome.failure is Failure.IDENTITY]
     first = (own or wrong or failed)[0]

@@ -337,6 +337,8 @@ def _host_view(
 def _silence(failed: HostOutcome) -> str:
     """Return why a host does not answer. No times in it: a wait with another reason would be printed again."""
     detail = escape_controls(to_one_line(re.sub(r" in \d+\.\d s", "", failed.detail)))
+    if failed.failure is Failure.TAKEN_OVER:  # programs can write what a host claims; see _note_owner for the proof
+        detail = f"it claims to be {detail}, which the labels of the machines do not confirm"
     return detail if failed.host in detail else f"{failed.host}: {detail}"
 
 
@@ -350,8 +352,6 @@ def _labels(session: Session) -> tuple[str, ...]:
 def _note_contact(session: Session, failures: dict[int, HostOutcome]) -> None:
     memory = session.memory
     memory.contact_since = (memory.contact_since or session.now()) if failures else None
-    taken = (outcome.detail for outcome in failures.values() if outcome.failure is Failure.TAKEN_OVER)
-    memory.new_owner = next(taken, memory.new_owner).removeprefix("taken over ")
 
 
 def _note_failures(session: Session, hosts: tuple[HostView, ...]) -> None:

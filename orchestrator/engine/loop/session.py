@@ -45,7 +45,7 @@ class Memory:
         reported_end: The slice whose near end was reported.
         skew_reported: Whether a wrong clock of this computer was reported.
         logs_saved: Whether the remaining logs were downloaded before the teardown.
-        new_owner: Who has taken the machines over, in words, as the cloud or a host reported it; "" for no one.
+        new_owner: Who has taken the machines over, in words, as the labels of the machines show; "" for no one.
         looked_at: When the machines were looked at last; 0 before.
         silent_since: Since when there was no look before the one that found them absent or unclear; 0 for no such time.
         admitted_to: The slice whose firewall admits this computer's address, or was tried to.

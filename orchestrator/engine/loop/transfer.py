@@ -1,6 +1,7 @@
 """The end of a record whose machines another installation has taken over.
 
-Hosts refuse our commands, and the labels in the cloud name the other one: nothing of the machines is touched any more.
+The labels in the cloud name the other one: nothing of the machines is touched any more. That hosts refuse our commands
+proves nothing, for programs on them can write what they compare.
 See engine/operations/take_over.py for the other side.
 """
 
