@@ -31,9 +31,7 @@ class TeamChanges(Ledger):
         """
         values = {"uid": uid, "host": host, "member": member, "public_key": public_key}
         for at in self._tries(f"the record of the computer {host}"):
-            found = self._read_first(select(computers).where(computers.c.uid == uid), computer_from_row)
-            if found is not None and found.removed is not None:
-                raise _removed_error(found)
+            found = self.refuse_removed_computer(uid)
             if found is not None and (found.host, found.member, found.public_key) == (host, member, public_key):
                 return
             details = EventDetails(cluster="", kind=_KIND, what=f"computer {host} of {member} joined")
@@ -42,6 +40,17 @@ class TeamChanges(Ledger):
                 return
             if self.change(insert_row(computers, values | {"joined": at}, details), at=at) == (True,):
                 return
+
+    def refuse_removed_computer(self, uid: str) -> ComputerRecord | None:
+        """Return the record of a computer, None if there is none.
+
+        Raises:
+            AccessError: It was removed from the team.
+        """
+        found = self._read_first(select(computers).where(computers.c.uid == uid), computer_from_row)
+        if found is not None and found.removed is not None:
+            raise _removed_error(found)
+        return found
 
     def list_member_statements(self, login: str, *, revoke: bool = False) -> tuple[str, ...]:
         """Return the SQL that makes an existing login of PostgreSQL a member, or ends that.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,9 +30,9 @@ def person(tmp_path: Path) -> Iterator[Orch]:
     orch = Orch(tmp_path, {"MARK": str(tmp_path / "mark")})
     orch.ok("launch", "task.yaml", "--yes", "--detach", "--env", "MARK")
     until("the program runs", (tmp_path / "mark").exists)
-    _kill_engine(orch)
+    orch.kill_engines()
     yield orch
-    _kill_engine(orch)
+    orch.kill_engines()
 
 
 def test_imported_machines_are_used_and_ended_from_the_team_store(person: Orch, server: PostgresServer) -> None:
@@ -73,14 +71,3 @@ def test_imported_machines_are_ended_when_the_team_store_is_read_only(person: Or
         )
     assert done.returncode == 1, done.stderr
     assert "the machines of 'mine' are deleted" in done.stderr, done.stderr
-
-
-def _kill_engine(orch: Orch) -> None:
-    home = f"ORCH_HOME={orch.folder / 'orch'}".encode()
-    for proc in Path("/proc").iterdir():
-        try:
-            words, environment = (proc / "cmdline").read_bytes(), (proc / "environ").read_bytes()
-            if b"--engine-only" in words.split(b"\0") and home in environment.split(b"\0"):
-                os.kill(int(proc.name), signal.SIGKILL)
-        except OSError:
-            continue

@@ -53,7 +53,7 @@ def orch(tmp_path: Path, server: PostgresServer) -> Iterator[Orch]:
     yield orch
     (tmp_path / "go").write_text("")
     orch("down", "mine")
-    until("no engine is left", lambda: not serving(orch), 40)
+    until("no engine is left", lambda: not orch.engines(), 40)
 
 
 @pytest.fixture
@@ -63,19 +63,6 @@ def engines(orch: Orch) -> Iterator[list[subprocess.Popen[bytes]]]:
     for process in started:
         process.kill()
         process.wait()
-
-
-def serving(orch: Orch) -> list[int]:
-    """Processes of `orch serve` that `--detach` started."""
-    found: list[int] = []
-    for proc in Path("/proc").iterdir():
-        try:
-            words = (proc / "cmdline").read_bytes().split(b"\0")
-            if b"--engine-only" in words and str(orch.folder / "orch").encode() in (proc / "environ").read_bytes():
-                found.append(int(proc.name))
-        except OSError:
-            continue
-    return found
 
 
 def start_engine(orch: Orch, engines: list[subprocess.Popen[bytes]]) -> None:
@@ -107,8 +94,8 @@ def both(*attempts: int) -> list[str]:
 def begin(orch: Orch, engines: list[subprocess.Popen[bytes]]) -> None:
     """A job that runs, left to two of our engines."""
     orch.ok("launch", "long.yaml", "--detach", "--env", "MARKS", "--env", "GO")
-    until("its own engine is there", lambda: len(serving(orch)) == 1)
-    os.kill(serving(orch)[0], signal.SIGKILL)
+    until("its own engine is there", lambda: len(orch.engines()) == 1)
+    os.kill(orch.engines()[0], signal.SIGKILL)
     until("both ranks run", lambda: marks(orch) == both(1))
     for _ in range(2):
         start_engine(orch, engines)

@@ -36,21 +36,7 @@ def orch(tmp_path: Path) -> Iterator[Orch]:
     for name in ("mine", "pipe-1", "pipe-2"):
         orch("down", name)
     (tmp_path / "go").write_text("")
-    until("the engine ends when nothing is left to do", lambda: not engines(orch), 40)
-
-
-def engines(orch: Orch) -> list[int]:
-    """Processes of this orch's unattended engine."""
-    found: list[int] = []
-    for proc in Path("/proc").iterdir():
-        try:
-            words = (proc / "cmdline").read_bytes().split(b"\0")
-            home = f"ORCH_HOME={orch.folder / 'orch'}".encode()
-            if b"--engine-only" in words and home in (proc / "environ").read_bytes().split(b"\0"):
-                found.append(int(proc.name))
-        except OSError:
-            continue
-    return found
+    until("the engine ends when nothing is left to do", lambda: not orch.engines(), 40)
 
 
 def queue(orch: Orch, *more: str) -> dict[int, dict[str, Any]]:
@@ -80,9 +66,9 @@ def test_a_detached_job_survives_a_preemption_with_the_files_it_was_launched_wit
 def test_an_engine_that_is_killed_leaves_the_job_to_the_next(orch: Orch) -> None:
     launch(orch)
     assert not queue(orch)[1]["driven_by"].startswith("none"), "the queue knows of the engine when launch returns"
-    until("an engine is there", lambda: len(engines(orch)) == 1)
-    os.kill(engines(orch)[0], signal.SIGKILL)
-    until("it is gone", lambda: not engines(orch))
+    until("an engine is there", lambda: len(orch.engines()) == 1)
+    os.kill(orch.engines()[0], signal.SIGKILL)
+    until("it is gone", lambda: not orch.engines())
     (orch.folder / "go").write_text("")
     watching = orch("watch", "mine")
     assert watching.returncode == 0, watching.stderr

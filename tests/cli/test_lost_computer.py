@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -71,14 +70,7 @@ def test_the_queue_of_a_lost_computer_runs_on_another_with_the_same_files(tmp_pa
 
 def _lose(orch: Orch) -> None:
     """Kill the computer's engine and move its state folder away."""
-    home = f"ORCH_HOME={orch.folder / 'orch'}".encode()
-    for proc in Path("/proc").iterdir():
-        try:
-            words, environment = (proc / "cmdline").read_bytes(), (proc / "environ").read_bytes()
-            if b"--engine-only" in words.split(b"\0") and home in environment.split(b"\0"):
-                os.kill(int(proc.name), signal.SIGKILL)
-        except OSError:
-            continue
+    orch.kill_engines()
     shutil.move(orch.folder / "orch", orch.folder / "lost")
     shutil.rmtree(orch.folder / "work")
 

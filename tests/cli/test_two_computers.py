@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from support.orch_process import Orch
+from support.orch_process import Orch, until
 from support.postgres import postgres_server
 
 import orchestrator
@@ -195,6 +195,26 @@ def test_a_removed_computer_is_refused_by_the_store_and_loses_its_key_on_the_hos
     assert "bob removed" in ann.ok("events") and "bob added again" in ann.ok("events")
     ann.ok("events", "--verify")
     ann.ok("down", "two")
+
+
+def test_a_removed_computer_stops_driving(team: Team) -> None:
+    ann, bob = team.ann, team.bob
+    bob.ok("launch", "two.yaml", "--detach", "--yes")
+    ann.ok("team", "remove", "bob", "--yes")
+    until("its engine ends", lambda: not bob.engines(), 60)
+    events = json.loads(ann.ok("events", "-o", "json"))["events"]
+    (removal,) = [one["seq"] for one in events if one["kind"] == "team" and "removed" in one["what"]]
+    assert [one for one in events if one["seq"] > removal] == []
+    ann.ok("team", "add", "bob")
+    watch = bob.start("watch", "two")
+    assert watch.stderr is not None and watch.stderr.readline(), "it drives the job"
+    ann.ok("team", "remove", "bob", "--yes")
+    said = watch.communicate(timeout=60)[1]
+    assert watch.returncode == Exit.PERMISSION, said
+    assert "was removed from the team" in said and f"orch team add {computers_of(ann)['bob']['id']}" in said
+    (job,) = json.loads(ann.ok("queue", "two", "-o", "json"))["jobs"]
+    assert job["state"] == "running", "the job is not ended with the computer"
+    ann.ok("down", "two", "--force")
 
 
 def test_a_recovery_key_enters_after_the_computer_is_lost(team: Team, tmp_path: Path) -> None:

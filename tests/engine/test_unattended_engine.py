@@ -40,20 +40,7 @@ def orch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Orch]:
     (tmp_path / "go").write_text("")
     for name in ("mine", "other"):
         orch("down", name)
-    until("no engine is left", lambda: not engines(orch), 40)
-
-
-def engines(orch: Orch) -> list[int]:
-    found: list[int] = []
-    for proc in Path("/proc").iterdir():
-        try:
-            words = (proc / "cmdline").read_bytes().split(b"\0")
-            home = f"ORCH_HOME={orch.folder / 'orch'}".encode()
-            if b"--engine-only" in words and home in (proc / "environ").read_bytes().split(b"\0"):
-                found.append(int(proc.name))
-        except OSError:
-            continue
-    return found
+    until("no engine is left", lambda: not orch.engines(), 40)
 
 
 def launch(orch: Orch, task: str = "long", *more: str, detach: bool = True) -> str:
@@ -110,7 +97,7 @@ def test_down_ends_the_job_that_runs_and_those_that_wait_and_nothing_comes_back(
     said = orch("down", "mine")
     assert said.returncode == 0
     assert "2 queued jobs of 'mine' ended too" in said.stderr
-    until("the engine ends", lambda: not engines(orch))
+    until("the engine ends", lambda: not orch.engines())
     assert machines(orch) == []
     assert json.loads(orch.ok("status", "-o", "json"))["clusters"] == []
     assert {number: job[:2] for number, job in jobs(orch).items()} == {
@@ -213,7 +200,7 @@ def test_each_detached_job_gets_the_secret_it_was_launched_with(orch: Orch) -> N
 def test_an_engine_without_the_secret_reports_it_and_a_watch_with_it_continues(orch: Orch) -> None:
     launch(orch, "long", "--secret", "TOKEN=first-word")
     until("it runs", lambda: marks(orch) == ["attempt 1 first-word"])
-    for process in engines(orch):
+    for process in orch.engines():
         os.kill(process, signal.SIGKILL)  # as a reboot of this computer would
     idle = orch("serve", "--engine-only", "--until-idle", timeout=30)
     assert idle.returncode == 0
@@ -260,10 +247,10 @@ def test_a_home_path_that_sshd_cannot_use_is_refused_in_few_lines(orch: Orch) ->
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_engine_ends_immediately_and_quietly_on_request(orch: Orch, number: signal.Signals) -> None:
     launch(orch)
-    until("it runs", lambda: bool(engines(orch)) and marks(orch) == ["attempt 1"])
-    for process in engines(orch):
+    until("it runs", lambda: bool(orch.engines()) and marks(orch) == ["attempt 1"])
+    for process in orch.engines():
         os.kill(process, number)
-    until("it ends", lambda: not engines(orch), 15)
+    until("it ends", lambda: not orch.engines(), 15)
     log = (orch.state / "engine.log").read_text()
     assert not re.search(r"Traceback|Fatal|Exception", log), log
     go(orch)

@@ -40,7 +40,7 @@ TESTS = Path(__file__).parents[1]
 LONGEST = 45.0  # seconds after which a person gives up: the command is killed
 CLUSTER = "two"
 INTENT = "orch-intent"  # the label that says for which record a slice was made
-ADVICE = re.compile(r"mv \S*orch\.db .*|orch store (?:copied|moved|restored)\b.*")
+ADVICE = re.compile(r"mv \S*orch\.db .*|orch store (?:copied|moved|restored)\b")
 TASK = """
 name: two
 resources: %s
@@ -256,11 +256,12 @@ class LossHistory:
         return tuple(run if word == "RUN" else word for word in words) + more
 
     def _follow_advice(self, name: str, said: str) -> None:
-        """Run the command that a message about the store proposes."""
-        found = ADVICE.search(said)
-        if found is None:
+        """Run the command that a message about the store proposes; of several, the one for what happened here."""
+        found = ADVICE.findall(said)
+        if not found:
             return
-        orch, command = self._computers[name], found[0].strip()
+        fitting = "orch store copied" if name.endswith("2") else "orch store restored"
+        orch, command = self._computers[name], fitting if fitting in found else found[0].strip()
         self._note(f"{name}: as proposed: {command}")
         self.counts["proposed commands followed"] += 1
         if command.startswith("orch "):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,6 +61,21 @@ class Orch:
         return subprocess.Popen(
             self.command(*words), stdout=pipe, stderr=pipe, text=True, env=self.env, cwd=self.folder
         )
+
+    def engines(self) -> list[int]:
+        """Return the processes of `orch serve` that commands of this orch have started."""
+        home, found = f"ORCH_HOME={self.folder / 'orch'}".encode(), list[int]()
+        for proc in Path("/proc").iterdir():
+            with suppress(OSError):  # no process, one of another user, or one that has ended
+                words, environment = (proc / "cmdline").read_bytes(), (proc / "environ").read_bytes()
+                if b"--engine-only" in words.split(b"\0") and home in environment.split(b"\0"):
+                    found.append(int(proc.name))
+        return found
+
+    def kill_engines(self) -> None:
+        for pid in self.engines():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def until(what: str, look: Callable[[], bool], seconds: float = 150.0) -> None:

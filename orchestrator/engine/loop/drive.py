@@ -33,7 +33,7 @@ from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.lease import PATIENCE, LeaseKeeper
-from orchestrator.engine.state.opening import open_store, refuse_creation
+from orchestrator.engine.state.opening import open_store, refuse_creation, refuse_if_removed
 from orchestrator.errors import OrchError, OtherAccountError, UserError
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
@@ -254,6 +254,7 @@ def _loop(session: Session, *, follow: bool, recorder: list[Action] | None) -> C
     while True:
         session.keeper.hold(patience)
         patience = PATIENCE
+        refuse_if_removed(session.store, session.paths)
         living = session.store.cluster(session.cluster.name)
         if (early := _overtaken_result(session, living) or _yield_to_down(session, living)) is not None:
             return early

@@ -15,6 +15,7 @@ from orchestrator.clock import SteadyClock
 from orchestrator.engine.loop.addresses import admit_before_contact
 from orchestrator.engine.loop.session import Session
 from orchestrator.engine.loop.silence import find_unwatched_since, note_look
+from orchestrator.engine.state.accounts import has_unknown_account, make_unknown_account_error, shows_machines
 from orchestrator.engine.state.names import host_job_name, slice_token
 from orchestrator.errors import OrchError, OtherAccountError, UserError
 from orchestrator.hosts import Failure, HostAddress, HostJob, HostOutcome, JobPhase
@@ -104,6 +105,7 @@ def _observe_slice(session: Session, intent: Intent | None) -> SliceView:
         if intent.state is IntentState.PLANNED:
             return SliceView(state=SliceState.UNCLEAR)
         view = _observe_and_finish(session, intent, provider)
+        _refuse_unproven_absence(session, provider, intent, view)
     except (OtherAccountError, UserError):  # waiting does not help
         raise
     except OrchError as error:
@@ -135,6 +137,17 @@ def _observe_and_finish(session: Session, intent: Intent, provider: Provider) ->
     return provider.finish(intent.name, token)
 
 
+def _refuse_unproven_absence(session: Session, provider: Provider, intent: Intent, view: SliceView) -> None:
+    """Raise OtherAccountError when machines without an account on record are reported as absent, and were not seen."""
+    if shows_machines(view):
+        session.memory.shown = intent.name
+    if view.state is not SliceState.ABSENT or not has_unknown_account(provider, intent):
+        return
+    if session.memory.shown == intent.name or (isinstance(session.desired, Down) and session.desired.abandon):
+        return
+    raise make_unknown_account_error(session.cluster.name, intent)
+
+
 def _note_owner(session: Session, view: SliceView) -> None:
     if view.installation not in ("", *session.store.own_installations):
         session.memory.new_owner = f"by installation {view.installation}, as the labels of the machines show"
@@ -142,7 +155,7 @@ def _note_owner(session: Session, view: SliceView) -> None:
 
 def _note_account(session: Session, intent: Intent, view: SliceView) -> None:
     """Record the account of an intent of an older version: machines that are seen are of these credentials."""
-    if intent.account or view.state in (SliceState.ABSENT, SliceState.UNCLEAR):
+    if intent.account or not shows_machines(view) or view.state in (SliceState.ABSENT, SliceState.UNCLEAR):
         return
     provider = session.provider(intent.candidate.provider)
     if not isinstance(provider, HasAccounts):

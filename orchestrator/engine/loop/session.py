@@ -45,6 +45,7 @@ class Memory:
         reported_end: The slice whose near end was reported.
         skew_reported: Whether a wrong clock of this computer was reported.
         logs_saved: Whether the remaining logs were downloaded before the teardown.
+        shown: The slice whose machines the provider has shown.
         new_owner: Who has taken the machines over, in words, as the labels of the machines show; "" for no one.
         looked_at: When the machines were looked at last; 0 before.
         silent_since: Since when there was no look before the one that found them absent or unclear; 0 for no such time.
@@ -67,6 +68,7 @@ class Memory:
     reported_end: str = ""
     skew_reported: bool = False
     logs_saved: bool = False
+    shown: str = ""
     new_owner: str = ""
     looked_at: float = 0.0
     silent_since: float = 0.0

@@ -45,6 +45,12 @@ def open_store(where: Paths, services: Services, doing: str = "", project: str =
     return store
 
 
+def refuse_if_removed(store: Store, where: Paths) -> None:
+    """Raise AccessError when this computer was removed from the team after it opened the store."""
+    if not store.is_file:
+        store.refuse_removed_computer(identify_computer(where)[0].id)
+
+
 def refuse_creation(store: Store) -> None:
     """Raise StoreError for a store of a newer version: this orch may stop and end what is in it, not add to it."""
     if store.version > SCHEMA_VERSION:

@@ -22,7 +22,7 @@ from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
-from orchestrator.engine.state.opening import open_store, refuse_creation
+from orchestrator.engine.state.opening import open_store, refuse_creation, refuse_if_removed
 from orchestrator.engine.state.shared_snapshots import drop_unused_blobs
 from orchestrator.engine.state.snapshots import drop_unused_snapshots
 from orchestrator.engine.state.store_backup import back_up_if_due
@@ -34,7 +34,7 @@ from orchestrator.engine.unattended.pipeline import (
     snapshot_digests,
 )
 from orchestrator.engine.unattended.secrets import has_secrets, missing_secret_error, secrets_fingerprint
-from orchestrator.errors import ConflictError, OrchError, UserError
+from orchestrator.errors import AccessError, ConflictError, OrchError, UserError
 from orchestrator.exits import Exit
 from orchestrator.paths import Paths
 from orchestrator.plan.observed import Outcome
@@ -44,6 +44,7 @@ from orchestrator.store.records import ClusterRecord, JobRecord, PipelineRecord
 from orchestrator.store.store import Store
 
 POLL = 1.0  # seconds between two polls of the store
+LAST_STEPS = 30.0  # seconds that work may still take after this computer was removed from the team
 REPORT_MISSING_AFTER = 10.0  # seconds; the engine that has the secrets may only be starting
 
 Narrators = Callable[[str, int], Narrator]  # of a cluster's name and a job's number
@@ -81,9 +82,14 @@ class UnattendedEngine:
     _secret_missing_since: dict[str, float] = field(default_factory=dict[str, float])  # since when, by name
 
     def run(self, *, until_idle: bool) -> None:
-        """Work until `stop` is set, or with `until_idle` until nothing is left that an engine could do."""
+        """Work until `stop` is set, or with `until_idle` until nothing is left that an engine could do.
+
+        Raises:
+            AccessError: This computer was removed from the team.
+        """
         with open_store(self.where, self.services) as store:
             while not self.stop.is_set():
+                self._refuse_if_removed(store)
                 idle = self._round(store)
                 back_up_if_due(self.where, self.narrators("engine", 0).note)
                 if idle and until_idle:
@@ -92,6 +98,15 @@ class UnattendedEngine:
                     drop_unused_blobs(store, used)
                     return
                 self.stop.wait(POLL)
+
+    def _refuse_if_removed(self, store: Store) -> None:
+        try:
+            refuse_if_removed(store, self.where)
+        except AccessError:
+            for work in self._works.values():  # each of them finds it too, and gives its leases back
+                if work.thread is not None:
+                    work.thread.join(LAST_STEPS)
+            raise
 
     def has_work(self, store: Store) -> bool:
         """Return whether there is work for this engine, now or soon."""

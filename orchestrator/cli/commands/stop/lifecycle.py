@@ -37,7 +37,8 @@ _force = click.option("--force", is_flag=True, help="Also a cluster that belongs
 )
 @click.argument("clusters", metavar="CLUSTER...", type=CLUSTER, nargs=-1, required=True)
 @click.option("--abandon", is_flag=True,
-              help="Own machines: give up those that do not answer; the program may still run there.")  # fmt: skip
+              help="Own machines: give up those that do not answer. Rented machines whose account is not on record: "
+              "close the record. The program may still run there.")  # fmt: skip
 @_force
 @action_options(skips="the questions about running jobs and about adopted machines")
 @click.pass_context
