@@ -104,7 +104,7 @@ def answer_lost(account: Account, folder: Path) -> None:
 
     def lose(call: AwsCall) -> AwsAnswer:
         account.server.ec2.handle(call)
-        raise AwsRefusal("ServiceUnavailable", "the machines are made, and nobody is told", 503)
+        raise AwsRefusal("ServiceUnavailable", "the machines are made, and the answer is lost", 503)
 
     account.answers["ec2", "RunInstances"] = lose
     with pytest.raises(CloudError):

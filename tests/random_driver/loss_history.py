@@ -264,10 +264,12 @@ class LossHistory:
         orch, command = self._computers[name], fitting if fitting in found else found[0].strip()
         self._note(f"{name}: as proposed: {command}")
         self.counts["proposed commands followed"] += 1
-        if command.startswith("orch "):
-            orch(*command.split()[1:])
-        else:
-            subprocess.run(["bash", "-c", command], env=orch.env, cwd=orch.folder, capture_output=True, check=False)
+        words = (
+            [*orch.command(*command.split()[1:]), "--yes"] if command.startswith("orch ") else ["bash", "-c", command]
+        )
+        done = subprocess.run(words, env=orch.env, cwd=orch.folder, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            self.violations.append(f"{name}: as proposed: {command}: exit {done.returncode}: {done.stderr[-1000:]}")
 
     def _clusters(self, orch: Orch) -> set[str]:
         """Return the cluster of this history and those on record: a name that another member has gets a suffix."""

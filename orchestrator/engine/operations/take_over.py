@@ -8,34 +8,26 @@ the slice still counts as lost, and after that only the hosts are missing.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.operations.claim import HostClaim, write_labels
 from orchestrator.engine.operations.recover import LostSlice, find_price_per_hour, select_named
 from orchestrator.engine.operations.sweep import PlaceFindings, judge_again, open_place
 from orchestrator.engine.services import Services
-from orchestrator.engine.state.fences import make_fence
-from orchestrator.engine.state.keys import delete_slice_keys, make_user_key
+from orchestrator.engine.state.keys import make_user_key
 from orchestrator.engine.state.lease import LeaseKeeper
-from orchestrator.engine.state.pins import StorePins
-from orchestrator.errors import CloudError, ConflictError, NotFoundError, OrchError, TakenOverError, UserError
-from orchestrator.hosts import Failure, HostAddress, HostOutcome
+from orchestrator.errors import ConflictError, NotFoundError, UserError
 from orchestrator.paths import Paths
-from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.plan.sweep import SweepVerdict
-from orchestrator.providers.protocol import HasAccounts, Provider, Recovers
-from orchestrator.remote.fence import parse_epoch
+from orchestrator.providers.protocol import HasAccounts, Recovers
 from orchestrator.slices import OwnedSlice, RecoveredSlice, SliceKeys, SliceState
 from orchestrator.store.records import ClusterRecord
 from orchestrator.store.store import Store
 from orchestrator.store.team_records import NewSliceRecord
 
-LABEL_PAUSE = 4.0  # seconds between writing the labels and reading them again; a slower rival then reads ours
-LABEL_PATIENCE = 180.0  # seconds until changed labels are shown
 _LOST = frozenset({SliceState.ABSENT, SliceState.ENDING, SliceState.FAILED, SliceState.PREEMPTED})
-_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +70,12 @@ def take_over_slice(
         provider = require_recoverable(store, services, lost, cluster)
         _judge(store, services, lost)
         narrator.note(f"changing the labels of {found.name} ({found.intent}) in {found.where}")
-        recovered = _relabel(store, services, provider, found, cluster)
+        recovered = write_labels(store, services.clock, provider, found, cluster)
         if recovered.host_public:
             provider.keep_recovered(found, recovered, _keys(where, found.name, recovered))
         record = store.record_take_over(keeper.lease, _record_of(provider, found, recovered, cluster))
-        closed = _claim_hosts(store, services, where, keeper, narrator, provider, found, record, recovered)
+        claim = HostClaim(store, services, where, narrator, keeper, provider=provider, found=found, record=record)
+        closed = claim.present_epoch(recovered)
     return _result(cluster, found, closed)
 
 
@@ -132,8 +125,8 @@ def complete_take_over(
             raise UserError(f"{len(named)} slices are called '{name}'", why, step)
         with LeaseKeeper(store, record.name, "recover", narrator, key=f"cluster:{record.qualified_name}") as keeper:
             keeper.hold()
-            recovered = provider.describe_owned(found)
-            closed = _claim_hosts(store, services, where, keeper, narrator, provider, found, record, recovered)
+            claim = HostClaim(store, services, where, narrator, keeper, provider=provider, found=found, record=record)
+            closed = claim.present_epoch(provider.describe_owned(found))
         return _result(record.name, found, closed)
     return None
 
@@ -175,47 +168,6 @@ def _judge(store: Store, services: Services, lost: LostSlice) -> None:
         raise ConflictError(f"'{lost.slice.name}' is on record here", "", "orch status")
 
 
-def _relabel(
-    store: Store, services: Services, provider: Recovers, found: OwnedSlice, cluster: str, least: int = 0
-) -> RecoveredSlice:
-    """Write our labels with a higher epoch, and return the slice as it is then.
-
-    Args:
-        store: Has our installation's id.
-        services: Has the clock.
-        provider: Of the slice.
-        found: The slice.
-        cluster: Its name here, for messages.
-        least: The epoch of a rival on the hosts; 0 for the first time, when the labels are still of the owner before.
-
-    Raises:
-        TakenOverError: Another installation wrote its labels last.
-        OrchError: The provider failed.
-    """
-    before = provider.describe_owned(found)
-    if least and before.installation not in store.own_installations:
-        raise _rival_error(cluster, before.installation)
-    epoch = max(before.epoch, least) + 1
-    provider.relabel(found, store.installation, epoch)
-    until = services.clock.now() + LABEL_PATIENCE
-    services.clock.sleep(LABEL_PAUSE)
-    while (after := provider.describe_owned(found)).epoch == before.epoch:  # it takes a while until they are shown
-        if services.clock.now() > until:
-            raise CloudError(f"the labels of '{found.name}' did not change", "", "run the same command again")
-        services.clock.sleep(LABEL_PAUSE)
-    if (after.installation, after.epoch) != (store.installation, epoch):
-        raise _rival_error(cluster, after.installation)
-    return after
-
-
-def _rival_error(cluster: str, installation: str) -> TakenOverError:
-    return TakenOverError(
-        f"the machines of '{cluster}' were taken over by installation {installation} at the same moment",
-        "it wrote its labels last; no open record of them is here",
-        f"if they are to be used from here all the same: orch recover {cluster} --take-over",
-    )
-
-
 def _keys(where: Paths, name: str, recovered: RecoveredSlice) -> SliceKeys:
     key = make_user_key(where)
     return SliceKeys(
@@ -241,93 +193,3 @@ def _record_of(provider: Recovers, found: OwnedSlice, recovered: RecoveredSlice,
         installation=found.installation,
         epoch=recovered.epoch,
     )
-
-
-def _claim_hosts(
-    store: Store,
-    services: Services,
-    where: Paths,
-    keeper: LeaseKeeper,
-    narrator: Narrator,
-    provider: Recovers,
-    found: OwnedSlice,
-    record: ClusterRecord,
-    recovered: RecoveredSlice,
-) -> str:
-    """Present our epoch to the hosts, which write it down. Return why they cannot be entered, or ""."""
-    with _closing_record(store, where, keeper, record):
-        if recovered.installation not in store.own_installations:
-            raise _rival_error(record.name, recovered.installation)
-        return recovered.closed or _present(store, services, keeper, narrator, provider, found, record, recovered)
-
-
-@contextmanager
-def _closing_record(store: Store, where: Paths, keeper: LeaseKeeper, record: ClusterRecord) -> Generator[None]:
-    """Close the record when the block finds that another installation has the machines."""
-    try:
-        yield
-    except TakenOverError:
-        for intent in store.intents(record):
-            if intent.state not in FINAL_STATES:
-                delete_slice_keys(where, intent.name)
-                store.record_transfer(keeper.lease, record, intent, "by another installation")
-        raise
-
-
-def _present(
-    store: Store,
-    services: Services,
-    keeper: LeaseKeeper,
-    narrator: Narrator,
-    provider: Recovers,
-    found: OwnedSlice,
-    record: ClusterRecord,
-    recovered: RecoveredSlice,
-) -> str:
-    usual = _usual_provider(services, recovered, provider)
-    for _ in range(_TRIES):
-        view = usual.observe(found.name, found.intent)
-        store.note_state(record, view.state.value)
-        store.note_hosts(keeper.lease, record, view.hosts)
-        if view.state is not SliceState.READY:
-            return f"it is {view.state}{f': {view.reason}' if view.reason else ''}"
-        fence = make_fence(store.installation, recovered.epoch)
-        hosts = tuple(replace(host, fence=fence) for host in view.hosts)
-        outcomes = _send(store, services, narrator, record, hosts)
-        refused = [parse_epoch(one.detail) for one in outcomes if one.failure is Failure.TAKEN_OVER]
-        if not refused:
-            return _describe_failures(outcomes)
-        # A rival wrote its epoch there before it read our labels: these decide, and it stops.
-        recovered = _relabel(store, services, provider, found, record.name, max(refused))
-        store.raise_epoch(keeper.lease, record, found.intent, recovered.epoch)
-    raise TakenOverError(f"the hosts of '{record.name}' refuse every epoch", "", "orch recover   shows who has it")
-
-
-def _usual_provider(services: Services, recovered: RecoveredSlice, provider: Recovers) -> Provider:
-    """Return the provider as every later command opens it, bound to the account."""
-    usual = services.provider(recovered.candidate.provider)
-    if isinstance(usual, HasAccounts) and isinstance(provider, HasAccounts):
-        return usual.within(provider.account(recovered.candidate), recovered.candidate)
-    return usual
-
-
-def _send(
-    store: Store, services: Services, narrator: Narrator, record: ClusterRecord, hosts: tuple[HostAddress, ...]
-) -> tuple[HostOutcome, ...]:
-    pins = StorePins(lambda: store, narrator.note, cluster=record.name, job=lambda: "", confirm=False)
-    operations = services.host_operations(hosts, pins)
-    try:
-        return operations.run_script(b"true\n", [host.rank for host in hosts])
-    except OrchError as error:  # a key that cannot be read
-        return tuple(
-            HostOutcome(rank=host.rank, host=host.host, failure=Failure.AUTH, detail=str(error)) for host in hosts
-        )
-    finally:
-        operations.close()
-
-
-def _describe_failures(outcomes: tuple[HostOutcome, ...]) -> str:
-    failed = [one for one in outcomes if not one.ok]
-    if any(one.failure is Failure.AUTH for one in failed):
-        return "no key of this computer is admitted on the hosts"
-    return f"rank {failed[0].rank}: {failed[0].detail or failed[0].verdict}" if failed else ""

@@ -1,7 +1,7 @@
 """The addresses that a slice's security group admits, changed one by one while the slice exists.
 
 AuthorizeSecurityGroupIngress refuses a whole request when one of its rules exists (EC2 API Reference, error
-InvalidPermission.Duplicate, read November 2026), so each address is a request of its own. A rule is revoked by its
+InvalidPermission.Duplicate, read November 2026), so each address has one request. A rule is revoked by its
 values, without its description; one that is absent is InvalidPermission.NotFound outside of a default VPC (EC2 API
 Reference, RevokeSecurityGroupIngress, read November 2026).
 """
