@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +15,13 @@ from orchestrator.errors import OrchError
 from orchestrator.private_files import make_private_folder, write_whole
 
 FILE = "computer.json"
+CREDENTIAL_NAMES = frozenset(  # variables that choose an account; none of them is a secret
+    {
+        "AWS_ACCESS_KEY_ID", "AWS_CONFIG_FILE", "AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_ROLE_ARN",
+        "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "CLOUDSDK_ACTIVE_CONFIG_NAME", "CLOUDSDK_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS", "ORCH_GCP_ENDPOINT",
+    }
+)  # fmt: skip
 _MACHINE_ID = Path("/etc/machine-id")  # machine-id(5): the same over reboots; empty or absent in most containers
 
 
@@ -86,6 +95,18 @@ def _read(path: Path) -> Computer | None:
     except FileNotFoundError:
         return None
     return Computer(id=str(fields["id"]), host=str(fields["host"]), machine=str(fields["machine"]))
+
+
+def name_engine(environ: Mapping[str, str]) -> str:
+    """Return what an unattended engine of this process is called: one is enough for a user of a computer.
+
+    An engine acts with the credentials that it was started with, so commands that choose others have another one.
+    """
+    chosen = {name: value for name, value in environ.items() if name in CREDENTIAL_NAMES and value}
+    name = f"{os.uname().nodename}/{read_member()}"
+    if not chosen:
+        return name
+    return f"{name}/{hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:8]}"
 
 
 def read_machine() -> str:

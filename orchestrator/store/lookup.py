@@ -6,10 +6,12 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import NotFoundError, OrchError, TakenOverError
 
 if TYPE_CHECKING:  # the help of a command needs none of these
+    from orchestrator.plan.observed import Intent
     from orchestrator.store.records import ClusterRecord, JobRecord
+    from orchestrator.store.team_records import SliceOwner
 
 RUNNING = ("running", "cancelling")  # states of a job whose program may run
 
@@ -32,6 +34,14 @@ class HasClusters(Protocol):
 
     def deleted_cluster(self, name: str) -> ClusterRecord | None:
         """Return the newest deleted cluster of this name, or None."""
+        ...
+
+    def intents(self, cluster: ClusterRecord) -> tuple[Intent, ...]:
+        """Return the intents of a cluster."""
+        ...
+
+    def slice_owner(self, token: str) -> SliceOwner | None:
+        """Return who has a slice that changed hands."""
         ...
 
 
@@ -59,9 +69,11 @@ def find_cluster(store: HasClusters, name: str) -> ClusterRecord:
     return record
 
 
-def cluster_not_found(store: HasClusters, name: str) -> NotFoundError:
-    """Return the error for a cluster that does not exist: that it was deleted, or the nearest names."""
+def cluster_not_found(store: HasClusters, name: str) -> OrchError:
+    """Return the error for a cluster that does not exist: that it was deleted or taken over, or the nearest names."""
     if (record := store.deleted_cluster(name)) is not None:
+        if holder := find_new_owner(store, record):
+            return taken_over_error(name, holder)
         runs, logs = f"orch runs -c {name}   shows its runs", f"orch logs {name}   what was downloaded of its output"
         return NotFoundError(describe_deletion(record), "", f"{runs}\n{logs}")
     records = store.clusters()
@@ -71,6 +83,21 @@ def cluster_not_found(store: HasClusters, name: str) -> NotFoundError:
         why = f"project '{store.project}' has none; project {', '.join(elsewhere)} has one"
         return NotFoundError(f"there is no cluster '{name}' here", why, f"the same with: ORCH_PROJECT={elsewhere[0]}")
     return NotFoundError(f"there is no cluster '{name}'", near, "orch status   (lists the clusters that exist)")
+
+
+def find_new_owner(store: HasClusters, record: ClusterRecord) -> str:
+    """Return who has taken over the machines of a closed record, in words; "" for no one."""
+    owners = (store.slice_owner(intent.token) for intent in store.intents(record))
+    return next((owner.holder for owner in owners if owner is not None and owner.holder), "")
+
+
+def taken_over_error(cluster: str, holder: str) -> TakenOverError:
+    """Return the error for machines of a cluster that another installation has taken over."""
+    return TakenOverError(
+        f"the machines of '{cluster}' were taken over {holder}",
+        "they are not touched from here any more; the record here is closed",
+        f"to take them back: orch recover {cluster} --take-over",
+    )
 
 
 def describe_deletion(record: ClusterRecord) -> str:

@@ -51,7 +51,7 @@ def test_ending_the_hosts_of_a_running_job_asks_on_a_terminal(filled: Path, verb
 @pytest.mark.parametrize("verb", ["down", "stop"])
 def test_the_plan_says_which_job_ends(orch_process: Orch, filled: Path, verb: str) -> None:
     said = orch_process(verb, "mine", "-y", "--dry-run").err
-    assert "note: job 2 (exec) is running on 'mine', and is ended by this" in said
+    assert "note: job 2 (exec) is running on 'mine'; it ends with the machines" in said
 
 
 @pytest.mark.parametrize(

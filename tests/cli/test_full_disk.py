@@ -74,7 +74,8 @@ def test_down_ends_the_machines_although_nothing_can_be_recorded(
         else:
             mount("-o", "remount,ro", str(state))
         assert "paid" in orch.ok("status")
-        done = orch("down", "paid")
+        assert "done" in orch.ok("logs", "paid")
+        done = orch("down", "paid", *(("-o", "json") if disk == "read-only" else ()))
         assert living(cloud) == [], done.stderr
         assert done.returncode == 1, "the record is open"
         assert "are deleted, and that could not be recorded" in done.stderr

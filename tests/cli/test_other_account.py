@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.orch_process import Orch
+from support.orch_process import Orch, until
 from support.slice_names import slice_name
 
 from orchestrator.exits import Exit
@@ -112,6 +112,14 @@ def test_the_record_of_machines_without_an_account_is_closed_by_abandon(accounts
     with accounts.my_cloud.cloud.open() as cloud:
         for look in cloud.live():
             cloud.end(look.name)
+
+
+def test_a_job_is_driven_beside_an_engine_with_credentials_of_another_account(accounts: Accounts) -> None:
+    accounts.mine.ok("launch", "p5.yaml", "--detach", "--yes")
+    (accounts.mine.folder / "short.yaml").write_text(TASK.replace("p5", "short").replace("sleep 600", "echo done"))
+    accounts.other.ok("launch", "short.yaml", "--detach", "--down", "--yes")
+    until("its machine is ended", lambda: living(accounts.other_cloud) == [], 100)
+    assert len(living(accounts.my_cloud)) == 1
 
 
 def _forget_accounts(orch: Orch) -> None:

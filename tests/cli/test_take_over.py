@@ -102,7 +102,7 @@ def test_the_one_that_had_the_machines_is_refused_everywhere_and_ends_nothing(tw
     assert clusters(two.ann) == [] and clusters(two.bob) == ["two"]
     assert "taken over by installation" in two.ann.ok("events", "two")
     assert two.ann.ok("events", "--verify") is not None
-    assert two.ann("down", "two").returncode in (Exit.OK, Exit.NOT_FOUND)
+    assert two.ann("down", "two").returncode == Exit.CONFLICT
     two.ann("reap", "--yes")
     assert len(two.living()) == 1, "neither down nor reap of the loser ends it"
     assert "ran" not in two.bob.ok("exec", "two", "--no-prefix", "--", "ls")
@@ -115,6 +115,9 @@ def test_down_of_the_loser_meets_the_labels_first(two: Two) -> None:
     assert take_over(two.bob).returncode == 0
     done = two.ann("down", "two")
     assert done.returncode == Exit.CONFLICT, done.stderr
+    for words in (("down", "two"), ("exec", "two", "--", "true"), ("stop", "two")):
+        again = two.ann(*words)
+        assert again.returncode == Exit.CONFLICT and "taken over by installation" in again.stderr, again.stderr
     assert "were taken over by installation" in done.stderr and len(two.living()) == 1
     assert clusters(two.ann) == []
     two.bob.ok("down", "two")

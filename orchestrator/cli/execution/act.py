@@ -17,10 +17,13 @@ from orchestrator.errors import OrchError, UserError
 from orchestrator.exits import Exit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
     from orchestrator.plan.dry_run import Plan
     from orchestrator.plan.preview import PreviewFormat
     from orchestrator.slices import Candidate
+    from orchestrator.store.failures import StoreError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +59,16 @@ class PerformMode:
 
 
 ActMode: TypeAlias = PreviewMode | PerformMode
+WithoutStore: TypeAlias = "Callable[[str, StoreError], OrchError]"  # of a cluster's name
 
 
-def carry_out(ready: PreparedCommand, mode: ActMode) -> int:
+def carry_out(ready: PreparedCommand, mode: ActMode, without_store: WithoutStore | None = None) -> int:
     """Show the plan or perform it, and return the exit status.
+
+    Args:
+        ready: The command.
+        mode: Whether to show it or to perform it.
+        without_store: Does what can be done when the store cannot be written, and returns what is left to do.
 
     Raises:
         OrchError: It was not begun, or the user detached from it.
@@ -68,7 +77,7 @@ def carry_out(ready: PreparedCommand, mode: ActMode) -> int:
         case PreviewMode():
             return show(ready, mode)
         case PerformMode():
-            return perform(ready, mode)
+            return perform(ready, mode, without_store)
 
 
 def show(ready: PreparedCommand, mode: PreviewMode) -> int:
@@ -104,11 +113,12 @@ def preview_width(stream: TextIO) -> int:
     return min(100, max(80, inspect_terminal(stream).width or get_terminal_size().columns))
 
 
-def perform(ready: PreparedCommand, mode: PerformMode) -> int:
+def perform(ready: PreparedCommand, mode: PerformMode, without_store: WithoutStore | None = None) -> int:
     """Perform the plan, draw what happens, and return the exit status."""
     from orchestrator.cli.drawing.outcomes import print_ending
     from orchestrator.engine.state.store_backup import back_up_if_due
     from orchestrator.paths import load_paths
+    from orchestrator.store.failures import StoreError
 
     ready.raise_refusal()
     write_stderr(*_warnings(ready))
@@ -117,9 +127,12 @@ def perform(ready: PreparedCommand, mode: PerformMode) -> int:
     _record_bucket_regions(ready)
     try:
         ending = _drive(ready, mode) if mode.follow else _leave_to_engine(ready, mode)
-    except OrchError as error:
+    except OrchError as failure:
+        error = failure
+        if without_store is not None and isinstance(failure, StoreError):
+            error = without_store(ready.cluster, failure)
         if not mode.as_json:
-            raise
+            raise error from failure
         _print_json(ready, _ending_from_error(error))
         return print_error(error, debug=current_session().debug)
     except KeyboardInterrupt:

@@ -34,7 +34,7 @@ from orchestrator.engine.preparation.prepared import CommandResult, PreparedComm
 from orchestrator.engine.services import Services, real_services
 from orchestrator.engine.state.lease import PATIENCE, LeaseKeeper
 from orchestrator.engine.state.opening import open_store, refuse_creation, refuse_if_removed
-from orchestrator.errors import OrchError, OtherAccountError, UserError
+from orchestrator.errors import AccessError, OrchError, OtherAccountError, UserError
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
 from orchestrator.paths import Paths, load_paths
@@ -167,13 +167,13 @@ def _refuse_in_newer_store(store: Store, desired: Desired) -> None:
 
 
 def _refuse_other_account(store: Store, providers: Providers, cluster: ClusterRecord) -> None:
-    """Raise OtherAccountError before anything is announced to others: the loop would refuse it too late."""
+    """Raise before anything is announced to others when the credentials are of another account, or missing."""
     for intent in store.intents(cluster):
         if intent.state in FINAL_STATES:
             continue
         try:
             providers.of(intent)
-        except (OtherAccountError, UserError):
+        except (AccessError, OtherAccountError, UserError):
             raise
         except OrchError:  # the loop reports it, and tries again
             return

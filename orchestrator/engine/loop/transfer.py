@@ -15,21 +15,13 @@ from orchestrator.engine.loop.session import Session
 from orchestrator.engine.state.keys import delete_slice_keys
 from orchestrator.errors import TakenOverError
 from orchestrator.plan.observed import FINAL_STATES
+from orchestrator.store.lookup import taken_over_error
 
 
 def refuse_if_taken_over(session: Session) -> None:
     """Raise TakenOverError if the last observation showed another owner of the machines."""
     if holder := session.memory.new_owner:
         raise taken_over_error(session.cluster.name, holder)
-
-
-def taken_over_error(cluster: str, holder: str) -> TakenOverError:
-    """Return the error for machines of a cluster that another installation has taken over."""
-    return TakenOverError(
-        f"the machines of '{cluster}' were taken over {holder}",
-        "they are not touched from here any more; the record here is closed",
-        f"to take them back: orch recover {cluster} --take-over",
-    )
 
 
 @contextmanager

@@ -35,14 +35,14 @@ def admit_here(reader: Reader, record: ClusterRecord, narrator: Narrator) -> Non
     if intent is None or not record.hosts:
         return
     where = load_paths()
-    computer, _ = identify_computer(where)
-    rows, now = reader.admissions(record.uid, intent.generation), time.time()
-    if is_admitted(rows, computer.id, now, RECENT_SECONDS):
-        return
-    if is_admitted(rows, computer.id, now, VALID_SECONDS) and answers(record.hosts[0]):
-        return
-    services = real_services(where)
     try:
+        computer, _ = identify_computer(where)
+        rows, now = reader.admissions(record.uid, intent.generation), time.time()
+        if is_admitted(rows, computer.id, now, RECENT_SECONDS):
+            return
+        if is_admitted(rows, computer.id, now, VALID_SECONDS) and answers(record.hosts[0]):
+            return
+        services = real_services(where)
         with (
             open_store(where, services, "admit this computer", record.project) as store,
             LeaseKeeper(store, record.name, "admit this computer", narrator) as keeper,

@@ -29,7 +29,7 @@ from orchestrator.errors import NotFoundError, UserError
 from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop, TeardownPolicy
 from orchestrator.plan.observed import Intent
 from orchestrator.render.scripts import RunInputs, render_run
-from orchestrator.store.lookup import RUNNING, cluster_not_found, find_cluster
+from orchestrator.store.lookup import RUNNING, cluster_not_found, find_cluster, find_new_owner, taken_over_error
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, JobRecord, NewJob
 from orchestrator.task.model import Task
@@ -180,6 +180,8 @@ def prepare_down(cluster: str, *, abandon: bool = False, force: bool = False, pr
         record = reader.cluster(cluster) or reader.deleted_cluster(cluster)
         if record is None:
             raise cluster_not_found(reader, cluster)
+        if record.deleted is not None and (holder := find_new_owner(reader, record)):
+            raise taken_over_error(cluster, holder)
         now = load_observed(reader, cluster, _last_started(reader, record), running=True)
         notes = _running_job_notes(reader, record)
         refused = refuse_other_owner(record, reader.member, force=force)
@@ -285,7 +287,9 @@ def _last_started(reader: Reader, record: ClusterRecord) -> JobRecord | None:
 
 def _running_job_notes(reader: Reader, record: ClusterRecord) -> tuple[str, ...]:
     running = [job for job in reader.jobs(record) if job.state in RUNNING]
-    return tuple(f"job {job.id} ({job.kind}) is running on '{record.name}', and is ended by this" for job in running)
+    return tuple(
+        f"job {job.id} ({job.kind}) is running on '{record.name}'; it ends with the machines" for job in running
+    )
 
 
 def _check_ranks(cluster: str, count: int, ranks: tuple[int, ...] | None) -> None:

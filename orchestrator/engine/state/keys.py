@@ -18,7 +18,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from orchestrator.computer import Computer, read_computer
-from orchestrator.errors import UserError
+from orchestrator.errors import OrchError, UserError
 from orchestrator.paths import Paths
 from orchestrator.private_files import make_private_folder, write_whole
 from orchestrator.remote.keys import derive_host_key, make_host_key, read_public_key
@@ -88,7 +88,11 @@ def identify_computer(paths: Paths) -> tuple[Computer, str]:
     Raises:
         OrchError: The id or the key cannot be read or made.
     """
-    public = " ".join(make_user_key(paths).with_suffix(".pub").read_text().split()[:2])
+    try:
+        public = " ".join(make_user_key(paths).with_suffix(".pub").read_text().split()[:2])
+    except OSError as error:
+        where = paths.state / "keys"
+        raise OrchError("this computer's key cannot be read or made", str(error), f"see {where}") from error
     if not os.environ.get(ENGINE_KEY):
         return read_computer(paths.state), public
     return Computer(id=hashlib.sha256(public.encode()).hexdigest()[:12], host=ENGINE), public
@@ -103,6 +107,8 @@ def make_user_key(paths: Paths) -> Path:
         UserError: The key that ORCH_ENGINE_KEY names cannot be used.
     """
     path = paths.state / "keys" / USER_KEY
+    if not os.environ.get(ENGINE_KEY) and path.exists() and not path.is_symlink():
+        return path  # written last; a disk that is only read needs no lock
     make_private_folder(path.parent)
     # Two concurrent first commands must agree on one key.
     with FileLock(path.with_name(".lock"), timeout=LOCK_SECONDS, mode=0o600):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from orchestrator.computer import name_engine
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.loop.queue import is_watched
 from orchestrator.engine.loop.watch_lease import watch_lease
@@ -276,7 +276,7 @@ def run_single_engine(engine: UnattendedEngine, *, until_idle: bool) -> bool:
     A job that arrives while the last engine ends is not lost: its launch records it before it looks for an engine, and
     an ending engine gives its lease back before it looks for jobs a last time.
     """
-    name = platform.node()
+    name = name_engine(os.environ)
     narrator = engine.narrators("engine", 0)
     with open_store(engine.where, engine.services) as store:
         refuse_creation(store)

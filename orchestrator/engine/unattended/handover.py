@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from orchestrator.computer import name_engine
 from orchestrator.engine.loop.queue import ENGINE
 from orchestrator.engine.loop.results import open_writable_bucket, upload_task
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
@@ -141,7 +141,8 @@ def enqueue_job(ready: PreparedCommand, report: Callable[[str], None]) -> Comman
 def start_engine(secrets: Mapping[str, str] = MappingProxyType({})) -> int:
     """Start an unattended engine that ends when nothing is left to do, and return its process id when one works.
 
-    One per computer is enough: a second one sees the first and ends. It outlives this command, terminal and login.
+    One is enough for a user of a computer with the same credentials: a second one sees the first and ends. It outlives
+    this command, terminal and login.
 
     Args:
         secrets: Secrets of the job that is handed over, for its environment; they are kept nowhere else.
@@ -176,7 +177,7 @@ def _wait_for_engine(child: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + START_SECONDS
     while child.poll() is None and time.monotonic() < until:
         with open_reader() as reader:
-            if reader.lease_holder(f"engine:{platform.node()}"):
+            if reader.lease_holder(f"engine:{name_engine(os.environ)}"):
                 return
         time.sleep(START_POLL)
 

@@ -13,15 +13,15 @@ import click
 from orchestrator.cli.command import OrchCommand, current_session
 from orchestrator.cli.drawing.formatting import format_duration
 from orchestrator.cli.drawing.terminal import can_ask, write_stderr
-from orchestrator.cli.execution.act import ActMode, PerformMode, carry_out
+from orchestrator.cli.execution.act import ActMode, PerformMode, WithoutStore, carry_out
 from orchestrator.cli.failures import report_error
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
 from orchestrator.cli.parameters.shared import action_options
 from orchestrator.errors import OrchError
-from orchestrator.store.failures import StoreError
 
 if TYPE_CHECKING:
     from orchestrator.engine.preparation.prepared import PreparedCommand
+    from orchestrator.store.failures import StoreError
 
 
 _force = click.option("--force", is_flag=True, help="Also a cluster that belongs to another member of the team.")
@@ -92,7 +92,6 @@ def stop(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActMo
 @click.pass_context
 def start(ctx: click.Context, clusters: tuple[str, ...], force: bool, mode: ActMode) -> None:
     """Start stopped hosts again. Their programs are not started: `orch resume` does that."""
-    from orchestrator.cli.execution.act import PerformMode
     from orchestrator.engine.preparation.commands import prepare_start as prepare
     from orchestrator.engine.unattended.handover import start_engine_for_waiting_jobs
 
@@ -134,7 +133,7 @@ def _carry_out_each(
     clusters: tuple[str, ...],
     prepare: Callable[[str], PreparedCommand],
     mode: ActMode,
-    without_store: Callable[[str, StoreError], OrchError] | None = None,
+    without_store: WithoutStore | None = None,
 ) -> int:
     """Carry out one cluster after the other, and return the exit status of the first failure.
 
@@ -144,27 +143,13 @@ def _carry_out_each(
     worst = 0
     for cluster in dict.fromkeys(clusters):
         try:
-            status = _carry_out_one(cluster, prepare, mode, without_store)
+            status = carry_out(prepare(cluster), mode, without_store)
         except OrchError as error:
             if len(clusters) == 1:
                 raise
             status = report_error(error, current_session())
         worst = worst or status
     return worst
-
-
-def _carry_out_one(
-    cluster: str,
-    prepare: Callable[[str], PreparedCommand],
-    mode: ActMode,
-    without_store: Callable[[str, StoreError], OrchError] | None,
-) -> int:
-    try:
-        return carry_out(prepare(cluster), mode)
-    except StoreError as failure:
-        if without_store is None or not isinstance(mode, PerformMode):
-            raise
-        raise without_store(cluster, failure) from failure
 
 
 def _confirm_running_jobs(clusters: tuple[str, ...], mode: ActMode, question: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import platform
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from orchestrator.cli.drawing.tables import draw_table
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.parameters.clusters import CLUSTER, open_store_reader
 from orchestrator.cli.parameters.scope import make_scope, scope_options
+from orchestrator.computer import name_engine
 from orchestrator.store.audited import format_subject
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.read import Reader
@@ -83,8 +84,8 @@ def _describe_driver(store: Reader, record: ClusterRecord, job: JobRecord) -> st
 
 
 def _engine(store: Reader) -> str:
-    """Return whether an unattended engine drives it; engines hold a lease of their computer's name."""
-    return "an unattended engine, shortly" if store.lease_holder(f"engine:{platform.node()}") else _NO_ENGINE
+    """Return whether an unattended engine drives it; engines hold a lease."""
+    return "an unattended engine, shortly" if store.lease_holder(f"engine:{name_engine(os.environ)}") else _NO_ENGINE
 
 
 def _row(record: ClusterRecord, job: JobRecord, watched: str, *, with_project: bool) -> tuple[str, ...]:
