@@ -124,6 +124,7 @@ def test_without_a_driver_the_error_names_the_command_that_lets_a_new_computer_i
 def test_another_member_needs_force_to_change_a_cluster(team: Team) -> None:
     ann, bob = team.ann, team.bob
     ann.ok("launch", "two.yaml", "--detach", "--yes")
+    assert "OWNER" in bob.ok("status") and "OWNER" not in ann.ok("status")
     launch = ("launch", "two.yaml", "-c", "two", "--yes")
     for words in (launch, ("down", "two"), ("stop", "two"), ("start", "two"), ("cancel", "two")):
         done = bob(*words)

@@ -79,7 +79,7 @@ class LocalProvider:
             raise OtherAccountError(
                 f"these hosts are processes on computer '{account.rpartition(':')[2]}', or of another ORCH_HOME there",
                 f"they cannot be seen from here, in {self._state}; nothing was changed",
-                "run the same command there   or, if that computer or folder is lost: orch down NAME --abandon",
+                "run the same command there   or, if that computer or folder is lost: orch down CLUSTER --abandon",
             )
         return self
 

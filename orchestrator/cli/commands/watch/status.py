@@ -53,13 +53,13 @@ def status(cluster: str | None, all_projects: bool, owner: str, refresh: bool, o
         records = _select(store, cluster, owner, all_projects=all_projects)
         standings = [summarize_cluster(store, record) for record in records]
         recent = store.events(records[0].qualified_name, limit=5) if cluster else ()
-        actors = store.last_actors("cluster") if output == "json" else {}
+        actors, member = store.last_actors("cluster") if output == "json" else {}, store.member
     if output == "json":
         write_stdout(json.dumps(status_as_json(standings, actors), indent=2))
     elif cluster:
         write_stdout(*_detail_lines(standings[0], recent))
     elif standings:
-        write_stdout(*_table(standings, with_project=all_projects))
+        write_stdout(*_table(standings, member, with_project=all_projects))
     else:
         write_stderr("no clusters; orch launch --help shows how to create one")
 
@@ -81,9 +81,9 @@ def _refresh(records: list[ClusterRecord]) -> None:
             refresh_cluster(record.name, narrator, record.project)
 
 
-def _table(standings: list[ClusterSummary], *, with_project: bool) -> list[str]:
+def _table(standings: list[ClusterSummary], member: str, *, with_project: bool) -> list[str]:
     now = time.time()
-    owned = len({item.cluster.owner for item in standings} - {""}) > 1  # by several members
+    owned = bool({item.cluster.owner for item in standings} - {"", member})  # by others
     whose = [*(["PROJECT"] if with_project else []), *(["OWNER"] if owned else [])]
     columns = ("STATE", "SEEN", "HOSTS", "MACHINES", "WHERE", "MARKET", "JOB", "PRICE")
     rows: list[tuple[str, ...]] = [("NAME", *whose, *columns)]
