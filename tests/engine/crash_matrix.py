@@ -51,17 +51,20 @@ class Case:
         return f"{self.verb.name}-{self.database}"
 
 
-def cases_of(verbs: Sequence[Verb], *, on_server: int) -> list[Any]:
-    """Return parameters: every verb on SQLite, and on PostgreSQL every verb, of which the short lane has a share.
+def cases_of(verbs: Sequence[Verb], *, on_server: int, on_sqlite: int | None = None) -> list[Any]:
+    """Return parameters: every verb on both databases, of which the short lane has a share.
 
     Args:
         verbs: Commands to kill.
         on_server: How many of them the short lane kills on PostgreSQL, other ones every day.
+        on_sqlite: The same for SQLite; None: all.
     """
-    turn = today() * on_server // len(verbs)  # the points change after every verb had its day
-    on_sqlite = [Case(verb=verb, database="SQLite", day=today()) for verb in verbs]
-    shared = [Case(verb=verb, database="PostgreSQL", day=turn) for verb in share_of(verbs, on_server)]
-    return spread([*on_sqlite, *shared])
+
+    def shared(database: Database, count: int) -> list[Case]:
+        turn = today() * count // len(verbs)  # the points change after every verb had its day
+        return [Case(verb=verb, database=database, day=turn) for verb in share_of(verbs, count)]
+
+    return spread([*shared("SQLite", on_sqlite or len(verbs)), *shared("PostgreSQL", on_server)])
 
 
 @contextmanager
@@ -95,7 +98,7 @@ class Place:
         return SimHome(durable(self.live, self.clock, honour_tokens=self.honour_tokens), points or Points())
 
     def left_auxiliary(self) -> list[str]:
-        """What a cloud keeps beside its slices and of ours should not: looked at after each down, before the sweep."""
+        """Return what a cloud keeps beside its slices and should not; those of orphans are left to the sweep."""
         return []
 
     def begin(self, verb: Verb) -> None:
@@ -151,6 +154,7 @@ def matrix(
     kills: int | None = None,
     day: int | None = None,
     seed: int = 0,
+    then: Callable[[Place, Verb, str], list[str]] | None = None,
 ) -> Counts:
     """Kill every verb at its crash points, give it again, and count what is violated.
 
@@ -162,6 +166,7 @@ def matrix(
         kills: Most single kills of one verb in the short lane, at distinct points, other ones every day.
         day: Whose share of the single kills the short lane tries; None: today's.
         seed: Chooses the pairs.
+        then: What is done after a single kill instead of the same command, and returns what is wrong; see finish.
     """
     counts, chance = Counts(), random.Random(seed)
     for verb in verbs:
@@ -177,7 +182,7 @@ def matrix(
                 place.keep("killed")
                 _doubles(place, verb, name, counts, lambda: chance.random() < doubles)
                 place.bring_back("killed")
-            counts.violations += finish(place, verb, f"at {number} {name}")
+            counts.violations += (then or finish)(place, verb, f"at {number} {name}")
     return counts
 
 
@@ -202,6 +207,14 @@ def points_of(place: Place, kept: str, verb: Verb) -> list[str]:
     home = place.home()
     verb.act(home)
     return home.points.names
+
+
+def finish_after(place: Place, verb: Verb, name: str) -> list[str]:
+    """Kill the verb at the first point of this name, give it again, and return what is wrong."""
+    place.begin(verb)
+    number = points_of(place, "base", verb).index(name) + 1
+    kill(place, "base", verb, number, Counts())
+    return finish(place, verb, f"at {number} {name}")
 
 
 def distinct(names: Sequence[str]) -> list[int]:
@@ -268,13 +281,27 @@ def finish(place: Place, verb: Verb, where: str) -> list[str]:
         verb.act(home)
         home.pass_time(1.0)  # what a killed command has asked the cloud for is done by then
         wrong += [f"given again: {what}" for what in [*_fulfilled(place, verb), *_sound(place)]]
-        down(home)
-        wrong += [f"after down: {what} is left" for what in place.left_auxiliary()]
-        reap(home)
-        wrong += [f"after down: {what}" for what in [*_nothing_left(place), *_sound(place)]]
+        wrong += _taken_down(place, home)
     except Exception:  # a failure of the product is what the test looks for: it is listed with the others
         wrong.append(f"it raised: {traceback.format_exc(limit=-6)}")
     return [f"{verb.name}, killed {where}: {what}" for what in wrong]
+
+
+def take_down(place: Place, verb: Verb, where: str) -> list[str]:
+    """Take down what a killed command has left, and return what is wrong then."""
+    try:
+        wrong = _taken_down(place, place.home())
+    except Exception:  # as above
+        wrong = [f"it raised: {traceback.format_exc(limit=-6)}"]
+    return [f"{verb.name}, killed {where}: {what}" for what in wrong]
+
+
+def _taken_down(place: Place, home: SimHome) -> list[str]:
+    down(home)
+    wrong = [f"after down: {what} is left" for what in place.left_auxiliary() if not what.endswith(ORPHANS)]
+    reap(home)
+    wrong += [f"after the sweep: {what} is left" for what in place.left_auxiliary()]
+    return wrong + [f"after down: {what}" for what in [*_nothing_left(place), *_sound(place)]]
 
 
 def live_of(cloud: SimulatedCloud) -> dict[str, str]:
@@ -350,7 +377,7 @@ def _nothing_left(place: Place) -> list[str]:
         open_ones = [cluster.name for cluster in reader.clusters()]
     if open_ones:
         wrong.append(f"{open_ones} are still on record")
-    keys = [folder.name for folder in (load_paths().state / "keys").iterdir() if folder.is_dir()]
+    keys = [folder.name for folder in (load_paths().state / "keys").glob("*/")]
     if keys:
         wrong.append(f"the keys of {keys} were left")
     return wrong
