@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import traceback
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ from orchestrator.paths import load_paths
 from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.simulator.clock import START
 from orchestrator.simulator.cloud import SimulatedCloud
-from orchestrator.simulator.state import QueuePhase
+from orchestrator.simulator.state import QueuePhase, Resource
 from orchestrator.store import integrity
 from orchestrator.store.location import store_location
 
@@ -36,6 +37,7 @@ _NOTES = ("note_", "touch_", "acquire", "release", "__init__", "GET")  # what is
 _QUEUED = {QueuePhase.ACTIVE: "ready"}
 Database = Literal["SQLite", "PostgreSQL"]
 INTENT = "orch-intent"  # the label that says for which record a slice was made
+_PART = re.compile(r"(?P<slice>.+)-s\d+")  # NAME-s0, NAME-s1: what several requests make of one intent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,7 +322,7 @@ def tracked() -> set[str]:
 def _untracked(place: Place, verb: Verb) -> list[str]:
     with place.home().access.open() as cloud:
         alive = set(live_of(cloud))
-    left = alive - tracked() - set(ORPHANS if verb.name == "reap" else ())
+    left = _slices(alive) - tracked() - set(ORPHANS if verb.name == "reap" else ())
     return [f"{sorted(left)} live and no record wants them"] if left else []
 
 
@@ -331,7 +333,7 @@ def _fulfilled(place: Place, verb: Verb) -> list[str]:
     short = dict(zip(short_names(alive), alive.values(), strict=True))
     if short != verb.alive:
         wrong.append(f"{short} live, and should {verb.alive}")
-    if set(alive) != tracked():
+    if _slices(alive) != tracked():
         wrong.append(f"{sorted(alive)} live, and {sorted(tracked())} are on record")
     cluster, newest = newest_job()
     with open_reader() as reader:
@@ -350,10 +352,21 @@ def _fulfilled(place: Place, verb: Verb) -> list[str]:
     return wrong
 
 
+def _slices(machines: Iterable[str]) -> set[str]:
+    """Return the names of the slices that these machines are of."""
+    return {part["slice"] if (part := _PART.fullmatch(name)) else name for name in machines}
+
+
+def _part(resource: Resource) -> str:
+    """Return which part of its slice this is, such as "-s1"; "" where it is the whole."""
+    part = _PART.fullmatch(resource.name)
+    return resource.name.removeprefix(part["slice"]) if part else ""
+
+
 def programs(cloud: SimulatedCloud) -> Counter[str]:
-    """Count by JOB@RANK how many hosts of that rank ran it, in all slices that ever existed."""
+    """Count by JOB@RANK, or JOB@RANK-PART, how many such hosts ran it, in all slices that ever existed."""
     return Counter(
-        f"{job}@{host.rank}"
+        f"{job}@{host.rank}{_part(resource)}"
         for resource in cloud.state.resources.values()
         for host in resource.hosts
         for job in host.jobs
@@ -362,11 +375,11 @@ def programs(cloud: SimulatedCloud) -> Counter[str]:
 
 
 def intents_of(cloud: SimulatedCloud, *, living: bool = False) -> Counter[str]:
-    """Count by intent how many slices were ever made for it, or only those that are live now."""
+    """Count by intent, and by part, how many slices were ever made for it, or only those that are live now."""
     resources = cloud.host_world().living() if living else cloud.state.resources.values()
-    slices = [resource.labels for resource in resources if not resource.queued]
-    requests = [queued.node["labels"] for queued in cloud.state.queued.values() if not (living and queued.gone)]
-    return Counter(labels[INTENT] for labels in (*slices, *requests) if INTENT in labels)
+    slices = [(resource.labels, _part(resource)) for resource in resources if not resource.queued]
+    requests = [(queued.node["labels"], "") for queued in cloud.state.queued.values() if not (living and queued.gone)]
+    return Counter(labels[INTENT] + part for labels, part in (*slices, *requests) if INTENT in labels)
 
 
 def _nothing_left(place: Place) -> list[str]:

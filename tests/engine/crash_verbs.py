@@ -108,11 +108,12 @@ def resume(home: SimHome, *, hosts: int = 2) -> None:
         assert "succeeded" in error.what, error
 
 
-def preempted(home: SimHome, *, hosts: int = 2, spot: bool = True) -> None:
+def preempted(home: SimHome, *, hosts: int = 2, spot: bool = True, part: str = "") -> None:
+    """part: of a slice in several parts, the one that is lost, such as "-s1"."""
     nothing_yet(home)
     home.drive(sim_launch(lost_task(), home.candidate(hosts, spot=spot)), follow=False)
     with home.access.open() as cloud:
-        cloud.preempt(slice_name("c"))
+        cloud.preempt(slice_name("c") + part)
 
 
 def recover(home: SimHome, *, hosts: int = 2, spot: bool = True) -> None:

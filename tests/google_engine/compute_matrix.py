@@ -51,6 +51,9 @@ COMPUTE_VERBS = (
     Verb("resume", partial(failed, hosts=GROUP), partial(resume, hosts=GROUP), READY, 2, hosts=GROUP),
     Verb("recover a group", partial(preempted, hosts=GROUP), partial(recover, hosts=GROUP), RECOVERED, 2, hosts=GROUP),
     Verb("recover an instance", partial(preempted, hosts=1), partial(recover, hosts=1), RECOVERED, 2, hosts=1),
+    Verb("launch several instances", nothing_yet, launch, {"c-1-s0": "ready", "c-1-s1": "ready"}, 1),
+    Verb("recover one of several", partial(preempted, part="-s1"), recover, {"c-2-s0": "ready", "c-2-s1": "ready"}, 2),
+    Verb("down several instances", up, down, {}, 1),
     # A group with a topology cannot be stopped and kept.
     Verb("stop", partial(up, hosts=1), stop, STOPPED, 1, hosts=1),
     Verb("start", partial(stopped, hosts=1), start, READY, 1, hosts=1),
@@ -59,7 +62,7 @@ COMPUTE_VERBS = (
     Verb("reap", partial(with_orphans, hosts=GROUP), reap, READY, 1, hosts=GROUP),
 )
 BY_NAME = {verb.name: verb for verb in COMPUTE_VERBS}
-LAUNCHES = COMPUTE_VERBS[:4]
+LAUNCHES = tuple(verb for verb in COMPUTE_VERBS if verb.name.startswith("launch"))
 SENDERS = (  # the requests of the others are among theirs
     *(BY_NAME[name] for name in ("launch flex-start", "launch an instance", "stop", "start")),
     *(BY_NAME[name] for name in ("down a group", "down an instance")),

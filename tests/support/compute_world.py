@@ -20,8 +20,8 @@ from orchestrator.simulator.google.server import PROJECT
 from orchestrator.slices import Candidate, OnDemand, Spot
 
 ZONE, OTHER = "us-east5-b", "us-central1-c"
-GROUP = 4  # hosts of the slice that is a managed instance group
-ACCELERATORS = {1: "v6e-8", GROUP: "v6e-16"}  # by the number of hosts
+SEVERAL, GROUP = 2, 4  # hosts of what is several instances, and of what is a managed instance group
+ACCELERATORS = {1: ("v6e-8", 1), SEVERAL: ("v6e-8", SEVERAL), GROUP: ("v6e-16", 1)}  # and how many, by hosts
 _READS = ("listManagedInstances",)  # which are sent as POST
 
 
@@ -88,8 +88,9 @@ class ComputeHome(GoogleCloudHome):
         return provider
 
     def candidate(self, hosts: int = GROUP, *, spot: bool = False, other_zone: bool = False) -> Candidate:
-        market = Spot() if spot else OnDemand()
-        return tpu_candidate(ACCELERATORS[hosts], market, zone=OTHER if other_zone else ZONE, api="compute")
+        market, zone = Spot() if spot else OnDemand(), OTHER if other_zone else ZONE
+        accelerator, slices = ACCELERATORS[hosts]
+        return tpu_candidate(accelerator, market, zone=zone, slices=slices, api="compute")
 
     def orphan_candidate(self, name: str) -> Candidate:
         """Return a group for the first orphan, and an instance on spot for the second."""
