@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 10.0  # seconds in which `follow` tries to come back to a host that it lost, as the real one does
 
-_Deed = Callable[[World, Resource, Host], None]
+_Deed = Callable[[World, Resource, Host, int], None]  # the number: rank in the slice, which may be several resources
 
 
 class SimulatedHands:
@@ -49,8 +49,8 @@ class SimulatedHands:
     def read_job(self, job: str, ranks: Sequence[int] | None = None) -> JobReport:
         jobs: dict[int, HostJob] = {}
 
-        def look(world: World, _: Resource, host: Host) -> None:
-            jobs[host.rank] = hosts.look_at(world, host, job)
+        def look(world: World, _: Resource, host: Host, rank: int) -> None:
+            jobs[rank] = replace(hosts.look_at(world, host, job), rank=rank)
 
         outcomes = self._each("look", ranks, look)
         seen = tuple(jobs[outcome.rank] for outcome in outcomes if outcome.ok)
@@ -59,15 +59,15 @@ class SimulatedHands:
     def read_marks(self, ranks: Sequence[int] | None = None) -> MarksReport:
         held: dict[int, Mapping[str, str]] = {}
 
-        def read(_: World, __: Resource, host: Host) -> None:
-            held[host.rank] = dict(host.marks)
+        def read(_: World, __: Resource, host: Host, rank: int) -> None:
+            held[rank] = dict(host.marks)
 
         outcomes = self._each("marks", ranks, read)
         seen = {outcome.rank: held[outcome.rank] for outcome in outcomes if outcome.ok}
         return MarksReport(seen, tuple(outcome for outcome in outcomes if not outcome.ok))
 
     def write_mark(self, label: str, digest: str, ranks: Sequence[int] | None = None) -> tuple[HostOutcome, ...]:
-        def note(_: World, __: Resource, host: Host) -> None:
+        def note(_: World, __: Resource, host: Host, ___: int) -> None:
             host.marks[mark_name(label)] = digest
 
         return self._each("mark", ranks, note)
@@ -75,7 +75,7 @@ class SimulatedHands:
     def sync_tree(
         self, tree: Tree, destination: str, ranks: Sequence[int], on_progress: Callable[[int, int], None]
     ) -> tuple[HostOutcome, ...]:
-        def copy(_: World, __: Resource, host: Host) -> None:
+        def copy(_: World, __: Resource, host: Host, ___: int) -> None:
             host.trees[destination] = tree.digest
 
         outcomes = self._each("sync", ranks, copy)
@@ -85,19 +85,19 @@ class SimulatedHands:
     def run_script(self, content: bytes, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
         """Succeed without running the script, unless the scenario plants a fault."""
         del content
-        return self._each("script", ranks, lambda _, __, ___: None)
+        return self._each("script", ranks, lambda _world, _resource, _host, _rank: None)
 
     def start_job(self, job: str, script: bytes, env: EnvFile, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
         del script
         for address in self._addresses:
             env(address)  # what would be sent is made, so that its faults show
 
-        return self._each("start", ranks, lambda world, resource, host: hosts.begin(world, resource, host, job))
+        return self._each("start", ranks, lambda world, resource, host, _: hosts.begin(world, resource, host, job))
 
     def kill_job(self, job: str, grace: float, ranks: Sequence[int]) -> tuple[HostOutcome, ...]:
         """Kill the job; simulated programs end at TERM."""
         del grace
-        return self._each("kill", ranks, lambda world, _, host: hosts.kill(world, host, job))
+        return self._each("kill", ranks, lambda world, _, host, __: hosts.kill(world, host, job))
 
     def follow_job(
         self,
@@ -132,10 +132,10 @@ class SimulatedHands:
     def collect_stacks(self, job: str, ranks: Sequence[int] | None = None) -> StacksReport:
         stacks: dict[int, bytes] = {}
 
-        def dump(world: World, _: Resource, host: Host) -> None:
+        def dump(world: World, _: Resource, host: Host, rank: int) -> None:
             state = hosts.look_at(world, host, job)
             if state.phase is JobPhase.RUNNING:
-                stacks[host.rank] = f"simulated program of rank {host.rank}, in step {state.step}\n".encode()
+                stacks[rank] = f"simulated program of rank {rank}, in step {state.step}\n".encode()
 
         outcomes = self._each("stacks", ranks, dump)
         return StacksReport(stacks, tuple(outcome for outcome in outcomes if not outcome.ok))
@@ -207,7 +207,7 @@ def _on_host(world: World, address: HostAddress, deed: _Deed, fault: Fault | Non
         return HostOutcome(
             rank=address.rank, host=address.host, exit_code=1, last_line="the scenario says that this fails"
         )
-    deed(world, *reached)
+    deed(world, *reached, address.rank)
     if kind is FaultKind.HOST_LOST_AFTER:
         return _failed(address, Failure.LOST)
     return HostOutcome(rank=address.rank, host=address.host, exit_code=0, seconds=world.scenario.durations.contact)

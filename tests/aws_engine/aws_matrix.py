@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aws_line import Line, LinedHome
 from crash_matrix import Place
-from crash_verbs import ORPHANS, READY, VERBS, Verb, down, launch, nothing_yet, preempted, recover, task, up
+from crash_verbs import READY, VERBS, Verb, down, launch, nothing_yet, preempted, recover, task, up
 from support.aws_cloud import EFA, OTHER, REGION, ZONE, aws_candidate, aws_server, aws_zones
 from support.aws_world import PointedAws
 from support.simulated import Points, SharedClock, SimHome, durable, sim_launch, use_home
@@ -76,11 +76,10 @@ class AwsPlace(Place):
         return LinedHome(self.access, points or Points(), kind=self.kind, line=self.line)
 
     def left_auxiliary(self) -> list[str]:
-        """Groups and addresses of orphans are the sweep's business."""
+        """Return groups and addresses."""
         assert self.access is not None
         with self.access.open() as cloud:
-            found = [one for one in left(cloud) if not one.endswith("/default")]
-            return [one for one in found if not any(one.endswith(f"orch-{name}") for name in ORPHANS)]
+            return [one for one in left(cloud) if not one.endswith("/default")]
 
 
 @contextmanager

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import traceback
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ from orchestrator.paths import load_paths
 from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.simulator.clock import START
 from orchestrator.simulator.cloud import SimulatedCloud
-from orchestrator.simulator.state import QueuePhase
+from orchestrator.simulator.state import QueuePhase, Resource
 from orchestrator.store import integrity
 from orchestrator.store.location import store_location
 
@@ -36,6 +37,7 @@ _NOTES = ("note_", "touch_", "acquire", "release", "__init__", "GET")  # what is
 _QUEUED = {QueuePhase.ACTIVE: "ready"}
 Database = Literal["SQLite", "PostgreSQL"]
 INTENT = "orch-intent"  # the label that says for which record a slice was made
+_PART = re.compile(r"(?P<slice>.+)-s\d+")  # NAME-s0, NAME-s1: what several requests make of one intent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +53,20 @@ class Case:
         return f"{self.verb.name}-{self.database}"
 
 
-def cases_of(verbs: Sequence[Verb], *, on_server: int) -> list[Any]:
-    """Return parameters: every verb on SQLite, and on PostgreSQL every verb, of which the short lane has a share.
+def cases_of(verbs: Sequence[Verb], *, on_server: int, on_sqlite: int | None = None) -> list[Any]:
+    """Return parameters: every verb on both databases, of which the short lane has a share.
 
     Args:
         verbs: Commands to kill.
         on_server: How many of them the short lane kills on PostgreSQL, other ones every day.
+        on_sqlite: The same for SQLite; None: all.
     """
-    turn = today() * on_server // len(verbs)  # the points change after every verb had its day
-    on_sqlite = [Case(verb=verb, database="SQLite", day=today()) for verb in verbs]
-    shared = [Case(verb=verb, database="PostgreSQL", day=turn) for verb in share_of(verbs, on_server)]
-    return spread([*on_sqlite, *shared])
+
+    def shared(database: Database, count: int) -> list[Case]:
+        turn = today() * count // len(verbs)  # the points change after every verb had its day
+        return [Case(verb=verb, database=database, day=turn) for verb in share_of(verbs, count)]
+
+    return spread([*shared("SQLite", on_sqlite or len(verbs)), *shared("PostgreSQL", on_server)])
 
 
 @contextmanager
@@ -95,7 +100,7 @@ class Place:
         return SimHome(durable(self.live, self.clock, honour_tokens=self.honour_tokens), points or Points())
 
     def left_auxiliary(self) -> list[str]:
-        """What a cloud keeps beside its slices and of ours should not: looked at after each down, before the sweep."""
+        """Return what a cloud keeps beside its slices and should not; those of orphans are left to the sweep."""
         return []
 
     def begin(self, verb: Verb) -> None:
@@ -151,6 +156,7 @@ def matrix(
     kills: int | None = None,
     day: int | None = None,
     seed: int = 0,
+    then: Callable[[Place, Verb, str], list[str]] | None = None,
 ) -> Counts:
     """Kill every verb at its crash points, give it again, and count what is violated.
 
@@ -162,6 +168,7 @@ def matrix(
         kills: Most single kills of one verb in the short lane, at distinct points, other ones every day.
         day: Whose share of the single kills the short lane tries; None: today's.
         seed: Chooses the pairs.
+        then: What is done after a single kill instead of the same command, and returns what is wrong; see finish.
     """
     counts, chance = Counts(), random.Random(seed)
     for verb in verbs:
@@ -177,7 +184,7 @@ def matrix(
                 place.keep("killed")
                 _doubles(place, verb, name, counts, lambda: chance.random() < doubles)
                 place.bring_back("killed")
-            counts.violations += finish(place, verb, f"at {number} {name}")
+            counts.violations += (then or finish)(place, verb, f"at {number} {name}")
     return counts
 
 
@@ -202,6 +209,14 @@ def points_of(place: Place, kept: str, verb: Verb) -> list[str]:
     home = place.home()
     verb.act(home)
     return home.points.names
+
+
+def finish_after(place: Place, verb: Verb, name: str) -> list[str]:
+    """Kill the verb at the first point of this name, give it again, and return what is wrong."""
+    place.begin(verb)
+    number = points_of(place, "base", verb).index(name) + 1
+    kill(place, "base", verb, number, Counts())
+    return finish(place, verb, f"at {number} {name}")
 
 
 def distinct(names: Sequence[str]) -> list[int]:
@@ -268,13 +283,27 @@ def finish(place: Place, verb: Verb, where: str) -> list[str]:
         verb.act(home)
         home.pass_time(1.0)  # what a killed command has asked the cloud for is done by then
         wrong += [f"given again: {what}" for what in [*_fulfilled(place, verb), *_sound(place)]]
-        down(home)
-        wrong += [f"after down: {what} is left" for what in place.left_auxiliary()]
-        reap(home)
-        wrong += [f"after down: {what}" for what in [*_nothing_left(place), *_sound(place)]]
+        wrong += _taken_down(place, home)
     except Exception:  # a failure of the product is what the test looks for: it is listed with the others
         wrong.append(f"it raised: {traceback.format_exc(limit=-6)}")
     return [f"{verb.name}, killed {where}: {what}" for what in wrong]
+
+
+def take_down(place: Place, verb: Verb, where: str) -> list[str]:
+    """Take down what a killed command has left, and return what is wrong then."""
+    try:
+        wrong = _taken_down(place, place.home())
+    except Exception:  # as above
+        wrong = [f"it raised: {traceback.format_exc(limit=-6)}"]
+    return [f"{verb.name}, killed {where}: {what}" for what in wrong]
+
+
+def _taken_down(place: Place, home: SimHome) -> list[str]:
+    down(home)
+    wrong = [f"after down: {what} is left" for what in place.left_auxiliary() if not what.endswith(ORPHANS)]
+    reap(home)
+    wrong += [f"after the sweep: {what} is left" for what in place.left_auxiliary()]
+    return wrong + [f"after down: {what}" for what in [*_nothing_left(place), *_sound(place)]]
 
 
 def live_of(cloud: SimulatedCloud) -> dict[str, str]:
@@ -293,7 +322,7 @@ def tracked() -> set[str]:
 def _untracked(place: Place, verb: Verb) -> list[str]:
     with place.home().access.open() as cloud:
         alive = set(live_of(cloud))
-    left = alive - tracked() - set(ORPHANS if verb.name == "reap" else ())
+    left = _slices(alive) - tracked() - set(ORPHANS if verb.name == "reap" else ())
     return [f"{sorted(left)} live and no record wants them"] if left else []
 
 
@@ -304,7 +333,7 @@ def _fulfilled(place: Place, verb: Verb) -> list[str]:
     short = dict(zip(short_names(alive), alive.values(), strict=True))
     if short != verb.alive:
         wrong.append(f"{short} live, and should {verb.alive}")
-    if set(alive) != tracked():
+    if _slices(alive) != tracked():
         wrong.append(f"{sorted(alive)} live, and {sorted(tracked())} are on record")
     cluster, newest = newest_job()
     with open_reader() as reader:
@@ -323,10 +352,21 @@ def _fulfilled(place: Place, verb: Verb) -> list[str]:
     return wrong
 
 
+def _slices(machines: Iterable[str]) -> set[str]:
+    """Return the names of the slices that these machines are of."""
+    return {part["slice"] if (part := _PART.fullmatch(name)) else name for name in machines}
+
+
+def _part(resource: Resource) -> str:
+    """Return which part of its slice this is, such as "-s1"; "" where it is the whole."""
+    part = _PART.fullmatch(resource.name)
+    return resource.name.removeprefix(part["slice"]) if part else ""
+
+
 def programs(cloud: SimulatedCloud) -> Counter[str]:
-    """Count by JOB@RANK how many hosts of that rank ran it, in all slices that ever existed."""
+    """Count by JOB@RANK, or JOB@RANK-PART, how many such hosts ran it, in all slices that ever existed."""
     return Counter(
-        f"{job}@{host.rank}"
+        f"{job}@{host.rank}{_part(resource)}"
         for resource in cloud.state.resources.values()
         for host in resource.hosts
         for job in host.jobs
@@ -335,11 +375,11 @@ def programs(cloud: SimulatedCloud) -> Counter[str]:
 
 
 def intents_of(cloud: SimulatedCloud, *, living: bool = False) -> Counter[str]:
-    """Count by intent how many slices were ever made for it, or only those that are live now."""
+    """Count by intent, and by part, how many slices were ever made for it, or only those that are live now."""
     resources = cloud.host_world().living() if living else cloud.state.resources.values()
-    slices = [resource.labels for resource in resources if not resource.queued]
-    requests = [queued.node["labels"] for queued in cloud.state.queued.values() if not (living and queued.gone)]
-    return Counter(labels[INTENT] for labels in (*slices, *requests) if INTENT in labels)
+    slices = [(resource.labels, _part(resource)) for resource in resources if not resource.queued]
+    requests = [(queued.node["labels"], "") for queued in cloud.state.queued.values() if not (living and queued.gone)]
+    return Counter(labels[INTENT] + part for labels, part in (*slices, *requests) if INTENT in labels)
 
 
 def _nothing_left(place: Place) -> list[str]:
@@ -350,7 +390,7 @@ def _nothing_left(place: Place) -> list[str]:
         open_ones = [cluster.name for cluster in reader.clusters()]
     if open_ones:
         wrong.append(f"{open_ones} are still on record")
-    keys = [folder.name for folder in (load_paths().state / "keys").iterdir() if folder.is_dir()]
+    keys = [folder.name for folder in (load_paths().state / "keys").glob("*/")]
     if keys:
         wrong.append(f"the keys of {keys} were left")
     return wrong

@@ -93,33 +93,34 @@ def up(home: SimHome, *, hosts: int = 2, spot: bool = False) -> None:
     launch(home, hosts=hosts, spot=spot)
 
 
-def _failed(home: SimHome) -> None:
+def failed(home: SimHome, *, hosts: int = 2) -> None:
     nothing_yet(home)
     with home.access.open() as cloud:
         cloud.set_program("*", Program(seconds=5.0, exits={"1/*": 3}))
-    ending = home.drive(sim_launch(saving_task(), home.candidate(), after=TeardownPolicy.DOWN))
+    ending = home.drive(sim_launch(saving_task(), home.candidate(hosts), after=TeardownPolicy.DOWN))
     assert ending.status == 3, ending
 
 
-def resume(home: SimHome) -> None:
+def resume(home: SimHome, *, hosts: int = 2) -> None:
     try:
-        home.drive(simulated(prepare_resume(CLUSTER, after=TeardownPolicy.KEEP), home.candidate()))
+        home.drive(simulated(prepare_resume(CLUSTER, after=TeardownPolicy.KEEP), home.candidate(hosts)))
     except ConflictError as error:  # the kill came after its good end was recorded
         assert "succeeded" in error.what, error
 
 
-def preempted(home: SimHome, *, spot: bool = True) -> None:
+def preempted(home: SimHome, *, hosts: int = 2, spot: bool = True, part: str = "") -> None:
+    """part: of a slice in several parts, the one that is lost, such as "-s1"."""
     nothing_yet(home)
-    home.drive(sim_launch(lost_task(), home.candidate(spot=spot)), follow=False)
+    home.drive(sim_launch(lost_task(), home.candidate(hosts, spot=spot)), follow=False)
     with home.access.open() as cloud:
-        cloud.preempt(slice_name("c"))
+        cloud.preempt(slice_name("c") + part)
 
 
-def recover(home: SimHome, *, spot: bool = True) -> None:
+def recover(home: SimHome, *, hosts: int = 2, spot: bool = True) -> None:
     """Act as the unattended engine does: resume what is on record."""
     _, job = newest_job()
     if job.state != "ended":
-        home.drive(simulated(commands.prepare_continuation(CLUSTER, job), home.candidate(spot=spot)))
+        home.drive(simulated(commands.prepare_continuation(CLUSTER, job), home.candidate(hosts, spot=spot)))
 
 
 def stop(home: SimHome) -> None:
@@ -142,8 +143,8 @@ def down(home: SimHome) -> None:
         home.drive(commands.prepare_down(CLUSTER))
 
 
-def with_orphans(home: SimHome) -> None:
-    up(home)
+def with_orphans(home: SimHome, *, hosts: int = 2) -> None:
+    up(home, hosts=hosts)
     with open_reader() as reader:
         ours = reader.installation()
     for name in ORPHANS:
@@ -183,7 +184,7 @@ def newest_job() -> tuple[ClusterRecord, JobRecord]:
 READY, STOPPED = {"c-1": "ready"}, {"c-1": "stopped"}
 VERBS = (
     Verb("launch", nothing_yet, launch, READY, 1),
-    Verb("resume", _failed, resume, READY, 2),
+    Verb("resume", failed, resume, READY, 2),
     Verb("recover", preempted, recover, {"c-2": "ready"}, 2),
     Verb("stop", up, stop, STOPPED, 1),
     Verb("start", stopped, start, READY, 1),

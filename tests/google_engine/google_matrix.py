@@ -67,30 +67,40 @@ class GooglePlace(Place):
 
 
 @contextmanager
+def google_cloud(root: Path, *zones: str) -> Generator[tuple[Access, str]]:
+    """Yield a simulated cloud and the address of its server, which is this process's: killed commands are children."""
+    access = durable(root / "live", SharedClock(), zones=tpu_zones(*zones), durations=replace(QUICK, queue=0.2))
+    with TpuServer(access) as server:
+        yield access, server.url
+
+
+@contextmanager
 def google_place(
     root: Path, kind: type[PointedGoogle] = PointedGoogle, *, store: str | None = None
 ) -> Generator[GooglePlace]:
-    """The cloud's server is this process's; the commands that are killed are its children. store: Place.server."""
-    clock = SharedClock()
-    access = durable(root / "live", clock, zones=tpu_zones(ZONE, OTHER), durations=replace(QUICK, queue=0.2))
-    with TpuServer(access) as server:
-        yield GooglePlace(root, server=store, clock=clock, access=access, url=server.url, kind=kind)
+    """Yield a place with that provider. store: Place.server."""
+    with google_cloud(root, ZONE, OTHER) as (access, url):
+        yield GooglePlace(root, server=store, clock=access.clock, access=access, url=url, kind=kind)
 
 
-class NotedAfterwards(PointedGoogle):
-    """A provider that names a slice at its create and records the name after it, as many launchers do."""
+class NamesNotedAfterwards:
+    """A provider that names a slice at its create and records the name after it, as many launchers do.
+
+    The class of the real provider is the next base.
+    """
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         if not self._note(spec.name).exists():
             fresh = f"{spec.name}-{uuid.uuid4().hex[:6]}"
-            super().create(replace(spec, name=fresh), keys)
+            super().create(replace(spec, name=fresh), keys)  # type: ignore[misc]  # the next base has it
             self._note(spec.name).write_text(fresh)
 
     def observe(self, name: str, token: str = "") -> SliceView:
-        return super().observe(self._noted(name))
+        seen: SliceView = super().observe(self._noted(name))  # type: ignore[misc]  # as above
+        return seen
 
     def end(self, name: str, token: str = "") -> None:
-        super().end(self._noted(name))
+        super().end(self._noted(name))  # type: ignore[misc]  # as above
 
     def _note(self, name: str) -> Path:
         folder = load_paths().state / "notes"
@@ -99,6 +109,10 @@ class NotedAfterwards(PointedGoogle):
 
     def _noted(self, name: str) -> str:
         return self._note(name).read_text() if self._note(name).exists() else name
+
+
+class NotedAfterwards(NamesNotedAfterwards, PointedGoogle):
+    """On the TPU API."""
 
 
 class OnlyNodes(PointedGoogle):

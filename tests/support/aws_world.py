@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from support.aws_cloud import EFA, ONE_CARD, OTHER, ZONE, aws_candidate, aws_session
-from support.simulated import PointedHands, Points, SimHome, stored_records
+from support.simulated import PointedCalls, PointedHands, Points, SimHome, stored_records
 
 from orchestrator.hosts import HostAddress
 from orchestrator.paths import load_paths
@@ -48,26 +48,8 @@ def pointed(points: Points) -> Callable[[Any], None]:
     return hook
 
 
-class PointedAws(AwsProvider):
-    """The real provider, with points around every call that changes something."""
-
-    points = Points()
-
-    def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
-        with self.points.around("create"):
-            super().create(spec, keys)
-
-    def end(self, name: str, token: str = "") -> None:
-        with self.points.around("end"):
-            super().end(name, token)
-
-    def stop(self, name: str) -> None:
-        with self.points.around("stop"):
-            super().stop(name)
-
-    def start(self, name: str) -> None:
-        with self.points.around("start"):
-            super().start(name)
+class PointedAws(PointedCalls, AwsProvider):
+    """The real provider, with points."""
 
 
 class AwsHands(PointedHands):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from requests.adapters import HTTPAdapter
 from support.google_cloud import OTHER, ZONE, google_api, tpu_candidate
-from support.simulated import PointedHands, Points, SimHome, stored_records
+from support.simulated import PointedCalls, PointedHands, Points, SimHome, stored_records
 
 from orchestrator.hosts import HostAddress
 from orchestrator.paths import load_paths
-from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.protocol import Provider
 from orchestrator.providers.records import Records
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.remote.keys import make_host_key
@@ -53,28 +52,8 @@ def _subject(kind: str, last: str) -> str:
     return verb or (last if last in ("nodes", "queuedResources") else kind)
 
 
-class PointedGoogle(GoogleProvider):
-    """The real provider, with points around every call that changes something."""
-
-    def __init__(self, api: TpuApi, records: Records | Path, now: Callable[[], float] = time.time) -> None:
-        super().__init__(api, records, now)
-        self.points = Points()
-
-    def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
-        with self.points.around("create"):
-            super().create(spec, keys)
-
-    def end(self, name: str, token: str = "") -> None:
-        with self.points.around("end"):
-            super().end(name)
-
-    def stop(self, name: str) -> None:
-        with self.points.around("stop"):
-            super().stop(name)
-
-    def start(self, name: str) -> None:
-        with self.points.around("start"):
-            super().start(name)
+class PointedGoogle(PointedCalls, GoogleProvider):
+    """The real provider of the TPU API, with points."""
 
 
 class GoogleHands(PointedHands):
@@ -105,33 +84,38 @@ def _names(resource: Resource) -> list[tuple[tuple[str, str | None], str]]:
 
 
 @dataclass
-class GoogleHome(SimHome):
-    """url: of the TpuServer that serves `access`. kind: of the provider, for a sabotaged one."""
+class GoogleCloudHome(SimHome, ABC):
+    """What is the same for both APIs of TPUs.
+
+    Attributes:
+        url: Of the TpuServer that serves `access`.
+        records: The kind of the provider's records.
+    """
 
     url: str = ""
-    kind: type[PointedGoogle] = PointedGoogle
     provider_name: ClassVar[str] = "gcp"
+    records: ClassVar[str]
 
-    def provider(self) -> PointedGoogle:
-        api: Any = google_api(self.url)
-        api._client.transport._session.mount("http://", PointedRequests(self.points))
-        provider = self.kind(api, stored_records("google"), self.clock.now)
-        provider.points = self.points
-        return provider
+    @abstractmethod
+    def opened(self, records: Records | Path, points: Points) -> Provider:
+        """Return the provider, which passes these points."""
+
+    def orphan_candidate(self, name: str) -> Candidate:
+        """Return what an orphan is made of: every second one is on spot, in the TPU API a queued resource."""
+        return self.candidate(spot=name.endswith("2"))
+
+    def provider(self) -> Provider:
+        return self.opened(stored_records(self.records), self.points)
 
     def hands(self, hosts: tuple[HostAddress, ...], _pins: object) -> HostOperations:
         return GoogleHands(self.access, hosts, self.points)
 
-    def candidate(self, hosts: int = 2, *, spot: bool = False, other_zone: bool = False) -> Candidate:
-        market = Spot() if spot else OnDemand()
-        return tpu_candidate(ACCELERATORS[hosts], market, zone=OTHER if other_zone else ZONE)
-
     def orphan(self, name: str, installation: str) -> None:
-        """Made by another orch of this installation, whose folder is lost: every second one is a queued resource."""
+        """Made by another orch of this installation, whose folder is lost."""
         token = Text.of(f"token-{name}")
         given = {"orch-installation": installation, "orch-cluster": "lost", "orch-intent": token.reveal()}
         labels = tuple((key, Text.of(value)) for key, value in given.items())
-        candidate = self.candidate(spot=name.endswith("2"))
+        candidate = self.orphan_candidate(name)
         private, public = zip(*(make_host_key() for _ in range(candidate.hosts)), strict=True)
         keys = SliceKeys(
             user_public=make_host_key()[1],
@@ -140,5 +124,24 @@ class GoogleHome(SimHome):
             host_private=private,
             host_public=public,
         )
-        elsewhere = self.kind(google_api(self.url), load_paths().state.parent.parent / "lost", self.clock.now)
+        elsewhere = self.opened(load_paths().state.parent.parent / "lost", Points())
         elsewhere.create(SliceSpec(cluster="lost", name=name, token=token, candidate=candidate, labels=labels), keys)
+
+
+@dataclass
+class GoogleHome(GoogleCloudHome):
+    """kind: of the provider, for a sabotaged one."""
+
+    kind: type[PointedGoogle] = PointedGoogle
+    records: ClassVar[str] = "google"
+
+    def opened(self, records: Records | Path, points: Points) -> PointedGoogle:
+        api: Any = google_api(self.url)
+        api._client.transport._session.mount("http://", PointedRequests(points))
+        provider = self.kind(api, records, self.clock.now)
+        provider.points = points
+        return provider
+
+    def candidate(self, hosts: int = 2, *, spot: bool = False, other_zone: bool = False) -> Candidate:
+        market = Spot() if spot else OnDemand()
+        return tpu_candidate(ACCELERATORS[hosts], market, zone=OTHER if other_zone else ZONE)
