@@ -24,7 +24,7 @@ from orchestrator.store.apply_change import CHAIN
 from orchestrator.store.audited import Head
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError
-from orchestrator.store.location import describe_location
+from orchestrator.store.location import Location, describe_location
 from orchestrator.store.meta_rows import INCARNATION, INSTALLATION, TIE
 
 WITNESS_FILE = "store-head.json"
@@ -156,9 +156,9 @@ def find_hash(database: Database, seq: int) -> str:
         return str(tx.execute(text("SELECT hash FROM events WHERE seq = :seq"), {"seq": seq}).scalar() or "")
 
 
-def read_witnesses(database: Database) -> dict[str, Witness]:
+def read_witnesses(location: Location) -> dict[str, Witness]:
     """Return what this computer has seen of the stores that it used, by installation."""
-    return _read_all(_witness_file(database))
+    return _read_all(_witness_file(location))
 
 
 def keep_witness(database: Database, installation: str) -> None:
@@ -169,7 +169,7 @@ def keep_witness(database: Database, installation: str) -> None:
             rows = {str(row.key): str(row.value) for row in tx.execute(query, {"a": CHAIN, "b": INCARNATION})}
         head = Head.parse(rows[CHAIN])
         seen = Witness(incarnation=int(rows[INCARNATION]), seq=head.seq, hash=head.hash)
-        file = _witness_file(database)
+        file = _witness_file(database.location)
         known = _read_all(file)
         if known.get(installation) != seen:
             known[installation] = seen
@@ -177,8 +177,8 @@ def keep_witness(database: Database, installation: str) -> None:
             write_whole(file, json.dumps({name: asdict(one) for name, one in known.items()}), flush=False)
 
 
-def _witness_file(database: Database) -> Path:
-    where = database.location.parent if isinstance(database.location, Path) else load_paths().state
+def _witness_file(location: Location) -> Path:
+    where = location.parent if isinstance(location, Path) else load_paths().state
     return where / WITNESS_FILE
 
 

@@ -12,7 +12,7 @@ from orchestrator.errors import AccessError, UserError
 from orchestrator.store.apply_change import insert_or_nothing
 from orchestrator.store.audited import clean_text
 from orchestrator.store.change import EventDetails, insert_row, update_row
-from orchestrator.store.grants import list_grants, list_revokes
+from orchestrator.store.grants import execute_all, list_grants, list_revokes
 from orchestrator.store.ledger import Ledger
 from orchestrator.store.schema import admissions, computers
 from orchestrator.store.team_records import AdmissionRecord, ComputerRecord, admission_from_row, computer_from_row
@@ -76,8 +76,7 @@ class TeamChanges(Ledger):
         """Make a login of PostgreSQL a member, or end that, with an event. Only the store's owner may do it."""
         statements = self.list_member_statements(login, revoke=revoke)
         with self._database.writing() as tx:
-            for statement in statements:
-                tx.exec_driver_sql(statement.replace("%", "%%"))  # a percent sign would begin a parameter
+            execute_all(tx, statements)
             tx.commit()
         self.event("", "team", f"login {login} {'may not use the store any more' if revoke else 'may use the store'}")
 
