@@ -146,11 +146,11 @@ def translate_server_error(error: BaseException, location: Location, *, lost: bo
 
 
 def refused_login_error(why: str, location: Location) -> StoreError:
-    """Return the error for a login of PostgreSQL without the right for a statement."""
+    """Return the error for a login of PostgreSQL without the right for a statement, which members have."""
     return StoreError(
         f"this login may not do that in the store {describe_location(location)}",
         why,
-        "the store's owner: orch store grant LOGIN",
+        "with the login that owns the tables: orch store grant LOGIN",
     )
 
 

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import quote
 
 from sqlalchemy import text
 
 from orchestrator.errors import AccessError
 from orchestrator.store.connection import Database
-from orchestrator.store.location import describe_location
+from orchestrator.store.location import Location, describe_location
 
 _OWNER = text(
     "SELECT pg_get_userbyid(relowner) AS owner, pg_has_role(relowner, 'USAGE') AS is_ours, current_user AS login "
     "FROM pg_class WHERE oid = to_regclass('meta')"
 )
 _MAY_CREATE = text("SELECT COALESCE(has_schema_privilege(current_schema(), 'CREATE'), false), current_user")
+
+
+def refuse_other_login_at(location: Location) -> None:
+    """Do as `refuse_other_login`, for a store that is not open."""
+    if isinstance(location, Path):
+        return
+    database = Database(location)
+    try:
+        refuse_other_login(database)
+    finally:
+        database.close()
 
 
 def refuse_other_login(database: Database) -> None:
