@@ -73,12 +73,7 @@ def open_tables(database: Database, at: float, *, accept_other_state: bool = Fal
         StoreError: this orch may not change the tables, another state than the last one lies there, or no backup can
             be written.
     """
-    seen = read_witnesses(database.location)
-    rows = read_rows(database)
-    if rows is not None:
-        _refuse(database, rows)
-        if not accept_other_state:
-            refuse_other_state(database, rows, seen)
+    rows = read_usable_rows(database, accept_other_state=accept_other_state)
     if rows is None or parse_versions(rows).tables < SCHEMA_VERSION:
         create_or_migrate(database, at)
     elif TIE not in rows:
@@ -93,6 +88,23 @@ def open_tables(database: Database, at: float, *, accept_other_state: bool = Fal
         version=parse_versions(rows).tables,
         imported=tuple(rows.get(IMPORTED, "").split()),
     )
+
+
+def read_usable_rows(database: Database, *, accept_other_state: bool = False) -> dict[str, str] | None:
+    """Return the rows of meta, or None when there are no tables yet. Changes nothing.
+
+    The arguments are those of `open_tables`.
+
+    Raises:
+        StoreError: this orch may not change the tables, or another state than the last one lies there.
+    """
+    seen = read_witnesses(database.location)
+    rows = read_rows(database)
+    if rows is not None:
+        _refuse(database, rows)
+        if not accept_other_state:
+            refuse_other_state(database, rows, seen)
+    return rows
 
 
 def read_rows(database: Database) -> dict[str, str] | None:
