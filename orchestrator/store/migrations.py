@@ -22,9 +22,10 @@ from orchestrator.store.audited import Head, format_subject, hash_event, select_
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError, backup_path
 from orchestrator.store.file_copy import copy_committed_state
-from orchestrator.store.incarnation import read_tie, read_witnesses, refuse_other_state
+from orchestrator.store.incarnation import read_tie, refuse_other_state
 from orchestrator.store.location import describe_location
 from orchestrator.store.meta_rows import IMPORTED, INCARNATION, INSTALLATION, TIE, read_meta, write_meta
+from orchestrator.store.other_state import read_witnesses
 from orchestrator.store.schema import metadata
 from orchestrator.store.server_functions import install_functions
 from orchestrator.store.version import (

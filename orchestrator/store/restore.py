@@ -18,10 +18,10 @@ from orchestrator.store.backup_file import copy_rows, remove_run_keys, verify_ba
 from orchestrator.store.backup_note import BackupHead
 from orchestrator.store.connection import Database
 from orchestrator.store.grants import grant_member, list_members
-from orchestrator.store.incarnation import Tie, read_witnesses
 from orchestrator.store.location import Location
 from orchestrator.store.meta_rows import TIE, write_meta
 from orchestrator.store.migrations import create_or_migrate, lock_tables
+from orchestrator.store.other_state import Tie, read_witnesses
 from orchestrator.store.replacement import drop_or_move_tables, refuse_present, refuse_replacement, replace_file
 from orchestrator.store.schema import metadata
 from orchestrator.store.server_functions import install_functions
