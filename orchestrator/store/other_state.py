@@ -104,6 +104,13 @@ def find_refusal(reader: Reader, location: Location) -> StoreError | None:
     return other_state_error(location, problem) if problem else None
 
 
+def find_file_refusal(reader: Reader) -> str:
+    """Return why a file is only read, "" where it is not. A database is not asked: it costs several round trips."""
+    file = reader.file
+    refusal = find_refusal(reader, file) if file is not None and file.exists() and reader.version > 1 else None
+    return refusal.why if refusal is not None else ""
+
+
 def other_state_error(location: Location, problem: str) -> OtherStateError:
     """Return the error for what `find_other_state` found."""
     return OtherStateError(

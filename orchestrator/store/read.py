@@ -254,6 +254,11 @@ class Reader:
         """Return the head of the event chain."""
         return Head.parse(self._meta("chain") or str(Head()))
 
+    @property
+    def file(self) -> Path | None:
+        """The path of the file; None for a database of a server."""
+        return self._file
+
     def find_hash(self, seq: int) -> str:
         """Return the hash of an event, "" for none."""
         return next((str(row["hash"]) for row in self._rows("SELECT hash FROM events WHERE seq = ?", seq)), "")

@@ -65,6 +65,10 @@ class ServerReader(Reader):
             return float(row["now"])
         return 0.0
 
+    @property
+    def file(self) -> None:
+        return None
+
     def read_tie(self) -> Tie:
         may = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE') AS value"
         system = "SELECT system_identifier AS value FROM pg_control_system()" if self._read_value(may) == "True" else ""
