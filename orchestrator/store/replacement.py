@@ -40,13 +40,10 @@ def refuse_replacement(location: Location, *, replace_present: bool) -> None:
     if isinstance(location, Path) and not has_content(location):
         return
     try:
-        database = Database(location)
-        try:
+        with closing(Database(location)) as database:
             refuse_other_login(database)
             with database.reading() as tx:
                 refuse_present(tx, database, replace_present=replace_present)
-        finally:
-            database.close()
     except DamagedStoreError:
         if not replace_present:
             raise not_empty_error(location) from None
@@ -115,26 +112,27 @@ def drop_or_move_tables(tx: Connection, location: str, at: float) -> str:
 
 def _keep_and_seal(location: Path, aside: Path, at: float) -> str:
     try:
-        database = Database(location)
-        try:
-            with database.reading() as tx:
-                tables = inspect(tx).get_table_names()
-            if not tables:  # so that a command that comes now finds a sealed store, and makes none
-                create_or_migrate(database, at)
-            ours = not tables or "meta" in tables
-            if ours:
-                kept = seal_replaced(database, location, aside)
-        finally:
-            database.close()
-        if ours:
-            _empty_log(location)
-            return kept
+        kept = _seal_store(location, aside, at)
     except DamagedStoreError:
-        pass
+        kept = None
     except (OSError, sqlite3.Error) as error:
         step = f"free space (df -h {location.parent}), then repeat the command; nothing was changed"
         raise StoreError(f"the store {location} cannot be kept as {aside.name}", str(error), step) from error
-    return _rename(location, aside)
+    return _rename(location, aside) if kept is None else kept
+
+
+def _seal_store(location: Path, aside: Path, at: float) -> str | None:
+    """Return what `seal_replaced` returns, or None for the file of another program."""
+    with closing(Database(location)) as database:
+        with database.reading() as tx:
+            tables = inspect(tx).get_table_names()
+        if not tables:  # so that a command that comes now finds a sealed store, and makes none
+            create_or_migrate(database, at)
+        elif "meta" not in tables:
+            return None
+        kept = seal_replaced(database, location, aside)
+    _empty_log(location)
+    return kept
 
 
 def _empty_log(location: Path) -> None:
