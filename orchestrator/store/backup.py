@@ -14,10 +14,10 @@ from orchestrator.storage.bucket import Bucket
 from orchestrator.storage.objects import Version
 from orchestrator.store.backup_file import write_backup
 from orchestrator.store.backup_note import BackupHead, BackupNote
+from orchestrator.store.backup_record import record_backup, refuse_unrecorded_backup
 from orchestrator.store.connection import Database
 from orchestrator.store.incarnation import find_hash
 from orchestrator.store.location import Location
-from orchestrator.store.meta_rows import BACKUP, write_meta
 from orchestrator.store.migrations import open_tables
 
 FOLDER = "orch-store"
@@ -34,11 +34,13 @@ def back_up(location: Location, bucket: Bucket, at: float) -> BackupHead:
 
     Raises:
         StoreError: the store was copied or put back, or cannot be read.
+        AccessError: this login may not record the backup, so none is made.
         StorageError: the bucket has newer events than the store, or refused.
     """
     database = Database(location)
     try:
         opened = open_tables(database, at)
+        refuse_unrecorded_backup(database)
         folder = f"{FOLDER}/{opened.installation}"
         with tempfile.TemporaryDirectory(prefix="orch-backup-") as scratch:
             copy = Path(scratch, "store.db")
@@ -50,9 +52,7 @@ def back_up(location: Location, bucket: Bucket, at: float) -> BackupHead:
                 bucket.upload_file(copy, f"{folder}/{made.file}")
         newest = _move_head(bucket, folder, made)
         _drop_old(bucket, folder)
-        with database.writing() as tx:
-            write_meta(tx, BACKUP, BackupNote(uri=bucket.uri, at=at, seq=newest.seq).to_json())
-            tx.commit()
+        record_backup(database, BackupNote(uri=bucket.uri, at=at, seq=newest.seq))
         return newest
     finally:
         database.close()

@@ -24,7 +24,7 @@ from orchestrator.store.failures import StoreError, translate_file_error
 from orchestrator.store.integrity import find_store_faults
 from orchestrator.store.meta_rows import read_meta
 from orchestrator.store.read import Reader
-from orchestrator.store.schema import metadata, run_keys
+from orchestrator.store.schema import events, metadata, run_keys
 from orchestrator.store.version import SCHEMA_VERSION
 
 _BATCH = 1000  # rows that are written together
@@ -172,4 +172,6 @@ def _find_program(file: Path) -> str:
 
 def is_empty(tx: Connection) -> bool:
     """Return whether the tables hold nothing that could be lost."""
-    return Head.parse(read_meta(tx).get(CHAIN, str(Head()))).seq == 0
+    if Head.parse(read_meta(tx).get(CHAIN, str(Head()))).seq:
+        return False
+    return tx.execute(select(events.c.seq).limit(1)).first() is None  # version 1 has events without a chain

@@ -21,6 +21,10 @@ class StoreError(OrchError):
     code = "store"
 
 
+class DamagedStoreError(StoreError):
+    """The file is damaged: what it holds cannot be read, or not all of it."""
+
+
 def backup_path(database: Path) -> Path:
     """Return the path of the copy that is made before a new version of orch changes the tables."""
     return database.with_name(database.name + ".bak")
@@ -44,10 +48,13 @@ def translate_file_error(error: BaseException, database: Path, *, reading: bool 
         return StoreError(what, f"the disk failed or is full ({name})", _space(database))
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return damaged_file_error(database, str(error), reading=reading)
+    if name == "SQLITE_CONSTRAINT_TRIGGER":  # one of the seal, which has the reason as its text
+        step = "repeat the command: it opens the present store   (orch store shows where that is)"
+        return StoreError(f"the store {database} is not changed any more", str(error), step)
     return StoreError(what, str(error), "move it away, or set ORCH_HOME to another folder")
 
 
-def damaged_file_error(database: Path, why: str, *, reading: bool = False) -> StoreError:
+def damaged_file_error(database: Path, why: str, *, reading: bool = False) -> DamagedStoreError:
     """Return the error for a damaged file, with the commands that restore its backup or continue without one.
 
     Either way machines may run that the new store does not know: `orch recover` finds them.
@@ -58,8 +65,12 @@ def damaged_file_error(database: Path, why: str, *, reading: bool = False) -> St
     beside = _describe_records_beside(database)
     if backup.exists():
         restored = f"{away}; cp {backup} {database}; orch store restored"
-        return StoreError(what, why, f"{restored}\nthe backup is from the last upgrade{beside}; machines: orch recover")
-    return StoreError(what, why, f"{away}\nthere is no backup{beside}; find machines that still run: orch recover")
+        return DamagedStoreError(
+            what, why, f"{restored}\nthe backup is from the last upgrade{beside}; machines: orch recover"
+        )
+    return DamagedStoreError(
+        what, why, f"{away}\nthere is no backup{beside}; find machines that still run: orch recover"
+    )
 
 
 def _describe_records_beside(database: Path) -> str:
@@ -135,11 +146,11 @@ def translate_server_error(error: BaseException, location: Location, *, lost: bo
 
 
 def refused_login_error(why: str, location: Location) -> StoreError:
-    """Return the error for a login of PostgreSQL without the right for a statement."""
+    """Return the error for a login of PostgreSQL without the right for a statement, which members have."""
     return StoreError(
         f"this login may not do that in the store {describe_location(location)}",
         why,
-        "the store's owner: orch store grant LOGIN",
+        "with the login that owns the tables: orch store grant LOGIN",
     )
 
 

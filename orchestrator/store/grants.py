@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, text
+
 from orchestrator.store.audited import KEYS, NOT_AUDITED, TABLES_NOT_AUDITED
 from orchestrator.store.schema import metadata
 
 FUNCTION = "orch_change(json)"
+NOTE_FUNCTION = "orch_note_backup(text)"
 _READ_ONLY = frozenset({"meta", "events"})  # written by FUNCTION alone, which has the rights of the store's owner
 _KEPT = frozenset({"leases"})  # a deleted lease would begin with fence 1 again
 
@@ -17,7 +22,8 @@ def list_grants(login: str, schema: str) -> tuple[str, ...]:
     for table in metadata.sorted_tables:
         rights = ["SELECT", *_writing_rights(table.name)]
         statements.append(f"GRANT {', '.join(rights)} ON {_quoted(schema)}.{_quoted(table.name)} TO {who}")
-    return (*statements, f"GRANT EXECUTE ON FUNCTION {_quoted(schema)}.{FUNCTION} TO {who}")
+    functions = (f"GRANT EXECUTE ON FUNCTION {_quoted(schema)}.{one} TO {who}" for one in (FUNCTION, NOTE_FUNCTION))
+    return (*statements, *functions)
 
 
 def list_revokes(login: str, schema: str) -> tuple[str, ...]:
@@ -25,9 +31,30 @@ def list_revokes(login: str, schema: str) -> tuple[str, ...]:
     who, place = _quoted(login), _quoted(schema)
     return (
         f"REVOKE ALL ON FUNCTION {place}.{FUNCTION} FROM {who}",
+        f"REVOKE ALL ON FUNCTION {place}.{NOTE_FUNCTION} FROM {who}",
         f"REVOKE ALL ON ALL TABLES IN SCHEMA {place} FROM {who}",
         f"REVOKE ALL ON SCHEMA {place} FROM {who}",
     )
+
+
+def list_members(tx: Connection) -> tuple[str, ...]:
+    """Return the logins that may read the tables because they were granted it, by name."""
+    query = (
+        "SELECT DISTINCT rolname FROM pg_class, aclexplode(relacl) AS acl JOIN pg_roles ON pg_roles.oid = grantee "
+        "WHERE pg_class.oid = to_regclass('meta') AND privilege_type = 'SELECT' AND grantee <> relowner ORDER BY 1"
+    )
+    return tuple(str(row.rolname) for row in tx.execute(text(query)))
+
+
+def grant_member(tx: Connection, login: str) -> None:
+    """Give a login what a member needs on the tables and functions of the present schema."""
+    execute_all(tx, list_grants(login, str(tx.execute(text("SELECT current_schema()")).scalar_one())))
+
+
+def execute_all(tx: Connection, statements: Iterable[str]) -> None:
+    """Execute statements that have no parameters."""
+    for statement in statements:
+        tx.exec_driver_sql(statement.replace("%", "%%"))  # a percent sign would begin a parameter
 
 
 def _writing_rights(table: str) -> list[str]:

@@ -6,6 +6,7 @@ Killed anywhere, the same command completes it. A cluster keeps its uid, its mac
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from orchestrator.store.audited import KEYS, Head, format_subject
 from orchestrator.store.change import EventDetails, insert_row
 from orchestrator.store.connection import Database
 from orchestrator.store.ledger import Ledger
+from orchestrator.store.location import describe_location
 from orchestrator.store.meta_rows import IMPORTED, INSTALLATION, SEALED, read_meta, write_meta
-from orchestrator.store.migrations import open_tables, read_rows
+from orchestrator.store.migrations import open_tables, read_rows, read_usable_rows
+from orchestrator.store.ownership import refuse_other_login_at
 from orchestrator.store.provider_records import StoredRecords
 from orchestrator.store.schema import (
     admissions,
@@ -33,6 +36,8 @@ from orchestrator.store.schema import (
     run_keys,
     slice_owners,
 )
+from orchestrator.store.sealing import refuse_holders, refuse_other_target
+from orchestrator.store.version import SCHEMA_VERSION, parse_versions
 
 _AUDITED = tuple(KEYS)  # clusters come first
 _NOT_AUDITED = (provider_records, run_keys, blobs, admissions)  # leases and events stay with the sealed file
@@ -90,6 +95,46 @@ def open_source(file: Path, at: float) -> Database:
     return database
 
 
+def refuse_import(file: Path, target: str, *, wait: bool) -> None:
+    """Raise what prevents the import of a file before it is sealed. Changes nothing.
+
+    Args:
+        file: of the state folder.
+        target: the address of the store into which it goes.
+        wait: the command waits until no orch works with the file any more.
+
+    Raises:
+        AccessError: the tables of the target belong to another login.
+        ConflictError: an orch works with the file, or both have a record of the same slice.
+        StoreError: one of the two cannot be used, or the file was imported into another store.
+    """
+    refuse_other_login_at(target)
+    with closing(Database(file)) as source, closing(Database(target)) as place:
+        rows, tables = read_rows(source) or {}, read_usable_rows(place)
+        if SEALED in rows:
+            refuse_other_target(source, rows, describe_location(target))
+            return
+        read_usable_rows(source)
+        if rows and not wait:
+            with source.reading() as tx:
+                refuse_holders(tx, source, "imported")
+        if tables is not None and parse_versions(rows).tables == SCHEMA_VERSION:
+            refuse_same_slices(place, read_source(source))
+
+
+def refuse_same_slices(target: Database, source: Source) -> None:
+    """Raise ConflictError where both stores have a provider's record of the same name: one would be lost."""
+    with target.reading() as tx:
+        there = {(row["kind"], row["name"]): row["body"] for row in tx.execute(select(provider_records)).mappings()}
+    for row in source.tables[provider_records.name]:
+        if there.get((row["kind"], row["name"]), row["body"]) != row["body"]:
+            raise ConflictError(
+                f"both stores have a record of {row['name']} ({row['kind']})",
+                "one of the two would be lost",
+                "end one of the two first: orch down",
+            )
+
+
 class ImportChanges(Ledger):
     """The changes of an import."""
 
@@ -97,16 +142,8 @@ class ImportChanges(Ledger):
         return self
 
     def refuse_same_slices(self, source: Source) -> None:
-        """Raise ConflictError where both stores have a provider's record of the same name: one would be lost."""
-        with self._database.reading() as tx:
-            mine = {(row["kind"], row["name"]): row["body"] for row in tx.execute(select(provider_records)).mappings()}
-        for row in source.tables[provider_records.name]:
-            if mine.get((row["kind"], row["name"]), row["body"]) != row["body"]:
-                raise ConflictError(
-                    f"both stores have a record of {row['name']} ({row['kind']})",
-                    "one of the two would be lost",
-                    "end one of the two first: orch down",
-                )
+        """Do as the function of this name."""
+        refuse_same_slices(self._database, source)
 
     def import_records(self, source: Source) -> Imported:
         """Add the records that are not here yet, each with an event, in one transaction.

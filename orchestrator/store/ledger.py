@@ -176,7 +176,7 @@ class Ledger:
     def changing_whole(self) -> Generator[LockedChain]:
         """Open a transaction for a change of the store as a whole, which no list of row changes says: an import.
 
-        The head stays locked over the network until it ends, and it needs the login that owns the database.
+        The head stays locked over the network until it ends. See `ownership.refuse_other_login` for who may do it.
         """
         with self._database.writing() as tx:
             yield LockedChain(tx, self._request(self._now()))

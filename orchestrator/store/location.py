@@ -57,14 +57,20 @@ def store_location(environ: Mapping[str, str], paths: HasDatabase) -> Location:
     return value
 
 
-def describe_location(location: Location) -> str:
-    """Return the path, or the address without password and options, for messages."""
+def describe_location(location: Location, *, login: str | None = None) -> str:
+    """Return the path, or the address without password and options, for messages.
+
+    Args:
+        location: of the store.
+        login: written in the place of the login in the address; "" leaves it out.
+    """
     if isinstance(location, Path):
         return str(location)
     found = _SHAPE.fullmatch(location)
     if found is None:
         return "postgresql://(unreadable address)"
-    user = f"{found['user']}@" if found["user"] else ""
+    shown = found["user"] if login is None else login
+    user = f"{shown}@" if shown else ""
     return f"postgresql://{user}{found['hosts']}/{found['database'] or ''}"
 
 

@@ -8,7 +8,6 @@ SQLite file is copied to orch.db.bak.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Mapping
@@ -22,9 +21,11 @@ from orchestrator.store.apply_change import CHAIN, append_event
 from orchestrator.store.audited import Head, format_subject, hash_event, select_audited
 from orchestrator.store.connection import Database
 from orchestrator.store.failures import StoreError, backup_path
-from orchestrator.store.incarnation import read_tie, read_witnesses, refuse_other_state
+from orchestrator.store.file_copy import copy_committed_state
+from orchestrator.store.incarnation import read_tie, refuse_other_state
 from orchestrator.store.location import describe_location
 from orchestrator.store.meta_rows import IMPORTED, INCARNATION, INSTALLATION, TIE, read_meta, write_meta
+from orchestrator.store.other_state import read_witnesses
 from orchestrator.store.schema import metadata
 from orchestrator.store.server_functions import install_functions
 from orchestrator.store.version import (
@@ -73,12 +74,7 @@ def open_tables(database: Database, at: float, *, accept_other_state: bool = Fal
         StoreError: this orch may not change the tables, another state than the last one lies there, or no backup can
             be written.
     """
-    seen = read_witnesses(database)
-    rows = read_rows(database)
-    if rows is not None:
-        _refuse(database, rows)
-        if not accept_other_state:
-            refuse_other_state(database, rows, seen)
+    rows = read_usable_rows(database, accept_other_state=accept_other_state)
     if rows is None or parse_versions(rows).tables < SCHEMA_VERSION:
         create_or_migrate(database, at)
     elif TIE not in rows:
@@ -93,6 +89,23 @@ def open_tables(database: Database, at: float, *, accept_other_state: bool = Fal
         version=parse_versions(rows).tables,
         imported=tuple(rows.get(IMPORTED, "").split()),
     )
+
+
+def read_usable_rows(database: Database, *, accept_other_state: bool = False) -> dict[str, str] | None:
+    """Return the rows of meta, or None when there are no tables yet. Changes nothing.
+
+    The arguments are those of `open_tables`.
+
+    Raises:
+        StoreError: this orch may not change the tables, or another state than the last one lies there.
+    """
+    seen = read_witnesses(database.location)
+    rows = read_rows(database)
+    if rows is not None:
+        _refuse(database, rows)
+        if not accept_other_state:
+            refuse_other_state(database, rows, seen)
+    return rows
 
 
 def read_rows(database: Database) -> dict[str, str] | None:
@@ -170,20 +183,8 @@ def _tie(tx: Connection, database: Database) -> None:
 def _keep_backup(database: Path) -> None:
     """Copy the last committed state, completely or not at all, while we hold the write lock."""
     backup = backup_path(database)
-    unfinished = backup.with_name(backup.name + ".part")
     try:
-        unfinished.unlink(missing_ok=True)
-        source = sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)
-        target = sqlite3.connect(unfinished)
-        try:
-            source.backup(target)
-        finally:
-            target.close()
-            source.close()
-        unfinished.chmod(0o600)
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
-        unfinished.replace(backup)
+        copy_committed_state(database, backup)
     except (OSError, sqlite3.Error) as error:  # an unfinished copy is removed by the next attempt
         raise StoreError(
             f"the store {database} must be upgraded, and its backup cannot be written",

@@ -37,6 +37,7 @@ from orchestrator.store.version import SCHEMA_VERSION, newer_store_error, parse_
 
 if TYPE_CHECKING:
     from orchestrator.store.backup_note import BackupNote
+    from orchestrator.store.other_state import Tie
     from orchestrator.store.team_records import AdmissionRecord, ComputerRecord, SliceOwner
 
 
@@ -252,6 +253,21 @@ class Reader:
     def head(self) -> Head:
         """Return the head of the event chain."""
         return Head.parse(self._meta("chain") or str(Head()))
+
+    @property
+    def file(self) -> Path | None:
+        """The path of the file; None for a database of a server."""
+        return self._file
+
+    def find_hash(self, seq: int) -> str:
+        """Return the hash of an event, "" for none."""
+        return next((str(row["hash"]) for row in self._rows("SELECT hash FROM events WHERE seq = ?", seq)), "")
+
+    def read_tie(self) -> Tie:
+        """Return the place in which the store lies now."""
+        from orchestrator.store.other_state import read_file_tie
+
+        return read_file_tie(self._file)
 
     def rows(self, table: str) -> tuple[Mapping[str, Any], ...]:
         """Return all rows of a table of audited.KEYS, unconverted."""

@@ -10,6 +10,7 @@ from orchestrator.errors import UserError
 from orchestrator.project import DEFAULT_PROJECT
 from orchestrator.store.failures import refused_login_error, translate_server_error
 from orchestrator.store.location import describe_location
+from orchestrator.store.other_state import Tie
 from orchestrator.store.read import Reader
 from orchestrator.store.transport import connect_options
 
@@ -63,6 +64,19 @@ class ServerReader(Reader):
         for row in self._rows("SELECT extract(epoch FROM clock_timestamp()) AS now"):
             return float(row["now"])
         return 0.0
+
+    @property
+    def file(self) -> None:
+        return None
+
+    def read_tie(self) -> Tie:
+        may = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE') AS value"
+        system = "SELECT system_identifier AS value FROM pg_control_system()" if self._read_value(may) == "True" else ""
+        oid = "SELECT oid AS value FROM pg_database WHERE datname = current_database()"
+        return Tie(system=self._read_value(system) if system else "", database=self._read_value(oid))
+
+    def _read_value(self, query: str) -> str:
+        return next((str(row["value"]) for row in self._rows(query)), "")
 
     def find_page_fault(self) -> str:
         """Return "": the server checks its own pages."""

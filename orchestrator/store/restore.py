@@ -6,25 +6,25 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, inspect
-
-from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.errors import NotFoundError
 from orchestrator.private_files import make_private_folder
 from orchestrator.storage.bucket import Bucket
 from orchestrator.store.backup import HEAD, find_backup_folder, read_backup_head
-from orchestrator.store.backup_file import copy_rows, is_empty, read_head, remove_run_keys, verify_backup
+from orchestrator.store.backup_file import copy_rows, remove_run_keys, verify_backup
 from orchestrator.store.backup_note import BackupHead
 from orchestrator.store.connection import Database
-from orchestrator.store.failures import StoreError
-from orchestrator.store.incarnation import Tie, read_witnesses
-from orchestrator.store.location import Location, describe_location
+from orchestrator.store.grants import grant_member, list_members
+from orchestrator.store.location import Location
 from orchestrator.store.meta_rows import TIE, write_meta
 from orchestrator.store.migrations import create_or_migrate, lock_tables
+from orchestrator.store.other_state import Tie, read_witnesses
+from orchestrator.store.replacement import drop_or_move_tables, refuse_present, refuse_replacement, replace_file
 from orchestrator.store.schema import metadata
+from orchestrator.store.server_functions import install_functions
 from orchestrator.store.state_changes import HeldWork, StateChanges
 
 _UNFINISHED = Tie(system="-", database="-")  # of no database: a restoration that was killed is completed by a person
@@ -79,15 +79,17 @@ def restore_store(
 
     Raises:
         StorageError: the backup is damaged.
-        ConflictError: a store is there that is not empty.
+        ConflictError: a store is there that is not empty, or an orch works with it.
+        AccessError: the tables of the database belong to another login.
     """
+    refuse_replacement(location, replace_present=replace_present)
     with tempfile.TemporaryDirectory(prefix="orch-restore-") as scratch:
         copy = Path(scratch, "store.db")
         copy.write_bytes(source.read_bytes())
         found = verify_backup(copy, head)
         remove_run_keys(copy)
         work = _Work(copy, found, location, now, replace_present)
-        return work.into_file(location) if isinstance(location, Path) else work.into_server()
+        return work.into_file(location) if isinstance(location, Path) else work.into_server(location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,78 +102,41 @@ class _Work:
 
     def into_file(self, location: Path) -> Restored:
         make_private_folder(location.parent)
-        kept = self._make_room(location)
         staged = location.with_name(f"{location.name}.restoring")
         staged.write_bytes(self.copy.read_bytes())
         staged.chmod(0o600)
         incarnation, held = self._accept(staged)  # the tie is to this file, which a rename keeps
         with staged.open("rb") as file:
             os.fsync(file.fileno())
-        for ending in ("-wal", "-shm"):
-            location.with_name(location.name + ending).unlink(missing_ok=True)
-        staged.replace(location)
+        kept = replace_file(location, staged, self.now())
         return Restored(head=self.head, incarnation=incarnation, held=held, kept=kept)
 
-    def into_server(self) -> Restored:
+    def into_server(self, location: str) -> Restored:
         upgraded = Database(self.copy)
-        target = Database(self.location)
+        target = Database(location)
         try:
             create_or_migrate(upgraded, self.now())
             with upgraded.reading() as rows, target.writing() as tx:
                 lock_tables(tx)
-                kept = self._set_aside(tx)
+                refuse_present(tx, target, replace_present=self.replace_present)
+                members = list_members(tx)
+                kept = drop_or_move_tables(tx, location, self.now())
                 metadata.create_all(tx, checkfirst=False)
+                install_functions(tx)
                 copy_rows(rows, tx)
                 write_meta(tx, TIE, _UNFINISHED.to_json())
+                for login in members:
+                    grant_member(tx, login)
                 tx.commit()
         finally:
             upgraded.close()
             target.close()
-        incarnation, held = self._accept(self.location)
+        incarnation, held = self._accept(location)
         return Restored(head=self.head, incarnation=incarnation, held=held, kept=kept)
 
     def _accept(self, location: Location) -> tuple[int, HeldWork]:
         """Begin another incarnation, above each that this computer knows of, in which no engine starts anything."""
-        database = Database(self.location)
-        seen = read_witnesses(database).get(self.head.installation)
-        database.close()
-        with StateChanges(location, self.now, accept_other_state=True) as store:
+        seen = read_witnesses(self.location).get(self.head.installation)
+        with closing(StateChanges(location, self.now, accept_other_state=True)) as store:  # notes no witness yet
             held = store.accept_restored_state(seen.incarnation if seen is not None else 0)
             return store.incarnation, held
-
-    def _make_room(self, location: Path) -> str:
-        """Move a store that is there aside, and return where it is; "" for none, or for an empty one."""
-        if not location.exists() or location.stat().st_size == 0:
-            return ""
-        if not self.replace_present:
-            with suppress(StoreError):
-                if read_head(location, 0.0).seq == 0:
-                    return ""
-            raise self._refusal()
-        aside = location.with_name(f"{location.name}.replaced-{int(self.now())}")
-        for ending in ("-wal", "-shm", ""):
-            with suppress(FileNotFoundError):
-                location.with_name(location.name + ending).replace(aside.with_name(aside.name + ending))
-        return str(aside)
-
-    def _set_aside(self, tx: Connection) -> str:
-        names = [name for name in inspect(tx).get_table_names() if name in metadata.tables]
-        if not names:
-            return ""
-        if is_empty(tx):
-            metadata.drop_all(tx)
-            return ""
-        if not self.replace_present:
-            raise self._refusal()
-        aside = f"orch_replaced_{int(self.now())}"
-        tx.exec_driver_sql(f"CREATE SCHEMA {aside}")
-        for name in names:
-            tx.exec_driver_sql(f"ALTER TABLE {name} SET SCHEMA {aside}")
-        return f"schema {aside} of {describe_location(self.location)}"
-
-    def _refusal(self) -> ConflictError:
-        return ConflictError(
-            f"the store {describe_location(self.location)} is not empty",
-            "a backup does not replace what is there unless you say so",
-            "add --replace: the present store is kept aside",
-        )

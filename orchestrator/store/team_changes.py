@@ -12,12 +12,19 @@ from orchestrator.errors import AccessError, UserError
 from orchestrator.store.apply_change import insert_or_nothing
 from orchestrator.store.audited import clean_text
 from orchestrator.store.change import EventDetails, insert_row, update_row
-from orchestrator.store.grants import list_grants, list_revokes
+from orchestrator.store.grants import execute_all, list_grants, list_revokes
 from orchestrator.store.ledger import Ledger
+from orchestrator.store.ownership import refuse_other_login
 from orchestrator.store.schema import admissions, computers
+from orchestrator.store.server_functions import install_functions
 from orchestrator.store.team_records import AdmissionRecord, ComputerRecord, admission_from_row, computer_from_row
 
 _KIND = "team"
+_MEMBER = text(
+    "SELECT current_schema() AS place, EXISTS (SELECT FROM pg_roles WHERE rolname = :login) AS there, "
+    "has_schema_privilege(current_schema(), 'USAGE WITH GRANT OPTION') OR COALESCE((SELECT has_schema_privilege("
+    "rolname, current_schema(), 'USAGE') FROM pg_roles WHERE rolname = :login), false) AS may_use"
+)
 
 
 class TeamChanges(Ledger):
@@ -57,6 +64,7 @@ class TeamChanges(Ledger):
 
         Raises:
             UserError: the store is a file, or there is no such login.
+            AccessError: the tables, or their schema, belong to another login than this one.
         """
         if self.is_file:
             raise UserError(
@@ -64,20 +72,25 @@ class TeamChanges(Ledger):
                 "a team shares a store on PostgreSQL",
                 "set ORCH_STORE=postgresql://USER@HOST:PORT/DATABASE   (docs/team.md)",
             )
-        query = text("SELECT current_schema() AS place, EXISTS (SELECT FROM pg_roles WHERE rolname = :login) AS there")
+        refuse_other_login(self._database)  # PostgreSQL would only warn that it granted nothing
         with self._database.reading() as tx:
-            found = tx.execute(query, {"login": login}).one()
+            found = tx.execute(_MEMBER, {"login": login}).one()
         if not found.there:
             create = f"the administrator of PostgreSQL: CREATE ROLE {login} LOGIN; \\password {login}"
             raise UserError(f"PostgreSQL has no login {login!r}", "a member is a login that exists", create)
+        if not (revoke or found.may_use):
+            grant = f"with the login that owns the schema: GRANT USAGE ON SCHEMA {found.place} TO {login}"
+            why = f"the schema {found.place} belongs to another login"
+            raise AccessError(f"the login {login!r} may not be let in by this one", why, grant)
         return (list_revokes if revoke else list_grants)(login, str(found.place))
 
     def change_member(self, login: str, *, revoke: bool = False) -> None:
         """Make a login of PostgreSQL a member, or end that, with an event. Only the store's owner may do it."""
         statements = self.list_member_statements(login, revoke=revoke)
         with self._database.writing() as tx:
-            for statement in statements:
-                tx.exec_driver_sql(statement.replace("%", "%%"))  # a percent sign would begin a parameter
+            if not revoke:
+                install_functions(tx)  # tables that an older orch made lack some
+            execute_all(tx, statements)
             tx.commit()
         self.event("", "team", f"login {login} {'may not use the store any more' if revoke else 'may use the store'}")
 

@@ -58,6 +58,11 @@ def refuse_sealed(place: str, rows: Mapping[str, str]) -> None:
     if "sealed" not in rows:
         return
     sealed = json.loads(rows["sealed"])
+    if sealed.get("replaced"):
+        copy = f"; a copy of it is {sealed['to']}" if sealed["to"] else ""
+        why = f"a backup was about to replace it, and that command was interrupted{copy}"
+        step = "orch store restore URI --replace   completes it"
+        raise StoreError(f"the store {place} is not changed any more", why, step)
     unfinished = "" if sealed["moved"] else "; that is not complete: orch store import"
     raise StoreError(
         f"the store {place} is not changed any more",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.orch_process import Orch
 from support.postgres import PostgresServer, postgres_server
+
+from orchestrator.store.leases import Lease
+from orchestrator.store.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -49,3 +53,96 @@ def test_a_granted_login_can_launch_exec_and_end_a_cluster_and_a_revoked_one_not
     assert refused.returncode != 0
     assert "orch store grant" in refused.stderr
     assert "may not use the store any more" in owner.ok("events", "-o", "json")
+
+
+def open_team(tmp_path: Path, server: PostgresServer) -> tuple[Orch, Orch, str]:
+    """Return the orch of the owner of a store, that of the member ann, and a bucket."""
+    address = server.new_store()
+    for name in ("owner", "ann"):
+        (tmp_path / name).mkdir()
+    owner = Orch(tmp_path / "owner", {"ORCH_STORE": address})
+    ann = Orch(tmp_path / "ann", {"ORCH_STORE": server.new_member("ann", address)})
+    return owner, ann, (tmp_path / "bucket").as_uri()
+
+
+def test_a_member_is_refused_what_only_the_owner_of_the_tables_may_do(tmp_path: Path, server: PostgresServer) -> None:
+    owner, ann, bucket = open_team(tmp_path, server)
+    server.new_login("bob", owner.more["ORCH_STORE"])
+    owner.ok("store", "backup", "--to", bucket)
+    for words in (
+        ("grant", "bob"), ("grant", "bob", "--revoke"), ("moved", "--yes"), ("copied", "--yes"), ("restored", "--yes"),
+        ("restore", bucket, "--replace", "--yes"),
+    ):  # fmt: skip
+        for more in ((), ("--dry-run",)):
+            refused = ann("store", *words, *more)
+            assert refused.returncode == 4, (words, more, refused.stdout, refused.stderr)
+            assert "they belong to 'orch', and this login is 'ann'" in refused.stderr, refused.stderr
+            assert "export ORCH_STORE=postgresql://orch@127.0.0.1" in refused.stderr, refused.stderr
+    assert "bob" not in owner.ok("events", "-o", "json"), "nothing is on record that was not done"
+    owner.ok("store", "grant", "bob")
+
+
+def test_a_member_makes_backups_and_each_of_them_once(tmp_path: Path, server: PostgresServer) -> None:
+    owner, ann, bucket = open_team(tmp_path, server)
+    done = ann("store", "backup", "--to", bucket)
+    assert done.returncode == 0, done.stderr
+    assert bucket in ann.ok("store")
+    ann.ok("config", "set", "store.backup", bucket)
+    (ann.folder / "mine.yaml").write_text('name: mine\nresources: {infra: "local:1"}\nrun: echo hello\n')
+    launched = ann("launch", "mine.yaml", "--yes")
+    assert "not copied" not in launched.stderr, launched.stderr
+    ann.ok("down", "mine")
+    assert "last backup   none" not in owner.ok("store")
+
+
+def test_a_member_of_an_older_store_makes_no_backup_until_the_owner_grants_again(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    owner, ann, bucket = open_team(tmp_path, server)
+    schema = owner.more["ORCH_STORE"].rpartition("%3D")[2]
+    server.sql(f"DROP FUNCTION {schema}.orch_note_backup(text)")
+    refused = ann("store", "backup", "--to", bucket)
+    assert refused.returncode == 4, refused.stderr
+    assert "orch store grant ann" in refused.stderr, refused.stderr
+    assert not (tmp_path / "bucket").exists(), "no copy that nothing records"
+    owner.ok("store", "grant", "ann")
+    ann.ok("store", "backup", "--to", bucket)
+    assert bucket in ann.ok("store")
+
+
+def test_a_member_imports_nothing_and_the_folder_stays_open_for_others(tmp_path: Path, server: PostgresServer) -> None:
+    owner, ann, _ = open_team(tmp_path, server)
+    own = Orch(ann.folder)  # the same person without ORCH_STORE
+    with Store(own.state / "orch.db") as store:
+        store.open_cluster("mine", "")
+    for more in ((), ("--dry-run",)):
+        refused = ann("store", "import", str(own.state), *more)
+        assert refused.returncode == 4, (refused.stdout, refused.stderr)
+        assert "they belong to 'orch', and this login is 'ann'" in refused.stderr, refused.stderr
+    with Store(own.state / "orch.db") as store:
+        store.open_cluster("more", "the folder is not sealed")
+    owner.ok("store", "import", str(own.state), "--dry-run")
+    owner.ok("store", "import", str(own.state))
+    assert "mine" in owner.ok("events", "-o", "json")
+
+
+def test_a_folder_in_use_is_refused_by_the_dry_run_too_and_waited_for_with_a_report(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    owner, _, _ = open_team(tmp_path, server)
+    folder = tmp_path / "old"
+    with Store(folder / "orch.db", lease_seconds=120) as store:
+        lease = store.acquire("engine:here", "unattended engine")
+        assert isinstance(lease, Lease)
+        for more in ((), ("--dry-run",)):
+            refused = owner("store", "import", str(folder), *more)
+            assert refused.returncode == 6, (refused.stdout, refused.stderr)
+            assert f"kill {os.getpid()}" in refused.stderr, refused.stderr
+        waiting = owner.start("store", "import", str(folder), "--wait")
+        assert waiting.stderr is not None
+        lines = [waiting.stderr.readline() for _ in range(2)]
+        assert all(f"in use by process {os.getpid()}" in line for line in lines), lines
+        assert "waiting for 15 s" in lines[1] or "waiting for 16 s" in lines[1], lines
+        store.release(lease)
+        _, rest = waiting.communicate(timeout=60)
+        assert waiting.returncode == 0, rest

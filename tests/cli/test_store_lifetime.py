@@ -57,10 +57,16 @@ def test_a_copied_home_is_only_read_until_a_person_says_what_it_is(orch: Orch, t
     refused = copy("launch", str(orch.folder / "task.yaml"), "-c", "new", "--yes")
     assert refused.returncode == 1
     assert "orch store moved" in refused.stderr and "orch store copied" in refused.stderr
+    assert "only read" in copy("status").stderr
+    shown = copy("store")
+    assert shown.returncode == 0 and "only read" in shown.stdout, shown.stdout
+    assert "orch store moved" in shown.stderr and "orch store restored" in shown.stderr, shown.stderr
     unasked = copy("store", "copied")
     assert unasked.returncode == 2 and "--yes" in unasked.stderr
     assert "one" in copy.ok("store", "copied", "--dry-run")
     copy.ok("store", "copied", "--yes")
+    assert "only read" not in copy.ok("store")
+    assert "only read" not in copy("status").stderr
     assert names(copy) == []
     assert names(orch) == ["one"]
     orch.ok("exec", "one", "--", "true")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from support.orch_process import Orch, until
-from test_e2e_unattended import engines
 
 pytestmark = [pytest.mark.promise("P9"), pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -54,9 +51,8 @@ def orch(tmp_path: Path) -> Iterator[Orch]:
 
 
 def kill_engines(orch: Orch) -> None:
-    for process in engines(orch):
-        os.kill(process, signal.SIGKILL)
-    until("no engine works", lambda: not engines(orch), 40)
+    orch.kill_engines()
+    until("no engine works", lambda: not orch.engines(), 40)
 
 
 def marks(orch: Orch) -> list[str]:

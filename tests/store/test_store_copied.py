@@ -13,10 +13,10 @@ from test_store_audit import audit_of, tables_of
 
 from orchestrator.errors import OrchError
 from orchestrator.plan.observed import IntentState
-from orchestrator.store.incarnation import WITNESS_FILE, OtherStateError
 from orchestrator.store.integrity import find_store_faults
 from orchestrator.store.leases import Lease
 from orchestrator.store.location import Location
+from orchestrator.store.other_state import WITNESS_FILE, OtherStateError, find_refusal
 from orchestrator.store.read import open_reader_at
 from orchestrator.store.records import NewJob
 from orchestrator.store.replay import rebuild_tables, verify_chain
@@ -168,3 +168,15 @@ def test_a_folder_that_was_moved_with_its_file_is_no_copy(tmp_path: Path) -> Non
     (tmp_path / "old").rename(tmp_path / "new")
     with Store(tmp_path / "new" / "orch.db") as store:
         assert store.cluster("c") is not None
+
+
+def test_a_light_reader_says_the_same_as_a_command_that_changes_the_store(location: Location, tmp_path: Path) -> None:
+    fill(location)
+    with open_reader_at(location) as reader:
+        assert find_refusal(reader, location) is None
+    other = make_other(location, tmp_path)
+    with pytest.raises(OtherStateError) as refused:
+        Store(other)
+    with open_reader_at(other) as reader:
+        found = find_refusal(reader, other)
+    assert found is not None and found.lines() == refused.value.lines()

@@ -17,7 +17,8 @@ from test_store_copied import fill
 from orchestrator.errors import ConflictError, OrchError
 from orchestrator.plan.observed import IntentState
 from orchestrator.store.blob_changes import Blob
-from orchestrator.store.import_changes import ImportChanges, Imported, open_source, read_source
+from orchestrator.store.failures import StoreError
+from orchestrator.store.import_changes import ImportChanges, Imported, open_source, read_source, refuse_import
 from orchestrator.store.integrity import find_store_faults
 from orchestrator.store.leases import Lease
 from orchestrator.store.location import describe_location
@@ -171,3 +172,16 @@ def _killed_at(file: Path, address: str, deadly: int) -> bool:
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
     return os.WIFSIGNALED(status)
+
+
+def test_another_login_completes_an_import_that_was_killed(postgres: PostgresServer, folder: Path) -> None:
+    """The address without the login says which store it is."""
+    address = postgres.new_store()
+    with closing(open_source(folder, 1e9)) as source:
+        seal(source, describe_location(address, login="ann"))
+    refuse_import(folder, address, wait=False)
+    bring(folder, address)
+    with Store(address) as store:
+        assert [cluster.name for cluster in store.clusters()] == ["c", "going"]
+    with closing(open_source(folder, 1e9)) as source, pytest.raises(StoreError, match="were imported into"):
+        seal(source, describe_location(address).replace("/postgres", "/another"))

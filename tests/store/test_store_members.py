@@ -77,6 +77,7 @@ FORBIDDEN = [
     "TRUNCATE events",
     "INSERT INTO events (seq, at, cluster, actor, kind, what) VALUES (99, 0, '', 'bob@x:1', 'x', 'x')",
     "UPDATE meta SET value = '0 '",
+    "INSERT INTO meta (key, value) VALUES ('tie', '{}')",
     "DELETE FROM leases",
     "UPDATE clusters SET owner = 'ann'",
     "UPDATE jobs SET status = 0",

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from orchestrator.store.incarnation import WITNESS_FILE
+from orchestrator.store.other_state import WITNESS_FILE
 
 
 def untie(database: Path) -> None:

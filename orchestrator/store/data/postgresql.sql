@@ -172,6 +172,11 @@ BEGIN
 END
 $$
 ---
+-- Note the last backup (backup_note.BackupNote): the one row of meta that a member writes.
+CREATE OR REPLACE FUNCTION orch_note_backup(note text) RETURNS void LANGUAGE sql VOLATILE SECURITY DEFINER AS $$
+  INSERT INTO meta (key, value) VALUES ('backup', note) ON CONFLICT (key) DO UPDATE SET value = excluded.value
+$$
+---
 CREATE OR REPLACE FUNCTION orch_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   RAISE 'events are only added: % is refused', TG_OP USING ERRCODE = 'insufficient_privilege';
@@ -190,7 +195,8 @@ DECLARE
 BEGIN
   FOREACH name IN ARRAY ARRAY[
     'orch_event_hash(text, integer, double precision, text, text, text, text, text, text, text, text)',
-    'orch_event_columns(text, json, text[])', 'orch_lock_row(text, json, json)', 'orch_change(json)'
+    'orch_event_columns(text, json, text[])', 'orch_lock_row(text, json, json)', 'orch_change(json)',
+    'orch_note_backup(text)'
   ] LOOP
     EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, %I, pg_temp', name, current_schema());
     EXECUTE format('ALTER FUNCTION %s SET extra_float_digits = 1', name);

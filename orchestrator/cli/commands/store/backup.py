@@ -83,6 +83,7 @@ def restore(source: str, replace: bool, expect: str, dry_run: bool, yes: bool) -
     from orchestrator.paths import load_paths
     from orchestrator.store.backup_file import verify_backup
     from orchestrator.store.location import describe_location, store_location
+    from orchestrator.store.replacement import refuse_replacement
     from orchestrator.store.restore import fetch_backup, restore_store
 
     if expect and not re.fullmatch(r"sha256:[0-9a-f]{64}", expect):
@@ -95,6 +96,7 @@ def restore(source: str, replace: bool, expect: str, dry_run: bool, yes: bool) -
         file, head = fetch_backup(source, Path(scratch))
         found = verify_backup(file, head)
         lines = [*_describe(found, file), f"it would become {describe_location(location)}"]
+        refuse_replacement(location, replace_present=replace)
         if dry_run:
             write_stdout("the backup is whole", *lines)
             return

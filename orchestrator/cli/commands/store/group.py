@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli.drawing.formatting import align_columns, format_age
-from orchestrator.cli.drawing.terminal import write_stdout
+from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
+
+if TYPE_CHECKING:
+    from orchestrator.store.failures import StoreError
 
 _HERE = "orchestrator.cli.commands.store"
 
@@ -44,12 +48,17 @@ _HERE = "orchestrator.cli.commands.store"
 def store(ctx: click.Context) -> None:
     """Show what the store is; back it up, restore, upgrade and import it."""
     if ctx.invoked_subcommand is None:
-        write_stdout(*align_columns(_describe()))
+        rows, refusal = _describe()
+        write_stdout(*align_columns(rows))
+        if refusal is not None:
+            write_stderr(*refusal.lines())
 
 
-def _describe() -> list[tuple[str, str]]:
+def _describe() -> tuple[list[tuple[str, str]], StoreError | None]:
+    """Return what the store is, and why nothing can be changed in it: None where it can."""
     from orchestrator.paths import load_paths
     from orchestrator.store.location import describe_location, store_location
+    from orchestrator.store.other_state import find_refusal
     from orchestrator.store.read import open_reader_at
     from orchestrator.store.version import SCHEMA_VERSION
 
@@ -58,7 +67,8 @@ def _describe() -> list[tuple[str, str]]:
     with open_reader_at(location) as reader:
         installation = reader.installation()
         if installation is None:
-            return [*rows, ("state", "empty: it is made at the first launch")]
+            return [*rows, ("state", "empty: it is made at the first launch")], None
+        refusal = find_refusal(reader, location)
         backup = reader.last_backup()
         known = f" (this orch writes {SCHEMA_VERSION})" if reader.version != SCHEMA_VERSION else ""
         head = reader.head()
@@ -70,4 +80,5 @@ def _describe() -> list[tuple[str, str]]:
             ("last backup", f"{format_age(backup.at)}, event {backup.seq}, in {backup.uri}" if backup else "none"),
         ]
         rows += [("also", f"installation {one}, imported") for one in reader.imported_installations()]
-    return rows
+        rows += [("state", "only read, not changed")] if refusal is not None else []
+    return rows, refusal

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.drawing.formatting import format_duration
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.errors import ConflictError, NotFoundError, UserError
+
+if TYPE_CHECKING:
+    from orchestrator.store.connection import Database
 
 _PAUSE = 2.0
 
@@ -30,14 +35,15 @@ _PAUSE = 2.0
 def import_folder(folder: Path, wait: bool, dry_run: bool) -> None:
     """Bring the records of a person's state folder into the store that ORCH_STORE names.
 
-    Clusters that exist continue, with their machines, waiting blocks and unfinished `down`. A name that is taken gets
-    the suffix -2. Private keys stay in the folder. Repeat the command if it was interrupted.
+    Only the login that owns the tables may do it. Clusters that exist continue, with their machines, waiting blocks and
+    unfinished `down`. A name that is taken gets the suffix -2. Private keys stay in the folder. Repeat the command if
+    it was interrupted.
     """
     from orchestrator.paths import load_paths
-    from orchestrator.store.import_changes import ImportChanges, open_source, read_source
+    from orchestrator.store.import_changes import ImportChanges, open_source, read_source, refuse_import
     from orchestrator.store.location import describe_location, store_location
     from orchestrator.store.read import open_reader_at
-    from orchestrator.store.sealing import mark_moved, seal
+    from orchestrator.store.sealing import mark_moved
 
     target = store_location(os.environ, load_paths())
     if isinstance(target, Path):
@@ -48,6 +54,7 @@ def import_folder(folder: Path, wait: bool, dry_run: bool) -> None:
         raise NotFoundError(
             f"there is no store in {folder}", "", "name the folder with orch.db, such as $ORCH_HOME/state"
         )
+    refuse_import(file, target, wait=wait)
     if dry_run:
         with open_reader_at(file) as reader:
             names = ", ".join(cluster.name for cluster in reader.clusters()) or "none"
@@ -58,17 +65,29 @@ def import_folder(folder: Path, wait: bool, dry_run: bool) -> None:
     try:
         with ImportChanges(target, doing="orch store import") as store:
             store.refuse_same_slices(read_source(source))
-            while True:
-                try:
-                    seal(source, place)
-                    break
-                except ConflictError:
-                    if not wait:
-                        raise
-                    time.sleep(_PAUSE)
+            _seal(source, place, wait=wait)
             done = store.import_records(read_source(source))
         mark_moved(source)
     finally:
         source.close()
     renamed = [f"'{old}' is '{new}' here" for old, new in done.names.items() if old != new]
     write_stderr(f"{done.rows} records of {file} are in {place} now", *renamed)
+
+
+def _seal(source: Database, place: str, *, wait: bool) -> None:
+    """Seal the folder, after the orch that works with it where `wait` says so; a long wait is reported again."""
+    from orchestrator.cli.drawing.narrator import QUIET_SECONDS
+    from orchestrator.store.sealing import seal
+
+    began, due = time.monotonic(), 0.0
+    while True:
+        try:
+            return seal(source, place)
+        except ConflictError as error:
+            if not wait:
+                raise
+            waited = time.monotonic() - began
+            if waited >= due:
+                due = waited + QUIET_SECONDS
+                write_stderr(f"waiting for {format_duration(waited)} until no orch works with the folder: {error.why}")
+            time.sleep(_PAUSE)

@@ -21,6 +21,7 @@ from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.plan.ranks import format_ranks
 from orchestrator.project import DEFAULT_PROJECT
 from orchestrator.store.lookup import find_cluster
+from orchestrator.store.other_state import find_file_refusal
 from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord, EventRecord, JobRecord
 
@@ -54,6 +55,7 @@ def status(cluster: str | None, all_projects: bool, owner: str, refresh: bool, o
         standings = [summarize_cluster(store, record) for record in records]
         recent = store.events(records[0].qualified_name, limit=5) if cluster else ()
         actors, member = store.last_actors("cluster") if output == "json" else {}, store.member
+        refusal = find_file_refusal(store)
     if output == "json":
         write_stdout(json.dumps(status_as_json(standings, actors), indent=2))
     elif cluster:
@@ -62,6 +64,8 @@ def status(cluster: str | None, all_projects: bool, owner: str, refresh: bool, o
         write_stdout(*_table(standings, member, with_project=all_projects))
     else:
         write_stderr("no clusters; orch launch --help shows how to create one")
+    if refusal:
+        write_stderr(f"this store is only read, and nothing is changed: {refusal}; orch store   shows what to type")
 
 
 def _select(store: Reader, cluster: str | None, owner: str, *, all_projects: bool) -> list[ClusterRecord]:
