@@ -25,6 +25,7 @@ from orchestrator.store.store import Store
 
 LABEL_PAUSE = 4.0  # seconds between writing the labels and reading them again; a slower rival then reads ours
 LABEL_PATIENCE = 180.0  # seconds until changed labels are shown
+NO_KEY_ADMITTED = "no key of this computer is admitted on the hosts"
 _TRIES = 3
 
 
@@ -150,5 +151,5 @@ class HostClaim:
 def _describe_failures(outcomes: tuple[HostOutcome, ...]) -> str:
     failed = [one for one in outcomes if not one.ok]
     if any(one.failure is Failure.AUTH for one in failed):
-        return "no key of this computer is admitted on the hosts"
+        return NO_KEY_ADMITTED
     return f"rank {failed[0].rank}: {failed[0].detail or failed[0].verdict}" if failed else ""

@@ -177,10 +177,15 @@ def _complete(
 
 
 def _print_take_over(done: TakeOver) -> None:
+    from orchestrator.engine.operations.claim import NO_KEY_ADMITTED
+    from orchestrator.engine.operations.own_key import describe_identity
+
     price = "list price unknown" if done.price_per_hour is None else f"${done.price_per_hour:,.2f}/h"
     write_stderr(f"'{done.cluster}' is on record here: {done.name} in {done.where}, {price}")
     if done.closed:
         write_stderr(f"cannot enter its hosts: {done.closed}; status, prices and `orch down {done.cluster}` work")
+        if done.closed == NO_KEY_ADMITTED:
+            write_stderr(f"with a recovery key that they admit: {describe_identity(done.cluster)}")
     else:
         write_stderr(
             f"its hosts obey this installation alone now; programs on them run on: orch exec {done.cluster} -- ps"
