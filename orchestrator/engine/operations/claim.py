@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 from orchestrator.clock import Clock
 from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.operations.report_wait import report_wait
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.fences import make_fence
 from orchestrator.engine.state.keys import delete_slice_keys
@@ -94,7 +95,10 @@ class HostClaim:
         with self._closing_record():
             if recovered.installation not in self.store.own_installations:
                 raise _rival_error(self.record.name, recovered.installation)
-            return recovered.closed or self._present(recovered)
+            if recovered.closed:
+                return recovered.closed
+            with report_wait(self.narrator, f"waiting for SSH on the hosts of {self.found.name}"):
+                return self._present(recovered)
 
     @contextmanager
     def _closing_record(self) -> Generator[None]:

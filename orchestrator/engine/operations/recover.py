@@ -100,13 +100,13 @@ def end_lost_slice(store: Store, services: Services, narrator: Narrator, lost: L
 
     def report(state: SliceState, seconds: float) -> None:
         keeper.hold()
-        wait = Wait(on=WaitFor.SLICE, reason=f"ending {found.name}: it is {state}", until=began + END_DEADLINE)
+        wait = Wait(on=WaitFor.SLICE, reason=f"ending {found.name} (state: {state})", until=began + END_DEADLINE)
         narrator.waiting(wait, seconds)
 
     qualified = qualify_name(found.project or DEFAULT_PROJECT, found.cluster or found.name)
     with LeaseKeeper(store, found.intent, "recover", narrator, kind="intent") as keeper:
         keeper.hold()
-        while (still := judge_again(store, services, lost.finding, found)) is not None:
+        while (still := judge_again(store, services, narrator, lost.finding, found)) is not None:
             if still.verdict is SweepVerdict.TRACKED:
                 raise ConflictError(f"'{found.name}' is on record here", "", f"orch down {found.cluster}")
             if still.verdict is SweepVerdict.LEAVING:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from orchestrator.clock import Clock
 from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.operations.report_wait import report_wait
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
 from orchestrator.errors import CloudError, ConflictError, OrchError
 from orchestrator.paths import Paths
 from orchestrator.plan.observed import FINAL_STATES, Intent
+from orchestrator.plan.steps import Wait, WaitFor
 from orchestrator.plan.sweep import SweptSlice, classify_slice
 from orchestrator.project import DEFAULT_PROJECT, qualify_name
 from orchestrator.providers.protocol import Finishes, HasPlaces, Provider
@@ -85,6 +87,7 @@ def judge_owned_slices(
     configured: Mapping[str, str] | None = None,
     *,
     named: bool = False,
+    narrator: Narrator | None = None,
 ) -> tuple[PlaceFindings, ...]:
     """Judge every slice that carries an orch label.
 
@@ -96,12 +99,13 @@ def judge_owned_slices(
         providers: Names of the providers that are asked.
         configured: A further place of some providers; see find_configured_places.
         named: Ask also the places that only this computer's configuration names.
+        narrator: Gets what is waited for.
     """
     findings: list[PlaceFindings] = []
     for name in providers:
         try:
             places = _places(services, name, (configured or {}).get(name, ""), named=named)
-            findings += [_judge_place(store, *place) for place in places]
+            findings += [_judge_place(store, narrator, *place) for place in places]
         except OrchError as error:  # it could not be opened
             findings.append(PlaceFindings(name, described=name, problem=error))
     return tuple(_without_repeats(findings))
@@ -121,13 +125,16 @@ def open_place(services: Services, finding: PlaceFindings) -> Provider:
     return provider.at(finding.place) if isinstance(provider, HasPlaces) else provider
 
 
-def judge_again(store: Store, services: Services, finding: PlaceFindings, found: OwnedSlice) -> SweptSlice | None:
+def judge_again(
+    store: Store, services: Services, narrator: Narrator, finding: PlaceFindings, found: OwnedSlice
+) -> SweptSlice | None:
     """Return the present verdict on a slice, by its name and intent, or None when it is not listed any more.
 
     Raises:
         OrchError: Its place did not answer, which proves nothing.
     """
-    again = _judge_place(store, finding.provider, finding.place, finding.described, open_place(services, finding))
+    place = open_place(services, finding)
+    again = _judge_place(store, narrator, finding.provider, finding.place, finding.described, place)
     if again.problem is not None:
         raise again.problem
     which = (found.name, found.intent)
@@ -178,9 +185,12 @@ def _places(services: Services, name: str, configured: str, *, named: bool) -> I
         yield name, place, f"{name} {provider.place_word} {place}" if place else name, provider.at(place)
 
 
-def _judge_place(store: Store, name: str, place: str, described: str, provider: Provider) -> PlaceFindings:
+def _judge_place(
+    store: Store, narrator: Narrator | None, name: str, place: str, described: str, provider: Provider
+) -> PlaceFindings:
     try:
-        found = provider.owned("")
+        with report_wait(narrator, f"asking {described} what carries a label of orch"):
+            found = provider.owned("")
     except OrchError as error:
         return PlaceFindings(name, place, described, problem=error)
     intents, began = _by_token(store), store.began
@@ -211,18 +221,23 @@ def _end_orphan(
 ) -> ReapResult:
     provider, found = finding.provider, orphan.slice
     name = found.cluster or found.name
+    until = services.clock.now() + END_DEADLINE
+
+    def report(state: SliceState, seconds: float) -> None:
+        keeper.hold()
+        wait = Wait(on=WaitFor.SLICE, reason=f"ending {found.name} (state: {state})", until=until)
+        narrator.waiting(wait, seconds)
+
     qualified = qualify_name(found.project or DEFAULT_PROJECT, name)
     try:
         with LeaseKeeper(store, name, "reap", narrator, key=f"cluster:{qualified}") as keeper:
             keeper.hold()
-            still = judge_again(store, services, finding, found)
+            still = judge_again(store, services, narrator, finding, found)
             if still is None or not still.orphan:
                 return ReapResult(orphan, provider)  # deleted, or on record, meanwhile
             store.event(qualified, "reap", f"{found.name} on {provider} is being ended: {orphan.why}")
             place = open_place(services, finding)
-            end_slice(
-                place, services.clock, found.name, found.intent, lambda _state, _seconds: keeper.hold(), "orch reap"
-            )
+            end_slice(place, services.clock, found.name, found.intent, report, "orch reap")
             store.event(qualified, "reap", f"{found.name} on {provider} is deleted")
     except ConflictError as error:
         return ReapResult(orphan, provider, error)  # its cluster is being worked on: left to the next sweep

@@ -60,7 +60,7 @@ def reap(ctx: click.Context, dry_run: bool, yes: bool, output: str) -> None:
     with open_store(where, world) as store, TerminalNarrator(sys.stderr) as narrator:
         rented = find_rented_providers(store, where)
         included = [one.provider for one in rented if one.included]
-        findings = judge_owned_slices(store, world, included, find_configured_places())
+        findings = judge_owned_slices(store, world, included, find_configured_places(), narrator=narrator)
         orphans = [one for finding in findings for one in finding.judged if one.orphan]
         if output == "text":
             write_stdout(*_table(findings))
