@@ -30,7 +30,7 @@ TASKS = {
 
 @dataclass(frozen=True)
 class Lost:
-    """ann's computer is lost; bob has the recovery key of her machines, and a store of his own."""
+    """ann's computer is lost; bob has the recovery key of her machines, and another store."""
 
     bob: Orch
     key: Path
@@ -79,7 +79,7 @@ def test_a_recovery_key_lets_the_computer_in_that_took_the_machines_over(lost: L
         refused = lost.bob(*words)
         assert refused.returncode == Exit.PERMISSION, (words, refused.stderr)
         assert "error[permission]" in refused.stderr and opens in refused.stderr, refused.stderr
-        assert time.monotonic() - began < 60, "it is known at once that no process lets this computer in"
+        assert time.monotonic() - began < 60, "no process lets this computer in, which is known"
     as_json = json.loads(lost.bob("exec", "two", "-o", "json", "--", "true").stdout)
     assert (as_json["status"], as_json["error"]["code"]) == (Exit.PERMISSION, "permission")
     assert json.loads(lost.bob.ok("queue", "two", "-o", "json"))["jobs"] == []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.clock import Clock
@@ -12,13 +12,14 @@ from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.report_wait import report_wait
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
-from orchestrator.errors import CloudError, ConflictError, OrchError
+from orchestrator.errors import CloudError, ConflictError, OrchError, OtherAccountError
+from orchestrator.messages import count_noun
 from orchestrator.paths import Paths
-from orchestrator.plan.observed import FINAL_STATES, Intent
+from orchestrator.plan.observed import FINAL_STATES, Intent, IntentState
 from orchestrator.plan.steps import Wait, WaitFor
 from orchestrator.plan.sweep import SweptSlice, classify_slice
 from orchestrator.project import DEFAULT_PROJECT, qualify_name
-from orchestrator.providers.protocol import Finishes, HasPlaces, Provider
+from orchestrator.providers.protocol import Finishes, HasPlaces, NamesAccounts, Provider
 from orchestrator.providers.registry import Rented, list_rented_providers
 from orchestrator.slices import OwnedSlice, SliceState
 from orchestrator.store.store import Store
@@ -38,6 +39,8 @@ class PlaceFindings:
         provider: The provider's name.
         place: See HasPlaces; "" for the usual one, or where there is only one.
         described: Both for people, such as "aws profile dev".
+        account: The account of the place, as intents record it; "" where it has none, or did not say.
+        searched: Where in the place slices were looked for, such as "every region"; "" where there is one place alone.
         judged: Every slice with an orch label, judged.
         problem: Why its slices could not be listed; then nothing there is judged or ended.
     """
@@ -45,6 +48,8 @@ class PlaceFindings:
     provider: str
     place: str = ""
     described: str = ""
+    account: str = ""
+    searched: str = ""
     judged: tuple[SweptSlice, ...] = ()
     problem: OrchError | None = None
 
@@ -104,8 +109,9 @@ def judge_owned_slices(
     findings: list[PlaceFindings] = []
     for name in providers:
         try:
-            places = _places(services, name, (configured or {}).get(name, ""), named=named)
-            findings += [_judge_place(store, narrator, *place) for place in places]
+            places = _places(store, services, name, (configured or {}).get(name, ""), named=named)
+            asked = [_judge_place(store, narrator, *place) for place in places]
+            findings += [*asked, *_find_unasked(store, services, name, asked)]
         except OrchError as error:  # it could not be opened
             findings.append(PlaceFindings(name, described=name, problem=error))
     return tuple(_without_repeats(findings))
@@ -133,8 +139,7 @@ def judge_again(
     Raises:
         OrchError: Its place did not answer, which proves nothing.
     """
-    place = open_place(services, finding)
-    again = _judge_place(store, narrator, finding.provider, finding.place, finding.described, place)
+    again = _judge_place(store, narrator, finding, open_place(services, finding))
     if again.problem is not None:
         raise again.problem
     which = (found.name, found.intent)
@@ -172,32 +177,78 @@ def end_slice(
         clock.sleep(PAUSE)
 
 
-def _places(services: Services, name: str, configured: str, *, named: bool) -> Iterator[tuple[str, str, str, Provider]]:
-    """Yield provider, place, the same for people, and the provider bound to it. Raises OrchError."""
+def _places(
+    store: Store, services: Services, name: str, configured: str, *, named: bool
+) -> Iterator[tuple[PlaceFindings, Provider]]:
+    """Yield each place, with nothing found yet, and the provider bound to it. Raises OrchError."""
     provider = services.provider(name)
     if not isinstance(provider, HasPlaces):
-        yield name, "", name, provider
+        yield PlaceFindings(name, described=name), provider
         return
     places = provider.places(named=named)
-    if configured and configured not in places:
-        places = (*places, configured)
-    for place in places:
-        yield name, place, f"{name} {provider.place_word} {place}" if place else name, provider.at(place)
+    further = [configured]
+    if isinstance(provider, NamesAccounts):
+        further += [provider.place_of(account) for account in _recorded_accounts(store, name)]
+    for place in dict.fromkeys((*places, *filter(None, further))):
+        described = f"{name} {provider.place_word} {place}" if place else name
+        bound = provider.at(place)
+        yield PlaceFindings(name, place, described, account=_read_account(bound), searched=_searched(bound)), bound
 
 
-def _judge_place(
-    store: Store, narrator: Narrator | None, name: str, place: str, described: str, provider: Provider
-) -> PlaceFindings:
+def _read_account(place: Provider) -> str:
+    """Return the account of a place; "" when it has none or does not say: its listing gives the reason."""
     try:
-        with report_wait(narrator, f"asking {described} what carries a label of orch"):
+        return place.place_account() if isinstance(place, NamesAccounts) else ""
+    except OrchError:
+        return ""
+
+
+def _searched(place: Provider) -> str:
+    return place.searched if isinstance(place, NamesAccounts) else ""
+
+
+def _recorded_accounts(store: Store, provider: str) -> dict[str, list[str]]:
+    """Return the accounts in which slices were requested for this store, each with the names of its open ones."""
+    found: dict[str, list[str]] = {}
+    for _, intent in store.all_intents():
+        if intent.candidate.provider == provider and intent.account and intent.state is not IntentState.REFUSED:
+            names = found.setdefault(intent.account, [])
+            names += [intent.name] if intent.state not in FINAL_STATES else []
+    return found
+
+
+def _find_unasked(
+    store: Store, services: Services, name: str, asked: Sequence[PlaceFindings]
+) -> Iterator[PlaceFindings]:
+    """Yield a finding with a problem for each recorded account of which no place was asked."""
+    if not isinstance(services.provider(name), NamesAccounts):
+        return
+    for account, names in _recorded_accounts(store, name).items():
+        if account in {one.account for one in asked}:
+            continue
+        shown, at, mark = account.partition("@")
+        described = f"{name} account {shown.rpartition(':')[2]}{' of a simulated cloud' if at + mark else ''}"
+        why = f"on record there: {', '.join(names)}" if names else "machines were made there before"
+        problem = OtherAccountError(
+            f"{count_noun(len(names), 'open record')} of it; no credentials of this computer that were used are of it",
+            why,
+            "give the command credentials of that account: export AWS_PROFILE=...",
+        )
+        yield PlaceFindings(name, described=described, account=account, problem=problem)
+
+
+def _judge_place(store: Store, narrator: Narrator | None, finding: PlaceFindings, provider: Provider) -> PlaceFindings:
+    """Return the finding of a place with every slice there judged, or with the problem."""
+    try:
+        with report_wait(narrator, f"asking {finding.described} what carries a label of orch"):
             found = provider.owned("")
     except OrchError as error:
-        return PlaceFindings(name, place, described, problem=error)
+        return replace(finding, judged=(), problem=error)
     intents, began = _by_token(store), store.began
     transferred = {owner.token: owner.holder for owner in store.slice_owners() if owner.holder}
     imported = store.imported
     judged = tuple(classify_slice(one, intents, store.installation, began, transferred, imported) for one in found)
-    return PlaceFindings(name, place, described, judged)
+    return replace(finding, judged=judged, problem=None)
 
 
 def _by_token(store: Store) -> dict[str, Intent]:
@@ -213,7 +264,7 @@ def _without_repeats(findings: Iterable[PlaceFindings]) -> Iterator[PlaceFinding
         mine = {(finding.provider, one.slice.where, one.slice.name, one.slice.intent): one for one in finding.judged}
         judged = tuple(one for key, one in mine.items() if key not in seen)
         seen |= {*mine}
-        yield PlaceFindings(finding.provider, finding.place, finding.described, judged, finding.problem)
+        yield replace(finding, judged=judged)
 
 
 def _end_orphan(
