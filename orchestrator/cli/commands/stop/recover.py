@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.operations.sweep import PlaceFindings
     from orchestrator.plan.sweep import SweptSlice
     from orchestrator.providers.registry import Rented
+    from orchestrator.slices import OwnedSlice
 
 _RECORDS = {"tracked": "open", "left over": "closed"}
 
@@ -72,7 +73,7 @@ def recover(
     """
     _check_options(cluster, take_over=take_over, end=end, name=name, dry_run=dry_run)
     from orchestrator.cli.drawing.narrator import TerminalNarrator
-    from orchestrator.engine.operations.recover import select_named
+    from orchestrator.engine.operations.recover import find_own_lost, select_named
     from orchestrator.engine.operations.sweep import find_configured_places, find_rented_providers, judge_owned_slices
     from orchestrator.engine.services import real_services
     from orchestrator.engine.state.opening import open_store
@@ -106,8 +107,9 @@ def recover(
             write_stdout(json.dumps(_as_json(findings, rented, shown, store.installation), indent=2))
         else:
             write_stdout(*_table(findings, shown, store.installation))
+        own = find_own_lost(store, _select(findings, shown))
     write_stderr(*describe_places(findings, rented))
-    _print_next_step(findings, _select(findings, shown))
+    _print_next_step(findings, _select(findings, shown), own)
     ctx.exit(exit_status_of(findings))
 
 
@@ -183,17 +185,24 @@ def _price(one: SweptSlice) -> float | None:
     return find_price_per_hour(one.slice)
 
 
-def _print_next_step(findings: Sequence[PlaceFindings], found: Sequence[SweptSlice]) -> None:
+def _print_next_step(findings: Sequence[PlaceFindings], found: Sequence[SweptSlice], own: OwnedSlice | None) -> None:
+    """Print what is not shown, and the commands for lost slices: by name only for one of this person (`own`)."""
     everything = _select(findings, None)
     open_records = sum(_RECORDS.get(one.verdict) == "open" for one in everything)
     write_stderr(f"{count_noun(len(everything), 'slice')}, {open_records} of them with an open record here")
     if hidden := len(everything) - len(found):
         write_stderr(f"{count_noun(hidden, 'slice')} not shown: orch recover --all")
-    if lost := [one for one in found if one.lost]:
-        name = lost[0].slice.cluster or lost[0].slice.name
+    if own is not None:
+        name = own.cluster or own.name
         write_stderr(
             f"next: orch recover {name} --take-over   puts '{name}' on record here",
             f"or:   orch recover {name} --end   ends the machines of '{name}'",
+        )
+    elif any(one.lost for one in found):
+        write_stderr(
+            "these are of another store, and perhaps in use by a colleague: ask before you act",
+            "next: orch recover NAME --take-over   puts a cluster on record here, and refuses the owner before",
+            "or:   orch recover NAME --end   ends its machines",
         )
 
 
