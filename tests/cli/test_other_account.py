@@ -118,7 +118,7 @@ def test_the_record_of_machines_without_an_account_is_closed_by_abandon(accounts
 
 
 @pytest.mark.promise("P5")
-def test_a_sweep_is_never_clean_while_an_account_on_record_was_not_asked(accounts: Accounts) -> None:
+def test_a_sweep_is_never_clean_while_an_account_on_record_does_not_answer(accounts: Accounts) -> None:
     accounts.mine.ok("launch", "p5.yaml", "--detach", "--yes")
     own = accounts.mine("reap")
     assert own.returncode == 0 and f"asked: local, aws (account {MINE}, every region)\n" in own.stderr, own.stderr

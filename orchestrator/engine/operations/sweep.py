@@ -110,8 +110,8 @@ def judge_owned_slices(
     for name in providers:
         try:
             places = _places(store, services, name, (configured or {}).get(name, ""), named=named)
-            asked = [_judge_place(store, narrator, *place) for place in places]
-            findings += [*asked, *_find_unasked(store, services, name, asked)]
+            judged = [_judge_place(store, narrator, *place) for place in places]
+            findings += [*judged, *_find_unasked(store, services, name, judged)]
         except OrchError as error:  # it could not be opened
             findings.append(PlaceFindings(name, described=name, problem=error))
     return tuple(_without_repeats(findings))
@@ -218,13 +218,13 @@ def _recorded_accounts(store: Store, provider: str) -> dict[str, list[str]]:
 
 
 def _find_unasked(
-    store: Store, services: Services, name: str, asked: Sequence[PlaceFindings]
+    store: Store, services: Services, name: str, judged: Sequence[PlaceFindings]
 ) -> Iterator[PlaceFindings]:
     """Yield a finding with a problem for each recorded account of which no place was asked."""
     if not isinstance(services.provider(name), NamesAccounts):
         return
     for account, names in _recorded_accounts(store, name).items():
-        if account in {one.account for one in asked}:
+        if account in {one.account for one in judged}:
             continue
         shown, at, mark = account.partition("@")
         described = f"{name} account {shown.rpartition(':')[2]}{' of a simulated cloud' if at + mark else ''}"
