@@ -79,7 +79,9 @@ def classify_slice(
         return SweptSlice(found, SweepVerdict.FOREIGN, f"taken over {holder}")
     if found.installation not in (installation, *imported):
         if found.created < began:
-            return SweptSlice(found, SweepVerdict.EARLIER, "no record of it here, and older than this store")
+            return SweptSlice(
+                found, SweepVerdict.EARLIER, "of another store, older than this one: a colleague may use it"
+            )
         return SweptSlice(found, SweepVerdict.FOREIGN, f"of installation {found.installation or '(none)'}")
     if found.adopted:
         return SweptSlice(found, SweepVerdict.ADOPTED, "it was adopted, and no record of it is open: end it by hand")

@@ -89,6 +89,30 @@ class HasPlaces(Provider, Protocol):
 
 
 @runtime_checkable
+class NamesAccounts(HasPlaces, Protocol):
+    """A provider of which each place is in an account, as HasAccounts records it.
+
+    Attributes:
+        searched: Where in a place it looks for slices, such as "every region".
+    """
+
+    searched: str
+
+    def place_account(self) -> str:
+        """Return the account of the place that this provider is bound to.
+
+        Raises:
+            AccessError: There are no credentials, or they are refused.
+            CloudError: It could not be found out.
+        """
+        ...
+
+    def place_of(self, account: str) -> str:
+        """Return the place that is this account; "" where only the credentials of a place say what its account is."""
+        ...
+
+
+@runtime_checkable
 class LogsInAsOwner(Protocol):
     """A provider of machines that are entered with their owner's own keys."""
 

@@ -9,15 +9,18 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import jsonschema
 import pytest
 from support.orch_process import Orch, until
 from support.slice_names import slice_name
 
+import orchestrator.cli
 from orchestrator.exits import Exit
 from orchestrator.simulator.aws.cloud import SimulatedAws
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
+DATA = Path(orchestrator.cli.__file__).parent / "data"
 SCENARIO = """
 account = "%s"
 
@@ -120,6 +123,28 @@ def test_a_job_is_driven_beside_an_engine_with_credentials_of_another_account(ac
     accounts.other.ok("launch", "short.yaml", "--detach", "--down", "--yes")
     until("its machine is ended", lambda: living(accounts.other_cloud) == [], 100)
     assert len(living(accounts.my_cloud)) == 1
+
+
+@pytest.mark.promise("P5")
+def test_a_sweep_is_never_clean_while_an_account_on_record_does_not_answer(accounts: Accounts) -> None:
+    accounts.mine.ok("launch", "p5.yaml", "--detach", "--yes")
+    own = accounts.mine("reap")
+    assert own.returncode == 0 and f"asked: local, aws (account {MINE}, every region)\n" in own.stderr, own.stderr
+    missing = f"could not be asked: aws account {MINE} of a simulated cloud: 1 open record of it"
+    for verb in ("reap", "recover"):
+        done = accounts.other(verb)
+        assert done.returncode == Exit.OTHER_ACCOUNT, done.stderr
+        assert f"asked: local, aws (account {OTHER}, every region)\n" in done.stderr and missing in done.stderr
+        assert "next: give the command credentials of that account: export AWS_PROFILE=" in done.stderr
+    assert "no orphans\n" not in accounts.other("reap").stderr
+    shown = json.loads(accounts.other("reap", "-o", "json").stdout)
+    jsonschema.validate(shown, json.loads((DATA / "reap.schema.json").read_text()))
+    places = {one["account"]: one["asked"] for one in shown["places"] if one["account"]}
+    assert places == {f"aws:{OTHER}@loopback": True, f"aws:{MINE}@loopback": False}
+    accounts.mine.ok("down", "p5")
+    assert accounts.mine("reap").returncode == 0
+    after = accounts.other("reap")
+    assert after.returncode == Exit.OTHER_ACCOUNT and "machines were made there before" in after.stderr, after.stderr
 
 
 def _forget_accounts(orch: Orch) -> None:

@@ -90,8 +90,12 @@ def test_only_slices_with_a_closed_record_go(orch: Orch) -> None:
     assert orch("reap").returncode == 2  # no terminal to ask on
     done = orch("reap", "--yes")
     assert "1 of 1 orphan ended" in done.stderr and done.returncode == 1
-    assert "1 slice with a label of orch, not on record here" in done.stderr
-    assert "2 slices of other installations" in done.stderr and "next: orch recover" in done.stderr
+    assert "1 slice with the label of this store, and no record here: left as it is" in done.stderr
+    assert "2 slices of other installations: left as they are" in done.stderr and "next: orch recover" in done.stderr
+    rows = done.stdout.splitlines()
+    assert rows[0].split()[-1] == "VERDICT" and max(map(len, rows)) <= 80, rows
+    assert rows.index("") == 6, "a line for each slice, and none of them is wrapped"
+    assert "old-1: its record is closed" in done.stdout or "old-1: its record says" in done.stdout
     provider = LocalProvider(orch.state)
     states = {name: provider.observe(name).state for name in ("old-1", "lost-1", mine, "mine-2", "other-1")}
     ready = dict.fromkeys(("lost-1", mine, "mine-2", "other-1"), SliceState.READY)

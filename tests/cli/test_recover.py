@@ -93,7 +93,7 @@ def test_after_the_loss_of_the_state_folder_a_sweep_asks_the_cloud_and_is_not_cl
     for words in (("reap", "--dry-run"), ("reap", "--yes")):
         done = orch(*words)
         assert done.returncode == 1, done.stderr
-        assert "asked: local, aws\n" in done.stderr and name in done.stdout
+        assert "asked: local, aws (account 123456789012, every region)\n" in done.stderr and name in done.stdout
         assert "next: orch recover" in done.stderr and "no orphans" not in done.stderr
     assert living(aws) == [name]
 
@@ -238,5 +238,5 @@ def test_the_project_of_the_settings_is_included(tmp_path: Path, google: Simulat
     orch.ok("config", "set", "gcp.project", "another-project")
     for verb in ("reap", "recover"):
         done = orch(verb)
-        assert done.returncode != 0 and "asked: local, gcp project local-project\n" in done.stderr
+        assert done.returncode != 0 and "asked: local, gcp project local-project (every zone)\n" in done.stderr
         assert "could not be asked: gcp project another-project: " in done.stderr

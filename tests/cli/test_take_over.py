@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,12 @@ def test_what_cannot_or_must_not_be_taken_over_is_refused_before_anything_change
     assert preview.returncode == 0 and "nothing was done" in preview.stderr
     assert "done" in two.ann.ok("exec", "two", "--", "echo", "done"), "nothing has changed for ann"
     assert clusters(two.bob) == []
+    colleague = replace(two.bob, more={**two.bob.more, "LOGNAME": "bob"})
+    proposed = colleague("recover").stderr
+    assert "recover two" not in proposed and "next: orch recover NAME --take-over" in proposed, proposed
+    assert "perhaps in use by a colleague" in proposed
+    swept = colleague("reap")
+    assert swept.returncode == 1 and "in use by a colleague: left as it is" in swept.stderr, swept.stderr
     two.ann.ok("down", "two")
 
 

@@ -5,15 +5,26 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 from support.orch_process import Orch, until
 
+import orchestrator.cli
 from orchestrator.exits import Exit
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
+DATA = Path(orchestrator.cli.__file__).parent / "data"
 TASK = "name: two\nresources: {infra: 'local:2'}\nrun: echo done\n"
+
+
+def acted(orch: Orch, *words: str) -> dict[str, Any]:
+    """Return what an action printed as JSON."""
+    found: dict[str, Any] = json.loads(orch.ok(*words, "-o", "json"))
+    jsonschema.validate(found, json.loads((DATA / "recover-action.schema.json").read_text()))
+    return found
 
 
 def lose_store(orch: Orch) -> None:
@@ -32,7 +43,11 @@ def test_local_hosts_of_a_lost_store_are_taken_over_and_those_of_another_folder_
     assert elsewhere.returncode == Exit.NOT_FOUND and "no slice 'two' carries a label of orch" in elsewhere.stderr
     lose_store(ann)
     assert json.loads(ann.ok("status", "-o", "json"))["clusters"] == []
+    preview = acted(ann, "recover", "two", "--take-over", "--dry-run")
+    assert (preview["action"], preview["done"]) == ("take-over", False)
     for _ in range(2):  # repeated, it says the same again
+        result = acted(ann, "recover", "two", "--take-over", "--yes")
+        assert result == preview | {"done": True}
         done = ann("recover", "two", "--take-over", "--yes")
         assert done.returncode == 0 and "its hosts obey this installation alone" in done.stderr, done.stderr
         (seen,) = json.loads(ann.ok("status", "-o", "json"))["clusters"]
@@ -60,6 +75,21 @@ def test_of_two_lost_slices_of_one_name_each_is_taken_over_by_its_intent(tmp_pat
     found = json.loads(ann.ok("status", "-o", "json"))["clusters"]
     assert sorted((one["name"], one["state"]) for one in found) == [("three", "ready"), ("two", "ready")]
     ann.ok("down", "two", "three")
+    assert not (ann.state / "local").exists()
+
+
+def test_an_end_and_its_errors_are_json(tmp_path: Path) -> None:
+    ann = Orch(tmp_path)
+    (ann.folder / "two.yaml").write_text(TASK)
+    ann.ok("launch", "two.yaml", "--yes")
+    lose_store(ann)
+    for words in (("recover", "two", "--end"), ("recover", "three", "--end", "--yes"), ("recover", "three")):
+        refused = ann(*words, "-o", "json")
+        found = json.loads(refused.stdout)
+        jsonschema.validate(found, json.loads((DATA / "error.schema.json").read_text()))
+        assert found["status"] == refused.returncode != 0
+    ended = acted(ann, "recover", "two", "--end", "--yes")
+    assert (ended["action"], ended["done"], ended["cluster"]) == ("end", True, "two")
     assert not (ann.state / "local").exists()
 
 

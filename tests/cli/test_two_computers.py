@@ -183,7 +183,10 @@ def test_a_removed_computer_is_refused_by_the_store_and_loses_its_key_on_the_hos
     assert f"until {time.strftime('%Y-%m-%d', time.gmtime(time.time() + 14 * 86_400))}" in said
     assert "as long as its machines exist" in ann.ok("team", "remove", "ann", "--dry-run")
     assert computers_of(ann) == who
-    in_other_project.ok("team", "remove", "bob", "--now", "--yes")
+    removed = in_other_project("team", "remove", "bob", "--now", "--yes")
+    assert removed.returncode == 0 and "vision/two: keys withdrawn\n" in removed.stderr, removed.stderr
+    promised = [line for line in removed.stdout.splitlines() if line.startswith("  two (")]
+    assert promised and all("until now, or 20" in line for line in promised), "no later day is promised"
     assert key_of(bob) not in ann.ok("ssh", "two", "0", "--", ADMITTED)
     refused = bob("exec", "two", "--", "true")
     assert refused.returncode == Exit.PERMISSION
@@ -193,6 +196,9 @@ def test_a_removed_computer_is_refused_by_the_store_and_loses_its_key_on_the_hos
     assert computers_of(bob)["bob"]["removed"] is not None
     ann.ok("team", "add", "bob")
     assert "hello" in bob.ok("exec", "two", "--", "echo", "hello")
+    maker = bob("team", "remove", "ann", "--now", "--yes")
+    assert "two: keys withdrawn, but the key that its machines were made with: orch down two" in maker.stderr
+    bob.ok("team", "add", "ann")
     assert "bob removed" in ann.ok("events") and "bob added again" in ann.ok("events")
     ann.ok("events", "--verify")
     ann.ok("down", "two")

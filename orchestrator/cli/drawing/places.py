@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def describe_places(findings: Sequence[PlaceFindings], rented: Sequence[Rented]) -> list[str]:
     """Return a line with the places that answered, and one for each that was not asked or did not answer."""
-    answered = [one.described for one in findings if one.problem is None]
+    answered = [_describe_answered(one) for one in findings if one.problem is None]
     lines = [f"asked: {', '.join(answered) or 'nothing'}"]
     lines += [f"not asked: {one.provider}: {one.why}" for one in rented if not one.included]
     for one in findings:
@@ -25,6 +25,14 @@ def describe_places(findings: Sequence[PlaceFindings], rented: Sequence[Rented])
     return lines
 
 
+def _describe_answered(one: PlaceFindings) -> str:
+    """Return a place with its account, and where in it slices were looked for."""
+    account = one.account.partition("@")[0].rpartition(":")[2]
+    details = [f"account {account}"] if account and account != one.place else []
+    details += [one.searched] if one.searched else []
+    return f"{one.described} ({', '.join(details)})" if details else one.described
+
+
 def places_as_json(findings: Sequence[PlaceFindings], rented: Sequence[Rented]) -> list[dict[str, object]]:
     """Return every place with provider, place, whether it was asked, and the problem or reason."""
     reasons = {one.provider: one.why for one in rented}
@@ -32,6 +40,7 @@ def places_as_json(findings: Sequence[PlaceFindings], rented: Sequence[Rented]) 
         {
             "provider": one.provider,
             "place": one.place,
+            "account": one.account or None,
             "asked": one.problem is None,
             "why": reasons.get(one.provider, ""),
             "problem": str(one.problem) if one.problem is not None else None,
@@ -39,7 +48,7 @@ def places_as_json(findings: Sequence[PlaceFindings], rented: Sequence[Rented]) 
         for one in findings
     ]
     others: list[dict[str, object]] = [
-        {"provider": one.provider, "place": "", "asked": False, "why": one.why, "problem": None}
+        {"provider": one.provider, "place": "", "account": None, "asked": False, "why": one.why, "problem": None}
         for one in rented
         if not one.included
     ]

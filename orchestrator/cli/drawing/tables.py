@@ -12,16 +12,17 @@ GAP = 2  # spaces between two columns
 
 
 def draw_table(
-    rows: Sequence[Sequence[str]], stream: TextIO, *, indent: int = 0, optional: Sequence[str] = ()
+    rows: Sequence[Sequence[str]], stream: TextIO, *, indent: int = 0, optional: Sequence[str] = (), whole: bool = False
 ) -> list[str]:
     """Return the lines of a table whose first row is its head.
 
-    The `optional` columns, named by their heads, are left out one after the other while the words do not fit.
+    The `optional` columns, named by their heads, are left out one after the other while the words do not fit; with
+    `whole`, while the cells do not fit without being wrapped.
     """
     terminal = inspect_terminal(stream)
     width = (terminal.width or _columns()) - indent
     for name in optional:
-        if sum(_longest_words(rows)) + GAP * (len(rows[0]) - 1) <= width:
+        if sum(_longest_cells(rows) if whole else _longest_words(rows)) + GAP * (len(rows[0]) - 1) <= width:
             break
         index = rows[0].index(name)
         rows = [(*row[:index], *row[index + 1 :]) for row in rows]
@@ -44,7 +45,7 @@ def fit_columns(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """
     if not rows:
         return []
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = _longest_cells(rows)
     room = width - GAP * (len(widths) - 1)
     if sum(widths) > room:
         _narrow(widths, _longest_words(rows), room)
@@ -75,6 +76,10 @@ def _wrap(cell: str, width: int) -> list[str]:
     import textwrap
 
     return textwrap.wrap(cell, width, break_on_hyphens=False, break_long_words=False) or [""]
+
+
+def _longest_cells(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
 def _longest_words(rows: Sequence[Sequence[str]]) -> list[int]:

@@ -32,7 +32,7 @@ def admit_computers(session: Session, observed: Observed) -> None:
         return
     if not observed.hosts or any(host.contact is not Contact.OK for host in observed.hosts):
         return
-    team = session.store.computers()
+    team = list_admitted(session.store, session.paths, intent)
     lines = authorized_lines(team, session.now())
     if lines == session.memory.admitted.get(intent.name, ()):
         return
@@ -58,6 +58,20 @@ def has_team_changed(session: Session) -> bool:
 def admits(intent: Intent) -> bool:
     """Return whether keys are written to the hosts of a slice: not to people's own machines."""
     return intent.state is IntentState.ACCEPTED and not isinstance(intent.candidate.market, Owned)
+
+
+def list_admitted(store: Store, paths: Paths, intent: Intent) -> tuple[ComputerRecord, ...]:
+    """Return the computers whose keys belong on the hosts of a slice: those of the team.
+
+    A store of this computer alone has no team: its machines admit its key from the create on. Those that it took over
+    may not.
+    """
+    team = store.computers()
+    if not store.is_file or store.slice_owner(intent.token) is None:
+        return team
+    computer, key = identify_computer(paths)
+    own = ComputerRecord(uid=computer.id, host=computer.host, member=store.user, public_key=key, joined=0.0)
+    return (*(one for one in team if one.uid != own.uid), own)
 
 
 def write_keys(

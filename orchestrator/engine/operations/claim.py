@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 from orchestrator.clock import Clock
 from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.operations.report_wait import report_wait
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.fences import make_fence
 from orchestrator.engine.state.keys import delete_slice_keys
@@ -25,6 +26,7 @@ from orchestrator.store.store import Store
 
 LABEL_PAUSE = 4.0  # seconds between writing the labels and reading them again; a slower rival then reads ours
 LABEL_PATIENCE = 180.0  # seconds until changed labels are shown
+NO_KEY_ADMITTED = "no key of this computer is admitted on the hosts"
 _TRIES = 3
 
 
@@ -93,7 +95,10 @@ class HostClaim:
         with self._closing_record():
             if recovered.installation not in self.store.own_installations:
                 raise _rival_error(self.record.name, recovered.installation)
-            return recovered.closed or self._present(recovered)
+            if recovered.closed:
+                return recovered.closed
+            with report_wait(self.narrator, f"waiting for SSH on the hosts of {self.found.name}"):
+                return self._present(recovered)
 
     @contextmanager
     def _closing_record(self) -> Generator[None]:
@@ -150,5 +155,5 @@ class HostClaim:
 def _describe_failures(outcomes: tuple[HostOutcome, ...]) -> str:
     failed = [one for one in outcomes if not one.ok]
     if any(one.failure is Failure.AUTH for one in failed):
-        return "no key of this computer is admitted on the hosts"
+        return NO_KEY_ADMITTED
     return f"rank {failed[0].rank}: {failed[0].detail or failed[0].verdict}" if failed else ""

@@ -92,7 +92,7 @@ def _end(provider: Provider, clock: Clock, intent: Intent, token: str, narrator:
     name, until = intent.name, clock.now() + END_DEADLINE
 
     def report(state: SliceState, seconds: float) -> None:
-        narrator.waiting(Wait(on=WaitFor.SLICE, reason=f"ending {name}: it is {state}", until=until), seconds)
+        narrator.waiting(Wait(on=WaitFor.SLICE, reason=f"ending {name} (state: {state})", until=until), seconds)
 
     narrator.note(f"deleting {name}")
     end_slice(provider, clock, name, token, report, "run the same command again   or use the provider's console")

@@ -12,6 +12,7 @@ from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.sweep import END_DEADLINE, PlaceFindings, end_slice, judge_again, open_place
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
+from orchestrator.engine.state.names import member_label
 from orchestrator.errors import CloudError, ConflictError, NotFoundError, UserError
 from orchestrator.plan.steps import Wait, WaitFor
 from orchestrator.plan.sweep import SweepVerdict, SweptSlice
@@ -44,6 +45,20 @@ def find_price_per_hour(found: OwnedSlice) -> float | None:
     except UserError:  # not in the catalogue
         return None
     return price.times(found.count).low if price is not None and not price.is_range else None
+
+
+def find_own_lost(store: Store, swept: Sequence[SweptSlice]) -> OwnedSlice | None:
+    """Return the first lost slice whose labels are of this store, or of this person and project; None without one.
+
+    Any other one may be a colleague's, and in use.
+    """
+    person, project = member_label(store.user), store.project
+    for one in swept:
+        found = one.slice
+        by_person = found.member == person and (found.project or DEFAULT_PROJECT) == project
+        if one.lost and (found.installation in store.own_installations or by_person):
+            return found
+    return None
 
 
 def select_named(findings: Sequence[PlaceFindings], name: str, intent: str = "") -> list[LostSlice]:
@@ -100,13 +115,13 @@ def end_lost_slice(store: Store, services: Services, narrator: Narrator, lost: L
 
     def report(state: SliceState, seconds: float) -> None:
         keeper.hold()
-        wait = Wait(on=WaitFor.SLICE, reason=f"ending {found.name}: it is {state}", until=began + END_DEADLINE)
+        wait = Wait(on=WaitFor.SLICE, reason=f"ending {found.name} (state: {state})", until=began + END_DEADLINE)
         narrator.waiting(wait, seconds)
 
     qualified = qualify_name(found.project or DEFAULT_PROJECT, found.cluster or found.name)
     with LeaseKeeper(store, found.intent, "recover", narrator, kind="intent") as keeper:
         keeper.hold()
-        while (still := judge_again(store, services, lost.finding, found)) is not None:
+        while (still := judge_again(store, services, narrator, lost.finding, found)) is not None:
             if still.verdict is SweepVerdict.TRACKED:
                 raise ConflictError(f"'{found.name}' is on record here", "", f"orch down {found.cluster}")
             if still.verdict is SweepVerdict.LEAVING:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.clock import Clock
 from orchestrator.engine.narrator import Narrator
+from orchestrator.engine.operations.report_wait import report_wait
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.lease import LeaseKeeper
-from orchestrator.errors import CloudError, ConflictError, OrchError
+from orchestrator.errors import CloudError, ConflictError, OrchError, OtherAccountError
+from orchestrator.messages import count_noun
 from orchestrator.paths import Paths
-from orchestrator.plan.observed import FINAL_STATES, Intent
+from orchestrator.plan.observed import FINAL_STATES, Intent, IntentState
+from orchestrator.plan.steps import Wait, WaitFor
 from orchestrator.plan.sweep import SweptSlice, classify_slice
 from orchestrator.project import DEFAULT_PROJECT, qualify_name
-from orchestrator.providers.protocol import Finishes, HasPlaces, Provider
+from orchestrator.providers.protocol import Finishes, HasPlaces, NamesAccounts, Provider
 from orchestrator.providers.registry import Rented, list_rented_providers
 from orchestrator.slices import OwnedSlice, SliceState
 from orchestrator.store.store import Store
@@ -36,6 +39,8 @@ class PlaceFindings:
         provider: The provider's name.
         place: See HasPlaces; "" for the usual one, or where there is only one.
         described: Both for people, such as "aws profile dev".
+        account: The account of the place, as intents record it; "" where it has none, or did not say.
+        searched: Where in the place slices were looked for, such as "every region"; "" where there is one place alone.
         judged: Every slice with an orch label, judged.
         problem: Why its slices could not be listed; then nothing there is judged or ended.
     """
@@ -43,6 +48,8 @@ class PlaceFindings:
     provider: str
     place: str = ""
     described: str = ""
+    account: str = ""
+    searched: str = ""
     judged: tuple[SweptSlice, ...] = ()
     problem: OrchError | None = None
 
@@ -85,6 +92,7 @@ def judge_owned_slices(
     configured: Mapping[str, str] | None = None,
     *,
     named: bool = False,
+    narrator: Narrator | None = None,
 ) -> tuple[PlaceFindings, ...]:
     """Judge every slice that carries an orch label.
 
@@ -96,12 +104,14 @@ def judge_owned_slices(
         providers: Names of the providers that are asked.
         configured: A further place of some providers; see find_configured_places.
         named: Ask also the places that only this computer's configuration names.
+        narrator: Gets what is waited for.
     """
     findings: list[PlaceFindings] = []
     for name in providers:
         try:
-            places = _places(services, name, (configured or {}).get(name, ""), named=named)
-            findings += [_judge_place(store, *place) for place in places]
+            places = _places(store, services, name, (configured or {}).get(name, ""), named=named)
+            judged = [_judge_place(store, narrator, *place) for place in places]
+            findings += [*judged, *_find_unasked(store, services, name, judged)]
         except OrchError as error:  # it could not be opened
             findings.append(PlaceFindings(name, described=name, problem=error))
     return tuple(_without_repeats(findings))
@@ -121,13 +131,15 @@ def open_place(services: Services, finding: PlaceFindings) -> Provider:
     return provider.at(finding.place) if isinstance(provider, HasPlaces) else provider
 
 
-def judge_again(store: Store, services: Services, finding: PlaceFindings, found: OwnedSlice) -> SweptSlice | None:
+def judge_again(
+    store: Store, services: Services, narrator: Narrator, finding: PlaceFindings, found: OwnedSlice
+) -> SweptSlice | None:
     """Return the present verdict on a slice, by its name and intent, or None when it is not listed any more.
 
     Raises:
         OrchError: Its place did not answer, which proves nothing.
     """
-    again = _judge_place(store, finding.provider, finding.place, finding.described, open_place(services, finding))
+    again = _judge_place(store, narrator, finding, open_place(services, finding))
     if again.problem is not None:
         raise again.problem
     which = (found.name, found.intent)
@@ -165,29 +177,78 @@ def end_slice(
         clock.sleep(PAUSE)
 
 
-def _places(services: Services, name: str, configured: str, *, named: bool) -> Iterator[tuple[str, str, str, Provider]]:
-    """Yield provider, place, the same for people, and the provider bound to it. Raises OrchError."""
+def _places(
+    store: Store, services: Services, name: str, configured: str, *, named: bool
+) -> Iterator[tuple[PlaceFindings, Provider]]:
+    """Yield each place, with nothing found yet, and the provider bound to it. Raises OrchError."""
     provider = services.provider(name)
     if not isinstance(provider, HasPlaces):
-        yield name, "", name, provider
+        yield PlaceFindings(name, described=name), provider
         return
     places = provider.places(named=named)
-    if configured and configured not in places:
-        places = (*places, configured)
-    for place in places:
-        yield name, place, f"{name} {provider.place_word} {place}" if place else name, provider.at(place)
+    further = [configured]
+    if isinstance(provider, NamesAccounts):
+        further += [provider.place_of(account) for account in _recorded_accounts(store, name)]
+    for place in dict.fromkeys((*places, *filter(None, further))):
+        described = f"{name} {provider.place_word} {place}" if place else name
+        bound = provider.at(place)
+        yield PlaceFindings(name, place, described, account=_read_account(bound), searched=_searched(bound)), bound
 
 
-def _judge_place(store: Store, name: str, place: str, described: str, provider: Provider) -> PlaceFindings:
+def _read_account(place: Provider) -> str:
+    """Return the account of a place; "" when it has none or does not say: its listing gives the reason."""
     try:
-        found = provider.owned("")
+        return place.place_account() if isinstance(place, NamesAccounts) else ""
+    except OrchError:
+        return ""
+
+
+def _searched(place: Provider) -> str:
+    return place.searched if isinstance(place, NamesAccounts) else ""
+
+
+def _recorded_accounts(store: Store, provider: str) -> dict[str, list[str]]:
+    """Return the accounts in which slices were requested for this store, each with the names of its open ones."""
+    found: dict[str, list[str]] = {}
+    for _, intent in store.all_intents():
+        if intent.candidate.provider == provider and intent.account and intent.state is not IntentState.REFUSED:
+            names = found.setdefault(intent.account, [])
+            names += [intent.name] if intent.state not in FINAL_STATES else []
+    return found
+
+
+def _find_unasked(
+    store: Store, services: Services, name: str, judged: Sequence[PlaceFindings]
+) -> Iterator[PlaceFindings]:
+    """Yield a finding with a problem for each recorded account of which no place was asked."""
+    if not isinstance(services.provider(name), NamesAccounts):
+        return
+    for account, names in _recorded_accounts(store, name).items():
+        if account in {one.account for one in judged}:
+            continue
+        shown, at, mark = account.partition("@")
+        described = f"{name} account {shown.rpartition(':')[2]}{' of a simulated cloud' if at + mark else ''}"
+        why = f"on record there: {', '.join(names)}" if names else "machines were made there before"
+        problem = OtherAccountError(
+            f"{count_noun(len(names), 'open record')} of it; no credentials of this computer that were used are of it",
+            why,
+            "give the command credentials of that account: export AWS_PROFILE=...",
+        )
+        yield PlaceFindings(name, described=described, account=account, problem=problem)
+
+
+def _judge_place(store: Store, narrator: Narrator | None, finding: PlaceFindings, provider: Provider) -> PlaceFindings:
+    """Return the finding of a place with every slice there judged, or with the problem."""
+    try:
+        with report_wait(narrator, f"asking {finding.described} what carries a label of orch"):
+            found = provider.owned("")
     except OrchError as error:
-        return PlaceFindings(name, place, described, problem=error)
+        return replace(finding, judged=(), problem=error)
     intents, began = _by_token(store), store.began
     transferred = {owner.token: owner.holder for owner in store.slice_owners() if owner.holder}
     imported = store.imported
     judged = tuple(classify_slice(one, intents, store.installation, began, transferred, imported) for one in found)
-    return PlaceFindings(name, place, described, judged)
+    return replace(finding, judged=judged, problem=None)
 
 
 def _by_token(store: Store) -> dict[str, Intent]:
@@ -203,7 +264,7 @@ def _without_repeats(findings: Iterable[PlaceFindings]) -> Iterator[PlaceFinding
         mine = {(finding.provider, one.slice.where, one.slice.name, one.slice.intent): one for one in finding.judged}
         judged = tuple(one for key, one in mine.items() if key not in seen)
         seen |= {*mine}
-        yield PlaceFindings(finding.provider, finding.place, finding.described, judged, finding.problem)
+        yield replace(finding, judged=judged)
 
 
 def _end_orphan(
@@ -211,18 +272,23 @@ def _end_orphan(
 ) -> ReapResult:
     provider, found = finding.provider, orphan.slice
     name = found.cluster or found.name
+    until = services.clock.now() + END_DEADLINE
+
+    def report(state: SliceState, seconds: float) -> None:
+        keeper.hold()
+        wait = Wait(on=WaitFor.SLICE, reason=f"ending {found.name} (state: {state})", until=until)
+        narrator.waiting(wait, seconds)
+
     qualified = qualify_name(found.project or DEFAULT_PROJECT, name)
     try:
         with LeaseKeeper(store, name, "reap", narrator, key=f"cluster:{qualified}") as keeper:
             keeper.hold()
-            still = judge_again(store, services, finding, found)
+            still = judge_again(store, services, narrator, finding, found)
             if still is None or not still.orphan:
                 return ReapResult(orphan, provider)  # deleted, or on record, meanwhile
             store.event(qualified, "reap", f"{found.name} on {provider} is being ended: {orphan.why}")
             place = open_place(services, finding)
-            end_slice(
-                place, services.clock, found.name, found.intent, lambda _state, _seconds: keeper.hold(), "orch reap"
-            )
+            end_slice(place, services.clock, found.name, found.intent, report, "orch reap")
             store.event(qualified, "reap", f"{found.name} on {provider} is deleted")
     except ConflictError as error:
         return ReapResult(orphan, provider, error)  # its cluster is being worked on: left to the next sweep

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.claim import HostClaim, write_labels
 from orchestrator.engine.operations.recover import LostSlice, find_price_per_hour, select_named
+from orchestrator.engine.operations.report_wait import report_wait
 from orchestrator.engine.operations.sweep import PlaceFindings, judge_again, open_place
 from orchestrator.engine.services import Services
 from orchestrator.engine.state.keys import make_user_key
@@ -37,12 +38,14 @@ class TakeOver:
     Attributes:
         cluster: Its name here.
         name: Of the slice; `where`: its place.
+        intent: Its intent label.
         price_per_hour: List price in dollars; None when it is not known.
         closed: Why the hosts cannot be entered from here; "" when they can.
     """
 
     cluster: str
     name: str
+    intent: str
     where: str
     price_per_hour: float | None
     closed: str
@@ -68,9 +71,10 @@ def take_over_slice(
         intent.hold()
         keeper.hold()
         provider = require_recoverable(store, services, lost, cluster)
-        _judge(store, services, lost)
+        _judge(store, services, narrator, lost)
         narrator.note(f"changing the labels of {found.name} ({found.intent}) in {found.where}")
-        recovered = write_labels(store, services.clock, provider, found, cluster)
+        with report_wait(narrator, f"waiting until the labels of {found.name} are changed"):
+            recovered = write_labels(store, services.clock, provider, found, cluster)
         if recovered.host_public:
             provider.keep_recovered(found, recovered, _keys(where, found.name, recovered))
         record = store.record_take_over(keeper.lease, _record_of(provider, found, recovered, cluster))
@@ -133,7 +137,14 @@ def complete_take_over(
 
 def _result(cluster: str, found: OwnedSlice, closed: str) -> TakeOver:
     price = find_price_per_hour(found)
-    return TakeOver(cluster=cluster, name=found.name, where=found.where, price_per_hour=price, closed=closed)
+    return TakeOver(
+        cluster=cluster,
+        name=found.name,
+        intent=found.intent,
+        where=found.where,
+        price_per_hour=price,
+        closed=closed,
+    )
 
 
 def _find_record(store: Store, token: str) -> ClusterRecord | None:
@@ -160,8 +171,8 @@ def require_recoverable(store: Store, services: Services, lost: LostSlice, clust
     return provider
 
 
-def _judge(store: Store, services: Services, lost: LostSlice) -> None:
-    still = judge_again(store, services, lost.finding, lost.slice)
+def _judge(store: Store, services: Services, narrator: Narrator, lost: LostSlice) -> None:
+    still = judge_again(store, services, narrator, lost.finding, lost.slice)
     if still is None or still.verdict is SweepVerdict.LEAVING:
         raise NotFoundError(f"'{lost.slice.name}' is deleted meanwhile", "", "orch recover   lists what there is")
     if still.verdict is SweepVerdict.TRACKED:

@@ -87,6 +87,7 @@ class AwsProvider:
 
     name = "aws"
     place_word = "profile"
+    searched = "every region"
 
     def __init__(
         self,
@@ -197,6 +198,15 @@ class AwsProvider:
         bound = copy.copy(self)
         bound._only = place
         return bound
+
+    def place_account(self) -> str:
+        """See protocol.NamesAccounts."""
+        with _explained("ask for the account of the credentials", ""):
+            return read_account(self._session(self._only or ""))
+
+    def place_of(self, account: str) -> str:
+        """See protocol.NamesAccounts: which account a profile is of, only its credentials say."""
+        return ""
 
     def describe_owned(self, found: OwnedSlice) -> RecoveredSlice:
         """See protocol.Recovers."""

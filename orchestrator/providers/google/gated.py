@@ -69,6 +69,7 @@ class Gated:
 
     name = "gcp"
     place_word = "project"
+    searched = "every zone"
 
     def __init__(
         self,
@@ -219,6 +220,15 @@ class Gated:
     def at(self, place: str) -> Gated:
         """See protocol.HasPlaces."""
         return self if self._at is None else self._at(place)
+
+    def place_account(self) -> str:
+        """See protocol.NamesAccounts: a place is a project, and so is an account."""
+        return f"gcp:{self._session.project}{self._mark}"
+
+    def place_of(self, account: str) -> str:
+        """See protocol.NamesAccounts."""
+        project, at, mark = account.removeprefix("gcp:").partition("@")
+        return project if at + mark == self._mark else ""
 
     def needs_admission(self, candidate: Candidate) -> bool:
         """See protocol.PlansAdmission."""

@@ -97,12 +97,14 @@ def remove_command(ctx: click.Context, who: str, now: bool, dry_run: bool, yes: 
         admitted = {one.uid: list_admitted(reader, one.uid) for one in chosen}
     for one in chosen:
         write_stdout(*_describe(one, admitted[one.uid], now=now))
+    sys.stdout.flush()  # before what is reported on stderr, also into a pipe
     if dry_run:
         write_stderr("nothing was changed; to do it: orch team remove " + who)
         return
     _confirm(chosen, yes)
-    clusters = {one.record.cluster_uid for found in admitted.values() for one in found}
-    ctx.exit(_remove(chosen, clusters if now else set()))
+    every = [one for found in admitted.values() for one in found]
+    made = {one.record.cluster_uid for one in every if one.made}
+    ctx.exit(_remove(chosen, {one.record.cluster_uid for one in every} if now else set(), made))
 
 
 @click.command("add", cls=OrchCommand, examples=[("orch team add bobs-laptop", "let a removed computer in again")])
@@ -123,8 +125,8 @@ def add_command(who: str) -> None:
             write_stderr(f"{one.host} of {one.member} is in the team again; hosts admit it when they are next driven")
 
 
-def _remove(chosen: tuple[ComputerRecord, ...], clusters: set[str]) -> int:
-    """Remove computers, and withdraw their keys from the clusters of these uids."""
+def _remove(chosen: tuple[ComputerRecord, ...], clusters: set[str], made: set[str]) -> int:
+    """Remove computers, and withdraw their keys from clusters, by uid. Those that they `made` keep the first key."""
     from orchestrator.cli.drawing.narrator import TerminalNarrator
     from orchestrator.engine.operations.team import withdraw_keys
     from orchestrator.engine.services import real_services
@@ -141,6 +143,8 @@ def _remove(chosen: tuple[ComputerRecord, ...], clusters: set[str]) -> int:
             problem = withdraw_keys(store, services, narrator, cluster)
             status = int(Exit.FAILURE) if problem else status
             done = f"keys remain until they expire: {problem}" if problem else "keys withdrawn"
+            if cluster.uid in made:
+                done += f", but the key that its machines were made with: orch down {cluster.name} ends them"
             write_stderr(f"{cluster.qualified_name}: {done}")
     return status
 
@@ -161,7 +165,7 @@ def _describe(one: ComputerRecord, admitted: tuple[Admitted, ...], *, now: bool)
     for found in admitted:
         if found.made:
             until = f"as long as its machines exist, which this computer made: orch down {found.cluster} ends them"
-        elif now and not found.record.address:
+        elif now:
             until = f"until now, or {format_utc(found.record.until)} at the latest where it cannot be withdrawn"
         else:
             until = f"until {format_utc(found.record.until)} at the latest"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
@@ -60,7 +61,7 @@ def reap(ctx: click.Context, dry_run: bool, yes: bool, output: str) -> None:
     with open_store(where, world) as store, TerminalNarrator(sys.stderr) as narrator:
         rented = find_rented_providers(store, where)
         included = [one.provider for one in rented if one.included]
-        findings = judge_owned_slices(store, world, included, find_configured_places())
+        findings = judge_owned_slices(store, world, included, find_configured_places(), narrator=narrator)
         orphans = [one for finding in findings for one in finding.judged if one.orphan]
         if output == "text":
             write_stdout(*_table(findings))
@@ -85,16 +86,19 @@ def _confirm(orphans: list[SweptSlice], yes: bool) -> bool:
 
 
 def _table(findings: tuple[PlaceFindings, ...]) -> list[str]:
-    rows = [("SLICE", "CLUSTER", "PROJECT", "MEMBER", "WHERE", "STATE", "CREATED", "VERDICT", "WHY")]
+    """Return the table, and below it the reasons: they are sentences, which a column of 80 would wrap word by word."""
+    rows = [("SLICE", "CLUSTER", "PROJECT", "MEMBER", "WHERE", "STATE", "CREATED", "VERDICT")]
     now = time.time()
-    for finding in findings:
-        for one in finding.judged:
-            found = one.slice
-            made = format_age(found.created, now) if found.created else "-"
-            whose = (found.project or "-", found.member or "-")
-            row = (found.name, found.cluster, *whose, found.where, str(found.state), made, str(one.verdict), one.why)
-            rows.append(row)
-    return draw_table(rows, sys.stdout, optional=("PROJECT", "MEMBER")) if len(rows) > 1 else []
+    judged = [one for finding in findings for one in finding.judged]
+    for one in judged:
+        found = one.slice
+        made = format_age(found.created, now) if found.created else "-"
+        whose = (found.project or "-", found.member or "-")
+        rows.append((found.name, found.cluster, *whose, found.where, str(found.state), made, str(one.verdict)))
+    if not judged:
+        return []
+    table = draw_table(rows, sys.stdout, optional=("PROJECT", "MEMBER", "CLUSTER"), whole=True)
+    return [*table, "", *(f"{one.slice.name}: {one.why}" for one in judged)]
 
 
 def _print_summary(
@@ -127,15 +131,19 @@ def _print_others(judged: list[SweptSlice]) -> int:
     """Print how many slices only `orch recover` may end; return a failure if some may be ours."""
     from orchestrator.plan.sweep import SweepVerdict
 
-    lost = sum(one.lost for one in judged)
-    foreign = sum(one.verdict is SweepVerdict.FOREIGN for one in judged)
-    if lost:
-        write_stderr(f"{count_noun(lost, 'slice')} with a label of orch, not on record here, and left as it is")
-    if foreign:
-        write_stderr(f"{count_noun(foreign, 'slice')} of other installations, left as it is")
-    if lost or foreign:
-        write_stderr("next: orch recover   lists them with age and price, and ends those that you name")
-    return Exit.FAILURE if lost else Exit.OK
+    counts = Counter(one.verdict for one in judged)
+    lost = counts[SweepVerdict.UNKNOWN], counts[SweepVerdict.EARLIER]
+    texts = (
+        "with the label of this store, and no record here",
+        "of another store, made before this one: of a store that was lost, or in use by a colleague",
+        "of other installations",
+    )
+    for count, text in zip((*lost, counts[SweepVerdict.FOREIGN]), texts, strict=True):
+        if count:
+            write_stderr(f"{count_noun(count, 'slice')} {text}: left as {'it is' if count == 1 else 'they are'}")
+    if any(lost) or counts[SweepVerdict.FOREIGN]:
+        write_stderr("next: orch recover   lists them with owner, age and price; it ends or takes over what you name")
+    return Exit.FAILURE if any(lost) else Exit.OK
 
 
 def _as_json(

@@ -11,25 +11,21 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.command import OrchCommand
+from orchestrator.cli.commands.stop.recover_actions import RecoverAction, act_on_lost_slice
 from orchestrator.cli.drawing.formatting import format_age
 from orchestrator.cli.drawing.places import describe_places, exit_status_of, places_as_json
 from orchestrator.cli.drawing.tables import draw_table
-from orchestrator.cli.drawing.terminal import can_ask, write_stderr, write_stdout
-from orchestrator.errors import NotFoundError, OrchError, UserError
+from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
+from orchestrator.errors import NotFoundError, UserError
 from orchestrator.messages import count_noun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.cli.drawing.narrator import TerminalNarrator
-    from orchestrator.engine.operations.recover import LostSlice
     from orchestrator.engine.operations.sweep import PlaceFindings
-    from orchestrator.engine.operations.take_over import TakeOver
-    from orchestrator.engine.services import Services
-    from orchestrator.paths import Paths
     from orchestrator.plan.sweep import SweptSlice
     from orchestrator.providers.registry import Rented
-    from orchestrator.store.store import Store
+    from orchestrator.slices import OwnedSlice
 
 _RECORDS = {"tracked": "open", "left over": "closed"}
 
@@ -77,7 +73,7 @@ def recover(
     """
     _check_options(cluster, take_over=take_over, end=end, name=name, dry_run=dry_run)
     from orchestrator.cli.drawing.narrator import TerminalNarrator
-    from orchestrator.engine.operations.recover import choose_lost_slice, end_lost_slice, select_named
+    from orchestrator.engine.operations.recover import find_own_lost, select_named
     from orchestrator.engine.operations.sweep import find_configured_places, find_rented_providers, judge_owned_slices
     from orchestrator.engine.services import real_services
     from orchestrator.engine.state.opening import open_store
@@ -88,28 +84,32 @@ def recover(
     with open_store(where, world) as store, TerminalNarrator(sys.stderr) as narrator:
         rented = find_rented_providers(store, where)
         included = [one.provider for one in rented if one.included]
-        findings = judge_owned_slices(store, world, included, find_configured_places(), named=True)
+        findings = judge_owned_slices(store, world, included, find_configured_places(), named=True, narrator=narrator)
         if end or take_over:
-            if take_over and not dry_run and _complete(store, world, where, narrator, findings, cluster, intent, name):
-                return
-            lost = choose_lost_slice(findings, cluster, intent, "--take-over" if take_over else "--end")
-            if take_over:
-                _take_over(store, world, where, narrator, lost, name, dry_run=dry_run, yes=yes)
-            elif _confirm(lost, store.installation, "end it with its disks?", dry_run=dry_run, yes=yes):
-                end_lost_slice(store, world, narrator, lost)
-                write_stderr(f"'{lost.slice.name}' is deleted: {lost.finding.described} does not list it any more")
+            action = RecoverAction(
+                cluster=cluster,
+                intent=intent,
+                take_over=take_over,
+                name=name,
+                dry_run=dry_run,
+                yes=yes,
+                as_json=output == "json",
+            )
+            act_on_lost_slice(action, store, world, where, narrator, findings)
             return
         shown = _choose_shown(findings, everything=everything)
         if cluster:
             shown = {id(one.swept) for one in select_named(findings, cluster, intent)}
+            if not shown:
+                write_stderr(*describe_places(findings, rented))
+                raise NotFoundError(f"no slice '{cluster}' in the places that answered", "", "orch recover   lists all")
         if output == "json":
             write_stdout(json.dumps(_as_json(findings, rented, shown, store.installation), indent=2))
         else:
             write_stdout(*_table(findings, shown, store.installation))
+        own = find_own_lost(store, _select(findings, shown))
     write_stderr(*describe_places(findings, rented))
-    _print_next_step(findings, _select(findings, shown))
-    if cluster and not shown:
-        raise NotFoundError(f"no slice '{cluster}' in the places that answered", "", "orch recover   lists all")
+    _print_next_step(findings, _select(findings, shown), own)
     ctx.exit(exit_status_of(findings))
 
 
@@ -135,80 +135,6 @@ def _choose_shown(findings: Sequence[PlaceFindings], *, everything: bool) -> set
         return None
     hidden = ("tracked", "leaving")
     return {id(one) for finding in findings for one in finding.judged if one.verdict not in hidden}
-
-
-def _take_over(
-    store: Store,
-    services: Services,
-    where: Paths,
-    narrator: TerminalNarrator,
-    lost: LostSlice,
-    name: str,
-    *,
-    dry_run: bool,
-    yes: bool,
-) -> None:
-    from orchestrator.engine.operations.take_over import require_recoverable, take_over_slice
-
-    require_recoverable(store, services, lost, name or lost.slice.cluster or lost.slice.name)
-    question = "take it over? whoever has it on record is refused from then on"
-    if not _confirm(lost, store.installation, question, dry_run=dry_run, yes=yes):
-        return
-    _print_take_over(take_over_slice(store, services, where, narrator, lost, name))
-
-
-def _complete(
-    store: Store,
-    services: Services,
-    where: Paths,
-    narrator: TerminalNarrator,
-    findings: Sequence[PlaceFindings],
-    cluster: str,
-    intent: str,
-    name: str,
-) -> bool:
-    """Return whether the slice was taken over here before; what a killed command has left is done."""
-    from orchestrator.engine.operations.take_over import complete_take_over
-
-    done = complete_take_over(store, services, where, narrator, findings, cluster, intent, name)
-    if done is not None:
-        _print_take_over(done)
-    return done is not None
-
-
-def _print_take_over(done: TakeOver) -> None:
-    price = "list price unknown" if done.price_per_hour is None else f"${done.price_per_hour:,.2f}/h"
-    write_stderr(f"'{done.cluster}' is on record here: {done.name} in {done.where}, {price}")
-    if done.closed:
-        write_stderr(f"cannot enter its hosts: {done.closed}; status, prices and `orch down {done.cluster}` work")
-    else:
-        write_stderr(
-            f"its hosts obey this installation alone now; programs on them run on: orch exec {done.cluster} -- ps"
-        )
-    write_stderr(
-        f"next: orch status {done.cluster}",
-        f"or, for a run in a bucket: orch resume RUN --bucket BUCKET -c {done.cluster} --take-over",
-    )
-
-
-def _confirm(lost: LostSlice, installation: str, question: str, *, dry_run: bool, yes: bool) -> bool:
-    """Return whether it is to be done: not for a preview. Raises OrchError when the user declines."""
-    if yes and not dry_run:
-        return True
-    found = lost.slice
-    made = format_age(found.created) if found.created else "at an unknown time"
-    text = f"'{found.name}' ({found.intent}) in {found.where}, made {made}, is {found.state}"
-    if found.installation != installation:
-        text += f"; it carries the label of another installation, {found.installation}, and may be in use there"
-    if dry_run:
-        write_stderr(text, f"would ask: {question}   nothing was done")
-        return False
-    if not can_ask():
-        raise UserError(text, "there is no terminal to ask on", "add --yes to do it")
-    write_stderr(text)
-    if not click.confirm(question, default=False, err=True):
-        raise OrchError("you declined", "nothing was done")
-    return True
 
 
 def _select(findings: Sequence[PlaceFindings], shown: set[int] | None) -> list[SweptSlice]:
@@ -259,17 +185,24 @@ def _price(one: SweptSlice) -> float | None:
     return find_price_per_hour(one.slice)
 
 
-def _print_next_step(findings: Sequence[PlaceFindings], found: Sequence[SweptSlice]) -> None:
+def _print_next_step(findings: Sequence[PlaceFindings], found: Sequence[SweptSlice], own: OwnedSlice | None) -> None:
+    """Print what is not shown, and the commands for lost slices: by name only for one of this person (`own`)."""
     everything = _select(findings, None)
     open_records = sum(_RECORDS.get(one.verdict) == "open" for one in everything)
     write_stderr(f"{count_noun(len(everything), 'slice')}, {open_records} of them with an open record here")
     if hidden := len(everything) - len(found):
         write_stderr(f"{count_noun(hidden, 'slice')} not shown: orch recover --all")
-    if lost := [one for one in found if one.lost]:
-        name = lost[0].slice.cluster or lost[0].slice.name
+    if own is not None:
+        name = own.cluster or own.name
         write_stderr(
             f"next: orch recover {name} --take-over   puts '{name}' on record here",
             f"or:   orch recover {name} --end   ends the machines of '{name}'",
+        )
+    elif any(one.lost for one in found):
+        write_stderr(
+            "these are of another store, and perhaps in use by a colleague: ask before you act",
+            "next: orch recover NAME --take-over   puts a cluster on record here, and refuses the owner before",
+            "or:   orch recover NAME --end   ends its machines",
         )
 
 
