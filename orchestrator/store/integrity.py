@@ -24,6 +24,7 @@ def find_store_faults(location: Location) -> tuple[str, ...]:
             return (f"the file is damaged: {pages}",)
         if reader.version < 2:
             return ()
+        reader.hold_snapshot()
         events = tuple(reader.all_events())
         broken = verify_chain(events, reader.head())
         if broken is not None:

@@ -245,6 +245,11 @@ class Reader:
         values = (after, limit) if cluster is None else (after, cluster, limit)
         return tuple(event_from_row(row) for row in reversed(list(self._rows(query, *values))))
 
+    def hold_snapshot(self) -> None:
+        """Read one state of the store from here on, whatever others write meanwhile."""
+        if self._connection is not None:
+            self._connection.execute("BEGIN")
+
     def all_events(self) -> Iterator[EventRecord]:
         """Yield the complete audit, oldest first, for replay.verify and replay.rebuild."""
         for row in self._rows("SELECT * FROM events ORDER BY seq"):

@@ -78,6 +78,9 @@ class ServerReader(Reader):
     def _read_value(self, query: str) -> str:
         return next((str(row["value"]) for row in self._rows(query)), "")
 
+    def hold_snapshot(self) -> None:
+        self._server.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
     def find_page_fault(self) -> str:
         """Return "": the server checks its own pages."""
         return ""

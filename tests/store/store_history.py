@@ -27,7 +27,7 @@ LOCAL = Candidate(
 READS = frozenset(
     {
         "cluster", "clusters", "clusters_going_down", "intents", "job", "jobs", "unattended_jobs", "launch_requests",
-        "find_run", "last_run_of", "deleted_cluster",
+        "find_run", "last_run_of", "deleted_cluster", "refuse_removed_computer",
         "computers", "all_computers", "admissions", "host_pin", "host_pins_of",
         "ended_attempts", "pipeline", "pipelines", "pipeline_jobs",
         "all_intents", "slice_owner", "slice_owners", "find_blob", "unused_blobs",

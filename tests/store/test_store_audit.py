@@ -6,6 +6,7 @@ import inspect
 import json
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -267,3 +268,24 @@ def test_all_times_that_are_written_come_from_the_clock_that_was_given(location:
     events, _ = audit_of(location)
     assert max(*written, *(event.at for event in events)) < 100.0
     assert [event.at for event in events] == sorted(event.at for event in events)
+
+
+def test_a_store_that_is_being_written_is_verified_as_it_is_at_one_moment(fresh: Callable[[], Location]) -> None:
+    location = fresh()
+    over = threading.Event()
+
+    def write() -> None:
+        with Store(location) as store:
+            while not over.is_set():
+                store.event("", "test", "another event")
+
+    with Store(location) as store:
+        for _ in range(200):  # reading them takes a while, in which others come
+            store.event("", "test", "an event")
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert [find_store_faults(location) for _ in range(20)] == [()] * 20
+    finally:
+        over.set()
+        writer.join()
