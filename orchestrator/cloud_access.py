@@ -6,6 +6,8 @@ computer is a question for the providers alone; everything else uses the address
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -18,6 +20,13 @@ CLOUD_STORAGE_SERVER = "STORAGE_EMULATOR_HOST"  # Google's client libraries read
 CLOUD_STORAGE_TOKEN = "GOOGLE_BEARER_TOKEN"  # noqa: S105  # the name of a variable
 ANY_TOKEN = "anonymous"  # noqa: S105  # for a server that takes any; obstore signs every write with some token
 SIMULATED = "orch-simulated"  # how the credentials of a simulated cloud begin, so that none is taken for a real one
+ACCOUNT_CHOICES = frozenset(  # variables that choose an account; none of them is a secret
+    {
+        AWS_API, "AWS_ACCESS_KEY_ID", "AWS_CONFIG_FILE", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        GOOGLE_API, "CLOUDSDK_ACTIVE_CONFIG_NAME", "CLOUDSDK_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS",
+    }
+)  # fmt: skip
 AWS_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
@@ -76,3 +85,9 @@ def read_cloud_access(environ: Mapping[str, str]) -> CloudAccess:
         cloud_storage=BucketAccess(endpoint=storage.rstrip("/"), token=token),
         s3=BucketAccess(endpoint=environ.get(S3_API, "") or aws, region=region),
     )
+
+
+def digest_account_choice(environ: Mapping[str, str]) -> str:
+    """Return a digest of the variables that choose the accounts of the clouds; "" when none does."""
+    chosen = {name: value for name, value in environ.items() if name in ACCOUNT_CHOICES and value}
+    return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:8] if chosen else ""

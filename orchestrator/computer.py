@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -11,17 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from orchestrator.cloud_access import digest_account_choice
 from orchestrator.errors import OrchError
 from orchestrator.private_files import make_private_folder, write_whole
 
 FILE = "computer.json"
-CREDENTIAL_NAMES = frozenset(  # variables that choose an account; none of them is a secret
-    {
-        "AWS_ACCESS_KEY_ID", "AWS_CONFIG_FILE", "AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_ROLE_ARN",
-        "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
-        "CLOUDSDK_ACTIVE_CONFIG_NAME", "CLOUDSDK_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS", "ORCH_GCP_ENDPOINT",
-    }
-)  # fmt: skip
 _MACHINE_ID = Path("/etc/machine-id")  # machine-id(5): the same over reboots; empty or absent in most containers
 
 
@@ -102,11 +95,8 @@ def name_engine(environ: Mapping[str, str]) -> str:
 
     An engine acts with the credentials that it was started with, so commands that choose others have another one.
     """
-    chosen = {name: value for name, value in environ.items() if name in CREDENTIAL_NAMES and value}
-    name = f"{os.uname().nodename}/{read_member()}"
-    if not chosen:
-        return name
-    return f"{name}/{hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:8]}"
+    chosen = digest_account_choice(environ)
+    return "/".join([os.uname().nodename, read_member(), *([chosen] if chosen else [])])
 
 
 def read_machine() -> str:
