@@ -20,10 +20,12 @@ CLOUD_STORAGE_SERVER = "STORAGE_EMULATOR_HOST"  # Google's client libraries read
 CLOUD_STORAGE_TOKEN = "GOOGLE_BEARER_TOKEN"  # noqa: S105  # the name of a variable
 ANY_TOKEN = "anonymous"  # noqa: S105  # for a server that takes any; obstore signs every write with some token
 SIMULATED = "orch-simulated"  # how the credentials of a simulated cloud begin, so that none is taken for a real one
-ACCOUNT_CHOICES = frozenset(  # variables that choose an account; none of them is a secret
+# Variables that choose an account; none of them is a secret. Sources: botocore, configprovider.py and credentials.py;
+# google-auth, environment_vars.py; `gcloud topic configurations` (read November 2026).
+ACCOUNT_CHOICES = frozenset(
     {
-        AWS_API, "AWS_ACCESS_KEY_ID", "AWS_CONFIG_FILE", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_SHARED_CREDENTIALS_FILE",
-        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        AWS_API, "AWS_ACCESS_KEY_ID", "AWS_CONFIG_FILE", "AWS_DEFAULT_PROFILE", "AWS_PROFILE", "AWS_ROLE_ARN",
+        "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
         GOOGLE_API, "CLOUDSDK_ACTIVE_CONFIG_NAME", "CLOUDSDK_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS",
     }
 )  # fmt: skip

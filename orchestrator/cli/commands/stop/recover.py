@@ -73,7 +73,7 @@ def recover(
     """
     _check_options(cluster, take_over=take_over, end=end, name=name, dry_run=dry_run)
     from orchestrator.cli.drawing.narrator import TerminalNarrator
-    from orchestrator.engine.operations.recover import find_own_lost, select_named
+    from orchestrator.engine.operations.recover import find_own_lost
     from orchestrator.engine.operations.sweep import find_configured_places, find_rented_providers, judge_owned_slices
     from orchestrator.engine.services import real_services
     from orchestrator.engine.state.opening import open_store
@@ -97,12 +97,10 @@ def recover(
             )
             act_on_lost_slice(action, store, world, where, narrator, findings)
             return
-        shown = _choose_shown(findings, everything=everything)
-        if cluster:
-            shown = {id(one.swept) for one in select_named(findings, cluster, intent)}
-            if not shown:
-                write_stderr(*describe_places(findings, rented))
-                raise NotFoundError(f"no slice '{cluster}' in the places that answered", "", "orch recover   lists all")
+        shown = _choose_shown(findings, cluster, intent, everything=everything)
+        if cluster and not shown:
+            write_stderr(*describe_places(findings, rented))
+            raise NotFoundError(f"no slice '{cluster}' in the places that answered", "", "orch recover   lists all")
         if output == "json":
             write_stdout(json.dumps(_as_json(findings, rented, shown, store.installation), indent=2))
         else:
@@ -129,8 +127,12 @@ def _check_options(cluster: str, *, take_over: bool, end: bool, name: str, dry_r
         raise UserError(f"'{name}' cannot be a cluster's name", "lower-case letters, digits and dashes", "--as NAME")
 
 
-def _choose_shown(findings: Sequence[PlaceFindings], *, everything: bool) -> set[int] | None:
-    """Return the slices to list: those without an open record here, or None for all."""
+def _choose_shown(findings: Sequence[PlaceFindings], cluster: str, intent: str, *, everything: bool) -> set[int] | None:
+    """Return the slices to list: those of this name, else those without an open record here, or None for all."""
+    from orchestrator.engine.operations.recover import select_named
+
+    if cluster:
+        return {id(one.swept) for one in select_named(findings, cluster, intent)}
     if everything:
         return None
     hidden = ("tracked", "leaving")
