@@ -37,6 +37,10 @@ class Records(Protocol):
         """Return where a person finds a record."""
         ...
 
+    def beside(self, kind: str) -> Records:
+        """Return the records of another kind of the same provider."""
+        ...
+
 
 RecordSource: TypeAlias = Callable[[Path], Records]  # the records of the kind that once was this folder
 
@@ -69,6 +73,9 @@ class FolderRecords:
     def place(self, name: str) -> str:
         return str(self.folder / f"{name}.json")
 
+    def beside(self, kind: str) -> FolderRecords:
+        return FolderRecords(self.folder.with_name(f"{self.folder.name}-{kind}"))
+
 
 class MemoryRecords:
     """Records that end with the process: for machines that are found without any."""
@@ -92,6 +99,9 @@ class MemoryRecords:
     def place(self, name: str) -> str:
         return f"{name}, which only this process knows"
 
+    def beside(self, kind: str) -> MemoryRecords:
+        return MemoryRecords(self.folder.with_name(f"{self.folder.name}-{kind}"))
+
 
 class Record(Protocol):
     """A frozen dataclass of JSON values; `name` is that of the slice."""
@@ -111,6 +121,7 @@ class RecordFiles(ABC, Generic[R]):
     Attributes:
         one: Template of a record's name in errors; {} stands for the slice's name.
         every: The name of all in errors.
+        sparse: Fields that are not written while they are 0 or empty, because older versions do not know them.
 
     Raises:
         CloudError: The records cannot be read or written.
@@ -118,13 +129,14 @@ class RecordFiles(ABC, Generic[R]):
 
     one: ClassVar[str] = "the record of '{}'"
     every: ClassVar[str] = "the records"
+    sparse: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, records: Records | Path) -> None:
         self._records: Records = FolderRecords(records) if isinstance(records, Path) else records
 
-    @staticmethod
+    @classmethod
     @abstractmethod
-    def parsed(fields: dict[str, Any]) -> R:
+    def parsed(cls, fields: dict[str, Any]) -> R:
         """Return the record of these fields, as JSON has them.
 
         Raises:
@@ -145,7 +157,7 @@ class RecordFiles(ABC, Generic[R]):
 
     def put(self, record: R) -> R:
         """Write a record completely or not at all."""
-        fields = asdict(record)
+        fields = {key: value for key, value in asdict(record).items() if value or key not in self.sparse}
         fields |= {key: to_portable(fields[key], self._state) for key in _PATHS if key in fields}
         try:
             self._records.put(record.name, json.dumps(fields, indent=1))

@@ -88,6 +88,10 @@ class StoredKind:
         """Return where a person finds a record."""
         return f"{self._kind}/{name} in the table provider_records of the store"
 
+    def beside(self, kind: str) -> StoredKind:
+        """Return the records of another kind of the same provider."""
+        return StoredKind(self._stored, self.folder.with_name(f"{self._kind}-{kind}"))
+
     @property
     def _is_there(self) -> bool:
         return not self._stored.is_empty or bool(_files(self.folder))

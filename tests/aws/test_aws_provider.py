@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -157,7 +158,9 @@ def test_what_cannot_be_taken_away_after_a_refusal_has_to_be_ended(ec2: Ec2) -> 
 @pytest.mark.parametrize("kind", [FaultKind.TIMEOUT_AFTER, FaultKind.TIMEOUT_BEFORE])
 def test_an_answer_that_was_lost_makes_no_second_one(ec2: Ec2, call: str, kind: FaultKind) -> None:
     refuse(ec2, kind, call)
-    with pytest.raises(CloudError, match="not known whether it acted"):
+    acted = kind is FaultKind.TIMEOUT_AFTER or call != "create"  # of auxiliary resources the simulator drops the answer
+    shown = acted and not call.startswith("authorize")
+    with nullcontext() if shown else pytest.raises(CloudError, match="not known whether it acted"):
         ec2.create(ec2.spec(CLUSTER))
     assert ec2.provider().finish("c-1").state is not S.ABSENT
     ec2.create(ec2.spec(CLUSTER))
@@ -168,17 +171,17 @@ def test_an_answer_that_was_lost_makes_no_second_one(ec2: Ec2, call: str, kind: 
     }  # fmt: skip
 
 
-def test_a_refusal_after_a_lost_answer_ends_what_may_be_there(ec2: Ec2) -> None:
+def test_an_effect_that_cannot_be_found_out_is_ended_by_the_next_command(ec2: Ec2) -> None:
     faults = (
         Fault(call="create", kind=FaultKind.TIMEOUT_AFTER, nth=(1,)),
-        Fault(call="create", kind=FaultKind.NO_CAPACITY, nth=(2,)),
+        Fault(call="list", kind=FaultKind.DENIED, nth=(1, 2)),
     )
     ec2.rule(faults=faults)
-    with pytest.raises(CloudError):
+    with pytest.raises(AccessError, match="not authorized"):
         ec2.create(ec2.spec(CLUSTER))
-    with pytest.raises(CapacityError):
+    with pytest.raises(AccessError, match="not authorized"):
         ec2.create(ec2.spec(CLUSTER))
-    assert len(ec2.left()["instances"]) == 2, "the first one had acted"
+    assert len(ec2.left()["instances"]) == 2, "the first one had acted, and nothing of it was taken back"
     ec2.provider().end("c-1")
     assert ec2.settled().state is S.ABSENT
     assert ec2.left() == {}
@@ -398,7 +401,7 @@ def test_without_credentials_it_says_so(ec2: Ec2, monkeypatch: pytest.MonkeyPatc
 
 def test_the_same_command_later_asks_for_the_same_image(ec2: Ec2) -> None:
     """A newer image between two tries would make another request of it, which EC2 refuses for a token it knows."""
-    refuse(ec2, FaultKind.TIMEOUT_AFTER)
+    refuse(ec2, FaultKind.TIMEOUT_BEFORE)
     with pytest.raises(CloudError):
         ec2.create(ec2.spec(CLUSTER))
     ec2.create(ec2.spec(CLUSTER))

@@ -19,8 +19,9 @@ from orchestrator.errors import (
 )
 from orchestrator.providers.aws import quotas
 from orchestrator.providers.aws.calls import Calls
-from orchestrator.providers.aws.faults import Answer, Kind, Refused, action_of, by_code, explain
+from orchestrator.providers.aws.faults import action_of, by_code, explain
 from orchestrator.providers.aws.session import AwsSession
+from orchestrator.providers.core.faults import Answer, Kind, Refused
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.aws.calls import AwsAnswer, AwsCall, AwsRefusal
 from orchestrator.simulator.aws.server import AwsServer

@@ -10,8 +10,9 @@ import pytest
 
 from orchestrator.providers.aws import reservations, states
 from orchestrator.providers.aws.reach import Login, addresses, primary
-from orchestrator.providers.aws.record import Phase, Record
+from orchestrator.providers.aws.record import Record
 from orchestrator.providers.aws.reservations import Reserved
+from orchestrator.providers.core.record import Phase
 from orchestrator.slices import SliceState
 
 NOW = 1_800_000_000.0
@@ -198,7 +199,7 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     records = Records(tmp_path)
     whole = records.put(record(known=(("image id", "ami-1"),), instances=("i-0", "i-1")))
     assert records.read("c-1") == whole
-    waiting = records.keep_request(whole, {"UserData": "#cloud-config"})
-    assert records.request(waiting) == {"UserData": "#cloud-config"}
-    assert records.drop_request(waiting).known == whole.known
+    waiting = records.write(whole, known=whole.known_with({"UserData": "#cloud-config"}))
+    assert records.read_request(waiting) == {"UserData": "#cloud-config"}
+    assert waiting.known_without_request == whole.known
     assert [one.name for one in records.all()] == ["c-1"]

@@ -11,8 +11,8 @@ from aws_check_support import GOOD, REGION, Account, refusing, saying_iam, witho
 from orchestrator.providers.aws.calls import Calls
 from orchestrator.providers.aws.check_policy import ORCH, PURPOSES, document
 from orchestrator.providers.aws.check_probes import rehearsed
-from orchestrator.providers.aws.faults import Refused
 from orchestrator.providers.checks import Verdict
+from orchestrator.providers.core.faults import Refused
 from orchestrator.slices import Request
 
 ROLE = "arn:aws:sts::123456789012:assumed-role/Dev/me"

@@ -222,7 +222,7 @@ LEFT = (
         "skypilot#7205, skypilot#4392",
         "a launch while the last one is still ending; creations that timed out",
         LEAKS + "test_a_launch_while_the_last_one_is_still_going_away",
-        PROVIDER + "test_a_refusal_after_a_lost_answer_ends_what_may_be_there",
+        PROVIDER + "test_an_effect_that_cannot_be_found_out_is_ended_by_the_next_command",
     ),
     row(
         "dstack#3453, dstack#3449; edge-endpoint#421; terraform#1200, terraform#16615, terraform#20718",

@@ -14,11 +14,12 @@ from orchestrator.plan.desired import Budgets
 from orchestrator.providers.aws import access, blocks, choices, images, interfaces, market, reservations, userdata
 from orchestrator.providers.aws.access import Way
 from orchestrator.providers.aws.check_hosts import SSM_POLICY
-from orchestrator.providers.aws.faults import Answer, Kind, by_code, explain
-from orchestrator.providers.aws.looking import SETTLE_SECONDS
+from orchestrator.providers.aws.faults import by_code, explain
 from orchestrator.providers.aws.planner import SCRATCH
 from orchestrator.providers.aws.quotas import ADDRESSES, advice, quota_of
 from orchestrator.providers.aws.session import READ_TRIES
+from orchestrator.providers.core.driver import SETTLE_SECONDS
+from orchestrator.providers.core.faults import Answer, Kind
 from orchestrator.slices import Candidate, HostFacts, OnDemand, Spot
 from orchestrator.task.model import AwsSettings
 from orchestrator.task.parse import parse_task

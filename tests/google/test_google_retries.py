@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.providers.google.retries import Answer, Kind, by_code, explain
+from orchestrator.providers.core.faults import Answer, Kind
+from orchestrator.providers.google.retries import by_code, explain
 
 
 @pytest.mark.parametrize(
@@ -59,11 +60,12 @@ def test_a_mistake_of_ours_is_not_taken_for_an_answer() -> None:
 
 
 def test_every_kind_is_explained_with_something_to_do() -> None:
-    from orchestrator.providers.google.retries import Answer, explain
+    from orchestrator.providers.core.faults import Answer
+    from orchestrator.providers.google.retries import explain
 
     for kind in Kind:
         for verb in ("create", "end", "list", "stop"):
-            error = explain(verb, "demo-1", Answer(kind, "words of Google"), "my-project")
+            error = explain(verb, "demo-1", Answer(kind=kind, words="words of Google"), "my-project")
             assert "words of Google" in f"{error}"
             assert error.next_step
 
@@ -107,5 +109,5 @@ def test_what_breaks_below_the_discovery_client_is_no_answer() -> None:
 
 def test_refused_credentials_of_google_itself_are_renewed_with_gcloud(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ORCH_GCP_ENDPOINT", raising=False)
-    error = explain("create", "demo-1", Answer(Kind.CREDENTIALS, "expired"))
+    error = explain("create", "demo-1", Answer(kind=Kind.CREDENTIALS, words="expired"))
     assert error.next_step == "gcloud auth application-default login"

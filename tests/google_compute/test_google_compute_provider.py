@@ -11,7 +11,7 @@ from compute_bench import PROJECT, ZONE, Bench, bench, keyed, spec, wanted
 from google_cases import INSTALLATION, TOKEN
 
 from orchestrator.errors import AccessError, CloudError, ConflictError, NotFoundError, QuotaError, UserError
-from orchestrator.providers.google.client import Refused
+from orchestrator.providers.core.faults import Refused
 from orchestrator.providers.google.compute.api import ComputeApi
 from orchestrator.providers.google.looking import KEY_PATIENCE, SETTLE_SECONDS
 from orchestrator.providers.google.session import open_session

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 
 from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
 from orchestrator.providers.aws.calls import Calls, Thing
-from orchestrator.providers.aws.faults import Kind, Refused
 from orchestrator.providers.aws.groups import OPENED, SSH
+from orchestrator.providers.core.faults import Kind, Refused
 
 
 def change_addresses(

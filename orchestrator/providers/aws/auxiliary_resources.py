@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.providers.aws.calls import Calls, Filters, Thing
-from orchestrator.providers.aws.faults import Kind, Refused
 from orchestrator.providers.aws.tags import INTENT, SLICE
+from orchestrator.providers.core.faults import Kind, Refused
 
 _WANTED = ("open", "active")  # states of a spot request that may still get machines, or holds some
 

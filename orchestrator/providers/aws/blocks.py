@@ -19,12 +19,13 @@ from orchestrator.catalog.ec2 import find_instance, load_instances, make_unliste
 from orchestrator.errors import CapacityError, CloudError, OrchError, UserError
 from orchestrator.providers.aws.calls import Calls, Thing, read_tags
 from orchestrator.providers.aws.commands import kebab
-from orchestrator.providers.aws.faults import Refused, explain, understood
+from orchestrator.providers.aws.faults import explain, understood
 from orchestrator.providers.aws.market import MOST_IN_BLOCK
 from orchestrator.providers.aws.parameters import revealed
 from orchestrator.providers.aws.requests import Place, request
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.providers.aws.tags import INSTALLATION, by_tag
+from orchestrator.providers.core.faults import Refused
 from orchestrator.slices import Request
 from orchestrator.values import Text, to_text
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeAlias, TypeVar
 
-from orchestrator.providers.aws.faults import Kind, Refused, understood
+from orchestrator.providers.aws.faults import understood
 from orchestrator.providers.aws.session import AwsSession
+from orchestrator.providers.core.faults import Kind, Refused, is_refused_as
 from orchestrator.retries import EC2_THROTTLED
 
 Thing: TypeAlias = Mapping[str, Any]  # an instance, a group, an address ... as botocore returns it
@@ -51,11 +52,6 @@ class Calls:
 
     def instances(self, filters: Filters) -> list[Thing]:
         return _instances(self.every("DescribeInstances", "Reservations", filters))
-
-
-def is_refused_as(kind: Kind) -> Callable[[BaseException], bool]:
-    """Return the test whether an exception is a refusal of one kind."""
-    return lambda error: isinstance(error, Refused) and error.answer.kind is kind
 
 
 def read_tags(thing: Thing) -> dict[str, str]:

@@ -19,9 +19,10 @@ from orchestrator.providers.aws import (
 )
 from orchestrator.providers.aws.calls import Calls
 from orchestrator.providers.aws.check_asked import Asked, Caller, instance_of, region_of
-from orchestrator.providers.aws.faults import Kind, Refused, explain
+from orchestrator.providers.aws.faults import explain
 from orchestrator.providers.aws.session import AwsSession, open_session
 from orchestrator.providers.checks import Ask, Check, Finding, Outcome, Verdict, finding_from_error, fix, ok, unknown
+from orchestrator.providers.core.faults import Kind, Refused
 
 _OPEN = ("opt-in-not-required", "opted-in")
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired", "")

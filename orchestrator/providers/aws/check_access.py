@@ -12,10 +12,11 @@ from orchestrator.providers.aws.check_asked import Asked
 from orchestrator.providers.aws.check_places import offering_zones
 from orchestrator.providers.aws.check_policy import ORCH, PURPOSES, Purpose
 from orchestrator.providers.aws.check_probes import Probed, Simulation, reads, rehearsed, simulated, simulation_of
-from orchestrator.providers.aws.faults import Answer, Kind, Refused, explain
+from orchestrator.providers.aws.faults import explain
 from orchestrator.providers.aws.planner import PLANNER
 from orchestrator.providers.aws.tags import INSTALLATION
 from orchestrator.providers.checks import Finding, Outcome, finding_from_error, fix, ok, unknown
+from orchestrator.providers.core.faults import Answer, Kind, Refused
 from orchestrator.slices import Candidate, Request, SliceSpec
 from orchestrator.task.model import AwsSettings
 from orchestrator.values import to_text

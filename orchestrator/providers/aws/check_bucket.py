@@ -7,8 +7,9 @@ from orchestrator.exits import Exit
 from orchestrator.providers.aws.check_access import attach
 from orchestrator.providers.aws.check_asked import Asked
 from orchestrator.providers.aws.check_probes import Simulation, simulation_of
-from orchestrator.providers.aws.faults import Kind, Refused, explain
+from orchestrator.providers.aws.faults import explain
 from orchestrator.providers.checks import Outcome, finding_from_error, fix, ok, unknown
+from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.storage.address import Address
 
 _WRITES = ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:PutObject")  # a conditional write is a PutObject, too

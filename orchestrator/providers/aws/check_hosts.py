@@ -8,8 +8,9 @@ from orchestrator.exits import Exit
 from orchestrator.providers.aws.check_asked import Asked
 from orchestrator.providers.aws.check_policy import HOST_ROLE
 from orchestrator.providers.aws.check_probes import Simulation
-from orchestrator.providers.aws.faults import Kind, Refused, explain
+from orchestrator.providers.aws.faults import explain
 from orchestrator.providers.checks import Outcome, finding_from_error, fix, ok, unknown
+from orchestrator.providers.core.faults import Kind, Refused
 
 SSM_POLICY = "AmazonSSMManagedInstanceCore"  # "Configure instance permissions for Systems Manager", read November 2026
 _OBJECTS = ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject")

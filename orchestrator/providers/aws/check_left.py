@@ -9,9 +9,10 @@ from orchestrator.exits import Exit
 from orchestrator.providers.aws import reservations
 from orchestrator.providers.aws.calls import Calls, Thing, read_tags
 from orchestrator.providers.aws.check_asked import Asked, as_block
-from orchestrator.providers.aws.faults import Refused, explain
+from orchestrator.providers.aws.faults import explain
 from orchestrator.providers.aws.tags import INSTALLATION, SLICE
 from orchestrator.providers.checks import Outcome, finding_from_error, fix, ok
+from orchestrator.providers.core.faults import Refused
 
 _LIVING = ("pending", "running", "stopping", "stopped", "shutting-down")
 _KINDS = (  # (operation, key of its answer, what it is called, its name)

@@ -8,8 +8,9 @@ from orchestrator.catalog.machines import Ec2Instance
 from orchestrator.exits import Exit
 from orchestrator.providers.aws.calls import Calls, Thing
 from orchestrator.providers.aws.check_asked import Asked
-from orchestrator.providers.aws.faults import Kind, Refused, explain
+from orchestrator.providers.aws.faults import explain
 from orchestrator.providers.checks import Outcome, finding_from_error, fix, ok, unknown
+from orchestrator.providers.core.faults import Kind, Refused
 
 _NEAR_ENOUGH = 0.02  # of the memory of a chip: tables and EC2 round differently
 # DescribeInstanceTypes says 512 GiB of a Trainium2, whose data sheet says 96 (dump of May 2026).

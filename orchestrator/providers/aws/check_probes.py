@@ -16,12 +16,13 @@ from typing import Any, cast
 from orchestrator.providers.aws.calls import Calls, Thing
 from orchestrator.providers.aws.check_asked import Caller
 from orchestrator.providers.aws.check_policy import HOST_ROLE, IMAGES, LOOK, SEE
-from orchestrator.providers.aws.faults import Answer, Kind, Refused, action_of
+from orchestrator.providers.aws.faults import action_of
 from orchestrator.providers.aws.images import GPU
 from orchestrator.providers.aws.parameters import filled, revealed
 from orchestrator.providers.aws.quotas import ADDRESSES, SERVICE
 from orchestrator.providers.aws.tags import INSTALLATION
 from orchestrator.providers.aws.unknowns import CALLER, GROUP, USER_DATA, VPC
+from orchestrator.providers.core.faults import Answer, Kind, Refused
 from orchestrator.slices import Request
 from orchestrator.values import Unknown
 

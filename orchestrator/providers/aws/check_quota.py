@@ -12,9 +12,10 @@ from orchestrator.errors import UserError
 from orchestrator.exits import Exit
 from orchestrator.providers.aws.calls import Calls, Thing
 from orchestrator.providers.aws.check_asked import Asked
-from orchestrator.providers.aws.faults import Kind, Refused, explain
+from orchestrator.providers.aws.faults import explain
 from orchestrator.providers.aws.quotas import ADDRESSES, SERVICE, Quota, quota_of
 from orchestrator.providers.checks import Finding, Outcome, finding_from_error, fix, ok, unknown
+from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.slices import Market, OnDemand, Spot
 
 _NOT_THERE = "NoSuchResourceException"  # of a quota that has its default value (Service Quotas API, GetServiceQuota)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import cast
 
 from orchestrator.providers.aws.unknowns import LISTS
+from orchestrator.slices import Request
 from orchestrator.values import Text, Unknown
 
 
@@ -45,3 +47,24 @@ def revealed(value: object) -> object:
     if isinstance(value, list):
         return [revealed(item) for item in cast(list[object], value)]
     return value
+
+
+def fill_request(
+    step: Request, known: Mapping[Unknown, str], found_out: Mapping[Unknown, Callable[[], str]]
+) -> Request:
+    """Return a request with plain JSON values. `found_out`: what is found out only for a request that has it.
+
+    Raises:
+        ValueError: A part is unknown.
+    """
+    more = {unknown: find() for unknown, find in found_out.items() if unknown not in known and _has(step.body, unknown)}
+    body = cast(dict[str, object], revealed(filled(step.body, {**known, **more})))
+    return replace(step, body=body, command=())
+
+
+def _has(value: object, unknown: Unknown) -> bool:
+    if isinstance(value, Text):
+        return unknown in value.parts
+    if isinstance(value, Mapping):
+        return any(_has(one, unknown) for one in cast(Mapping[str, object], value).values())
+    return isinstance(value, list) and any(_has(one, unknown) for one in cast(list[object], value))

@@ -17,11 +17,12 @@ from orchestrator.providers.aws import userdata
 from orchestrator.providers.aws.access import Way
 from orchestrator.providers.aws.auxiliary_resources import AuxiliaryResources
 from orchestrator.providers.aws.calls import Calls, Thing, read_tags
-from orchestrator.providers.aws.faults import Refused
 from orchestrator.providers.aws.reach import ranked
-from orchestrator.providers.aws.record import Phase, Record
+from orchestrator.providers.aws.record import Record
 from orchestrator.providers.aws.states import installation_of, lasting
 from orchestrator.providers.aws.tags import EPOCH, INSTALLATION, INTENT
+from orchestrator.providers.core.faults import Refused
+from orchestrator.providers.core.record import Phase
 from orchestrator.remote.keys import derive_public_key
 from orchestrator.slices import (
     Candidate,

@@ -12,8 +12,8 @@ from typing import Any
 
 from orchestrator.errors import CapacityError, UserError
 from orchestrator.providers.aws.calls import Calls, Thing
-from orchestrator.providers.aws.faults import Kind, Refused
 from orchestrator.providers.aws.market import reservation_of
+from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.slices import Candidate, CapacityBlock
 
 TAKEN_BEFORE_END = 30 * 60.0  # seconds

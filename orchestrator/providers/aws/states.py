@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from orchestrator.providers.aws.calls import Thing, read_tags
-from orchestrator.providers.aws.record import Phase, Record
+from orchestrator.providers.aws.record import Record
 from orchestrator.providers.aws.reservations import TAKEN_BEFORE_END
 from orchestrator.providers.aws.tags import INSTALLATION
+from orchestrator.providers.core.record import Phase
 from orchestrator.slices import SliceState, SliceView
 
 GOING = frozenset({"shutting-down", "terminated"})

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import NotFoundError, UserError
+from orchestrator.providers.core.faults import Refused
 from orchestrator.providers.google import adoption, body, choices, sending, startup
-from orchestrator.providers.google.client import Refused, TpuApi
+from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.labels import ADOPTED, to_google
 from orchestrator.providers.google.looking import Eyes, moment
 from orchestrator.providers.google.record import Phase, Record, Records

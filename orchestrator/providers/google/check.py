@@ -9,10 +9,10 @@ from typing import Any
 from orchestrator.errors import AccessError, UserError
 from orchestrator.exits import Exit
 from orchestrator.providers.checks import Ask, Check, Finding, Outcome, Verdict, finding_from_error, fix, ok
+from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.google import check_access, check_bucket, check_places, check_quota, check_ssh
 from orchestrator.providers.google.check_calls import Calls
-from orchestrator.providers.google.client import Refused
-from orchestrator.providers.google.retries import Kind, explain
+from orchestrator.providers.google.retries import explain
 from orchestrator.providers.google.session import Session, loopback_endpoint, open_session
 
 LOGIN = "gcloud auth application-default login"

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from orchestrator.exits import Exit
 from orchestrator.providers.checks import Ask, Outcome, finding_from_error, fix, ok, unknown
+from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.google.check_asked import tpu_of
 from orchestrator.providers.google.check_calls import Calls
 from orchestrator.providers.google.check_role import ACT_AS, ADOPT, FIREWALL, INSTANCES, NEEDS, Need, role_permissions
-from orchestrator.providers.google.client import Refused
-from orchestrator.providers.google.retries import Kind, explain
+from orchestrator.providers.google.retries import explain
 
 APIS = ("tpu.googleapis.com", "compute.googleapis.com")  # what the hosts are rented with, their network and firewall
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from orchestrator.catalog.buckets import BucketPlace, Reach, classify_access, transfer_price
 from orchestrator.exits import Exit
 from orchestrator.providers.checks import Ask, Outcome, finding_from_error, fix, ok, unknown
+from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.google.check_calls import Calls
 from orchestrator.providers.google.check_role import BUCKET_OBJECTS, BUCKET_ROLE
-from orchestrator.providers.google.client import Refused
-from orchestrator.providers.google.retries import Kind, explain
+from orchestrator.providers.google.retries import explain
 from orchestrator.storage.address import Address
 
 

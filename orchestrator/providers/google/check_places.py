@@ -8,10 +8,10 @@ from typing import Any
 from orchestrator.catalog.machines import TpuSlice
 from orchestrator.exits import Exit
 from orchestrator.providers.checks import Ask, Outcome, finding_from_error, fix, ok, unknown
+from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.google.check_asked import tpu_of
 from orchestrator.providers.google.check_calls import Calls
-from orchestrator.providers.google.client import Refused
-from orchestrator.providers.google.retries import Kind, explain
+from orchestrator.providers.google.retries import explain
 
 MOST_ZONES = 8  # are asked when no zone was named: those that the catalogue lists
 

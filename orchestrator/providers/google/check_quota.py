@@ -17,10 +17,10 @@ from orchestrator.catalog.machines import TpuSlice
 from orchestrator.catalog.tpu import list_generations
 from orchestrator.exits import Exit
 from orchestrator.providers.checks import Ask, Outcome, fix, ok, unknown
+from orchestrator.providers.core.faults import Refused
 from orchestrator.providers.google.check_access import not_asked
 from orchestrator.providers.google.check_asked import tpu_of
 from orchestrator.providers.google.check_calls import Calls
-from orchestrator.providers.google.client import Refused
 
 SERVICE = "tpu.googleapis.com"
 UNLIMITED = -1

@@ -6,10 +6,10 @@ import shutil
 
 from orchestrator.exits import Exit
 from orchestrator.providers.checks import Ask, Outcome, find_write_error, finding_from_error, fix, ok
+from orchestrator.providers.core.faults import Refused
 from orchestrator.providers.google.check_access import lacking
 from orchestrator.providers.google.check_calls import Calls
 from orchestrator.providers.google.check_role import FIREWALL
-from orchestrator.providers.google.client import Refused
 from orchestrator.providers.google.retries import explain
 
 IAP_ROLE = "roles/iap.tunnelResourceAccessor"  # "Using IAP for TCP forwarding", read November 2026

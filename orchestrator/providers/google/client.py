@@ -10,10 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.errors import CloudError, OrchError, UserError
+from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.google import alpha, iap, requests
 from orchestrator.providers.google.alpha import AlphaApi, Operation
 from orchestrator.providers.google.choices import Api
-from orchestrator.providers.google.retries import Answer, Kind, explain, reading, understood
+from orchestrator.providers.google.retries import explain, reading, understood
 from orchestrator.providers.google.session import Session
 from orchestrator.slices import Request
 
@@ -25,14 +26,6 @@ READ_SECONDS = 15.0
 CHANGE_SECONDS = 60.0
 HOST_KEY = "hostkeys/ssh-ed25519"
 _Result = TypeVar("_Result")
-
-
-class Refused(Exception):
-    """An answer of the API that is an error; never leaves this room."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.words)
-        self.answer = answer
 
 
 def open_api(session: Session) -> TpuApi:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any, TypeVar, cast
 
-from orchestrator.providers.google.client import CHANGE_SECONDS, READ_SECONDS, Refused
-from orchestrator.providers.google.retries import Kind, reading, understood
+from orchestrator.providers.core.faults import Kind, Refused
+from orchestrator.providers.google.client import CHANGE_SECONDS, READ_SECONDS
+from orchestrator.providers.google.retries import reading, understood
 from orchestrator.providers.google.session import Session
 
 _Result = TypeVar("_Result")

@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any, cast
 
 from orchestrator.errors import AccessError, CloudError, ConflictError, OrchError, UserError
+from orchestrator.providers.core.faults import Answer, Kind, Refused
 from orchestrator.providers.google import access
 from orchestrator.providers.google.body import filled, revealed
-from orchestrator.providers.google.client import Refused
 from orchestrator.providers.google.discovery import Discovery
 from orchestrator.providers.google.labels import CLUSTER, INSTALLATION, INTENT
-from orchestrator.providers.google.retries import Answer, Kind, explain
+from orchestrator.providers.google.retries import explain
 from orchestrator.providers.google.session import Session
 from orchestrator.slices import Request
 from orchestrator.values import Unknown
@@ -190,7 +190,9 @@ class Firewall:
         errors = failed.get("errors") or []
         if errors:
             words = "; ".join(f"{one.get('code', '')}: {one.get('message', '')}" for one in errors)
-            raise Refused(Answer(_OF_STATUS.get(int(operation.get("httpErrorStatusCode", 0)), Kind.INVALID), words))
+            raise Refused(
+                Answer(kind=_OF_STATUS.get(int(operation.get("httpErrorStatusCode", 0)), Kind.INVALID), words=words)
+            )
 
 
 _OF_STATUS = {403: Kind.PERMISSION, 404: Kind.NOT_FOUND, 409: Kind.TAKEN, 429: Kind.THROTTLED, 503: Kind.UNAVAILABLE}

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.google import labels, states
-from orchestrator.providers.google.client import Refused, TpuApi
+from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.looking import queued_labels
-from orchestrator.providers.google.retries import Kind
 from orchestrator.providers.google.startup import RESOURCE
 from orchestrator.slices import OwnedSlice, SliceState
 

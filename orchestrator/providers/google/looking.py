@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.google import labels, states
 from orchestrator.providers.google.addresses import Login, ready_view
-from orchestrator.providers.google.client import Refused, TpuApi
+from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.record import Phase, Record, Records
-from orchestrator.providers.google.retries import Kind, by_code
+from orchestrator.providers.google.retries import by_code
 from orchestrator.slices import SliceState, SliceView
 
 SETTLE_SECONDS = 90.0  # longer than a create may take to arrive: before that, "not found" proves nothing

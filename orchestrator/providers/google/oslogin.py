@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any
 
 from orchestrator.errors import AccessError, CloudError, OrchError
-from orchestrator.providers.google.client import Refused
+from orchestrator.providers.core.faults import Answer, Kind, Refused
 from orchestrator.providers.google.discovery import Discovery
-from orchestrator.providers.google.retries import Answer, Kind, explain
+from orchestrator.providers.google.retries import explain
 from orchestrator.providers.google.session import Session
 
 # It includes sudo, which setup needs; roles/compute.osLogin does not (Google Cloud, "Set up OS Login", 2025).

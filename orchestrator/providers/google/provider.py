@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.clock import RealClock, ServerClock
 from orchestrator.errors import CloudError, ConflictError, NotFoundError, OrchError, UserError
+from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.google import choices, sending, states
 from orchestrator.providers.google.addresses import Login
 from orchestrator.providers.google.adopting import Adopter
 from orchestrator.providers.google.both import COMPUTE, TPU, Both
-from orchestrator.providers.google.client import Refused, TpuApi, error_of, open_api
+from orchestrator.providers.google.client import TpuApi, error_of, open_api
 from orchestrator.providers.google.gated import GATES, Gated
 from orchestrator.providers.google.labels import INTENT
 from orchestrator.providers.google.listing import Listed, listed
@@ -24,7 +25,6 @@ from orchestrator.providers.google.looking import Eyes
 from orchestrator.providers.google.planner import PLANNER, stop_refusal
 from orchestrator.providers.google.record import Phase, Record, Records
 from orchestrator.providers.google.recovering import TpuRecovery
-from orchestrator.providers.google.retries import Kind
 from orchestrator.providers.google.session import Session, open_session
 from orchestrator.providers.google.startup import USER
 from orchestrator.providers.local.sshd import account

@@ -10,21 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
+from functools import cache
 from typing import Any, TypeVar, cast
 
-from orchestrator.errors import (
-    AccessError,
-    CapacityError,
-    CloudError,
-    ConflictError,
-    NotFoundError,
-    OrchError,
-    QuotaError,
-    UserError,
-)
+from orchestrator.errors import OrchError
 from orchestrator.messages import to_one_line
+from orchestrator.providers.core.faults import Answer, ErrorTable, Kind, load_error_table
 from orchestrator.providers.google.session import how_to_log_in
 from orchestrator.retries import GOOGLE_READ
 
@@ -32,100 +23,24 @@ LONGEST_PAUSE = 20.0  # seconds; a longer Retry-After is left to the engine
 _Answer = TypeVar("_Answer")
 
 
-class Kind(StrEnum):
-    CAPACITY = "no machines"
-    NOT_OFFERED = "not offered there"  # this type, in this zone, to this project: another zone may have it
-    QUOTA = "no quota"
-    PERMISSION = "not allowed"
-    CREDENTIALS = "not logged in"
-    API_DISABLED = "API not enabled"
-    NOT_FOUND = "not found"
-    TAKEN = "exists already"
-    INVALID = "bad request"
-    WRONG_STATE = "not in this state"
-    THROTTLED = "too many calls"
-    UNAVAILABLE = "not available"  # the service says so: whether it acted is not known
-    NO_ANSWER = "no answer"  # whether it acted is not known
-
-    @property
-    def may_have_acted(self) -> bool:
-        return self in (Kind.UNAVAILABLE, Kind.NO_ANSWER)
-
-    @property
-    def worth_asking_again(self) -> bool:
-        return self in (Kind.THROTTLED, Kind.UNAVAILABLE, Kind.NO_ANSWER)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An error as it came: its kind, Google's words on one line, and the seconds it asks us to wait."""
-
-    kind: Kind
-    words: str
-    wait: float | None = None
-
-
-_BY_CODE = {
-    1: Kind.NO_ANSWER,  # CANCELLED
-    2: Kind.UNAVAILABLE,  # UNKNOWN
-    3: Kind.INVALID,
-    4: Kind.NO_ANSWER,  # DEADLINE_EXCEEDED
-    5: Kind.NOT_FOUND,
-    6: Kind.TAKEN,
-    7: Kind.PERMISSION,
-    8: Kind.CAPACITY,  # RESOURCE_EXHAUSTED, unless its words say otherwise
-    9: Kind.WRONG_STATE,
-    10: Kind.UNAVAILABLE,  # ABORTED
-    11: Kind.INVALID,
-    12: Kind.INVALID,  # UNIMPLEMENTED
-    13: Kind.UNAVAILABLE,  # INTERNAL
-    14: Kind.UNAVAILABLE,
-    15: Kind.UNAVAILABLE,
-    16: Kind.CREDENTIALS,
-}
 _BY_NAME = {
     "CANCELLED": 1, "UNKNOWN": 2, "INVALID_ARGUMENT": 3, "DEADLINE_EXCEEDED": 4, "NOT_FOUND": 5, "ALREADY_EXISTS": 6,
     "PERMISSION_DENIED": 7, "RESOURCE_EXHAUSTED": 8, "FAILED_PRECONDITION": 9, "ABORTED": 10, "OUT_OF_RANGE": 11,
     "UNIMPLEMENTED": 12, "INTERNAL": 13, "UNAVAILABLE": 14, "DATA_LOSS": 15, "UNAUTHENTICATED": 16,
 }  # fmt: skip
+_NAMES = {number: name for name, number in _BY_NAME.items()}
 _BY_HTTP = {400: 3, 401: 16, 403: 7, 404: 5, 408: 4, 409: 6, 412: 9, 429: 8, 499: 1, 500: 13, 501: 12, 503: 14, 504: 4}
-_DISABLED = re.compile(
-    r"SERVICE_DISABLED|has not been used in project|API is not enabled|it is disabled", re.IGNORECASE
-)
-_RATE = re.compile(r"per (?:minute|second|100 seconds)|rate ?limit|too many requests", re.IGNORECASE)
-_QUOTA = re.compile(r"quota|limit .{0,40}exceeded", re.IGNORECASE)
-_QUOTA_EXCEEDED = re.compile(r"quota.{0,80}exceeded|quotaExceeded", re.IGNORECASE)
-_CLOSED = re.compile(r"location .{0,60}not found or access is unauthorized", re.IGNORECASE)
-_NOT_OFFERED = re.compile(
-    r"accelerator ?types?\b.{0,120}(?:not found|not available|not supported|does not exist|not offered)"
-    r"|not have permission to submit requests for accelerator type",
-    re.IGNORECASE,
-)
-_CAPACITY = re.compile(
-    r"no more capacity|stock ?out|RESOURCE_POOL_EXHAUSTED|insufficient capacity|not enough (?:resources|capacity)"
-    r"|no available resources|lack of capacity|not have enough resources",
-    re.IGNORECASE,
-)
+
+
+@cache
+def error_table() -> ErrorTable:
+    """Return the errors of Google's APIs."""
+    return load_error_table(__package__ or "")
 
 
 def by_code(code: int, words: str) -> Kind:
-    """The kind of a google.rpc.Code with these words. Raises nothing; an unknown code is UNAVAILABLE."""
-    kind = _BY_CODE.get(code, Kind.UNAVAILABLE)
-    if kind in (Kind.INVALID, Kind.NOT_FOUND, Kind.PERMISSION) and (
-        _NOT_OFFERED.search(words) or _CLOSED.search(words)
-    ):
-        return Kind.NOT_OFFERED
-    if kind is Kind.PERMISSION and _DISABLED.search(words):
-        return Kind.API_DISABLED
-    if _CAPACITY.search(words) and kind in (Kind.CAPACITY, Kind.WRONG_STATE, Kind.UNAVAILABLE):
-        return Kind.CAPACITY
-    if kind in (Kind.CAPACITY, Kind.PERMISSION) and _RATE.search(words):
-        return Kind.THROTTLED
-    if kind is Kind.CAPACITY and _QUOTA.search(words):
-        return Kind.QUOTA
-    if kind is Kind.PERMISSION and _QUOTA_EXCEEDED.search(words):  # but not: "requires a quota project"
-        return Kind.QUOTA
-    return kind
+    """Return the kind of a google.rpc.Code with these words; that of an unknown code is UNAVAILABLE."""
+    return error_table().classify(_NAMES.get(code, ""), words, unknown=Kind.UNAVAILABLE)
 
 
 def understood(error: Exception) -> Answer | None:
@@ -143,46 +58,17 @@ def understood(error: Exception) -> Answer | None:
         return _of_discovery(error)
     broken = TransportError | RequestException | HTTPException | ParseError | TimeoutError | ConnectionError
     if isinstance(error, broken):
-        return Answer(Kind.NO_ANSWER, to_one_line(str(error) or type(error).__name__))
+        return Answer(kind=Kind.NO_ANSWER, words=to_one_line(str(error) or type(error).__name__))
     if isinstance(error, GoogleAuthError):
-        return Answer(Kind.CREDENTIALS, to_one_line(str(error)))
+        return Answer(kind=Kind.CREDENTIALS, words=to_one_line(str(error)))
     return None
 
 
 def explain(verb: str, name: str, answer: Answer, project: str = "") -> OrchError:
-    """The error for the user, with what to do next."""
-    what, why = f"{verb} {name}".strip() + " was refused by Google", f"{answer.kind}: {answer.words}"
+    """Return the error for the user, with what to do next."""
     where = f" --project={project}" if project else ""
-    match answer.kind:
-        case Kind.NOT_OFFERED if verb != "create":
-            return AccessError(
-                what, why, f"orch check gcp{where}   says what is missing; docs/iam has a role with just that"
-            )
-        case Kind.CAPACITY | Kind.NOT_OFFERED:
-            return CapacityError(what, why, "try another zone, spot or a queued resource, or later")
-        case Kind.QUOTA:
-            return QuotaError(what, why, "ask for more in the console, IAM & Admin > Quotas, or take fewer chips")
-        case Kind.PERMISSION:
-            return AccessError(
-                what, why, f"orch check gcp{where}   says what is missing; docs/iam has a role with just that"
-            )
-        case Kind.CREDENTIALS:
-            return AccessError(what, why, how_to_log_in())
-        case Kind.API_DISABLED:
-            return AccessError(what, why, f"gcloud services enable tpu.googleapis.com{where}   then wait a minute")
-        case Kind.INVALID:
-            return UserError(what, why, "orch accelerators   shows types and zones; docs/google.md the options")
-        case Kind.NOT_FOUND if verb == "create":
-            return UserError(what, why, "check the zone, the network and the reservation that the task names")
-        case Kind.NOT_FOUND:
-            return NotFoundError(what, why, "orch status")
-        case Kind.TAKEN:
-            return ConflictError(what, why, "take another name: -c NAME")
-        case Kind.WRONG_STATE | Kind.THROTTLED | Kind.UNAVAILABLE:
-            return CloudError(what, why, "run the same command again")
-        case Kind.NO_ANSWER:
-            what = f"{verb} {name}".strip() + ": no answer from Google"
-            return CloudError(what, f"it is not known whether it acted ({answer.words})", "run the same command again")
+    login = how_to_log_in() if answer.kind is Kind.CREDENTIALS else ""
+    return error_table().explain(verb, name, answer, login, where=where)
 
 
 def reading(call: Callable[[], _Answer]) -> _Answer:
@@ -228,7 +114,7 @@ def _of_discovery(error: Exception) -> Answer | None:
         details = " ".join(str(part.get("reason", "")) for key in ("details", "errors") for part in said.get(key) or ())
         return _told(http, code, str(said.get("message") or given), details, _retry_after(given.resp))
     if isinstance(error, HttpLib2Error):
-        return Answer(Kind.NO_ANSWER, to_one_line(str(error) or type(error).__name__))
+        return Answer(kind=Kind.NO_ANSWER, words=to_one_line(str(error) or type(error).__name__))
     return None
 
 
@@ -247,9 +133,14 @@ def _told(http: int, code: int, words: str, details: str, wait: float | None) ->
         code = 8  # the class of the exception says "too many requests" for all of them
     words = to_one_line(words)
     kind = by_code(code, f"{words} {details}")
-    if kind is Kind.CAPACITY and wait is not None and not _CAPACITY.search(words):
+    if kind is Kind.CAPACITY and wait is not None and not _says_capacity(words):
         kind = Kind.THROTTLED  # whoever says when to come back means calls, not machines
-    return Answer(kind, words, wait)
+    return Answer(kind=kind, words=words, wait=wait)
+
+
+def _says_capacity(words: str) -> bool:
+    """Return whether the text itself means machines; 13 is INTERNAL, which means nothing of its own."""
+    return by_code(13, words) is Kind.CAPACITY
 
 
 def _retry_after(headers: Any) -> float | None:

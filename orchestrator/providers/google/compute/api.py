@@ -13,10 +13,10 @@ from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from orchestrator.errors import CloudError
+from orchestrator.providers.core.faults import Answer, Kind, Refused
 from orchestrator.providers.google.body import revealed
-from orchestrator.providers.google.client import Refused
 from orchestrator.providers.google.discovery import Discovery
-from orchestrator.providers.google.retries import Answer, Kind, by_code
+from orchestrator.providers.google.retries import by_code
 from orchestrator.providers.google.session import Session
 from orchestrator.slices import Request
 
@@ -242,7 +242,7 @@ def failure_of(operation: Mapping[str, Any]) -> Answer | None:
 def answer_of(error: Mapping[str, Any]) -> Answer:
     """An error of an operation or of a group: code and message (Compute Engine documentation, "Troubleshooting")."""
     code, words = str(error.get("code", "")), " ".join(str(error.get("message", "")).split())[:300]
-    return Answer(_OF_CODE.get(code) or by_code(13, f"{code} {words}"), words or code)
+    return Answer(kind=_OF_CODE.get(code) or by_code(13, f"{code} {words}"), words=words or code)
 
 
 def _of(api: Any, place: Place) -> Any:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.google.access import SLICE, owner_of
 from orchestrator.providers.google.addresses import Login
-from orchestrator.providers.google.client import Refused
 from orchestrator.providers.google.compute import hosts, states
 from orchestrator.providers.google.compute.api import ComputeApi, failure_of
 from orchestrator.providers.google.compute.parts import Part
@@ -17,7 +17,6 @@ from orchestrator.providers.google.compute.record import Record, Records
 from orchestrator.providers.google.labels import INSTALLATION, INTENT, from_google
 from orchestrator.providers.google.looking import KEY_PATIENCE, SETTLE_SECONDS
 from orchestrator.providers.google.record import Phase
-from orchestrator.providers.google.retries import Kind
 from orchestrator.providers.google.states import together
 from orchestrator.slices import SliceState, SliceView
 

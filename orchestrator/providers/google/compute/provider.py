@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import AccessError, CloudError, ConflictError, NotFoundError, OrchError, UserError
+from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.google.addresses import Login
-from orchestrator.providers.google.client import Refused
 from orchestrator.providers.google.compute import listing, sending, states
 from orchestrator.providers.google.compute.api import ComputeApi, name_of, path_of
 from orchestrator.providers.google.compute.hosts import names_by_rank
@@ -25,7 +25,7 @@ from orchestrator.providers.google.compute.record import Record, Records
 from orchestrator.providers.google.compute.recovering import ComputeRecovery
 from orchestrator.providers.google.labels import INSTALLATION, INTENT
 from orchestrator.providers.google.record import Phase
-from orchestrator.providers.google.retries import Kind, explain
+from orchestrator.providers.google.retries import explain
 from orchestrator.providers.google.sending import with_project
 from orchestrator.providers.google.session import Session
 from orchestrator.providers.google.startup import USER

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orchestrator.providers.core.faults import Kind
 from orchestrator.providers.google.compute.api import answer_of
 from orchestrator.providers.google.compute.parts import Part
 from orchestrator.providers.google.compute.record import Record
 from orchestrator.providers.google.record import Phase
-from orchestrator.providers.google.retries import Kind
 from orchestrator.slices import SliceState, SliceView
 
 INSTANCE = {
