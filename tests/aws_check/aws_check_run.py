@@ -106,7 +106,11 @@ def answer_lost(account: Account, folder: Path) -> None:
         account.server.ec2.handle(call)
         raise AwsRefusal("ServiceUnavailable", "the machines are made, and the answer is lost", 503)
 
+    def hide(call: AwsCall) -> AwsAnswer:
+        raise AwsRefusal("InternalError", "they cannot be looked for either", 500)
+
     account.answers["ec2", "RunInstances"] = lose
+    account.answers["ec2", "DescribeInstances"] = hide
     with pytest.raises(CloudError):
         provider_of(account, folder).create(one, keys(1, folder))
     account.answers.clear()
