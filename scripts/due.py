@@ -23,7 +23,7 @@ from support.lanes import STACK_DAYS, today
 
 STACKS = ("jax", "xla")
 OF_ALL = ("requirements/", "tests/support/", "tests/conftest.py", "pyproject.toml", "scripts/test")
-NAME = re.compile(r"\b(?:trainer|orchestrator)(?:\.\w+)+|\bscripts/[\w./-]*\w")  # of a module or a script
+NAME = re.compile(r"\b(?:trainer|orchestrator|orch_fronts)(?:\.\w+)+|\bscripts/[\w./-]*\w")  # of a module or a script
 
 
 def main(words: list[str]) -> int:
@@ -71,13 +71,13 @@ def files_of_modules(names: Iterable[str]) -> Iterable[str]:
     """Yield the files of the modules, of those within them, and of everything that they import, directly or not."""
     import grimp
 
-    graph = grimp.build_graph("orchestrator", "trainer")
+    graph = grimp.build_graph("orchestrator", "trainer", "orch_fronts")
     for name in names:
         module = name if name in graph.modules else name.rpartition(".")[0]
         if module in graph.modules:
             within = {module, *graph.find_descendants(module)}
             for one in within.union(*map(graph.find_upstream_modules, within)):
-                stem = one.replace(".", "/")
+                stem = re.sub("^orch_fronts", "tests/fronts/orch_fronts", one).replace(".", "/")
                 yield from (f"{stem}.py", f"{stem}/__init__.py")
 
 

@@ -14,9 +14,9 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import tpu_v2
 from google.oauth2.credentials import Credentials
 
+from orch_fronts.google.cloud import SimulatedGoogle
+from orch_fronts.google.server import PROJECT, TpuServer
 from orchestrator.__main__ import main
-from orchestrator.simulator.google.cloud import SimulatedGoogle
-from orchestrator.simulator.google.server import PROJECT, TpuServer
 
 ZONE = "us-west4-a"
 PARENT = f"projects/{PROJECT}/locations/{ZONE}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from adopt_bench import Maker, pretend
 
-from orchestrator.simulator.google.cloud import SimulatedGoogle
+from orch_fronts.google.cloud import SimulatedGoogle
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,13 @@ import pytest
 from adopt_bench import PARENT, THEIR_KEY, THEIRS, ZONE, Maker, ok, orch, sent
 from support.slice_names import slice_name
 
+from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.exits import Exit
 from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.observed import Outcome
 from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.record import Records
 from orchestrator.remote.keys import make_host_key
-from orchestrator.simulator.google.cloud import SimulatedGoogle
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store
 

@@ -13,6 +13,8 @@ import pytest
 from adopt_bench import PARENT, THEIR_KEY, ZONE, Maker, orch
 from support.google_cloud import google_provider
 
+from orch_fronts.google.grants import Grants
+from orch_fronts.google.server import PROJECT, TpuServer
 from orchestrator.clock import RealClock
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.exits import Exit
@@ -21,8 +23,6 @@ from orchestrator.plan.sweep import SweepVerdict, classify_slice
 from orchestrator.providers.google.adoption import with_ours, without_ours
 from orchestrator.providers.google.provider import GoogleProvider
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.google.grants import Grants
-from orchestrator.simulator.google.server import PROJECT, TpuServer
 from orchestrator.simulator.scenario import Durations, Scenario, Zone
 from orchestrator.slices import Candidate, OnDemand, SliceKeys, SliceSpec, SliceState, Spot
 from orchestrator.values import Text

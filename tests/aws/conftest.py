@@ -10,9 +10,9 @@ import pytest
 from ec2_account import FOREIGN_ZONE, Ec2
 from support.aws_cloud import OTHER, ZONE, Account, aws_server, aws_session, aws_zones
 
+from orch_fronts.aws.server import AwsServer
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Durations, Scenario
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from support.aws_cloud import ZONE, aws_candidate
 
+from orch_fronts.aws.server import AwsServer
 from orchestrator.providers.aws.calls import Calls
 from orchestrator.providers.aws.provider import AwsProvider
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.slices import Candidate, SliceKeys, SliceSpec, SliceState, SliceView

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from support.block_shop import DAY, FIRST, BlockShop, offering, open_shop
 
+from orch_fronts.aws.cloud import aws_scenario
+from orch_fronts.aws.server import AwsServer
 from orchestrator.errors import AccessError, CapacityError, CloudError, UserError
 from orchestrator.providers.aws import blocks
 from orchestrator.providers.aws.blocks import Wanted
 from orchestrator.providers.aws.offerings import recall, remember
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.aws.cloud import aws_scenario
-from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Scenario
 from orchestrator.values import Unknown

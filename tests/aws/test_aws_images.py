@@ -6,13 +6,13 @@ import jmespath
 import pytest
 from aws_cases import candidate
 
+from orch_fronts.aws.images import by_parameter
 from orchestrator.errors import UserError
 from orchestrator.providers.aws import images
 from orchestrator.providers.aws.images import GPU, GPU_TORCH, JAX_NEURON, PLAIN, choose
 from orchestrator.providers.aws.planner import PLANNER
 from orchestrator.providers.aws.requests import Place
 from orchestrator.providers.aws.unknowns import IMAGE, ROOT_DEVICE
-from orchestrator.simulator.aws.images import by_parameter
 
 PLACE = Place("us-east-1")
 

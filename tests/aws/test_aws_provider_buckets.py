@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from orch_fronts.aws.calls import AwsAnswer, AwsCall, AwsRefusal
+from orch_fronts.aws.server import AwsServer
 from orchestrator.errors import CloudError
 from orchestrator.providers.aws.buckets import place_of
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.aws.calls import AwsAnswer, AwsCall, AwsRefusal
-from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Scenario
 

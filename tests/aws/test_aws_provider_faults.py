@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from orch_fronts.aws.calls import AwsAnswer, AwsCall, AwsRefusal
+from orch_fronts.aws.server import AwsServer
 from orchestrator.errors import (
     AccessError,
     CapacityError,
@@ -23,8 +25,6 @@ from orchestrator.providers.aws.faults import action_of, by_code, explain
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.providers.core.faults import Answer, Kind, Refused
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.aws.calls import AwsAnswer, AwsCall, AwsRefusal
-from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Scenario
 from orchestrator.slices import OnDemand, Spot

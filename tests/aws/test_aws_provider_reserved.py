@@ -11,10 +11,10 @@ import pytest
 from ec2_account import Ec2
 from support.aws_cloud import EFA, ONE_CARD, OTHER, ZONE, aws_candidate
 
+from orch_fronts.aws.ec2 import blocks
 from orchestrator.errors import AccessError, CapacityError, OrchError, UserError
 from orchestrator.providers.aws.held_keys import read_host_public
 from orchestrator.providers.aws.userdata import unpack_public
-from orchestrator.simulator.aws.ec2 import blocks
 from orchestrator.simulator.scenario import Fault, FaultKind, Held
 from orchestrator.slices import Candidate, CapacityBlock, Market, Reservation, SliceState
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from aws_check_support import INSTALLATION, REGION, RESERVED, ZONE, Account
 
+from orch_fronts.aws.calls import AwsAnswer, AwsCall, AwsRefusal
 from orchestrator.catalog.ec2 import load_instances
 from orchestrator.errors import CloudError
 from orchestrator.providers.aws import blocks
@@ -20,7 +21,6 @@ from orchestrator.providers.aws.buckets import place_of
 from orchestrator.providers.aws.calls import Calls
 from orchestrator.providers.aws.provider import AwsProvider
 from orchestrator.remote.keys import make_host_key
-from orchestrator.simulator.aws.calls import AwsAnswer, AwsCall, AwsRefusal
 from orchestrator.slices import (
     Candidate,
     CapacityBlock,

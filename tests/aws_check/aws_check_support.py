@@ -11,20 +11,20 @@ from typing import Any
 
 import boto3
 
+from orch_fronts.aws.calls import ACCOUNT, AwsAnswer, AwsCall, AwsRefusal, Front, Need
+from orch_fronts.aws.codec import codec_of
+from orch_fronts.aws.grants import USER, Grants
+from orch_fronts.aws.guard import Guard
+from orch_fronts.aws.query import answer, members
+from orch_fronts.aws.s3 import S3Server, s3_server
+from orch_fronts.aws.server import AwsServer
+from orch_fronts.aws.services import S3Front, account_fronts, admit_to_buckets
 from orchestrator.providers.aws.check import region
 from orchestrator.providers.aws.check_asked import Caller
 from orchestrator.providers.aws.check_policy import ORCH, document
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.providers.checks import Ask, Check, Finding, run_checks
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.aws.calls import ACCOUNT, AwsAnswer, AwsCall, AwsRefusal, Front, Need
-from orchestrator.simulator.aws.codec import codec_of
-from orchestrator.simulator.aws.grants import USER, Grants
-from orchestrator.simulator.aws.guard import Guard
-from orchestrator.simulator.aws.query import answer, members
-from orchestrator.simulator.aws.s3 import S3Server, s3_server
-from orchestrator.simulator.aws.server import AwsServer
-from orchestrator.simulator.aws.services import S3Front, account_fronts, admit_to_buckets
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Durations, Held, Scenario, Zone
 from orchestrator.task.model import AwsSettings

@@ -36,10 +36,10 @@ from aws_check_support import (
 )
 
 import orchestrator.cli
+from orch_fronts.aws.grants import Grants
 from orchestrator.providers.aws.check_policy import PURPOSES, document, host_statements, policy_text
 from orchestrator.providers.aws.images import GPU
 from orchestrator.providers.checks import Finding, Verdict
-from orchestrator.simulator.aws.grants import Grants
 
 ALL: dict[str, Any] = {"bucket": "s3://runs/exp", "instance_profile": "orch-host"}
 OPTIONS = (

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from aws_check_support import GOOD, REGION, Account, refusing, without
 
+from orch_fronts.aws.guard import Guard
 from orchestrator.paths import load_paths
 from orchestrator.providers.aws.check_policy import policy_files, policy_text
-from orchestrator.simulator.aws.guard import Guard
 from orchestrator.store.store import Store
 
 DOCS = Path(__file__).parents[2] / "docs" / "iam"

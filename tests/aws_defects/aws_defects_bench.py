@@ -16,6 +16,8 @@ from support.aws_world import AwsHome, PointedAws
 from support.driving import Listener
 from support.simulated import Points, sim_launch, sim_task
 
+from orch_fronts.aws.calls import AwsCall
+from orch_fronts.aws.server import AwsServer
 from orchestrator.clock import Clock
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.preparation import commands
@@ -24,8 +26,6 @@ from orchestrator.engine.state.recorded import open_reader
 from orchestrator.paths import load_paths
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.aws.calls import AwsCall
-from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.simulator.scenario import Durations, Scenario

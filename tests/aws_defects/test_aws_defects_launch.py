@@ -10,8 +10,8 @@ from aws_defects_bench import ZONES, Bench
 from support.aws_cloud import EFA, ONE_CARD, aws_candidate, aws_session
 from support.driving import Listener
 
+from orch_fronts.aws.calls import AwsCall, AwsRefusal
 from orchestrator.exits import Exit
-from orchestrator.simulator.aws.calls import AwsCall, AwsRefusal
 from orchestrator.simulator.scenario import Durations, Fault, FaultKind, Pool, Quota
 from orchestrator.slices import Candidate, CapacityBlock, Reservation
 

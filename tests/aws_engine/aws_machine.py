@@ -18,10 +18,10 @@ from support.aws_world import PointedAws
 from support.simulated import Points, SimHome
 from support.slice_names import slice_name
 
+from orch_fronts.aws.ec2.visit import kept, left
+from orch_fronts.aws.server import AwsServer
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.remote.keys import make_host_key
-from orchestrator.simulator.aws.ec2.visit import kept, left
-from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.faults import can_befall
 from orchestrator.simulator.scenario import Deed, FaultKind
 from orchestrator.slices import Candidate, OnDemand, SliceKeys, SliceSpec, SliceState, Spot

@@ -16,9 +16,9 @@ from support.aws_cloud import EFA, OTHER, REGION, ZONE, aws_candidate, aws_serve
 from support.aws_world import PointedAws
 from support.simulated import Points, SharedClock, SimHome, durable, sim_launch, use_home
 
+from orch_fronts.aws.ec2.visit import left
 from orchestrator.providers.aws.calls import Calls
 from orchestrator.simulator.access import Access
-from orchestrator.simulator.aws.ec2.visit import left
 from orchestrator.slices import CapacityBlock
 
 BEFORE = 30.0  # seconds until the capacity block begins

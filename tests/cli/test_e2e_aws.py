@@ -15,8 +15,8 @@ from support.heard import Heard, listening, losses
 from support.orch_process import Orch
 from support.slice_names import slice_name
 
-from orchestrator.simulator.aws.cloud import SimulatedAws
-from orchestrator.simulator.aws.ec2.visit import left as beside
+from orch_fronts.aws.cloud import SimulatedAws
+from orch_fronts.aws.ec2.visit import left as beside
 from orchestrator.simulator.scenario import Deed
 from orchestrator.simulator.state import Phase
 

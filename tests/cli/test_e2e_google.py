@@ -15,7 +15,7 @@ from support.heard import Heard, listening, losses
 from support.orch_process import Orch
 from support.slice_names import slice_name
 
-from orchestrator.simulator.google.cloud import SimulatedGoogle
+from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.simulator.scenario import Deed
 from orchestrator.simulator.state import Phase
 

@@ -12,7 +12,7 @@ import pytest
 from support.orch_process import Orch, until
 from support.postgres import postgres_server
 
-from orchestrator.simulator.google.cloud import SimulatedGoogle
+from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.simulator.scenario import Deed
 from orchestrator.simulator.state import Phase
 

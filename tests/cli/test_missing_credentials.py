@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from support.orch_process import Orch
 
+from orch_fronts.aws.cloud import SimulatedAws
+from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.exits import Exit
-from orchestrator.simulator.aws.cloud import SimulatedAws
-from orchestrator.simulator.google.cloud import SimulatedGoogle
 
 pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
 

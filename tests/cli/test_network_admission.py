@@ -22,10 +22,10 @@ from support.postgres import PostgresServer, postgres_server
 from support.slice_firewall import slice_firewall
 from support.slow_proxy import slow_proxy
 
-from orchestrator.simulator.aws.cloud import SimulatedAws
-from orchestrator.simulator.aws.ec2 import visit as aws
-from orchestrator.simulator.google.cloud import SimulatedGoogle
-from orchestrator.simulator.google.compute import visit as google
+from orch_fronts.aws.cloud import SimulatedAws
+from orch_fronts.aws.ec2 import visit as aws
+from orch_fronts.google.cloud import SimulatedGoogle
+from orch_fronts.google.compute import visit as google
 
 WHY_NOT = missing_for_namespaces()
 pytestmark = [

@@ -15,8 +15,8 @@ from support.orch_process import Orch, until
 from support.slice_names import slice_name
 
 import orchestrator.cli
+from orch_fronts.aws.cloud import SimulatedAws
 from orchestrator.exits import Exit
-from orchestrator.simulator.aws.cloud import SimulatedAws
 
 pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
 

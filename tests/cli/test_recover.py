@@ -15,14 +15,14 @@ from support.orch_process import Orch
 from support.slice_names import slice_name
 
 import orchestrator.cli
+from orch_fronts.aws.cloud import SimulatedAws
+from orch_fronts.aws.ec2.visit import left
+from orch_fronts.google.cloud import SimulatedGoogle
+from orch_fronts.google.compute.visit import kept
+from orch_fronts.google.grants import APIS, Grants
 from orchestrator.computer import read_member
 from orchestrator.engine.state.names import member_label
 from orchestrator.providers.google.check_role import role_permissions
-from orchestrator.simulator.aws.cloud import SimulatedAws
-from orchestrator.simulator.aws.ec2.visit import left
-from orchestrator.simulator.google.cloud import SimulatedGoogle
-from orchestrator.simulator.google.compute.visit import kept
-from orchestrator.simulator.google.grants import APIS, Grants
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

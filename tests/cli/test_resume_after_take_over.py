@@ -10,8 +10,8 @@ import pytest
 from support.heard import listening, losses
 from support.orch_process import Orch
 
+from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.remote.keys import make_host_key
-from orchestrator.simulator.google.cloud import SimulatedGoogle
 
 pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(600)]
 

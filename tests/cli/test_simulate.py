@@ -115,3 +115,29 @@ def test_without_a_command_it_serves_until_ctrl_c_and_prints_what_to_export(orch
             assert process.wait(30) == 130
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(
+    ("declared", "why"),
+    [
+        ("", "the servers of the simulated clouds (distribution orch-fronts) are not installed"),
+        (
+            "[orch.fronts]\ngcp = absent_module:open_front\n",
+            "absent_module:open_front: No module named 'absent_module'",
+        ),
+    ],
+)
+def test_without_an_installed_front_it_says_what_to_install(orch: Orch, declared: str, why: str) -> None:
+    first = orch.folder / "first"  # Python takes the first distribution of a name on its path
+    info = first / "orch_fronts-9.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: orch-fronts\nVersion: 9\n")
+    (info / "entry_points.txt").write_text(declared)
+    refused = Orch(orch.folder, {**orch.more, "PYTHONPATH": str(first)})("simulate", "gcp", "--home", "h", "--", "true")
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines() == [
+        "error[usage]: orch simulate gcp is not available",
+        f"  why:  {why}",
+        "  next: in a checkout of orch: scripts/bootstrap   or: pip install --no-deps ./tests/fronts",
+    ]
+    assert not (orch.folder / "h").exists(), "nothing was begun"

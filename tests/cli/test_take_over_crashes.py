@@ -13,8 +13,8 @@ import pytest
 from support.lanes import share_of
 from support.orch_process import Orch
 
+from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.exits import Exit
-from orchestrator.simulator.google.cloud import SimulatedGoogle
 
 pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(900)]
 

@@ -27,9 +27,9 @@ from support.postgres import PostgresServer, postgres_server
 from support.proof import report
 from support.slow_proxy import SlowProxy, slow_proxy
 
+from orch_fronts.aws.cloud import SimulatedAws
+from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.exits import Exit
-from orchestrator.simulator.aws.cloud import SimulatedAws
-from orchestrator.simulator.google.cloud import SimulatedGoogle
 from orchestrator.store.leases import LEASE_SECONDS
 
 WHY_NOT = missing_for_namespaces()

@@ -17,10 +17,10 @@ from support.orch_process import Orch, until
 from support.postgres import postgres_server
 
 import orchestrator
+from orch_fronts.aws.cloud import SimulatedAws
+from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.exits import Exit
 from orchestrator.remote.keys import make_host_key
-from orchestrator.simulator.aws.cloud import SimulatedAws
-from orchestrator.simulator.google.cloud import SimulatedGoogle
 
 pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(300)]
 

@@ -11,10 +11,10 @@ import pytest
 from support.orch_process import Orch
 from support.slice_names import slice_name
 
-from orchestrator.simulator.aws.cloud import SimulatedAws
-from orchestrator.simulator.aws.ec2.visit import left
-from orchestrator.simulator.google.cloud import SimulatedGoogle
-from orchestrator.simulator.google.compute.visit import kept
+from orch_fronts.aws.cloud import SimulatedAws
+from orch_fronts.aws.ec2.visit import left
+from orch_fronts.google.cloud import SimulatedGoogle
+from orch_fronts.google.compute.visit import kept
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

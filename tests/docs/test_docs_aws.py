@@ -13,10 +13,10 @@ import pytest
 from docs_page import Command, read_page
 from docs_visit import Visit, done_as_said
 
-from orchestrator.simulator.aws.calls import ACCOUNT
-from orchestrator.simulator.aws.cloud import SimulatedAws, without_aws
-from orchestrator.simulator.aws.ec2.visit import left
-from orchestrator.simulator.aws.grants import owner
+from orch_fronts.aws.calls import ACCOUNT
+from orch_fronts.aws.cloud import SimulatedAws, without_aws
+from orch_fronts.aws.ec2.visit import left
+from orch_fronts.aws.grants import owner
 from orchestrator.simulator.rehearsal import SCENARIO_FILE
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "aws.md"

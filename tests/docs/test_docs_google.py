@@ -14,9 +14,9 @@ from docs_page import Command, read_page
 from docs_visit import Visit, done_as_said
 from google_parser import refused
 
-from orchestrator.simulator.google.cloud import SimulatedGoogle, without_google
-from orchestrator.simulator.google.grants import Bucket, Grants, Limit
-from orchestrator.simulator.google.server import PROJECT
+from orch_fronts.google.cloud import SimulatedGoogle, without_google
+from orch_fronts.google.grants import Bucket, Grants, Limit
+from orch_fronts.google.server import PROJECT
 from orchestrator.simulator.rehearsal import SCENARIO_FILE
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "google.md"

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from orch_fronts.google.gcs import gcs_server
 from orchestrator.catalog.buckets import BucketPlace
 from orchestrator.engine.preparation.bucket_locations import (
     FILE,
@@ -20,7 +21,6 @@ from orchestrator.engine.preparation.bucket_locations import (
 )
 from orchestrator.engine.preparation.bucket_notes import bucket_notes
 from orchestrator.errors import CloudError
-from orchestrator.simulator.google.gcs import gcs_server
 from orchestrator.storage.bucket import Bucket
 from orchestrator.task.model import Task
 from orchestrator.task.parse import parse_task

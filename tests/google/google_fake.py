@@ -18,8 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 from google.cloud import tpu_v2
 from google.protobuf import json_format
 
+from orch_fronts.google import documents
 from orchestrator.catalog.tpu import find_slice
-from orchestrator.simulator.google import documents
 
 WORDS = {400: "INVALID_ARGUMENT", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "ALREADY_EXISTS"} | {
     401: "UNAUTHENTICATED", 412: "FAILED_PRECONDITION", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE"

@@ -11,6 +11,7 @@ from google_bench import Bench
 from google_cases import TOKEN, candidate, keys, spec
 from google_fake import Answer, Fault
 
+from orch_fronts.google.server import PROJECT, TpuServer
 from orchestrator.errors import AccessError, CapacityError, CloudError, OrchError, UserError
 from orchestrator.providers.google import client, session
 from orchestrator.providers.google.alpha import AlphaApi
@@ -20,7 +21,6 @@ from orchestrator.providers.google.states import EXPIRY_GRACE
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.cloud import SimulatedCloud
-from orchestrator.simulator.google.server import PROJECT, TpuServer
 from orchestrator.simulator.scenario import Durations, Held, Pool, Scenario, Zone
 from orchestrator.slices import Candidate, FlexStart, Reservation, SliceKeys, SliceState, SliceView, Spot
 

@@ -13,6 +13,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google_cases import PROJECT, candidate, keys, spec
 
+from orch_fronts.google.server import TpuServer
 from orchestrator.errors import AccessError, CapacityError, ConflictError
 from orchestrator.hosts import HostAddress
 from orchestrator.providers.google import session
@@ -25,7 +26,6 @@ from orchestrator.providers.google.oslogin import LOCAL_ACCOUNT
 from orchestrator.providers.google.provider import open_provider
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
-from orchestrator.simulator.google.server import TpuServer
 from orchestrator.simulator.scenario import Durations, Pool, Scenario, Zone
 from orchestrator.slices import Request, SliceSpec, SliceState, SliceView
 from orchestrator.values import Text

@@ -21,13 +21,13 @@ from support.gcloud import find_gcloud
 from support.proof import report
 from support.served import Seen
 
+from orch_fronts.google import documents
 from orchestrator.providers.google import body, commands, sending
 from orchestrator.providers.google.choices import PROJECT as PROJECT_UNKNOWN
 from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.planner import PLANNER
 from orchestrator.providers.google.session import Session
 from orchestrator.providers.google.startup import entries, pack_keys
-from orchestrator.simulator.google import documents
 from orchestrator.slices import Request, SliceKeys, SliceSpec
 from orchestrator.values import Text
 

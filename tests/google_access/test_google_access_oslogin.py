@@ -16,12 +16,12 @@ from access_support import GCLOUD, PROJECT, Answer, run_gcloud
 from google.auth.credentials import AnonymousCredentials
 from support.served import served
 
+from orch_fronts.google.oslogin import RULES, OsLoginFront
+from orch_fronts.google.status import Refusal
 from orchestrator.errors import AccessError, CloudError, OrchError
 from orchestrator.providers.google.oslogin import LOCAL_ACCOUNT, OsLogin, Profile
 from orchestrator.providers.google.session import Session
 from orchestrator.remote.keys import make_host_key
-from orchestrator.simulator.google.oslogin import RULES, OsLoginFront
-from orchestrator.simulator.google.status import Refusal
 
 ME = "a.person@example.com"
 KEY = make_host_key()[1]

@@ -7,6 +7,11 @@ import time
 import pytest
 from access_support import INSTALLATION, TOKEN, spec
 
+from orch_fronts.google.compute.front import PREFIX as COMPUTE
+from orch_fronts.google.compute.front import ComputeFront
+from orch_fronts.google.oslogin import PREFIX as OS_LOGIN
+from orch_fronts.google.oslogin import OsLoginFront
+from orch_fronts.google.server import PROJECT, TpuServer
 from orchestrator.providers.caller import caller_address
 from orchestrator.providers.google import access
 from orchestrator.providers.google.firewall import Firewall, with_caller
@@ -16,11 +21,6 @@ from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.bodies import NoBodies
 from orchestrator.simulator.clock import ScaledClock
-from orchestrator.simulator.google.compute.front import PREFIX as COMPUTE
-from orchestrator.simulator.google.compute.front import ComputeFront
-from orchestrator.simulator.google.oslogin import PREFIX as OS_LOGIN
-from orchestrator.simulator.google.oslogin import OsLoginFront
-from orchestrator.simulator.google.server import PROJECT, TpuServer
 from orchestrator.simulator.scenario import Scenario, Zone
 from orchestrator.values import Text
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 import pytest
 
+from orch_fronts.google.api import TpuApi
+from orch_fronts.google.compute.front import PREFIX as COMPUTE
+from orch_fronts.google.compute.front import ComputeFront
+from orch_fronts.google.grants import Bucket, Grants, Limit
+from orch_fronts.google.iam import Guard
+from orch_fronts.google.server import Front, TpuServer
+from orch_fronts.google.services import project_fronts
 from orchestrator.providers.google import session
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.bodies import NoBodies
 from orchestrator.simulator.clock import ManualClock
-from orchestrator.simulator.google.api import TpuApi
-from orchestrator.simulator.google.compute.front import PREFIX as COMPUTE
-from orchestrator.simulator.google.compute.front import ComputeFront
-from orchestrator.simulator.google.grants import Bucket, Grants, Limit
-from orchestrator.simulator.google.iam import Guard
-from orchestrator.simulator.google.server import Front, TpuServer
-from orchestrator.simulator.google.services import project_fronts
 from orchestrator.simulator.scenario import Durations, Scenario, Zone
 
 PROJECT = "project-of-tests"

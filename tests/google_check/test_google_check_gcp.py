@@ -20,11 +20,11 @@ import pytest
 from google_check_support import GOOD, OTHER, PROJECT, ZONE, simulated
 
 import orchestrator.cli
+from orch_fronts.google.grants import Bucket, Grants, Limit
+from orch_fronts.google.server import Front
+from orch_fronts.google.status import PERMISSION_DENIED, Refusal
 from orchestrator.catalog.tpu import list_generations
 from orchestrator.providers.google.check_role import ACT_AS, BUCKET_OBJECTS, role_permissions
-from orchestrator.simulator.google.grants import Bucket, Grants, Limit
-from orchestrator.simulator.google.server import Front
-from orchestrator.simulator.google.status import PERMISSION_DENIED, Refusal
 
 Orch = Callable[..., Any]
 ALL = ("check", "gcp", "--zone", ZONE, "--accelerators", "v5litepod-16", "--bucket", "gs://runs", "-o", "json")

@@ -13,6 +13,10 @@ import yaml
 from google_check_run import RUNS, STEPS, make_keys, make_spec
 from google_check_support import GOOD, PROJECT, ZONE, simulated
 
+from orch_fronts.google.grants import Grants
+from orch_fronts.google.iam import Guard
+from orch_fronts.google.permissions import PERMISSIONS
+from orch_fronts.google.status import Refusal
 from orchestrator.errors import AccessError
 from orchestrator.providers.google.check_role import (
     ACT_AS,
@@ -26,10 +30,6 @@ from orchestrator.providers.google.check_role import (
 from orchestrator.providers.google.client import open_api
 from orchestrator.providers.google.provider import GoogleProvider
 from orchestrator.providers.google.session import open_session
-from orchestrator.simulator.google.grants import Grants
-from orchestrator.simulator.google.iam import Guard
-from orchestrator.simulator.google.permissions import PERMISSIONS
-from orchestrator.simulator.google.status import Refusal
 
 Orch = Callable[..., Any]
 DOCS = Path(__file__).parents[2] / "docs" / "iam"

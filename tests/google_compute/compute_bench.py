@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 from google_cases import INSTALLATION, TOKEN, candidate, keys
 
+from orch_fronts.google.compute.front import PREFIX, ComputeFront
+from orch_fronts.google.compute.visit import left
+from orch_fronts.google.grants import Grants
+from orch_fronts.google.server import TpuServer
 from orchestrator.providers.google.compute.api import ComputeApi
 from orchestrator.providers.google.compute.provider import ComputeProvider
 from orchestrator.providers.google.session import ENDPOINT, open_session
@@ -19,10 +23,6 @@ from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.bodies import Bodies, NoBodies
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.cloud import SimulatedCloud
-from orchestrator.simulator.google.compute.front import PREFIX, ComputeFront
-from orchestrator.simulator.google.compute.visit import left
-from orchestrator.simulator.google.grants import Grants
-from orchestrator.simulator.google.server import TpuServer
 from orchestrator.simulator.scenario import Durations, Fault, Scenario, Zone
 from orchestrator.slices import Candidate, Market, SliceKeys, SliceSpec, SliceState, SliceView
 from orchestrator.values import Text

@@ -11,8 +11,8 @@ import pytest
 from compute_bench import PROJECT, ZONE, Bench, bench
 from googleapiclient.errors import HttpError
 
+from orch_fronts.google.compute.rules import RULES
 from orchestrator.providers.google.session import open_session
-from orchestrator.simulator.google.compute.rules import RULES
 from orchestrator.simulator.scenario import Fault, FaultKind, Pool
 
 BY = {"project": PROJECT, "zone": ZONE}

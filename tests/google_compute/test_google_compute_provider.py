@@ -10,13 +10,13 @@ import pytest
 from compute_bench import PROJECT, ZONE, Bench, bench, keyed, spec, wanted
 from google_cases import INSTALLATION, TOKEN
 
+from orch_fronts.google.compute.visit import kept
 from orchestrator.errors import AccessError, CloudError, ConflictError, NotFoundError, QuotaError, UserError
 from orchestrator.providers.core.faults import Refused
 from orchestrator.providers.google.compute.api import ComputeApi
 from orchestrator.providers.google.looking import KEY_PATIENCE, SETTLE_SECONDS
 from orchestrator.providers.google.session import open_session
 from orchestrator.providers.protocol import Stops
-from orchestrator.simulator.google.compute.visit import kept
 from orchestrator.simulator.scenario import Deed, Fault, FaultKind, Pool, Quota
 from orchestrator.slices import FlexStart, SliceState, Spot
 
@@ -64,7 +64,7 @@ def test_it_can_be_stopped() -> None:
 def test_ranks_follow_the_workers_numbers_where_they_differ_from_the_names(
     rig: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from orchestrator.simulator.google.compute import instances
+    from orch_fronts.google.compute import instances
 
     told = instances._told
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from google_defects_bench import SCENARIO, Bench
 
-from orchestrator.simulator.google.cloud import SimulatedGoogle
+from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.simulator.rehearsal import SCENARIO_FILE
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.orch_process import Orch
 
-from orchestrator.simulator.google.cloud import SimulatedGoogle
+from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.simulator.scenario import Deed
 
 ZONE = "us-west4-a"

@@ -33,8 +33,8 @@ from google_matrix import NamesNotedAfterwards, google_cloud
 from support.compute_world import GROUP, OTHER, ZONE, ComputeHome, PointedCompute, compute_client
 from support.simulated import Points, SimHome, sim_launch, use_home
 
+from orch_fronts.google.compute.visit import left
 from orchestrator.simulator.access import Access
-from orchestrator.simulator.google.compute.visit import left
 from orchestrator.slices import FlexStart
 
 

@@ -12,8 +12,8 @@ from support.google_cloud import OTHER, ZONE, tpu_zones
 from support.google_world import GoogleHome, PointedGoogle
 from support.simulated import Points, SimHome
 
+from orch_fronts.google.server import TpuServer
 from orchestrator.simulator.faults import can_befall
-from orchestrator.simulator.google.server import TpuServer
 from orchestrator.simulator.scenario import FaultKind
 from orchestrator.slices import Candidate
 

@@ -29,10 +29,10 @@ from support.google_cloud import OTHER, ZONE, tpu_zones
 from support.google_world import GoogleHome, PointedGoogle
 from support.simulated import QUICK, Points, SharedClock, durable, use_home
 
+from orch_fronts.google.server import TpuServer
 from orchestrator.paths import load_paths
 from orchestrator.providers.google.record import Record
 from orchestrator.simulator.access import Access
-from orchestrator.simulator.google.server import TpuServer
 from orchestrator.slices import SliceKeys, SliceSpec, SliceView
 
 BY_NAME = {verb.name: verb for verb in VERBS}

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from support.google_cloud import OTHER, ZONE, google_provider, tpu_candidate, tpu_zones
 
+from orch_fronts.google.server import TpuServer
 from orchestrator.errors import CloudError
 from orchestrator.providers.google.provider import GoogleProvider
 from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
-from orchestrator.simulator.google.server import TpuServer
 from orchestrator.simulator.scenario import Durations, Fault, FaultKind, Scenario
 from orchestrator.slices import SliceKeys, SliceSpec, SliceState
 from orchestrator.values import Text

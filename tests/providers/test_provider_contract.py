@@ -20,6 +20,7 @@ from provider_support import INSTALLATION, clear, make_keys, make_spec, make_wor
 from support.aws_cloud import EFA, aws_candidate, aws_provider, aws_server, aws_zones
 from support.google_cloud import google_provider, tpu_candidate, tpu_zones
 
+from orch_fronts.google.server import TpuServer
 from orchestrator.clock import RealClock
 from orchestrator.engine.loop.slice_actions import request_text
 from orchestrator.errors import CloudError, ConflictError, OrchError, UserError
@@ -28,7 +29,6 @@ from orchestrator.providers.hosts.machines import OwnHost, to_details
 from orchestrator.providers.protocol import Finishes, HasPlaces, Planner, Preempts, Provider, Stops
 from orchestrator.simulator.bodies import NoBodies
 from orchestrator.simulator.durable import Durable
-from orchestrator.simulator.google.server import TpuServer
 from orchestrator.simulator.provider import SimulatedProvider
 from orchestrator.simulator.scenario import Durations, Scenario
 from orchestrator.slices import Candidate, OnDemand, Owned, SliceKeys, SliceSpec, SliceState, SliceView, Spot

@@ -12,12 +12,12 @@ from provider_support import make_keys, make_spec
 from support.aws_cloud import aws_candidate, aws_server, aws_zones
 from support.google_cloud import tpu_candidate, tpu_zones
 
+from orch_fronts.google.server import PROJECT, TpuServer
 from orchestrator.clock import RealClock, SteadyClock
 from orchestrator.cloud_access import AWS_API, GOOGLE_API
 from orchestrator.providers.google.session import open_session
 from orchestrator.providers.registry import open_provider
 from orchestrator.simulator.durable import Durable
-from orchestrator.simulator.google.server import PROJECT, TpuServer
 from orchestrator.simulator.scenario import Scenario
 from orchestrator.slices import Candidate
 

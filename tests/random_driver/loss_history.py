@@ -27,10 +27,10 @@ from typing import Any
 from random_driver.driver import KNOWN_STATUSES, processes_of, send_signal, take_down
 from support.orch_process import Orch
 
+from orch_fronts.aws.cloud import SimulatedAws
+from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.errors import OrchError
 from orchestrator.plan.observed import FINAL_STATES
-from orchestrator.simulator.aws.cloud import SimulatedAws
-from orchestrator.simulator.google.cloud import SimulatedGoogle
 from orchestrator.simulator.state import Phase
 from orchestrator.store.read import open_reader_at
 from trainer.checkpoint.manifest import CorruptCheckpoint, Manifest, StepFolder

@@ -28,8 +28,8 @@ from support.orch_process import Orch
 from support.postgres import PostgresServer
 from support.slow_proxy import SlowProxy
 
-from orchestrator.simulator.aws.cloud import SimulatedAws
-from orchestrator.simulator.google.cloud import SimulatedGoogle
+from orch_fronts.aws.cloud import SimulatedAws
+from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.simulator.state import Phase
 
 Cloud = SimulatedAws | SimulatedGoogle

@@ -13,8 +13,8 @@ from support.lanes import share_of, spread
 from support.postgres import PostgresServer, postgres_server
 from support.proof import report
 
-from orchestrator.simulator.aws.cloud import SimulatedAws
-from orchestrator.simulator.google.cloud import SimulatedGoogle
+from orch_fronts.aws.cloud import SimulatedAws
+from orch_fronts.google.cloud import SimulatedGoogle
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -14,8 +14,8 @@ from support.postgres import PostgresServer, postgres_server
 from support.proof import report
 from support.slow_proxy import slow_proxy
 
-from orchestrator.simulator.aws.cloud import SimulatedAws
-from orchestrator.simulator.google.cloud import SimulatedGoogle
+from orch_fronts.aws.cloud import SimulatedAws
+from orch_fronts.google.cloud import SimulatedGoogle
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

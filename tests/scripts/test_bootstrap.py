@@ -1,10 +1,12 @@
-"""scripts/bootstrap prefers the CPU build of torch, and announces a large download before it starts."""
+"""scripts/bootstrap prefers the CPU build of torch, announces a large download, and installs both distributions."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,8 @@ def checkout(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "scripts" / "bootstrap", tmp_path / "scripts")
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "tests" / "fronts").mkdir(parents=True)
+    shutil.copy(ROOT / "tests" / "fronts" / "pyproject.toml", tmp_path / "tests" / "fronts")
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(PYTHON)
@@ -83,3 +87,19 @@ def test_the_size_of_the_large_build_is_announced_first(checkout: Path) -> None:
     status, calls, messages = bootstrap(checkout, "nowhere")
     assert (status, calls[-1]) == (0, "index build")
     assert "roughly 2.5 GB" in messages and "ORCH_TORCH_INDEX" in messages
+
+
+def test_the_checkout_is_installed_with_the_fronts_of_the_simulator(checkout: Path) -> None:
+    stale = checkout / "orch_fronts-0.0.1.dist-info"
+    stale.mkdir()
+    for _ in range(2):
+        assert bootstrap(checkout, "find-links")[0] == 0
+    assert (checkout / "orch-checkout.pth").read_text().splitlines() == [
+        str(checkout),
+        str(checkout / "tests" / "fronts"),
+    ]
+    (installed,) = distributions(name="orch-fronts", path=[str(checkout)])
+    project = tomllib.loads((ROOT / "tests" / "fronts" / "pyproject.toml").read_text())["project"]
+    assert installed.version == project["version"]
+    found = {one.name: one.value for one in installed.entry_points.select(group="orch.fronts")}
+    assert found == project["entry-points"]["orch.fronts"]

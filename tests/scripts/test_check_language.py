@@ -59,5 +59,5 @@ def test_the_rest_of_a_skipped_folder_is_not(checker: ModuleType, source: str) -
 def test_what_a_simulated_vendor_answers_is_its_own_wording(checker: ModuleType) -> None:
     rules = checker.load_rules(SCRIPTS / "language.toml")
     source = 'raise Refusal("the disk is no image, nobody asked for it")'
-    assert not list(checker.find_violations("orchestrator/simulator/aws/ec2/x.py", source, rules))
+    assert not list(checker.find_violations("tests/fronts/orch_fronts/aws/ec2/x.py", source, rules))
     assert list(checker.find_violations("orchestrator/simulator/x.py", source, rules))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from ec2_support import Ec2, Make, scenario
 
+from orch_fronts.aws.server import AwsServer
 from orchestrator.clock import Clock
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.simulator.scenario import Scenario

@@ -11,9 +11,9 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from orch_fronts.aws.images import by_parameter
+from orch_fronts.aws.server import AwsServer
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.aws.images import by_parameter
-from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.simulator.scenario import Durations, Scenario, Zone

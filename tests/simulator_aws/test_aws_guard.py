@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from orch_fronts.aws.calls import AwsCall, AwsRefusal, Need
+from orch_fronts.aws.grants import ALL, Grants, owner
+from orch_fronts.aws.guard import ALLOWED, EXPLICIT, IMPLICIT, Guard
+from orch_fronts.aws.permissions import ec2_needs
+from orch_fronts.aws.s3 import s3_server
+from orch_fronts.aws.services import admit_to_buckets
 from orchestrator.errors import AccessError, OrchError, UserError
 from orchestrator.providers.aws.check_policy import BUCKET, HOST, PREFIX, document, policy_files
-from orchestrator.simulator.aws.calls import AwsCall, AwsRefusal, Need
-from orchestrator.simulator.aws.grants import ALL, Grants, owner
-from orchestrator.simulator.aws.guard import ALLOWED, EXPLICIT, IMPLICIT, Guard
-from orchestrator.simulator.aws.permissions import ec2_needs
-from orchestrator.simulator.aws.s3 import s3_server
-from orchestrator.simulator.aws.services import admit_to_buckets
 from orchestrator.storage.bucket import Bucket
 
 REGION = "us-east-1"

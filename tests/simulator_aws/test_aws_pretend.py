@@ -11,11 +11,11 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from orch_fronts.aws.cloud import SimulatedAws, aws_scenario, without_aws
 from orchestrator.catalog.buckets import BucketPlace
 from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.providers.aws.buckets import place_of
 from orchestrator.providers.aws.planner import PLANNER
-from orchestrator.simulator.aws.cloud import SimulatedAws, aws_scenario, without_aws
 from orchestrator.simulator.scenario import Scenario, Zone
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.storage.bucket import Bucket

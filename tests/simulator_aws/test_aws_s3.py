@@ -16,9 +16,9 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from orchestrator.simulator.aws import checksums
-from orchestrator.simulator.aws.s3 import S3Server, s3_server
-from orchestrator.simulator.buckets import MIN_PART, Refusal
+from orch_fronts.aws import checksums
+from orch_fronts.aws.s3 import S3Server, s3_server
+from orch_fronts.buckets import MIN_PART, Refusal
 
 KEY = "AKIATEST"
 

@@ -13,14 +13,14 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from orch_fronts.aws.grants import Grants, owner
+from orch_fronts.aws.guard import Guard
+from orch_fronts.aws.images import AMAZON, by_id, by_parameter, images
+from orch_fronts.aws.server import AwsServer
+from orch_fronts.aws.services import account_fronts
 from orchestrator.providers.aws.check_policy import ORCH, document, host_trust
 from orchestrator.providers.aws.images import choose
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.aws.grants import Grants, owner
-from orchestrator.simulator.aws.guard import Guard
-from orchestrator.simulator.aws.images import AMAZON, by_id, by_parameter, images
-from orchestrator.simulator.aws.server import AwsServer
-from orchestrator.simulator.aws.services import account_fronts
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Fault, FaultKind, Quota, Scenario
 

@@ -15,7 +15,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from orchestrator.simulator.aws.cloud import KEY, SimulatedAws
+from orch_fronts.aws.cloud import KEY, SimulatedAws
 
 CALLS = {
     "ec2": ("describe_instances", {}, "AuthFailure"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from ec2_support import OTHER_REGION, REGION, Ec2, Make, efa, refusal, tags
 
-from orchestrator.simulator.aws.ec2.visit import left
+from orch_fronts.aws.ec2.visit import left
 from orchestrator.simulator.scenario import Quota
 
 

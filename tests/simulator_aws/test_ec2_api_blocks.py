@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ec2_support import FAR, MIDNIGHT, OTHER_REGION, P4D, P5, ZONE, Ec2, Make, refusal, tags
 
-from orchestrator.simulator.aws.ec2.blocks import become
+from orch_fronts.aws.ec2.blocks import become
 from orchestrator.simulator.scenario import Pool
 
 HOUR = 3600.0

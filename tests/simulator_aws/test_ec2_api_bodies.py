@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from ec2_support import Ec2, efa, scenario, tags
 
+from orch_fronts.aws.ec2.machines import PORT_TAG
+from orch_fronts.aws.server import AwsServer
+from orch_fronts.ending import end_hosts
 from orchestrator.hosts import HostAddress, ssh_argv
 from orchestrator.providers.aws.userdata import render
 from orchestrator.providers.local.layout import SlicePaths
 from orchestrator.remote.keys import make_host_key, write_known_hosts
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.aws.ec2.machines import PORT_TAG
-from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.bodies import LocalBodies, body_name
 from orchestrator.simulator.clock import ManualClock
-from orchestrator.simulator.ending import end_hosts
 
 
 @pytest.fixture

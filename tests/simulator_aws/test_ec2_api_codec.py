@@ -12,9 +12,9 @@ import pytest
 from botocore.parsers import create_parser
 from botocore.serialize import create_serializer
 
-from orchestrator.simulator.aws.calls import AwsRefusal
-from orchestrator.simulator.aws.codec import Codec, codec_of
-from orchestrator.simulator.aws.refusals import in_form
+from orch_fronts.aws.calls import AwsRefusal
+from orch_fronts.aws.codec import Codec, codec_of
+from orch_fronts.aws.refusals import in_form
 
 MOMENT = datetime(2026, 11, 20, 11, 30, 0, tzinfo=UTC)
 SAMPLES: dict[str, Any] = {

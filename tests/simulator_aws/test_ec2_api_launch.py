@@ -23,8 +23,8 @@ from ec2_support import (
     words_of,
 )
 
-from orchestrator.simulator.aws.ec2.blocks import put_into_group
-from orchestrator.simulator.aws.images import by_parameter
+from orch_fronts.aws.ec2.blocks import put_into_group
+from orch_fronts.aws.images import by_parameter
 from orchestrator.simulator.scenario import Held, Pool, Quota
 
 ONE = {"ImageId": AMI, "InstanceType": P4D, "MinCount": 1, "MaxCount": 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ec2_support import OTHER, P4D, ZONE, Ec2, Make, efa, refusal, tags
 
-from orchestrator.simulator.aws.ec2.lives import power_off
+from orch_fronts.aws.ec2.lives import power_off
 from orchestrator.simulator.scenario import Deed, Durations, Fault, FaultKind, Pool
 
 SPOT = {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "one-time"}}}

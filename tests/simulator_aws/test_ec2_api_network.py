@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ec2_support import FAR, OTHER, OTHER_REGION, P4D, P5, REGION, ZONE, Ec2, efa, refusal, tags, words_of
 
+from orch_fronts.aws.ec2.visit import left
 from orchestrator.catalog.ec2 import load_instances
-from orchestrator.simulator.aws.ec2.visit import left
 
 WRONG_VALUE, WRONG_PAIR = ("InvalidParameterValue", 400), ("InvalidParameterCombination", 400)
 TOO_MANY = ("AttachmentLimitExceeded", 400)

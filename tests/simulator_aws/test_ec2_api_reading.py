@@ -10,10 +10,10 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 from ec2_support import AMI, OTHER, P4D, REGION, ZONE, Ec2, Make, client, efa, refusal, scenario, tags
 
+from orch_fronts.aws.calls import AwsCall, AwsRefusal, Need
+from orch_fronts.aws.ec2.rules import RULES
+from orch_fronts.aws.server import AwsServer
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.aws.calls import AwsCall, AwsRefusal, Need
-from orchestrator.simulator.aws.ec2.rules import RULES
-from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.calls import ReadOnlyViolation
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.durable import Durable

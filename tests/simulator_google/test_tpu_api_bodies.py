@@ -16,11 +16,11 @@ import pytest
 from google.cloud import tpu_v2
 from tpu_support import PARENT, Tpu, make_node, tpu_api
 
+from orch_fronts.google.keys import with_keys
 from orchestrator.hosts import HostAddress, ssh_argv
 from orchestrator.providers.local import processes
 from orchestrator.remote.keys import make_host_key, write_known_hosts
 from orchestrator.simulator.bodies import LocalBodies
-from orchestrator.simulator.google.keys import with_keys
 
 BEGIN, END = "-----BEGIN OPENSSH PRIVATE KEY-----", "-----END OPENSSH PRIVATE KEY-----"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tpu_support import OTHER, PARENT, ZONE, Tpu, fault, tpu_api
 
-from orchestrator.simulator.google.server import PROJECT
+from orch_fronts.google.server import PROJECT
 from orchestrator.simulator.scenario import Durations, FaultKind, Pool
 
 GCLOUD = shutil.which("gcloud")

@@ -17,8 +17,8 @@ from google.cloud.tpu_v2.services.tpu import transports
 from google.cloud.tpu_v2alpha1.services.tpu import transports as alpha_transports
 from tpu_support import PARENT, QUICK, Tpu, fault, make_node, refusal, tpu_api
 
+from orch_fronts.google import rpc
 from orchestrator.simulator.calls import ReadOnlyViolation
-from orchestrator.simulator.google import rpc
 from orchestrator.simulator.scenario import FaultKind
 
 NAME = f"{PARENT}/nodes/demo-1"

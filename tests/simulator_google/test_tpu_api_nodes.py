@@ -10,12 +10,12 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 from tpu_support import OTHER, PARENT, QUICK, ZONE, ZONES, fault, make_client, make_node, refusal, tpu_api
 
+from orch_fronts.google.nodes import STATES
+from orch_fronts.google.rules import RULES
+from orch_fronts.google.server import PROJECT, TpuServer
 from orchestrator.catalog import tpu as catalog
 from orchestrator.simulator.clock import StoredClock
 from orchestrator.simulator.durable import Durable
-from orchestrator.simulator.google.nodes import STATES
-from orchestrator.simulator.google.rules import RULES
-from orchestrator.simulator.google.server import PROJECT, TpuServer
 from orchestrator.simulator.scenario import Deed, FaultKind, Held, Pool, Quota, Scenario, Zone
 from orchestrator.simulator.state import Phase
 

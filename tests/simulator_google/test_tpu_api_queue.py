@@ -11,8 +11,8 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 from tpu_support import OTHER, PARENT, QUICK, ZONE, make_node, refusal, tpu_api
 
+from orch_fronts.google.queued import STATES
 from orchestrator.simulator.cloud import SimulatedCloud
-from orchestrator.simulator.google.queued import STATES
 from orchestrator.simulator.scenario import Deed, Durations, Held, Pool, Quota
 from orchestrator.simulator.state import CloudState, QueuePhase
 

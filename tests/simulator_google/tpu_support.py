@@ -13,12 +13,12 @@ from google.api_core.retry import Retry
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import tpu_v2
 
+from orch_fronts.google.iam import owner
+from orch_fronts.google.server import PROJECT, TpuServer
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.bodies import Bodies
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.cloud import SimulatedCloud
-from orchestrator.simulator.google.iam import owner
-from orchestrator.simulator.google.server import PROJECT, TpuServer
 from orchestrator.simulator.scenario import Durations, Fault, FaultKind, Scenario, Zone
 
 ZONE = "us-west4-a"

@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from storage_places import KINDS, Place, make_place
 from support.s3 import ENVIRONMENT, S3Server, s3_server
 
-from orchestrator.simulator.aws.s3 import S3Server as OwnS3Server
-from orchestrator.simulator.aws.s3 import s3_server as own_s3_server
-from orchestrator.simulator.google.gcs import GcsServer, gcs_server
+from orch_fronts.aws.s3 import S3Server as OwnS3Server
+from orch_fronts.aws.s3 import s3_server as own_s3_server
+from orch_fronts.google.gcs import GcsServer, gcs_server
 from orchestrator.storage.bucket import Bucket
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from support.s3 import ENVIRONMENT, S3Server
 
-from orchestrator.simulator.aws.s3 import S3Server as OwnS3Server
-from orchestrator.simulator.google.gcs import GcsServer
+from orch_fronts.aws.s3 import S3Server as OwnS3Server
+from orch_fronts.google.gcs import GcsServer
 from orchestrator.storage.bucket import Bucket
 
 KINDS = ("file", "s3", "own-s3", "gs")  # own-s3: of the simulated AWS, beside moto's

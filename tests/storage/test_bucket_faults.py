@@ -18,10 +18,10 @@ import pytest
 from storage_places import Place, make_place
 from support.s3 import ENVIRONMENT
 
+from orch_fronts.aws.s3 import s3_server as own_s3_server
+from orch_fronts.buckets import Refusal
+from orch_fronts.google.gcs import GcsServer
 from orchestrator.errors import AccessError, NotFoundError, OrchError, StorageError, UserError
-from orchestrator.simulator.aws.s3 import s3_server as own_s3_server
-from orchestrator.simulator.buckets import Refusal
-from orchestrator.simulator.google.gcs import GcsServer
 from orchestrator.storage.address import Address, split_object
 from orchestrator.storage.bucket import Bucket
 from orchestrator.storage.folder import _try_lock

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from orchestrator.simulator.buckets import MAX_PAGE, MIN_PART
-from orchestrator.simulator.google.gcs import GcsServer, gcs_server
+from orch_fronts.buckets import MAX_PAGE, MIN_PART
+from orch_fronts.google.gcs import GcsServer, gcs_server
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -113,7 +113,7 @@ def _complete(server: GcsServer, path: str, parts: list[tuple[int, str]]) -> Ans
 
 
 def _stored(server: GcsServer):
-    from orchestrator.simulator.buckets import StoredObject
+    from orch_fronts.buckets import StoredObject
 
     return StoredObject(
         data=b"", e_tag='"e"', generation=server.next_generation(), modified=0.0, metadata={}, content_type="text/plain"

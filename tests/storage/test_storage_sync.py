@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage_places import Place
 
+from orch_fronts.google.gcs import GcsServer
 from orchestrator.errors import NotFoundError, StorageError, UserError
-from orchestrator.simulator.google.gcs import GcsServer
 from orchestrator.storage.bucket import Bucket
 from orchestrator.storage.sync import Progress, plan_download, plan_upload, run_sync
 

@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from orch_fronts.aws.server import AwsServer
+from orch_fronts.aws.ssm import SsmFront
 from orchestrator.clock import Clock
 from orchestrator.providers.aws.provider import AwsProvider
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.simulator.access import Access
-from orchestrator.simulator.aws.server import AwsServer
-from orchestrator.simulator.aws.ssm import SsmFront
 from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.simulator.scenario import Zone
 from orchestrator.slices import Candidate, Market, OnDemand

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from support.aws_cloud import EFA, ONE_CARD, OTHER, ZONE, aws_candidate, aws_session
 from support.simulated import PointedCalls, PointedHands, Points, SimHome, stored_records
 
+from orch_fronts.aws.ec2.keys import with_keys
 from orchestrator.hosts import HostAddress
 from orchestrator.paths import load_paths
 from orchestrator.providers.aws.provider import AwsProvider
@@ -17,7 +18,6 @@ from orchestrator.providers.records import Records
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.access import Access
-from orchestrator.simulator.aws.ec2.keys import with_keys
 from orchestrator.simulator.reading import describe_resource
 from orchestrator.simulator.state import Resource
 from orchestrator.simulator.world import host_alias

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from orch_fronts.aws.calls import AwsAnswer, AwsCall, AwsRefusal
+from orch_fronts.aws.codec import codec_of
+from orch_fronts.aws.server import AwsServer
 from orchestrator.simulator.access import InMemory
-from orchestrator.simulator.aws.calls import AwsAnswer, AwsCall, AwsRefusal
-from orchestrator.simulator.aws.codec import codec_of
-from orchestrator.simulator.aws.server import AwsServer
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Scenario
 

@@ -12,11 +12,11 @@ from support.google_cloud import tpu_candidate
 from support.google_world import GoogleCloudHome
 from support.simulated import PointedCalls, Points
 
+from orch_fronts.google.server import PROJECT
 from orchestrator.providers.google.compute.api import ComputeApi, place_of
 from orchestrator.providers.google.compute.provider import ComputeProvider
 from orchestrator.providers.google.session import PREFIXES, Session
 from orchestrator.providers.records import Records
-from orchestrator.simulator.google.server import PROJECT
 from orchestrator.slices import Candidate, OnDemand, Spot
 
 ZONE, OTHER = "us-east5-b", "us-central1-c"

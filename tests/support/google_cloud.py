@@ -8,11 +8,11 @@ from pathlib import Path
 
 from google.auth.credentials import AnonymousCredentials
 
+from orch_fronts.google.server import PROJECT
 from orchestrator.catalog.tpu import find_slice
 from orchestrator.providers.google.client import TpuApi, open_api
 from orchestrator.providers.google.provider import GoogleProvider
 from orchestrator.providers.google.session import Session
-from orchestrator.simulator.google.server import PROJECT
 from orchestrator.simulator.scenario import Zone
 from orchestrator.slices import Candidate, Market, OnDemand
 

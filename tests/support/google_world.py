@@ -11,6 +11,7 @@ from requests.adapters import HTTPAdapter
 from support.google_cloud import OTHER, ZONE, google_api, tpu_candidate
 from support.simulated import PointedCalls, PointedHands, Points, SimHome, stored_records
 
+from orch_fronts.google.keys import with_keys
 from orchestrator.hosts import HostAddress
 from orchestrator.paths import load_paths
 from orchestrator.providers.google.provider import GoogleProvider
@@ -19,7 +20,6 @@ from orchestrator.providers.records import Records
 from orchestrator.remote.host_operations import HostOperations
 from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.access import Access
-from orchestrator.simulator.google.keys import with_keys
 from orchestrator.simulator.reading import describe_resource
 from orchestrator.simulator.state import Resource
 from orchestrator.simulator.world import host_alias

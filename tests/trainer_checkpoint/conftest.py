@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.s3 import S3Server, s3_server
 
-from orchestrator.simulator.google.gcs import GcsServer, gcs_server
+from orch_fronts.google.gcs import GcsServer, gcs_server
 
 settings.register_profile("checkpoint", deadline=None)  # the machine is shared: no promise about one example's time
 settings.load_profile("checkpoint")

@@ -12,9 +12,9 @@ from checkpoint_crash import CONFIG, server, write, write_until_killed
 from checkpoint_toy import ToyEngine, folder_of, manifest_of, resume, save
 from support.s3 import ENVIRONMENT
 
-from orchestrator.simulator.aws.s3 import s3_server
-from orchestrator.simulator.buckets import BucketServer
-from orchestrator.simulator.google.gcs import gcs_server
+from orch_fronts.aws.s3 import s3_server
+from orch_fronts.buckets import BucketServer
+from orch_fronts.google.gcs import gcs_server
 from trainer.checkpoint import reader
 from trainer.checkpoint.layout import part_name
 from trainer.checkpoint.manifest import Manifest, StepFolder

@@ -13,8 +13,8 @@ from checkpoint_crash import CONFIG, engine_at, server, write
 from checkpoint_toy import ToyEngine, as_world, data_of, folder_of, manifest_of, resume, save
 from support.s3 import ENVIRONMENT
 
-from orchestrator.simulator.aws.s3 import s3_server
-from orchestrator.simulator.google.gcs import gcs_server
+from orch_fronts.aws.s3 import s3_server
+from orch_fronts.google.gcs import gcs_server
 from trainer.checkpoint import claim, pointer, reader
 from trainer.checkpoint.epoch import BEAT, EPOCH, Epoch
 from trainer.checkpoint.manifest import LATEST, Latest, StepFolder

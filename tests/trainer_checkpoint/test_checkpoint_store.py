@@ -12,7 +12,7 @@ import pytest
 from checkpoint_crash import race, server
 from support.s3 import S3Server
 
-from orchestrator.simulator.google.gcs import GcsServer, gcs_server
+from orch_fronts.google.gcs import GcsServer, gcs_server
 from trainer.checkpoint import pointer
 from trainer.checkpoint.manifest import CorruptCheckpoint, Latest, StepFolder
 from trainer.checkpoint.store import Store, open_store

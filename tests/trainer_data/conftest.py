@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from support.s3 import S3Server, s3_server
 
-from orchestrator.simulator.google.gcs import GcsServer, gcs_server
+from orch_fronts.google.gcs import GcsServer, gcs_server
 
 settings.register_profile("trainer-data", deadline=None, max_examples=60)  # the machine is shared
 settings.load_profile("trainer-data")

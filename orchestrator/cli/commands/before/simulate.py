@@ -8,10 +8,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import click
 
@@ -23,42 +21,19 @@ from orchestrator.errors import UserError
 from orchestrator.exits import Exit
 
 
-class _SimulatedCloud(Protocol):
-    """A running simulated cloud."""
-
-    @property
-    def env(self) -> Mapping[str, str]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cloud:
-    """How a cloud is simulated, and how the real one is hidden.
+    """How a real cloud is hidden while a simulated one is used.
 
     Attributes:
-        folder: The folder of its state, inside that of the simulation.
-        open: Start it; its caller has all permissions.
+        folder: The folder of its simulation's state, inside that of the command.
         prefixes: Beginnings of the environment variables that lead to the real cloud.
         hide: Return variables that hide the real accounts while another cloud is simulated.
     """
 
     folder: str
-    open: Callable[[Path], AbstractContextManager[_SimulatedCloud]]
     prefixes: tuple[str, ...]
     hide: Callable[[Path], Mapping[str, str]]
-
-
-def _open_google(folder: Path) -> AbstractContextManager[_SimulatedCloud]:
-    from orchestrator.simulator.google.cloud import SimulatedGoogle
-    from orchestrator.simulator.google.iam import owner
-
-    return SimulatedGoogle(folder, grants=owner())
-
-
-def _open_aws(folder: Path) -> AbstractContextManager[_SimulatedCloud]:
-    from orchestrator.simulator.aws.cloud import SimulatedAws
-    from orchestrator.simulator.aws.grants import owner
-
-    return SimulatedAws(folder, grants=owner())
 
 
 def _hide_google_accounts(folder: Path) -> Mapping[str, str]:
@@ -68,14 +43,13 @@ def _hide_google_accounts(folder: Path) -> Mapping[str, str]:
 
 def _hide_aws_accounts(folder: Path) -> Mapping[str, str]:
     del folder
-    from orchestrator.simulator.aws.cloud import NO_ACCOUNT
-
-    return NO_ACCOUNT
+    names = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
+    return dict.fromkeys(names, os.devnull) | {"AWS_EC2_METADATA_DISABLED": "true"}
 
 
 _CLOUDS: Mapping[str, _Cloud] = {
-    "gcp": _Cloud(folder="google", open=_open_google, prefixes=("GOOGLE_", "CLOUDSDK_"), hide=_hide_google_accounts),
-    "aws": _Cloud(folder="aws", open=_open_aws, prefixes=("AWS_", "BOTO_"), hide=_hide_aws_accounts),
+    "gcp": _Cloud(folder="google", prefixes=("GOOGLE_", "CLOUDSDK_"), hide=_hide_google_accounts),
+    "aws": _Cloud(folder="aws", prefixes=("AWS_", "BOTO_"), hide=_hide_aws_accounts),
 }
 
 
@@ -110,14 +84,16 @@ def simulate(ctx: click.Context, cloud: str, command: tuple[str, ...], scenario:
 
 
 def _serve(name: str, folder: Path, scenario: str | None, command: list[str], signals: Signals) -> int:
-    cloud = _CLOUDS[name]
+    from orchestrator.simulator.fronts import load_front
+
+    cloud, open_front = _CLOUDS[name], load_front(name)
     place = folder / cloud.folder
     _make_private(folder)
     place.mkdir(exist_ok=True, mode=0o700)
     if scenario is not None:
         _copy_scenario(scenario, place)
-    with cloud.open(place) as simulated:
-        variables = {**simulated.env, "ORCH_HOME": str(folder)}
+    with open_front(place) as front:
+        variables = {**front.env, "ORCH_HOME": str(folder)}
         if not command:
             return _until_interrupted(variables, signals)
         environment = _environment_without_clouds(cloud, folder) | variables

@@ -1,0 +1,106 @@
+"""Machine types with TPUs: only what the catalogue has and Compute Engine serves by itself (v5p, v6e, TPU7x)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+from orch_fronts.google.compute.answers import invalid, required
+from orch_fronts.google.compute.visit import last
+from orchestrator.catalog import tpu
+from orchestrator.simulator.capacity import RESERVED
+
+SERVED = ("v5p", "v6e", "tpu7x")
+LONGEST_RUN = 7 * 86_400  # seconds; rule flex_start_has_a_length
+LONGEST_WAIT = 7200
+_MARKETS = {"SPOT": "spot", "FLEX_START": "flex-start"}
+
+
+@dataclass(frozen=True, slots=True)
+class MachineType:
+    name: str
+    generation: str
+    chips: int
+
+
+@cache
+def machine_types() -> Mapping[str, MachineType]:
+    found: dict[str, MachineType] = {}
+    for each in tpu.list_generations():
+        for chips in (1, 4, 8) if "{chips}" in each.machine_type else (tpu.CHIPS_PER_HOST,):
+            name = each.machine_type.format(chips=chips)
+            if each.name in SERVED:
+                found[name] = MachineType(name, each.name, chips)
+    return found
+
+
+def machine_of(properties: Mapping[str, Any]) -> MachineType:
+    """Of an instance or of a template's properties. Raises ComputeRefusal."""
+    given = str(properties.get("machineType", ""))
+    if not given:
+        raise required("resource.machineType")
+    found = machine_types().get(last(given))
+    if found is None:
+        raise invalid("resource.machineType", f"'{given}'. The referenced machine type does not exist")
+    return found
+
+
+def market_of(properties: Mapping[str, Any]) -> str:
+    """In the simulated cloud's words. Raises ComputeRefusal."""
+    scheduling: Mapping[str, Any] = properties.get("scheduling", {})
+    affinity: Mapping[str, Any] = properties.get("reservationAffinity", {})
+    model = str(scheduling.get("provisioningModel", ""))
+    specific = affinity.get("consumeReservationType") == "SPECIFIC_RESERVATION"
+    if specific and model in _MARKETS:
+        raise invalid("resource.reservationAffinity", f"a {model} instance cannot use a reservation")
+    if model == "RESERVATION_BOUND" and not specific:
+        raise invalid("resource.reservationAffinity", "a RESERVATION_BOUND instance needs a SPECIFIC_RESERVATION")
+    if model == "FLEX_START" and not run_seconds(properties):
+        raise required("resource.scheduling.maxRunDuration")
+    if specific:
+        names: list[object] = affinity.get("values") or []
+        if affinity.get("key") != "compute.googleapis.com/reservation-name" or len(names) != 1:
+            raise invalid("resource.reservationAffinity", "key and values must name one reservation")
+        return RESERVED + last(str(names[0]))
+    return _MARKETS.get(model) or ("spot" if scheduling.get("preemptible") else "on-demand")
+
+
+def run_seconds(properties: Mapping[str, Any]) -> float:
+    """How long the instance may run, 0 = without end. Raises ComputeRefusal."""
+    scheduling: Mapping[str, Any] = properties.get("scheduling", {})
+    given = scheduling.get("maxRunDuration")
+    if given is None:
+        return 0.0
+    seconds = int(given.get("seconds", 0))
+    flex = scheduling.get("provisioningModel") == "FLEX_START"
+    if seconds <= 0 or (flex and seconds > LONGEST_RUN):
+        raise invalid("resource.scheduling.maxRunDuration", f"'{seconds}' seconds")
+    if scheduling.get("instanceTerminationAction") not in ("DELETE", "STOP"):
+        raise required("resource.scheduling.instanceTerminationAction")
+    return float(seconds)
+
+
+def check_properties(properties: Mapping[str, Any]) -> None:
+    """What is the same for an instance and for a template. Raises ComputeRefusal."""
+    machine_of(properties)
+    market_of(properties)
+    run_seconds(properties)
+    disks: list[dict[str, Any]] = properties.get("disks") or []
+    boot = [disk for disk in disks if disk.get("boot")]
+    if len(boot) != 1 or not boot[0].get("initializeParams", {}).get("sourceImage"):
+        raise invalid("resource.disks", "exactly one boot disk with a sourceImage is needed")
+    if not properties.get("networkInterfaces"):
+        raise required("resource.networkInterfaces")
+    if properties.get("scheduling", {}).get("onHostMaintenance") != "TERMINATE":
+        raise invalid("resource.scheduling.onHostMaintenance", "'MIGRATE'. Instances with TPUs must TERMINATE")
+
+
+def chips_of(topology: str) -> int:
+    """Raises ComputeRefusal."""
+    sides = topology.split("x")
+    if len(sides) not in (2, 3) or not all(side.isdecimal() and int(side) for side in sides):
+        raise invalid("resource.workloadPolicy.acceleratorTopology", f"'{topology}'")
+    return prod(int(side) for side in sides)
