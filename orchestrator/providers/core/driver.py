@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeAlias
+from typing import Any, Generic, TypeAlias
 
 from orchestrator.errors import OrchError, UserError
 from orchestrator.providers.core.faults import Answer
@@ -34,9 +34,9 @@ class Driver(ABC, Generic[R]):
         listing_lags: Whether a resource that exists may be missing in one answer, so that absence takes a second one.
     """
 
-    name: ClassVar[str]
-    noun: ClassVar[str] = "slice"
-    listing_lags: ClassVar[bool] = False
+    name: str
+    noun: str = "slice"
+    listing_lags: bool = False
 
     # Creating: a record, and steps that are looked for, sent and taken back.
 
