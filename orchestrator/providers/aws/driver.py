@@ -1,0 +1,32 @@
+"""What the driver "aws" declares of itself."""
+
+from __future__ import annotations
+
+from orchestrator.drivers import CheckOffer, Deadlines, Driver, PermissionFiles, PlaceNames
+
+DRIVER = Driver(
+    name="aws",
+    vendor="AWS",
+    rents="EC2 instances",
+    spellings=("amazon", "ec2"),
+    places=PlaceNames(
+        region=r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]+",
+        zone=r"([a-z]{2,4}(?:-[a-z]+)+-[0-9]+)[a-z]",
+        example="aws/us-east-1/us-east-1a",
+    ),
+    state_folders=("aws",),
+    bucket_scheme="s3",
+    check=CheckOffer(
+        answered="region",
+        more=(("--bucket s3://NAME", "bucket"), ("--region REGION", "region"), ("--accelerators NAME", "accelerator")),
+        counts=True,
+        files=PermissionFiles(
+            flag="--print-policy",
+            purposes=("user", "hosts", "trust"),
+            meaning="Print a policy for aws, limited to --bucket; check nothing.",
+        ),
+    ),
+    # Large machines boot for minutes after EC2 reports them as running, and take up to half an hour to end
+    # (packer-plugin-amazon issue 682, bottlerocket-test-system issue 911, pycloudlib issue 192, 2022 to 2024).
+    deadlines=Deadlines(contact=900.0, end=2400.0),
+)
