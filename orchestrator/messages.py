@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 
 LONGEST_MESSAGE = 400  # characters; a vendor's longest useful message fits, a page does not
 
@@ -23,6 +24,11 @@ def to_one_line(text: str, longest: int = LONGEST_MESSAGE) -> str:
 def count_noun(count: int, noun: str) -> str:
     """Return the count with its noun in the singular or plural, such as `3 hosts`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def join_words(words: Sequence[str], last: str = "and") -> str:
+    """Return the words as a sentence has them, such as `a, b and c`."""
+    return f" {last} ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 # Colours only: all other sequences can move the cursor, set the title, or write to the clipboard (OSC 52).

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from orchestrator.catalog import ec2, tpu
-from orchestrator.catalog.machines import (
-    Accelerator,
-    CpuMachine,
-    Ec2Instance,
-    LocalHosts,
-    OwnDevices,
-    TpuSlice,
-)
+from orchestrator.catalog import chips
+from orchestrator.catalog.machines import CpuMachine, LocalHosts, Machine
+from orchestrator.catalog.rented import load_tables
 from orchestrator.errors import UserError
 
 LARGEST_LOCAL = 1024  # loopback hosts; more is a typing error
 
 
-def resolve(name: str) -> Accelerator:
-    """Return the machine that a name means: a TPU slice, an EC2 type, NAME:COUNT, `cpu`, or `local:...`.
+def resolve(name: str) -> Machine:
+    """Return the machine that a name means: one that is rented out, NAME:COUNT, `cpu`, or `local:...`.
 
     Raises:
         UserError: The name is unknown; the message has the nearest names or sizes.
@@ -32,54 +24,41 @@ def resolve(name: str) -> Accelerator:
     return resolve_rented(requested)
 
 
-def resolve_rented(name: str) -> TpuSlice | Ec2Instance:
+def resolve_rented(name: str) -> Machine:
     """Resolve a name of something that a cloud rents out.
 
-    `tpu-v5e-16:1` is accepted, as the SkyPilot dialect does, and `v4:2x2x4`.
+    Raises:
+        UserError: The name is unknown; the message has the nearest names or sizes.
     """
-    requested, _, count = name.strip().partition(":")
-    if tpu.is_topology(count):
-        return _shaped(requested, count)
-    found_slice = tpu.find_slice(requested)
-    if found_slice is not None:
-        if count.strip() not in ("", "1"):
-            raise UserError(
-                f"`{name.strip()}` asks for {count.strip()} slices",
-                "a slice is one node of the task",
-                f"write accelerators: {found_slice.name} and num_nodes: {count.strip()}",
-            )
-        return replace(found_slice, normalised_from=name.strip()) if count else found_slice
-    instance = ec2.find_instance(name)
-    if instance is not None:
-        return instance
+    for table in load_tables():
+        if (found := table.find_rented(name)) is not None:
+            return found
     raise _unknown(name.strip())
 
 
-def resolve_instance(name: str) -> TpuSlice | Ec2Instance:
-    """Resolve an EC2 instance type, which may be newer than the table."""
+def resolve_instance(name: str) -> Machine:
+    """Resolve an instance type, which may be newer than the tables.
+
+    Raises:
+        UserError: The name is that of no type.
+    """
     try:
         return resolve_rented(name)
     except UserError:
-        if (instance := ec2.make_unlisted_type(name)) is not None:
-            return instance
+        for table in load_tables():
+            if (found := table.find_unlisted(name)) is not None:
+                return found
         raise
 
 
-def _shaped(name: str, topology: str) -> TpuSlice:
-    sized = tpu.find_slice(name)
-    if sized is not None:
-        return tpu.reshape_slice(sized, topology)
-    return tpu.find_by_topology(name, topology)
-
-
-def resolve_own(name: str) -> TpuSlice | OwnDevices | CpuMachine | Ec2Instance:
+def resolve_own(name: str) -> Machine:
     """Resolve the devices of one of the user's own machines.
 
-    NAME:COUNT with any count, a TPU slice, an instance type, or `cpu`.
+    NAME:COUNT with any count, a machine that is rented out, or `cpu`.
     """
     if name.strip().lower() == "cpu":
         return _cpu(name.strip())
-    return ec2.find_devices(name) or resolve_rented(name)
+    return chips.find_devices(name) or resolve_rented(name)
 
 
 def resolve_local(shape: str) -> LocalHosts:
@@ -103,11 +82,18 @@ def resolve_local(shape: str) -> LocalHosts:
     )
 
 
+def find_own_topology(machine: Machine) -> str:
+    """Return the topology to request where the name alone would get another one; "" for the usual one."""
+    usual = resolve_rented(machine.name).topology if machine.topology else ""
+    return machine.topology if usual != machine.topology else ""
+
+
 def nearest_names(name: str) -> tuple[str, ...]:
     """Return up to three known names that resemble `name`, best first."""
     from difflib import get_close_matches
 
-    spelled = {known.lower(): known for known in (*tpu.list_common_names(), *ec2.list_common_names(), "cpu", "local:4")}
+    tables = {known: table for table in load_tables() for known in table.list_common_names()}
+    spelled = {known.lower(): known for known in (*tables, "cpu", "local:4")}
     word = name.strip().lower()
     close = get_close_matches(word.removeprefix("tpu-"), spelled, n=6, cutoff=0.6)
     found = [spelled[item] for item in close] or [
@@ -115,8 +101,7 @@ def nearest_names(name: str) -> tuple[str, ...]:
     ]
     unique: list[str] = []
     for item in found:
-        slice_ = tpu.find_slice(item)
-        canonical = slice_.name if slice_ else item
+        canonical = tables[item].spell(item) if item in tables else item
         if canonical not in unique:
             unique.append(canonical)
     return tuple(unique[:3])
@@ -152,12 +137,9 @@ def _cpu(requested: str) -> CpuMachine:
 
 
 def _unknown(name: str) -> UserError:
-    generation = tpu.find_generation(name)
-    if generation is not None:
-        sizes = ", ".join(f"{generation.prefix}-{size}" for size in generation.sizes[:6])
-        return UserError(
-            f"`{name}` names a TPU generation and no size", f"sizes: {sizes}, …", f"use {generation.prefix}-8"
-        )
+    for table in load_tables():
+        if (incomplete := table.explain_incomplete(name)) is not None:
+            return incomplete
     near = nearest_names(name)
     return UserError(
         f"there is no accelerator called `{name}`",

@@ -1,14 +1,40 @@
-"""EC2 instance types with accelerators, and the chips in them (data/ec2.toml, data/chips.toml)."""
+"""EC2 instance types with accelerators (data/ec2.toml), and their list prices (data/ec2_prices.toml)."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
-from orchestrator.catalog.machines import Ec2Instance, OwnDevices
+from orchestrator.catalog import chips
+from orchestrator.catalog.chips import Chip, split_count
+from orchestrator.catalog.machines import Ec2Instance, Machine
+from orchestrator.catalog.prices import Price, describe_price, list_price_market
 from orchestrator.catalog.tables import Row, read_rows
 from orchestrator.errors import UserError
+from orchestrator.slices import Market
+
+PROVIDER = "aws"
+
+
+def find_rented(name: str) -> Ec2Instance | None:
+    """Return the instance type that a name means; see find_instance."""
+    return find_instance(name)
+
+
+def find_unlisted(name: str) -> Ec2Instance | None:
+    """Return a type that the table does not have; see make_unlisted_type."""
+    return make_unlisted_type(name)
+
+
+def spell(name: str) -> str:
+    """Return the name itself: a type has one spelling."""
+    return name
+
+
+def explain_incomplete(name: str) -> None:
+    """Return None: an instance type has no parts that could be missing."""
+    del name
 
 
 def find_instance(name: str) -> Ec2Instance | None:
@@ -21,7 +47,7 @@ def find_instance(name: str) -> Ec2Instance | None:
     instance = load_instances().get(requested.lower())
     if instance is not None:
         return instance if requested == instance.name else replace(instance, normalised_from=requested)
-    split = _split(requested)
+    split = split_count(requested)
     if split is None:
         return None
     chip, count = split
@@ -49,6 +75,10 @@ def make_unlisted_type(name: str) -> Ec2Instance | None:
         peak_bf16_tflops_per_chip=0,
         backends=("neuron", "xla", "jax") if neuron else ("cuda",),
         chip="",
+        provider=PROVIDER,
+        is_instance_type=True,
+        device="neuron" if neuron else "cuda",
+        without_torch_neuron=requested.startswith(("trn1", "inf")),
         logical_cores_per_chip=0,
         vcpus=0,
         ram_gib=0,
@@ -65,45 +95,8 @@ def make_unlisted_type(name: str) -> Ec2Instance | None:
     )
 
 
-def find_devices(name: str) -> OwnDevices | None:
-    """Return NAME:COUNT as devices in one of the user's own machines; None when the chip is not known."""
-    split = _split(name.strip())
-    if split is None:
-        return None
-    chip, count = split
-    canonical = f"{chip.name}:{count}"
-    return OwnDevices(
-        name=canonical,
-        hosts=1,
-        chips_per_host=count,
-        cores_per_chip=chip.cores,
-        hbm_gib_per_chip=chip.hbm_gib,
-        peak_bf16_tflops_per_chip=chip.peak_bf16_tflops,
-        backends=chip.backends,
-        normalised_from=None if name.strip() == canonical else name.strip(),
-        chip=chip.name,
-    )
-
-
 # Families with accelerators and the sizes that types have (EC2 documentation, "Instance type naming", 2026).
 _ACCELERATED = re.compile(r"(?:p|g|gr|trn|inf)\d[a-z0-9-]*\.(?:\d*xlarge|large|metal(?:-\d+xl)?)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
-    name: str
-    vendor: str
-    hbm_gib: float
-    peak_bf16_tflops: float
-    cores: int
-    logical_cores: int
-    backends: tuple[str, ...]
-
-
-@cache
-def load_chips() -> dict[str, Chip]:
-    """Return the chips by lower-case name."""
-    return {row.text("name").lower(): _chip(row) for row in read_rows("chips", "chip")}
 
 
 @cache
@@ -117,20 +110,34 @@ def list_common_names() -> tuple[str, ...]:
     return (*(f"{chip}:{count}" for chip, count in _aliases()), *load_instances())
 
 
+def find_price(machine: Machine, market: str, region: str) -> Price | None:
+    """Return the price of a type in a market, by the words of the table; None when it is not known."""
+    for row in read_rows("ec2_prices", "price"):
+        if row.text("instance") != machine.name or row.text("market") != market:
+            continue
+        if region and region not in row.texts("regions"):
+            return None
+        where = region or " or ".join(row.texts("regions"))
+        return Price(
+            low=row.number("usd"),
+            high=row.number("usd_high"),
+            note=f"{describe_price(market)}, {where}",
+            as_of=row.text("as_of"),
+        )
+    return None
+
+
+def priced_regions(instance: Ec2Instance, market: Market) -> frozenset[str]:
+    """Return the regions with a known price; for a contract market those of on demand."""
+    word = list_price_market(market) or "on-demand"
+    fitting = [row for row in read_rows("ec2_prices", "price") if row.text("instance") == instance.name]
+    return frozenset(region for row in fitting if row.text("market") == word for region in row.texts("regions"))
+
+
 @cache
 def _aliases() -> dict[tuple[str, int], str]:
     split = [(row.text("name").rpartition(":"), row.text("instance")) for row in read_rows("ec2", "alias")]
     return {(name, int(count)): instance for (name, _, count), instance in split}
-
-
-def _split(name: str) -> tuple[Chip, int] | None:
-    """Split `H100:8` into chip and count; a name alone means one."""
-    chip_name, _, count = name.partition(":")
-    chip = load_chips().get(chip_name.strip().lower())
-    count = count.strip() or "1"
-    if chip is None or not count.isascii() or not count.isdigit() or not 0 < int(count[:7]) < 1_000_000:
-        return None
-    return chip, int(count[:7])
 
 
 def _no_such_count(chip: Chip, count: int, requested: str) -> UserError:
@@ -148,20 +155,8 @@ def _no_such_count(chip: Chip, count: int, requested: str) -> UserError:
     )
 
 
-def _chip(row: Row) -> Chip:
-    return Chip(
-        name=row.text("name"),
-        vendor=row.text("vendor"),
-        hbm_gib=row.number("hbm_gib"),
-        peak_bf16_tflops=row.number("peak_bf16_tflops"),
-        cores=row.whole("cores"),
-        logical_cores=row.whole("logical_cores"),
-        backends=row.texts("backends"),
-    )
-
-
 def _instance(row: Row) -> Ec2Instance:
-    chip = load_chips()[row.text("chip").lower()]
+    chip = chips.load_chips()[row.text("chip").lower()]
     return Ec2Instance(
         name=row.text("name"),
         hosts=1,
@@ -170,7 +165,12 @@ def _instance(row: Row) -> Ec2Instance:
         hbm_gib_per_chip=chip.hbm_gib,
         peak_bf16_tflops_per_chip=chip.peak_bf16_tflops,
         backends=chip.backends,
+        provider=PROVIDER,
+        is_instance_type=True,
         chip=chip.name,
+        device=chip.device,
+        without_torch_neuron=chip.without_torch_neuron,
+        devices_per_chip=chip.devices,
         logical_cores_per_chip=chip.logical_cores,
         vcpus=row.whole("vcpus"),
         ram_gib=row.whole("ram_gib"),

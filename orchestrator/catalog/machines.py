@@ -1,12 +1,12 @@
 """Machines that a task can request: a TPU slice, an EC2 instance, own devices, plain CPUs, local hosts.
 
-All share the fields of `Machine`, so that most code needs no case distinction; the rest matches on the class.
+All share the fields of `Machine`, so that other code needs no case distinction: only a cloud's own driver, and the
+tables and loaders of this package, know the classes that it rents out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,16 @@ class Machine:
         hbm_gib_per_chip: Memory of one chip; 0 without an accelerator.
         peak_bf16_tflops_per_chip: Peak of one chip; 0 without an accelerator.
         backends: What drives it, the usual one first.
+        provider: The driver that rents it out; "" for what is not rented.
+        is_instance_type: Whether its name is an instance type.
+        node_is_slice: Whether each node of a task is a separate slice, whose chips have their own network.
+        chip: The name of its accelerator; "" without one, or where it is not known.
+        topology: Chips along each side, "4x4" or "2x2x4"; "" where none is published.
+        device: How the trainer names its devices: "tpu", "cuda", "neuron" or "cpu".
+        devices_per_chip: What a program sees of one chip.
+        without_torch_neuron: Whether TorchNeuron does not serve its chip.
+        network_gbps: Network of one host; 0 where it is not known.
+        listed: False for one that no table has, of which only the name is known.
         normalised_from: The requested name when it was another spelling, else None; it takes no part in comparison.
     """
 
@@ -30,6 +40,16 @@ class Machine:
     hbm_gib_per_chip: float
     peak_bf16_tflops_per_chip: float
     backends: tuple[str, ...]
+    provider: str = ""
+    is_instance_type: bool = False
+    node_is_slice: bool = False
+    chip: str = ""
+    topology: str = ""
+    device: str = "cpu"
+    devices_per_chip: int = 1
+    without_torch_neuron: bool = False
+    network_gbps: float = 0
+    listed: bool = True
     normalised_from: str | None = field(default=None, compare=False)
 
     @property
@@ -52,7 +72,6 @@ class TpuSlice(Machine):
 
     Attributes:
         size: The number in the name; it counts cores or chips, by generation.
-        topology: Chips along each side, "4x4" or "2x2x4"; "" where none is published.
         runtime_version: Of the Cloud TPU API; "" where there is none.
         machine_type: Of Compute Engine; "" where there is none.
         in_tpu_api: False for TPU7x, which only Compute Engine and GKE know (Cloud TPU documentation, 2026).
@@ -60,7 +79,6 @@ class TpuSlice(Machine):
 
     generation: str
     size: int
-    topology: str
     runtime_version: str
     machine_type: str
     zones: tuple[str, ...]
@@ -72,22 +90,17 @@ class Ec2Instance(Machine):
     """An EC2 instance type, such as p5.48xlarge; see data/ec2.toml.
 
     Attributes:
-        chip: Its accelerator, such as H100.
         logical_cores_per_chip: What a program sees by default.
-        network_gbps: Total of all cards.
         efa_max: EFA interfaces that it takes.
         efa_on_card0: Whether network card 0 carries an EFA interface.
         on_demand: Whether an on-demand price exists.
         regions: Where it is offered; () when not recorded.
-        listed: False for a type that is not in the table, of which only the name is known.
     """
 
-    chip: str
     logical_cores_per_chip: int
     vcpus: int
     ram_gib: int
     local_nvme: str
-    network_gbps: float
     network_cards: int
     efa_max: int
     efa_on_card0: bool
@@ -95,14 +108,11 @@ class Ec2Instance(Machine):
     on_demand: bool
     capacity_block: bool
     regions: tuple[str, ...]
-    listed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnDevices(Machine):
     """Accelerators in one of the user's own machines, such as H100:4; any count is possible."""
-
-    chip: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +128,4 @@ class LocalHosts(Machine):
         stands_for: The real machine whose shape it has; its chips are then simulated by the CPU.
     """
 
-    stands_for: TpuSlice | Ec2Instance | None = None
-
-
-Accelerator: TypeAlias = TpuSlice | Ec2Instance | OwnDevices | CpuMachine | LocalHosts
+    stands_for: Machine | None = None

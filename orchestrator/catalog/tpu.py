@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 
-from orchestrator.catalog.machines import TpuSlice
+from orchestrator.catalog.machines import Machine, TpuSlice
+from orchestrator.catalog.prices import Price, describe_price
 from orchestrator.catalog.tables import Row, read_rows
 from orchestrator.errors import UserError
 
+PROVIDER = "gcp"
 CHIPS_PER_HOST = 4
 NODES_ENDED = "25 April 2025"
 """When Google ended TPU Nodes, the architecture before TPU VMs: "The end of life date for 2VM TPU is 2025-04-25"
@@ -37,6 +39,50 @@ def find_slice(name: str) -> TpuSlice | None:
     if not generation.has(size):
         raise _no_such_size(generation, size, name)
     return _slice(generation, size, requested=name.strip())
+
+
+def find_rented(name: str) -> TpuSlice | None:
+    """Return the slice that a name means; None when the name is not that of a TPU.
+
+    `tpu-v5e-16:1` is accepted, as the SkyPilot dialect does, and `v4:2x2x4`.
+
+    Raises:
+        UserError: There is no such slice.
+    """
+    requested, _, count = name.strip().partition(":")
+    if is_topology(count):
+        sized = find_slice(requested)
+        return reshape_slice(sized, count) if sized is not None else find_by_topology(requested, count)
+    found = find_slice(requested)
+    if found is None:
+        return None
+    if count.strip() not in ("", "1"):
+        raise UserError(
+            f"`{name.strip()}` asks for {count.strip()} slices",
+            "a slice is one node of the task",
+            f"write accelerators: {found.name} and num_nodes: {count.strip()}",
+        )
+    return replace(found, normalised_from=name.strip()) if count else found
+
+
+def find_unlisted(name: str) -> None:
+    """Return None: a slice that the table does not have cannot be requested."""
+    del name
+
+
+def spell(name: str) -> str:
+    """Return the name of a slice as Google writes it."""
+    found = find_slice(name)
+    return found.name if found is not None else name
+
+
+def explain_incomplete(name: str) -> UserError | None:
+    """Return an error for the name of a generation without a size; None for every other name."""
+    generation = find_generation(name)
+    if generation is None:
+        return None
+    sizes = ", ".join(f"{generation.prefix}-{size}" for size in generation.sizes[:6])
+    return UserError(f"`{name}` names a TPU generation and no size", f"sizes: {sizes}, …", f"use {generation.prefix}-8")
 
 
 def find_by_machine_type(machine_type: str) -> TpuSlice | None:
@@ -180,6 +226,36 @@ def load_wrong_runtimes() -> dict[str, str]:
     return {row.text("seen"): row.text("right") for row in read_rows("tpu", "wrong_runtime")}
 
 
+def find_price(machine: Machine, market: str, region: str) -> Price | None:
+    """Return the price of a slice in a market, by the words of the table; None when it is not known."""
+    kinds = ("any", "single" if machine.hosts == 1 else "pod")
+    fitting = [
+        row
+        for row in read_rows("tpu_prices", "price")
+        if row.text("generation") == machine.chip and row.text("market") == market and row.text("slices") in kinds
+    ]
+    chosen = _in_region(fitting, region)
+    if not chosen:
+        return None
+    dollars = [row.number("usd") * machine.chips for row in chosen]
+    where = region or " or ".join(sorted({row.text("region") for row in chosen}))
+    return Price(
+        low=min(dollars),
+        high=max(dollars),
+        note=f"{describe_price(market)}, {where}",
+        as_of=max(row.text("as_of") for row in chosen),
+    )
+
+
+def _in_region(fitting: list[Row], region: str) -> list[Row]:
+    """Return the region's own row, else the one for all of the US; without a region all US rows."""
+    general = [row for row in fitting if row.text("region") == "us"]
+    if not region:
+        return general or [row for row in fitting if row.text("region").startswith("us-")]
+    own = [row for row in fitting if row.text("region") == region]
+    return own or (general if region.startswith("us-") else [])
+
+
 def list_common_names() -> tuple[str, ...]:
     """Return names for suggestions: each generation's listed sizes, in each spelling."""
     return tuple(
@@ -229,6 +305,11 @@ def _slice(generation: Generation, size: int, requested: str) -> TpuSlice:
         peak_bf16_tflops_per_chip=generation.peak_bf16_tflops,
         backends=("jax", "xla"),
         normalised_from=None if requested == name else requested,
+        provider=PROVIDER,
+        node_is_slice=True,
+        chip=generation.name,
+        device="tpu",
+        devices_per_chip=generation.devices_per_chip,
         generation=generation.name,
         size=size,
         topology=default_topology(chips, generation.topology),

@@ -1,7 +1,7 @@
 """Checks before money is spent: findings, what fixes them, and how many run at the same time.
 
-A provider that can be checked has a module with `checks(ask)`, a `Checker`, and a line in `_MODULES`. A check only
-reads. Its result may make further checks possible, which begin immediately.
+A provider that can be checked has a module `check` with `checks(ask)`, a `Checker`. A check only reads. Its result may
+make further checks possible, which begin immediately.
 """
 
 from __future__ import annotations
@@ -11,28 +11,22 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from orchestrator.drivers import has_part, list_driver_names, load_part
 from orchestrator.errors import CloudError, DeadlineError, OrchError, UserError
 from orchestrator.exits import Exit
 from orchestrator.providers.hosts.machines import OwnHost
-from orchestrator.task.model import AwsSettings
+from orchestrator.task.infra import HOSTS
 
 if TYPE_CHECKING:  # loads the SSH library
     from orchestrator.remote.trust import HostPins
 
 SECONDS = 30.0  # for one check, all its calls together
 _LOOK_SECONDS = 0.2  # how often the deadlines are looked at
-_MODULES = {
-    "local": "orchestrator.providers.local.check",
-    "gcp": "orchestrator.providers.google.check",
-    "aws": "orchestrator.providers.aws.check",
-    "hosts": "orchestrator.providers.hosts.check",
-}
 
 
 class Verdict(StrEnum):
@@ -96,9 +90,7 @@ class Ask:
         installation: The label on all that it makes; "" before the first launch.
         named: Whether the provider was named by the user.
         nodes: Number of slices or instances; spot and reservation are their market.
-        project: With service_account, access (external, internal, iap, jump) and firewall (whether orch makes the rule
-            that lets SSH in) for Google.
-        aws: Settings of the Amazon account.
+        options: The options of the provider, as its module `options` declares them; None where it has none.
         hosts: The user's own machines.
         pins: Their pins.
     """
@@ -113,11 +105,7 @@ class Ask:
     spot: bool = False
     reservation: str = ""
     bucket: str = ""
-    aws: AwsSettings = field(default_factory=AwsSettings)
-    project: str = ""
-    service_account: str = ""
-    access: str = ""
-    firewall: bool = True
+    options: Any = None
     hosts: tuple[OwnHost, ...] = ()
     pins: HostPins | None = None
 
@@ -134,7 +122,7 @@ class ProgressListener(Protocol):
 
 def list_checkable_providers() -> tuple[str, ...]:
     """Return the names of the providers that can be checked without a task file."""
-    return tuple(name for name in _MODULES if name != "hosts")
+    return tuple(name for name in _list_checkers() if name != HOSTS)
 
 
 def load_checks(provider: str, ask: Ask) -> tuple[Check, ...]:
@@ -143,9 +131,13 @@ def load_checks(provider: str, ask: Ask) -> tuple[Check, ...]:
     Raises:
         UserError: The provider has none.
     """
-    if provider not in _MODULES:
-        raise UserError(f"there is no check of '{provider}'", f"there are: {', '.join(_MODULES)}", "orch check")
-    return cast(Checker, import_module(_MODULES[provider]).checks)(ask)
+    if provider not in _list_checkers():
+        raise UserError(f"there is no check of '{provider}'", f"there are: {', '.join(_list_checkers())}", "orch check")
+    return cast(Checker, load_part(provider, "check").checks)(ask)
+
+
+def _list_checkers() -> tuple[str, ...]:
+    return tuple(name for name in list_driver_names() if has_part(name, "check"))
 
 
 def ok(check: str, words: str) -> Outcome:

@@ -1,9 +1,9 @@
 """What a provider must be able to do: two small protocols, so that a preview needs no SDK and no network.
 
-`Planner` is pure: it turns the request of the user into candidates and requests. `Provider` does I/O. The optional
-capabilities `HasAccounts`, `HasPlaces`, `AdmitsAddresses`, `ChecksLogins`, `Finishes`, `Recovers`, `Stops`, `Preempts`
-and `Adopts` are separate protocols: a provider that cannot stop a slice has not got the methods, and the caller
-reports that.
+`Planner` is pure: it turns a task into places and options of candidates, and candidates into requests. `Provider` does
+I/O. The optional capabilities `AddsNotes`, `ChecksTasks`, `HasAccounts`, `HasPlaces`, `AdmitsAddresses`,
+`ChecksLogins`, `Finishes`, `Recovers`, `Stops`, `Preempts` and `Adopts` are separate protocols: a provider that cannot
+stop a slice has not got the methods, and the caller reports that.
 
 Contract of `Provider`, checked by tests/providers/test_provider_contract.py for each of them:
 - create(spec, keys) is idempotent by spec.token: called again after any crash it completes the same slice and never
@@ -18,12 +18,15 @@ Contract of `Provider`, checked by tests/providers/test_provider_contract.py for
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from orchestrator.errors import OrchError
 from orchestrator.slices import (
     Candidate,
     HostFacts,
+    Market,
     OwnedSlice,
     RecoveredSlice,
     Request,
@@ -33,11 +36,42 @@ from orchestrator.slices import (
     UnmanagedSlice,
 )
 
+if TYPE_CHECKING:  # these load pydantic, and light commands load planners
+    from orchestrator.task.model import Task
+    from orchestrator.task.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a candidate's machines are; a part is "" where the provider chooses."""
+
+    region: str = ""
+    zone: str = ""
+    subnet: str = ""
+
 
 class Planner(Protocol):
     """The pure half of a provider: no I/O, no SDK, no clock."""
 
     name: str
+
+    def list_places(self, task: Task, choice: Resources, market: Market) -> Sequence[Place]:
+        """Return the places where a choice of a task is tried, the first one first; at least one."""
+        ...
+
+    def list_details(
+        self, task: Task, choice: Resources, market: Market, place: Place, *, only: bool
+    ) -> tuple[tuple[str, str], ...]:
+        """Return the details of the candidate for one place (slices.Candidate), none of them empty.
+
+        Args:
+            task: The task.
+            choice: The choice of the task.
+            market: The market in which it asks for machines.
+            place: One of those that `list_places` returned.
+            only: Whether the task has no other candidate to try after this one.
+        """
+        ...
 
     def create_request(self, spec: SliceSpec) -> Request: ...
 
@@ -278,6 +312,24 @@ class ChecksLogins(Provider, Protocol):
 
     def login_role(self, candidate: Candidate) -> str:
         """Return the role without which a host refuses every key; "" where keys alone decide."""
+        ...
+
+
+@runtime_checkable
+class AddsNotes(Planner, Protocol):
+    """A planner that knows what a user should know before agreeing to a plan."""
+
+    def list_notes(self, task: Task, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+        """Return the notes about the choices of a task that are for this provider."""
+        ...
+
+
+@runtime_checkable
+class ChecksTasks(Planner, Protocol):
+    """A planner that knows what would fail on the machines of a task."""
+
+    def preflight_error(self, task: Task, facts: HostFacts) -> OrchError | None:
+        """Return the first error of the choices of a task that are for this provider, or None."""
         ...
 
 

@@ -1,30 +1,16 @@
-"""Names of providers and their modules. A new provider is a folder and one line here."""
+"""Both halves of a provider by its name; the names are in orchestrator/drivers.py."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import cast
 
 from orchestrator.clock import RealClock, ServerClock
-from orchestrator.errors import UserError
+from orchestrator.drivers import has_part, list_driver_names, list_drivers, load_part
 from orchestrator.providers.protocol import Planner, Provider
 from orchestrator.providers.records import FolderRecords, RecordSource
-
-_MODULES = {
-    "local": "orchestrator.providers.local",
-    "hosts": "orchestrator.providers.hosts",
-    "gcp": "orchestrator.providers.google",
-    "aws": "orchestrator.providers.aws",
-    "simulated": "orchestrator.simulator",
-}
-
-
-# Folders below the state folder that say that a provider was used from here.
-_FOLDERS = {"gcp": ("google", "google-compute"), "aws": ("aws",), "simulated": ("simulated",)}
-_WITH_CREDENTIALS = ("gcp", "aws")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +25,6 @@ class Rented:
     provider: str
     included: bool
     why: str
-
-
-def names() -> tuple[str, ...]:
-    return tuple(_MODULES)
 
 
 def list_rented_providers(
@@ -60,16 +42,19 @@ def list_rented_providers(
         home: The user's home folder.
     """
     found = [Rented(provider="local", included=True, why="this computer")]
-    for name, folders in _FOLDERS.items():
-        used = name in recorded or any((state / folder).is_dir() for folder in folders)
+    for driver in list_drivers():
+        if driver.owned:
+            continue
+        may_have_credentials = has_part(driver.name, "configured")
+        used = driver.name in recorded or any((state / folder).is_dir() for folder in driver.state_folders)
         credentials = ""
-        if name in _WITH_CREDENTIALS:
-            credentials = str(_module(name, "configured").find_credentials(environ, home))
+        if may_have_credentials:
+            credentials = str(load_part(driver.name, "configured").find_credentials(environ, home))
         if used or credentials:
-            found.append(Rented(provider=name, included=True, why="used from here" if used else credentials))
-        elif name in _WITH_CREDENTIALS:
+            found.append(Rented(provider=driver.name, included=True, why="used from here" if used else credentials))
+        elif may_have_credentials:
             why = "never used from here, and there are no credentials"
-            found.append(Rented(provider=name, included=False, why=why))
+            found.append(Rented(provider=driver.name, included=False, why=why))
     return tuple(found)
 
 
@@ -79,7 +64,7 @@ def load_planner(name: str) -> Planner:
     Raises:
         UserError: The name is unknown.
     """
-    return cast(Planner, _module(name, "planner").PLANNER)
+    return cast(Planner, load_part(name, "planner").PLANNER)
 
 
 def open_provider(
@@ -93,29 +78,19 @@ def open_provider(
         clock: Gives the time, and learns it from the provider's answers; default: this computer's.
         records: Where the provider keeps its records.
     """
-    return cast(Provider, _module(name, "provider").open_provider(state, clock or RealClock(), records))
+    return cast(Provider, load_part(name, "provider").open_provider(state, clock or RealClock(), records))
 
 
 class Planners(Mapping[str, Planner]):
     """Every provider's planner by name, each loaded when it is first needed."""
 
     def __getitem__(self, name: str) -> Planner:
-        if name not in _MODULES:
+        if name not in list_driver_names():
             raise KeyError(name)
         return load_planner(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_MODULES)
+        return iter(list_driver_names())
 
     def __len__(self) -> int:
-        return len(_MODULES)
-
-
-def _module(name: str, part: str):  # type: ignore[no-untyped-def]  # a module has no useful static type
-    if name not in _MODULES:
-        raise UserError(
-            f"no provider called '{name}'",
-            f"served now: {', '.join(_MODULES)}",
-            "--infra local   takes the same shape here",
-        )
-    return import_module(f"{_MODULES[name]}.{part}")
+        return len(list_driver_names())

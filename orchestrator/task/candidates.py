@@ -6,17 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.catalog import accelerators as catalog
-from orchestrator.catalog import tpu
-from orchestrator.catalog.machines import Accelerator, Ec2Instance, LocalHosts, OwnDevices, TpuSlice
+from orchestrator.catalog.machines import LocalHosts, Machine, OwnDevices
+from orchestrator.drivers import list_clouds
 from orchestrator.errors import UserError
+from orchestrator.messages import join_words
+from orchestrator.task.driver_rules import list_rules, load_rules
+from orchestrator.task.driver_sections import list_args
 from orchestrator.task.errors import InvalidValueError, Issue, Path
-from orchestrator.task.infra import Infra, InfraProvider, infra_from_parts, parse_infra
+from orchestrator.task.infra import ANY, HOSTS, LOCAL, SIMULATED, Infra, infra_from_parts, parse_infra
 from orchestrator.task.model import Order
 from orchestrator.task.resources import AcceleratorArgs, CandidateSection, ResourceFields, Resources, ResourcesSection
 
 _INFRA = ("infra", "cloud", "region", "zone")
 _MACHINE = ("accelerators", "instance_type")
 _LISTS = ("any_of", "ordered")
+FEW = 6  # keys that a message lists
 _ROOT: Path = ("resources",)
 
 
@@ -122,7 +126,7 @@ def _resolve_entry(section: CandidateSection, notes: list[str]) -> Resources:
     infra = _infra(section)
     key = "instance_type" if section.instance_type and not section.accelerators else "accelerators"
     try:
-        infra, machine = _machine(infra, _shaped_name(section), section.instance_type)
+        infra, machine = _machine(infra, _named_machine(section), section.instance_type)
     except (UserError, InvalidValueError) as error:
         raise _AtKeyError(key if getattr(section, key) else "infra", error) from error
     notes += _notes(infra, machine)
@@ -152,55 +156,51 @@ def _accelerator_name(section: CandidateSection) -> str:
     return names if isinstance(names, str) else ""
 
 
-def _shaped_name(section: CandidateSection) -> str:
-    """Return the accelerator with its topology, when one is written beside it: v4 and 2x2x4 are `v4:2x2x4`."""
-    name, topology = _accelerator_name(section), section.accelerator_args.topology.strip()
-    head, _, count = name.partition(":")
-    if not topology or (tpu.find_generation(head) is None and tpu.find_slice(head) is None):
-        return name
-    if not tpu.is_topology(topology):
-        cause = InvalidValueError(f"`{topology}` is not a topology", "", "write one like 4x4 or 2x2x4")
-        raise _AtKeyError("accelerator_args", cause)
-    if tpu.is_topology(count) and count.strip() != topology:
-        what = f"`{name}` and the topology {topology} exclude each other"
-        raise _AtKeyError("accelerator_args", InvalidValueError(what, "", "keep one of them"))
-    return f"{head}:{topology}"
+def _named_machine(section: CandidateSection) -> str:
+    """Return the name of the accelerator with what `accelerator_args` adds to it."""
+    name = _accelerator_name(section)
+    try:
+        for rules in list_rules():
+            name = rules.name_machine(name, section.accelerator_args)
+    except InvalidValueError as error:
+        raise _AtKeyError("accelerator_args", error) from error
+    return name
 
 
-def _machine(infra: Infra | None, name: str, instance_type: str) -> tuple[Infra, Accelerator]:
-    """InfraProvider and what, together: each may decide the other."""
+def _machine(infra: Infra | None, name: str, instance_type: str) -> tuple[Infra, Machine]:
+    """Place and machine, together: each may decide the other."""
     if instance_type:
         name = _one_machine(name, instance_type)
-    if infra is not None and infra.provider is InfraProvider.SIMULATED:
+    if infra is not None and infra.provider == SIMULATED:
         return infra, _rehearsed(name)
-    if infra is not None and infra.provider is InfraProvider.LOCAL:
+    if infra is not None and infra.provider == LOCAL:
         return _local(infra, name)
-    if infra is not None and infra.provider is InfraProvider.HOSTS:
+    if infra is not None and infra.provider == HOSTS:
         return infra, catalog.resolve_own(name or "cpu")
     if not name or name.strip().lower() == "cpu":
         if infra is not None:
             raise InvalidValueError(
                 f"no accelerator is requested on {infra}",
-                "orch rents TPU slices and EC2 accelerator instances",
+                f"orch rents {_rented()}",
                 "add accelerators, or write infra: local",
             )
-        return Infra(provider=InfraProvider.LOCAL), catalog.resolve_local("1")
+        return Infra(provider=LOCAL), catalog.resolve_local("1")
     machine = catalog.resolve_instance(name) if instance_type else catalog.resolve_rented(name)
-    home = InfraProvider.GCP if isinstance(machine, TpuSlice) else InfraProvider.AWS
+    home = machine.provider
     if infra is None:
         return Infra(provider=home), machine
-    if infra.provider is InfraProvider.ANY:
+    if infra.provider == ANY:
         return parse_infra(str(Infra(provider=home, region=infra.region, zone=infra.zone))), machine
-    if infra.provider is not home:
+    if infra.provider != home:
         raise InvalidValueError(
             f"{machine.name} is not on {infra.provider}", f"orch rents it from {home}", f"write infra: {home}"
         )
     return infra, machine
 
 
-def _rehearsed(name: str) -> Accelerator:
+def _rehearsed(name: str) -> Machine:
     head, colon, shape = name.partition(":")
-    if colon and head.lower() == InfraProvider.LOCAL:
+    if colon and head.lower() == LOCAL:
         return catalog.resolve_local(shape)
     return catalog.resolve_rented(name) if name else catalog.resolve_local("1")
 
@@ -208,10 +208,10 @@ def _rehearsed(name: str) -> Accelerator:
 def _one_machine(name: str, instance_type: str) -> str:
     """Return the instance type, which must agree with `accelerators`."""
     instance = catalog.resolve_instance(instance_type)
-    if not isinstance(instance, Ec2Instance):
+    if not instance.is_instance_type:
         raise InvalidValueError(
             f"`{instance_type}` is not an instance type",
-            "TPU slices are accelerators",
+            f"{instance.name} is an accelerator",
             f"write accelerators: {instance.name}",
         )
     if name:
@@ -233,76 +233,51 @@ def _local(infra: Infra, name: str) -> tuple[Infra, LocalHosts]:
     machine = catalog.resolve_local(infra.shape or name or "1")
     own = _own_shape(machine.stands_for)
     shape = machine.name.removeprefix("local:") + (f":{own}" if own else "")
-    return Infra(provider=InfraProvider.LOCAL, shape=shape if infra.shape or machine.stands_for else ""), machine
+    return Infra(provider=LOCAL, shape=shape if infra.shape or machine.stands_for else ""), machine
 
 
-def _resolve_args(args: AcceleratorArgs, machine: Accelerator) -> AcceleratorArgs:
+def _resolve_args(args: AcceleratorArgs, machine: Machine) -> AcceleratorArgs:
     real = machine.stands_for if isinstance(machine, LocalHosts) else machine
+    provider = real.provider if real is not None else ""
     try:
-        _check_args(args, machine, real)
-        if not args.tpu_vm:  # a file is refused before, with its rewrite; this is for other sources
-            raise InvalidValueError(
-                "`tpu_vm: false` asks for a TPU Node", f"Google ended them on {tpu.NODES_ENDED}", "remove it"
-            )
-        right = tpu.load_wrong_runtimes().get(args.runtime_version)
-        if right:
-            what = f"there is no runtime version `{args.runtime_version}`"
-            raise InvalidValueError(what, "", f"write {right}, or remove it")
+        _check_args(args, machine, provider)
+        return load_rules(provider).resolve_args(args, real or machine)
     except InvalidValueError as error:
         raise _AtKeyError("accelerator_args", error) from error
-    topology = _own_shape(real)
-    return args if args.topology == topology else args.model_copy(update={"topology": topology})
 
 
-def _check_args(args: AcceleratorArgs, machine: Accelerator, real: Accelerator | None) -> None:
-    """Refuse what has no meaning for this kind of machine."""
+def _check_args(args: AcceleratorArgs, machine: Machine, provider: str) -> None:
+    """Refuse what has no meaning for the machines of a driver; provider "" for machines that no one rents out."""
     written = args.model_fields_set
-    if written and not isinstance(real, TpuSlice | Ec2Instance):
+    known = list_args(provider)
+    if written and not known:
         raise InvalidValueError(
-            f"`accelerator_args` has no meaning for {machine.name}",
-            "it is for TPU slices and EC2 instances",
-            "remove it",
+            f"`accelerator_args` has no meaning for {machine.name}", f"it is for {_rented()}", "remove it"
         )
-    tpu_only = not isinstance(real, Ec2Instance)
-    other = [
-        key
-        for key in AcceleratorArgs.model_fields
-        if key in written and getattr(args, key) not in ("", False)
-        if (key in _EC2_ARGS if tpu_only else key not in (*_EC2_ARGS, *_SHARED_ARGS))
-    ]
-    if other:
-        step = f"remove it; possible: {', '.join((*_SHARED_ARGS, *_EC2_ARGS))}" if not tpu_only else "remove it"
-        raise InvalidValueError(f"`accelerator_args.{other[0]}` has no meaning for {machine.name}", "", step)
-    if args.provisioning and tpu_only == (args.provisioning == "capacity-block"):
-        step = "remove it" if tpu_only else "write capacity-block, or remove it"
-        raise InvalidValueError(f"`provisioning: {args.provisioning}` is not for {machine.name}", "", step)
+    others = [key for key in AcceleratorArgs.model_fields if key in written and key not in known]
+    if others := [key for key in others if getattr(args, key) not in ("", False)]:
+        step = f"remove it; possible: {', '.join(known)}" if len(known) <= FEW else "remove it"
+        raise InvalidValueError(f"`accelerator_args.{others[0]}` has no meaning for {machine.name}", "", step)
+    for key in known:
+        choices = known[key].choices
+        if choices and (word := getattr(args, key)) and word not in choices:
+            step = f"write {choices[0]}, or remove it" if len(choices) == 1 else "remove it"
+            raise InvalidValueError(f"`{key}: {word}` is not for {machine.name}", "", step)
 
 
-_EC2_ARGS = ("placement_group", "framework")
-_SHARED_ARGS = ("provisioning", "reservation")
+def _rented() -> str:
+    return join_words([driver.rents for driver in list_clouds()])
 
 
-def _own_shape(machine: Accelerator | None) -> str:
-    """Return the topology to request where the size alone would get another one; "" for the usual one."""
-    if not isinstance(machine, TpuSlice):
-        return ""
-    usual = tpu.find_slice(machine.name)
-    return machine.topology if usual is not None and usual.topology != machine.topology else ""
+def _own_shape(machine: Machine | None) -> str:
+    """Return the topology to request where the name alone would get another one; "" for the usual one."""
+    return catalog.find_own_topology(machine) if machine is not None else ""
 
 
-def _notes(infra: Infra, machine: Accelerator) -> list[str]:
+def _notes(infra: Infra, machine: Machine) -> list[str]:
     notes: list[str] = []
     if machine.normalised_from:
         hosts = f"{machine.hosts} host{'s' if machine.hosts > 1 else ''}"
         chips = f" with {machine.chips_per_host} chips each" if machine.chips_per_host else ""
         notes.append(f"`{machine.normalised_from}` is {machine.name}: {hosts}{chips}")
-    if isinstance(machine, Ec2Instance) and not machine.listed:
-        notes.append(
-            f"{machine.name} is not in orch's table of types: its chips, price and EFA interfaces are not known;"
-            " it gets one network interface"
-        )
-    if isinstance(machine, TpuSlice) and infra.provider is InfraProvider.GCP and machine.zones:
-        place = infra.zone or infra.region
-        if place and not any(zone.startswith(place) for zone in machine.zones):
-            notes.append(f"{place} is not among the places known for {machine.generation}: {', '.join(machine.zones)}")
-    return notes
+    return [*notes, *load_rules(machine.provider).list_notes(infra, machine)]

@@ -116,12 +116,21 @@ class TaskError(FileError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TpuVmRewrite:
-    """A task file for TPU VMs instead of TPU Nodes. `remarks` say what only a person can decide, one sentence each."""
+class TaskRewrite:
+    """A task file for what a vendor serves now, instead of what it has ended.
+
+    Attributes:
+        path: The file.
+        before: Its text.
+        after: The new text.
+        purpose: What the new text is for, in words.
+        remarks: What only a person can decide, one sentence each.
+    """
 
     path: str
     before: str
     after: str
+    purpose: str
     remarks: tuple[str, ...] = ()
 
     def diff(self) -> str:
@@ -129,16 +138,16 @@ class TpuVmRewrite:
         from difflib import unified_diff
 
         before, after = self.before.splitlines(keepends=True), self.after.splitlines(keepends=True)
-        lines = unified_diff(before, after, self.path, f"{self.path} (for TPU VMs)")
+        lines = unified_diff(before, after, self.path, f"{self.path} ({self.purpose})")
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
-class TpuNodeError(TaskError):
-    """The task requests a TPU Node. `rewriting` is None when only a person can do it."""
+class OutdatedTaskError(TaskError):
+    """The task requests what its vendor has ended. `rewriting` is None when only a person can do it."""
 
-    code = "tpu-node"
+    code = "outdated-task"
 
-    def __init__(self, problem: Problem, rewriting: TpuVmRewrite | None) -> None:
+    def __init__(self, problem: Problem, rewriting: TaskRewrite | None) -> None:
         super().__init__(
             problem.file, problem.line, problem.what, problem.why, problem.next_step, column=problem.column
         )

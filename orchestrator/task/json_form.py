@@ -9,10 +9,11 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from orchestrator.catalog.machines import CpuMachine, Ec2Instance, LocalHosts
+from orchestrator.catalog.machines import CpuMachine, LocalHosts
+from orchestrator.task.driver_sections import list_driver_options
 from orchestrator.task.errors import Issue, TaskError
-from orchestrator.task.infra import InfraProvider
-from orchestrator.task.model import GcpSettings, Order, Task, TaskSection, UserHost
+from orchestrator.task.infra import SIMULATED
+from orchestrator.task.model import Order, Task, TaskSection, UserHost
 from orchestrator.task.resolve import Resolver
 from orchestrator.task.resources import ResourceFields, Resources
 from orchestrator.task.schema import find_issues, find_nul_characters
@@ -116,7 +117,7 @@ def _make_document(task: Task) -> Json:
             "recovery": _without_blanks(recovery),
             "limits": _dump(task.limits),
             "hosts": _without_blanks({"addresses": [_make_host(host) for host in task.hosts]}),
-            "config": _without_blanks({"gcp": _make_gcp(task.gcp), "aws": _dump(task.aws)}),
+            "config": _without_blanks({name: _make_settings(task.settings(name)) for name in list_driver_options()}),
         }
     )
 
@@ -135,9 +136,10 @@ def _make_host(host: UserHost) -> Json:
     return {**fields, "host": f"[{host.host}]" if ":" in host.host else host.host}
 
 
-def _make_gcp(settings: GcpSettings) -> Json:
-    fields = settings.model_dump(mode="json", exclude={"firewall"}, exclude_defaults=True)
-    return fields if settings.firewall else {**fields, "firewall": False}
+def _make_settings(settings: Section) -> Json:
+    """Return the settings of a driver; a flag that is off comes last, which the digest of recorded jobs depends on."""
+    fields = _dump(settings)
+    return dict(sorted(fields.items(), key=lambda pair: pair[1] is False))
 
 
 def _is_counted_elsewhere(task: Task) -> bool:
@@ -155,13 +157,13 @@ def _make_resources(task: Task) -> Json:
 
 def _make_candidate(choice: Resources) -> Json:
     machine = choice.machine
-    by_infra = isinstance(machine, LocalHosts | CpuMachine) and choice.infra.provider is not InfraProvider.SIMULATED
+    by_infra = isinstance(machine, LocalHosts | CpuMachine) and choice.infra.provider != SIMULATED
     plain = {name: getattr(choice, name) for name in ResourceFields.model_fields}
     images = dict(choice.image_id)
     return _without_blanks(
         {
             "infra": str(choice.infra),
-            "instance_type" if isinstance(machine, Ec2Instance) else "accelerators": None if by_infra else machine.name,
+            "instance_type" if machine.is_instance_type else "accelerators": None if by_infra else machine.name,
             **{name: _dump(value) if isinstance(value, Section) else value for name, value in plain.items()},
             "image_id": images.get("", images),
             "labels": dict(choice.labels),

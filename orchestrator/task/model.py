@@ -8,13 +8,16 @@ The field names and the texts about the SkyPilot dialect are those of its task Y
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
+from orchestrator.options import Refused
+from orchestrator.task.driver_sections import list_driver_options, load_settings_section
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.resources import AutoStop, Resources, ResourcesSection, Strategy
 from orchestrator.task.section import (
+    LAZY,
     AnyCase,
     Count,
     ExitCode,
@@ -23,12 +26,10 @@ from orchestrator.task.section import (
     Lazy,
     Minutes,
     NotNegative,
-    OneOrMany,
     OrText,
     Pairs,
     Port,
     Positive,
-    Refused,
     Resolved,
     Scalar,
     Script,
@@ -36,7 +37,6 @@ from orchestrator.task.section import (
     Text,
     UserName,
     Whole,
-    Written,
     must_be,
     own,
     skypilot,
@@ -250,56 +250,6 @@ class HostsSection(Section):
         )
 
 
-class GcpSettings(Section):
-    """Settings of Google Cloud. A text is "" where the provider's default holds."""
-
-    refused: ClassVar[Mapping[str, Refused]] = {
-        "managed_instance_group": Refused("slices are created one by one"),
-        "enable_gvnic": Refused("orch rents no GPU machines from Google"),
-        "enable_gpu_direct": Refused("orch rents no GPU machines from Google"),
-        "placement_policy": Refused("Google places a TPU slice as a whole"),
-    }
-
-    vpc_name: Text = skypilot("", "network of the machines", config=True, unset="default")
-    subnet_names: Annotated[tuple[Text, ...], OneOrMany()] = skypilot((), "subnetworks, the first is used", config=True)
-    project: Text = own("", "project that pays", "a project id", config=True)
-    service_account: Text = own("", "service account of the machines", "an e-mail address", config=True)
-    internal_ips: Flag = own(False, "give the machines no external address", config=True)
-    tags: tuple[Annotated[Text, must_be("a network tag")], ...] = own((), "network tags of the machines")
-    access: Annotated[Literal["", "external", "internal", "iap", "jump"], Written] = own(
-        "", "SSH access to the machines", config=True
-    )
-    jump: Annotated[Text, AfterValidator(_check_hops)] = own(
-        "", "jump host, for access: jump", "user@host:port", config=True
-    )
-    firewall: Flag = own(True, "create a rule that lets SSH in", config=True)
-    ssh_cidr: Text = own(
-        "", "who may reach port 22; your own address if absent", "a range such as 203.0.113.7/32", config=True
-    )
-    oslogin: Flag = own(False, "log in by OS Login instead of a key in metadata", config=True)
-
-
-class AwsSettings(Section):
-    """Settings of Amazon EC2. A text is "" where the provider's default holds."""
-
-    profile: Text = own("", "profile of the AWS configuration", "a name", config=True)
-    subnets: tuple[Annotated[Text, must_be("an id, subnet-…")], ...] = own(
-        (), "subnets to try in order, all of one region", config=True
-    )
-    security_group: Text = own("", "security group of the machines; created if absent", "an id, sg-…", config=True)
-    instance_profile: Text = own("", "IAM instance profile of the machines", "a name", config=True)
-    access: Annotated[Literal["", "eips", "eip", "public", "ssm", "private", "jump"], Written] = own(
-        "", "SSH access to the machines", config=True
-    )
-    jump: Annotated[Text, AfterValidator(_check_hops)] = own(
-        "", "jump host, for access: jump", "user@host:port", config=True
-    )
-    ssh_cidr: Text = own(
-        "", "who may reach port 22; your own address if absent", "a range such as 203.0.113.7/32", config=True
-    )
-    user: Text = own("", "login name of the image, ubuntu if absent", "a user name", config=True, unset="ubuntu")
-
-
 class LocalSettings(Section):
     """Settings of local hosts, which only the configuration has."""
 
@@ -326,8 +276,8 @@ class SshSettings(Section):
     recovery_key: Text = own("", "public SSH key that every rented host admits, for when a computer is lost")
 
 
-class ConfigSection(Section):
-    """The section `config`: settings of a provider for this task."""
+class _Config(Section):
+    """The section `config`: settings of a provider for this task, a section for each driver that has options."""
 
     refused: ClassVar[Mapping[str, Refused]] = {
         "docker": Refused("programs run on the host, not in a container", "install what you need in `setup`"),
@@ -337,8 +287,21 @@ class ConfigSection(Section):
         "hooks": Refused("no commands run on cluster events", "save in your program: it gets SIGTERM first"),
     }
 
-    gcp: Lazy[GcpSettings] = skypilot(GcpSettings.model_construct(), "Google Cloud")
-    aws: Lazy[AwsSettings] = own(AwsSettings.model_construct(), "Amazon EC2")
+
+def _make_config_section() -> type[_Config]:
+    fields: dict[str, Any] = {}
+    for name, options in list_driver_options().items():
+        section, declare = load_settings_section(name), skypilot if options.dialect else own
+        fields[name] = (Annotated[section, LAZY], declare(section.model_construct(), options.title))
+    made = create_model("ConfigSection", __base__=_Config, __module__=__name__, **fields)
+    made.refused = _Config.refused
+    return made
+
+
+if TYPE_CHECKING:
+    ConfigSection = _Config
+else:
+    ConfigSection = _make_config_section()
 
 
 class TaskFields(Section):
@@ -441,8 +404,7 @@ class Task(TaskFields):
     secret_names: Resolved[tuple[str, ...]] = ()
     autostop: Resolved[AutoStop | None] = None
     hosts: Resolved[tuple[UserHost, ...]] = ()
-    gcp: Resolved[GcpSettings] = GcpSettings.model_construct()
-    aws: Resolved[AwsSettings] = AwsSettings.model_construct()
+    config: Resolved[ConfigSection] = ConfigSection.model_construct()
     secrets: Resolved[tuple[Secret, ...]] = Field(default=(), repr=False, exclude=True)
 
     def __eq__(self, other: object) -> bool:
@@ -453,6 +415,10 @@ class Task(TaskFields):
 
     def _compared(self) -> tuple[object, ...]:
         return tuple(getattr(self, name) for name in type(self).model_fields if name != "secrets")
+
+    def settings(self, provider: str) -> Section:
+        """Return the section `config.PROVIDER`."""
+        return cast(Section, getattr(self.config, provider))
 
     @property
     def missing_secrets(self) -> tuple[str, ...]:

@@ -16,10 +16,12 @@ from pydantic import ValidationError
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.task import rules
 from orchestrator.task.config import KEYS, Config, Origin, Source, SourcedValue
+from orchestrator.task.driver_rules import list_rules
+from orchestrator.task.driver_sections import build_options, list_driver_options, load_settings_section
 from orchestrator.task.errors import ConfigError, InvalidValueError, Issue, Path, Problem, TaskError
 from orchestrator.task.infra import parse_infra
 from orchestrator.task.layers import LayeredTask, Overrides, merge_layers
-from orchestrator.task.model import AwsSettings, PipelineSection, Task, TaskSection
+from orchestrator.task.model import PipelineSection, Task, TaskSection
 from orchestrator.task.resolve import Resolver
 from orchestrator.task.schema import find_issues, find_nul_characters
 from orchestrator.task.section import Section
@@ -125,15 +127,13 @@ def parse_task(
     Raises:
         TaskError: With every problem that was found.
         ConfigError: All of them are in the configuration.
-        TpuNodeError: The task requests that older architecture.
+        OutdatedTaskError: The task requests what its vendor has ended.
     """
     documents = read_documents(text, file)
     if not documents:
         raise TaskError(file, None, "is empty", "a task is a map", "write `run:` or `train:` in the file")
-    if "tpu_vm" in text:
-        from orchestrator.task.tpu_nodes import refuse_tpu_nodes
-
-        refuse_tpu_nodes(documents, text, file)
+    for rules_of_driver in list_rules():
+        rules_of_driver.refuse_documents(documents, text, file)
     header = documents[0] if len(documents) > 1 and _is_header(documents[0].data) else None
     pipeline = _read_pipeline(header, file)
     bodies = documents[1:] if header else documents
@@ -240,23 +240,25 @@ def _locate(issue: Issue, layered: LayeredTask, document: Document, file: str) -
     return issue.locate(file, *document.place_of(issue.path))
 
 
-def read_aws_settings(config: Config) -> AwsSettings:
-    """Return the settings of Amazon EC2 that the configuration has.
+def read_configured_options(config: Config, provider: str) -> Any:
+    """Return the options of a driver (its module `options`) that the configuration sets.
 
     Raises:
         ConfigError: A value is not allowed.
     """
-    layers = {key.task_path.rpartition(".")[2]: config.explain(key.full_name) for key in KEYS if key.section == "aws"}
+    layers = {
+        key.task_path.rpartition(".")[2]: config.explain(key.full_name) for key in KEYS if key.section == provider
+    }
     values = {name: found[0] for name, found in layers.items() if found}
     data: dict[str, Any] = {name: one.value for name, one in values.items()}
     data = {name: list(cast("Sequence[Any]", one)) if isinstance(one, tuple) else one for name, one in data.items()}
-    settings, issues = _validate(AwsSettings, cast("Value", data))
+    settings, issues = _validate(load_settings_section(provider), cast("Value", data))
     if settings is None:
         origins = [values[str(issue.path[0])].origin for issue in issues]
         raise ConfigError.from_problems(
             [issue.locate(origin.place, origin.line) for issue, origin in zip(issues, origins, strict=True)]
         )
-    return settings
+    return build_options(list_driver_options()[provider].kind, settings)
 
 
 def _for_task(flags: Overrides, count: int) -> Overrides:

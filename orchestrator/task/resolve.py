@@ -77,8 +77,7 @@ class Resolver:
             secret_names=tuple(section.secrets),
             autostop=section.resources.autostop,
             hosts=hosts,
-            gcp=section.config.gcp,
-            aws=section.config.aws,
+            config=section.config,
             secrets=tuple(Secret(name, value) for name, value in secrets.items()),
         )
 

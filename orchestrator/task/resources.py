@@ -2,11 +2,15 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from orchestrator.catalog.machines import Accelerator
+from orchestrator.catalog.machines import Machine
+from orchestrator.drivers import list_clouds
+from orchestrator.messages import join_words
+from orchestrator.options import Refused
+from orchestrator.task.driver_sections import load_args_section
 from orchestrator.task.errors import InvalidValueError
 from orchestrator.task.infra import Infra
 from orchestrator.task.section import (
@@ -21,14 +25,12 @@ from orchestrator.task.section import (
     OrText,
     Pairs,
     Positive,
-    Refused,
     Resolved,
     Section,
     Text,
     Whole,
     Written,
     must_be,
-    own,
     skypilot,
     text_schema,
 )
@@ -56,35 +58,18 @@ def _refuse_docker(images: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str]
     return images
 
 
-class AcceleratorArgs(Section):
-    """How machines are requested. A text is "" where the default of the machine or provider holds."""
+if TYPE_CHECKING:
 
-    refused: ClassVar[Mapping[str, Refused]] = {
-        "tpu_name": Refused(
-            "orch names what it creates after the cluster, so that it can find it again",
-            "remove it; `name` names the task",
-        )
-    }
+    class AcceleratorArgs(Section):
+        """How machines are requested: what the drivers declare, of which only these are read outside of them."""
 
-    runtime_version: Text = skypilot(
-        "", "TPU software version; by generation if absent", "text such as v2-alpha-tpuv5-lite"
-    )
-    tpu_vm: Flag = skypilot(True, "must be true: only TPU VMs exist")
-    gcp_queued_resource: Flag = skypilot(False, "ask through a queued resource, which waits for capacity")
-    topology: Text = own("", "chips along each side", "text such as 4x4 or 2x2x2")
-    provisioning: Annotated[
-        Literal["", "guaranteed", "best-effort", "flex-start", "reservation-bound", "capacity-block"], Written
-    ] = own("", "how to get capacity other than on demand or spot")
-    reservation: Text = own("", "take it from there", "a reservation's name or id, or - for any")
-    max_run_hours: Positive | None = own(None, "Google ends the slice then; flex-start needs it")
-    valid_hours: Positive | None = own(None, "how long a queued request may wait for capacity")
-    data_disks: tuple[Annotated[Text, must_be("a disk, :ro to read only")], ...] = own(
-        (), "disks attached to every host"
-    )
-    secure_boot: Flag = own(False, "verify the boot of the hosts")
-    api: Annotated[Literal["", "tpu", "compute"], Written] = own("", "force the Cloud TPU API or Compute Engine")
-    placement_group: Text = own("", "EC2: an existing group; else orch creates one for several hosts", "a name")
-    framework: Annotated[Literal["", "torch", "jax"], Written] = own("", "EC2: what `run` trains with; decides image")
+        provisioning: str
+        reservation: str
+        max_run_hours: float | None
+        framework: str
+
+else:
+    AcceleratorArgs = load_args_section()
 
 
 class AutoStop(Section):
@@ -135,13 +120,15 @@ class ResourceFields(Section):
     """
 
     accelerator_args: Lazy[AcceleratorArgs] = skypilot(
-        AcceleratorArgs.model_construct(), "settings of a TPU slice or EC2 instances"
+        AcceleratorArgs.model_construct(), f"settings of {join_words([driver.rents for driver in list_clouds()], 'or')}"
     )
     use_spot: Flag = skypilot(False, "use spot capacity, which may be preempted", config=True)
     disk_size: Annotated[Gigabytes, OrText(r"[0-9]{1,6} ?(?:GB|TB)", "text such as 500GB", parse_gigabytes)] | None = (
         skypilot(None, "boot disk, GB", config=True)
     )
-    network_tier: Annotated[Literal["", "standard", "best"], Written] = skypilot("", "best: all EFA interfaces on AWS")
+    network_tier: Annotated[Literal["", "standard", "best"], Written] = skypilot(
+        "", "best: all interfaces for collectives (EFA)"
+    )
     image_id: Annotated[
         tuple[tuple[str, str], ...],
         Pairs(Annotated[dict[str, Annotated[Text, must_be("an image")]], Field(min_length=1)], single=True),
@@ -199,7 +186,7 @@ class CandidateSection(ResourceFields):
     region: Text = skypilot("", _OLDER)
     zone: Text = skypilot("", _OLDER)
     accelerators: _Accelerators = skypilot("", "NAME or NAME:COUNT; a list is tried in order, a map by price")
-    instance_type: Text = skypilot("", "exact EC2 instance type", "text such as p5.48xlarge")
+    instance_type: Text = skypilot("", "exact instance type", "text such as p5.48xlarge")
 
 
 _Candidates = Annotated[tuple[Lazy[CandidateSection], ...], Field(min_length=1)]
@@ -227,4 +214,4 @@ class Resources(ResourceFields):
     """
 
     infra: Resolved[Infra]
-    machine: Resolved[Accelerator]
+    machine: Resolved[Machine]

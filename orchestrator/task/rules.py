@@ -6,17 +6,16 @@ One function for each rule; each yields the path to blame, what is wrong, why, a
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from posixpath import normpath
 
-from orchestrator.catalog.machines import Ec2Instance, TpuSlice
 from orchestrator.catalog.prices import price_per_hour
 from orchestrator.messages import count_noun
 from orchestrator.slices import OnDemand, Owned, Spot
 from orchestrator.task import stacks
+from orchestrator.task.driver_rules import load_rules
 from orchestrator.task.errors import InvalidValueError, Issue, Path
-from orchestrator.task.infra import InfraProvider
+from orchestrator.task.infra import HOSTS
 from orchestrator.task.model import MountMode, Order, Recovery, Task, TaskSection
 from orchestrator.task.resources import Resources
 
@@ -79,8 +78,8 @@ def find_conflicts(task: Task, section: TaskSection) -> list[Issue]:
             *_labels(choice),
             *_market(choice),
             *_provisioning(choice),
-            *_tpu(choice),
-            *_ec2(task, choice),
+            *load_rules(choice.machine.provider).find_machine_conflicts(choice),
+            *load_rules(choice.infra.provider).find_conflicts(task, choice),
             *_cost(task, choice),
             *_stack(task, choice),
         ]
@@ -111,7 +110,7 @@ def _names(section: TaskSection) -> Iterator[Issue]:
 
 
 def _hosts(task: Task, section: TaskSection) -> Iterator[Issue]:
-    on_hosts = {choice.infra.provider is InfraProvider.HOSTS for choice in task.choices}
+    on_hosts = {choice.infra.provider == HOSTS for choice in task.choices}
     if True in on_hosts and not task.hosts:
         yield _issue(
             ("resources", "infra"), "`infra: hosts` needs the hosts", "", "add hosts: {addresses: [user@host]}"
@@ -200,28 +199,17 @@ def _idle(task: Task) -> Iterator[Issue]:
         )
 
 
-# Compute Engine documentation, "Requirements for labels"; Amazon EC2 User Guide, "Tag restrictions" (read 2026-11-23).
-# orch writes at most 17 labels (a long value takes several) and 8 tags beside them.
-_GOOGLE_KEY, _GOOGLE_VALUE, _MOST_LABELS = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}"), 47
-_LONGEST_TAG, _LONGEST_TAG_VALUE, _MOST_TAGS = 128, 256, 42
-
-
 def _labels(choice: Resources) -> Iterator[Issue]:
     """Labels must not say whose machines these are, and must be possible on the cloud."""
     path, provider = ("resources", "labels"), choice.infra.provider
+    rules = load_rules(provider)
     for key, value in choice.labels:
         if key.lower().startswith("orch-"):
             why = "labels that begin with orch- say which orch may end the machines"
             yield _issue(path, f"`{key}` cannot be a label", why, "choose another name")
-        elif provider is InfraProvider.GCP and not (_GOOGLE_KEY.fullmatch(key) and _GOOGLE_VALUE.fullmatch(value)):
-            why = "Google allows small letters, digits, - and _, at most 63 of them, and keys begin with a letter"
-            yield _issue(path, f"`{key}: {value}` cannot be a label on gcp", why, "write it so")
-        elif provider is InfraProvider.AWS and (
-            key.lower().startswith("aws:") or len(key) > _LONGEST_TAG or len(value) > _LONGEST_TAG_VALUE
-        ):
-            why = f"EC2 allows {_LONGEST_TAG} characters, {_LONGEST_TAG_VALUE} in a value, and keeps aws: for itself"
-            yield _issue(path, f"`{key[:40]}` cannot be a tag on aws", why, "shorten it, or choose another name")
-    most = {InfraProvider.GCP: _MOST_LABELS, InfraProvider.AWS: _MOST_TAGS}.get(provider)
+        elif (problem := rules.find_label_problem(key, value)) is not None:
+            yield _issue(path, problem.what, problem.why, problem.next_step)
+    most = rules.most_labels
     if most is not None and len(choice.labels) > most:
         why = f"{provider} has room for {most} beside those of orch"
         yield _issue(path, f"{len(choice.labels)} labels are too many", why, "remove some")
@@ -258,36 +246,6 @@ def _provisioning(choice: Resources) -> Iterator[Issue]:
     if args.provisioning == "flex-start" and args.max_run_hours is None:
         why = "such machines are given for a time that is said beforehand, 7 days at most"
         yield _issue(path, "`provisioning: flex-start` needs max_run_hours", why, "add max_run_hours: 24")
-
-
-def _tpu(choice: Resources) -> Iterator[Issue]:
-    if not isinstance(choice.machine, TpuSlice):
-        return
-    name = choice.machine.name
-    if choice.image_id:
-        step = "write accelerator_args: {runtime_version: ...}"
-        yield _issue(
-            ("resources", "image_id"), f"`image_id` has no meaning for {name}", "TPU VMs have runtime versions", step
-        )
-    if choice.network_tier == "best":
-        why = "the chips of a slice have their own network"
-        yield _issue(("resources", "network_tier"), f"`network_tier: best` has no meaning for {name}", why, "remove it")
-
-
-def _ec2(task: Task, choice: Resources) -> Iterator[Issue]:
-    machine, args = choice.machine, choice.accelerator_args
-    if not isinstance(machine, Ec2Instance) or choice.infra.provider is not InfraProvider.AWS:
-        return
-    if not (machine.on_demand or choice.use_spot or args.reservation):
-        what = f"{machine.name} is not available on demand"
-        step = "use_spot: true, or a capacity block: orch blocks find " + machine.name
-        yield _issue(("resources", "use_spot"), what, "there is no such price for it (EC2 price list, July 2026)", step)
-    if args.reservation and not choice.infra.zone:
-        what, step = "a reservation is in one zone", "write infra: aws/REGION/ZONE"
-        yield _issue(("resources", "infra"), what, f"infra is {choice.infra}", step)
-    if task.aws.subnets and not choice.infra.region:
-        what, step = "the region of the subnets is not said", "write infra: aws/REGION"
-        yield _issue(("config", "aws", "subnets"), what, f"infra is {choice.infra}", step)
 
 
 def _cost(task: Task, choice: Resources) -> Iterator[Issue]:

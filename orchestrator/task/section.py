@@ -1,7 +1,8 @@
 """The base of every section of a task file, and the types of its fields.
 
-A field is declared once, in model.py or resources.py: its type, bounds, default and description. The reader, the error
-messages, the JSON Schema, the table in docs/task-files.md and the keys of the configuration are made from that.
+A field is declared once, in model.py, resources.py or the options of a driver: its type, bounds, default and
+description. The reader, the error messages, the JSON Schema, the table in docs/task-files.md and the keys of the
+configuration are made from that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
 
 from pydantic import (
     BaseModel,
@@ -26,6 +27,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
+from orchestrator.options import Refused
 from orchestrator.task.errors import InvalidValueError
 
 # Before it builds a validator pydantic looks through all installed packages for plugins, which takes longer than all
@@ -36,17 +38,6 @@ sys.modules.setdefault(_loader.__name__, _loader)
 
 Json: TypeAlias = dict[str, Any]
 LARGEST = 2**53  # up to here every whole number is exact in JSON
-
-
-class Refused(NamedTuple):
-    """A key of the SkyPilot dialect that orch does not serve: the reason, and what to write instead."""
-
-    reason: str
-    instead: str = "remove it"
-
-    def json_schema(self) -> Json:
-        """Return a JSON Schema that no value satisfies, with the reason for editors."""
-        return {"not": {}, "description": self.reason, "x-instead": self.instead}
 
 
 class Section(BaseModel):
@@ -143,7 +134,8 @@ class _Resolved:
 
 
 _T = TypeVar("_T")
-Lazy = Annotated[_T, _Lazy()]
+LAZY = _Lazy()
+Lazy = Annotated[_T, LAZY]
 Resolved = Annotated[_T, _Resolved()]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from orchestrator.catalog.machines import Accelerator, Ec2Instance, LocalHosts, OwnDevices
+from orchestrator.catalog.machines import LocalHosts, Machine
 from orchestrator.task.errors import InvalidValueError, did_you_mean
 
 AUTO = "auto"
@@ -117,7 +117,7 @@ _HERE = (
 _PLAIN = (_CPU, _stack("jax", "cpu", "jax", ("jax",), "JAX 0.10", "as request for"))
 
 
-def choose_stack(machine: Accelerator, request: StackRequest) -> Stack:
+def choose_stack(machine: Machine, request: StackRequest) -> Stack:
     """Return the first stack for `machine` that fits the request.
 
     Raises:
@@ -130,7 +130,7 @@ def choose_stack(machine: Accelerator, request: StackRequest) -> Stack:
     raise _none(machine, request, ways)
 
 
-def choose_stand_in_stack(machine: Accelerator, request: StackRequest) -> Stack:
+def choose_stand_in_stack(machine: Machine, request: StackRequest) -> Stack:
     """Return the stack of a local host that stands in for `machine`: its CPU, with torch unless JAX is requested.
 
     Raises:
@@ -141,29 +141,23 @@ def choose_stand_in_stack(machine: Accelerator, request: StackRequest) -> Stack:
     return next(stack for stack in _HERE if stack.engine == engine)
 
 
-def list_backends(machine: Accelerator) -> tuple[str, ...]:
+def list_backends(machine: Machine) -> tuple[str, ...]:
     """Return the values of `train.backend` that are possible."""
     return tuple(dict.fromkeys(word for stack in _ways(machine) for word in stack.names))
 
 
-def _ways(machine: Accelerator) -> tuple[Stack, ...]:
+def _ways(machine: Machine) -> tuple[Stack, ...]:
     """Return what can drive the machine, the usual one first."""
     if isinstance(machine, LocalHosts):
         return _HERE
     if "neuron" in machine.backends:
-        return _TRAINIUM1 if is_trainium1(machine) else _TRAINIUM2
+        return _TRAINIUM1 if machine.without_torch_neuron else _TRAINIUM2
     if "cuda" in machine.backends:
         return _GPU
     return _PLAIN if machine.backend == "cpu" else _TPU
 
 
-def is_trainium1(machine: Accelerator) -> bool:
-    """Return whether it is the first generation, which TorchNeuron does not serve."""
-    chip = machine.chip if isinstance(machine, Ec2Instance | OwnDevices) else ""
-    return chip == "Trainium" or (not chip and machine.name.startswith(("trn1", "inf")))
-
-
-def _none(machine: Accelerator, request: StackRequest, ways: tuple[Stack, ...]) -> InvalidValueError:
+def _none(machine: Machine, request: StackRequest, ways: tuple[Stack, ...]) -> InvalidValueError:
     words = list_backends(machine)
     possible = f"possible: {', '.join(words)}"
     if request.backend and request.backend not in words:

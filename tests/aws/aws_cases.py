@@ -94,7 +94,7 @@ def families(counts: Sequence[int] = (1, 2)) -> dict[str, SliceSpec]:
     found: dict[str, SliceSpec] = {}
     for name in ec2.load_instances():
         for word, market in MARKETS.items():
-            for network in choices.NETWORKS:
+            for network in ("", "standard", "best"):
                 for hosts in counts:
                     of = candidate(name, market, hosts, network=network)
                     try:

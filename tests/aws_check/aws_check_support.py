@@ -19,15 +19,16 @@ from orch_fronts.aws.query import answer, members
 from orch_fronts.aws.s3 import S3Server, s3_server
 from orch_fronts.aws.server import AwsServer
 from orch_fronts.aws.services import S3Front, account_fronts, admit_to_buckets
+from orchestrator.options import list_options
 from orchestrator.providers.aws.check import region
 from orchestrator.providers.aws.check_asked import Caller
 from orchestrator.providers.aws.check_policy import ORCH, document
+from orchestrator.providers.aws.options import AwsOptions
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.providers.checks import Ask, Check, Finding, run_checks
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Durations, Held, Scenario, Zone
-from orchestrator.task.model import AwsSettings
 
 REGION, ZONE, OTHER = "us-east-1", "us-east-1a", "us-east-1b"
 INSTALLATION = "0123456789ab"
@@ -79,14 +80,15 @@ class Account:
     def ask(self, accelerator: str = "H100:8", nodes: int = 2, arn: str = USER, **given: Any) -> dict[str, Finding]:
         """What `orch check aws` finds, from the region on, by the names of the checks.
 
-        given: fields of Ask and of AwsSettings.
+        given: fields of Ask and of AwsOptions.
         """
-        settings = {name: given.pop(name) for name in list(given) if name in AwsSettings.model_fields}
+        known = {one.name for one in list_options(AwsOptions) if one.spec.where == "settings"}
+        settings = {name: given.pop(name) for name in list(given) if name in known}
         asked = Ask(
             state=given.pop("state", self.state),
             accelerator=accelerator,
             nodes=nodes,
-            aws=AwsSettings(**settings),
+            options=AwsOptions(**settings),
             **{"region": REGION, "installation": INSTALLATION} | given,
         )
         first = Check("region", partial(region, asked, self.session, Caller(ACCOUNT, arn)))

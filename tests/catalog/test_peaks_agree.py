@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.catalog import ec2
+from orchestrator.catalog import chips
 from orchestrator.catalog.accelerators import resolve_rented
 from orchestrator.catalog.tpu import CHIPS_PER_HOST, list_generations
 from orchestrator.errors import UserError
@@ -57,10 +57,10 @@ def teraflops(name: str, devices: int = 1) -> float:
 
 
 def test_every_chip_that_can_be_rented_has_the_same_peak_on_both_sides() -> None:
-    listed = {chip.name for chip in ec2.load_chips().values()}
+    listed = {chip.name for chip in chips.load_chips().values()}
     assert set(CHIPS) == listed, "add its name to CHIPS, and its rows to peaks.py and pci.py in trainer/accelerators"
     assert {name: teraflops(known) for name, known in CHIPS.items()} == {
-        chip.name: chip.peak_bf16_tflops for chip in ec2.load_chips().values()
+        chip.name: chip.peak_bf16_tflops for chip in chips.load_chips().values()
     }
     assert {each.name: teraflops(of_trainer(each.name).device) for each in list_generations()} == {
         each.name: each.peak_bf16_tflops for each in list_generations()
@@ -70,7 +70,7 @@ def test_every_chip_that_can_be_rented_has_the_same_peak_on_both_sides() -> None
 def test_every_chip_that_can_be_rented_is_known_by_its_pci_id() -> None:
     known: dict[str, Chip] = {chip.name: chip for chip in (*TPUS.values(), *NEURONS.values())}
     assert {name for name in CHIPS.values() if name.startswith("NVIDIA")} == set(GPUS.values())
-    for chip in ec2.load_chips().values():
+    for chip in chips.load_chips().values():
         if chip.vendor == "aws":
             found = known[CHIPS[chip.name]]
             assert (found.memory, found.cores, found.devices) == (chip.hbm_gib, chip.cores, chip.logical_cores)

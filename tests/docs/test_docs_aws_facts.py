@@ -21,7 +21,7 @@ from orchestrator.providers.aws.session import READ_TRIES
 from orchestrator.providers.core.driver import SETTLE_SECONDS
 from orchestrator.providers.core.faults import Answer, Kind
 from orchestrator.slices import Candidate, HostFacts, OnDemand, Spot
-from orchestrator.task.model import AwsSettings
+from orchestrator.task.driver_sections import load_settings_section
 from orchestrator.task.parse import parse_task
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "aws.md").read_text()
@@ -121,7 +121,7 @@ WAYS = {word.removeprefix("access: "): words for word, words in SETTINGS.items()
 
 
 def test_every_setting_of_the_dialect_is_documented() -> None:
-    known = AwsSettings.json_schema()["properties"]
+    known = load_settings_section("aws").json_schema()["properties"]
     assert {word.partition(":")[0] for word in SETTINGS} == set(known)
     assert set(WAYS) == set(known["access"]["enum"]) == set(Way)
 

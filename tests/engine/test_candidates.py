@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.engine.preparation.candidates import QUEUE_HOURS, QUEUE_HOURS_OF_MANY, list_candidates
+from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.providers.google import choices
+from orchestrator.providers.google.candidates import QUEUE_HOURS, QUEUE_HOURS_OF_MANY
 from orchestrator.slices import Candidate, CapacityBlock, FlexStart, OnDemand, Owned, Reservation, Spot
 from orchestrator.task.model import Task
 from orchestrator.task.parse import parse_task

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from orchestrator.engine.preparation.notes import ec2_notes
+from orchestrator.engine.preparation.candidates import list_candidates
+from orchestrator.providers.aws.planner import PLANNER
 from orchestrator.task.parse import parse_task
 
 
 def notes(resources: str) -> list[str]:
-    return ec2_notes(parse_task(f"run: echo\nresources: {resources}\n", file="t.yaml", env={}).only)
+    task = parse_task(f"run: echo\nresources: {resources}\n", file="t.yaml", env={}).only
+    return list(PLANNER.list_notes(task, list_candidates(task)))
 
 
 def test_a_mistyped_region_is_noted() -> None:

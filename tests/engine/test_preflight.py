@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.engine.preparation.preflight import (
-    missing_credentials_error,
-    preflight_error,
-    unsupported_hosts_error,
-)
+from orchestrator.engine.preparation.preflight import preflight_error, unsupported_hosts_error
 from orchestrator.errors import AccessError, UserError
+from orchestrator.providers.aws.candidates import missing_credentials_error
 from orchestrator.slices import HostFacts
 from orchestrator.task.model import Task
 from orchestrator.task.parse import parse_task

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.task.errors import TpuNodeError, TpuVmRewrite
+from orchestrator.providers.google.tpu_nodes import TpuNodeError
+from orchestrator.task.errors import TaskRewrite
 from orchestrator.task.parse import parse_task
 
 OLD = """\
@@ -51,7 +52,7 @@ def refused(text: str) -> TpuNodeError:
     return caught.value
 
 
-def rewriting(text: str) -> TpuVmRewrite:
+def rewriting(text: str) -> TaskRewrite:
     found = refused(text).rewriting
     assert found is not None
     return found

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.catalog.buckets import BucketPlace, Reach, TransferPrice, classify_access, transfer_price
+from orchestrator.drivers import list_clouds
 from orchestrator.engine.preparation.bucket_locations import KnownBuckets, bucket_of
-from orchestrator.task.infra import InfraProvider
 from orchestrator.task.model import FileMount, MountMode, Task
 
 GIB = 1 << 30
@@ -16,15 +16,16 @@ GIB = 1 << 30
 def bucket_notes(task: Task, known: KnownBuckets) -> list[str]:
     """One note for each bucket and region where reading is charged, and one for buckets whose place is not known."""
     of_each = (
-        _notes_of(task, known, cloud, scheme)
-        for cloud, scheme in ((InfraProvider.GCP, "gs://"), (InfraProvider.AWS, "s3://"))
+        _notes_of(task, known, driver.name, f"{driver.bucket_scheme}://")
+        for driver in list_clouds()
+        if driver.bucket_scheme
     )
     return [note for notes in of_each for note in notes]
 
 
-def _notes_of(task: Task, known: KnownBuckets, cloud: InfraProvider, scheme: str) -> Iterator[str]:
+def _notes_of(task: Task, known: KnownBuckets, cloud: str, scheme: str) -> Iterator[str]:
     """Of one cloud's machines and its own buckets."""
-    choices = [one for one in task.choices if one.infra.provider is cloud]
+    choices = [one for one in task.choices if one.infra.provider == cloud]
     if not choices:
         return
     regions = list(dict.fromkeys(one.infra.region for one in choices if one.infra.region))

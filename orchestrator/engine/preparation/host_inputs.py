@@ -14,7 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
-from orchestrator.catalog.machines import LocalHosts, TpuSlice
+from orchestrator.catalog.machines import LocalHosts
+from orchestrator.drivers import get_driver
 from orchestrator.errors import UserError
 from orchestrator.plan.desired import (
     Budgets,
@@ -35,7 +36,6 @@ from orchestrator.render.packages import Backend
 from orchestrator.render.scripts import RunInputs, SetupInputs, render_run, render_setup
 from orchestrator.slices import Candidate, HostFacts
 from orchestrator.task.errors import InvalidValueError
-from orchestrator.task.infra import InfraProvider
 from orchestrator.task.likely_secrets import hide_likely_secret
 from orchestrator.task.model import FileMount, GitSource, MountMode, Task
 from orchestrator.task.stacks import Stack, StackRequest, choose_stack, choose_stand_in_stack
@@ -231,7 +231,7 @@ def build_job(task: Task, facts: HostFacts, job_id: int) -> JobSpec | None:
         engine=driven.engine,
         device=driven.device,
         smoke=task.train is not None and task.train.smoke,
-        topology=machine.topology if isinstance(machine, TpuSlice) else "",
+        topology=machine.topology,
     )
     return JobSpec(id=job_id, script=to_text(render_run(inputs)))
 
@@ -251,10 +251,10 @@ def build_environment(task: Task, facts: HostFacts) -> tuple[tuple[str, Text], .
 def build_budgets(task: Task) -> Budgets:
     """Return the restart budgets and deadlines of a task."""
     recovery = task.recovery
-    # Large EC2 machines boot for minutes after EC2 reports them as running, and take up to half an hour to end
-    # (packer-plugin-amazon issue 682, bottlerocket-test-system issue 911, pycloudlib issue 192, 2022 to 2024).
-    slow = any(choice.infra.provider is InfraProvider.AWS for choice in task.choices)
-    waits = {"contact_deadline": 900.0, "end_deadline": 2400.0} if slow else {}
+    deadlines = [get_driver(choice.infra.provider).deadlines for choice in task.choices]
+    contact = max((one.contact for one in deadlines if one.contact is not None), default=None)
+    end = max((one.end for one in deadlines if one.end is not None), default=None)
+    waits = {"contact_deadline": contact, "end_deadline": end}
     return Budgets(
         preemptions=recovery.max_preemptions,
         failures=recovery.max_failures,
@@ -263,7 +263,7 @@ def build_budgets(task: Task) -> Budgets:
         strategy=Strategy(recovery.strategy),
         capacity_wait=recovery.capacity_wait_hours * 3600,
         hang_deadline=recovery.hang_minutes * 60,
-        **waits,
+        **{name: seconds for name, seconds in waits.items() if seconds is not None},
     )
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from difflib import get_close_matches
+from collections.abc import Iterator, Sequence
 
-from orchestrator.catalog.ec2_regions import list_opt_in_regions, load_zones_by_region
-from orchestrator.catalog.machines import Ec2Instance
 from orchestrator.engine.preparation import host_inputs
 from orchestrator.engine.preparation.bucket_locations import load_known_buckets
 from orchestrator.engine.preparation.bucket_notes import bucket_notes
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.engine.state.keys import RECOVERY_KEY, read_recovery_key
-from orchestrator.slices import HostFacts
+from orchestrator.providers.protocol import AddsNotes
+from orchestrator.providers.registry import load_planner
+from orchestrator.slices import Candidate, HostFacts
 from orchestrator.task.config import load_config
-from orchestrator.task.infra import InfraProvider
 from orchestrator.task.likely_secrets import likely_secrets_note
 from orchestrator.task.model import Task
 from orchestrator.task.trainer_settings import note_local_data
@@ -24,13 +22,14 @@ from orchestrator.task.trainer_settings import note_local_data
 def plan_notes(task: Task, facts: HostFacts) -> tuple[str, ...]:
     """Return the notes of a launch or resume."""
     notes: list[str] = []
+    candidates = list_candidates(task)
     if (task.run or task.train) and task.recovery.max_preemptions and not task.checkpoint.bucket:
         notes.append("no bucket is given: after a loss of hosts the program restarts from the first step")
-    if task.limits.max_cost is not None and any(one.price_per_hour is None for one in list_candidates(task)):
+    if task.limits.max_cost is not None and any(one.price_per_hour is None for one in candidates):
         notes.append("limits.max_cost: a price is unknown, so this limit cannot be enforced; set max_hours as well")
     if task.train is not None and not task.choices[0].infra.owned:
         notes += note_local_data(task.train.args, [mount.target for mount in task.file_mounts])
-    notes += ec2_notes(task)
+    notes += _driver_notes(task, candidates)
     notes += bucket_notes(task, load_known_buckets())
     unserved = _ineffective_fields(task)
     if unserved:
@@ -42,22 +41,12 @@ def plan_notes(task: Task, facts: HostFacts) -> tuple[str, ...]:
     return (*notes, *_trainer_notes(task, facts))
 
 
-def ec2_notes(task: Task) -> list[str]:
-    """Return one note per unknown or mistyped region, and one per type that more regions have."""
-    notes: list[str] = []
-    for choice in task.choices:
-        machine, named = choice.machine, choice.infra.region
-        if choice.infra.provider is not InfraProvider.AWS or not isinstance(machine, Ec2Instance):
-            continue
-        if named and named not in load_zones_by_region():
-            near = get_close_matches(named, list(load_zones_by_region()), 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            notes.append(f"orch knows no region {named}{hint}")
-        tried = {one.region for one in list_candidates(task) if one.accelerator == machine.name}
-        others = sorted(set(machine.regions) - tried, key=lambda region: (region in list_opt_in_regions(), region))
-        if not named and others:
-            notes.append(f"{machine.name} is also in {', '.join(others)}: --infra aws/{others[0]}   tries it")
-    return list(dict.fromkeys(notes))
+def _driver_notes(task: Task, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Yield the notes that the drivers of the task's choices have."""
+    for provider in dict.fromkeys(choice.infra.provider for choice in task.choices):
+        planner = load_planner(provider)
+        if isinstance(planner, AddsNotes):
+            yield from planner.list_notes(task, candidates)
 
 
 def _trainer_notes(task: Task, facts: HostFacts) -> Iterator[str]:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from orchestrator.drivers import get_driver
 from orchestrator.engine.preparation import host_inputs
-from orchestrator.errors import AccessError, OrchError, UserError
+from orchestrator.errors import OrchError, UserError
+from orchestrator.providers.protocol import ChecksTasks
+from orchestrator.providers.registry import load_planner
 from orchestrator.slices import HostFacts
-from orchestrator.task.infra import InfraProvider
 from orchestrator.task.model import Task
-
-# Variables that give a program AWS credentials without a machine role (AWS SDKs and Tools Reference Guide, 2026).
-_OWN_CREDENTIALS = frozenset(
-    {"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"}
-)
 
 
 def preflight_error(task: Task, facts: HostFacts) -> OrchError | None:
     """Return the first preflight error, or None."""
-    return (
-        local_bucket_error(task, facts)
-        or missing_credentials_error(task, facts)
-        or unsupported_hosts_error(task, facts)
-    )
+    return local_bucket_error(task, facts) or _driver_error(task, facts) or unsupported_hosts_error(task, facts)
+
+
+def _driver_error(task: Task, facts: HostFacts) -> OrchError | None:
+    """Return the first error that the drivers of the task's choices know, or None."""
+    for provider in dict.fromkeys(choice.infra.provider for choice in task.choices):
+        planner = load_planner(provider)
+        error = planner.preflight_error(task, facts) if isinstance(planner, ChecksTasks) else None
+        if error is not None:
+            return error
+    return None
 
 
 def local_bucket_error(task: Task, facts: HostFacts) -> UserError | None:
@@ -31,11 +34,12 @@ def local_bucket_error(task: Task, facts: HostFacts) -> UserError | None:
     bucket = task.checkpoint.bucket
     if not bucket.startswith("file://") or task.choices[0].infra.owned or facts.shares_files:
         return None
-    kind = "s3://" if any(choice.infra.provider is InfraProvider.AWS for choice in task.choices) else "gs://"
+    schemes = [get_driver(choice.infra.provider).bucket_scheme for choice in task.choices]
+    kind = next(filter(None, schemes), "s3")
     return UserError(
         f"{bucket} would be a folder on each rented machine",
         "checkpoints there are lost with the machine, and the other hosts cannot read them",
-        f"--bucket {kind}NAME/runs",
+        f"--bucket {kind}://NAME/runs",
     )
 
 
@@ -55,26 +59,3 @@ def unsupported_hosts_error(task: Task, facts: HostFacts) -> UserError | None:
         "torch_xla, the last torch for this chip, drives the devices of one host",
         "set engine=jax, use one host, or run your own program: run: in a task file",
     )
-
-
-def missing_credentials_error(task: Task, facts: HostFacts) -> AccessError | None:
-    """Return an error when hosts on EC2 could not open an s3:// bucket of the task, or None.
-
-    Their role is an instance profile: orch never copies the user's own keys to a machine.
-    """
-    on_ec2 = any(choice.infra.provider is InfraProvider.AWS for choice in task.choices)
-    if not on_ec2 or task.aws.instance_profile:
-        return None
-    given = {name for name, _ in (*facts.env, *task.envs)} | set(task.secret_names)
-    buckets = [uri for uri in (task.checkpoint.bucket, *(mount.source for mount in task.file_mounts)) if _in_s3(uri)]
-    if not buckets or given & _OWN_CREDENTIALS:
-        return None
-    return AccessError(
-        f"the machines could not open {buckets[0]}",
-        "no instance profile is set, so the machines would have no AWS credentials",
-        "orch config set aws.instance_profile NAME   docs/aws.md explains how to make one",
-    )
-
-
-def _in_s3(uri: str) -> bool:
-    return uri.startswith("s3://")

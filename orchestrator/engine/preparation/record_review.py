@@ -15,7 +15,9 @@ from typing import TypeAlias, cast
 
 from orchestrator.engine.preparation.bucket_record import BucketRecord
 from orchestrator.errors import UntrustedRecordError
-from orchestrator.task.infra import InfraProvider
+from orchestrator.options import list_options
+from orchestrator.task.driver_sections import list_driver_options
+from orchestrator.task.infra import LOCAL, SIMULATED
 from orchestrator.task.likely_secrets import mask_likely_secrets
 from orchestrator.task.model import Task
 
@@ -138,7 +140,7 @@ def escape_unprintable(text: str) -> str:
 
 def _list_local_uses(task: Task, bucket: str) -> Iterator[LocalUse]:
     """Yield what of this computer a task would use, as far as the task itself names it."""
-    if any(one.infra.provider in (InfraProvider.LOCAL, InfraProvider.SIMULATED) for one in task.choices):
+    if any(one.infra.provider in (LOCAL, SIMULATED) for one in task.choices):
         yield LocalUse("infra:local", "setup and run are executed on this computer, as you")
     if isinstance(task.workdir, str):
         yield LocalUse(task.workdir, f"the folder {_absolute(task.workdir)} is copied to the hosts")
@@ -159,10 +161,18 @@ def _list_local_uses(task: Task, bucket: str) -> Iterator[LocalUse]:
             yield LocalUse(host.key, "this private key is used to log in")
         if host.jump:
             yield LocalUse(host.jump, "a login there, as jump host, with your SSH agent, keys and ~/.ssh/config")
-    for jump in filter(None, (task.gcp.jump, task.aws.jump)):
-        yield LocalUse(jump, "a login there, as jump host, with your SSH agent, keys and ~/.ssh/config")
-    if task.aws.profile:
-        yield LocalUse(task.aws.profile, "this profile of your AWS configuration is used, with its credentials")
+    yield from _list_driver_uses(task)
+
+
+def _list_driver_uses(task: Task) -> Iterator[LocalUse]:
+    """Yield what of this computer the settings of the drivers would use."""
+    for name, options in list_driver_options().items():
+        for option in list_options(options.kind):
+            value = getattr(task.settings(name), option.key) if option.spec.where == "settings" else ""
+            if value and option.spec.hops:
+                yield LocalUse(value, "a login there, as jump host, with your SSH agent, keys and ~/.ssh/config")
+            elif value and option.spec.local_use:
+                yield LocalUse(value, option.spec.local_use)
 
 
 def _absolute(path: str) -> str:

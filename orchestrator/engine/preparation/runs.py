@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from orchestrator.catalog.machines import LocalHosts, TpuSlice
+from orchestrator.catalog.machines import LocalHosts
 from orchestrator.engine.preparation import host_inputs
 from orchestrator.engine.preparation.bucket_record import record_digest, refuse_large_record
 from orchestrator.engine.preparation.candidates import list_candidates
@@ -162,7 +162,7 @@ def _make_run(task: Task, name: str, recorded: _Recorded, options: tuple[Candida
         job=host_inputs.build_job(task, facts, recorded.number),
         job_id=recorded.number,
         accelerator=options[0].accelerator,
-        num_slices=task.num_nodes if _is_tpu(task) else 1,
+        num_slices=task.num_nodes if _nodes_are_slices(task) else 1,
         env=host_inputs.build_environment(task, facts),
         budgets=host_inputs.build_budgets(task),
         limits=host_inputs.build_limits(task),
@@ -177,10 +177,11 @@ def _refuse_missing_secret(task: Task) -> None:
         raise UserError(f"secret {name} has no value", "", f"export it, or: --secret {name}")
 
 
-def _is_tpu(task: Task) -> bool:
-    """Return whether each node is a separate slice; EC2 instances are one slice together."""
+def _nodes_are_slices(task: Task) -> bool:
+    """Return whether each node is a separate slice; other machines are one slice together."""
     machine = task.choices[0].machine
-    return isinstance(machine.stands_for if isinstance(machine, LocalHosts) else machine, TpuSlice)
+    real = machine.stands_for if isinstance(machine, LocalHosts) else machine
+    return real is not None and real.node_is_slice
 
 
 def _cheapest(options: tuple[Candidate, ...]) -> float | None:

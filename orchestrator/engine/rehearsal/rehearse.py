@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.drivers import get_driver
 from orchestrator.engine.preparation.candidates import list_candidates
 from orchestrator.errors import ConflictError, StorageError, UserError
 from orchestrator.plan.ranks import count_hosts
-from orchestrator.task.infra import Infra, InfraProvider
+from orchestrator.task.infra import SIMULATED, Infra
 from orchestrator.task.model import Task, Train
 from orchestrator.task.resources import Resources
 
@@ -233,11 +234,9 @@ def _choice(task: Task, choice: Resources) -> Resources:
     """Return the choice on the simulated cloud, in the place that a real launch tries first: prices depend on it."""
     first = list_candidates(task.model_copy(update={"choices": (choice,)}))[0]
     infra = choice.infra
-    region = first.region or (
-        infra.provider.value if infra.provider in (InfraProvider.GCP, InfraProvider.AWS) else "here"
-    )
+    region = first.region or (infra.provider if get_driver(infra.provider).vendor else "here")
     zone = first.zone or f"{region}-a"
-    return choice.model_copy(update={"infra": Infra(provider=InfraProvider.SIMULATED, region=region, zone=zone)})
+    return choice.model_copy(update={"infra": Infra(provider=SIMULATED, region=region, zone=zone)})
 
 
 def _nodes(task: Task) -> int:

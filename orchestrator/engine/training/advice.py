@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from orchestrator.catalog import ec2
-from orchestrator.catalog.machines import Accelerator, Ec2Instance, OwnDevices, TpuSlice
-from orchestrator.catalog.tpu import get_generation
+from orchestrator.catalog.machines import Machine
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.training.process import refuse_settings, run_trainer
 from orchestrator.errors import OrchError
@@ -84,16 +82,16 @@ def list_machine_kinds(task: Task, options: Sequence[Candidate]) -> tuple[Machin
     found: dict[str, MachineKind] = {}
     for option in options:
         machine = machines.get(option.accelerator)
-        if machine is None or (isinstance(machine, Ec2Instance) and not machine.listed):
+        if machine is None or not machine.listed:
             continue  # of which nothing is known but the name
         if option.accelerator not in found:
             arguments = trainer_settings(task, machine)
-            kind = "cpu" if "device=cpu" in arguments else _kind(machine)
+            kind = "cpu" if "device=cpu" in arguments else machine.device
             found[option.accelerator] = MachineKind(_hardware(task, machine, option, kind), arguments)
     return tuple(found.values())
 
 
-def trainer_settings(task: Task, machine: Accelerator) -> tuple[str, ...]:
+def trainer_settings(task: Task, machine: Machine) -> tuple[str, ...]:
     """Return the arguments with which the trainer is started on this machine."""
     if task.train is None:
         return ()
@@ -109,45 +107,22 @@ def trainer_settings(task: Task, machine: Accelerator) -> tuple[str, ...]:
     )
 
 
-def _hardware(task: Task, machine: Accelerator, option: Candidate, kind: str) -> dict[str, Any]:
+def _hardware(task: Task, machine: Machine, option: Candidate, kind: str) -> dict[str, Any]:
     """Describe the machine for the trainer; `kind` is that of the training devices, without idle chips."""
-    per_chip = _devices_per_chip(machine)
+    per_chip = machine.devices_per_chip
     chips = option.hosts * machine.chips_per_host
     known = kind != "cpu" and machine.hbm_gib_per_chip > 0
     peak = machine.peak_bf16_tflops_per_chip * 1e12 / per_chip
     return {
         "name": option.accelerator if task.num_nodes == 1 else f"{task.num_nodes} x {option.accelerator}",
         "kind": kind,
-        "chip": _chip(machine) if kind != "cpu" else "",
+        "chip": machine.chip if kind != "cpu" else "",
         "devices": max(1, chips * per_chip if kind != "cpu" else option.hosts),
         "hosts": max(1, option.hosts),
-        "slices": task.num_nodes if isinstance(machine, TpuSlice) else max(1, option.hosts),
+        "slices": task.num_nodes if machine.node_is_slice else max(1, option.hosts),
         "memory_bytes": int(machine.hbm_gib_per_chip * GIB / per_chip) if known else None,
         "peak_flops": peak if known and peak else None,
         "price": option.price_per_hour or None,
-        "network": machine.network_gbps * 1e9 / _BITS if isinstance(machine, Ec2Instance) else None,
-        "topology": machine.topology if isinstance(machine, TpuSlice) else "",
+        "network": machine.network_gbps * 1e9 / _BITS or None,
+        "topology": machine.topology,
     }
-
-
-def _kind(machine: Accelerator) -> str:
-    if isinstance(machine, TpuSlice):
-        return "tpu"
-    if machine.chips_per_host and isinstance(machine, Ec2Instance | OwnDevices):
-        return "neuron" if "neuron" in machine.backends else "cuda"
-    return "cpu"
-
-
-def _chip(machine: Accelerator) -> str:
-    if isinstance(machine, TpuSlice):
-        return machine.generation
-    return machine.chip if isinstance(machine, Ec2Instance | OwnDevices) else ""
-
-
-def _devices_per_chip(machine: Accelerator) -> int:
-    if isinstance(machine, TpuSlice):
-        return get_generation(machine.generation).devices_per_chip
-    if isinstance(machine, Ec2Instance | OwnDevices) and "neuron" in machine.backends:
-        chip = ec2.load_chips().get(machine.chip.lower())
-        return chip.logical_cores if chip is not None else 1
-    return 1

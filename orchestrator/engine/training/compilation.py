@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from orchestrator.catalog.machines import TpuSlice
+from orchestrator.catalog.machines import Machine
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.engine.training.advice import trainer_settings
 from orchestrator.engine.training.process import refuse_settings, run_trainer, trainer_folder
@@ -24,6 +24,7 @@ from orchestrator.task.model import Task
 
 DEADLINE = 1800.0  # the largest step tried took 83 s on two cores; loops over many layers are not unrolled
 PYTHON = "ORCH_TPU_COMPILER"
+_DEVICE = "tpu"  # whose compiler can be run without it
 COMPLETE = "complete"  # the file that scripts/tpu-compiler writes last
 _GIB = 1 << 30
 _OUT_OF_MEMORY = 4  # the trainer's exit status for a device that cannot do it
@@ -87,7 +88,7 @@ def add_compilation(
 
 
 def compile_step(
-    slice_: TpuSlice, slices: int, arguments: tuple[str, ...], tick: Callable[[float], None]
+    slice_: Machine, slices: int, arguments: tuple[str, ...], tick: Callable[[float], None]
 ) -> CompiledStep:
     """Compile the step for this slice, or return the cached answer.
 
@@ -96,7 +97,7 @@ def compile_step(
     """
     where = load_paths()
     python = find_compiler(where)
-    topology = f"{slice_.generation}:{slice_.topology}"
+    topology = f"{slice_.chip}:{slice_.topology}"
     key = _digest(topology, slices, arguments, python)
     if (found := _read_cached(where, key)) is not None:
         return CompiledStep(found, cached=True)
@@ -147,13 +148,13 @@ def summarize_compilation(answer: CompiledStep) -> str:
     return f"fits: {_bytes(found['used'])}{has} a device ({parts}); collectives: {moved}{cached_note}"
 
 
-def _compilation_request(task: Task) -> tuple[TpuSlice, tuple[str, ...]]:
+def _compilation_request(task: Task) -> tuple[Machine, tuple[str, ...]]:
     if task.train is None:
         raise UserError(
             "only the bundled trainer can be compiled ahead", "the task has no `train` section", "leave --compile out"
         )
     machine = task.choices[0].machine
-    if not isinstance(machine, TpuSlice):
+    if machine.device != _DEVICE:
         raise UserError(f"{machine.name} is not a TPU slice", "the compiler is that of TPUs", "leave --compile out")
     arguments = trainer_settings(task, machine)
     if "engine=torch" in arguments:

@@ -13,9 +13,9 @@ from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from orchestrator.errors import UserError
+from orchestrator.providers.aws.options import AwsOptions
 from orchestrator.providers.aws.unknowns import CALLER
 from orchestrator.providers.hosts.machines import parse_address
-from orchestrator.slices import Candidate
 from orchestrator.values import Text, to_text
 
 MOST_RANGES = 50  # rules of a security group for one direction are 60 (Amazon VPC quotas, 2026)
@@ -61,15 +61,13 @@ class Access:
         return self.way in _ADDRESSED and not self.ranges
 
 
-def read(candidate: Candidate, *, several: bool) -> Access:
+def read(options: AwsOptions, hosts: int, *, several: bool) -> Access:
     """several: whether each host has more than one network interface.
 
-    Raises UserError for a way that there is not, and for options that contradict each other.
+    Raises UserError for options that contradict each other.
     """
-    word, jump = candidate.detail("access"), candidate.detail("jump")
-    if word and word not in set(Way):
-        raise UserError(f"'{word}' is not a way to reach a host", f"there are {', '.join(Way)}", "access: ssm")
-    elastic = Way.EIPS if candidate.hosts > 1 else Way.EIP
+    word, jump = options.access, options.jump
+    elastic = Way.EIPS if hosts > 1 else Way.EIP
     usual = Way.JUMP if jump else elastic if several else Way.PUBLIC
     way = Way(word) if word else usual
     if (way is Way.JUMP) != bool(jump):
@@ -83,20 +81,20 @@ def read(candidate: Candidate, *, several: bool) -> Access:
             "EC2 gives a machine with several network interfaces no public address",
             "access: eips   or network_tier: standard, which leaves out EFA",
         )
-    if way is Way.SSM and not candidate.detail("instance_profile"):
+    if way is Way.SSM and not options.instance_profile:
         raise UserError(
             "access is 'ssm', and no instance profile is named",
             "Session Manager reaches only machines whose role has AmazonSSMManagedInstanceCore",
             "orch config set aws.instance_profile NAME",
         )
-    ranges = _ranges(candidate.detail("ssh_cidr"))
-    if way in (Way.PRIVATE, Way.JUMP) and not ranges and not candidate.detail("security_group"):
+    ranges = _ranges(options.ssh_cidr)
+    if way in (Way.PRIVATE, Way.JUMP) and not ranges and not options.security_group:
         raise UserError(
             f"access is '{way}', and nothing would allow SSH",
             "the security group that orch makes admits only the ranges in ssh_cidr",
             "ssh_cidr: 10.0.0.0/8, or what your connections come from   or security_group: sg-…",
         )
-    return Access(way=way, jump=jump, ranges=ranges, why=_why(way, candidate.hosts, asked=bool(word)))
+    return Access(way=way, jump=jump, ranges=ranges, why=_why(way, hosts, asked=bool(word)))
 
 
 def _why(way: Way, hosts: int, *, asked: bool) -> str:

@@ -38,7 +38,7 @@ def _credentials(ask: Ask) -> Outcome:
     Somebody who does not use AWS, and did not ask for it by name, has nothing to mend.
     """
     try:
-        session = open_session(ask.aws.profile)
+        session = open_session(ask.options.profile)
     except (AccessError, UserError) as error:
         if ask.named:
             raise
@@ -57,7 +57,7 @@ def _not_taken(ask: Ask, refused: Refused) -> Outcome:
     answer = refused.answer
     if answer.kind is not Kind.CREDENTIALS:
         return finding_from_error("credentials", explain("ask", "who calls", answer))
-    option = f" --profile {ask.aws.profile}" if ask.aws.profile else ""
+    option = f" --profile {ask.options.profile}" if ask.options.profile else ""
     login = f"aws sso login{option}" if answer.code in _EXPIRED else f"aws configure{option}"
     mend = f"{login}   then: aws sts get-caller-identity{option}"
     return fix("credentials", f"AWS does not accept them: {answer}", mend, Exit.PERMISSION)
@@ -89,7 +89,7 @@ def region(ask: Ask, session: AwsSession, caller: Caller) -> Outcome:
         near = get_close_matches(name, load_zones_by_region(), n=1, cutoff=0.0)
         return fix("region", f"AWS has no region {name}", f"take another: --region {near[0]}", Exit.USAGE)
     if found[0].get("OptInStatus", _OPEN[0]) not in _OPEN:
-        option = f" --profile {ask.aws.profile}" if ask.aws.profile else ""
+        option = f" --profile {ask.options.profile}" if ask.options.profile else ""
         mend = f"aws account enable-region --region-name {name}{option}   then wait some minutes"
         return fix("region", f"{name} is not enabled for account {caller.account}", mend, Exit.PERMISSION)
     told = ok("region", name if ask.region else f"{name}; --region checks another")
@@ -111,7 +111,7 @@ def _rest(asked: Asked) -> tuple[Check, ...]:
         found.insert(2, Check("machine", partial(check_places.machine, asked, asked.instance)))
     if ask.bucket and (ask.named or ask.bucket.startswith("s3://")):
         found.append(Check("bucket", partial(check_bucket.bucket, asked)))
-    if ask.aws.instance_profile or ask.aws.access == "ssm" or ask.bucket.startswith("s3://"):
+    if ask.options.instance_profile or ask.options.access == "ssm" or ask.bucket.startswith("s3://"):
         found.append(Check("hosts", partial(check_hosts.hosts, asked)))
     if ask.reservation:
         found.append(Check("reservation", partial(check_left.reservation, asked)))

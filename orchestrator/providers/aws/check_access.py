@@ -13,12 +13,12 @@ from orchestrator.providers.aws.check_places import offering_zones
 from orchestrator.providers.aws.check_policy import ORCH, PURPOSES, Purpose
 from orchestrator.providers.aws.check_probes import Probed, Simulation, reads, rehearsed, simulated, simulation_of
 from orchestrator.providers.aws.faults import explain
+from orchestrator.providers.aws.options import AwsOptions
 from orchestrator.providers.aws.planner import PLANNER
 from orchestrator.providers.aws.tags import INSTALLATION
 from orchestrator.providers.checks import Finding, Outcome, finding_from_error, fix, ok, unknown
 from orchestrator.providers.core.faults import Answer, Kind, Refused
 from orchestrator.slices import Candidate, Request, SliceSpec
-from orchestrator.task.model import AwsSettings
 from orchestrator.values import to_text
 
 _NAME = "orch-check"
@@ -34,14 +34,14 @@ def permissions(asked: Asked) -> Outcome:
         candidate = asked.candidate(_zone(asked))
         plan = _plan(candidate)
     except UserError as error:
-        bare = AwsSettings.model_construct(profile=asked.ask.aws.profile)
-        whole = permissions(replace(asked, instance=None, ask=replace(asked.ask, aws=bare, reservation="")))
+        bare = AwsOptions(profile=asked.options.profile)
+        whole = permissions(replace(asked, instance=None, ask=replace(asked.ask, options=bare, reservation="")))
         request = finding_from_error("request", error).findings if asked.instance is not None else ()
         return Outcome((*whole.findings, *request))
     except Refused as refused:
         return _no_answer(refused)
     try:
-        found = reads(asked.calls, asked.ask.aws.instance_profile) | rehearsed(asked.calls, plan)
+        found = reads(asked.calls, asked.options.instance_profile) | rehearsed(asked.calls, plan)
         found, why = _rest(asked, found)
     except Refused as refused:
         return _no_answer(refused)
@@ -73,7 +73,7 @@ def attach(asked: Asked) -> str:
 
 def _zone(asked: Asked) -> str:
     """One that has the machine, so that the dry run is refused for nothing else. Raises Refused without an answer."""
-    if asked.ask.zone or asked.ask.aws.subnets or asked.instance is None:
+    if asked.ask.zone or asked.options.subnets or asked.instance is None:
         return asked.ask.zone
     try:
         return next(iter(offering_zones(asked.calls, asked.instance.name)), "")
@@ -121,7 +121,7 @@ def _used(asked: Asked, plan: Request, candidate: Candidate) -> frozenset[str]:
     end = PLANNER.end_request(_NAME, candidate)
     sent = {f"{one.service}:{one.method}" for request in (plan, end) for one in request.in_order}
     looks = {action for action in _every() if action.partition(":")[2].startswith(("Describe", "Get"))}
-    role = {"iam:PassRole"} if asked.ask.aws.instance_profile else set[str]()
+    role = {"iam:PassRole"} if asked.options.instance_profile else set[str]()
     spot = {"iam:CreateServiceLinkedRole"} if asked.ask.spot else set[str]()
     return frozenset({*sent, *looks, *role, *spot, "ec2:CreateTags"})
 

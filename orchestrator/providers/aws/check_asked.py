@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 from orchestrator.catalog.accelerators import resolve_instance
 from orchestrator.catalog.ec2_regions import load_zones_by_region
 from orchestrator.catalog.machines import Ec2Instance
 from orchestrator.errors import UserError
+from orchestrator.options import encode_options
 from orchestrator.providers.aws import choices
 from orchestrator.providers.aws.calls import Calls
+from orchestrator.providers.aws.options import AwsOptions
 from orchestrator.providers.checks import Ask
 from orchestrator.slices import Candidate, CapacityBlock, Market, OnDemand, Reservation, Spot
 from orchestrator.storage.address import Address
@@ -54,6 +57,10 @@ class Asked:
         return self.calls.region
 
     @property
+    def options(self) -> AwsOptions:
+        return cast(AwsOptions, self.ask.options)
+
+    @property
     def market(self) -> Market:
         return market_of(self.ask)
 
@@ -66,21 +73,12 @@ class Asked:
     @property
     def profile_option(self) -> str:
         """For command lines."""
-        return f" --profile {self.ask.aws.profile}" if self.ask.aws.profile else ""
+        return f" --profile {self.options.profile}" if self.options.profile else ""
 
     def candidate(self, zone: str = "") -> Candidate:
         """As a launch would ask for it. zone: "" for the one that was asked for, or any."""
-        aws, subnets = self.ask.aws, self.ask.aws.subnets
-        details = {
-            "profile": aws.profile,
-            "subnet": subnets[0] if subnets else "",
-            "security_group": aws.security_group,
-            "instance_profile": aws.instance_profile,
-            "access": aws.access,
-            "jump": aws.jump,
-            "ssh_cidr": aws.ssh_cidr,
-            "user": aws.user,
-        }
+        subnets = self.options.subnets
+        options = replace(self.options, subnet=subnets[0] if subnets else "")
         return Candidate(
             provider="aws",
             accelerator=self.instance.name if self.instance else USUAL_TYPE,
@@ -89,7 +87,7 @@ class Asked:
             market=self.market,
             region=self.region,
             zone=zone or self.ask.zone or ("" if subnets else usual_zone(self.region)),
-            details=tuple((key, value) for key, value in details.items() if value),
+            details=encode_options(options),
         )
 
     def elastic(self) -> int:

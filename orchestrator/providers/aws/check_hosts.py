@@ -19,7 +19,7 @@ _SESSIONS = ("ssm:UpdateInstanceInformation", "ssmmessages:CreateControlChannel"
 
 def hosts(asked: Asked) -> Outcome:
     """By iam GetInstanceProfile, and IAM's simulation of the role. Raises UserError for no bucket URI."""
-    name = asked.ask.aws.instance_profile
+    name = asked.options.instance_profile
     if not name:
         needed = f"reach {asked.ask.bucket}" if asked.bucket else "be reached by Session Manager"
         words = f"no instance profile is named: the machines could not {needed}"
@@ -76,7 +76,7 @@ def _role(asked: Asked, role: str, simulation: Simulation) -> Outcome:
             words = f"the role {role} may not use {bucket.uri}: missing {', '.join(sorted(lacking))}"
             return fix("hosts", words, f"{_printed(asked)} && {_put(role)}{option}", Exit.STORAGE)
         reach.append(f"use {bucket.uri}")
-    if asked.ask.aws.access == "ssm":
+    if asked.options.access == "ssm":
         if simulation.denied(_SESSIONS, "*", {}):
             arn = f"arn:{asked.caller.partition}:iam::aws:policy/{SSM_POLICY}"
             mend = f"aws iam attach-role-policy --role-name {role} --policy-arn {arn}{option}"

@@ -59,13 +59,13 @@ def _not_offered(asked: Asked, instance: Ec2Instance, offering: Sequence[str]) -
 
 def _subnets(asked: Asked) -> list[Thing]:
     """Those that are named, else the default ones of the zones. Raises Refused."""
-    named = asked.ask.aws.subnets
+    named = asked.options.subnets
     filters = {"subnet-id": named} if named else {"default-for-az": ["true"]}
     return asked.calls.every("DescribeSubnets", "Subnets", filters)
 
 
 def _no_subnets(asked: Asked) -> Outcome:
-    if named := asked.ask.aws.subnets:
+    if named := asked.options.subnets:
         words = f"{asked.region} has no subnet {' or '.join(named)}"
         mend = f"aws ec2 describe-subnets --region {asked.region}{asked.profile_option}"
         return fix("zones", words, f"{mend}   then name some of them: aws.subnets", Exit.USAGE)
@@ -77,7 +77,7 @@ def _no_subnet(asked: Asked, wanted: Sequence[str], subnets: Sequence[Thing]) ->
     what = asked.instance.name if asked.instance else "the requested zone"
     there = ", ".join(sorted({_zone(one) for one in subnets}))
     words = f"no subnet in {', '.join(wanted)}, where {what} is; there are subnets in {there}"
-    if asked.ask.aws.subnets:
+    if asked.options.subnets:
         return fix("zones", words, f"name one in {wanted[0]}: aws.subnets", Exit.USAGE)
     mend = f"aws ec2 create-default-subnet --availability-zone {wanted[0]} --region {asked.region}"
     return fix("zones", words, mend + asked.profile_option, Exit.USAGE)

@@ -67,7 +67,7 @@ def _one(asked: Asked, instance: Ec2Instance) -> Outcome:
     words = f"{asked.ask.nodes} {instance.name} need {needed:,} vCPUs; {asked.region}: {_words(which, limit, used)}"
     if used + needed <= limit:
         return ok("quota", words)
-    return fix("quota", words, which.more(used + needed, asked.region, asked.ask.aws.profile), Exit.CAPACITY)
+    return fix("quota", words, which.more(used + needed, asked.region, asked.options.profile), Exit.CAPACITY)
 
 
 def _all(asked: Asked) -> Outcome:
@@ -79,7 +79,7 @@ def _all(asked: Asked) -> Outcome:
     having = [one for one in every if limits[one]]
     if not having:
         usual = ec2.load_instances()[_FAMILIES[0]]
-        mend = quota_of(usual.name, OnDemand()).more(usual.vcpus, asked.region, asked.ask.aws.profile)
+        mend = quota_of(usual.name, OnDemand()).more(usual.vcpus, asked.region, asked.options.profile)
         return fix("quota", f"{asked.region}: none for P and Trn machines", mend, Exit.CAPACITY)
     findings: list[Finding] = []
     for one in having:
@@ -96,7 +96,7 @@ def _addresses(asked: Asked, wanted: int) -> Outcome:
     words = f"{asked.region}: {limit} Elastic IPs, {used} in use"
     if used + wanted <= limit or not wanted:
         return ok("addresses", words)
-    mend = ADDRESSES.more(used + wanted, asked.region, asked.ask.aws.profile)
+    mend = ADDRESSES.more(used + wanted, asked.region, asked.options.profile)
     words = f"{words}, and the machines need {wanted}"
     return fix("addresses", words, f"{mend}   or: orch config set aws.access ssm", Exit.CAPACITY)
 

@@ -21,7 +21,7 @@ def way_in(asked: Asked) -> Outcome:
     words = find_write_error(asked.ask.state)
     if words:
         return fix("ssh", f"no key can be made: {words}", "give this account that folder, or set ORCH_HOME", Exit.USAGE)
-    access = asked.ask.aws.access
+    access = asked.options.access
     if access == Way.SSM.value:
         if not shutil.which("aws"):
             return fix(
@@ -30,6 +30,6 @@ def way_in(asked: Asked) -> Outcome:
         if not shutil.which(PLUGIN):
             words = f"access ssm needs {PLUGIN}, which is not in PATH"
             return fix("ssh", words, f"install it: {_PLUGIN_PAGE}", Exit.USAGE)
-    group = asked.ask.aws.security_group
+    group = asked.options.security_group
     rule = f"{group} allows SSH, as configured" if group else "a security group is made for each cluster"
     return ok("ssh", f"access {access or 'as the machines need it'}; a key can be made; {rule}")

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from orchestrator.errors import AccessError
+from orchestrator.providers import protocol
 from orchestrator.providers.aws import body, choices, groups, images, market
 from orchestrator.providers.aws.choices import Choices
 from orchestrator.providers.aws.endpoint import ENDPOINT, loopback_endpoint
@@ -18,8 +22,12 @@ from orchestrator.providers.aws.tags import INTENT, SLICE, by_tag, specification
 from orchestrator.providers.aws.unknowns import INSTANCES, SPOT_REQUESTS, SUBNET, VPC, allocation, first_interface
 from orchestrator.providers.loopback import loopback_facts
 from orchestrator.render.templates import render_template
-from orchestrator.slices import Candidate, HostFacts, Request, SliceSpec, Spot
+from orchestrator.slices import Candidate, HostFacts, Market, Request, SliceSpec, Spot
 from orchestrator.values import Text
+
+if TYPE_CHECKING:
+    from orchestrator.task.model import Task
+    from orchestrator.task.resources import Resources
 
 SCRATCH = "/opt/dlami/nvme"  # where AWS's images mount the local NVMe (Deep Learning AMI guide, 2026)
 EFA_COUNT = "ORCH_EFA_COUNT"  # EFA interfaces of each host, for what checks them there
@@ -38,6 +46,30 @@ class AwsPlanner:
     """Sends nothing and loads no SDK. Every method raises UserError for what EC2 cannot give."""
 
     name = "aws"
+
+    def list_places(self, task: Task, choice: Resources, market: Market) -> list[protocol.Place]:
+        from orchestrator.providers.aws import candidates
+
+        return candidates.list_places(task, choice, market)
+
+    def list_details(
+        self, task: Task, choice: Resources, market: Market, place: protocol.Place, *, only: bool
+    ) -> tuple[tuple[str, str], ...]:
+        from orchestrator.providers.aws import candidates
+
+        return candidates.list_details(task, choice, place)
+
+    def list_notes(self, task: Task, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+        """See protocol.AddsNotes."""
+        from orchestrator.providers.aws.candidates import list_notes
+
+        return list_notes(task, candidates)
+
+    def preflight_error(self, task: Task, facts: HostFacts) -> AccessError | None:
+        """See protocol.ChecksTasks."""
+        from orchestrator.providers.aws.candidates import missing_credentials_error
+
+        return missing_credentials_error(task, facts)
 
     def create_request(self, spec: SliceSpec) -> Request:
         """RunInstances, with what must be known and made before it, and what gives the head its address."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orchestrator.clock import RealClock, ServerClock
 from orchestrator.providers.aws import admitting, choices, configured
-from orchestrator.providers.aws.driver import Ec2Driver
+from orchestrator.providers.aws.ec2 import Ec2Driver
 from orchestrator.providers.aws.identity import read_account, refuse_other_account
 from orchestrator.providers.aws.planner import PLANNER
 from orchestrator.providers.aws.record import Record, Records

@@ -13,6 +13,7 @@ from typing import Any
 from orchestrator.errors import CapacityError, UserError
 from orchestrator.providers.aws.calls import Calls, Thing
 from orchestrator.providers.aws.market import reservation_of
+from orchestrator.providers.aws.options import read_options
 from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.slices import Candidate, CapacityBlock
 
@@ -118,7 +119,7 @@ def _check_state(candidate: Candidate, one: Reserved) -> None:
 def _check_placement(candidate: Candidate, found: Thing, identity: str) -> None:
     """Machines that were reserved in a placement group can only be had in it."""
     name = str(found.get("PlacementGroupArn", "")).rpartition("/")[2]
-    asked = candidate.detail("placement_group")
+    asked = read_options(candidate).placement_group
     if name and asked != name:
         what = f"placement group '{asked}' is requested" if asked else "none is requested"
         raise UserError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from orchestrator.errors import CloudError, ConflictError, OrchError
-from orchestrator.providers.core.driver import Driver, Response
+from orchestrator.providers.core.driver import Response, SliceDriver
 from orchestrator.providers.core.faults import Kind, Refused, is_final
 from orchestrator.providers.core.journal import Cursor, StepState, name_step
 from orchestrator.providers.core.record import Phase, R, SliceRecords
@@ -30,7 +30,7 @@ class Creation(Generic[R]):
         now: Epoch seconds.
     """
 
-    driver: Driver[R]
+    driver: SliceDriver[R]
     records: SliceRecords[R]
     cursor: Cursor
     record: R

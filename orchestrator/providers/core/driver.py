@@ -25,7 +25,7 @@ Response: TypeAlias = Mapping[str, Any]  # an answer as plain JSON values
 Changes: TypeAlias = Mapping[str, Any]  # new values of a record's fields, by name
 
 
-class Driver(ABC, Generic[R]):
+class SliceDriver(ABC, Generic[R]):
     """One cloud, or one of its services.
 
     Attributes:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, cast
 from orchestrator.errors import OrchError, UserError
 from orchestrator.hosts import HostAddress
 from orchestrator.providers.core.cloud_init import render_user_data, user_data_of
-from orchestrator.providers.core.driver import Changes, Driver, Response
+from orchestrator.providers.core.driver import Changes, Response, SliceDriver
 from orchestrator.providers.core.faults import Answer, ErrorTable
 from orchestrator.providers.core.journal import open_journals
 from orchestrator.providers.core.listed import ListedResource, read_owner
@@ -192,7 +192,7 @@ class PlainRecords(SliceRecords[PlainRecord]):
         return (record.region,)
 
 
-class PlainDriver(Driver[PlainRecord]):
+class PlainDriver(SliceDriver[PlainRecord]):
     """The slices of a cloud that makes one machine by one request.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Generic
 
 from orchestrator.errors import CloudError, ConflictError, NotFoundError, OrchError
 from orchestrator.providers.core.creation import Creation, list_steps
-from orchestrator.providers.core.driver import SETTLE_SECONDS, Driver
+from orchestrator.providers.core.driver import SETTLE_SECONDS, SliceDriver
 from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.core.journal import Cursor, Journals
 from orchestrator.providers.core.listed import Sightings, group_slices, list_unused, view_unrecorded
@@ -33,7 +33,7 @@ class SliceProvider(Generic[R]):
     """
 
     def __init__(
-        self, driver: Driver[R], records: SliceRecords[R], journals: Journals, now: Callable[[], float] = time.time
+        self, driver: SliceDriver[R], records: SliceRecords[R], journals: Journals, now: Callable[[], float] = time.time
     ) -> None:
         self._driver = driver
         self._records = records

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, cast
 from orchestrator.errors import UserError
 from orchestrator.providers.google.body import as_json
 from orchestrator.providers.google.labels import CLUSTER, INSTALLATION, INTENT
+from orchestrator.providers.google.options import read_options
 from orchestrator.slices import Candidate, Request, SliceSpec
 from orchestrator.values import Text, Unknown, to_text
 
@@ -28,7 +29,6 @@ IAP_RANGE = "35.235.240.0/20"  # from which IAP connects ("Using IAP for TCP for
 CALLER = Unknown("address of this computer, determined at launch")
 MOST_RANGES = 64  # our own limit: a list longer than that is a mistake
 _LONGEST_NAME = 63  # of a firewall rule, RFC 1035 (compute v1)
-_YES = frozenset({"1", "true", "yes"})
 _NETWORK = re.compile(r"(?:.*/)?projects/([a-z0-9.:-]+)/global/networks/([a-z0-9-]+)|(?:global/networks/)?([a-z0-9-]+)")
 
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -71,28 +71,22 @@ class Access:
 
 
 def read(candidate: Candidate) -> Access:
-    """Raises UserError for a way that there is not, and for options that contradict each other."""
-    detail = candidate.detail
-    jump, internal = detail("jump"), detail("internal_ips").lower() in _YES
+    """Raises UserError for options that contradict each other."""
+    options = read_options(candidate)
+    jump, internal = options.jump, options.internal_ips
     usual = Way.JUMP if jump else Way.INTERNAL if internal else Way.EXTERNAL
-    word = detail("access") or str(usual)
-    if word not in set(Way):
-        raise UserError(f"'{word}' is not a way to reach a host", f"there are {', '.join(Way)}", "access: external")
-    way = Way(word)
+    way = Way(options.access or usual)
     if (way is Way.JUMP) != bool(jump):
         why = "no jump host is named" if way is Way.JUMP else f"and a jump host is named, {jump}"
         raise UserError(f"access is '{way}'", why, "access: jump, with jump: user@host   or neither")
     if way is Way.EXTERNAL and internal:
         raise UserError("access is 'external'", "and internal_ips leaves the hosts no external address", "access: iap")
-    firewall = detail("firewall") or "auto"
-    if firewall not in ("auto", "none"):
-        raise UserError(f"firewall is '{firewall}'", "expected auto (orch makes a rule) or none", "firewall: auto")
     return Access(
         way=way,
         jump=jump,
-        firewall=firewall == "auto",
-        ranges=ranges_of(detail("ssh_cidr")),
-        oslogin=detail("oslogin").lower() in _YES,
+        firewall=options.firewall,
+        ranges=ranges_of(options.ssh_cidr),
+        oslogin=options.oslogin,
     )
 
 
@@ -133,8 +127,7 @@ def tagged(spec: SliceSpec) -> SliceSpec:
     candidate = spec.candidate
     if not read(candidate).firewall:
         return spec
-    tags = [tag for tag in candidate.detail("tags").split(",") if tag]
-    wanted = ",".join(dict.fromkeys((*tags, network_tag(spec.name))))
+    wanted = ",".join(dict.fromkeys((*read_options(candidate).tags, network_tag(spec.name))))
     others = tuple(pair for pair in candidate.details if pair[0] != "tags")
     return replace(spec, candidate=replace(candidate, details=(*others, ("tags", wanted))))
 

@@ -19,6 +19,7 @@ from orchestrator.providers.google import body, choices, startup, states
 from orchestrator.providers.google.addresses import endpoints
 from orchestrator.providers.google.choices import Choices
 from orchestrator.providers.google.labels import ADOPTED, CLUSTER, INSTALLATION, INTENT, from_google, is_own, to_google
+from orchestrator.providers.google.options import read_options
 from orchestrator.slices import (
     Candidate,
     Market,
@@ -81,7 +82,7 @@ def stranger(node: Any, queued: Any | None, user: str) -> UnmanagedSlice:
 def update_request(spec: SliceSpec) -> Request:
     """Raises UserError as choices.read does."""
     asked = choices.read(spec.candidate)
-    login = spec.candidate.detail("user", startup.USER)
+    login = read_options(spec.candidate).user or startup.USER
     labels = body.labels_of(spec) | to_google([(ADOPTED, Text.of(spec.name))])
     line = Text.of(f"{login}:", body.USER_KEY)
     whole: dict[str, object] = {
@@ -124,9 +125,9 @@ def without_ours(
 
 
 def _notes(candidate: Candidate) -> Iterator[str]:
-    if queued := candidate.detail("queued_resource"):
+    if queued := read_options(candidate).queued_resource:
         yield f"it belongs to the queued resource '{queued}', which is ended with it"
-    if candidate.detail("internal_ips"):
+    if read_options(candidate).internal_ips:
         yield "it has internal addresses only: orch reaches it from inside its network"
 
 

@@ -34,7 +34,7 @@ def _credentials(ask: Ask) -> Outcome:
         if ask.named:
             raise
         return Outcome((Finding(check="credentials", verdict=Verdict.UNUSED, words=error.what, fix=error.next_step),))
-    session = replace(session, project=ask.project or session.project)
+    session = replace(session, project=ask.options.project or session.project)
     if session.loopback:
         outcome = ok("credentials", f"none needed: {session.endpoint} is used instead of Google")
     else:
@@ -91,7 +91,7 @@ def _project(ask: Ask, session: Session) -> Outcome:
     state = str(found.get("lifecycleState", "ACTIVE"))
     if state != "ACTIVE":
         return fix("project", f"{project} is {state}", f"gcloud projects undelete {project}", Exit.NOT_FOUND)
-    account = ask.service_account or f"{found.get('projectNumber', '')}-compute@developer.gserviceaccount.com"
+    account = ask.options.service_account or f"{found.get('projectNumber', '')}-compute@developer.gserviceaccount.com"
     acting = Check("act-as", partial(check_access.may_act_as, calls, account, member_of(session.credentials)))
     return Outcome(ok("project", project).findings, (*rest, acting))
 

@@ -63,7 +63,7 @@ def _not_wanted(ask: Ask) -> tuple[Need, ...]:
     """Raises UserError for an accelerator that is no TPU."""
     tpu = tpu_of(ask)
     of_compute = tpu is not None and not tpu.in_tpu_api
-    return (ADOPT, *(() if of_compute else (INSTANCES,)), *(() if ask.firewall else (FIREWALL,)))
+    return (ADOPT, *(() if of_compute else (INSTANCES,)), *(() if ask.options.firewall else (FIREWALL,)))
 
 
 def lacking(calls: Calls, asked: Sequence[str]) -> tuple[str, ...]:

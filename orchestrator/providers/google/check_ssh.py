@@ -20,11 +20,11 @@ def way_in(calls: Calls, ask: Ask) -> Outcome:
     words = find_write_error(ask.state)
     if words:
         return fix("ssh", f"no key can be made: {words}", "give this account that folder, or set ORCH_HOME", Exit.USAGE)
-    if ask.access == "iap" and not shutil.which("gcloud"):
+    access = ask.options.access or ("internal" if ask.options.internal_ips else "external")
+    if access == "iap" and not shutil.which("gcloud"):
         mend = f"install the Google Cloud CLI; its user needs {IAP_ROLE}"
         return fix("ssh", "access by a tunnel (iap) needs gcloud, which is not in PATH", mend, Exit.USAGE)
-    access = ask.access or "external"
-    if not ask.firewall:
+    if not ask.options.firewall:
         return ok("ssh", f"access {access}; a key can be made; orch makes no firewall rule, as configured")
     try:
         missing = lacking(calls, FIREWALL.permissions)

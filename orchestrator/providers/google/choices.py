@@ -4,47 +4,31 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 from orchestrator.catalog.machines import TpuSlice
 from orchestrator.catalog.tpu import find_slice, get_generation, list_generations
 from orchestrator.errors import UserError
 from orchestrator.providers.google import disks
 from orchestrator.providers.google.disks import DataDisk
+from orchestrator.providers.google.options import LONGEST_RUN_HOURS, Tier, read_options
 from orchestrator.slices import Candidate, FlexStart, OnDemand, Reservation, Spot
 from orchestrator.values import Text, Unknown
 
 PROJECT = Unknown("project of your gcloud configuration")
 PROVIDED_DISK_GIB = 100  # size of a TPU VM's boot disk ("Attach durable block storage to a TPU VM", 2025)
 DEFAULT_VALID_HOURS = 6
-LONGEST_RUN_HOURS = 168  # seven days ("Request Cloud TPUs using Flex-start", 2025); held for every run duration
 ANY_RESERVATION = "-"
 MOST_HOSTS = 1400  # their keys must fit into 512 KiB of metadata (Compute Engine documentation, 2025)
 
 Kind: TypeAlias = Literal["node", "queued"]
 Api: TypeAlias = Literal["v2", "v2alpha1", "compute"]
-Tier: TypeAlias = Literal["", "guaranteed", "best-effort"]
-_TIERS = frozenset({"", "guaranteed", "best-effort"})
-_YES = frozenset({"1", "true", "yes"})
 _INTERNAL = frozenset({"internal", "iap"})  # ways of access that need no external address
-_FLAGS = ("internal_ips", "oslogin", "queued", "reservation_bound", "secure_boot")
-_WORDS = (
-    *("access", "adopted", "api", "data_disks", "firewall", "jump", "max_run_hours", "network", "project"),
-    *("queued_resource", "runtime_version", "service_account", "ssh_cidr", "subnetwork", "tags", "tier", "topology"),
-    *("user", "valid_hours"),
-)
-_DETAILS = frozenset((*_FLAGS, *_WORDS))
-_EXAMPLES = {
-    "network": "gcloud compute networks list",
-    "subnetwork": "gcloud compute networks subnets list",
-    "service_account": "gcloud iam service-accounts list",
-    "runtime_version": "remove it, and orch chooses one",
-}
 _PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _ZONE = re.compile(r"[a-z]+(?:-[a-z]+)+[0-9]+-[a-z]")
 _NODE_ID = re.compile(r"[a-z](?:[-a-z0-9]{0,60}[a-z0-9])?")
-_WORD = re.compile(r"[A-Za-z0-9@._:/-]+")
 _RESERVATION = re.compile(r"-|[a-zA-Z0-9-]+|projects/[a-z0-9.:-]+/(?:locations/[a-z0-9-]+/)?reservations/[a-zA-Z0-9-]+")
 _TOPOLOGY = re.compile(r"[1-9][0-9]*(?:x[1-9][0-9]*){1,2}")
 
@@ -97,35 +81,37 @@ class Choices:
         return self.tpu.hosts
 
 
+@lru_cache(maxsize=256)
 def read(candidate: Candidate) -> Choices:
-    """Raises UserError for what Google cannot give, with the reason."""
-    tpu = _tpu(candidate)
-    detail, market = candidate.detail, candidate.market
-    _check_words(candidate)
+    """Raises UserError for what Google cannot give, with the reason.
+
+    A candidate is read once, however many requests of a create ask for it.
+    """
+    tpu, options, market = _tpu(candidate), read_options(candidate), candidate.market
     return Choices(
         tpu=tpu,
         slices=_slices(candidate, tpu),
         path=path_of(candidate),
         project=project_of(candidate),
         zone=zone_of(candidate),
-        runtime_version=detail("runtime_version", tpu.runtime_version),
-        network=detail("network", "default"),
-        subnetwork=detail("subnetwork"),
-        internal_ips=_yes(candidate, "internal_ips") or detail("access") in _INTERNAL,
-        service_account=detail("service_account"),
-        tags=tuple(word for word in detail("tags").split(",") if word),
-        oslogin=_yes(candidate, "oslogin"),
-        secure_boot=_yes(candidate, "secure_boot"),
+        runtime_version=options.runtime_version or tpu.runtime_version,
+        network=network_of(candidate),
+        subnetwork=options.subnetwork,
+        internal_ips=options.internal_ips or options.access in _INTERNAL,
+        service_account=options.service_account,
+        tags=options.tags,
+        oslogin=options.oslogin,
+        secure_boot=options.secure_boot,
         topology=_topology(candidate, tpu),
         spot=isinstance(market, Spot),
         flex=isinstance(market, FlexStart),
         tier=_tier(candidate),
         reservation=_reservation(candidate),
-        bound=_yes(candidate, "reservation_bound"),
-        valid_seconds=round(_hours(candidate, "valid_hours", DEFAULT_VALID_HOURS, 24 * 365) * 3600),
+        bound=options.reservation_bound,
+        valid_seconds=round((options.valid_hours or DEFAULT_VALID_HOURS) * 3600),
         run_seconds=round(_run_hours(candidate) * 3600),
         boot_disk_gib=_boot_disk(candidate),
-        data_disks=disks.parse(detail("data_disks"), candidate.hosts),
+        data_disks=disks.parse(",".join(options.data_disks), candidate.hosts),
     )
 
 
@@ -134,7 +120,9 @@ def path_of(candidate: Candidate) -> Path:
     tpu = _tpu(candidate)
     market = candidate.market
     if candidate.adopted:
-        return Path("queued" if candidate.detail("queued_resource") else "node", "it is there already, and is adopted")
+        return Path(
+            "queued" if read_options(candidate).queued_resource else "node", "it is there already, and is adopted"
+        )
     if not isinstance(market, OnDemand | Spot | Reservation | FlexStart):
         raise UserError(
             f"Google sells no TPU as '{market}'",
@@ -143,28 +131,26 @@ def path_of(candidate: Candidate) -> Path:
         )
     if compute := _why_compute(candidate, tpu):
         return Path("node", compute, "compute")
-    kind, reason = _way(candidate, tpu)
+    way, reason = _way(candidate, tpu)
     only = [
         words
         for words, wanted in (
             ("flex-start", isinstance(market, FlexStart)),
             ("a run duration", bool(_run_hours(candidate)) and not isinstance(market, FlexStart)),
             ("the best-effort tier", _tier(candidate) == "best-effort"),
-            ("a model bound to the reservation", _yes(candidate, "reservation_bound")),
+            ("a model bound to the reservation", read_options(candidate).reservation_bound),
             ("the size of the boot disk", bool(_boot_disk(candidate))),
         )
         if wanted
     ]
     if not only:
-        return Path(kind, reason)
-    return Path(kind, f"{reason}; only version 2alpha1 of the API knows {' and '.join(only)}", "v2alpha1")
+        return Path(way, reason)
+    return Path(way, f"{reason}; only version 2alpha1 of the API knows {' and '.join(only)}", "v2alpha1")
 
 
 def _why_compute(candidate: Candidate, tpu: TpuSlice) -> str:
     """Why Compute Engine, "" for the TPU API."""
-    api = candidate.detail("api")
-    if api not in ("", "tpu", "compute"):
-        raise UserError(f"api is '{api}'", "Google's TPUs have two: tpu and compute", "remove it, and orch chooses")
+    api = read_options(candidate).api
     if not tpu.in_tpu_api:
         if api == "tpu":
             raise UserError(
@@ -199,13 +185,13 @@ def _way(candidate: Candidate, tpu: TpuSlice) -> tuple[Kind, str]:
         return "queued", f"only a queued resource can be {tier}"
     if _run_hours(candidate):
         return "queued", "only a queued resource has a run duration"
-    if _yes(candidate, "queued"):
+    if read_options(candidate).queued:
         return "queued", "requested: a queued resource waits until machines are free"
     return "node", "one slice on demand: a plain node is made or refused immediately"
 
 
 def project_of(candidate: Candidate) -> Text:
-    project = candidate.detail("project")
+    project = read_options(candidate).project
     if project and not _PROJECT.fullmatch(project):
         raise UserError(
             f"'{project}' is not a project id", "6 to 30 lower-case letters, digits and dashes", "gcloud projects list"
@@ -229,6 +215,11 @@ def zone_of(candidate: Candidate) -> str:
             "name one: --infra gcp/REGION/ZONE",
         )
     return listed[0]
+
+
+def network_of(candidate: Candidate) -> str:
+    """The network of the machines."""
+    return read_options(candidate).network or "default"
 
 
 def check_name(name: str, slices: int = 1) -> None:
@@ -269,27 +260,9 @@ def _slices(candidate: Candidate, tpu: TpuSlice) -> int:
     return count
 
 
-def _check_words(candidate: Candidate) -> None:
-    unknown = sorted(key for key, _ in candidate.details if key not in _DETAILS)
-    if unknown:
-        raise UserError(
-            f"Google's TPUs have no option '{unknown[0]}'",
-            f"known: {', '.join(sorted(_DETAILS))}",
-            f"remove {unknown[0]}",
-        )
-    for key, next_step in _EXAMPLES.items():
-        word = candidate.detail(key)
-        if word and not _WORD.fullmatch(word):
-            raise UserError(f"{key} is '{word}'", "letters, digits, and . : / @ _ - are allowed", next_step)
-
-
-def _yes(candidate: Candidate, key: str) -> bool:
-    return candidate.detail(key).lower() in _YES
-
-
 def _topology(candidate: Candidate, tpu: TpuSlice) -> str:
     """The shape asked for, "" for the usual one. It has as many chips as the type, and so as many hosts."""
-    topology = candidate.detail("topology")
+    topology = read_options(candidate).topology
     if not topology:
         return ""
     usual = f", usually as {tpu.topology}" if tpu.topology else ""
@@ -303,20 +276,18 @@ def _topology(candidate: Candidate, tpu: TpuSlice) -> str:
 
 
 def _tier(candidate: Candidate) -> Tier:
-    tier = candidate.detail("tier")
-    if tier not in _TIERS:
-        raise UserError(f"tier is '{tier}'", "a queued resource is guaranteed or best-effort", "tier: guaranteed")
+    tier = read_options(candidate).tier
     if tier and not isinstance(candidate.market, OnDemand):
         raise UserError(
             f"'{candidate.market}' and {tier} exclude each other", "a request has one of them", "remove tier"
         )
-    return cast(Tier, tier)
+    return tier
 
 
 def _reservation(candidate: Candidate) -> str:
     market = candidate.market
     if not isinstance(market, Reservation):
-        if _yes(candidate, "reservation_bound"):
+        if read_options(candidate).reservation_bound:
             raise UserError("reservation_bound without a reservation", "", "name one: reservation: NAME")
         return ""
     if not _RESERVATION.fullmatch(market.name):
@@ -338,8 +309,8 @@ def _run_hours(candidate: Candidate) -> float:
     """After how many hours the service is to end the machines; 0 = never."""
     market = candidate.market
     if not isinstance(market, FlexStart):
-        return _hours(candidate, "max_run_hours", 0.0, LONGEST_RUN_HOURS)
-    if candidate.detail("max_run_hours"):
+        return read_options(candidate).max_run_hours or 0.0
+    if read_options(candidate).max_run_hours:
         raise UserError("max_run_hours beside flex-start", "flex-start has its own hours", "remove max_run_hours")
     if not 0.01 <= market.hours <= LONGEST_RUN_HOURS:
         raise UserError(
@@ -348,16 +319,3 @@ def _run_hours(candidate: Candidate) -> float:
             f"max_run_hours: {LONGEST_RUN_HOURS}",
         )
     return market.hours
-
-
-def _hours(candidate: Candidate, key: str, default: float, longest: float) -> float:
-    word = candidate.detail(key)
-    if not word:
-        return default
-    try:
-        hours = float(word)
-    except ValueError:
-        hours = 0.0
-    if not 0.01 <= hours <= longest:
-        raise UserError(f"{key} is '{word}'", f"a number of hours above 0, at most {longest:g}", f"{key}: 6")
-    return hours

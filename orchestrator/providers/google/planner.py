@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import UserError
 from orchestrator.providers.google import access, adoption, body, choices, commands, startup
 from orchestrator.providers.google.choices import Kind
+from orchestrator.providers.google.options import read_options
 from orchestrator.providers.google.session import loopback_endpoint, variables_of_buckets
 from orchestrator.providers.loopback import loopback_facts
-from orchestrator.providers.protocol import Planner
-from orchestrator.slices import Candidate, HostFacts, Request, SliceSpec
+from orchestrator.providers.protocol import Place
+from orchestrator.slices import Candidate, HostFacts, Market, Request, SliceSpec
 from orchestrator.values import Text, Unknown
+
+if TYPE_CHECKING:
+    from orchestrator.providers.google.compute.planner import ComputePlanner
+    from orchestrator.task.model import Task
+    from orchestrator.task.resources import Resources
 
 SERVICE = "tpu.v2"  # of all requests but those creates that need another version
 _REQUEST_IDS = uuid.UUID("5b2c0d0e-6a43-5a0b-9a51-2a8c5d1f7c11")  # namespace of ours, made once
@@ -26,12 +33,24 @@ class GooglePlanner:
 
     name = "gcp"
 
+    def list_places(self, task: Task, choice: Resources, market: Market) -> list[Place]:
+        from orchestrator.providers.google import candidates
+
+        return candidates.list_places(choice, market)
+
+    def list_details(
+        self, task: Task, choice: Resources, market: Market, place: Place, *, only: bool
+    ) -> tuple[tuple[str, str], ...]:
+        from orchestrator.providers.google import candidates
+
+        return candidates.list_details(task, choice, market, only=only)
+
     def create_request(self, spec: SliceSpec) -> Request:
         """With the firewall rules that it needs before it."""
         if spec.candidate.adopted:
             return adoption.update_request(spec)
         candidate = spec.candidate
-        network, project = candidate.detail("network", "default"), choices.project_of(candidate)
+        network, project = choices.network_of(candidate), choices.project_of(candidate)
         rules = access.create_requests(access.read(candidate), spec, project, network)
         made = self._create_request(access.tagged(spec))
         return replace(made, before=(*rules, *made.before))
@@ -65,7 +84,7 @@ class GooglePlanner:
         ended = self._end_request(name, candidate)
         if candidate.adopted:
             return ended
-        network, project = candidate.detail("network", "default"), choices.project_of(candidate)
+        network, project = choices.network_of(candidate), choices.project_of(candidate)
         rules = access.end_requests(access.read(candidate), name, project, network)
         return replace(ended, after=(*ended.after, *rules))
 
@@ -107,10 +126,10 @@ class GooglePlanner:
 
 def _name_there(name: str, candidate: Candidate) -> str:
     """What Google calls the slice of this name: an adopted one keeps the name of its maker."""
-    return candidate.detail("queued_resource") or candidate.adopted or name
+    return read_options(candidate).queued_resource or candidate.adopted or name
 
 
-def _compute(candidate: Candidate) -> Planner | None:
+def _compute(candidate: Candidate) -> ComputePlanner | None:
     """Who plans it, when it goes to Compute Engine."""
     if choices.path_of(candidate).api != "compute":
         return None

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from orchestrator.providers.hosts.machines import from_details
-from orchestrator.slices import Candidate, HostFacts, Request, SliceSpec
+from orchestrator.providers.protocol import Place
+from orchestrator.slices import Candidate, HostFacts, Market, Request, SliceSpec
+
+if TYPE_CHECKING:
+    from orchestrator.task.model import Task
+    from orchestrator.task.resources import Resources
 
 SERVICE = "hosts"
 
@@ -14,6 +21,14 @@ class HostsPlanner:
     """Nothing is sent anywhere: the requests say what is written down or forgotten on this computer."""
 
     name = "hosts"
+
+    def list_places(self, task: Task, choice: Resources, market: Market) -> tuple[Place, ...]:
+        return (Place(choice.infra.region, choice.infra.zone),)
+
+    def list_details(
+        self, task: Task, choice: Resources, market: Market, place: Place, *, only: bool
+    ) -> tuple[tuple[str, str], ...]:
+        return (("hosts", json.dumps([host.model_dump(exclude_none=True) for host in task.hosts])),)
 
     def create_request(self, spec: SliceSpec) -> Request:
         machines = [

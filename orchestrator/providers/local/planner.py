@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from orchestrator.providers.loopback import loopback_facts
-from orchestrator.slices import Candidate, HostFacts, Request, SliceSpec
+from orchestrator.providers.protocol import Place
+from orchestrator.slices import Candidate, HostFacts, Market, Request, SliceSpec
+
+if TYPE_CHECKING:
+    from orchestrator.task.model import Task
+    from orchestrator.task.resources import Resources
 
 SERVICE = "local"
 
@@ -12,6 +19,14 @@ class LocalPlanner:
     """There is no command line for these requests: nothing but orch knows this cloud."""
 
     name = "local"
+
+    def list_places(self, task: Task, choice: Resources, market: Market) -> tuple[Place, ...]:
+        return (Place(choice.infra.region, choice.infra.zone),)
+
+    def list_details(
+        self, task: Task, choice: Resources, market: Market, place: Place, *, only: bool
+    ) -> tuple[tuple[str, str], ...]:
+        return (("shape", choice.infra.shape),) if choice.infra.shape else ()
 
     def create_request(self, spec: SliceSpec) -> Request:
         body: dict[str, object] = {

@@ -14,7 +14,7 @@ from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.errors import UserError
 
 if TYPE_CHECKING:
-    from orchestrator.catalog.machines import Accelerator
+    from orchestrator.catalog.machines import Machine
     from orchestrator.catalog.prices import Price
 
 
@@ -42,7 +42,7 @@ def accelerators(name: str | None, output: str) -> None:
         write_stderr(f"US list prices per hour of the whole slice or instance; newest: {max(dates)}")
 
 
-def _matching(name: str | None) -> list[Accelerator]:
+def _matching(name: str | None) -> list[Machine]:
     """Return all common accelerators, those whose name contains `name`, or the one that `name` means.
 
     Raises:
@@ -63,14 +63,14 @@ def _matching(name: str | None) -> list[Accelerator]:
     return list(machines.values())
 
 
-def _prices(machine: Accelerator) -> tuple[Price | None, Price | None]:
+def _prices(machine: Machine) -> tuple[Price | None, Price | None]:
     from orchestrator.catalog.prices import price_per_hour
     from orchestrator.slices import OnDemand, Spot
 
     return price_per_hour(machine, OnDemand()), price_per_hour(machine, Spot())
 
 
-def _row(machine: Accelerator) -> tuple[str, str, str, str, str, str, str]:
+def _row(machine: Machine) -> tuple[str, str, str, str, str, str, str]:
     on_demand, spot = _prices(machine)
     return (
         machine.name,
@@ -89,7 +89,7 @@ def _dollars(price: Price | None) -> str:
     return f"${price.low:,.2f}-{price.high:,.2f}" if price.is_range else f"${price.low:,.2f}"
 
 
-def _as_json(machine: Accelerator) -> dict[str, object]:
+def _as_json(machine: Machine) -> dict[str, object]:
     on_demand, spot = _prices(machine)
     return {
         "name": machine.name,

@@ -12,16 +12,55 @@ import click
 
 from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.drawing.terminal import Style, inspect_terminal, write_stderr, write_stdout
+from orchestrator.drivers import has_part, list_clouds, load_part
 from orchestrator.errors import OrchError, UserError
 from orchestrator.messages import count_noun
+from orchestrator.options import list_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.cli.drawing.terminal import Terminal
+    from orchestrator.drivers import PermissionFiles
+    from orchestrator.options import DriverOptions, Option
     from orchestrator.providers.checks import Ask, Finding, Verdict
     from orchestrator.providers.hosts.machines import OwnHost
     from orchestrator.task.infra import Infra
+
+
+def _list_flags(provider: str) -> tuple[Option, ...]:
+    """Return the options of a driver that this command can set."""
+    options: DriverOptions = load_part(provider, "options").OPTIONS
+    return tuple(option for option in list_options(options.kind) if option.spec.flag)
+
+
+def _list_files() -> tuple[tuple[str, PermissionFiles], ...]:
+    """Return the files with permissions that drivers make, with the name of each driver."""
+    return tuple((one.name, one.check.files) for one in list_clouds() if one.check is not None and one.check.files)
+
+
+def _parameter(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def _with_driver_options(command: Any) -> Any:
+    """Add the options that the drivers declare, in their order."""
+    added = [
+        click.option(
+            f"--{option.name.replace('_', '-')}",
+            metavar=option.spec.flag,
+            help=f"{option.spec.flag_help} ({driver.name}).",
+        )
+        for driver in list_clouds()
+        for option in _list_flags(driver.name)
+    ]
+    added += [click.option(one.flag, type=click.Choice(one.purposes), help=one.meaning) for _, one in _list_files()]
+    for option in reversed(added):
+        command = option(command)
+    return command
+
+
+_COUNTING = ", ".join(driver.name for driver in list_clouds() if driver.check is not None and driver.check.counts)
 
 
 @click.command(
@@ -46,21 +85,11 @@ if TYPE_CHECKING:
 @click.option("--region", metavar="REGION", help="Check this region only.")
 @click.option("--zone", metavar="ZONE", help="Check this zone only.")
 @click.option("--accelerators", metavar="NAME", help="Check whether this accelerator is available.")
-@click.option("--num-nodes", type=click.IntRange(min=1), default=1, help="Number of instances (aws).")
-@click.option("--use-spot", is_flag=True, help="As spot machines (aws).")
-@click.option("--reservation", metavar="ID", help="From this reservation or capacity block (aws).")
+@click.option("--num-nodes", type=click.IntRange(min=1), default=1, help=f"Number of instances ({_COUNTING}).")
+@click.option("--use-spot", is_flag=True, help=f"As spot machines ({_COUNTING}).")
+@click.option("--reservation", metavar="ID", help=f"From this reservation or capacity block ({_COUNTING}).")
 @click.option("--bucket", metavar="URI", help="Check that gs://NAME or s3://NAME can be read and written.")
-@click.option("--project", metavar="ID", help="Project instead of the configured one (gcp).")
-@click.option(
-    "--service-account", metavar="EMAIL", help="Service account of the hosts, instead of the project's default (gcp)."
-)
-@click.option("--profile", metavar="NAME", help="AWS profile instead of the configured one (aws).")
-@click.option(
-    "--instance-profile", metavar="NAME", help="Instance profile of the hosts, instead of the configured one (aws)."
-)
-@click.option("--print-role", type=click.Choice(["orch", "hosts"]), help="Print a role file for gcp; check nothing.")
-@click.option("--print-policy", type=click.Choice(["user", "hosts", "trust"]),
-              help="Print a policy for aws, limited to --bucket; check nothing.")  # fmt: skip
+@_with_driver_options
 @click.option("--accept-host-key", "named", metavar="SHA256:…", multiple=True,
               help="Pin the machine of yours that presents the key with this fingerprint to it (hosts).")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -73,8 +102,6 @@ def check(
     infra: str | None,
     region: str | None,
     zone: str | None,
-    print_role: str | None,
-    print_policy: str | None,
     named: tuple[str, ...],
     output: str,
     **given: Any,
@@ -84,15 +111,17 @@ def check(
     Sends only read requests and dry-run requests. The exit status is 0 when nothing needs fixing, else that of the
     first problem.
     """
-    if print_role or print_policy:
-        write_stdout(_policy_text(print_role, print_policy, given["bucket"] or "").rstrip("\n"))
-        return
+    for provider_of_file, files in _list_files():
+        if purpose := given[_parameter(files.flag)]:
+            text = load_part(provider_of_file, "permission_files").make_permission_file(purpose, given["bucket"] or "")
+            write_stdout(text.rstrip("\n"))
+            return
     from orchestrator.providers.checks import choose_exit_status
 
     names, ask = _providers_and_place(provider, infra, region, zone, _ask_from_options(given, provider, file))
     if named and not ask.hosts:
         raise UserError("--accept-host-key is about machines of yours", "", "orch check hosts FILE --accept-host-key …")
-    found = _run_checks(names, ask, named)
+    found = _run_checks(names, ask, {name: _read_options(name, given) for name in names}, named)
     _refuse_unseen(named, found)
     if output == "json":
         write_stdout(json.dumps(_as_json(found), indent=2))
@@ -108,27 +137,6 @@ def check(
     ctx.exit(choose_exit_status([finding for findings in found.values() for finding in findings]))
 
 
-def _policy_text(role: str | None, policy: str | None, bucket: str) -> str:
-    """Return the role or policy file that an option requests.
-
-    Raises:
-        UserError: The bucket is not on S3.
-    """
-    if role:
-        from orchestrator.providers.google.check_role import host_role, orch_role
-
-        return orch_role() if role == "orch" else host_role()
-    from orchestrator.providers.aws.check_policy import policy_text
-    from orchestrator.storage.address import Address
-
-    if not bucket:
-        return policy_text(policy or "")
-    address = Address.parse(bucket)
-    if address.scheme != "s3":
-        raise UserError(f"{bucket} is not on S3", "an AWS policy cannot name it", "--bucket s3://NAME/FOLDER")
-    return policy_text(policy or "", address.container, address.prefix)
-
-
 def _ask_from_options(given: Mapping[str, Any], provider: str | None, file: Path | None) -> Ask:
     """Return the question to the providers; what no option gives is as a launch would use it.
 
@@ -137,23 +145,32 @@ def _ask_from_options(given: Mapping[str, Any], provider: str | None, file: Path
         provider: The provider to check, if one is named.
         file: A task file that names the user's machines.
     """
-    from dataclasses import replace
+    from orchestrator.paths import load_paths
+    from orchestrator.providers.checks import Ask
 
-    ask = _configured()
-    of_options = {name: given[name] for name in ("profile", "instance_profile") if given[name]}
-    aws = ask.aws.model_copy(update=of_options)
-    return replace(
-        ask,
+    return Ask(
+        state=load_paths().state,
+        installation=_installation(),
         accelerator=given["accelerators"] or "",
         nodes=given["num_nodes"],
         spot=given["use_spot"],
         reservation=given["reservation"] or "",
         bucket=given["bucket"] or "",
-        project=given["project"] or ask.project,
         hosts=_own_hosts(provider, file) if file is not None else (),
-        service_account=given["service_account"] or ask.service_account,
-        aws=aws,
     )
+
+
+def _read_options(provider: str, given: Mapping[str, Any]) -> Any:
+    """Return the options of a driver as a launch would use them: the configuration, and what the command line sets."""
+    from dataclasses import replace
+
+    from orchestrator.task.config import load_config
+    from orchestrator.task.parse import read_configured_options
+
+    if not has_part(provider, "options"):
+        return None
+    flags = {option.name: given[option.name] for option in _list_flags(provider) if given[option.name]}
+    return replace(read_configured_options(load_config(os.environ), provider), **flags)
 
 
 def _own_hosts(provider: str | None, file: Path) -> tuple[OwnHost, ...]:
@@ -180,26 +197,6 @@ def _own_hosts(provider: str | None, file: Path) -> tuple[OwnHost, ...]:
     return tuple(OwnHost(**host.model_dump(exclude_none=True)) for host in task.hosts)
 
 
-def _configured() -> Ask:
-    """Return the question with what the configuration contains, as a launch would use it."""
-    from orchestrator.paths import load_paths
-    from orchestrator.providers.checks import Ask
-    from orchestrator.task.config import load_config
-    from orchestrator.task.parse import read_aws_settings
-
-    settings = load_config(os.environ)
-    firewall = settings.explain("gcp.firewall")
-    return Ask(
-        state=load_paths().state,
-        installation=_installation(),
-        project=settings.text("gcp.project"),
-        service_account=settings.text("gcp.service_account"),
-        access=settings.text("gcp.access") or ("internal" if settings.flag("gcp.internal_ips") else ""),
-        firewall=not firewall or firewall[0].value is not False,
-        aws=read_aws_settings(settings),
-    )
-
-
 def _installation() -> str:
     """Return the label of all that orch creates; "" before the first launch or for an unreadable store."""
     from orchestrator.engine.state.recorded import open_reader
@@ -222,11 +219,11 @@ def _providers_and_place(
     from dataclasses import replace
 
     from orchestrator.providers.checks import list_checkable_providers
-    from orchestrator.task.infra import InfraProvider
+    from orchestrator.task.infra import ANY
 
     place = _place("--infra", infra, infra) if infra else None
-    chosen = provider or (str(place.provider) if place and place.provider is not InfraProvider.ANY else "")
-    if place and provider and place.provider not in (InfraProvider.ANY, provider):
+    chosen = provider or (str(place.provider) if place and place.provider != ANY else "")
+    if place and provider and place.provider not in (ANY, provider):
         raise UserError(f"two providers to check: {provider} and --infra {place.provider}", "", "name one")
     for option, word in (("--region", region), ("--zone", zone)):
         if word:
@@ -256,12 +253,14 @@ def _merge_place(place: Infra | None, option: str, word: str, provider: str) -> 
 
 def _provider_of_place(form: str, word: str) -> str:
     from orchestrator.task.errors import InvalidValueError
-    from orchestrator.task.infra import InfraProvider, parse_infra
+    from orchestrator.task.infra import parse_infra
 
-    try:
-        return str(parse_infra(form.format(InfraProvider.AWS, word)).provider)
-    except InvalidValueError:
-        return str(InfraProvider.GCP)
+    for driver in list_clouds():
+        try:
+            return parse_infra(form.format(driver.name, word)).provider
+        except InvalidValueError:
+            continue
+    return list_clouds()[0].name  # whose error names the form
 
 
 def _place(option: str, given: str, whole: str) -> Infra:
@@ -279,7 +278,9 @@ def _place(option: str, given: str, whole: str) -> Infra:
         raise UserError(f"{option} {given} is not a place", error.why or error.what, error.next_step) from error
 
 
-def _run_checks(names: Sequence[str], ask: Ask, named: tuple[str, ...]) -> Mapping[str, tuple[Finding, ...]]:
+def _run_checks(
+    names: Sequence[str], ask: Ask, options: Mapping[str, Any], named: tuple[str, ...]
+) -> Mapping[str, tuple[Finding, ...]]:
     """Run the checks of each provider, and return their findings.
 
     Raises:
@@ -293,7 +294,7 @@ def _run_checks(names: Sequence[str], ask: Ask, named: tuple[str, ...]) -> Mappi
 
     with TerminalNarrator(sys.stderr) as narrator, open_pins(narrator.note, named) as pins:
         request = replace(ask, pins=pins if named else ReadPins())
-        planned = {name: load_checks(name, request) for name in names}
+        planned = {name: load_checks(name, replace(request, options=options[name])) for name in names}
         return {
             name: run_checks(
                 checks,
@@ -345,28 +346,14 @@ def _print_summary(found: Mapping[str, Sequence[Finding]], ask: Ask) -> None:
     said += [f"{count_noun(open_, 'check')} inconclusive"] if open_ else []
     write_stderr(", ".join(said) or "nothing needs fixing")
     answering = [
-        options
-        for provider, check, options in _OPTIONS
-        if any(one.verdict == "ok" and one.check == check for one in found.get(provider, ()))
+        driver.check
+        for driver in list_clouds()
+        if driver.check is not None
+        and any(one.verdict == "ok" and one.check == driver.check.answered for one in found.get(driver.name, ()))
     ]
-    missing = dict.fromkeys(option for options in answering for option, field in options if not getattr(ask, field))
+    missing = dict.fromkeys(option for offer in answering for option, field in offer.more if not getattr(ask, field))
     if missing:
         write_stderr(f"not checked; add: {', '.join(missing)}")
-
-
-# What can be checked at a provider that answers: (provider, the check that shows it, options with their fields).
-_OPTIONS = (
-    (
-        "gcp",
-        "project",
-        (("--bucket gs://NAME", "bucket"), ("--zone ZONE", "zone"), ("--accelerators NAME", "accelerator")),
-    ),
-    (
-        "aws",
-        "region",
-        (("--bucket s3://NAME", "bucket"), ("--region REGION", "region"), ("--accelerators NAME", "accelerator")),
-    ),
-)
 
 
 def _as_json(found: Mapping[str, Sequence[Finding]]) -> dict[str, object]:

@@ -127,17 +127,17 @@ def _carry_out(
     from dataclasses import replace
 
     from orchestrator.task.config import load_config
-    from orchestrator.task.errors import TpuNodeError
+    from orchestrator.task.errors import OutdatedTaskError
     from orchestrator.task.parse import load_task_file
 
     try:
         file = load_task_file(path, env=os.environ, flags=make_overrides(given), config=load_config(os.environ))
-    except TpuNodeError as error:
-        from orchestrator.cli.commands.run.tpu_node_task import offer_rewrite
+    except OutdatedTaskError as error:
+        from orchestrator.cli.commands.run.outdated_task import offer_rewrite
 
         return offer_rewrite(error, write=write, quiet=_for_a_program(mode))
     if write:
-        from orchestrator.cli.commands.run.tpu_node_task import no_rewrite_error
+        from orchestrator.cli.commands.run.outdated_task import no_rewrite_error
 
         raise no_rewrite_error(path)
     if local_checks.requested:

@@ -11,6 +11,7 @@ from orchestrator.providers.google.access import SLICE
 from orchestrator.providers.google.body import as_json, labels_of
 from orchestrator.providers.google.compute.parts import Part, Wanted
 from orchestrator.providers.google.labels import CLUSTER, INSTALLATION, INTENT
+from orchestrator.providers.google.options import read_options
 from orchestrator.render.templates import render_template
 from orchestrator.slices import SliceSpec
 from orchestrator.values import Text, Unknown, to_text
@@ -157,7 +158,7 @@ def _network(spec: SliceSpec, wanted: Wanted) -> dict[str, object]:
     made: dict[str, object] = {}
     if not asked.internal_ips:
         made["accessConfigs"] = [{"name": "external-nat", "type": "ONE_TO_ONE_NAT"}]
-    if not asked.subnetwork or spec.candidate.detail("network"):  # a subnetwork says itself which network it is in
+    if not asked.subnetwork or read_options(spec.candidate).network:  # a subnetwork says itself which network it is in
         made["network"] = _path(asked.network, wanted.path("global/networks/"))
     if asked.subnetwork:
         made["subnetwork"] = _path(asked.subnetwork, Text.of(wanted.in_region, "/subnetworks/"))

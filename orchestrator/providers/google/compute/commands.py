@@ -11,6 +11,7 @@ from orchestrator.providers.google import startup
 from orchestrator.providers.google.body import as_json
 from orchestrator.providers.google.compute import bodies
 from orchestrator.providers.google.compute.parts import Part, Wanted
+from orchestrator.providers.google.options import read_options
 from orchestrator.slices import SliceSpec
 from orchestrator.values import Text, Unknown, to_text
 
@@ -132,7 +133,7 @@ def _schedule(wanted: Wanted) -> list[str]:
 def _network(spec: SliceSpec, wanted: Wanted, part: Part) -> list[str]:
     asked = wanted.asked
     words: list[str] = []
-    if not asked.subnetwork or spec.candidate.detail("network"):
+    if not asked.subnetwork or read_options(spec.candidate).network:
         words.append(f"--network={asked.network}")
     if asked.subnetwork:
         words.append(f"--subnet={asked.subnetwork}")

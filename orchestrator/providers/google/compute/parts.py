@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from orchestrator.catalog.tpu import get_generation
 from orchestrator.errors import UserError
 from orchestrator.providers.google import choices
 from orchestrator.providers.google.choices import Choices
+from orchestrator.providers.google.options import read_options
 from orchestrator.slices import Candidate, Reservation
 from orchestrator.values import Text
 
@@ -122,10 +124,12 @@ class Wanted:
         return self.path(f"regions/{self.region}")
 
 
+@lru_cache(maxsize=256)
 def read(candidate: Candidate) -> Wanted:
     """Raises UserError for what Compute Engine cannot give, with the reason."""
+    options = read_options(candidate)
     for key, why in _NOT_HERE.items():
-        if candidate.detail(key):
+        if getattr(options, key):
             raise UserError(f"'{key}' is not available on Compute Engine", why, f"remove {key}, or: api: tpu")
     if isinstance(candidate.market, Reservation) and candidate.market.name == choices.ANY_RESERVATION:
         raise UserError(
@@ -136,7 +140,7 @@ def read(candidate: Candidate) -> Wanted:
         raise UserError("a flex-start group takes no data disks", "", "keep large data in a bucket")
     return Wanted(
         asked=asked,
-        image=_image(candidate.detail("runtime_version"), asked.tpu.generation),
+        image=_image(options.runtime_version, asked.tpu.generation),
         disk_gib=max(DISK_GIB, candidate.disk_gib or 0),
         disk_type=get_generation(asked.tpu.generation).compute_disk,
         topology=asked.topology or asked.tpu.topology,

@@ -1,4 +1,4 @@
-"""Show a task for TPU Nodes rewritten for TPU VMs, and save it with --write."""
+"""Show a task that asks for what its vendor has ended, rewritten, and save it with --write."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
 from orchestrator.errors import UserError
 
 if TYPE_CHECKING:
-    from orchestrator.task.errors import TpuNodeError, TpuVmRewrite
+    from orchestrator.task.errors import OutdatedTaskError, TaskRewrite
 
 
-def offer_rewrite(error: TpuNodeError, *, write: bool, quiet: bool = False) -> int:
+def offer_rewrite(error: OutdatedTaskError, *, write: bool, quiet: bool = False) -> int:
     """Print the rewritten task as a diff, save it with `write`, and return the exit status.
 
     `quiet` sends the diff to stderr, since stdout is for a program.
 
     Raises:
-        TpuNodeError: Nothing is saved.
+        OutdatedTaskError: Nothing is saved.
     """
     rewriting = error.rewriting
     if rewriting is None:
@@ -36,10 +36,12 @@ def offer_rewrite(error: TpuNodeError, *, write: bool, quiet: bool = False) -> i
 
 
 def no_rewrite_error(path: str) -> UserError:
-    return UserError(f"--write has nothing to save in {path}", "it requests no TPU Node", "leave --write out")
+    return UserError(
+        f"--write has nothing to save in {path}", "it requests nothing that its vendor has ended", "leave --write out"
+    )
 
 
-def save_rewritten_task(rewriting: TpuVmRewrite) -> Path:
+def save_rewritten_task(rewriting: TaskRewrite) -> Path:
     """Replace the file by the rewritten text, atomically, and return the path of the copy of the old one.
 
     Raises:

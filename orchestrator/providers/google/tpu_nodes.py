@@ -16,7 +16,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from orchestrator.catalog import tpu
 from orchestrator.errors import UserError
-from orchestrator.task.errors import Path, Problem, TaskError, TpuNodeError, TpuVmRewrite
+from orchestrator.task.errors import OutdatedTaskError, Path, Problem, TaskError, TaskRewrite
 from orchestrator.task.yaml_reader import Document, Value, read_documents
 
 _RUNTIMES_OF_VMS = ("tpu-", "v2-")  # every runtime version of TPU VMs begins so; Cloud TPU documentation, 2025
@@ -24,6 +24,12 @@ _DRIVER = re.compile(r"[a-z][a-z0-9]{1,3}-(?:standard|highmem|highcpu|custom|ult
 _REMOTE = re.compile(r"TPU_NAME|KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS|grpc://")
 
 _Pair: TypeAlias = "tuple[ScalarNode, Node]"
+
+
+class TpuNodeError(OutdatedTaskError):
+    """The task requests a TPU Node."""
+
+    code = "tpu-node"
 
 
 def refuse_tpu_nodes(documents: Sequence[Document], text: str, file: str) -> None:
@@ -57,7 +63,7 @@ def _node_requests(data: Value) -> Iterator[Path]:
             yield (*path, "accelerator_args", "tpu_vm")
 
 
-def _rewriting(text: str, documents: Sequence[Document], file: str) -> TpuVmRewrite | None:
+def _rewriting(text: str, documents: Sequence[Document], file: str) -> TaskRewrite | None:
     """Only that is changed which a TPU VM needs otherwise. None when that is not certain."""
     edits: list[_Edit] = []
     try:
@@ -80,7 +86,7 @@ def _rewriting(text: str, documents: Sequence[Document], file: str) -> TpuVmRewr
         if _REMOTE.search(line)
     ]
     return (
-        TpuVmRewrite(path=file, before=text, after=made, remarks=tuple(dict.fromkeys(remarks)))
+        TaskRewrite(path=file, before=text, after=made, purpose="for TPU VMs", remarks=tuple(dict.fromkeys(remarks)))
         if _means_the_same(made, documents)
         else None
     )

@@ -1,0 +1,131 @@
+"""From a choice of a task to the places and options of its candidates on EC2, and the notes about them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, cast
+
+from orchestrator.catalog.ec2 import priced_regions
+from orchestrator.catalog.ec2_regions import list_opt_in_regions, load_zones_by_region
+from orchestrator.catalog.machines import Ec2Instance
+from orchestrator.catalog.prices import price_per_hour
+from orchestrator.errors import AccessError
+from orchestrator.options import Details, encode_options
+from orchestrator.providers.aws.options import AwsOptions, Framework
+from orchestrator.providers.protocol import Place
+from orchestrator.slices import Candidate, HostFacts, Market
+from orchestrator.task.errors import InvalidValueError
+from orchestrator.task.stacks import choose_stack
+
+if TYPE_CHECKING:
+    from orchestrator.task.model import Task
+    from orchestrator.task.resources import Resources
+
+NAME = "aws"
+FIRST_REGIONS = 3  # of those that have a type whose price is known nowhere
+
+# Variables that give a program AWS credentials without a machine role (AWS SDKs and Tools Reference Guide, 2026).
+_OWN_CREDENTIALS = frozenset(
+    {"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"}
+)
+
+
+def list_places(task: Task, choice: Resources, market: Market) -> list[Place]:
+    """Return one place per named subnet, or one per zone.
+
+    Without a named region only regions with a known price are used.
+    """
+    machine, named = choice.machine, Place(choice.infra.region, choice.infra.zone)
+    if not isinstance(machine, Ec2Instance):
+        return [named]
+    if subnets := read_settings(task).subnets:
+        return [replace(named, subnet=subnet) for subnet in subnets]
+    if named.zone:
+        return [named]
+    priced = priced_regions(machine, market)
+    there = sorted(machine.regions, key=lambda region: region in list_opt_in_regions())
+    known = [region for region in there if region in priced] or there[:FIRST_REGIONS]
+    found = [named.region] if named.region else (known or ["us-east-1"])
+
+    def dollars(region: str) -> float:
+        price = price_per_hour(machine, market, region)
+        return price.high if price is not None else float("inf")
+
+    usual = ("a", "b", "c")  # of a region that is newer than the table
+    return [
+        Place(region, zone)
+        for region in sorted(found, key=dollars)
+        for zone in load_zones_by_region().get(region, tuple(f"{region}{letter}" for letter in usual))
+    ]
+
+
+def list_details(task: Task, choice: Resources, place: Place) -> Details:
+    """Return the options of a candidate as it carries them (options.py)."""
+    from orchestrator.task.driver_sections import build_options
+
+    images = dict(choice.image_id)
+    options = replace(
+        build_options(AwsOptions, task.settings(NAME), choice.accelerator_args),
+        subnet=place.subnet,
+        image=images.get(place.region, images.get("", "")),
+        framework=cast(Framework, _framework(task, choice)),
+        network=choice.network_tier,
+        max_hours=task.limits.max_hours,
+    )
+    return encode_options(options)
+
+
+def read_settings(task: Task) -> AwsOptions:
+    """Return the options that hold for the account, whichever machines a task asks for."""
+    from orchestrator.task.driver_sections import build_options
+
+    return build_options(AwsOptions, task.settings(NAME))
+
+
+def list_notes(task: Task, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    """Return one note per unknown or mistyped region, and one per type that more regions have."""
+    notes: list[str] = []
+    for choice in task.choices:
+        machine, named = choice.machine, choice.infra.region
+        if choice.infra.provider != NAME or not isinstance(machine, Ec2Instance):
+            continue
+        if named and named not in load_zones_by_region():
+            near = get_close_matches(named, list(load_zones_by_region()), 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            notes.append(f"orch knows no region {named}{hint}")
+        tried = {one.region for one in candidates if one.accelerator == machine.name}
+        others = sorted(set(machine.regions) - tried, key=lambda region: (region in list_opt_in_regions(), region))
+        if not named and others:
+            notes.append(f"{machine.name} is also in {', '.join(others)}: --infra aws/{others[0]}   tries it")
+    return tuple(dict.fromkeys(notes))
+
+
+def missing_credentials_error(task: Task, facts: HostFacts) -> AccessError | None:
+    """Return an error when hosts on EC2 could not open an s3:// bucket of the task, or None.
+
+    Their role is an instance profile: orch never copies the user's own keys to a machine.
+    """
+    if read_settings(task).instance_profile or all(choice.infra.provider != NAME for choice in task.choices):
+        return None
+    given = {name for name, _ in (*facts.env, *task.envs)} | set(task.secret_names)
+    named = (task.checkpoint.bucket, *(mount.source for mount in task.file_mounts))
+    buckets = [uri for uri in named if uri.startswith("s3://")]
+    if not buckets or given & _OWN_CREDENTIALS:
+        return None
+    return AccessError(
+        f"the machines could not open {buckets[0]}",
+        "no instance profile is set, so the machines would have no AWS credentials",
+        "orch config set aws.instance_profile NAME   docs/aws.md explains how to make one",
+    )
+
+
+def _framework(task: Task, choice: Resources) -> str:
+    """Return the framework that the machine image has to contain."""
+    if task.train is None:
+        return choice.accelerator_args.framework
+    try:
+        return choose_stack(choice.machine, task.train.stack_request(choice.accelerator_args.framework)).engine
+    except InvalidValueError:  # a recorded task that this orch does not serve any more, and may still have to end
+        return choice.accelerator_args.framework

@@ -1,0 +1,62 @@
+"""What the driver of AWS knows of tasks for its machines (orchestrator/task/driver_rules.py). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from orchestrator.catalog.machines import Ec2Instance, Machine
+from orchestrator.providers.aws.candidates import read_settings
+from orchestrator.task.driver_rules import TaskRules
+from orchestrator.task.errors import InvalidValueError, Issue
+from orchestrator.task.infra import Infra
+
+if TYPE_CHECKING:
+    from orchestrator.task.model import Task
+    from orchestrator.task.resources import Resources
+
+# Amazon EC2 User Guide, "Tag restrictions" (read 2026-11-23).
+_LONGEST_TAG, _LONGEST_TAG_VALUE = 128, 256
+
+
+class AwsRules(TaskRules):
+    """The rules of EC2 instances."""
+
+    most_labels = 42  # of 50 tags; orch writes 8 beside them
+
+    def list_notes(self, infra: Infra, machine: Machine) -> list[str]:
+        """Return a note for a type that the table does not have."""
+        if machine.listed:
+            return []
+        unknown = "its chips, price and EFA interfaces are not known; it gets one network interface"
+        return [f"{machine.name} is not in orch's table of types: {unknown}"]
+
+    def find_conflicts(self, task: Task, choice: Resources) -> Iterator[Issue]:
+        """Yield what EC2 cannot give."""
+        machine, args = choice.machine, choice.accelerator_args
+        if not isinstance(machine, Ec2Instance):
+            return
+        if not (machine.on_demand or choice.use_spot or args.reservation):
+            yield Issue(
+                path=("resources", "use_spot"),
+                what=f"{machine.name} is not available on demand",
+                why="there is no such price for it (EC2 price list, July 2026)",
+                next_step=f"use_spot: true, or a capacity block: orch blocks find {machine.name}",
+            )
+        why = f"infra is {choice.infra}"
+        if args.reservation and not choice.infra.zone:
+            step = "write infra: aws/REGION/ZONE"
+            yield Issue(path=("resources", "infra"), what="a reservation is in one zone", why=why, next_step=step)
+        if read_settings(task).subnets and not choice.infra.region:
+            what = "the region of the subnets is not said"
+            yield Issue(path=("config", "aws", "subnets"), what=what, why=why, next_step="write infra: aws/REGION")
+
+    def find_label_problem(self, key: str, value: str) -> InvalidValueError | None:
+        """Return why a tag is not possible on EC2, or None."""
+        if not key.lower().startswith("aws:") and len(key) <= _LONGEST_TAG and len(value) <= _LONGEST_TAG_VALUE:
+            return None
+        why = f"EC2 allows {_LONGEST_TAG} characters, {_LONGEST_TAG_VALUE} in a value, and keeps aws: for itself"
+        return InvalidValueError(f"`{key[:40]}` cannot be a tag on aws", why, "shorten it, or choose another name")
+
+
+RULES = AwsRules()

@@ -1,0 +1,26 @@
+"""What the driver "gcp" declares of itself."""
+
+from __future__ import annotations
+
+from orchestrator.drivers import CheckOffer, Driver, PermissionFiles, PlaceNames
+
+DRIVER = Driver(
+    name="gcp",
+    vendor="Google",
+    rents="TPU slices",
+    spellings=("google",),
+    places=PlaceNames(
+        region=r"[a-z]+(?:-[a-z]+)+[0-9]+",
+        zone=r"([a-z]+(?:-[a-z]+)+[0-9]+)-[a-z]",
+        example="gcp/us-west4/us-west4-a",
+    ),
+    state_folders=("google", "google-compute"),
+    bucket_scheme="gs",
+    check=CheckOffer(
+        answered="project",
+        more=(("--bucket gs://NAME", "bucket"), ("--zone ZONE", "zone"), ("--accelerators NAME", "accelerator")),
+        files=PermissionFiles(
+            flag="--print-role", purposes=("orch", "hosts"), meaning="Print a role file for gcp; check nothing."
+        ),
+    ),
+)

@@ -1,0 +1,95 @@
+"""What Google's driver knows of tasks for its machines (orchestrator/task/driver_rules.py). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.catalog import tpu
+from orchestrator.catalog.accelerators import find_own_topology
+from orchestrator.catalog.machines import Machine, TpuSlice
+from orchestrator.task.driver_rules import TaskRules
+from orchestrator.task.errors import InvalidValueError, Issue
+from orchestrator.task.infra import Infra
+
+if TYPE_CHECKING:
+    from orchestrator.task.resources import Resources
+    from orchestrator.task.yaml_reader import Document
+
+# Compute Engine documentation, "Requirements for labels" (read 2026-11-23).
+_KEY, _VALUE = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}")
+
+
+class GoogleRules(TaskRules):
+    """The rules of TPU slices."""
+
+    most_labels = 47  # of 64; orch writes at most 17 beside them, as a long value takes several
+
+    def refuse_documents(self, documents: Sequence[Document], text: str, file: str) -> None:
+        """Refuse a task for TPU Nodes, with its rewrite."""
+        if "tpu_vm" in text:
+            from orchestrator.providers.google.tpu_nodes import refuse_tpu_nodes
+
+            refuse_tpu_nodes(documents, text, file)
+
+    def name_machine(self, name: str, args: Any) -> str:
+        """Return the accelerator with the topology that is written beside it: v4 and 2x2x4 are `v4:2x2x4`."""
+        topology = args.topology.strip()
+        head, _, count = name.partition(":")
+        if not topology or (tpu.find_generation(head) is None and tpu.find_slice(head) is None):
+            return name
+        if not tpu.is_topology(topology):
+            raise InvalidValueError(f"`{topology}` is not a topology", "", "write one like 4x4 or 2x2x4")
+        if tpu.is_topology(count) and count.strip() != topology:
+            raise InvalidValueError(f"`{name}` and the topology {topology} exclude each other", "", "keep one of them")
+        return f"{head}:{topology}"
+
+    def resolve_args(self, args: Any, machine: Machine) -> Any:
+        """Return the arguments with the topology that has to be requested."""
+        if not args.tpu_vm:  # a file is refused before, with its rewrite; this is for other sources
+            raise InvalidValueError(
+                "`tpu_vm: false` asks for a TPU Node", f"Google ended them on {tpu.NODES_ENDED}", "remove it"
+            )
+        if right := tpu.load_wrong_runtimes().get(args.runtime_version):
+            what = f"there is no runtime version `{args.runtime_version}`"
+            raise InvalidValueError(what, "", f"write {right}, or remove it")
+        topology = find_own_topology(machine)
+        return args if args.topology == topology else args.model_copy(update={"topology": topology})
+
+    def list_notes(self, infra: Infra, machine: Machine) -> list[str]:
+        """Return a note for a place that is not known to have the generation."""
+        place = infra.zone or infra.region
+        if not isinstance(machine, TpuSlice) or infra.provider != tpu.PROVIDER or not machine.zones or not place:
+            return []
+        if any(zone.startswith(place) for zone in machine.zones):
+            return []
+        return [f"{place} is not among the places known for {machine.generation}: {', '.join(machine.zones)}"]
+
+    def find_machine_conflicts(self, choice: Resources) -> Iterator[Issue]:
+        """Yield fields that have no meaning for a TPU slice."""
+        name = choice.machine.name
+        if choice.image_id:
+            yield Issue(
+                path=("resources", "image_id"),
+                what=f"`image_id` has no meaning for {name}",
+                why="TPU VMs have runtime versions",
+                next_step="write accelerator_args: {runtime_version: ...}",
+            )
+        if choice.network_tier == "best":
+            yield Issue(
+                path=("resources", "network_tier"),
+                what=f"`network_tier: best` has no meaning for {name}",
+                why="the chips of a slice have their own network",
+                next_step="remove it",
+            )
+
+    def find_label_problem(self, key: str, value: str) -> InvalidValueError | None:
+        """Return why a label is not possible on Google Cloud, or None."""
+        if _KEY.fullmatch(key) and _VALUE.fullmatch(value):
+            return None
+        why = "Google allows small letters, digits, - and _, at most 63 of them, and keys begin with a letter"
+        return InvalidValueError(f"`{key}: {value}` cannot be a label on gcp", why, "write it so")
+
+
+RULES = GoogleRules()
