@@ -1,7 +1,7 @@
 """Names of the drivers and their modules: a new driver is a folder and one line here.
 
 What a driver declares of itself is a `Driver` in the module `driver` of its folder, which loads nothing but this one.
-So packages below `providers` use a driver by its name and by protocols of their own, and never import it.
+So packages below `providers` use a driver by its name and by their own protocols, and never import it.
 """
 
 from __future__ import annotations

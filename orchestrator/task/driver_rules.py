@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TaskRules:
-    """A driver without rules of its own; a driver overrides what it knows. All is pure.
+    """Rules of a driver that has none; a driver overrides what it knows. Everything is pure.
 
     Attributes:
         most_labels: How many labels the user may have; None without a limit.
