@@ -23,6 +23,7 @@ from support.plain_machines import NeutralMachines
 
 from orch_fronts.google.server import TpuServer
 from orchestrator.clock import RealClock
+from orchestrator.drivers import has_part, list_driver_names
 from orchestrator.engine.loop.slice_actions import request_text
 from orchestrator.errors import CloudError, ConflictError, OrchError, UserError
 from orchestrator.providers import registry
@@ -134,7 +135,8 @@ def _simulated(folder: Path) -> Generator[Case]:
 @contextmanager
 def _plain(candidate: Candidate, folder: Path, *, stops: bool = True) -> Generator[Case]:
     """A cloud that makes one machine by one request, on the neutral simulator."""
-    planner = PlainPlanner("plain")
+    name = candidate.provider
+    planner = cast(PlainPlanner, registry.load_planner(name)) if has_part(name, "service") else PlainPlanner(name)
     service = NeutralMachines(Durable(folder / "cloud.json", Scenario(durations=BRIEF), RealClock()))
 
     def opened(state: Path) -> Provider:
@@ -144,9 +146,9 @@ def _plain(candidate: Candidate, folder: Path, *, stops: bool = True) -> Generat
     yield _make_case(planner, opened, folder / "state", make_spec(candidate=candidate), keys, stops=stops)
 
 
-def _plain_candidate(hosts: int, market: Market) -> Candidate:
+def _plain_candidate(hosts: int, market: Market, provider: str = "plain") -> Candidate:
     return Candidate(
-        provider="plain", accelerator="small", hosts=hosts, chips_per_host=0, market=market, region="sim", zone="sim-a"
+        provider=provider, accelerator="small", hosts=hosts, chips_per_host=0, market=market, region="sim", zone="sim-a"
     )
 
 
@@ -175,6 +177,11 @@ CASES: dict[str, Callable[[Path], AbstractContextManager[Case]]] = {
     "plain, one machine": partial(_plain, _plain_candidate(1, OnDemand())),
     "plain, a cluster": partial(_plain, _plain_candidate(3, OnDemand())),
     "plain, spot": partial(_plain, _plain_candidate(2, Spot()), stops=False),
+    **{
+        f"{name}, a cluster": partial(_plain, _plain_candidate(2, OnDemand(), name))
+        for name in list_driver_names()
+        if has_part(name, "service")
+    },
     "gcp, one host": partial(_google, tpu_candidate("v4-8"), stops=True),
     "gcp, a slice of hosts": partial(_google, tpu_candidate("v4-16")),
     "gcp, a queued resource": partial(_google, tpu_candidate("v4-16", Spot())),
@@ -357,7 +364,7 @@ def test_state_that_cannot_be_written_is_an_error_of_ours(case: Case, tmp_path: 
     with pytest.raises(CloudError, match="Not a directory"):
         provider.create(case.spec, case.keys)
     assert provider.observe(case.spec.name).state is SliceState.UNCLEAR
-    if provider.name != "plain":  # it lists by labels alone
+    if not isinstance(case.planner, PlainPlanner):  # such a cloud is listed by labels alone
         with pytest.raises(CloudError):
             provider.owned(INSTALLATION)
 

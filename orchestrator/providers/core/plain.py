@@ -11,8 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from orchestrator.catalog.plain import PlainType
 from orchestrator.errors import OrchError, UserError
 from orchestrator.hosts import HostAddress
 from orchestrator.providers.core.cloud_init import render_user_data, user_data_of
@@ -22,10 +23,12 @@ from orchestrator.providers.core.journal import open_journals
 from orchestrator.providers.core.listed import ListedResource, read_owner
 from orchestrator.providers.core.provider import StoppableProvider
 from orchestrator.providers.core.record import Phase, SliceRecord, SliceRecords
+from orchestrator.providers.protocol import Place
 from orchestrator.providers.records import Records
 from orchestrator.slices import (
     Candidate,
     HostFacts,
+    Market,
     OnDemand,
     Request,
     SliceKeys,
@@ -35,6 +38,10 @@ from orchestrator.slices import (
     Spot,
 )
 from orchestrator.values import Text, Unknown, to_text
+
+if TYPE_CHECKING:
+    from orchestrator.task.model import Task
+    from orchestrator.task.resources import Resources
 
 SLICE, INTENT, RANK = "orch-slice", "orch-intent", "orch-rank"
 _INSTALLATION = "orch-installation"
@@ -114,6 +121,20 @@ class PlainPlanner:
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def list_places(self, task: Task, choice: Resources, market: Market) -> Sequence[Place]:
+        """Return the named place, or every place in which the type is offered."""
+        named = Place(choice.infra.region, choice.infra.zone)
+        offered = choice.machine.places if isinstance(choice.machine, PlainType) else ()
+        found = [Place(*place.split("/", 1)) for place in offered]
+        fitting = [one for one in found if named.region in ("", one.region) and named.zone in ("", one.zone)]
+        return fitting or (named,)
+
+    def list_details(
+        self, task: Task, choice: Resources, market: Market, place: Place, *, only: bool
+    ) -> tuple[tuple[str, str], ...]:
+        """Return no details: such a cloud has no options."""
+        return ()
 
     def create_request(self, spec: SliceSpec) -> Request:
         """Return the request for the last machine, with those for the others before it."""
