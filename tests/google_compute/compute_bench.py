@@ -60,6 +60,11 @@ class Bench:
         provider.create(of, keyed(of, self.state))
         return provider
 
+    def drop_journals(self) -> None:
+        """Leave the records as an orch that keeps no journal would."""
+        for path in (self.state / "google-compute-journal").iterdir():
+            path.unlink()
+
     def ready(self, of: SliceSpec) -> SliceView:
         provider = self.create(of)
         self.clock.advance(41)

@@ -24,8 +24,9 @@ from support.gcloud import find_gcloud
 from support.proof import report
 from support.served import Seen, served
 
-from orchestrator.providers.google.compute import bodies, commands, sending
+from orchestrator.providers.google.compute import bodies, commands
 from orchestrator.providers.google.compute.api import ComputeApi
+from orchestrator.providers.google.compute.parameters import fill_request, known_values
 from orchestrator.providers.google.compute.parts import read
 from orchestrator.providers.google.compute.planner import PLANNER
 from orchestrator.providers.google.session import ENDPOINT, open_session
@@ -112,7 +113,7 @@ def _plain(value: Any, key: str = "") -> Any:
 
 def _known(spec: SliceSpec, folder: Path) -> dict[Unknown, str]:
     """What a person fills in: our key, and files with the host keys."""
-    known = sending.known_of(spec, keyed(spec, folder))
+    known = known_values(spec, keyed(spec, folder))
     for part in read(spec.candidate).parts(spec.name):
         for entry in entries(part.hosts):
             file = folder / f"{part.name}-{entry}"
@@ -142,7 +143,7 @@ def test_previewed_command_sends_what_we_send(
 ) -> None:
     spec = CASES[name]
     planned = PLANNER.create_request(spec).in_order
-    sent = sending.ready(PLANNER, spec, keyed(spec, tmp_path)).in_order
+    sent = [fill_request(one, known_values(spec, keyed(spec, tmp_path))) for one in planned]
     known = _known(spec, tmp_path)
     for ours, shown in zip(sent, planned, strict=True):
         server.take()

@@ -12,7 +12,7 @@ from compute_cases import FAMILIES
 
 from orchestrator.errors import UserError
 from orchestrator.providers.google.body import revealed
-from orchestrator.providers.google.compute import sending
+from orchestrator.providers.google.compute.parameters import fill_request, known_values
 from orchestrator.providers.google.compute.parts import parts
 from orchestrator.providers.google.compute.planner import PLANNER
 from orchestrator.slices import Candidate, FlexStart, Request, Reservation, Spot
@@ -27,8 +27,8 @@ def kinds(request: Request) -> list[str]:
 
 def sent(of: Candidate) -> list[Any]:
     """The bodies as they are sent, in order."""
-    whole = sending.ready(PLANNER, spec(of), keyed(spec(of), Path("/nowhere")))
-    return [revealed(one.body) for one in whole.in_order]
+    known = known_values(spec(of), keyed(spec(of), Path("/nowhere")))
+    return [revealed(fill_request(one, known).body) for one in PLANNER.create_request(spec(of)).in_order]
 
 
 def properties(**given: Any) -> dict[str, Any]:

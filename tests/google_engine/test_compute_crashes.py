@@ -16,7 +16,7 @@ from support.lanes import by_lane, share_of, spread, today
 from support.slice_names import slice_name
 
 from orchestrator.providers.google.compute import listing
-from orchestrator.providers.google.compute.looking import Eyes
+from orchestrator.providers.google.compute.observing import Observer
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_the_matrix_finds_two_groups_when_names_are_recorded_after_the_create(fo
 @pytest.mark.rotating
 @pytest.mark.promise("P2")
 def test_the_matrix_finds_a_template_and_a_policy_that_are_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Eyes, "left", lambda *_: [])
+    monkeypatch.setattr(Observer, "list_left", lambda *_: [])
     with compute_place(folder) as place:
         place.begin(BY_NAME["down a group"])
         wrong = finish(place, BY_NAME["down a group"], "nowhere")
@@ -106,7 +106,7 @@ def test_the_matrix_finds_a_template_and_a_policy_that_are_left(folder: Path, mo
 def test_the_matrix_finds_a_template_and_a_policy_that_the_sweep_leaves(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "KINDS", listing.MACHINES)
+    monkeypatch.setattr(listing, "KINDS", (listing.GROUPS, listing.INSTANCES))
     with compute_place(folder) as place:
         place.begin(BY_NAME["reap"])
         wrong = finish(place, BY_NAME["reap"], "nowhere")

@@ -159,9 +159,9 @@ class Creation(Generic[R]):
                 for one in undo:
                     self.driver.undo(self.record, one)
                 self.cursor.cancel(entry.step)
-        except Refused as refused:
+        except (Refused, OrchError) as further:
             self.cursor.save()
-            raise self._partly(f"{error}; and then: {refused.answer}") from error
+            raise self._partly(f"{error}; and then: {further}") from error
         self.cursor.save()
 
     def _partly(self, why: str) -> CloudError:

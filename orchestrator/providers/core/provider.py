@@ -35,15 +35,12 @@ class SliceProvider(Generic[R]):
     def __init__(
         self, driver: SliceDriver[R], records: SliceRecords[R], journals: Journals, now: Callable[[], float] = time.time
     ) -> None:
+        self.name = driver.name
         self._driver = driver
         self._records = records
         self._journals = journals
         self._now = now
         self._sightings = Sightings()
-
-    @property
-    def name(self) -> str:
-        return self._driver.name
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         """See protocol.Provider. A refusal leaves nothing behind.
@@ -283,6 +280,7 @@ class StoppableProvider(SliceProvider[R]):
                 raise NotFoundError(f"there is no {noun} '{name}'", "", "orch status")
             if view.state is not allowed:
                 raise ConflictError(f"{noun} '{name}' is {view.state}", view.reason or "not now", "orch status")
+            record = self._records.read(name) or record  # with what the observation has recorded
             record = self._records.write(record, **self._driver.note_power(record, verb))
             self._driver.change_power(record, verb)
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.providers.google import choices
-from orchestrator.providers.protocol import Adopts, Recovers, Stops
+from orchestrator.providers.protocol import Adopts, Finishes, Recovers, Stops
 from orchestrator.providers.records import Records
 from orchestrator.slices import OwnedSlice, RecoveredSlice, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
 
@@ -53,6 +53,14 @@ class Both:
             return half.observe(name, token)
         view = self._tpu.observe(name, token)
         return self._compute.observe(name, token) if view.state is SliceState.ABSENT and self._compute_used else view
+
+    def finish(self, name: str, token: str = "") -> SliceView:
+        """See protocol.Finishes."""
+        if (half := self._half(name)) is not None:
+            return _finish(half, name, token)
+        view = _finish(self._tpu, name, token)
+        absent = view.state is SliceState.ABSENT
+        return _finish(self._compute, name, token) if absent and self._compute_used else view
 
     def end(self, name: str, token: str = "") -> None:
         half = self._half(name)
@@ -138,3 +146,7 @@ class Both:
     @cached_property
     def _compute(self) -> Named:
         return self._open_compute()
+
+
+def _finish(half: Named, name: str, token: str) -> SliceView:
+    return half.finish(name, token) if isinstance(half, Finishes) else half.observe(name, token)

@@ -34,7 +34,7 @@ from orchestrator.providers.google.oslogin import ADMIN_ROLE, OsLogin, Profile
 from orchestrator.providers.google.reach import reached
 from orchestrator.providers.google.sending import named_project, with_project
 from orchestrator.providers.google.session import Session
-from orchestrator.providers.protocol import Adopts, Recovers, Stops
+from orchestrator.providers.protocol import Adopts, Finishes, Recovers, Stops
 from orchestrator.providers.records import Records as RecordPlace
 from orchestrator.slices import (
     Candidate,
@@ -141,7 +141,25 @@ class Gated:
 
     def observe(self, name: str, token: str = "") -> SliceView:
         """Never raises. A slice is not absent before its SSH access is removed."""
-        view = self._inner.observe(name, token)
+        return self._judge(name, token, self._inner.observe(name, token))
+
+    def finish(self, name: str, token: str = "") -> SliceView:
+        """See protocol.Finishes: finish the machines, and remove the SSH access of a slice that is absent."""
+        inner = self._inner
+        machines = inner.finish(name, token) if isinstance(inner, Finishes) else inner.observe(name, token)
+        view = self._judge(name, token, machines)
+        if machines.state is not SliceState.ABSENT or not view.due:
+            return view
+        try:
+            gate = self._gate(name, token)
+            if gate is None or self._close(gate):
+                return machines
+            return SliceView(state=SliceState.ENDING, reason="one of its firewall rules still exists", due=True)
+        except (OrchError, OSError, ValueError) as error:
+            return SliceView(state=SliceState.UNCLEAR, reason=str(error))
+
+    def _judge(self, name: str, token: str, view: SliceView) -> SliceView:
+        """Return the view of a slice with its SSH access."""
         try:
             gate = self._gate(name, token)
             if gate is None:
@@ -149,19 +167,6 @@ class Gated:
             if view.state is SliceState.ABSENT and gate.opened:
                 return SliceView(state=SliceState.ENDING, reason="its SSH access is not removed yet", due=True)
             return self._led(gate, view) if view.state is SliceState.READY else view
-        except (OrchError, OSError, ValueError) as error:
-            return SliceView(state=SliceState.UNCLEAR, reason=str(error))
-
-    def finish(self, name: str, token: str = "") -> SliceView:
-        """See protocol.Finishes: remove the SSH access of a slice that is absent."""
-        view = self.observe(name, token)
-        if not view.due:
-            return view
-        try:
-            gate = self._gate(name, token)
-            if gate is None or self._close(gate):
-                return self._inner.observe(name, token)
-            return SliceView(state=SliceState.ENDING, reason="one of its firewall rules still exists", due=True)
         except (OrchError, OSError, ValueError) as error:
             return SliceView(state=SliceState.UNCLEAR, reason=str(error))
 

@@ -35,6 +35,7 @@ _OF_CODE = {
     "RESOURCE_NOT_FOUND": Kind.NOT_FOUND,
     "PERMISSIONS_ERROR": Kind.PERMISSION,
 }
+DONE: Mapping[str, Any] = {"status": "DONE"}  # an operation that has nothing left to do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +108,15 @@ class ComputeApi:
         place = place_of(path)
         return self._compute.find(lambda api: _of(api, place).get(**place.one))
 
-    def delete(self, path: str) -> None:
-        """What is gone already is no error."""
+    def delete(self, path: str) -> Mapping[str, Any]:
+        """Request a deletion; return its operation. What does not exist is no error."""
         place = place_of(path)
         try:
-            self._compute.change(lambda api: _of(api, place).delete(**place.one))
+            return self._compute.change(lambda api: _of(api, place).delete(**place.one))
         except Refused as refused:
             if refused.answer.kind is not Kind.NOT_FOUND:
                 raise
+            return DONE
 
     def power(self, path: str, verb: str) -> None:
         """stop or start an instance."""
@@ -192,11 +194,11 @@ class ComputeApi:
         where = {"project": place.project, **place.scope, "operation": place.name}
         return self._compute.find(lambda api: getattr(api, place.operations)().get(**where))
 
-    def settled(self, path: str, operation: dict[str, Any]) -> None:
+    def settled(self, path: str, operation: Mapping[str, Any]) -> None:
         """Wait until an operation is done. path: of what it is about. Raises Refused with its error, CloudError."""
         until = time.monotonic() + self._wait
         name = name_of(path, operation)
-        found: dict[str, Any] | None = operation
+        found: Mapping[str, Any] | None = operation
         while found is not None and found.get("status") != "DONE":
             if time.monotonic() >= until:
                 raise CloudError(

@@ -24,30 +24,27 @@ PORT = "orch/ssh-port"  # told only by hosts that stand on this computer
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the hosts say in their guest attributes. right: how many show our key. order, ports: see Record."""
+class Reported:
+    """What the hosts report in their guest attributes; see Record."""
 
-    right: int
     order: tuple[int, ...]
     ports: tuple[int, ...]
 
 
-def told(record: Record, attributes: Sequence[Mapping[str, str]]) -> Told:
-    """attributes: of each host by its place: slice by slice, in the order of the names."""
-    keys = [line.split()[1] for line in record.host_public]
-    right = sum(said.get(HOST_KEY) == key for said, key in zip(attributes, keys, strict=True))
+def read_reports(record: Record, attributes: Sequence[Mapping[str, str]]) -> Reported:
+    """Return what the hosts report. Their guest attributes are slice by slice, in the order of the names."""
     order: list[int] = []
     for part in record.parts:
         first = part.index * part.hosts
         mine = attributes[first : first + part.hosts]
         order += [first + place for place in _by_worker([said.get(WORKER, "") for said in mine])]
     ports = [int(said.get(PORT, "0")) for said in attributes]
-    return Told(right, tuple(order), tuple(ports) if all(ports) else ())
+    return Reported(tuple(order), tuple(ports) if all(ports) else ())
 
 
 def ready_view(record: Record, instances: Mapping[str, Mapping[str, Any]], login: Login) -> SliceView:
     """READY with all hosts in rank order, or why not. instances: by name."""
-    names = [name for part in record.parts for name in part.instances]
+    names = record.instances
     found: list[HostAddress] = []
     for rank, place in enumerate(_places(record)):
         instance = instances.get(names[place])
@@ -76,13 +73,12 @@ def ready_view(record: Record, instances: Mapping[str, Mapping[str, Any]], login
 
 def names_by_rank(record: Record) -> tuple[str, ...]:
     """What the instances are called, in rank order as far as it is known."""
-    names = [name for part in record.parts for name in part.instances]
-    return tuple(names[place] for place in _places(record))
+    return tuple(record.instances[place] for place in _places(record))
 
 
 def _places(record: Record) -> tuple[int, ...]:
     """By rank: which of the names."""
-    count = sum(len(part.instances) for part in record.parts)
+    count = len(record.instances)
     return record.order if len(record.order) == count else tuple(range(count))
 
 

@@ -3,112 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from orchestrator.providers.core.listed import ListedResource, read_owner
 from orchestrator.providers.google.access import SLICE, owner_of
-from orchestrator.providers.google.compute.api import ComputeApi
+from orchestrator.providers.google.compute.api import ComputeApi, place_of
 from orchestrator.providers.google.compute.states import INSTANCE
 from orchestrator.providers.google.labels import CLUSTER, INSTALLATION, INTENT, MEMBER, PROJECT, from_google
-from orchestrator.slices import OwnedSlice, SliceState
+from orchestrator.slices import SliceState
 
-MACHINES = ("instanceGroupManagers", "instances")
-KINDS = (*MACHINES, "instanceTemplates", "resourcePolicies")  # in the order in which they can be deleted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """One thing that some orch made. owner: our words on it by their label. path: below the version of the API.
-
-    member: it belongs to a group and goes with it. type: of an instance.
-    """
-
-    kind: str
-    path: str
-    owner: Mapping[str, str]
-    state: SliceState
-    created: float
-    member: bool = False
-    type: str = ""
-    spot: bool = False
-
-    @property
-    def slice(self) -> str:
-        return self.owner[SLICE]
-
-    @property
-    def where(self) -> str:
-        place = self.path.split("/")[3] if "/global/" not in self.path else ""
-        region = place.rpartition("-")[0] if "/zones/" in self.path else place
-        return "/".join(word for word in ("gcp", region, place if "/zones/" in self.path else "") if word)
+GROUPS, INSTANCES = "instanceGroupManagers", "instances"
+KINDS = (GROUPS, INSTANCES, "instanceTemplates", "resourcePolicies")  # in the order in which they can be deleted
 
 
-def found(api: ComputeApi, projects: Iterable[str]) -> list[Found]:
-    """All of them, in the order of KINDS. Raises Refused, CloudError."""
-    every: list[Found] = []
+def list_resources(api: ComputeApi, projects: Iterable[str]) -> list[ListedResource]:
+    """Return everything that some orch made, in the order of KINDS. Raises Refused, CloudError."""
+    every: list[ListedResource] = []
     for project in sorted(projects):
         for kind in KINDS:
             listed = api.templates(project) if kind == "instanceTemplates" else api.everywhere(project, kind)
-            every += [one for each in listed if (one := _found(project, kind, each)) is not None]
+            every += [one for each in listed if (one := _read_resource(project, kind, each)) is not None]
     return every
 
 
-def owned(every: Iterable[Found]) -> tuple[OwnedSlice, ...]:
-    """One entry per slice."""
-    slices: dict[tuple[str, str], list[Found]] = {}
-    for one in every:
-        slices.setdefault((one.slice, one.owner.get(INTENT, "")), []).append(one)
-    return tuple(_owned(name, things) for (name, _), things in slices.items())
+def list_ends(resources: Iterable[ListedResource]) -> list[str]:
+    """Return the paths of the groups, and of the instances that belong to none of them: a group ends its own."""
+    holders = {one.identity: place_of(one.identity) for one in resources if one.holds}
+    groups = {place.name for place in holders.values() if place.kind == GROUPS}
+    return [path for path, place in holders.items() if place.name.rpartition("-w-")[0] not in groups]
 
 
-def state_of(things: Iterable[Found]) -> SliceState:
-    """Of a slice with all that there is of it. What has no machines any more must be ended: FAILED."""
-    machines = [one.state for one in things if one.kind == "instances"]
-    groups = [one for one in things if one.kind == "instanceGroupManagers"]
-    if not machines:
-        return SliceState.CREATING if groups else SliceState.FAILED
-    return machines[0] if len(set(machines)) == 1 else SliceState.UNCLEAR
-
-
-def _owned(name: str, things: list[Found]) -> OwnedSlice:
-    owner = next((one.owner for one in things if one.kind == "instances"), things[0].owner)
-    where = next((one.where for one in things if one.kind in MACHINES), things[0].where)
-    machines = [one for one in things if one.kind == "instances"]
-    return OwnedSlice(
-        name=name,
-        cluster=owner.get(CLUSTER, ""),
-        installation=owner.get(INSTALLATION, ""),
-        state=state_of(things),
-        created=min(one.created for one in things),
-        where=where,
-        intent=owner.get(INTENT, ""),
-        machine=machines[0].type if machines else "",
-        count=len(machines),
-        spot=any(one.spot for one in machines),
-        project=owner.get(PROJECT, ""),
-        member=owner.get(MEMBER, ""),
-    )
-
-
-def _found(project: str, kind: str, each: Mapping[str, Any]) -> Found | None:
-    owner = _owner(each)
-    if not owner.get(SLICE) or not owner.get(INTENT):
+def _read_resource(project: str, kind: str, each: Mapping[str, Any]) -> ListedResource | None:
+    owner = read_owner(_owner(each))
+    if not owner.slice or not owner.intent:
         return None
-    path = str(each.get("selfLink", "")).partition(f"/projects/{project}/")[2]
-    state = INSTANCE.get(str(each.get("status", "")), SliceState.UNCLEAR)
-    member = kind == "instances" and "-w-" in str(each.get("name", ""))
+    path = f"projects/{project}/{str(each.get('selfLink', '')).partition(f'/projects/{project}/')[2]}"
     scheduling: Mapping[str, Any] = each.get("scheduling") or {}
-    return Found(
-        kind=kind,
-        path=f"projects/{project}/{path}",
+    return ListedResource(
+        identity=path,
         owner=owner,
-        state=state,
+        where=_where(path),
+        state=INSTANCE.get(str(each.get("status", "")), SliceState.UNCLEAR),
         created=_seconds(each),
-        member=member,
-        type=str(each.get("machineType", "")).rpartition("/")[2],
+        holds=kind in (GROUPS, INSTANCES),
+        counts=int(kind == INSTANCES),
+        machine=str(each.get("machineType", "")).rpartition("/")[2],
         spot=scheduling.get("provisioningModel") == "SPOT",
+        place=(path,),
     )
+
+
+def _where(path: str) -> str:
+    scope = place_of(path).scope
+    zone = scope.get("zone", "")
+    region = scope.get("region", "") or zone.rpartition("-")[0]
+    return "/".join(word for word in ("gcp", region, zone) if word)
 
 
 def _owner(each: Mapping[str, Any]) -> Mapping[str, str]:

@@ -15,10 +15,10 @@ from orchestrator.catalog.machines import TpuSlice
 from orchestrator.catalog.prices import price_per_hour
 from orchestrator.catalog.tpu import find_slice, list_generations
 from orchestrator.errors import NotFoundError, UserError
+from orchestrator.providers.core.record import Phase
 from orchestrator.providers.google.compute.api import ComputeApi
 from orchestrator.providers.google.compute.record import Record
 from orchestrator.providers.google.labels import INSTALLATION, INTENT, from_google
-from orchestrator.providers.google.record import Phase
 from orchestrator.providers.google.recovering import epoch_of, read_host_keys, with_owner
 from orchestrator.slices import Candidate, OnDemand, OwnedSlice, RecoveredSlice, SliceKeys, Spot
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.providers.core.faults import Kind
+from orchestrator.providers.core.record import Phase
 from orchestrator.providers.google.compute.api import answer_of
 from orchestrator.providers.google.compute.parts import Part
 from orchestrator.providers.google.compute.record import Record
-from orchestrator.providers.google.record import Phase
 from orchestrator.slices import SliceState, SliceView
 
 INSTANCE = {
@@ -88,10 +88,15 @@ def _being_made(
             return SliceView(state=SliceState.FAILED, reason=f"{stopped[0]} has ended before all were there")
         return SliceView(state=SliceState.CREATING, reason=words)
     answer = answer_of(found)
-    said = f"{answer.kind}: {answer.words}"
     if record.market == "flex" and answer.kind in _WAITS:
         return SliceView(state=SliceState.CREATING, reason=f"{words}; waits for machines", until=_until(record))
-    return SliceView(state=SliceState.FAILED, reason=said)
+    return SliceView(state=SliceState.FAILED, reason=answer.reason)
+
+
+def is_being_deleted(machine: Mapping[str, Any]) -> bool:
+    """Return whether the deletion of an instance or a group is under way."""
+    actions: Mapping[str, Any] = machine.get("currentActions") or {}
+    return bool(actions.get("deleting")) or machine.get("status") == "DEPROVISIONING"
 
 
 def _attempt(member: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -1,28 +1,25 @@
-"""From a planned create to what is sent: the same requests with their unknowns filled in."""
+"""From the planned requests of a create to what is sent: the same requests with their unknowns filled in."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
 from orchestrator.providers.google import body
 from orchestrator.providers.google.compute import bodies
 from orchestrator.providers.google.compute.parts import read
-from orchestrator.providers.google.compute.planner import ComputePlanner
 from orchestrator.providers.google.startup import USER, entries, pack_keys
 from orchestrator.slices import Request, SliceKeys, SliceSpec
 from orchestrator.values import Unknown
 
 
-def ready(planner: ComputePlanner, spec: SliceSpec, keys: SliceKeys) -> Request:
-    """Nothing in it is unknown. The spec names its project. Raises ValueError without a key pair for each host."""
-    known = known_of(spec, keys)
-    request = planner.create_request(spec)
-    return replace(_filled(request, known), before=tuple(_filled(one, known) for one in request.before))
+def known_values(spec: SliceSpec, keys: SliceKeys) -> dict[Unknown, str]:
+    """Return the keys of the user and of the hosts. Each group gets those of its own hosts, counted from 0.
 
-
-def known_of(spec: SliceSpec, keys: SliceKeys) -> dict[Unknown, str]:
-    """Each group gets the keys of its own hosts, counted from 0."""
+    Raises:
+        ValueError: The hosts need a key pair each.
+    """
     count = spec.candidate.hosts
     if not len(keys.host_private) == len(keys.host_public) == count:
         raise ValueError(f"{count} hosts need a key pair each, there are {len(keys.host_private)}")
@@ -34,5 +31,6 @@ def known_of(spec: SliceSpec, keys: SliceKeys) -> dict[Unknown, str]:
     return known
 
 
-def _filled(request: Request, known: dict[Unknown, str]) -> Request:
+def fill_request(request: Request, known: Mapping[Unknown, str]) -> Request:
+    """Return a request with nothing unknown in it."""
     return replace(request, body=cast(dict[str, object], body.filled(request.body, known)), command=())
