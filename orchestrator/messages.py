@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 
 LONGEST_MESSAGE = 400  # characters; a vendor's longest useful message fits, a page does not
 
@@ -18,6 +19,12 @@ def to_one_line(text: str, longest: int = LONGEST_MESSAGE) -> str:
         text = html.unescape(_TAG.sub(" ", _INVISIBLE.sub(" ", text)))
     line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
+
+
+def join_some(names: Sequence[str], most: int = 4) -> str:
+    """Return the first names and the number of the others, such as `a, b, c, d and 2 more`."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def count_noun(count: int, noun: str) -> str:
