@@ -21,6 +21,12 @@ def to_one_line(text: str, longest: int = LONGEST_MESSAGE) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
 
 
+def join_some(names: Sequence[str], most: int = 4) -> str:
+    """Return the first names and the number of the others, such as `a, b, c, d and 2 more`."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
 def count_noun(count: int, noun: str) -> str:
     """Return the count with its noun in the singular or plural, such as `3 hosts`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import Field, asdict
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast
 
-from orchestrator.errors import CloudError
+from orchestrator.errors import CloudError, UserError
 from orchestrator.paths import from_portable, to_portable
 from orchestrator.private_files import make_private_folder, write_whole
 
 _PATHS = ("identity_file", "known_hosts")  # of this computer: in the record they are relative to its state folder
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def check_slice_name(name: str) -> str:
+    """Return the name of a slice, by which its record and its folder are named.
+
+    Raises:
+        UserError: It is no such name.
+    """
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"'{name}' cannot name a slice",
+            "allowed: up to 63 lower-case letters, digits and inner hyphens",
+            "take another name: -c NAME",
+        )
+    return name
 
 
 class Records(Protocol):

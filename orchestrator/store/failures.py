@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from orchestrator.errors import OrchError
+from orchestrator.messages import join_some
 from orchestrator.store.location import Location, describe_location, mask_secrets
 
 # of libpq, in fe-secure-openssl.c and fe-connect.c of PostgreSQL 17
@@ -81,8 +82,7 @@ def _describe_records_beside(database: Path) -> str:
         slices = []
     if not slices:
         return ", and no keys of slices lie beside it"
-    shown = ", ".join(slices[:_SHOWN]) + (f" and {len(slices) - _SHOWN} more" if len(slices) > _SHOWN else "")
-    return f", but keys lie beside it, in {database.parent / 'keys'}: of {shown}"
+    return f", but keys lie beside it, in {database.parent / 'keys'}: of {join_some(slices, _SHOWN)}"
 
 
 def refuse_truncated_file(database: Path, *, reading: bool = False) -> None:

@@ -35,7 +35,7 @@ ESCAPES = {
     "setsid and nohup": "setsid nohup sleep 1000",
     "without its environment": "env -i setsid sleep 1000",
     "orphan without its environment": "env -i sh -c 'setsid sh -c \"sleep 1000 & wait\" & exec sleep 1000'",
-    "deaf to signals": "sh -c 'trap \"\" TERM HUP INT; while :; do sleep 1; done'",
+    "deaf to signals": "sh -c 'trap \"\" TERM HUP INT; while :; do sleep 1000; done'",
 }
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from orchestrator.errors import UserError
 from orchestrator.exits import Exit
+from orchestrator.messages import join_some
 from orchestrator.providers.aws.check_asked import Asked
 from orchestrator.providers.aws.check_places import offering_zones
 from orchestrator.providers.aws.check_policy import ORCH, PURPOSES, Purpose
@@ -130,7 +131,7 @@ def _of_missing(asked: Asked, missing: Collection[str]) -> Outcome | None:
     if not missing:
         return None
     needed = [one for purpose in PURPOSES for one in purpose.actions if one in missing]
-    words = f"missing: {_some(needed)}; without them no way to {_stopped(missing)[0].words}"
+    words = f"missing: {join_some(needed)}; without them no way to {_stopped(missing)[0].words}"
     return fix("permissions", words, attach(asked), Exit.PERMISSION)
 
 
@@ -139,9 +140,9 @@ def _of_untold(asked: Asked, found: Probed, used: Collection[str], why: str) -> 
     if not untold:
         return None
     if not why:
-        words = f"not checked as long as there is no network: {_some(untold)}"
+        words = f"not checked as long as there is no network: {join_some(untold)}"
         return unknown("permissions", words, "fix the findings on zones below, then run it again", Exit.PERMISSION)
-    words = f"not known before they are needed: {_some(untold)} ({why})"
+    words = f"not known before they are needed: {join_some(untold)} ({why})"
     return unknown("permissions", words, attach(asked), Exit.PERMISSION)
 
 
@@ -165,8 +166,3 @@ def _request(asked: Asked, said: Answer | None) -> tuple[Finding, ...]:
     if said.kind in (Kind.QUOTA, Kind.CAPACITY, Kind.NOT_FOUND):
         return ()
     return finding_from_error("request", explain("create", asked.instance.name, said)).findings
-
-
-def _some(words: Sequence[str], most: int = 4) -> str:
-    rest = len(words) - most
-    return ", ".join(words[:most]) + (f" and {rest} more" if rest > 0 else "")

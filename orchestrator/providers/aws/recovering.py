@@ -22,6 +22,7 @@ from orchestrator.providers.aws.record import Record
 from orchestrator.providers.aws.states import installation_of, lasting
 from orchestrator.providers.aws.tags import EPOCH, INSTALLATION, INTENT
 from orchestrator.providers.core.faults import Refused
+from orchestrator.providers.core.listed import read_owner
 from orchestrator.providers.core.record import Phase
 from orchestrator.remote.keys import derive_public_key
 from orchestrator.slices import (
@@ -52,7 +53,7 @@ class Recovery:
         return RecoveredSlice(
             candidate=self._candidate(machines, profile),
             installation=installation_of(machines),
-            epoch=int(tags[EPOCH]) if tags.get(EPOCH, "").isdecimal() else 1,
+            epoch=read_owner(tags).epoch,
             host_public=keys,
             closed=closed,
         )

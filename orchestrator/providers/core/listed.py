@@ -19,6 +19,7 @@ class Owner:
         cluster: Of the slice.
         project: Of the cluster; "" where there is none.
         member: The cluster's owner; "" where there is none.
+        epoch: That of the last take-over; 1 where there was none.
     """
 
     slice: str
@@ -27,6 +28,7 @@ class Owner:
     cluster: str = ""
     project: str = ""
     member: str = ""
+    epoch: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,7 @@ def list_unused(resources: Sequence[ListedResource]) -> dict[tuple[str, ...], Li
 
 def read_owner(labels: Mapping[str, str]) -> Owner:
     """Return the owner by labels under their common names, such as "orch-slice"."""
+    epoch = labels.get("orch-epoch", "")  # only on what was taken over
     return Owner(
         slice=labels.get("orch-slice", ""),
         intent=labels.get("orch-intent", ""),
@@ -120,6 +123,7 @@ def read_owner(labels: Mapping[str, str]) -> Owner:
         cluster=labels.get("orch-cluster", ""),
         project=labels.get("orch-project", ""),
         member=labels.get("orch-member", ""),
+        epoch=int(epoch) if epoch.isdecimal() else 1,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.exits import Exit
+from orchestrator.messages import join_some
 from orchestrator.providers.checks import Ask, Outcome, finding_from_error, fix, ok, unknown
 from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.google.check_asked import tpu_of
@@ -50,7 +51,7 @@ def permissions(calls: Calls, ask: Ask, member: str) -> Outcome:
     if not wanted:
         return ok("permissions", f"enough for this; not granted: to {'; '.join(need.purpose for need in stopped)}")
     needed = [one for need in wanted for one in need.permissions if one in missing]
-    words = f"missing: {_some(needed)}; without them no way to {wanted[0].purpose}"
+    words = f"missing: {join_some(needed)}; without them no way to {wanted[0].purpose}"
     mend = (
         "orch check gcp --print-role orch > role.yaml"
         f" && gcloud iam roles create orch --project={project} --file=role.yaml"
@@ -105,8 +106,3 @@ def not_asked(check: str, what: str, permission: str, refused: Refused, project:
             return unknown(check, f"this account may not read {what}", mend, Exit.PERMISSION)
         case _:
             return finding_from_error(check, explain("ask", what, refused.answer, project))
-
-
-def _some(words: Sequence[str], most: int = 4) -> str:
-    rest = len(words) - most
-    return ", ".join(words[:most]) + (f" and {rest} more" if rest > 0 else "")

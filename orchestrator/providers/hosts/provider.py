@@ -5,7 +5,6 @@ READY at once, never ended by us. How a machine is reached is what its owner's o
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,14 +17,13 @@ from typing import Any
 from orchestrator.clock import ServerClock
 from orchestrator.errors import CloudError, ConflictError, UserError
 from orchestrator.hosts import HostAddress, hosts_from_json, hosts_to_json
+from orchestrator.providers.core.listed import read_owner
 from orchestrator.providers.hosts.machines import OwnHost, from_details, refuse_twins
-from orchestrator.providers.records import FolderRecords, RecordFiles, Records, RecordSource
+from orchestrator.providers.records import FolderRecords, RecordFiles, Records, RecordSource, check_slice_name
 from orchestrator.providers.ssh_config import config_stamp, own_address
 from orchestrator.slices import Candidate, OwnedSlice, SliceKeys, SliceSpec, SliceState, SliceView
 
 FOLDER = "hosts"  # of the records, below the state folder
-INSTALLATION_LABEL = "orch-installation"
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _AT_ONCE = 8  # programs that read the SSH configuration
 
 
@@ -88,7 +86,7 @@ class HostsProvider:
             stamp=stamp,
             addresses=hosts_to_json(addresses),
         )
-        found = self._notes.read(_checked(spec.name))
+        found = self._notes.read(check_slice_name(spec.name))
         if found is not None and found.token == note.token:
             return
         if found is not None:
@@ -110,38 +108,28 @@ class HostsProvider:
     def observe(self, name: str, token: str = "") -> SliceView:
         """Raises UserError while the person's SSH configuration cannot be read."""
         try:
-            note = self._notes.read(_checked(name))
+            note = self._notes.read(check_slice_name(name))
             hosts = () if note is None else _addresses(note)
         except CloudError as error:
             return SliceView(state=SliceState.UNCLEAR, reason=error.why)
         return SliceView(state=SliceState.READY if hosts else SliceState.ABSENT, hosts=hosts)
 
     def end(self, name: str, token: str = "") -> None:
-        self._notes.drop(_checked(name))
+        self._notes.drop(check_slice_name(name))
 
     def owned(self, installation: str) -> tuple[OwnedSlice, ...]:
         return tuple(
             OwnedSlice(
                 name=note.name,
                 cluster=note.cluster,
-                installation=note.labels.get(INSTALLATION_LABEL, ""),
+                installation=owner,
                 state=SliceState.READY,
                 created=note.created,
                 where=self.name,
             )
             for note in self._notes.all()
-            if installation in ("", note.labels.get(INSTALLATION_LABEL))
+            if installation in ("", (owner := read_owner(note.labels).installation))
         )
-
-
-def _checked(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise UserError(
-            f"'{name}' cannot name a slice",
-            "allowed: up to 63 lower-case letters, digits and inner hyphens",
-            "take another name: -c NAME",
-        )
-    return name
 
 
 def _resolve(machines: Sequence[OwnHost], name: str, known_hosts: str) -> tuple[HostAddress, ...]:

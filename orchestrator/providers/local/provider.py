@@ -6,7 +6,6 @@ slice, an end or a stop finishes what was begun.
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from collections.abc import Generator
@@ -19,6 +18,7 @@ from orchestrator.clock import ServerClock
 from orchestrator.computer import read_computer
 from orchestrator.errors import CloudError, ConflictError, NotFoundError, OtherAccountError, UserError
 from orchestrator.hosts import HostAddress
+from orchestrator.providers.core.listed import read_owner
 from orchestrator.providers.local import machines, processes
 from orchestrator.providers.local.addresses import choose_places
 from orchestrator.providers.local.layout import SlicePaths
@@ -34,7 +34,7 @@ from orchestrator.providers.local.record import (
     write_record,
 )
 from orchestrator.providers.local.sshd import Account, Sshd, account, find_sshd
-from orchestrator.providers.records import RecordSource
+from orchestrator.providers.records import RecordSource, check_slice_name
 from orchestrator.slices import (
     Candidate,
     OnDemand,
@@ -46,10 +46,8 @@ from orchestrator.slices import (
     SliceView,
 )
 
-INSTALLATION_LABEL = "orch-installation"
-INTENT_LABEL = "orch-intent"
-EPOCH_LABEL = "orch-epoch"
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_INSTALLATION = "orch-installation"
+_EPOCH = "orch-epoch"
 
 
 def open_provider(
@@ -104,7 +102,7 @@ class LocalProvider:
                     other = record is not None and token not in ("", record.token)
                     if other or record is None:
                         return SliceView(state=SliceState.ABSENT) if other else view
-                    return replace(view, installation=record.labels.get(INSTALLATION_LABEL, ""))
+                    return replace(view, installation=read_owner(record.labels).installation)
         except (OSError, ValueError) as error:
             return SliceView(state=SliceState.UNCLEAR, reason=f"{paths.path} cannot be read: {error}")
 
@@ -128,22 +126,20 @@ class LocalProvider:
         found: list[OwnedSlice] = []
         for paths in self._slices():
             record = _read(paths)
-            owner = "" if record is None else record.labels.get(INSTALLATION_LABEL, "")
-            if record is None or not owner or installation not in ("", owner):
+            owner = read_owner({} if record is None else record.labels)
+            if record is None or not owner.installation or installation not in ("", owner.installation):
                 continue
-            state = self.observe(record.name).state
-            intent = record.labels.get(INTENT_LABEL, "")
             found.append(
                 OwnedSlice(
                     name=record.name,
                     cluster=record.cluster,
-                    installation=owner,
-                    state=state,
+                    installation=owner.installation,
+                    state=self.observe(record.name).state,
                     created=record.created,
                     where=self.name,
-                    intent=intent,
-                    project=record.labels.get("orch-project", ""),
-                    member=record.labels.get("orch-member", ""),
+                    intent=owner.intent,
+                    project=owner.project,
+                    member=owner.member,
                 )
             )
         return tuple(found)
@@ -153,7 +149,7 @@ class LocalProvider:
         record = _read(self._paths(found.name))
         if record is None or record.token != found.intent:
             raise NotFoundError(f"there is no local slice '{found.name}'", "", "orch recover")
-        epoch = record.labels.get(EPOCH_LABEL, "")
+        owner = read_owner(record.labels)
         return RecoveredSlice(
             candidate=Candidate(
                 provider=self.name,
@@ -163,15 +159,15 @@ class LocalProvider:
                 market=OnDemand(),
                 price_per_hour=0.0,
             ),
-            installation=record.labels.get(INSTALLATION_LABEL, ""),
-            epoch=int(epoch) if epoch.isdecimal() else 1,
+            installation=owner.installation,
+            epoch=owner.epoch,
             host_public=record.host_public,
         )
 
     def relabel(self, found: OwnedSlice, installation: str, epoch: int) -> None:
         """See protocol.Recovers."""
         with self._existing(found.name) as (paths, record, _):
-            labels = {**record.labels, INSTALLATION_LABEL: installation, EPOCH_LABEL: str(epoch)}
+            labels = {**record.labels, _INSTALLATION: installation, _EPOCH: str(epoch)}
             write_record(paths, replace(record, labels=labels))
 
     def keep_recovered(self, found: OwnedSlice, recovered: RecoveredSlice, keys: SliceKeys) -> None:
@@ -239,13 +235,7 @@ class LocalProvider:
             yield paths, record, lock
 
     def _paths(self, name: str) -> SlicePaths:
-        if not _NAME.fullmatch(name):
-            raise UserError(
-                f"'{name}' cannot name a slice",
-                "allowed: up to 63 lower-case letters, digits and inner hyphens",
-                "take another name: -c NAME",
-            )
-        return SlicePaths(self._root / name)
+        return SlicePaths(self._root / check_slice_name(name))
 
 
 def _check(spec: SliceSpec, keys: SliceKeys) -> None:
