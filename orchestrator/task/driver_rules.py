@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TaskRules:
-    """A driver without rules of its own; a driver overrides what it knows. All is pure.
+    """A driver without any rules; a driver overrides what it knows. All is pure.
 
     Attributes:
         most_labels: How many labels the user may have; None without a limit.

@@ -21,7 +21,7 @@ from orchestrator.providers.aws.parameters import filled, revealed
 from orchestrator.providers.aws.record import Phase, Record, Records
 from orchestrator.providers.aws.tags import INTENT
 from orchestrator.providers.aws.unknowns import CALLER
-from orchestrator.retries import EC2_CONSISTENCY
+from orchestrator.retries import CLOUD_CONSISTENCY
 from orchestrator.slices import Request
 from orchestrator.values import Text, Unknown
 
@@ -64,7 +64,7 @@ def sent(calls: Calls, operation: str, params: Mapping[str, Any], *, fresh: bool
     if not fresh:
         return calls.change(operation, params)
     unknown = is_refused_as(Kind.NOT_FOUND)
-    return EC2_CONSISTENCY.run(lambda: calls.change(operation, params), retry=unknown, sleep=calls.sleep)
+    return CLOUD_CONSISTENCY.run(lambda: calls.change(operation, params), retry=unknown, sleep=calls.sleep)
 
 
 @dataclass(slots=True, kw_only=True)
