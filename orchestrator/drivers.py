@@ -96,6 +96,9 @@ class Driver:
         owned: Whether its machines are the user's own: nothing is rented there.
         offered: Whether users may name it; the driver of rehearsals is ours alone.
         state_folders: Folders below the state folder that show that it was used from here.
+        place_option: The option that names an account or project, whose slices a sweep finds; "" for none.
+        account_variable: The variable that chooses the credentials of another account; "" for none.
+        adopts: What can be adopted of the user's own there, such as "VM"; "" for nothing.
         bucket_scheme: Of the buckets beside its machines, such as "s3"; "" for none.
         deadlines: How long its machines take.
         check: What `orch check` offers for it; None for nothing special.
@@ -109,6 +112,9 @@ class Driver:
     owned: bool = False
     offered: bool = True
     state_folders: tuple[str, ...] = ()
+    place_option: str = ""
+    account_variable: str = ""
+    adopts: str = ""
     bucket_scheme: str = ""
     deadlines: Deadlines = field(default_factory=Deadlines)
     check: CheckOffer | None = None
@@ -139,6 +145,11 @@ def get_driver(name: str) -> Driver:
         UserError: The name is unknown.
     """
     return cast(Driver, load_part(name, "driver").DRIVER)
+
+
+def name_vendor(name: str) -> str:
+    """Return who rents machines out, for a sentence; the provider may be one that is not served."""
+    return (get_driver(name).vendor if name in _MODULES else "") or "the provider"
 
 
 def load_part(name: str, part: str) -> Any:

@@ -110,14 +110,14 @@ def chance_of(seed: str) -> float:
     return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") / 2**32
 
 
-GOOGLE_READ = RetryPolicy(attempts=4, backoff=Backoff(first=0.2, jitter=(0.5, 1.0)))
-"""Reads of Google's APIs. A change is never repeated here: the engine repeats it after an observation."""
+CLOUD_READ = RetryPolicy(attempts=4, backoff=Backoff(first=0.2, jitter=(0.5, 1.0)))
+"""Reads of a cloud's API. A change is never repeated here: the engine repeats it after an observation."""
 
-EC2_THROTTLED = RetryPolicy(attempts=4, backoff=Backoff(first=1.0, jitter=(0.5, 1.0)))
-"""Changes of EC2 that were throttled, and so had no effect."""
+CLOUD_THROTTLED = RetryPolicy(attempts=4, backoff=Backoff(first=1.0, jitter=(0.5, 1.0)))
+"""Changes of a cloud that were throttled, and so had no effect."""
 
-EC2_CONSISTENCY = RetryPolicy(attempts=4, backoff=Backoff(first=0.5))
-"""Requests that name a resource just made, which EC2 may not know everywhere ("Eventual consistency", EC2 API)."""
+CLOUD_CONSISTENCY = RetryPolicy(attempts=4, backoff=Backoff(first=0.5))
+"""Requests that name a resource just made, which a cloud that is consistent only eventually may not know everywhere."""
 
 BUCKET_READ = RetryPolicy(attempts=7, deadline=90.0, backoff=Backoff(first=0.1, longest=5.0))
 """Requests to buckets that may be repeated; obstore runs them."""

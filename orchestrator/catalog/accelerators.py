@@ -5,6 +5,7 @@ from __future__ import annotations
 from orchestrator.catalog import chips
 from orchestrator.catalog.machines import CpuMachine, LocalHosts, Machine
 from orchestrator.catalog.rented import load_tables
+from orchestrator.catalog.tpu import find_slice
 from orchestrator.errors import UserError
 
 LARGEST_LOCAL = 1024  # loopback hosts; more is a typing error
@@ -86,6 +87,37 @@ def find_own_topology(machine: Machine) -> str:
     """Return the topology to request where the name alone would get another one; "" for the usual one."""
     usual = resolve_rented(machine.name).topology if machine.topology else ""
     return machine.topology if usual != machine.topology else ""
+
+
+def resolve_reported(name: str) -> Machine:
+    """Resolve what a provider calls one of its machines.
+
+    Raises:
+        UserError: No table has it.
+    """
+    for table in load_tables():
+        if (found := table.find_reported(name)) is not None:
+            return found
+    return resolve_rented(name)
+
+
+def is_rented(name: str) -> bool:
+    """Return whether a cloud rents out a machine of this name.
+
+    Raises:
+        UserError: The name is of a table, and there is no such machine.
+    """
+    return any(table.find_rented(name) is not None for table in load_tables())
+
+
+def list_common_names() -> tuple[str, ...]:
+    """Return the names of all tables for suggestions."""
+    return tuple(name for table in load_tables() for name in table.list_common_names())
+
+
+def is_gpu(name: str) -> bool:
+    """Return whether a machine's accelerators are GPUs, by the name that a candidate has."""
+    return find_slice(name) is None and not name.lower().startswith(("trn", "trainium", "cpu"))
 
 
 def nearest_names(name: str) -> tuple[str, ...]:

@@ -28,6 +28,10 @@ class MachineTable(Protocol):
         """Return a machine that is newer than the table, known by its name alone; None for a word that is no name."""
         ...
 
+    def find_reported(self, name: str) -> Machine | None:
+        """Return the machine that the provider's own listings call so, where that is another name; else None."""
+        ...
+
     def find_price(self, machine: Machine, market: str, region: str) -> Price | None:
         """Return the list price of a machine; `market` is "on-demand" or "spot", and region "" the US list price."""
         ...

@@ -65,9 +65,7 @@ SECTIONS = (
                 "orchestrator.cli.commands.before.accelerators:accelerators",
                 "Shapes, hosts and list prices.",
             ),
-            LazyCommand(
-                "blocks", "orchestrator.cli.commands.before.blocks:blocks", "Find and buy Capacity Blocks of EC2."
-            ),
+            LazyCommand("blocks", "orchestrator.cli.commands.before.blocks:blocks", "Find and buy capacity blocks."),
         ),
     ),
     Section(
@@ -100,7 +98,7 @@ SECTIONS = (
         (
             LazyCommand("ssh", "orchestrator.cli.commands.hosts.ssh:ssh", "A shell on one host."),
             LazyCommand("cp", "orchestrator.cli.commands.hosts.cp:cp", "Copy files to and from hosts."),
-            LazyCommand("adopt", "orchestrator.cli.commands.hosts.adopt:adopt", "Manage a TPU VM that exists already."),
+            LazyCommand("adopt", "orchestrator.cli.commands.hosts.adopt:adopt", "Manage an existing machine."),
         ),
     ),
     Section(
@@ -117,7 +115,7 @@ SECTIONS = (
             LazyCommand(
                 "release",
                 "orchestrator.cli.commands.hosts.adopt:release",
-                "Stop managing an adopted TPU VM; it keeps running.",
+                "Stop managing an adopted machine; it keeps running.",
             ),
             LazyCommand("reap", "orchestrator.cli.commands.stop.reap:reap", "Find and end orphaned machines."),
             LazyCommand(

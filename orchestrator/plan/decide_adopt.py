@@ -87,7 +87,7 @@ def _contact(desired: Adopt, observed: Observed) -> Step:
         return GiveUp(
             code="identity-mismatch",
             status=Exit.IDENTITY,
-            what=f"{format_hosts(wrong)} of '{desired.cluster}' presented another key than Google reports",
+            what=f"{format_hosts(wrong)} of '{desired.cluster}' presented another key than its provider reports",
             why="another machine may have taken its address; nothing was sent to it",
             next_step=f"orch release {desired.cluster}",
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.catalog.tpu import find_slice
+from orchestrator.catalog.accelerators import is_gpu
 from orchestrator.values import Text, Unknown, to_text
 
 COORDINATOR_PORT = 29500
@@ -90,11 +90,8 @@ class HostEnvironment:
         return ("SKYPILOT_SETUP_NODE_RANK",) if self.for_setup else ("SKYPILOT_NODE_RANK",)
 
     def _gpus(self) -> int:
-        # The dialect counts only GPUs here: 0 on TPU, Trainium and CPU hosts.
-        other = find_slice(self.accelerator) is not None or self.accelerator.lower().startswith(
-            ("trn", "trainium", "cpu")
-        )
-        return 0 if other else self.chips_per_host
+        # The dialect counts only GPUs here: 0 on all other hosts.
+        return self.chips_per_host if is_gpu(self.accelerator) else 0
 
 
 def rendezvous_port(job_id: int, attempt: int) -> int:

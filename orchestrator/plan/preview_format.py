@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from orchestrator.drivers import name_vendor
 from orchestrator.plan.actions import (
     Action,
     ArmTimer,
@@ -144,9 +145,10 @@ def describe_recovery(run: Run) -> tuple[str, ...]:
         found.append(f"a replacement is requested {'where the loss was' if near else 'elsewhere'} first")
     if budgets.capacity_wait > 0:
         found.append(f"waits for a replacement up to {format_duration(budgets.capacity_wait)}")
-    if any(isinstance(candidate.market, CapacityBlock) for candidate in run.candidates):
-        before = format_duration(budgets.save_before)
-        found.append(f"{before} before AWS takes a capacity block's machines, the program is asked to save and stop")
+    before = format_duration(budgets.save_before)
+    for provider in dict.fromkeys(one.provider for one in run.candidates if isinstance(one.market, CapacityBlock)):
+        taken = f"before {name_vendor(provider)} takes a capacity block's machines"
+        found.append(f"{before} {taken}, the program is asked to save and stop")
     if budgets.capacity_wait_first > 0:
         found.append(f"waits for the first machines up to {format_duration(budgets.capacity_wait_first)}")
     return tuple(found)

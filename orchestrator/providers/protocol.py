@@ -338,6 +338,10 @@ class Releases(Planner, Protocol):
 
     def release_request(self, name: str, candidate: Candidate) -> Request: ...
 
+    def describe_adopted(self, candidate: Candidate) -> str:
+        """Return what a slice consists of that orch did not make, such as "VM 'mine'"."""
+        ...
+
 
 @runtime_checkable
 class Preempts(Protocol):

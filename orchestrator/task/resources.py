@@ -165,6 +165,12 @@ _Accelerators = (
 )
 
 
+def _example_places() -> str:
+    """Return one cloud with a place, and the others by their names."""
+    first, *others = list_clouds()
+    return ", ".join((first.places.example if first.places else first.name, *(one.name for one in others)))
+
+
 class CandidateSection(ResourceFields):
     """One entry of `any_of` or `ordered`, as written."""
 
@@ -179,7 +185,7 @@ class CandidateSection(ResourceFields):
     infra: Text = skypilot(
         "",
         "where: provider[/region[/zone]], `*` for any; by accelerator if absent, else local",
-        "text such as gcp/us-west4/us-west4-a, aws, local:4 or hosts",
+        f"text such as {_example_places()}, local:4 or hosts",
         config=True,
     )
     cloud: Text = skypilot("", _OLDER)

@@ -14,9 +14,9 @@ from orch_fronts.aws.cloud import aws_scenario
 from orch_fronts.aws.server import AwsServer
 from orchestrator.errors import AccessError, CapacityError, CloudError, UserError
 from orchestrator.providers.aws import blocks
-from orchestrator.providers.aws.blocks import Wanted
-from orchestrator.providers.aws.offerings import recall, remember
 from orchestrator.providers.aws.session import AwsSession
+from orchestrator.providers.block_market import Wanted
+from orchestrator.providers.offerings import recall, remember
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Scenario
@@ -174,14 +174,14 @@ def test_the_command_says_the_same_as_the_request() -> None:
 
 def test_what_was_found_is_known_by_its_id_until_it_is_over(session: AwsSession, tmp_path: Path) -> None:
     found = blocks.find(session, WANT, REGIONS).offerings
-    remember(tmp_path, found, FIRST)
-    assert recall(tmp_path, "cb-1") == found[1]
-    remember(tmp_path, (), FIRST + 3.5 * DAY)
-    assert recall(tmp_path, "cb-1") is None and recall(tmp_path, "cb-6") is not None
+    remember(tmp_path, "aws", found, FIRST)
+    assert recall(tmp_path, "aws", "cb-1") == found[1]
+    remember(tmp_path, "aws", (), FIRST + 3.5 * DAY)
+    assert recall(tmp_path, "aws", "cb-1") is None and recall(tmp_path, "aws", "cb-6") is not None
     (file,) = tmp_path.iterdir()
     assert file.stat().st_mode & 0o077 == 0
     file.write_text("[{")
-    assert recall(tmp_path, "cb-6") is None
+    assert recall(tmp_path, "aws", "cb-6") is None
 
 
 def test_the_pretend_ec2_sells_a_block_by_its_exact_price_only() -> None:

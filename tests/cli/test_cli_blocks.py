@@ -18,8 +18,8 @@ from support.block_shop import BlockShop, offering, open_shop
 
 import orchestrator
 from orchestrator.providers.aws import blocks as of
-from orchestrator.providers.aws.offerings import recall
 from orchestrator.providers.aws.parameters import revealed
+from orchestrator.providers.offerings import recall
 
 Orch = Callable[..., Any]
 FIND = ("blocks", "find", "p5.48xlarge", "--nodes", "4", "--hours", "48", "--region", "us-east-1")
@@ -102,7 +102,7 @@ def test_a_dry_run_asks_nothing_and_its_command_sends_the_request_it_shows(
     command = said.out.splitlines()[-1].replace("(installation id, made at first launch)", "inst-1")
     aws = Path(sys.executable).with_name("aws")
     subprocess.run([sys.executable, aws, *shlex.split(command)[1:]], check=True, capture_output=True, timeout=60)
-    known = recall(home / "state", "cb-1")
+    known = recall(home / "state", "aws", "cb-1")
     assert known is not None
     assert shop.heard[-1][2] == revealed(of.purchase_request(known, "inst-1").body)
 

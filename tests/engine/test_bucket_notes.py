@@ -12,10 +12,10 @@ from orch_fronts.google.gcs import gcs_server
 from orchestrator.catalog.buckets import BucketPlace
 from orchestrator.engine.preparation.bucket_locations import (
     FILE,
-    SERVICES,
     KnownBuckets,
     bucket_of,
     learn_bucket_locations,
+    list_services,
     load_known_buckets,
     save_bucket_location,
 )
@@ -163,8 +163,9 @@ def test_each_service_is_queried_by_its_own_library(tmp_path: Path, monkeypatch:
         module.__dict__["place_of"] = place_of
         return module
 
-    for service, name in SERVICES.items():
-        monkeypatch.setitem(sys.modules, name, stand_in(service))
+    folders = {"gcp": "google", "aws": "aws"}
+    for service, name in list_services().items():
+        monkeypatch.setitem(sys.modules, f"orchestrator.providers.{folders[name]}.buckets", stand_in(service))
     learn_bucket_locations(["gs://a", "s3://b"], state=tmp_path)
     assert load_known_buckets(tmp_path).places == {"gs://a": BucketPlace("gs/a"), "s3://b": BucketPlace("s3/b")}
 

@@ -109,8 +109,8 @@ def test_the_named_policies_end() -> None:
 
 def test_a_call_that_succeeds_loads_no_library() -> None:
     code = (
-        "import sys\nfrom orchestrator.retries import GOOGLE_READ\n"
-        "GOOGLE_READ.run(lambda: 1, retry=lambda error: True)\nprint('tenacity' in sys.modules)"
+        "import sys\nfrom orchestrator.retries import CLOUD_READ\n"
+        "CLOUD_READ.run(lambda: 1, retry=lambda error: True)\nprint('tenacity' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.parameters.shared import Command, split_pairs
+from orchestrator.drivers import list_clouds
 
 if TYPE_CHECKING:
     from orchestrator.task.layers import Overrides
 
+_PLACES = ", ".join(f"{driver.name}/REGION/ZONE" for driver in list_clouds())
 _OPTIONS = (
-    click.option("--infra", help="Place: local:4, hosts, gcp/REGION/ZONE, aws/REGION; * for any."),
+    click.option("--infra", help=f"Place: local:4, hosts, {_PLACES}; * for any."),
     click.option("--accelerators", "--gpus", metavar="NAME", help="v5litepod-16, H100:8, ...: see orch accelerators."),
-    click.option("--instance-type", metavar="TYPE", help="p5.48xlarge, trn1.32xlarge, ..."),
+    click.option("--instance-type", metavar="TYPE", help="p5.48xlarge, ..."),
     click.option("--num-nodes", type=click.IntRange(min=1), help="Slices or instances."),
     click.option("--use-spot/--no-use-spot", default=None, help="Spot capacity: cheaper, may be preempted."),
     click.option("--disk-size", type=click.IntRange(min=1), metavar="GB", help="Boot disk."),

@@ -6,6 +6,7 @@ import re
 from typing import cast
 
 from orchestrator.computer import read_member
+from orchestrator.drivers import list_drivers
 from orchestrator.engine.loop.finished_jobs import record_finished_jobs
 from orchestrator.engine.loop.queue import end_jobs
 from orchestrator.engine.loop.session import Session
@@ -34,7 +35,6 @@ from orchestrator.store.read import Reader
 from orchestrator.store.records import ClusterRecord
 from orchestrator.values import to_text
 
-PROVIDER = "gcp"  # the only one whose machines can be adopted
 RELEASE_DEADLINE = 180.0  # seconds until the provider shows that our marks are off
 PAUSE = 1.0
 
@@ -94,6 +94,11 @@ def find_adopted_slice(name: str) -> Intent | None:
     return current if current is not None and current.candidate.adopted else None
 
 
+def describe_adopted(candidate: Candidate) -> str:
+    """Return what a slice consists of that orch did not make."""
+    return cast(Releases, load_planner(candidate.provider)).describe_adopted(candidate)
+
+
 def build_release_request(name: str) -> Request:
     """Return the request that a release sends.
 
@@ -143,9 +148,10 @@ def release_cluster(name: str, narrator: Narrator, services: Services | None = N
 
 
 def _adopting_provider(services: Services) -> Adopts:
-    provider = services.provider(PROVIDER)
+    name = next(driver.name for driver in list_drivers() if driver.adopts)  # so far there is one
+    provider = services.provider(name)
     if not isinstance(provider, Adopts):
-        raise UserError(f"machines of '{PROVIDER}' cannot be adopted", next_step="orch launch   makes new ones")
+        raise UserError(f"machines of '{name}' cannot be adopted", next_step="orch launch   makes new ones")
     return provider
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.catalog.accelerators import resolve_rented
+from orchestrator.catalog.accelerators import resolve_reported
 from orchestrator.catalog.prices import price_per_hour
-from orchestrator.catalog.tpu import find_by_machine_type
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.sweep import END_DEADLINE, PlaceFindings, end_slice, judge_again, open_place
 from orchestrator.engine.services import Services
@@ -40,7 +39,7 @@ def find_price_per_hour(found: OwnedSlice) -> float | None:
         return 0.0
     region = found.where.split("/")[1] if "/" in found.where else ""
     try:
-        machine = find_by_machine_type(found.machine) or resolve_rented(found.machine)
+        machine = resolve_reported(found.machine)
         price = price_per_hour(machine, Spot() if found.spot else OnDemand(), region)
     except UserError:  # not in the catalogue
         return None

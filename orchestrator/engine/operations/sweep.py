@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.clock import Clock
+from orchestrator.drivers import get_driver, list_clouds
 from orchestrator.engine.narrator import Narrator
 from orchestrator.engine.operations.report_wait import report_wait
 from orchestrator.engine.services import Services
@@ -82,7 +83,7 @@ def find_configured_places() -> dict[str, str]:
         UserError: The settings have a mistake.
     """
     config = load_config(os.environ)
-    return {"aws": config.text("aws.profile"), "gcp": config.text("gcp.project")}
+    return {one.name: config.text(f"{one.name}.{one.place_option}") for one in list_clouds() if one.place_option}
 
 
 def judge_owned_slices(
@@ -232,7 +233,7 @@ def _find_unasked(
         problem = OtherAccountError(
             f"{count_noun(len(names), 'open record')} of it; no credentials of this computer that were used are of it",
             why,
-            "give the command credentials of that account: export AWS_PROFILE=...",
+            f"give the command credentials of that account: export {get_driver(name).account_variable}=...",
         )
         yield PlaceFindings(name, described=described, account=account, problem=problem)
 

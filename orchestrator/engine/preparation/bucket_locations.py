@@ -10,20 +10,18 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from orchestrator.catalog.buckets import BucketPlace
+from orchestrator.drivers import list_clouds, load_part
 from orchestrator.errors import OrchError
 from orchestrator.paths import load_paths
 from orchestrator.private_files import make_private_folder
 
 Ask: TypeAlias = Callable[[str], BucketPlace]
 """Where the bucket of this name is. Raises OrchError."""
-
-SERVICES = {"gs": "orchestrator.providers.google.buckets", "s3": "orchestrator.providers.aws.buckets"}
 
 FILE = "buckets.json"
 MOST_OBJECTS = 20_000  # a folder with more is not measured: counting it would cost time and requests
@@ -42,11 +40,16 @@ class KnownBuckets:
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
+def list_services() -> Mapping[str, str]:
+    """Return the driver that knows the buckets of each scheme."""
+    return {one.bucket_scheme: one.name for one in list_clouds() if one.bucket_scheme}
+
+
 def bucket_of(uri: str) -> str:
     """Return `gs://name` or `s3://name` of an address below such a bucket, else ""."""
     scheme, _, rest = uri.partition("://")
     name = rest.partition("/")[0]
-    return f"{scheme}://{name}" if scheme in SERVICES and name else ""
+    return f"{scheme}://{name}" if scheme in list_services() and name else ""
 
 
 def load_known_buckets(state: Path | None = None) -> KnownBuckets:
@@ -112,4 +115,4 @@ def _save(known: KnownBuckets, folder: Path) -> None:
 
 def _asker(uri: str) -> Ask:
     """Return the query of the bucket's service; its library is imported only now."""
-    return cast(Ask, import_module(SERVICES[uri.partition("://")[0]]).place_of)
+    return cast(Ask, load_part(list_services()[uri.partition("://")[0]], "buckets").place_of)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeVar, cast
@@ -23,98 +22,29 @@ from orchestrator.providers.aws.faults import explain, understood
 from orchestrator.providers.aws.market import MOST_IN_BLOCK
 from orchestrator.providers.aws.parameters import revealed
 from orchestrator.providers.aws.requests import Place, request
-from orchestrator.providers.aws.session import AwsSession
+from orchestrator.providers.aws.session import AwsSession, open_session
 from orchestrator.providers.aws.tags import INSTALLATION, by_tag
+from orchestrator.providers.block_market import HOUR, Answers, Block, Offering, Wanted
 from orchestrator.providers.core.faults import Refused
 from orchestrator.slices import Request
 from orchestrator.values import Text, to_text
 
 TAKEN_EARLY = 1800.0  # seconds before its end from which AWS takes a block's instances
 PLATFORM = "Linux/UNIX"
-HOUR = 3600.0
+__all__ = [
+    "bought",
+    "buy",
+    "every_region",
+    "find",
+    "look_again",
+    "open_session",
+    "purchase_request",
+    "regions_of",
+    "wanted",
+]
 _AT_ONCE = 8  # regions that are asked at the same time
 _LONGEST_IN_DAYS, _LONGEST = 14, 182  # days
 _Found = TypeVar("_Found")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """earliest, latest: between which it shall begin (epoch seconds); None = any time."""
-
-    instance_type: str
-    count: int
-    hours: int
-    earliest: float | None = None
-    latest: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offering:
-    """A block that can be bought. start, end: epoch seconds. fee: all of it, paid at once. asked_hours: of the search.
-
-    A block that begins at once is shorter than asked: blocks end at a fixed time of the day.
-    """
-
-    id: str
-    region: str
-    zone: str
-    instance_type: str
-    count: int
-    start: float
-    end: float
-    fee: Decimal
-    currency: str = "USD"
-    asked_hours: int = 0
-
-    @property
-    def hours(self) -> float:
-        return (self.end - self.start) / HOUR
-
-    @property
-    def per_instance_hour(self) -> Decimal:
-        return self.fee / self.count / Decimal(self.hours)
-
-    @property
-    def confirmation(self) -> str:
-        """What has to be typed to buy it: its price, to the cent, such as `7552.00`."""
-        return f"{self.fee:.2f}"
-
-    def same_terms(self, other: Offering) -> bool:
-        """The same machines for the same time and money, whatever the ids."""
-        mine = (self.region, self.zone, self.instance_type, self.count, self.start, self.end, self.fee, self.currency)
-        return mine == (
-            other.region, other.zone, other.instance_type, other.count, other.start, other.end, other.fee,
-            other.currency,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """A block that was bought. free: instances that can still be launched in it, where AWS says so."""
-
-    id: str
-    region: str
-    zone: str
-    instance_type: str
-    count: int
-    free: int | None
-    state: str
-    start: float
-    end: float
-
-    @property
-    def taken_from(self) -> float:
-        """When AWS begins to take its instances (epoch seconds)."""
-        return self.end - TAKEN_EARLY
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What several regions said: what they have, sorted, and those that could not be asked."""
-
-    offerings: tuple[Offering, ...] = ()
-    blocks: tuple[Block, ...] = ()
-    problems: tuple[tuple[str, OrchError], ...] = ()
 
 
 def wanted(name: str, count: int, hours: int, earliest: float | None = None, latest: float | None = None) -> Wanted:
@@ -308,6 +238,7 @@ def _offering(thing: Mapping[str, Any], region: str, asked_hours: int) -> Offeri
         fee=Decimal(str(thing["UpfrontFee"])),
         currency=str(thing.get("CurrencyCode", "USD")),
         asked_hours=asked_hours,
+        taken_early=TAKEN_EARLY,
     )
 
 
@@ -323,6 +254,7 @@ def _block(thing: Mapping[str, Any], region: str) -> Block:
         state=str(thing.get("State", "")),
         start=_seconds(thing["StartDate"]) if "StartDate" in thing else 0.0,
         end=_seconds(thing["EndDate"]) if "EndDate" in thing else 0.0,
+        taken_early=TAKEN_EARLY,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 from orchestrator.providers.aws.faults import understood
 from orchestrator.providers.aws.session import AwsSession
 from orchestrator.providers.core.faults import Kind, Refused, is_refused_as
-from orchestrator.retries import EC2_THROTTLED
+from orchestrator.retries import CLOUD_THROTTLED
 
 Thing: TypeAlias = Mapping[str, Any]  # an instance, a group, an address ... as botocore returns it
 Filters: TypeAlias = Mapping[str, Sequence[str]]
@@ -39,7 +39,7 @@ class Calls:
         def call() -> Thing:
             return _asked(operation, lambda: getattr(client, _snake(operation))(**params))
 
-        return EC2_THROTTLED.run(call, retry=is_refused_as(Kind.THROTTLED), sleep=self.sleep)
+        return CLOUD_THROTTLED.run(call, retry=is_refused_as(Kind.THROTTLED), sleep=self.sleep)
 
     def every(self, operation: str, key: str, filters: Filters, **params: Any) -> list[Thing]:
         """What a Describe call lists under `key`, all pages."""

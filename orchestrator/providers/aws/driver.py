@@ -15,6 +15,8 @@ DRIVER = Driver(
         example="aws/us-east-1/us-east-1a",
     ),
     state_folders=("aws",),
+    place_option="profile",
+    account_variable="AWS_PROFILE",
     bucket_scheme="s3",
     check=CheckOffer(
         answered="region",

@@ -18,7 +18,7 @@ from orchestrator.providers.aws.record import Record
 from orchestrator.providers.aws.tags import INTENT
 from orchestrator.providers.core.faults import Kind, Refused, is_refused_as
 from orchestrator.providers.core.journal import Undo
-from orchestrator.retries import EC2_CONSISTENCY
+from orchestrator.retries import CLOUD_CONSISTENCY
 from orchestrator.slices import Request
 from orchestrator.values import Unknown
 
@@ -105,7 +105,7 @@ class Steps:
 
         if not fresh:
             return call()
-        return EC2_CONSISTENCY.run(call, retry=is_refused_as(Kind.NOT_FOUND), sleep=self.calls.sleep)
+        return CLOUD_CONSISTENCY.run(call, retry=is_refused_as(Kind.NOT_FOUND), sleep=self.calls.sleep)
 
     def _read(self, step: Request, params: Mapping[str, Any]) -> Thing:
         """Raise CapacityError for a public parameter that a region does not have: another place may."""

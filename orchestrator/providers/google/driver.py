@@ -15,6 +15,9 @@ DRIVER = Driver(
         example="gcp/us-west4/us-west4-a",
     ),
     state_folders=("google", "google-compute"),
+    place_option="project",
+    account_variable="GOOGLE_APPLICATION_CREDENTIALS",
+    adopts="TPU VM",
     bucket_scheme="gs",
     check=CheckOffer(
         answered="project",

@@ -111,6 +111,11 @@ class GooglePlanner:
         """See adoption.py."""
         return adoption.release_request(name, candidate)
 
+    def describe_adopted(self, candidate: Candidate) -> str:
+        """See protocol.Releases."""
+        queued = read_options(candidate).queued_resource
+        return f"TPU VM '{candidate.adopted}'" + (f" and the queued resource '{queued}'" if queued else "")
+
     def needs_admission(self, candidate: Candidate) -> bool:
         """See protocol.PlansAdmission."""
         return access.needs_admission(candidate)

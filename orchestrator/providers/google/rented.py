@@ -10,5 +10,14 @@ from orchestrator.catalog.tpu import (
     list_common_names,
     spell,
 )
+from orchestrator.catalog.tpu import find_by_machine_type as find_reported
 
-__all__ = ["explain_incomplete", "find_price", "find_rented", "find_unlisted", "list_common_names", "spell"]
+__all__ = [
+    "explain_incomplete",
+    "find_price",
+    "find_rented",
+    "find_reported",
+    "find_unlisted",
+    "list_common_names",
+    "spell",
+]

@@ -17,7 +17,7 @@ from orchestrator.errors import OrchError
 from orchestrator.messages import to_one_line
 from orchestrator.providers.core.faults import Answer, ErrorTable, Kind, load_error_table
 from orchestrator.providers.google.session import how_to_log_in
-from orchestrator.retries import GOOGLE_READ
+from orchestrator.retries import CLOUD_READ
 
 LONGEST_PAUSE = 20.0  # seconds; a longer Retry-After is left to the engine
 _Answer = TypeVar("_Answer")
@@ -73,7 +73,7 @@ def explain(verb: str, name: str, answer: Answer, project: str = "") -> OrchErro
 
 def reading(call: Callable[[], _Answer]) -> _Answer:
     """Do a read, again when that may help. Never for what changes something. Raises the last exception."""
-    return GOOGLE_READ.run(call, retry=_again, requested_pause=_retry_info, sleep=_sleep)
+    return CLOUD_READ.run(call, retry=_again, requested_pause=_retry_info, sleep=_sleep)
 
 
 def _again(error: BaseException) -> bool:

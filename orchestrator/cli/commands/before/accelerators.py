@@ -48,10 +48,9 @@ def _matching(name: str | None) -> list[Machine]:
     Raises:
         UserError: No accelerator matches.
     """
-    from orchestrator.catalog import ec2, tpu
-    from orchestrator.catalog.accelerators import resolve
+    from orchestrator.catalog.accelerators import list_common_names, resolve
 
-    names = [*tpu.list_common_names(), *ec2.list_common_names()]
+    names = list(list_common_names())
     if name is not None:
         try:
             return [resolve(name)]

@@ -1,4 +1,4 @@
-"""`orch blocks`: find, buy and list EC2 Capacity Blocks."""
+"""`orch blocks`: find, buy and list capacity blocks."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ from orchestrator.cli.lazy_group import LazyCommand, LazyGroup, Section
 from orchestrator.errors import NotFoundError, OrchError, UserError
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
+from orchestrator.providers.block_market import Answers, find_seller, load_seller
 
 if TYPE_CHECKING:
-    from orchestrator.providers.aws.blocks import Answers, Block, Offering
+    from orchestrator.providers.block_market import Block, Offering
     from orchestrator.slices import Request
 
+_SELLER = find_seller()
+_PLACE = _SELLER.place_option
 _HERE = "orchestrator.cli.commands.before.blocks"
 
 
@@ -68,7 +71,10 @@ class _Moment(click.ParamType["float"]):
 
 _output = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 _profile = click.option(
-    "--profile", metavar="NAME", help="Profile of your AWS configuration, instead of aws.profile of orch."
+    f"--{_PLACE}",
+    "profile",
+    metavar="NAME",
+    help=f"{_PLACE.title()} of your {_SELLER.vendor} configuration, instead of {_SELLER.name}.{_PLACE} of orch.",
 )
 _regions = click.option(
     "--region", "regions", multiple=True, metavar="REGION", help="Search this region only; can be repeated."
@@ -104,14 +110,13 @@ def find(
 ) -> None:
     """Find Capacity Blocks that can be bought now. Nothing is bought."""
     from orchestrator.paths import load_paths
-    from orchestrator.providers.aws import blocks as of
-    from orchestrator.providers.aws.offerings import remember
-    from orchestrator.providers.aws.session import open_session
+    from orchestrator.providers.offerings import remember
 
+    of = load_seller()
     want = of.wanted(instance_type, nodes, hours, earliest, latest)
     places = tuple(dict.fromkeys(regions)) or of.regions_of(want.instance_type)
-    answers = of.find(open_session(_aws_profile(profile)), want, places)
-    remember(load_paths().state, answers.offerings, time.time())
+    answers = of.find(of.open_session(_choose_place(profile)), want, places)
+    remember(load_paths().state, _SELLER.name, answers.offerings, time.time())
     if output == "json":
         write_stdout(json.dumps(_as_json("offerings", answers), indent=2))
     else:
@@ -141,14 +146,16 @@ def find(
 def buy(offering: str, region: str | None, confirm: str | None, dry_run: bool, profile: str | None) -> None:
     """Buy a Capacity Block that `orch blocks find` listed. It is paid immediately and cannot be cancelled."""
     from orchestrator.paths import load_paths
-    from orchestrator.providers.aws import blocks as of
-    from orchestrator.providers.aws.offerings import recall
+    from orchestrator.providers.offerings import recall
 
-    known = recall(load_paths().state, offering)
+    of = load_seller()
+    known = recall(load_paths().state, _SELLER.name, offering)
     if known is None:
         again = "orch blocks find TYPE --nodes N --hours H   then buy one of those"
         raise NotFoundError(
-            f"no search on this computer has listed {offering}", "AWS gives no price for an id alone", again
+            f"no search on this computer has listed {offering}",
+            f"{_SELLER.vendor} gives no price for an id alone",
+            again,
         )
     if region is not None and region != known.region:
         raise UserError(f"{offering} is in {known.region}, not in {region}", next_step=f"--region {known.region}")
@@ -160,10 +167,10 @@ def buy(offering: str, region: str | None, confirm: str | None, dry_run: bool, p
         with open_reader() as reader:
             installation = to_text(reader.installation() or INSTALLATION)
         write_stderr(*_terms(known))
-        write_stdout(*_request_lines(of.purchase_request(known, installation, _aws_profile(profile))))
+        write_stdout(*_request_lines(of.purchase_request(known, installation, _choose_place(profile))))
         write_stderr("nothing was bought")
         return
-    _buy(known, _aws_profile(profile), confirm)
+    _buy(known, _choose_place(profile), confirm)
 
 
 @click.command(
@@ -179,15 +186,14 @@ def buy(offering: str, region: str | None, confirm: str | None, dry_run: bool, p
 def list_blocks(regions: tuple[str, ...], profile: str | None, output: str) -> None:
     """Show the Capacity Blocks bought by this installation, with the time they have left."""
     from orchestrator.engine.state.recorded import open_reader
-    from orchestrator.providers.aws import blocks as of
-    from orchestrator.providers.aws.session import open_session
 
+    of = load_seller()
     with open_reader() as reader:
         installation = reader.installation()
-    answers = of.Answers()
+    answers = Answers()
     if installation is not None:
         places = tuple(dict.fromkeys(regions)) or of.every_region()
-        answers = of.bought(open_session(_aws_profile(profile)), installation, places)
+        answers = of.bought(of.open_session(_choose_place(profile)), installation, places)
     if output == "json":
         write_stdout(json.dumps(_as_json("blocks", answers), indent=2))
     else:
@@ -197,13 +203,13 @@ def list_blocks(regions: tuple[str, ...], profile: str | None, output: str) -> N
         write_stderr("this installation has bought no Capacity Block; see: orch blocks find --help")
 
 
-def _aws_profile(profile: str | None) -> str:
-    """Return the AWS profile: the option, or else the configuration."""
+def _choose_place(profile: str | None) -> str:
+    """Return the account to ask: the option, or else the configuration."""
     if profile is not None:
         return profile
     from orchestrator.task.config import load_config
 
-    layers = load_config(os.environ).explain("aws.profile")
+    layers = load_config(os.environ).explain(f"{_SELLER.name}.{_PLACE}")
     return str(layers[0].value or "") if layers else ""
 
 
@@ -212,14 +218,13 @@ def _buy(known: Offering, profile: str, confirm: str | None) -> None:
     from orchestrator.engine.services import real_services
     from orchestrator.engine.state.opening import open_store
     from orchestrator.paths import load_paths
-    from orchestrator.providers.aws import blocks as of
-    from orchestrator.providers.aws.session import open_session
 
-    session = open_session(profile)
+    of = load_seller()
+    session = of.open_session(profile)
     now = of.look_again(session, known)
     write_stderr(*_terms(now))
     if now.id != known.id:
-        write_stderr(f"AWS lists it as {now.id} now")
+        write_stderr(f"{_SELLER.vendor} lists it as {now.id} now")
     typed = confirm if confirm is not None else _typed(now)
     where = load_paths()
     with open_store(where, real_services(where)) as store:
@@ -248,13 +253,11 @@ def _typed(offering: Offering) -> str:
 
 def _terms(one: Offering) -> list[str]:
     """Return what is bought, when, at what price, and that it cannot be cancelled."""
-    from orchestrator.providers.aws.blocks import TAKEN_EARLY
-
     where = f"{one.zone} ({one.region})" if one.zone else one.region
-    taken = _utc(one.end - TAKEN_EARLY)
+    taken = f"{_SELLER.vendor} takes its instances from {_utc(one.taken_from)} on"
     return [
         f"{one.count} x {one.instance_type} in {where} for {one.hours:g} h",
-        f"begins {_utc(one.start)}, {_in(one.start)}; ends {_utc(one.end)}; AWS takes its instances from {taken} on",
+        f"begins {_utc(one.start)}, {_in(one.start)}; ends {_utc(one.end)}; {taken}",
         f"costs {_money(one)} immediately, {one.per_instance_hour:.2f} an instance-hour, used or not",
         "it cannot be cancelled, moved or returned",
     ]
@@ -280,7 +283,7 @@ def _task_lines(offering: Offering, block: Block) -> list[str]:
     return [
         f"num_nodes: {offering.count}",
         "resources:",
-        f"  infra: aws/{block.region}{zone}",
+        f"  infra: {_SELLER.name}/{block.region}{zone}",
         f"  accelerators: {offering.instance_type}",
         f"  accelerator_args: {{provisioning: capacity-block, reservation: {block.id}}}",
     ]

@@ -81,7 +81,7 @@ _COUNTING = ", ".join(driver.name for driver in list_clouds() if driver.check is
 )
 @click.argument("provider", required=False)
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--infra", metavar="PLACE", help="Like gcp/us-west4/us-west4-a.")
+@click.option("--infra", metavar="PLACE", help="Provider, region and zone: PROVIDER/REGION/ZONE.")
 @click.option("--region", metavar="REGION", help="Check this region only.")
 @click.option("--zone", metavar="ZONE", help="Check this zone only.")
 @click.option("--accelerators", metavar="NAME", help="Check whether this accelerator is available.")

@@ -28,12 +28,10 @@ if TYPE_CHECKING:
         ("orch release my-tpu", "the opposite: it keeps running, and orch forgets it"),
     ],
 )
-@click.argument("name", metavar="TPU")
+@click.argument("name", metavar="MACHINE")
 @click.option("--zone", required=True, metavar="ZONE", help="Its zone, such as us-west4-a.")
-@click.option(
-    "--project", default="", metavar="PROJECT", help="Its project; default: that of your gcloud configuration."
-)
-@click.option("-c", "--cluster", type=CLUSTER, default="", help="Name of the cluster; default: the name of the TPU VM.")
+@click.option("--project", default="", metavar="PROJECT", help="Its project; default: the configured one.")
+@click.option("-c", "--cluster", type=CLUSTER, default="", help="Name of the cluster; default: that of the machine.")
 @click.option("--user", default="", metavar="USER", help="Log in as this user; default: orch, which is created there.")
 @action_options(skips="")
 @click.pass_context
@@ -104,11 +102,11 @@ def confirm_adopted_deletion(clusters: tuple[str, ...], mode: ActMode) -> None:
 
 
 def _deleted(name: str, intent: Intent) -> str:
+    from orchestrator.engine.operations.adopt import describe_adopted
+
     machine = intent.candidate
-    what = f"TPU VM '{machine.adopted}'"
-    if queued := machine.detail("queued_resource"):
-        what += f" and the queued resource '{queued}'"
-    return f"'{name}' was adopted: this deletes {what} in {machine.zone} with its disks, which orch did not create"
+    what = f"{describe_adopted(machine)} in {machine.zone}"
+    return f"'{name}' was adopted: this deletes {what} with its disks, which orch did not create"
 
 
 def _about_host_keys(cluster: str) -> list[str]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _CLUSTER_HELP = "Name of the cluster, new or existing; default: the task's name."
 _DOWN_HELP = "Delete the hosts when the program has ended, successfully or not."
 _FORCE_SETUP_HELP = "Run setup again, even where it has succeeded."
-_WRITE_HELP = "Rewrite a task for TPU Nodes, which Google has shut down, for TPU VMs; do nothing else."
+_WRITE_HELP = "Rewrite a task that asks for what its vendor has ended, such as TPU Nodes; do nothing else."
 
 
 @click.command(

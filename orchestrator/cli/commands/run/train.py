@@ -108,9 +108,9 @@ def _is_rented(word: str) -> bool:
     Raises:
         UserError: The accelerator does not exist in this size.
     """
-    from orchestrator.catalog import ec2, tpu
+    from orchestrator.catalog.accelerators import is_rented
 
-    return tpu.find_slice(word) is not None or ec2.find_instance(word) is not None
+    return is_rented(word)
 
 
 def _ready(
