@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from orchestrator.drivers import CheckOffer, Deadlines, Driver, PermissionFiles, PlaceNames
 
 DRIVER = Driver(
@@ -17,6 +19,12 @@ DRIVER = Driver(
     state_folders=("aws",),
     place_option="profile",
     account_variable="AWS_PROFILE",
+    account_prefixes=("AWS_", "BOTO_"),
+    without_accounts=(
+        ("AWS_CONFIG_FILE", os.devnull),
+        ("AWS_SHARED_CREDENTIALS_FILE", os.devnull),
+        ("AWS_EC2_METADATA_DISABLED", "true"),
+    ),
     bucket_scheme="s3",
     check=CheckOffer(
         answered="region",

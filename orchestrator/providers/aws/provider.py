@@ -18,10 +18,10 @@ from orchestrator.providers.aws.record import Record, Records
 from orchestrator.providers.aws.recovering import Recovery
 from orchestrator.providers.aws.session import AwsSession, import_library, open_session
 from orchestrator.providers.core.journal import open_journals
-from orchestrator.providers.core.provider import StoppableProvider
+from orchestrator.providers.core.recovery import RecoverableProvider
 from orchestrator.providers.records import FolderRecords, RecordSource
 from orchestrator.providers.records import Records as RecordPlace
-from orchestrator.slices import Candidate, OwnedSlice, RecoveredSlice, SliceKeys
+from orchestrator.slices import Candidate, OwnedSlice
 
 FOLDER = "aws"  # of the records, below the state folder
 _ASK_ACCOUNT = "ask for the account of the credentials"
@@ -38,7 +38,7 @@ def open_provider(state: Path, clock: ServerClock | None = None, records: Record
     return AwsProvider(partial(open_session, learn=clock.learn), records(state.absolute() / FOLDER), clock.now)
 
 
-class AwsProvider(StoppableProvider[Record]):
+class AwsProvider(RecoverableProvider[Record]):
     """See providers/protocol.py. The arguments are those of Ec2Driver."""
 
     place_word = "profile"
@@ -94,21 +94,6 @@ class AwsProvider(StoppableProvider[Record]):
         """See protocol.NamesAccounts: which account a profile is of, only its credentials say."""
         return ""
 
-    def describe_owned(self, found: OwnedSlice) -> RecoveredSlice:
-        """See protocol.Recovers."""
-        with self._explained("look at", found.name):
-            return self._recovery(found).describe(self._ec2.only_profile or "")
-
-    def relabel(self, found: OwnedSlice, installation: str, epoch: int) -> None:
-        """See protocol.Recovers."""
-        with self._explained("label", found.name):
-            self._recovery(found).relabel(installation, epoch)
-
-    def keep_recovered(self, found: OwnedSlice, recovered: RecoveredSlice, keys: SliceKeys) -> None:
-        """See protocol.Recovers."""
-        with self._explained("look at", found.name):
-            self._records.put(self._recovery(found).record(recovered, keys, self._now()))
-
     def needs_admission(self, candidate: Candidate) -> bool:
         """See protocol.PlansAdmission."""
         return PLANNER.needs_admission(candidate)
@@ -126,7 +111,7 @@ class AwsProvider(StoppableProvider[Record]):
         with self._explained("admit this computer to", name):
             admitting.change_addresses(self._ec2.calls(place.profile, region), name, token, admitted, withdrawn)
 
-    def _recovery(self, found: OwnedSlice) -> Recovery:
+    def _recover(self, found: OwnedSlice) -> Recovery:
         region = found.where.split("/")[1]
         return Recovery(self._ec2.calls(self._ec2.only_profile or "", region), found.name, found.intent)
 

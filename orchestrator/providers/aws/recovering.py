@@ -45,13 +45,13 @@ class Recovery:
     name: str
     token: str
 
-    def describe(self, profile: str) -> RecoveredSlice:
+    def describe(self) -> RecoveredSlice:
         """Return the slice as it is now."""
         machines = self._machines()
         tags = read_tags(machines[0])
         keys, closed = self._host_keys(machines)
         return RecoveredSlice(
-            candidate=self._candidate(machines, profile),
+            candidate=self._candidate(machines, self.calls.session.profile),
             installation=installation_of(machines),
             epoch=read_owner(tags).epoch,
             host_public=keys,

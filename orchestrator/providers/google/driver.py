@@ -18,6 +18,12 @@ DRIVER = Driver(
     place_option="project",
     account_variable="GOOGLE_APPLICATION_CREDENTIALS",
     adopts="TPU VM",
+    account_prefixes=("GOOGLE_", "CLOUDSDK_"),
+    without_accounts=(
+        ("CLOUDSDK_CONFIG", "{folder}/no-google"),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "{folder}/no-google"),
+        ("NO_GCE_CHECK", "true"),
+    ),
     bucket_scheme="gs",
     check=CheckOffer(
         answered="project",

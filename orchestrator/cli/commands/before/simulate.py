@@ -7,8 +7,6 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -17,40 +15,9 @@ from orchestrator.cli.command import OrchCommand
 from orchestrator.cli.commands.before.simulated_command import Signals, noticed_signals, run_command
 from orchestrator.cli.commands.before.simulated_shell import mark_prompt
 from orchestrator.cli.drawing.terminal import write_stderr, write_stdout
+from orchestrator.drivers import Driver, get_driver, list_clouds
 from orchestrator.errors import UserError
 from orchestrator.exits import Exit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cloud:
-    """How a real cloud is hidden while a simulated one is used.
-
-    Attributes:
-        folder: The folder of its simulation's state, inside that of the command.
-        prefixes: Beginnings of the environment variables that lead to the real cloud.
-        hide: Return variables that hide the real accounts while another cloud is simulated.
-    """
-
-    folder: str
-    prefixes: tuple[str, ...]
-    hide: Callable[[Path], Mapping[str, str]]
-
-
-def _hide_google_accounts(folder: Path) -> Mapping[str, str]:
-    names = ("CLOUDSDK_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS")
-    return {name: str(folder / "no-google") for name in names} | {"NO_GCE_CHECK": "true"}
-
-
-def _hide_aws_accounts(folder: Path) -> Mapping[str, str]:
-    del folder
-    names = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
-    return dict.fromkeys(names, os.devnull) | {"AWS_EC2_METADATA_DISABLED": "true"}
-
-
-_CLOUDS: Mapping[str, _Cloud] = {
-    "gcp": _Cloud(folder="google", prefixes=("GOOGLE_", "CLOUDSDK_"), hide=_hide_google_accounts),
-    "aws": _Cloud(folder="aws", prefixes=("AWS_", "BOTO_"), hide=_hide_aws_accounts),
-}
 
 
 @click.command(
@@ -62,7 +29,7 @@ _CLOUDS: Mapping[str, _Cloud] = {
         ("orch simulate aws --scenario stockout", "serve until Ctrl-C; prints the variables to export"),
     ],
 )
-@click.argument("cloud", type=click.Choice(list(_CLOUDS)))
+@click.argument("cloud", type=click.Choice([cloud.name for cloud in list_clouds()]))
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--scenario", metavar="NAME|FILE", help="Simulated cloud by name or as a TOML file: docs/simulator.md.")
 @click.option("--home", type=click.Path(), help="Keep records and logs in this folder; default: a temporary one.")
@@ -86,8 +53,8 @@ def simulate(ctx: click.Context, cloud: str, command: tuple[str, ...], scenario:
 def _serve(name: str, folder: Path, scenario: str | None, command: list[str], signals: Signals) -> int:
     from orchestrator.simulator.fronts import load_front
 
-    cloud, open_front = _CLOUDS[name], load_front(name)
-    place = folder / cloud.folder
+    cloud, open_front = get_driver(name), load_front(name)
+    place = folder / cloud.state_folders[0]
     _make_private(folder)
     place.mkdir(exist_ok=True, mode=0o700)
     if scenario is not None:
@@ -119,13 +86,13 @@ def _make_private(folder: Path) -> None:
         )
 
 
-def _environment_without_clouds(simulated: _Cloud, folder: Path) -> dict[str, str]:
+def _environment_without_clouds(simulated: Driver, folder: Path) -> dict[str, str]:
     """Return our environment without variables that lead to a real cloud or to other records."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("ORCH_")}
-    for cloud in _CLOUDS.values():
-        env = {name: value for name, value in env.items() if not name.startswith(cloud.prefixes)}
+    for cloud in list_clouds():
+        env = {name: value for name, value in env.items() if not name.startswith(cloud.account_prefixes)}
         if cloud is not simulated:
-            env.update(cloud.hide(folder))
+            env.update({name: value.format(folder=folder) for name, value in cloud.without_accounts})
     return env
 
 

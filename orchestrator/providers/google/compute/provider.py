@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.providers.core.journal import open_journals
-from orchestrator.providers.core.provider import StoppableProvider
+from orchestrator.providers.core.recovery import RecoverableProvider
 from orchestrator.providers.google.compute.api import ComputeApi
 from orchestrator.providers.google.compute.driver import ComputeDriver
 from orchestrator.providers.google.compute.hosts import names_by_rank
@@ -16,7 +16,7 @@ from orchestrator.providers.google.compute.recovering import ComputeRecovery
 from orchestrator.providers.google.session import Session
 from orchestrator.providers.records import FolderRecords
 from orchestrator.providers.records import Records as RecordPlace
-from orchestrator.slices import OwnedSlice, RecoveredSlice, SliceKeys
+from orchestrator.slices import OwnedSlice
 
 
 def open_compute(
@@ -26,7 +26,7 @@ def open_compute(
     return ComputeProvider(ComputeApi(session), records, now, complete=complete)
 
 
-class ComputeProvider(StoppableProvider[Record]):
+class ComputeProvider(RecoverableProvider[Record]):
     """See providers/protocol.py. The arguments are those of ComputeDriver."""
 
     def __init__(
@@ -52,20 +52,5 @@ class ComputeProvider(StoppableProvider[Record]):
         record = self._records.read(name)
         return names_by_rank(record) if record is not None else ()
 
-    def describe_owned(self, found: OwnedSlice) -> RecoveredSlice:
-        """See protocol.Recovers."""
-        with self._explained("look at", found.name):
-            return self._recovery(found).describe()
-
-    def relabel(self, found: OwnedSlice, installation: str, epoch: int) -> None:
-        """See protocol.Recovers."""
-        with self._explained("label", found.name):
-            self._recovery(found).relabel(installation, epoch)
-
-    def keep_recovered(self, found: OwnedSlice, recovered: RecoveredSlice, keys: SliceKeys) -> None:
-        """See protocol.Recovers."""
-        with self._explained("look at", found.name):
-            self._records.put(self._recovery(found).record(recovered, keys, self._now()))
-
-    def _recovery(self, found: OwnedSlice) -> ComputeRecovery:
+    def _recover(self, found: OwnedSlice) -> ComputeRecovery:
         return ComputeRecovery(self._api, self._api.project, found)
