@@ -13,6 +13,8 @@ import pytest
 from moto_account import MotoAccount
 from moto_proxy import MotoProxy, moto_proxy
 
+from orchestrator.providers.aws.session import _loader
+
 _NUMBERS = count(200_000_000_000)  # of accounts
 
 
@@ -20,22 +22,28 @@ class Direct:
     """Clients straight to moto, by access key and region."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self.url = url
         self._made: dict[tuple[str, str, str], Any] = {}
         self._lock = threading.Lock()
 
     def __call__(self, key: str, region: str, service: str = "ec2") -> Any:
-        import boto3
         from botocore.config import Config
+        from botocore.session import get_session
 
         with self._lock:
             if (key, region, service) not in self._made:
-                given = {"aws_access_key_id": key, "aws_secret_access_key": "none"}
+                session = get_session()
+                session.register_component("data_loader", _loader(None))  # one copy of EC2's model is large enough
+                session.set_credentials(key, "none")
                 config = Config(retries={"total_max_attempts": 1}, proxies={})
-                self._made[key, region, service] = boto3.client(
-                    service, endpoint_url=self._url, region_name=region, config=config, **given
+                self._made[key, region, service] = session.create_client(
+                    service, region, endpoint_url=self.url, config=config
                 )
             return self._made[key, region, service]
+
+    def forget(self, key: str) -> None:
+        with self._lock:
+            self._made = {place: client for place, client in self._made.items() if place[0] != key}
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +64,7 @@ def direct() -> Iterator[Direct]:
 
 @pytest.fixture(scope="session")
 def bench(direct: Direct, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MotoProxy, str]]:
-    host, _, port = direct._url.removeprefix("http://").partition(":")
+    host, _, port = direct.url.removeprefix("http://").partition(":")
     with moto_proxy((host, int(port)), direct, tmp_path_factory.mktemp("moto")) as made:
         yield made
 
@@ -64,8 +72,9 @@ def bench(direct: Direct, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture
 def make_account(
     bench: tuple[MotoProxy, str], direct: Direct, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], MotoAccount]:
+) -> Iterator[Callable[[], MotoAccount]]:
     """Make a new account and take on its credentials: moto gives each role that is assumed those of its account."""
+    made: list[MotoAccount] = []
     proxy, url = bench
     proxy.seen.clear()
     proxy.own.clear()
@@ -76,11 +85,15 @@ def make_account(
         sts = direct("AKIAMOTO000000000000", "us-east-1", "sts")
         key = sts.assume_role(RoleArn=arn, RoleSessionName="test")["Credentials"]["AccessKeyId"]
         account = MotoAccount(number, key, url, proxy, tmp_path)
+        made.append(account)
         for name, value in account.env.items():
             monkeypatch.setenv(name, value)
         return account
 
-    return make
+    yield make
+    for account in made:
+        account.end_machines()
+        direct.forget(account.key)
 
 
 @pytest.fixture

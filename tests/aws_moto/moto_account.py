@@ -99,6 +99,13 @@ class MotoAccount:
         assert done.ok, done
         return [host.output.decode().strip() for host in done.hosts]
 
+    def end_machines(self) -> None:
+        """End what a test has left running, past orch."""
+        for region in REGIONS:
+            if left := self._left(region)["instances"]:
+                self.moto(region).terminate_instances(InstanceIds=left)
+                self.proxy.machines.follow(self.moto(region))
+
     def left(self) -> dict[str, list[str]]:
         """All that moto has beyond an empty account, and the placement groups of the proxy."""
         return {kind: found for region in REGIONS for kind, found in self._left(region).items() if found}

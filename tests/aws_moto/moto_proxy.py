@@ -139,12 +139,13 @@ class MotoProxy:
         return reply
 
     def _again(self, made: Launch, call: Call) -> Reply:
-        if made.call.params != call.params:
-            words = "Arguments on this idempotent request are inconsistent with arguments used in previous request(s)."
-            return refusal("IdempotentParameterMismatch", words)
+        """Answer a token that was used before. Which of the two refusals comes first is not documented."""
         if self._alive(made) == 0:
             words = "The client token you have provided is associated with a terminated instance."
             return refusal("IdempotentInstanceTerminated", f"{words} Please use a different client token.")
+        if made.call.params != call.params:
+            words = "Arguments on this idempotent request are inconsistent with arguments used in previous request(s)."
+            return refusal("IdempotentParameterMismatch", words)
         return made.answer
 
     def _asked(self, call: Call) -> Call:

@@ -9,7 +9,7 @@ import pytest
 from moto_account import MotoAccount
 from support.orch_process import Orch
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 TASK = """\
 name: tiny
@@ -30,7 +30,7 @@ def orch(account: MotoAccount, tmp_path: Path) -> Orch:
 
 
 def test_a_task_runs_on_a_machine_of_moto_from_launch_to_down(orch: Orch, account: MotoAccount) -> None:
-    launched = orch("launch", "task.yaml", "-c", "tiny", "--yes")
+    launched = orch("launch", "task.yaml", "-c", "tiny", "--yes", timeout=240)
     assert launched.returncode == 0, launched.stderr
     assert "done" in launched.stdout + launched.stderr
     (found,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
