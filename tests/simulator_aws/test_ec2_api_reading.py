@@ -99,6 +99,8 @@ def test_tags_are_added_to_those_that_are_there(ec2: Ec2) -> None:
     assert [one["GroupId"] for one in shown] == [group]
     pair = [{"Key": "a", "Value": "b"}]
     assert refusal(ec2.api.create_tags, Resources=["sg-00000000000000000"], Tags=pair) == ("InvalidID", 400)
+    absent = ("InvalidInstanceID.NotFound", 400)
+    assert refusal(ec2.api.create_tags, Resources=["i-0123456789abcdef0"], Tags=pair) == absent
 
 
 def test_interfaces_are_listed_by_their_instance(ec2: Ec2) -> None:

@@ -19,7 +19,6 @@ from orch_fronts.aws.ec2.visit import Visit, region_of
 from orch_fronts.aws.ec2.words import dry_run, missing, refused, wrong_combination, wrong_value
 from orchestrator.simulator.calls import ApiError, Code, CreateCall, Look
 from orchestrator.simulator.capacity import RESERVED
-from orchestrator.simulator.reading import describe_resource
 from orchestrator.simulator.state import Phase, Resource
 
 LONGEST_USER_DATA = 16_384  # bytes before base64
@@ -54,7 +53,7 @@ def _create(
     visit: Visit, record: dict[str, Any], zone: str, limits: Limits, market: str, known: Resource | None,
     least: int, most: int,
 ) -> Look:  # fmt: skip
-    """As many as there is room for, at least the least. Rule after_the_end_the_token_answers_the_same."""
+    """As many as there is room for, at least the least."""
     tags = record["tags"].get("instance", {})
     for hosts in [len(known.hosts)] if known else range(most, least - 1, -1):
         call = CreateCall(
@@ -71,8 +70,6 @@ def _create(
         try:
             return visit.cloud.create(call)
         except ApiError as error:
-            if error.code is Code.TOKEN_SPENT and known is not None:
-                return describe_resource(known)
             if error.code is not Code.NO_CAPACITY or hosts == least:
                 raise _refused(visit, error, record["type"], zone, market) from error
     raise AssertionError("there is at least one count to try")
@@ -102,6 +99,9 @@ def _refused(visit: Visit, error: ApiError, kind: str, zone: str, market: str) -
         case Code.TOKEN_MISMATCH:
             words = "Arguments on this idempotent request are inconsistent with arguments used in previous request(s)."
             return AwsRefusal("IdempotentParameterMismatch", words)
+        case Code.TOKEN_SPENT:  # rule after_the_end_the_token_is_refused
+            words = "The client token you have provided is associated with a terminated instance."
+            return AwsRefusal("IdempotentInstanceTerminated", f"{words} Please use a different client token.")
         case _:
             return refused(error)
 

@@ -36,9 +36,10 @@ RULES = (
         f"{IDEMPOTENCY} (other regions); that a named zone counts as well is modelled",
     ),
     Rule(
-        "after_the_end_the_token_answers_the_same",
-        "When its instances have been terminated the same request answers them, terminated, and launches nothing.",
-        "EC2 User Guide of 2013 (Ensuring idempotency): valid at least 24 hours after the termination",
+        "after_the_end_the_token_is_refused",
+        "When its instances have been terminated the same request is IdempotentInstanceTerminated, for 24 hours.",
+        f"{ERRORS}; its text: boto3 issue 4406, January 2025, until which the terminated instances were answered; the "
+        "24 hours: EC2 User Guide of 2013 (Ensuring idempotency)",
     ),
     Rule(
         "between_least_and_most",
@@ -224,6 +225,11 @@ RULES = (
         "When its instance ends an address is on nothing, and is still ours until it is released.",
         f"{GUIDE} (Elastic IP addresses)",
     ),
+    Rule(
+        "release_takes_the_address_from_its_instance",
+        "An address that is released leaves the instance that it was on.",
+        f"{API} (ReleaseAddress, default VPC; in another VPC it is InvalidIPAddress.InUse)",
+    ),
     Rule("dry_run_does_nothing", "A dry run that would have succeeded is DryRunOperation, HTTP 412.", ERRORS),
     Rule(
         "terminate_can_be_asked_again",
@@ -307,8 +313,9 @@ RULES = (
     ),
     Rule(
         "tags_are_added_to_those_that_are_there",
-        "CreateTags adds and overwrites, DeleteTags removes, and filters see them at once.",
-        f"{API} (CreateTags, DeleteTags)",
+        "CreateTags adds and overwrites, DeleteTags removes, and filters see them at once. What is absent is refused, "
+        "an instance with InvalidInstanceID.NotFound.",
+        f"{API} (CreateTags, DeleteTags); packer issue 1367 (instance); InvalidID for others is modelled",
     ),
     Rule(
         "filters_join_values_by_or",

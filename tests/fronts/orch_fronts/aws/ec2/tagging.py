@@ -59,6 +59,8 @@ def _change(visit: Visit, pairs: Any, *, remove: bool) -> dict[str, Any]:
     known = {name for _, name, _ in _everything(visit)}
     for name in names:
         if name not in known:
+            if name.startswith("i-"):
+                find(visit, name)
             raise AwsRefusal("InvalidID", f"The ID '{name}' is not valid")
 
     def work() -> dict[str, Any]:

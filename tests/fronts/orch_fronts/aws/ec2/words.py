@@ -14,7 +14,7 @@ from orchestrator.simulator.calls import ApiError, Code
 _OF_CODE: Mapping[Code, tuple[str, int]] = {
     Code.ALREADY_EXISTS: ("InternalError", 500),  # names are made unique before
     Code.TOKEN_MISMATCH: ("IdempotentParameterMismatch", 400),
-    Code.TOKEN_SPENT: ("IdempotentInstanceTerminated", 400),  # answered otherwise before
+    Code.TOKEN_SPENT: ("IdempotentInstanceTerminated", 400),
     Code.NOT_FOUND: ("InvalidInstanceID.NotFound", 400),
     Code.NO_CAPACITY: ("InsufficientInstanceCapacity", 500),
     Code.NOT_OFFERED: ("Unsupported", 400),
