@@ -16,7 +16,7 @@ HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class BlockSearch:
     """A search for blocks.
 
     Attributes:
@@ -38,7 +38,7 @@ class Offering:
     Attributes:
         start: Epoch seconds; likewise `end`.
         fee: The price of the whole block.
-        asked_hours: The hours of the search that found it.
+        searched_hours: The hours of the search that found it.
         taken_early: Seconds before its end from which the vendor takes its instances.
     """
 
@@ -51,7 +51,7 @@ class Offering:
     end: float
     fee: Decimal
     currency: str = "USD"
-    asked_hours: int = 0
+    searched_hours: int = 0
     taken_early: float = 0.0
 
     @property
@@ -129,9 +129,9 @@ class BlockSeller(Protocol):
         """Return the credentials of a place: an account, a project or a profile."""
         ...
 
-    def wanted(
+    def plan_search(
         self, name: str, count: int, hours: int, earliest: float | None = None, latest: float | None = None
-    ) -> Wanted:
+    ) -> BlockSearch:
         """Return a search.
 
         Raises:
@@ -151,7 +151,7 @@ class BlockSeller(Protocol):
         """Return the regions that can have blocks of any type."""
         ...
 
-    def find(self, session: Any, want: Wanted, regions: Sequence[str]) -> Answers:
+    def find(self, session: Any, want: BlockSearch, regions: Sequence[str]) -> Answers:
         """Return the offerings of some regions, the cheapest first."""
         ...
 

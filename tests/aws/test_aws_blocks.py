@@ -15,14 +15,14 @@ from orch_fronts.aws.server import AwsServer
 from orchestrator.errors import AccessError, CapacityError, CloudError, UserError
 from orchestrator.providers.aws import blocks
 from orchestrator.providers.aws.session import AwsSession
-from orchestrator.providers.block_market import Wanted
+from orchestrator.providers.block_market import BlockSearch
 from orchestrator.providers.offerings import recall, remember
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Scenario
 from orchestrator.values import Unknown
 
-WANT = Wanted(instance_type="p5.48xlarge", count=4, hours=48)
+WANT = BlockSearch(instance_type="p5.48xlarge", count=4, hours=48)
 REGIONS = ("us-east-1", "us-west-2")
 
 
@@ -131,13 +131,13 @@ def test_an_offering_is_found_again_by_its_id_or_by_its_terms(session: AwsSessio
 )
 def test_other_durations_are_refused_with_the_nearest_ones(hours: int, nearest: str) -> None:
     with pytest.raises(UserError) as caught:
-        blocks.wanted("p5.48xlarge", 4, hours)
+        blocks.plan_search("p5.48xlarge", 4, hours)
     assert caught.value.next_step == nearest
 
 
 @pytest.mark.parametrize("hours", [24, 336, 504, 4368])
 def test_days_up_to_two_weeks_and_then_weeks_can_be_had(hours: int) -> None:
-    assert blocks.wanted("H100:8", 64, hours) == Wanted(instance_type="p5.48xlarge", count=64, hours=hours)
+    assert blocks.plan_search("H100:8", 64, hours) == BlockSearch(instance_type="p5.48xlarge", count=64, hours=hours)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_days_up_to_two_weeks_and_then_weeks_can_be_had(hours: int) -> None:
 )
 def test_what_aws_does_not_sell_is_refused_before_anything_is_asked(name: str, count: int, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        blocks.wanted(name, count, 24)
+        blocks.plan_search(name, count, 24)
 
 
 def test_the_command_says_the_same_as_the_request() -> None:

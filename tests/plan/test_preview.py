@@ -147,7 +147,9 @@ def test_a_preview_shows_when_the_machines_of_a_block_start_and_are_taken_as_far
     assert "at 12:20 UTC it is asked to save and stop, its machines are taken from 12:30 UTC on" in known
     unknown = shown(Observed(now=1000.0))
     assert "its capacity block may have to start first" in unknown
-    assert "10 min before AWS takes a capacity block's machines, the program is asked to save and stop" in unknown
+    assert (
+        "10 min before the provider takes a capacity block's machines, the program is asked to save and stop" in unknown
+    )
     later = on_block(slice_state=SliceState.CREATING, hosts=(), slice_until=100_000.0)
     waits = shown(later)
     assert "waits for its capacity block cr-1: it begins at 1970-01-02 03:46 UTC" in waits

@@ -24,7 +24,7 @@ from orchestrator.providers.aws.parameters import revealed
 from orchestrator.providers.aws.requests import Place, request
 from orchestrator.providers.aws.session import AwsSession, open_session
 from orchestrator.providers.aws.tags import INSTALLATION, by_tag
-from orchestrator.providers.block_market import HOUR, Answers, Block, Offering, Wanted
+from orchestrator.providers.block_market import HOUR, Answers, Block, BlockSearch, Offering
 from orchestrator.providers.core.faults import Refused
 from orchestrator.slices import Request
 from orchestrator.values import Text, to_text
@@ -38,16 +38,18 @@ __all__ = [
     "find",
     "look_again",
     "open_session",
+    "plan_search",
     "purchase_request",
     "regions_of",
-    "wanted",
 ]
 _AT_ONCE = 8  # regions that are asked at the same time
 _LONGEST_IN_DAYS, _LONGEST = 14, 182  # days
 _Found = TypeVar("_Found")
 
 
-def wanted(name: str, count: int, hours: int, earliest: float | None = None, latest: float | None = None) -> Wanted:
+def plan_search(
+    name: str, count: int, hours: int, earliest: float | None = None, latest: float | None = None
+) -> BlockSearch:
     """Checked before anything is asked. Raises UserError for what AWS does not sell."""
     instance = find_instance(name) or make_unlisted_type(name)
     if instance is None:
@@ -67,7 +69,7 @@ def wanted(name: str, count: int, hours: int, earliest: float | None = None, lat
     _check_hours(hours)
     if earliest is not None and latest is not None and latest < earliest:
         raise UserError("the latest start is before the earliest", next_step="exchange the two times")
-    return Wanted(instance_type=instance.name, count=count, hours=hours, earliest=earliest, latest=latest)
+    return BlockSearch(instance_type=instance.name, count=count, hours=hours, earliest=earliest, latest=latest)
 
 
 def regions_of(instance_type: str) -> tuple[str, ...]:
@@ -83,7 +85,7 @@ def every_region() -> tuple[str, ...]:
     return tuple(sorted({one for known in load_instances().values() if known.capacity_block for one in known.regions}))
 
 
-def find_request(want: Wanted, place: Place) -> Request:
+def find_request(want: BlockSearch, place: Place) -> Request:
     parameters: dict[str, object] = {
         "InstanceType": want.instance_type,
         "InstanceCount": want.count,
@@ -107,7 +109,7 @@ def purchase_request(offering: Offering, installation: str | Text, profile: str 
     return request(Place(offering.region, profile), "PurchaseCapacityBlock", offering.id, parameters)
 
 
-def find(session: AwsSession, want: Wanted, regions: Sequence[str]) -> Answers:
+def find(session: AwsSession, want: BlockSearch, regions: Sequence[str]) -> Answers:
     """What can be bought now, the cheapest first, then the earliest. Every region is asked, all at the same time."""
 
     def ask(region: str) -> list[Offering]:
@@ -123,7 +125,7 @@ def find(session: AwsSession, want: Wanted, regions: Sequence[str]) -> Answers:
 
 def look_again(session: AwsSession, offering: Offering) -> Offering:
     """The offering as it is now; under its new id when AWS lists it under another. Raises CapacityError, or as find."""
-    want = Wanted(instance_type=offering.instance_type, count=offering.count, hours=offering.asked_hours)
+    want = BlockSearch(instance_type=offering.instance_type, count=offering.count, hours=offering.searched_hours)
     answers = find(session, want, (offering.region,))
     if answers.problems:
         raise answers.problems[0][1]
@@ -133,7 +135,7 @@ def look_again(session: AwsSession, offering: Offering) -> Offering:
     for one in answers.offerings:
         if one.same_terms(offering):
             return one
-    again = f"orch blocks find {offering.instance_type} --nodes {offering.count} --hours {offering.asked_hours}"
+    again = f"orch blocks find {offering.instance_type} --nodes {offering.count} --hours {offering.searched_hours}"
     raise CapacityError(f"{offering.id} is not offered any more", "nothing was bought", again)
 
 
@@ -226,7 +228,7 @@ def _plain(sent: Request) -> dict[str, Any]:
     return cast(dict[str, Any], revealed(sent.body))
 
 
-def _offering(thing: Mapping[str, Any], region: str, asked_hours: int) -> Offering:
+def _offering(thing: Mapping[str, Any], region: str, searched_hours: int) -> Offering:
     return Offering(
         id=str(thing["CapacityBlockOfferingId"]),
         region=region,
@@ -237,7 +239,7 @@ def _offering(thing: Mapping[str, Any], region: str, asked_hours: int) -> Offeri
         end=_seconds(thing["EndDate"]),
         fee=Decimal(str(thing["UpfrontFee"])),
         currency=str(thing.get("CurrencyCode", "USD")),
-        asked_hours=asked_hours,
+        searched_hours=searched_hours,
         taken_early=TAKEN_EARLY,
     )
 

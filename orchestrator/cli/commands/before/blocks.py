@@ -113,7 +113,7 @@ def find(
     from orchestrator.providers.offerings import remember
 
     of = load_seller()
-    want = of.wanted(instance_type, nodes, hours, earliest, latest)
+    want = of.plan_search(instance_type, nodes, hours, earliest, latest)
     places = tuple(dict.fromkeys(regions)) or of.regions_of(want.instance_type)
     answers = of.find(of.open_session(_choose_place(profile)), want, places)
     remember(load_paths().state, _SELLER.name, answers.offerings, time.time())
