@@ -79,8 +79,11 @@ def summed(lines: Iterable[str]) -> Proofs:
 
 
 def named_by_tests() -> set[str]:
-    """Return the names that tests report, each as far as it is written there (an f-string up to its first brace)."""
-    call = re.compile(r'\breport\(\s*f?"([^"{]+)')
+    """Return the names that tests report, each as far as it is written there (an f-string up to its first brace).
+
+    They are the argument of `report`, or of `proof` and `proof_on_server` where a table declares them.
+    """
+    call = re.compile(r'\b(?:report\(\s*f?|proof(?:_on_server)?=)"([^"{]+)')
     return {name for file in (ROOT / "tests").rglob("*.py") for name in call.findall(file.read_text())}
 
 

@@ -19,7 +19,7 @@ INTERFACES = "aws/test_aws_interfaces.py::"
 USERDATA = "aws/test_aws_userdata.py::"
 CHECK = "aws_check/test_aws_check.py::"
 E2E = "cli/test_e2e_aws.py::"
-CRASHES = "aws_engine/test_aws_crashes.py::"
+CRASHES = "front_engine/test_front_crashes.py::"
 EFA_ON_HOSTS = "render/test_run_efa.py::"
 TRAINIUM = "render/test_run_trainium.py::"
 GOLDEN = "render/test_render_golden.py::"
@@ -193,7 +193,7 @@ LEFT = (
         LAUNCH + "test_an_answer_that_was_lost_and_then_another_zone_are_not_two_slices",
         LAUNCH + "test_the_last_zone_is_found_and_the_others_keep_nothing",
         PROVIDER + "test_an_answer_that_was_lost_makes_no_second_one",
-        "aws_engine/test_aws_machine.py::test_in_random_histories_on_ec2_no_slice_is_orphaned_and_down_leaves_nothing",
+        "front_engine/test_ec2_machine.py::test_in_random_histories_on_ec2_no_slice_is_orphaned_and_down_leaves_nothing",
     ),
     row(
         "skypilot#4431, skypilot#4443",
@@ -207,7 +207,7 @@ LEFT = (
         "skypilot#7022; dstack#138, dstack#2068; SkyPilot's server",
         "interrupted while machines are made, they go on being made",
         LEAKS + "test_ctrl_c_while_machines_are_made_gives_everything_back",
-        CRASHES + "test_on_ec2_every_command_killed_at_a_lasting_change_leaks_nothing",
+        CRASHES + "test_every_command_killed_around_a_request_leaks_nothing",
     ),
     row(
         "skypilot#3688",
@@ -216,7 +216,7 @@ LEFT = (
         LEAKS + "test_what_the_first_zones_made_is_gone_before_the_last_one_is_used",
         PROVIDER + "test_the_end_takes_away_what_was_in_use_as_soon_as_it_is_not",
         PROVIDER + "test_a_name_that_is_somebody_elses_is_left_as_it_is",
-        CRASHES + "test_the_matrix_finds_leftover_groups_and_an_address",
+        CRASHES + "test_the_matrix_finds_what_a_broken_provider_leaves",
     ),
     row(
         "skypilot#7205, skypilot#4392",
@@ -229,7 +229,7 @@ LEFT = (
         "what a killed command had made is nobody's: it is not found, as only our own list is looked at",
         PROVIDER + "test_slices_of_every_region_are_listed_and_ended_without_a_record",
         PROVIDER + "test_a_region_that_does_not_answer_is_no_empty_list",
-        CRASHES + "test_on_ec2_every_command_killed_at_a_lasting_change_leaks_nothing",
+        CRASHES + "test_every_command_killed_around_a_request_leaks_nothing",
     ),
     row(
         "dstack#1551",

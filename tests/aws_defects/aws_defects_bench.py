@@ -6,28 +6,23 @@ Its clock is the test's, so that hours pass in no time; what boto3 sends goes ov
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ec2_account import Ec2
 from support.aws_cloud import aws_zones
-from support.aws_world import AwsHome, PointedAws
 from support.driving import Listener
+from support.ec2_front import Ec2Home, Ec2Service, PointedAws
 from support.simulated import Points, sim_launch, sim_task
 
 from orch_fronts.aws.calls import AwsCall
-from orch_fronts.aws.server import AwsServer
-from orchestrator.clock import Clock
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.preparation.prepared import CommandResult, PreparedCommand
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.paths import load_paths
-from orchestrator.providers.aws.session import AwsSession
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
-from orchestrator.simulator.cloud import SimulatedCloud
 from orchestrator.simulator.scenario import Durations, Scenario
 from orchestrator.slices import Candidate
 
@@ -36,37 +31,11 @@ FAR = "us-west-2a"
 EVEN = Durations(create=4.0, end=2.0, stop=2.0, start=2.0, contact=0.01, jitter=0.0)
 
 
-class Line:
-    """What all tests share: the server, its client, and the account and the points of the test that runs now."""
-
-    server: AwsServer
-    session: AwsSession
-
-    def __init__(self) -> None:
-        self.account = InMemory(Scenario(), ManualClock())
-        self.points = Points()
-
-    @property
-    def clock(self) -> Clock:
-        return self.account.clock
-
-    def open(self) -> AbstractContextManager[SimulatedCloud]:
-        return self.account.open()
-
-    def here(self, name: str) -> None:
-        self.points.here(name)
-
-
-@dataclass
-class DefectHome(AwsHome):
-    """The engine's world, over the line that all tests share."""
-
-    line: Line = field(default_factory=Line)
+class DefectHome(Ec2Home):
+    """The engine's home; the provider keeps its records in files, as an orch before the store did."""
 
     def provider(self) -> PointedAws:
-        made = PointedAws(lambda _: self.line.session, load_paths().state / "aws", self.clock.now, self.clock.sleep)
-        made.points = self.points
-        return made
+        return self.opened(load_paths().state / self.records, self.points)
 
 
 @dataclass
@@ -87,11 +56,11 @@ class Bench:
 
     def strike(self, name: str, error: type[BaseException]) -> None:
         """The command is cut off with this error when it passes the point of this name for the first time."""
-        self.home.line.points = Struck(name, error)
+        self.home.points = Struck(name, error)
 
     def watch(self, look: Callable[[str], None]) -> None:
         """look: called with the name of each point."""
-        self.home.line.points = Watched(look)
+        self.home.points = Watched(look)
 
     def calls(self, operation: str) -> list[AwsCall]:
         return [call for call in self.ec2.server.requests if call.operation == operation]
@@ -136,11 +105,10 @@ class Struck(Watched):
             raise self._error
 
 
-def empty_account(line: Line, folder: Path) -> Bench:
+def empty_account(service: Ec2Service, folder: Path) -> Bench:
     clock = ManualClock()
     scenario = Scenario(zones=aws_zones(*ZONES, FAR), durations=EVEN)
-    line.account = InMemory(scenario, clock)
-    line.points = Points()
-    line.server.requests.clear()
-    home = DefectHome(line, line.points, line.server.url, PointedAws, line)
-    return Bench(Ec2(line.account, clock, line.server, folder / "state", line.session), home)
+    access = service.account.current = InMemory(scenario, clock)
+    service.server.requests.clear()
+    home = DefectHome(access, client=service.client)
+    return Bench(Ec2(access, clock, service.server, folder / "state", service.client.session), home)

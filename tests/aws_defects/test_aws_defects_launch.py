@@ -90,12 +90,13 @@ def test_no_setting_of_the_users_makes_boto3_ask_again(
     """InsufficientInstanceCapacity is HTTP 500, which the library would repeat."""
     monkeypatch.setenv("AWS_RETRY_MODE", mode)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "9")
-    bench.home.line.session, usual = aws_session(bench.ec2.server.url), bench.home.line.session
+    client, usual = bench.home.client, bench.home.client.session
+    client.session = aws_session(bench.ec2.server.url)
     try:
         bench.ec2.rule(pools=tuple(Pool(zone=zone, accelerator="*", amount=0) for zone in ZONES))
         assert bench.launch(*everywhere(0)).status == Exit.CAPACITY
     finally:
-        bench.home.line.session = usual
+        client.session = usual
     assert bench.launched_in() == list(ZONES)
 
 

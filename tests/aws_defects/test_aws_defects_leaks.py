@@ -35,7 +35,7 @@ class Killed(BaseException):
 
 
 def struck(bench: Bench) -> bool:
-    points = bench.home.line.points
+    points = bench.home.points
     return isinstance(points, Struck) and points.struck
 
 

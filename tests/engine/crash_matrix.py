@@ -13,11 +13,11 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from crash_verbs import FOREIGN, ORPHANS, Verb, down, newest_job, reap
 from support.copied_store import untie
-from support.lanes import FULL, share_of, spread, today
+from support.lanes import FULL, share_of
 from support.postgres import postgres_server
 from support.proof import report
 from support.server_rows import empty_database, read_rows, write_rows
@@ -38,35 +38,6 @@ _QUEUED = {QueuePhase.ACTIVE: "ready"}
 Database = Literal["SQLite", "PostgreSQL"]
 INTENT = "orch-intent"  # the label that says for which record a slice was made
 _PART = re.compile(r"(?P<slice>.+)-s\d+")  # NAME-s0, NAME-s1: what several requests make of one intent
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One verb on one database. day: chooses the points that the short lane tries."""
-
-    verb: Verb
-    database: Database
-    day: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.verb.name}-{self.database}"
-
-
-def cases_of(verbs: Sequence[Verb], *, on_server: int, on_sqlite: int | None = None) -> list[Any]:
-    """Return parameters: every verb on both databases, of which the short lane has a share.
-
-    Args:
-        verbs: Commands to kill.
-        on_server: How many of them the short lane kills on PostgreSQL, other ones every day.
-        on_sqlite: The same for SQLite; None: all.
-    """
-
-    def shared(database: Database, count: int) -> list[Case]:
-        turn = today() * count // len(verbs)  # the points change after every verb had its day
-        return [Case(verb=verb, database=database, day=turn) for verb in share_of(verbs, count)]
-
-    return spread([*shared("SQLite", on_sqlite or len(verbs)), *shared("PostgreSQL", on_server)])
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 A new provider adds one line to CASES: a function that yields a Case for an empty folder and cleans up after itself.
 A provider without `Stops` or `Preempts` simply lacks the methods; the tests for those see that and pass it by.
-Clouds are simulated: the real providers ask them, Google's over its own client library and a socket.
+Clouds are simulated: the real providers ask their fronts, each over its vendor's client library and a socket.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from typing import cast
 
 import pytest
 from provider_support import INSTALLATION, clear, make_keys, make_spec, make_world
-from support.aws_cloud import EFA, aws_candidate, aws_provider, aws_server, aws_zones
-from support.compute_cloud import compute_candidate, compute_provider
-from support.google_cloud import google_provider, tpu_candidate, tpu_zones
+from support.aws_cloud import EFA, aws_candidate
+from support.compute_front import COMPUTE, GROUP, SEVERAL, compute_candidate
+from support.ec2_front import EC2
+from support.front_home import Front
+from support.google_cloud import tpu_candidate
 from support.plain_machines import NeutralMachines
+from support.tpu_front import TPU_API
 
-from orch_fronts.google.server import TpuServer
 from orchestrator.clock import RealClock
 from orchestrator.drivers import has_part, list_driver_names
 from orchestrator.engine.loop.slice_actions import request_text
@@ -47,7 +49,12 @@ BRIEF = Durations(create=0.02, end=0.02, stop=0.02, start=0.02, detect=0.02, que
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """opened: a provider that keeps its records in this folder. stops: its machines can be stopped and kept."""
+    """One provider with a slice to make.
+
+    Attributes:
+        opened: Return a provider that keeps its records in this folder.
+        stops: Whether its machines can be stopped and kept.
+    """
 
     planner: Planner
     provider: Provider
@@ -75,6 +82,11 @@ class Case:
                 return view
             assert time.monotonic() < deadline, view
             time.sleep(0.01)
+
+    def ended(self) -> SliceView:
+        """End the slice, and return what the provider says once nothing is under way any more."""
+        self.provider.end(self.spec.name)
+        return self.settled()
 
     def created(self) -> SliceView:
         self.provider.create(self.spec, self.keys)
@@ -154,33 +166,13 @@ def _plain_candidate(hosts: int, market: Market, provider: str = "plain") -> Can
 
 
 @contextmanager
-def _google(
-    candidate: Candidate,
-    folder: Path,
-    *,
-    stops: bool = False,
-    provider: Callable[[str, Path], Provider] = google_provider,
-) -> Generator[Case]:
-    scenario = Scenario(zones=tpu_zones(candidate.zone), durations=BRIEF)
-    with TpuServer(Durable(folder / "cloud" / "cloud.json", scenario, RealClock())) as server:
+def _served(front: Front, candidate: Candidate, folder: Path, *, stops: bool = True) -> Generator[Case]:
+    scenario = Scenario(zones=front.to_zones(candidate.zone), durations=BRIEF)
+    with front.serve(Durable(folder / "cloud" / "cloud.json", scenario, RealClock())) as server:
         keys = make_keys(folder / "keys", candidate.hosts)
-        opened = partial(provider, server.url)
-        yield _case("gcp", opened, folder / "state", make_spec(candidate=candidate), keys, stops=stops)
-
-
-@contextmanager
-def _compute(candidate: Candidate, folder: Path, *, stops: bool = False) -> Generator[Case]:
-    with _google(candidate, folder, stops=stops, provider=compute_provider) as case:
-        yield case
-
-
-@contextmanager
-def _aws(candidate: Candidate, folder: Path, *, stops: bool = True) -> Generator[Case]:
-    scenario = Scenario(zones=aws_zones(candidate.zone), durations=BRIEF)
-    with aws_server(Durable(folder / "cloud" / "cloud.json", scenario, RealClock())) as server:
-        keys = make_keys(folder / "keys", candidate.hosts)
-        opened = partial(aws_provider, server.url)
-        yield _case("aws", opened, folder / "state", make_spec(candidate=candidate), keys, stops=stops)
+        opened = partial(front.provider, server.url)
+        spec = make_spec(candidate=candidate)
+        yield _case(front.provider_name, opened, folder / "state", spec, keys, stops=stops)
 
 
 CASES: dict[str, Callable[[Path], AbstractContextManager[Case]]] = {
@@ -195,16 +187,16 @@ CASES: dict[str, Callable[[Path], AbstractContextManager[Case]]] = {
         for name in list_driver_names()
         if has_part(name, "service")
     },
-    "gcp, one host": partial(_google, tpu_candidate("v4-8"), stops=True),
-    "gcp, a slice of hosts": partial(_google, tpu_candidate("v4-16")),
-    "gcp, a queued resource": partial(_google, tpu_candidate("v4-16", Spot())),
-    "gcp, two slices": partial(_google, tpu_candidate("v4-16", slices=2)),
-    "gcp, an instance": partial(_compute, compute_candidate("v6e-8"), stops=True),
-    "gcp, two instances": partial(_compute, compute_candidate("v6e-8", slices=2)),
-    "gcp, a managed group": partial(_compute, compute_candidate("v6e-16")),
-    "aws, one host": partial(_aws, aws_candidate()),
-    "aws, a cluster": partial(_aws, aws_candidate(EFA, hosts=2)),
-    "aws, spot": partial(_aws, aws_candidate(EFA, Spot(), hosts=2), stops=False),
+    "gcp, one host": partial(_served, TPU_API, tpu_candidate("v4-8")),
+    "gcp, a slice of hosts": partial(_served, TPU_API, tpu_candidate("v4-16"), stops=False),
+    "gcp, a queued resource": partial(_served, TPU_API, tpu_candidate("v4-16", Spot()), stops=False),
+    "gcp, two slices": partial(_served, TPU_API, tpu_candidate("v4-16", slices=2), stops=False),
+    "gcp, an instance": partial(_served, COMPUTE, compute_candidate(1)),
+    "gcp, several instances": partial(_served, COMPUTE, compute_candidate(SEVERAL), stops=False),
+    "gcp, an instance group": partial(_served, COMPUTE, compute_candidate(GROUP), stops=False),
+    "aws, one host": partial(_served, EC2, aws_candidate()),
+    "aws, a cluster": partial(_served, EC2, aws_candidate(EFA, hosts=2)),
+    "aws, spot": partial(_served, EC2, aws_candidate(EFA, Spot(), hosts=2), stops=False),
 }
 
 
@@ -265,8 +257,7 @@ def test_another_command_sees_the_same(case: Case) -> None:
 
 def test_ended_slice_is_absent_for_everybody_and_can_be_ended_again(case: Case) -> None:
     case.created()
-    case.provider.end(case.spec.name)
-    assert case.settled().state is SliceState.ABSENT
+    assert case.ended().state is SliceState.ABSENT
     case.reopen().end(case.spec.name)
     assert case.settled(case.reopen()).state is SliceState.ABSENT
     assert case.provider.owned(INSTALLATION) == ()
@@ -274,8 +265,7 @@ def test_ended_slice_is_absent_for_everybody_and_can_be_ended_again(case: Case) 
 
 def test_name_can_be_used_again_after_the_end(case: Case) -> None:
     before = case.created()
-    case.provider.end(case.spec.name)
-    assert case.settled().state is SliceState.ABSENT
+    assert case.ended().state is SliceState.ABSENT
     case.provider.create(case.asking(Text.of("the next")), case.keys)
     after = case.settled()
     assert after.state is SliceState.READY
@@ -349,7 +339,7 @@ def test_stopped_slice_is_started_again_with_the_same_identity(case: Case) -> No
         return
     provider.stop(case.spec.name)
     stopped = case.settled()
-    assert (stopped.state, stopped.hosts, stopped.due) == (SliceState.STOPPED, (), False)
+    assert replace(stopped, reason="") == SliceView(state=SliceState.STOPPED, installation=stopped.installation)
     assert stopped.installation == before.installation
     assert [owned.state for owned in case.provider.owned(INSTALLATION)] == [SliceState.STOPPED]
     provider.start(case.spec.name)
@@ -389,7 +379,7 @@ def test_requests_are_whole_and_need_nothing_that_is_known_later(case: Case) -> 
     """Each names the slice; the create says for which record, or that this is not known yet."""
     name, candidate = case.spec.name, case.spec.candidate
     create, end = case.planner.create_request(case.spec), case.planner.end_request(name, candidate)
-    assert name in f"{create.target} {create.body.get('name')}" and name in end.target
+    assert name in request_text(create) and name in end.target
     assert (create.method, create.target) != (end.method, end.target)
     assert case.spec.token.reveal() in request_text(create)
     unknown = Text.of(Unknown("the token of tests"), "-1")

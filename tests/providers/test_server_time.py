@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from googleapiclient.errors import HttpError  # type: ignore[import-untyped]  # the library ships no types
 from provider_support import make_keys, make_spec
-from support.aws_cloud import aws_candidate, aws_server, aws_zones
-from support.google_cloud import tpu_candidate, tpu_zones
+from support.aws_cloud import aws_candidate
+from support.ec2_front import EC2
+from support.google_cloud import tpu_candidate
+from support.tpu_front import TPU_API
 
 from orch_fronts.google.server import PROJECT, TpuServer
 from orchestrator.clock import RealClock, SteadyClock
-from orchestrator.cloud_access import AWS_API, GOOGLE_API
+from orchestrator.cloud_access import GOOGLE_API
 from orchestrator.providers.google.session import open_session
 from orchestrator.providers.registry import open_provider
 from orchestrator.simulator.durable import Durable
@@ -22,7 +24,6 @@ from orchestrator.simulator.scenario import Scenario
 from orchestrator.slices import Candidate
 
 DAYS = 2 * 86400.0
-TPU, EC2 = tpu_candidate("v4-8"), aws_candidate()
 
 
 @pytest.fixture(params=[DAYS, -DAYS], ids=["ahead", "behind"])
@@ -30,14 +31,13 @@ def clock(request: pytest.FixtureRequest, tmp_path: Path) -> SteadyClock:
     return SteadyClock(tmp_path / "state", lambda: time.time() + request.param)
 
 
-@pytest.fixture(params=[TPU, EC2], ids=["gcp", "aws"])
+@pytest.fixture(params=[(TPU_API, tpu_candidate("v4-8")), (EC2, aws_candidate())], ids=["gcp", "aws"])
 def candidate(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Candidate]:
-    found: Candidate = request.param
-    zones = tpu_zones(found.zone) if found is TPU else aws_zones(found.zone)
-    access = Durable(tmp_path / "cloud.json", Scenario(zones=zones), RealClock())
+    front, found = request.param
+    access = Durable(tmp_path / "cloud.json", Scenario(zones=front.to_zones(found.zone)), RealClock())
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", PROJECT)
-    with TpuServer(access, project=PROJECT) if found is TPU else aws_server(access) as server:
-        monkeypatch.setenv(GOOGLE_API if found is TPU else AWS_API, server.url)
+    with front.serve(access) as server:
+        monkeypatch.setenv(front.variable, server.url)
         yield found
 
 

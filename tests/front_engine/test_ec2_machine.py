@@ -10,9 +10,10 @@ from typing import Any
 
 import botocore.endpoint
 import pytest
-from aws_machine import AwsMachine, Service, serving
+from ec2_machine import Ec2Machine
 from engine_machine import Crash, run_histories
 from support.aws_cloud import REGION
+from support.ec2_front import Ec2Service, ec2_service
 from support.lanes import by_lane, spread
 from support.proof import report
 
@@ -20,14 +21,14 @@ from orchestrator.engine.operations import sweep
 
 
 @pytest.fixture(autouse=True)
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ec2Service]:
     for name in ("ORCH_HOME", "ORCH_STORE"):
         monkeypatch.setenv(name, "")
     monkeypatch.setattr(sweep, "RESEND_AFTER", 2 * sweep.PAUSE)
     # The library's pauses before it repeats a read are real time, which stands still.
     monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
-    with serving() as service:
-        monkeypatch.setattr(AwsMachine, "service", service, raising=False)
+    with ec2_service(cut=True) as service:
+        monkeypatch.setattr(Ec2Machine, "service", service, raising=False)
         yield service
 
 
@@ -40,16 +41,16 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", spread(range(by_lane(1, 10))))
 def test_in_random_histories_on_ec2_no_slice_is_orphaned_and_down_leaves_nothing(part: int) -> None:
-    counts = run_histories(AwsMachine, by_lane(4, 40), 10)
+    counts = run_histories(Ec2Machine, by_lane(4, 40), 10)
     report("random histories of the EC2 provider over sockets", counts)
 
 
 @pytest.mark.slow
 @pytest.mark.promise("P2")
-def test_the_histories_find_a_second_slice_when_the_token_is_dropped(service: Service) -> None:
-    machine = AwsMachine()
+def test_the_histories_find_a_second_slice_when_the_token_is_dropped(service: Ec2Service) -> None:
+    machine = Ec2Machine()
     machine.begin(lag=0.0, page=50, exits=0, spot=False, way="ssm", theirs=("d", 1))
-    events = service.line.session.client("ec2", REGION, once=True).meta.events
+    events = service.client.session.client("ec2", REGION, once=True).meta.events
     events.register("provide-client-params.ec2.RunInstances", _with_another_token)
 
     def strike(**_: Any) -> None:

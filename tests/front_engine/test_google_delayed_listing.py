@@ -7,31 +7,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.front_home import make_slice_keys, owned_spec
 from support.google_cloud import OTHER, ZONE, google_provider, tpu_candidate, tpu_zones
 
 from orch_fronts.google.server import TpuServer
 from orchestrator.errors import CloudError
 from orchestrator.providers.google.provider import GoogleProvider
-from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Durations, Fault, FaultKind, Scenario
-from orchestrator.slices import SliceKeys, SliceSpec, SliceState
-from orchestrator.values import Text
+from orchestrator.slices import SliceState
 
 LAG = 20.0  # seconds for which a look may miss a new node; each look by chance
 
 
 @dataclass
 class Hidden:
-    """A cloud that shows new nodes late, and loses the answer to the first create where it is told to."""
+    """A cloud that shows new nodes late, with the faults of the test."""
 
     access: InMemory
     clock: ManualClock
     provider: GoogleProvider
 
     def states(self, seconds: int) -> set[SliceState]:
-        """What a look a second tells."""
+        """Observe once a second, and return the states."""
         found: set[SliceState] = set()
         for _ in range(seconds):
             found.add(self.provider.observe("c-1").state)
@@ -55,21 +54,8 @@ def hidden(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Hidden]:
 
 
 def create(hidden: Hidden) -> None:
-    token = Text.of("token-1")
-    private, public = make_host_key()
-    keys = SliceKeys(
-        user_public=public,
-        identity_file="/nowhere",
-        known_hosts="/nowhere",
-        host_private=(private,),
-        host_public=(public,),
-    )
-    hidden.provider.create(
-        SliceSpec(
-            cluster="c", name="c-1", token=token, candidate=tpu_candidate("v4-8"), labels=(("orch-intent", token),)
-        ),
-        keys,
-    )
+    spec = owned_spec("c-1", "token-1", tpu_candidate("v4-8"), cluster="c", installation="ours")
+    hidden.provider.create(spec, make_slice_keys(1))
 
 
 @pytest.mark.parametrize("hidden", [(Fault(call="create", kind=FaultKind.TIMEOUT_AFTER, nth=(1,)),)], indirect=True)

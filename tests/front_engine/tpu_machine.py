@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 from engine_machine import CALLS, FAULTS, Machine
 from hypothesis.stateful import initialize, rule
 from support.google_cloud import OTHER, ZONE, tpu_zones
-from support.google_world import GoogleHome, PointedGoogle
 from support.simulated import Points, SimHome
+from support.tpu_front import PointedGoogle, TpuHome
 
 from orch_fronts.google.server import TpuServer
 from orchestrator.simulator.faults import can_befall
@@ -18,13 +18,13 @@ from orchestrator.simulator.scenario import FaultKind
 from orchestrator.slices import Candidate
 
 QUEUE_CALLS = ("queue", "queue-get", "queue-list", "queue-delete", "operation")
-GOOGLE_FAULTS = [*FAULTS, *((call, kind) for call in QUEUE_CALLS for kind in FaultKind if can_befall(kind, call))]
+TPU_FAULTS = [*FAULTS, *((call, kind) for call in QUEUE_CALLS for kind in FaultKind if can_befall(kind, call))]
 ON_CREATE = [kind for kind in FaultKind if can_befall(kind, "create")]
 assert not set(QUEUE_CALLS) & set(CALLS)
 
 
 @dataclass
-class HastyHome(GoogleHome):
+class HastyHome(TpuHome):
     """spot: queued resources, which wait for six minutes at most; else plain nodes."""
 
     spot: bool = False
@@ -35,8 +35,8 @@ class HastyHome(GoogleHome):
         return replace(found, details=(*found.details, ("valid_hours", "0.1")))
 
 
-class GoogleMachine(Machine):
-    """A server of its own for each history. A call that times out breaks its connection.
+class TpuMachine(Machine):
+    """Each history has its server. A call that times out breaks its connection.
 
     A node has no token but its name (TPU API v2, projects.locations.nodes.create): what was asked for twice can come
     twice when the first one was ended in between. Then it is the sweep's. No page of Google's says that a look may lag
@@ -60,9 +60,9 @@ class GoogleMachine(Machine):
         self.server.__enter__()
 
     def home(self, points: Points | None = None) -> SimHome:
-        return HastyHome(self.access, points or Points(), self.server.url, self.kind, spot=self.spot)
+        return HastyHome(self.access, points or Points(), self.server.url, kind=self.kind, spot=self.spot)
 
-    @rule(which=st.sampled_from(GOOGLE_FAULTS), wait=st.integers(0, 3))
+    @rule(which=st.sampled_from(TPU_FAULTS), wait=st.integers(0, 3))
     def fault(self, which: tuple[str, FaultKind], wait: int) -> None:
         """But no end that hangs until it is asked again: what Google says is DELETING, the provider leaves to it."""
         if which[1] is not FaultKind.STUCK:

@@ -6,10 +6,10 @@ import shutil
 
 import pytest
 from engine_machine import run_histories
-from google_machine import GoogleMachine
-from google_matrix import NotedAfterwards
 from support.lanes import by_lane, spread
 from support.proof import report
+from tpu_machine import TpuMachine
+from tpu_verbs import NotedAfterwards
 
 from orchestrator.providers.google import retries
 
@@ -30,11 +30,11 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", spread(range(by_lane(1, 6))))
 def test_in_random_histories_on_google_no_slice_is_orphaned_and_down_leaves_nothing(part: int) -> None:
-    counts = run_histories(GoogleMachine, by_lane(4, 20), 10)
+    counts = run_histories(TpuMachine, by_lane(4, 20), 10)
     report("random histories of the Google provider over sockets", counts)
 
 
-class NotedAfterwardsMachine(GoogleMachine):
+class NotedAfterwardsMachine(TpuMachine):
     kind = NotedAfterwards
 
 

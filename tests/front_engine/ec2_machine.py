@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import hypothesis.strategies as st
-from aws_line import Line, LinedHome
 from crash_matrix import INTENT
 from engine_machine import CALLS, DEEDS, FAULTS, Machine
 from hypothesis.stateful import initialize, invariant, rule
-from support.aws_cloud import EFA, OTHER, ZONE, Account, aws_candidate, aws_server, aws_zones
-from support.aws_world import PointedAws
+from support.aws_cloud import EFA, OTHER, ZONE, aws_candidate, aws_zones
+from support.ec2_front import Ec2Home, Ec2Service
+from support.front_home import make_slice_keys, owned_spec
 from support.simulated import Points, SimHome
 from support.slice_names import slice_name
 
 from orch_fronts.aws.ec2.visit import kept, left
-from orch_fronts.aws.server import AwsServer
 from orchestrator.engine.state.recorded import open_reader
-from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.faults import can_befall
 from orchestrator.simulator.scenario import Deed, FaultKind
-from orchestrator.slices import Candidate, OnDemand, SliceKeys, SliceSpec, SliceState, Spot
-from orchestrator.values import Text
+from orchestrator.slices import Candidate, OnDemand, SliceState, Spot
 
 MAKING = ("create-security-group", "authorize-security-group-ingress", "authorize-security-group-egress",
           "create-placement-group", "allocate-address", "associate-address")  # fmt: skip
@@ -33,31 +29,15 @@ TAKING = ("release-address", "delete-security-group", "delete-placement-group", 
 READING = ("get-parameter", "describe-images", "describe-subnets", "describe-regions", "describe-addresses",
            "describe-security-groups", "describe-placement-groups", "describe-spot-instance-requests")  # fmt: skip
 ALONE = (*MAKING, *TAKING, *READING)  # what EC2 has beside its instances
-AWS_FAULTS = [*FAULTS, *((call, kind) for call in ALONE for kind in FaultKind if can_befall(kind, call))]
+EC2_FAULTS = [*FAULTS, *((call, kind) for call in ALONE for kind in FaultKind if can_befall(kind, call))]
 ON_CHANGE = [kind for kind in FaultKind if can_befall(kind, "allocate-address")]
 assert not set(ALONE) & set(CALLS)
 PIECES = ("groups", "placement", "addresses")
 THEIRS = "another"  # installation
 
 
-@dataclass(frozen=True)
-class Service:
-    """What all histories use: a server, and a client of it. A call that times out breaks its connection."""
-
-    account: Account
-    server: AwsServer
-    line: Line
-
-
-@contextmanager
-def serving() -> Iterator[Service]:
-    account = Account()
-    with aws_server(account, cut=True) as server:
-        yield Service(account, server, Line(server.url))
-
-
 @dataclass
-class HastyHome(LinedHome):
+class HastyHome(Ec2Home):
     spot: bool = False
     way: str = ""
 
@@ -68,10 +48,10 @@ class HastyHome(LinedHome):
         return aws_candidate(EFA, market, hosts=hosts, zone=zone, **details)
 
 
-class AwsMachine(Machine):
+class Ec2Machine(Machine):
     """theirs: what another installation has of a slice, whose name one of ours may come to have as well."""
 
-    service: ClassVar[Service]  # of the test that runs now
+    service: ClassVar[Ec2Service]  # of the test that runs now
     zones = aws_zones(ZONE, OTHER)
 
     @initialize(
@@ -90,11 +70,9 @@ class AwsMachine(Machine):
         self.log.append(f"lag {lag}, page {page}, exits {exits}, spot {spot}, way {way!r}, theirs {theirs}")
 
     def home(self, points: Points | None = None) -> SimHome:
-        line = self.service.line
-        url = self.service.server.url
-        return HastyHome(self.access, points or Points(), url, PointedAws, line, spot=self.spot, way=self.way)
+        return HastyHome(self.access, points or Points(), client=self.service.client, spot=self.spot, way=self.way)
 
-    @rule(which=st.sampled_from(AWS_FAULTS), wait=st.integers(0, 3))
+    @rule(which=st.sampled_from(EC2_FAULTS), wait=st.integers(0, 3))
     def fault(self, which: tuple[str, FaultKind], wait: int) -> None:
         super().fault(which, wait)
 
@@ -156,21 +134,11 @@ class AwsMachine(Machine):
 
     def _seed(self, name: str) -> None:
         """A slice of another installation, made as ours are made."""
-        given = {"orch-installation": THEIRS, "orch-cluster": "c", INTENT: "theirs"}
-        labels = tuple((key, Text.of(value)) for key, value in given.items())
         candidate = aws_candidate(EFA, hosts=2, access="eip")
-        private, public = zip(*(make_host_key() for _ in range(candidate.hosts)), strict=True)
-        keys = SliceKeys(
-            user_public=make_host_key()[1],
-            identity_file="/nowhere",
-            known_hosts="/nowhere",
-            host_private=private,
-            host_public=public,
-        )
-        provider = HastyHome(self.access, Points(), "", PointedAws, self.service.line).elsewhere(self.root / "theirs")
-        provider.create(
-            SliceSpec(cluster="c", name=name, token=Text.of("theirs"), candidate=candidate, labels=labels), keys
-        )
+        home = HastyHome(self.access, client=self.service.client)
+        provider = home.opened(self.root / "theirs", Points())
+        spec = owned_spec(name, "theirs", candidate, cluster="c", installation=THEIRS)
+        provider.create(spec, make_slice_keys(candidate.hosts))
         while provider.finish(name).state is not SliceState.READY:
             self.clock.sleep(1.0)
         cloud = self._cloud()

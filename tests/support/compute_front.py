@@ -1,23 +1,24 @@
-"""The engine with the real provider of TPUs on Compute Engine: every call over a socket, to a cloud that tests own."""
+"""The front of Compute Engine, and the engine with the real provider of its TPUs against it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from google.auth.credentials import AnonymousCredentials
 from support.google_cloud import tpu_candidate
-from support.google_world import GoogleCloudHome
 from support.simulated import PointedCalls, Points
+from support.tpu_front import TPU_API, GoogleHome
 
+from orch_fronts.google.compute.visit import left
 from orch_fronts.google.server import PROJECT
 from orchestrator.providers.google.compute.api import ComputeApi, place_of
 from orchestrator.providers.google.compute.provider import ComputeProvider
 from orchestrator.providers.google.session import PREFIXES, Session
 from orchestrator.providers.records import Records
-from orchestrator.slices import Candidate, OnDemand, Spot
+from orchestrator.slices import Candidate, Market, OnDemand, Spot
 
 ZONE, OTHER = "us-east5-b", "us-central1-c"
 SEVERAL, GROUP = 2, 4  # hosts of what is several instances, and of what is a managed instance group
@@ -74,10 +75,9 @@ class PointedCompute(PointedCalls, ComputeProvider):
 
 
 @dataclass
-class ComputeHome(GoogleCloudHome):
-    """client: see compute_client. kind: of the provider, for a sabotaged one."""
+class ComputeHome(GoogleHome):
+    """client: see compute_client."""
 
-    client: Any = None
     kind: type[PointedCompute] = PointedCompute
     records: ClassVar[str] = "google-compute"
 
@@ -89,9 +89,29 @@ class ComputeHome(GoogleCloudHome):
 
     def candidate(self, hosts: int = GROUP, *, spot: bool = False, other_zone: bool = False) -> Candidate:
         market, zone = Spot() if spot else OnDemand(), OTHER if other_zone else ZONE
-        accelerator, slices = ACCELERATORS[hosts]
-        return tpu_candidate(accelerator, market, zone=zone, slices=slices, api="compute")
+        return compute_candidate(hosts, market, zone=zone)
 
     def orphan_candidate(self, name: str) -> Candidate:
         """Return a group for the first orphan, and an instance on spot for the second."""
         return self.candidate(1, spot=True) if name.endswith("2") else self.candidate()
+
+
+def compute_candidate(hosts: int = GROUP, market: Market | None = None, *, zone: str = ZONE) -> Candidate:
+    accelerator, slices = ACCELERATORS[hosts]
+    return tpu_candidate(accelerator, market, zone=zone, slices=slices, api="compute")
+
+
+def compute_provider(url: str, state: Path) -> ComputeProvider:
+    """url: of a TpuServer. state: the folder in which orch keeps its own state."""
+    return ComputeProvider(ComputeApi(Session(AnonymousCredentials(), PROJECT, url)), state / "google-compute")
+
+
+COMPUTE = replace(
+    TPU_API,
+    name="Compute Engine",
+    provider=compute_provider,
+    zones=(ZONE, OTHER),
+    home=ComputeHome,
+    connect=compute_client,
+    left=left,
+)

@@ -1,8 +1,0 @@
-"""Fixtures of the engine's tests, used here as well."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parent.parent / "engine"))
