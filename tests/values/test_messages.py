@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.messages import LONGEST_MESSAGE, to_one_line
+from orchestrator.messages import LONGEST_MESSAGE, join_some, to_one_line
 
 # The page of Google's front end for a failing backend, shortened in its style sheet (2026).
 PAGE = """502: <!DOCTYPE html>
@@ -35,3 +35,9 @@ def test_text_that_is_no_page_keeps_its_characters(text: str) -> None:
 def test_a_long_text_is_cut_and_lines_are_joined() -> None:
     line = to_one_line("word\n  " * 1000)
     assert len(line) <= LONGEST_MESSAGE and line.startswith("word word") and line.endswith("…") and "\n" not in line
+
+
+def test_a_long_list_names_the_first_and_counts_the_others() -> None:
+    assert join_some(["a"]) == "a"
+    assert join_some(["a", "b", "c"], 3) == "a, b, c"
+    assert join_some(["a", "b", "c", "d", "e", "f"]) == "a, b, c, d and 2 more"
