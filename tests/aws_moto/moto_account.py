@@ -33,7 +33,6 @@ class MotoAccount:
     url: str
     proxy: MotoProxy
     folder: Path
-    late: float = 0.0  # seconds that have passed for the provider alone
     _providers: dict[Path, AwsProvider] = field(default_factory=dict[Path, AwsProvider])
 
     @property
@@ -48,9 +47,7 @@ class MotoAccount:
     def provider(self, state: str = "state") -> AwsProvider:
         """The product's own way to AWS: the endpoint and the key are those of the environment."""
         folder = self.folder / state / "aws"
-        return self._providers.setdefault(
-            folder, AwsProvider(open_session, folder, lambda: time.time() + self.late, time.sleep)
-        )
+        return self._providers.setdefault(folder, AwsProvider(open_session, folder))
 
     def spec(self, candidate: Candidate | None = None, token: str = "t-1", name: str = "c-1") -> SliceSpec:
         given = {"orch-installation": INSTALLATION, "orch-cluster": name.rpartition("-")[0], "orch-intent": token}
