@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from crash_matrix import Place
 from crash_verbs import (
@@ -30,6 +31,8 @@ from support.google_world import GoogleHome, PointedGoogle
 from support.simulated import QUICK, Points, SharedClock, durable, use_home
 
 from orchestrator.paths import load_paths
+from orchestrator.providers.google.client import TpuApi
+from orchestrator.providers.google.driver import TpuDriver
 from orchestrator.providers.google.record import Record
 from orchestrator.simulator.access import Access
 from orchestrator.simulator.google.server import TpuServer
@@ -118,6 +121,11 @@ class NotedAfterwards(NamesNotedAfterwards, PointedGoogle):
 class OnlyNodes(PointedGoogle):
     """A provider that ends the nodes of a queued resource but not the request, which holds its share of the quota."""
 
-    def _end_queued(self, record: Record) -> bool:
-        del record
-        return False
+    def __init__(self, api: TpuApi, *args: Any, **kwargs: Any) -> None:
+        super().__init__(api, *args, **kwargs)
+        self._driver = _OnlyNodesDriver(api, self._records, self._now)
+
+
+class _OnlyNodesDriver(TpuDriver):
+    def end_machines(self, record: Record) -> bool:
+        return super().end_machines(replace(record, kind="node"))

@@ -10,7 +10,7 @@ import pytest
 from support.google_cloud import OTHER, ZONE, google_provider, tpu_candidate, tpu_zones
 
 from orchestrator.errors import CloudError
-from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.google.provider import TpuProvider
 from orchestrator.remote.keys import make_host_key
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
@@ -28,7 +28,7 @@ class Hidden:
 
     access: InMemory
     clock: ManualClock
-    provider: GoogleProvider
+    provider: TpuProvider
 
     def states(self, seconds: int) -> set[SliceState]:
         """What a look a second tells."""

@@ -13,7 +13,7 @@ from support.simulated import PointedCalls, PointedHands, Points, SimHome, store
 
 from orchestrator.hosts import HostAddress
 from orchestrator.paths import load_paths
-from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.google.provider import TpuProvider
 from orchestrator.providers.protocol import Provider
 from orchestrator.providers.records import Records
 from orchestrator.remote.host_operations import HostOperations
@@ -52,7 +52,7 @@ def _subject(kind: str, last: str) -> str:
     return verb or (last if last in ("nodes", "queuedResources") else kind)
 
 
-class PointedGoogle(PointedCalls, GoogleProvider):
+class PointedGoogle(PointedCalls, TpuProvider):
     """The real provider of the TPU API, with points."""
 
 

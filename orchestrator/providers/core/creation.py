@@ -85,19 +85,26 @@ class Creation(Generic[R]):
             self.cursor.begin(name)
             if machines:
                 self.record = self.records.write(self.record, asked=self.now())
-            answer = self._send(name, step)
+            answer = self._send(name, step, sent_before=sent_before)
         self._finish(name, step, answer)
 
-    def _send(self, name: str, step: Request) -> Response:
-        """Send a step once; after an answer that leaves its effect open, find it out."""
+    def _send(self, name: str, step: Request, *, sent_before: bool) -> Response:
+        """Send a step once; after an answer that leaves its effect open, find it out.
+
+        A refusal says nothing about the same request sent earlier, which may still arrive.
+        """
         try:
             answer = self.driver.send(self.record, step, fresh=self.cursor.made)
         except Refused as refused:
             kind = refused.answer.kind
             if kind is not Kind.TAKEN and not kind.may_have_acted:
-                self.cursor.cancel(name)
+                if not sent_before:
+                    self.cursor.cancel(name)
                 raise
-            found = self._look(name, step)
+            try:
+                found = self._look(name, step)
+            except Refused:  # for whatever reason: whether the step took effect stays unknown
+                found = None
             if found is not None:
                 return found
             if kind is Kind.TAKEN:  # perhaps by this very request, which reached the cloud twice

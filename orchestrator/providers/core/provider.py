@@ -35,15 +35,12 @@ class SliceProvider(Generic[R]):
     def __init__(
         self, driver: Driver[R], records: SliceRecords[R], journals: Journals, now: Callable[[], float] = time.time
     ) -> None:
+        self.name = driver.name
         self._driver = driver
         self._records = records
         self._journals = journals
         self._now = now
         self._sightings = Sightings()
-
-    @property
-    def name(self) -> str:
-        return self._driver.name
 
     def create(self, spec: SliceSpec, keys: SliceKeys) -> None:
         """See protocol.Provider. A refusal leaves nothing behind.
@@ -276,7 +273,7 @@ class StoppableProvider(SliceProvider[R]):
         if refusal is not None:
             raise refusal
         with self._explained(verb, name, record=record):
-            view = self._observe(record)
+            view = self._driver.observe_power(record) or self._observe(record)
             if view.state in done:
                 return
             if view.state is SliceState.ABSENT:
