@@ -34,7 +34,7 @@ from orchestrator.providers.google.oslogin import ADMIN_ROLE, OsLogin, Profile
 from orchestrator.providers.google.reach import reached
 from orchestrator.providers.google.sending import named_project, with_project
 from orchestrator.providers.google.session import Session
-from orchestrator.providers.protocol import Adopts, Recovers, Stops
+from orchestrator.providers.protocol import Adopts, Finishes, Recovers, Stops
 from orchestrator.providers.records import Records as RecordPlace
 from orchestrator.slices import (
     Candidate,
@@ -52,7 +52,7 @@ GATES = "google-gates"  # folder of the records, below the state folder
 KEY_SECONDS = 30 * 24 * 3600.0  # how long a key stays in an OS Login profile when nobody takes it out
 
 
-class Machines(Adopts, Stops, Recovers, Protocol):
+class Machines(Adopts, Finishes, Stops, Recovers, Protocol):
     """What makes and ends the machines."""
 
     def instance_names(self, name: str) -> tuple[str, ...]:
@@ -141,7 +141,10 @@ class Gated:
 
     def observe(self, name: str, token: str = "") -> SliceView:
         """Never raises. A slice is not absent before its SSH access is removed."""
-        view = self._inner.observe(name, token)
+        return self._with_access(self._inner.observe(name, token), name, token)
+
+    def _with_access(self, view: SliceView, name: str, token: str) -> SliceView:
+        """Return the view of the machines with the way to their hosts."""
         try:
             gate = self._gate(name, token)
             if gate is None:
@@ -153,14 +156,15 @@ class Gated:
             return SliceView(state=SliceState.UNCLEAR, reason=str(error))
 
     def finish(self, name: str, token: str = "") -> SliceView:
-        """See protocol.Finishes: remove the SSH access of a slice that is absent."""
-        view = self.observe(name, token)
-        if not view.due:
+        """See protocol.Finishes: remove what the machines leave behind, then their SSH access."""
+        machines = self._inner.finish(name, token)
+        view = self._with_access(machines, name, token)
+        if machines.state is not SliceState.ABSENT or not view.due:
             return view
         try:
             gate = self._gate(name, token)
             if gate is None or self._close(gate):
-                return self._inner.observe(name, token)
+                return machines
             return SliceView(state=SliceState.ENDING, reason="one of its firewall rules still exists", due=True)
         except (OrchError, OSError, ValueError) as error:
             return SliceView(state=SliceState.UNCLEAR, reason=str(error))
