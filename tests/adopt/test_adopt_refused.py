@@ -16,12 +16,13 @@ from support.google_cloud import google_provider
 from orch_fronts.google.grants import Grants
 from orch_fronts.google.server import PROJECT, TpuServer
 from orchestrator.clock import RealClock
-from orchestrator.errors import NotFoundError, UserError
+from orchestrator.errors import ConflictError, NotFoundError, UserError
 from orchestrator.exits import Exit
 from orchestrator.plan.observed import Intent, IntentState
 from orchestrator.plan.sweep import SweepVerdict, classify_slice
 from orchestrator.providers.google.adoption import with_ours, without_ours
-from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.google.provider import TpuProvider
+from orchestrator.providers.google.record import Records
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.scenario import Durations, Scenario, Zone
 from orchestrator.slices import Candidate, OnDemand, SliceKeys, SliceSpec, SliceState, Spot
@@ -57,7 +58,7 @@ def maker(server: TpuServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 @pytest.fixture
-def provider(server: TpuServer, maker: Maker, tmp_path: Path) -> GoogleProvider:
+def provider(server: TpuServer, maker: Maker, tmp_path: Path) -> TpuProvider:
     return google_provider(server.url, tmp_path)
 
 
@@ -79,7 +80,7 @@ def spec_of(candidate: Candidate, token: str = TOKEN, name: str = "mine-1") -> S
     )
 
 
-def adopted(provider: GoogleProvider, folder: Path, name: str) -> SliceSpec:
+def adopted(provider: TpuProvider, folder: Path, name: str) -> SliceSpec:
     spec = spec_of(provider.find(name, ZONE).candidate)
     provider.create(spec, keys(folder))
     assert provider.observe("mine-1").state is SliceState.READY
@@ -142,7 +143,7 @@ def test_what_google_does_not_allow_leaves_nothing_on_record(maker: Maker) -> No
     assert json.loads(orch("status", "-o", "json").out)["clusters"] == []
 
 
-def test_what_it_is_becomes_the_candidate(maker: Maker, provider: GoogleProvider) -> None:
+def test_what_it_is_becomes_the_candidate(maker: Maker, provider: TpuProvider) -> None:
     topology = {"type_": "V4", "topology": "2x2x2"}
     fields: dict[str, Any] = {
         "accelerator_type": "",
@@ -163,7 +164,7 @@ def test_what_it_is_becomes_the_candidate(maker: Maker, provider: GoogleProvider
         provider.find("inside", ZONE, user="root; id")
 
 
-def test_a_node_of_a_queued_resource_ends_with_it(maker: Maker, provider: GoogleProvider, tmp_path: Path) -> None:
+def test_a_node_of_a_queued_resource_ends_with_it(maker: Maker, provider: TpuProvider, tmp_path: Path) -> None:
     maker.queue("waited", "it", spot={})
     spec = adopted(provider, tmp_path, "it")
     assert spec.candidate.market == Spot()
@@ -178,7 +179,7 @@ def test_a_node_of_a_queued_resource_ends_with_it(maker: Maker, provider: Google
 
 
 def test_another_queued_resource_of_the_same_name_is_left_alone(
-    maker: Maker, provider: GoogleProvider, tmp_path: Path
+    maker: Maker, provider: TpuProvider, tmp_path: Path
 ) -> None:
     maker.queue("waited", "it")
     adopted(provider, tmp_path, "it")
@@ -192,7 +193,7 @@ def test_another_queued_resource_of_the_same_name_is_left_alone(
 
 @pytest.mark.parametrize("queued", [False, True])
 def test_whoever_takes_our_labels_off_has_it_back(
-    maker: Maker, provider: GoogleProvider, tmp_path: Path, queued: bool
+    maker: Maker, provider: TpuProvider, tmp_path: Path, queued: bool
 ) -> None:
     maker.queue("waited", "it") if queued else maker.make("it")
     adopted(provider, tmp_path, "it")
@@ -205,19 +206,42 @@ def test_whoever_takes_our_labels_off_has_it_back(
     assert provider.observe("mine-1").state is SliceState.ABSENT
 
 
-def test_a_second_token_does_not_take_what_the_first_has(
-    maker: Maker, provider: GoogleProvider, tmp_path: Path
-) -> None:
+def test_a_second_token_does_not_take_what_the_first_has(maker: Maker, provider: TpuProvider, tmp_path: Path) -> None:
     maker.make("it")
     spec = adopted(provider, tmp_path, "it")
-    with pytest.raises(UserError, match="managed already"):
+    with pytest.raises(ConflictError, match="made for another request"):
         provider.create(spec_of(spec.candidate, "fedcba9876543210-1"), keys(tmp_path))
+    with pytest.raises(UserError, match="managed already"):
+        provider.create(replace(spec_of(spec.candidate, "fedcba9876543210-1"), name="other-1"), keys(tmp_path))
     assert maker.labels("it")["orch-intent"] == TOKEN
     assert provider.observe("mine-1").state is SliceState.READY
 
 
+def test_keys_that_hosts_reported_are_recorded_before_they_count_as_checked(
+    maker: Maker, provider: TpuProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in between, orch asks the hosts again, and does not trust the next key that it is shown."""
+    maker.make("it")
+    provider.create(spec_of(provider.find("it", ZONE).candidate), keys(tmp_path))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Records, "write", interrupt)
+        provider.observe("mine-1")
+    records = Records(tmp_path / "google")
+    killed = records.read("mine-1")
+    assert killed is not None
+    assert (killed.host_public, records.is_checked(killed)) == ((), False)
+    assert [provider.observe("mine-1").state for _ in range(2)] == [SliceState.READY] * 2
+    learned = records.read("mine-1")
+    assert learned is not None
+    assert (len(learned.host_public), records.is_checked(learned)) == (1, True)
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_without_a_record_it_is_not_ended_from_here(
-    maker: Maker, server: TpuServer, provider: GoogleProvider, tmp_path: Path
+    maker: Maker, server: TpuServer, provider: TpuProvider, tmp_path: Path
 ) -> None:
     """Another computer of the same team: the name alone does not say whose it is."""
     maker.make("it")
@@ -228,7 +252,7 @@ def test_without_a_record_it_is_not_ended_from_here(
     assert maker.state("it") == "READY"
 
 
-def test_a_sweep_never_ends_what_was_adopted(maker: Maker, provider: GoogleProvider, tmp_path: Path) -> None:
+def test_a_sweep_never_ends_what_was_adopted(maker: Maker, provider: TpuProvider, tmp_path: Path) -> None:
     maker.make("it")
     spec = adopted(provider, tmp_path, "it")
     (found,) = provider.owned("ours")
@@ -243,7 +267,7 @@ def test_a_sweep_never_ends_what_was_adopted(maker: Maker, provider: GoogleProvi
     assert classify_slice(made, gone, "ours", 1e10).orphan, "the same one, if orch had made it"
 
 
-def test_an_older_record_is_still_read(provider: GoogleProvider, tmp_path: Path) -> None:
+def test_an_older_record_is_still_read(provider: TpuProvider, tmp_path: Path) -> None:
     folder = tmp_path / "google"
     folder.mkdir(exist_ok=True)
     old = {"name": "old-1", "token": "t-1", "project": PROJECT, "zone": ZONE, "kind": "node", "slices": 1}

@@ -12,7 +12,7 @@ from support.google_cloud import OTHER, ZONE, google_provider, tpu_candidate, tp
 
 from orch_fronts.google.server import TpuServer
 from orchestrator.errors import CloudError
-from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.google.provider import TpuProvider
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
 from orchestrator.simulator.scenario import Durations, Fault, FaultKind, Scenario
@@ -27,7 +27,7 @@ class Hidden:
 
     access: InMemory
     clock: ManualClock
-    provider: GoogleProvider
+    provider: TpuProvider
 
     def states(self, seconds: int) -> set[SliceState]:
         """Observe once a second, and return the states."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from crash_verbs import (
     READY,
@@ -23,7 +25,9 @@ from front_matrix import TWO_SLICES, Broken, FrontMatrix
 from noted_afterwards import NamesNotedAfterwards
 from support.tpu_front import TPU_API, PointedGoogle
 
+from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.record import Record
+from orchestrator.providers.google.tpu import TpuDriver
 
 BY_NAME = {verb.name: verb for verb in VERBS}
 VERBS_OF_TPU_API = (
@@ -63,9 +67,14 @@ class NotedAfterwards(NamesNotedAfterwards, PointedGoogle):
 class OnlyNodes(PointedGoogle):
     """A provider that ends the nodes of a queued resource but not the request, which holds its share of the quota."""
 
-    def _end_queued(self, record: Record) -> bool:
-        del record
-        return False
+    def __init__(self, api: TpuApi, *args: Any, **kwargs: Any) -> None:
+        super().__init__(api, *args, **kwargs)
+        self._driver = _OnlyNodesDriver(api, self._records, self._now)
+
+
+class _OnlyNodesDriver(TpuDriver):
+    def end_machines(self, record: Record) -> bool:
+        return super().end_machines(replace(record, kind="node"))
 
 
 BROKEN = (

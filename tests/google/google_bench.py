@@ -9,7 +9,7 @@ from google_cases import PROJECT, candidate
 from google_fake import Fake
 
 from orchestrator.providers.google import client, session
-from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.google.provider import TpuProvider
 from orchestrator.slices import SliceKeys, SliceSpec, Spot
 
 PLACE = f"projects/{PROJECT}/locations/us-west4-a"
@@ -26,9 +26,9 @@ class Bench:
     keys: SliceKeys
     clock: float = 1_763_632_800.0  # 2025-11-20T10:00:00Z
 
-    def provider(self) -> GoogleProvider:
+    def provider(self) -> TpuProvider:
         """As another command would have it."""
-        return GoogleProvider(client.open_api(session.open_session()), self.state / "google", lambda: self.clock)
+        return TpuProvider(client.open_api(session.open_session()), self.state / "google", lambda: self.clock)
 
     def keyed(self, of: SliceSpec) -> SliceKeys:
         hosts = of.candidate.hosts
@@ -36,12 +36,12 @@ class Bench:
             self.keys, host_private=self.keys.host_private[:hosts], host_public=self.keys.host_public[:hosts]
         )
 
-    def created(self, of: SliceSpec) -> GoogleProvider:
+    def created(self, of: SliceSpec) -> TpuProvider:
         provider = self.provider()
         provider.create(of, self.keyed(of))
         return provider
 
-    def ready(self, of: SliceSpec) -> GoogleProvider:
+    def ready(self, of: SliceSpec) -> TpuProvider:
         """Created, up, and its hosts show our keys."""
         provider = self.created(of)
         self.fake.make_ready(of.name)

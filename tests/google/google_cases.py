@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.catalog.tpu import find_slice
-from orchestrator.slices import Candidate, FlexStart, Market, OnDemand, Reservation, SliceKeys, SliceSpec, Spot
+from orchestrator.providers.google import sending
+from orchestrator.providers.google.planner import PLANNER
+from orchestrator.slices import Candidate, FlexStart, Market, OnDemand, Request, Reservation, SliceKeys, SliceSpec, Spot
 from orchestrator.values import Text
 
 PROJECT = "project-of-tests"
@@ -159,6 +161,11 @@ def _disks() -> dict[str, SliceSpec]:
         "guaranteed with a large boot disk [curl]": candidate(tier="guaranteed", disk_gib=200, max_run_hours="3"),
     }
     return {word: spec(of) for word, of in cases.items()}
+
+
+def filled(of: SliceSpec, its: SliceKeys) -> Request:
+    """Return the create as it is sent."""
+    return sending.fill(PLANNER.create_request(sending.with_project(of, PROJECT)), sending.list_known(its))
 
 
 def keys(hosts: int, folder: str = "/nowhere") -> SliceKeys:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from google_bench import Bench
-from google_cases import TOKEN, candidate, keys, spec
+from google_cases import TOKEN, candidate, filled, keys, spec
 from google_fake import Answer, Fault
 
 from orch_fronts.google.server import PROJECT, TpuServer
 from orchestrator.errors import AccessError, CapacityError, CloudError, OrchError, UserError
+from orchestrator.providers.core.driver import SETTLE_SECONDS
 from orchestrator.providers.google import client, session
 from orchestrator.providers.google.alpha import AlphaApi
-from orchestrator.providers.google.looking import SETTLE_SECONDS
-from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.google.provider import TpuProvider
 from orchestrator.providers.google.states import EXPIRY_GRACE
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import ManualClock
@@ -43,8 +43,8 @@ class World:
     def cloud(self) -> SimulatedCloud:
         return self.access.cloud
 
-    def provider(self) -> GoogleProvider:
-        return GoogleProvider(client.open_api(session.open_session()), self.state / "google", self.clock.now)
+    def provider(self) -> TpuProvider:
+        return TpuProvider(client.open_api(session.open_session()), self.state / "google", self.clock.now)
 
     def create(self, of: Candidate) -> None:
         host_private, host_public = (part[: of.hosts] for part in self._pairs())
@@ -190,7 +190,7 @@ def test_create_of_which_nothing_whole_is_heard_may_have_acted(how: str, bench: 
         "no TLS": bench.fake.url.replace("http", "https"),
         "cut off": bench.fake.url,
     }
-    provider._api._alpha = AlphaApi(replace(session.open_session(), endpoint=urls[how]))
+    provider._tpu.api._alpha = AlphaApi(replace(session.open_session(), endpoint=urls[how]))
     bench.fake.faults = [Fault("POST", cuts=True)]
     if how == "cut off":
         provider.create(of, bench.keyed(of))
@@ -204,7 +204,7 @@ def test_create_of_which_nothing_whole_is_heard_may_have_acted(how: str, bench: 
 def test_every_try_of_a_create_has_the_same_request_id(world: World) -> None:
     """So that a request that the library sends twice on a broken connection is one request."""
     for _ in range(2):
-        world.provider()._api.create(_ready(world))
+        world.provider()._tpu.api.create(_ready(world))
     sent = [target for method, target, _ in world.server.requests if method == "POST"]
     assert len(sent) == 2
     assert len({target.partition("requestId=")[2] for target in sent}) == 1
@@ -285,9 +285,6 @@ def test_deadline_that_google_shows_as_a_time_is_understood(bench: Bench) -> Non
 
 
 def _ready(world: World) -> object:
-    from orchestrator.providers.google import sending
-    from orchestrator.providers.google.planner import PLANNER
-
     mine = SliceKeys(
         user_public="ssh-ed25519 AAAA me",
         identity_file="/id",
@@ -295,4 +292,4 @@ def _ready(world: World) -> object:
         host_private=world.keys.host_private[:4],
         host_public=world.keys.host_public[:4],
     )
-    return sending.ready(PLANNER, spec(FLEX, token=TOKEN), mine, PROJECT)
+    return filled(spec(FLEX, token=TOKEN), mine)

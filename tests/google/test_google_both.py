@@ -15,10 +15,10 @@ from google_cases import INSTALLATION, PROJECT, candidate, keys, spec
 from google_fake import Fake, fake_api
 
 from orchestrator.errors import NotFoundError
+from orchestrator.providers.core.driver import SETTLE_SECONDS
 from orchestrator.providers.google.both import COMPUTE, TPU, Both
 from orchestrator.providers.google.client import open_api
-from orchestrator.providers.google.looking import SETTLE_SECONDS
-from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.google.provider import TpuProvider
 from orchestrator.providers.google.session import Session
 from orchestrator.providers.records import FolderRecords
 from orchestrator.slices import SliceKeys, SliceState
@@ -35,13 +35,13 @@ class Pair:
     clock: float = 1_763_632_800.0
     opened: int = 0
 
-    def half(self, folder: str) -> GoogleProvider:
+    def half(self, folder: str) -> TpuProvider:
         fake = self.tpu if folder == TPU else self.compute
         api = open_api(Session(AnonymousCredentials(), PROJECT, fake.url))
-        return GoogleProvider(api, self.state / folder, lambda: self.clock)
+        return TpuProvider(api, self.state / folder, lambda: self.clock)
 
     def both(self) -> Both:
-        def compute() -> GoogleProvider:
+        def compute() -> TpuProvider:
             self.opened += 1
             return self.half(COMPUTE)
 

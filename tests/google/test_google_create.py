@@ -6,11 +6,13 @@ import json
 
 import pytest
 from google_bench import CREATE_NODE, NODE, SPOT, Bench
-from google_cases import spec
+from google_cases import filled, keys, spec
 from google_fake import Answer, Fault
 
 from orchestrator.errors import AccessError, CapacityError, CloudError, ConflictError, OrchError, QuotaError, UserError
-from orchestrator.providers.google.looking import SETTLE_SECONDS
+from orchestrator.providers.core.driver import SETTLE_SECONDS
+from orchestrator.providers.google import client, session
+from orchestrator.providers.google.record import Records
 from orchestrator.slices import SliceSpec, SliceState
 
 
@@ -20,6 +22,12 @@ def test_create_asked_twice_makes_one_slice(bench: Bench) -> None:
         bench.created(of)
     assert (len(bench.fake.nodes), len(bench.fake.queued)) == (1, 1)
     assert bench.fake.count(CREATE_NODE) == 1, "the second one looked first"
+
+
+def test_own_keys_for_every_host_are_needed(bench: Bench) -> None:
+    with pytest.raises(ValueError, match="need a key pair each"):
+        bench.provider().create(spec(), keys(3))
+    assert bench.fake.calls == []
 
 
 def test_node_of_another_request_under_this_name_is_a_conflict_and_stays(bench: Bench) -> None:
@@ -60,6 +68,40 @@ def test_create_that_never_arrived_may_be_asked_again(bench: Bench) -> None:
     assert bench.provider().observe("demo-1").state is SliceState.UNCLEAR, "it may still be on its way"
     bench.created(spec())
     assert len(bench.fake.nodes) == 1
+
+
+@pytest.mark.promise("P2")
+def test_a_refusal_of_the_second_try_says_nothing_about_the_first(bench: Bench) -> None:
+    """The first request may arrive when the second one was refused: its node must be found and ended then."""
+    bench.fake.faults = [Fault("POST", drops=True)]
+    with pytest.raises(CloudError):
+        bench.created(spec())
+    bench.fake.faults = [Fault("POST", Answer(429, "There is no more capacity in the zone"))]
+    with pytest.raises(CapacityError):
+        bench.created(spec())
+    provider = bench.provider()
+    assert provider.observe("demo-1").state is SliceState.UNCLEAR
+    provider.end("demo-1")
+    assert provider.observe("demo-1").state is SliceState.UNCLEAR
+    client.open_api(session.open_session()).create(filled(spec(), bench.keyed(spec())))
+    provider.end("demo-1")
+    assert bench.fake.nodes == {}
+
+
+@pytest.mark.parametrize("of", [spec(), spec(SPOT)], ids=["node", "queued"])
+def test_hosts_are_pinned_to_the_keys_that_google_holds(of: SliceSpec, bench: Bench) -> None:
+    """Another computer may have sent the request, with other keys."""
+    lost = Fault("POST", drops=True, acts=True)
+    bench.fake.faults = [lost, *[Fault("GET", Answer(403, "not allowed"))] * 2]
+    with pytest.raises(CloudError, match="not known"):  # an AccessError would mean that nothing was made
+        bench.created(of)
+    bench.fake.faults = []
+    bench.provider().create(of, keys(4))
+    assert bench.fake.count("POST") == 1
+    record = Records(bench.state / "google").read("demo-1")
+    assert record is not None
+    held, sent = ([line.split()[:2] for line in every] for every in (record.host_public, bench.keys.host_public[:4]))
+    assert held == sent
 
 
 def test_create_on_its_way_is_absent_only_when_it_can_no_longer_arrive(bench: Bench) -> None:

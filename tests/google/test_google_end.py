@@ -8,9 +8,9 @@ from google_cases import candidate, spec
 from google_fake import Answer, Fault
 
 from orchestrator.errors import OrchError
+from orchestrator.providers.core.driver import SETTLE_SECONDS
 from orchestrator.providers.google import client, session
-from orchestrator.providers.google.looking import SETTLE_SECONDS
-from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.google.provider import TpuProvider
 from orchestrator.slices import SliceState, SliceView
 
 
@@ -80,9 +80,7 @@ def test_end_without_a_record_searches_every_zone(bench: Bench) -> None:
 
 def test_a_slice_of_the_same_name_that_is_another_installations_is_never_ended(bench: Bench) -> None:
     theirs = bench.ready(spec(token="theirs-1"))
-    other = GoogleProvider(
-        client.open_api(session.open_session()), bench.state / "another computer", lambda: bench.clock
-    )
+    other = TpuProvider(client.open_api(session.open_session()), bench.state / "another computer", lambda: bench.clock)
     other.end("demo-1", "ours-1")
     assert other.observe("demo-1", "ours-1") == SliceView(state=SliceState.ABSENT)
     assert theirs.observe("demo-1").state is SliceState.READY

@@ -293,6 +293,9 @@ class Standing:
     def observe(self, _: str, token: str = "") -> SliceView:
         return SliceView(state=SliceState.READY, hosts=tuple(host(rank) for rank in range(2)))
 
+    def finish(self, name: str, token: str = "") -> SliceView:
+        return self.observe(name, token)
+
     def instance_names(self, _: str) -> tuple[str, ...]:
         return self.names
 
@@ -357,6 +360,9 @@ class Absent:
 
     def observe(self, _: str, token: str = "") -> SliceView:
         return SliceView(state=SliceState.ABSENT)
+
+    def finish(self, name: str, token: str = "") -> SliceView:
+        return self.observe(name, token)
 
 
 def test_observing_removes_no_rule_of_machines_deleted_by_hand(world: World) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from google_bench import NODE, PLACE, QUEUED, SPOT, Bench
 from google_cases import candidate, spec
 from google_fake import Answer, Fault
 
 from orchestrator.providers.google import client, session
-from orchestrator.providers.google.looking import KEY_PATIENCE
+from orchestrator.providers.google.host_keys import KEY_PATIENCE
+from orchestrator.providers.google.record import Records
 from orchestrator.slices import SliceState
 
 
@@ -32,7 +35,6 @@ def test_node_comes_up_with_its_hosts_in_worker_order_and_our_keys(bench: Bench)
 def test_name_length_and_port_are_those_of_google_without_the_local_switch(kind: str, bench: Bench) -> None:
     """Google's endpoints name port 8470, which is not SSH."""
     from orchestrator.providers.google.addresses import Login, ready_view
-    from orchestrator.providers.google.record import Records
 
     of = spec(SPOT if kind == "queued" else None)
     bench.ready(of)
@@ -76,6 +78,15 @@ def test_hosts_that_come_back_from_a_repair_are_held_back_again(bench: Bench) ->
     bench.fake.nodes[NODE]["state"] = "READY"
     bench.fake.keys[NODE] = [""] * 4
     assert provider.observe("demo-1").state is SliceState.CREATING
+
+
+def test_hosts_of_a_later_slice_of_the_name_are_not_checked_yet(bench: Bench) -> None:
+    bench.ready(spec()).observe("demo-1")
+    records = Records(bench.state / "google")
+    record = records.read("demo-1")
+    assert record is not None
+    assert records.is_checked(record)
+    assert not records.is_checked(replace(record, token="later-1"))
 
 
 def test_guest_attributes_that_may_not_be_read_hold_nothing_back(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from google_cases import candidate, spec
 
 from orchestrator.errors import AccessError, CloudError, UserError
 from orchestrator.providers.google import client, session
-from orchestrator.providers.google.provider import GoogleProvider, open_provider
+from orchestrator.providers.google.provider import TpuProvider, open_provider
 from orchestrator.slices import SliceState
 
 
@@ -55,7 +55,7 @@ def test_without_credentials_the_error_says_what_to_type(tmp_path: Path, monkeyp
 
 def test_without_a_project_nothing_is_sent(bench: Bench) -> None:
     opened = replace(session.open_session(), project="")
-    provider = GoogleProvider(client.open_api(opened), bench.state / "google")
+    provider = TpuProvider(client.open_api(opened), bench.state / "google")
     with pytest.raises(UserError, match="no Google project"):
         provider.create(spec(candidate(project="")), bench.keyed(spec()))
     assert bench.fake.calls == []

@@ -7,10 +7,10 @@ import sys
 from dataclasses import replace
 
 import pytest
-from google_cases import PROJECT, candidate, keys, matrix, spec
+from google_cases import PROJECT, candidate, filled, keys, matrix, spec
 
 from orchestrator.errors import UserError
-from orchestrator.providers.google import choices, sending
+from orchestrator.providers.google import choices
 from orchestrator.providers.google.choices import path_of, read, zone_of
 from orchestrator.providers.google.planner import PLANNER, request_id
 from orchestrator.slices import Candidate, CapacityBlock, FlexStart, OnDemand, Owned, Reservation, Spot
@@ -168,7 +168,7 @@ def test_every_host_is_told_what_to_delete_at_its_limit() -> None:
         (candidate(), f"projects/{PROJECT}/locations/us-west4-a/nodes/demo-1"),
         (candidate(market=Spot()), f"projects/{PROJECT}/locations/us-west4-a/queuedResources/demo-1?force=true"),
     ):
-        request = sending.ready(PLANNER, spec(of), keys(4), PROJECT)
+        request = filled(spec(of), keys(4))
         assert expected in str(request.body)
         assert PLANNER.end_request("demo-1", of).target == expected, "the host and the launcher end the same thing"
 
@@ -201,11 +201,6 @@ def test_preview_of_an_unlaunched_cluster_shows_its_unknowns() -> None:
     request = PLANNER.create_request(of)
     assert "requestId=(request id, made from the cluster id)" in request.target
     assert any("(cluster id, made at launch)" in word.preview() for word in request.command)
-
-
-def test_own_keys_for_every_host_are_needed() -> None:
-    with pytest.raises(ValueError, match="need a key pair each"):
-        sending.ready(PLANNER, spec(), keys(3), PROJECT)
 
 
 def test_on_demand_is_no_spot() -> None:

@@ -14,7 +14,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import tpu_v2
 from google.protobuf import json_format
-from google_cases import PROJECT, keys, matrix
+from google_cases import PROJECT, filled, keys, matrix
 from google_gcloud import Gcloud, gcloud_to
 from google_recorder import Recorder, recorder
 from support.gcloud import find_gcloud
@@ -22,7 +22,7 @@ from support.proof import report
 from support.served import Seen
 
 from orch_fronts.google import documents
-from orchestrator.providers.google import body, commands, sending
+from orchestrator.providers.google import body, commands, requests
 from orchestrator.providers.google.choices import PROJECT as PROJECT_UNKNOWN
 from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.planner import PLANNER
@@ -109,9 +109,14 @@ def _drop_empty(part: Any) -> None:
 
 def sent(api: TpuApi, server: Recorder, spec: SliceSpec) -> Seen:
     server.take()
-    api.create(sending.ready(PLANNER, spec, _keys(spec), PROJECT))
+    api.create(filled(spec, _keys(spec)))
     (seen,) = server.take()
     return seen
+
+
+def message_of(request: Request) -> Any:
+    """The library's message of a request to version 2."""
+    return requests.create_node(request) if "/nodes?" in request.target else requests.create_queued_resource(request)
 
 
 def words_of(request: Request, spec: SliceSpec, folder: Path) -> list[str]:
@@ -127,21 +132,21 @@ def words_of(request: Request, spec: SliceSpec, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_planned_create_is_a_message_of_the_api(name: str) -> None:
-    request = sending.ready(PLANNER, CASES[name], _keys(CASES[name]), PROJECT)
+    request = filled(CASES[name], _keys(CASES[name]))
     plain = body.revealed(request.body)
     assert json.loads(body.as_json(request.body).reveal()) == plain
     node = "/nodes?" in request.target
     if request.service == "tpu.v2alpha1":
         assert documents.check("v2alpha1", "Node" if node else "QueuedResource", plain, "body")
         return
-    made = sending.message_of(request)
+    made = message_of(request)
     part = made.node if node else made.queued_resource
     assert json_format.MessageToDict(part._pb) == plain, "nothing is lost and nothing is added"
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_previewed_is_what_is_sent(name: str, api: TpuApi, server: Recorder) -> None:
-    request = sending.ready(PLANNER, CASES[name], _keys(CASES[name]), PROJECT)
+    request = filled(CASES[name], _keys(CASES[name]))
     ours = sent(api, server, CASES[name])
     path, _, query = request.target.partition("?")
     assert (ours.method, ours.path) == (request.method, f"/{request.service.removeprefix('tpu.')}/{path}")
@@ -152,18 +157,18 @@ def test_what_is_previewed_is_what_is_sent(name: str, api: TpuApi, server: Recor
 
 def test_a_field_that_the_api_does_not_have_is_refused() -> None:
     spec = CASES["v2-8, on demand"]
-    request = sending.ready(PLANNER, spec, _keys(spec), PROJECT)
+    request = filled(spec, _keys(spec))
     wrong = Request(
         service=request.service, method=request.method, target=request.target, body={**request.body, "numberOfHosts": 4}
     )
     with pytest.raises(ValueError, match="numberOfHosts"):
-        sending.message_of(wrong)
+        message_of(wrong)
 
 
 def test_nothing_unknown_is_sent() -> None:
     spec = CASES["node with no project"]
     with pytest.raises(ValueError, match="unknown"):
-        sending.message_of(PLANNER.create_request(spec))
+        message_of(PLANNER.create_request(spec))
 
 
 def _count(how: str) -> None:

@@ -17,7 +17,7 @@ from orchestrator.providers.google.client import open_api
 from orchestrator.providers.google.compute.api import ComputeApi
 from orchestrator.providers.google.compute.provider import ComputeProvider
 from orchestrator.providers.google.gated import Gated, Machines
-from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.google.provider import TpuProvider
 from orchestrator.providers.google.session import open_session
 from orchestrator.providers.protocol import Finishes, Provider
 from orchestrator.remote.keys import make_host_key
@@ -62,7 +62,7 @@ COMPUTE_RUNS = tuple(
 def slices(project: Project, folder: Path) -> None:
     """Create, look, stop and start where that can be, list, end: each kind of slice."""
     for index, candidate in enumerate(RUNS.values()):
-        provider = GoogleProvider(open_api(open_session()), folder / "google", project.clock.now)
+        provider = TpuProvider(open_api(open_session()), folder / "google", project.clock.now)
         name = f"demo-{index}"
         provider.create(make_spec(name, candidate), make_keys(candidate.hosts, folder))
         until(project, provider, name, SliceState.READY)
@@ -78,18 +78,18 @@ def slices(project: Project, folder: Path) -> None:
 
 def elsewhere(project: Project, folder: Path) -> None:
     """A slice whose record is on another computer is found and ended, too."""
-    provider = GoogleProvider(open_api(open_session()), folder / "google", project.clock.now)
+    provider = TpuProvider(open_api(open_session()), folder / "google", project.clock.now)
     provider.create(make_spec("moved", RUNS["a node"]), make_keys(1, folder))
     until(project, provider, "moved", SliceState.READY)
     shutil.rmtree(folder / "google")
-    other = GoogleProvider(open_api(open_session()), folder / "other", project.clock.now)
+    other = TpuProvider(open_api(open_session()), folder / "other", project.clock.now)
     other.end("moved")
     until(project, other, "moved", SliceState.ABSENT)
 
 
 def early(project: Project, folder: Path) -> None:
     """A create that Google accepted and does not show: its operation is asked for."""
-    provider = GoogleProvider(open_api(open_session()), folder / "google", project.clock.now)
+    provider = TpuProvider(open_api(open_session()), folder / "google", project.clock.now)
     provider.create(make_spec("short", RUNS["a node"]), make_keys(1, folder))
     until(project, provider, "short", SliceState.READY)
     api = open_api(open_session())
@@ -100,7 +100,7 @@ def early(project: Project, folder: Path) -> None:
 def ways(project: Project, folder: Path) -> None:
     """Firewall rules: made, changed because the computer moved, listed, taken away."""
     session = open_session()
-    inner = GoogleProvider(open_api(session), folder / "ways", project.clock.now)
+    inner = TpuProvider(open_api(session), folder / "ways", project.clock.now)
     gated = Gated(cast(Machines, inner), session, folder / "gates", project.clock.now)
     here, there = (_candidate(network="own", ssh_cidr=f"203.0.113.{last}/32") for last in (1, 2))
     for candidate in (here, there):
@@ -139,7 +139,7 @@ def waiting(project: Project, folder: Path) -> None:
 
 def adopted(project: Project, folder: Path) -> None:
     """A node that is there gets our marks."""
-    provider = GoogleProvider(open_api(open_session()), folder / "google", project.clock.now)
+    provider = TpuProvider(open_api(open_session()), folder / "google", project.clock.now)
     provider.create(make_spec("marked", RUNS["a node"]), make_keys(1, folder))
     until(project, provider, "marked", SliceState.READY)
     api = open_api(open_session())

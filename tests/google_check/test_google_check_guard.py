@@ -28,7 +28,7 @@ from orchestrator.providers.google.check_role import (
     role_permissions,
 )
 from orchestrator.providers.google.client import open_api
-from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.google.provider import TpuProvider
 from orchestrator.providers.google.session import open_session
 
 Orch = Callable[..., Any]
@@ -60,7 +60,7 @@ def test_without_any_one_of_them_something_fails(
 
 def test_a_refused_create_says_which_permission_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with simulated(monkeypatch, replace(GOOD, permissions=frozenset())) as project:
-        provider = GoogleProvider(open_api(open_session()), tmp_path, project.clock.now)
+        provider = TpuProvider(open_api(open_session()), tmp_path, project.clock.now)
         with pytest.raises(AccessError) as failed:
             provider.create(make_spec("demo-1", RUNS["a node"]), make_keys(1, tmp_path))
     assert "Permission 'tpu.nodes.create' denied on resource '//tpu.googleapis.com/projects/" in failed.value.why
@@ -68,7 +68,7 @@ def test_a_refused_create_says_which_permission_is_missing(monkeypatch: pytest.M
 
 def test_an_api_that_is_off_says_how_to_switch_it_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with simulated(monkeypatch, replace(GOOD, apis=frozenset())) as project:
-        provider = GoogleProvider(open_api(open_session()), tmp_path, project.clock.now)
+        provider = TpuProvider(open_api(open_session()), tmp_path, project.clock.now)
         with pytest.raises(AccessError) as failed:
             provider.create(make_spec("demo-1", RUNS["a node"]), make_keys(1, tmp_path))
     assert "gcloud services enable tpu.googleapis.com" in failed.value.next_step
@@ -79,7 +79,7 @@ def test_no_host_runs_as_an_account_that_the_caller_may_not_give(
     kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with simulated(monkeypatch, replace(GOOD, acts_as=frozenset({"other@x.iam.gserviceaccount.com"}))) as project:
-        provider = GoogleProvider(open_api(open_session()), tmp_path, project.clock.now)
+        provider = TpuProvider(open_api(open_session()), tmp_path, project.clock.now)
         with pytest.raises(AccessError, match="act as service account 123456789012-compute@"):
             provider.create(make_spec("demo-1", RUNS[kind]), make_keys(1, tmp_path))
 

@@ -11,7 +11,7 @@ from google.auth.credentials import AnonymousCredentials
 from orch_fronts.google.server import PROJECT
 from orchestrator.catalog.tpu import find_slice
 from orchestrator.providers.google.client import TpuApi, open_api
-from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.google.provider import TpuProvider
 from orchestrator.providers.google.session import Session
 from orchestrator.simulator.scenario import Zone
 from orchestrator.slices import Candidate, Market, OnDemand
@@ -23,9 +23,9 @@ def google_api(url: str) -> TpuApi:
     return open_api(Session(AnonymousCredentials(), PROJECT, url))
 
 
-def google_provider(url: str, state: Path, now: Callable[[], float] = time.time) -> GoogleProvider:
+def google_provider(url: str, state: Path, now: Callable[[], float] = time.time) -> TpuProvider:
     """url: of a TpuServer. state: the folder in which orch keeps its own state."""
-    return GoogleProvider(google_api(url), state / "google", now)
+    return TpuProvider(google_api(url), state / "google", now)
 
 
 def tpu_candidate(

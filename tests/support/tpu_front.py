@@ -15,7 +15,7 @@ from support.simulated import QUICK, PointedCalls, Points
 from orch_fronts.google import keys
 from orch_fronts.google.server import TpuServer
 from orchestrator.cloud_access import GOOGLE_API
-from orchestrator.providers.google.provider import GoogleProvider
+from orchestrator.providers.google.provider import TpuProvider
 from orchestrator.providers.records import Records
 from orchestrator.simulator.calls import Look
 from orchestrator.slices import Candidate, OnDemand, Spot
@@ -46,7 +46,7 @@ def _subject(kind: str, last: str) -> str:
     return verb or (last if last in ("nodes", "queuedResources") else kind)
 
 
-class PointedGoogle(PointedCalls, GoogleProvider):
+class PointedGoogle(PointedCalls, TpuProvider):
     """The real provider of the TPU API, with points."""
 
 

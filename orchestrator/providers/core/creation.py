@@ -101,7 +101,10 @@ class Creation(Generic[R]):
                 if not sent_before:
                     self.cursor.cancel(name)
                 raise
-            found = self._look(name, step)
+            try:
+                found = self._look(name, step)
+            except Refused:  # for whatever reason: whether the step took effect stays unknown
+                found = None
             if found is not None:
                 return found
             if kind is Kind.TAKEN:  # perhaps by this very request, which reached the cloud twice

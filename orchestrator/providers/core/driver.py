@@ -184,6 +184,13 @@ class SliceDriver(ABC, Generic[R]):
         """Return why such machines cannot be stopped and kept; None when they can."""
         return UserError(f"'{record.name}' cannot be stopped and kept", f"{self.name} cannot do it", "orch down")
 
+    def observe_power(self, record: R) -> SliceView | None:
+        """Return the state of the machines alone, by which it is decided; None: that of the slice decides.
+
+        Machines that run may be no slice that is ready yet, as their hosts are still being prepared.
+        """
+        return None
+
     def note_power(self, record: R, verb: str) -> Changes:
         """Return the changes of the record's fields that are written before "stop" or "start" is requested."""
         return {}

@@ -273,7 +273,7 @@ class StoppableProvider(SliceProvider[R]):
         if refusal is not None:
             raise refusal
         with self._explained(verb, name, record=record):
-            view = self._observe(record)
+            view = self._driver.observe_power(record) or self._observe(record)
             if view.state in done:
                 return
             if view.state is SliceState.ABSENT:

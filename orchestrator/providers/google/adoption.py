@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from orchestrator.catalog.machines import TpuSlice
 from orchestrator.catalog.prices import price_per_hour
@@ -103,6 +104,19 @@ def release_request(name: str, candidate: Candidate) -> Request:
     }
     keys = Text.of(f"--update-metadata=^::^{KEYS}=", Unknown("the other lines"))
     return _patch(asked, candidate, whole, Text.of(f"--remove-labels={','.join(_MARKS)}"), keys)
+
+
+def fill_update(request: Request, known: Mapping[Unknown, str]) -> Request:
+    """Return the request with our parts alone: what else the node has is read when it is sent."""
+    whole = cast(Mapping[str, Mapping[str, object]], request.body)
+    own = {field: {key: text for key, text in part.items() if key != "..."} for field, part in whole.items()}
+    return replace(request, body=cast(dict[str, object], body.filled(own, {**known, THEIR_KEYS: ""})), command=())
+
+
+def own_parts(request: Request) -> tuple[dict[str, str], str]:
+    """Return our labels and our line of ssh-keys in a filled request."""
+    own = cast(dict[str, dict[str, str]], body.revealed(request.body))
+    return own["labels"], own["metadata"][KEYS].strip()
 
 
 def with_ours(

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.providers.google import choices
-from orchestrator.providers.protocol import Adopts, Finishes, Recovers, Stops
+from orchestrator.providers.protocol import Adopts, Finishes, Provider, Recovers, Stops
 from orchestrator.providers.records import Records
 from orchestrator.slices import OwnedSlice, RecoveredSlice, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
 
@@ -49,18 +49,11 @@ class Both:
         self._planned(spec).create(spec, keys)
 
     def observe(self, name: str, token: str = "") -> SliceView:
-        if (half := self._half(name)) is not None:
-            return half.observe(name, token)
-        view = self._tpu.observe(name, token)
-        return self._compute.observe(name, token) if view.state is SliceState.ABSENT and self._compute_used else view
+        return self._view(lambda half: half.observe(name, token), name)
 
     def finish(self, name: str, token: str = "") -> SliceView:
         """See protocol.Finishes."""
-        if (half := self._half(name)) is not None:
-            return _finish(half, name, token)
-        view = _finish(self._tpu, name, token)
-        absent = view.state is SliceState.ABSENT
-        return _finish(self._compute, name, token) if absent and self._compute_used else view
+        return self._view(lambda half: _finish(half, name, token), name)
 
     def end(self, name: str, token: str = "") -> None:
         half = self._half(name)
@@ -115,6 +108,12 @@ class Both:
     def start(self, name: str) -> None:
         self._stopping(name).start(name)
 
+    def _view(self, view_of: Callable[[Named], SliceView], name: str) -> SliceView:
+        if (half := self._half(name)) is not None:
+            return view_of(half)
+        view = view_of(self._tpu)
+        return view_of(self._compute) if view.state is SliceState.ABSENT and self._compute_used else view
+
     def _planned(self, spec: SliceSpec) -> Named:
         return self._compute if choices.path_of(spec.candidate).api == "compute" else self._tpu
 
@@ -148,5 +147,5 @@ class Both:
         return self._open_compute()
 
 
-def _finish(half: Named, name: str, token: str) -> SliceView:
+def _finish(half: Provider, name: str, token: str) -> SliceView:
     return half.finish(name, token) if isinstance(half, Finishes) else half.observe(name, token)

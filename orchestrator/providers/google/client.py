@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestrator.errors import CloudError, OrchError, UserError
+from orchestrator.errors import CloudError, UserError
 from orchestrator.providers.core.faults import Kind, Refused
 from orchestrator.providers.google import alpha, iap, requests
 from orchestrator.providers.google.alpha import AlphaApi, Operation
 from orchestrator.providers.google.choices import Api
-from orchestrator.providers.google.retries import explain, reading, understood
+from orchestrator.providers.google.retries import reading, understood
 from orchestrator.providers.google.session import Session
 from orchestrator.slices import Request
 
@@ -171,10 +171,6 @@ class TpuApi:
 
 def _one_page(call: Any, ask: dict[str, object]) -> Any:
     return next(iter(call(ask, retry=None, timeout=READ_SECONDS).pages))
-
-
-def error_of(verb: str, name: str, refused: Refused, project: str = "") -> OrchError:
-    return explain(verb, name, refused.answer, project)
 
 
 def _changing(call: Callable[[], _Result]) -> _Result:

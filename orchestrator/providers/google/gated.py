@@ -52,7 +52,7 @@ GATES = "google-gates"  # folder of the records, below the state folder
 KEY_SECONDS = 30 * 24 * 3600.0  # how long a key stays in an OS Login profile when nobody takes it out
 
 
-class Machines(Adopts, Stops, Recovers, Protocol):
+class Machines(Adopts, Finishes, Stops, Recovers, Protocol):
     """What makes and ends the machines."""
 
     def instance_names(self, name: str) -> tuple[str, ...]:
@@ -141,25 +141,10 @@ class Gated:
 
     def observe(self, name: str, token: str = "") -> SliceView:
         """Never raises. A slice is not absent before its SSH access is removed."""
-        return self._judge(name, token, self._inner.observe(name, token))
+        return self._with_access(self._inner.observe(name, token), name, token)
 
-    def finish(self, name: str, token: str = "") -> SliceView:
-        """See protocol.Finishes: finish the machines, and remove the SSH access of a slice that is absent."""
-        inner = self._inner
-        machines = inner.finish(name, token) if isinstance(inner, Finishes) else inner.observe(name, token)
-        view = self._judge(name, token, machines)
-        if machines.state is not SliceState.ABSENT or not view.due:
-            return view
-        try:
-            gate = self._gate(name, token)
-            if gate is None or self._close(gate):
-                return machines
-            return SliceView(state=SliceState.ENDING, reason="one of its firewall rules still exists", due=True)
-        except (OrchError, OSError, ValueError) as error:
-            return SliceView(state=SliceState.UNCLEAR, reason=str(error))
-
-    def _judge(self, name: str, token: str, view: SliceView) -> SliceView:
-        """Return the view of a slice with its SSH access."""
+    def _with_access(self, view: SliceView, name: str, token: str) -> SliceView:
+        """Return the view of the machines with the way to their hosts."""
         try:
             gate = self._gate(name, token)
             if gate is None:
@@ -167,6 +152,20 @@ class Gated:
             if view.state is SliceState.ABSENT and gate.opened:
                 return SliceView(state=SliceState.ENDING, reason="its SSH access is not removed yet", due=True)
             return self._led(gate, view) if view.state is SliceState.READY else view
+        except (OrchError, OSError, ValueError) as error:
+            return SliceView(state=SliceState.UNCLEAR, reason=str(error))
+
+    def finish(self, name: str, token: str = "") -> SliceView:
+        """See protocol.Finishes: remove what the machines leave behind, then their SSH access."""
+        machines = self._inner.finish(name, token)
+        view = self._with_access(machines, name, token)
+        if machines.state is not SliceState.ABSENT or not view.due:
+            return view
+        try:
+            gate = self._gate(name, token)
+            if gate is None or self._close(gate):
+                return machines
+            return SliceView(state=SliceState.ENDING, reason="one of its firewall rules still exists", due=True)
         except (OrchError, OSError, ValueError) as error:
             return SliceView(state=SliceState.UNCLEAR, reason=str(error))
 

@@ -1,54 +1,43 @@
-"""What this computer knows of a slice it asked for: where it is, whose it is, its keys. One small file per slice.
-
-Written before the request is sent, so that a slice is found again after a crash at any point without a search. It holds
-paths of private keys, never a key. Google remains the truth about whether the slice exists.
-"""
+"""The record of a slice of the TPU API; see providers/core/record.py. Its files are below <state>/google."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any
+from dataclasses import dataclass
 
+from orchestrator.private_files import write_whole
+from orchestrator.providers.core.record import KEPT_SECONDS, Phase, SliceRecord, SliceRecords
 from orchestrator.providers.google.choices import Api, Kind
-from orchestrator.providers.records import RecordFiles
 
-KEPT_SECONDS = 7 * 24 * 3600.0  # how long a slice that is gone is still looked up where it was
+__all__ = ["KEPT_SECONDS", "Phase", "Record", "Records"]
 
-
-class Phase(StrEnum):
-    ASKED = "asked"  # whether Google acted is not known
-    ACCEPTED = "accepted"
-    ENDING = "ending"
-    REFUSED = "refused"  # Google said no: nothing was made
+_CHECKED = ".checked"  # a file that only this computer has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """operation: path of the long-running operation of the create. asked, changed: seconds since the epoch.
+class Record(SliceRecord):
+    """A slice of TPU VMs.
 
-    api: the version that was asked. valid_seconds: how long a queued request may wait; run_seconds: how long its
-    machines may run; 0 = without end, and in records of older versions.
-
-    Of what was adopted: node and queued are the ids that its maker gave it, made says when the queued resource was
-    made (it carries no label of ours), and user is the account to log in with. "" else.
+    Attributes:
+        project: Its Google project.
+        kind: Whether a node or a queued resource was requested.
+        slices: How many nodes it is.
+        hosts_per_slice: Hosts of each node.
+        internal_ips: Whether its hosts have no external address.
+        operation: Path of the long-running operation of the create; "" where its answer was lost.
+        api: The version that was asked.
+        valid_seconds: How long a queued request may wait; 0 in records of older versions.
+        run_seconds: How long its machines may run; 0 for no limit.
+        node: Of an adopted slice, the id that its maker gave the node; else "".
+        queued: The same of the queued resource that the node belongs to.
+        made: When that queued resource was made, which carries no label of ours.
+        user: The account to log in with at adopted hosts; "" for the usual one.
     """
 
-    name: str
-    token: str
     project: str
-    zone: str
     kind: Kind
     slices: int
     hosts_per_slice: int
     internal_ips: bool
-    identity_file: str
-    known_hosts: str
-    host_public: tuple[str, ...]
-    asked: float
-    changed: float
-    phase: Phase = Phase.ASKED
     operation: str = ""
     api: Api = "v2"
     valid_seconds: int = 0
@@ -63,6 +52,10 @@ class Record:
         return bool(self.node)
 
     @property
+    def hosts(self) -> int:
+        return self.slices * self.hosts_per_slice
+
+    @property
     def parent(self) -> str:
         return f"projects/{self.project}/locations/{self.zone}"
 
@@ -72,43 +65,32 @@ class Record:
 
     @property
     def node_paths(self) -> tuple[str, ...]:
-        """In slice order. Of a multislice request they are <prefix>-0, <prefix>-1 ... (TPU API v2, reference)."""
+        """The paths in slice order. Of a multislice request they are <prefix>-0, <prefix>-1 ... (TPU API v2)."""
         if self.slices == 1:
             return (f"{self.parent}/nodes/{self.node or self.name}",)
         return tuple(f"{self.parent}/nodes/{self.name}-{at}" for at in range(self.slices))
 
 
-class Records(RecordFiles[Record]):
-    """The files below <state>/google."""
+class Records(SliceRecords[Record]):
+    """The records of the TPU API."""
 
     every = "the records of Google's TPUs"
+    kind = Record
+    endings = (_CHECKED,)
 
     @staticmethod
-    def parsed(fields: dict[str, Any]) -> Record:
-        fields |= {"phase": Phase(fields["phase"]), "host_public": tuple(fields["host_public"])}
-        return Record(**fields)
+    def place_of(record: Record) -> tuple[str, ...]:
+        return (record.project, record.zone)
 
-    def write(self, record: Record, phase: Phase, operation: str = "") -> Record:
-        """The record as it was written."""
-        return self.put(replace(record, phase=phase, operation=operation or record.operation, changed=time.time()))
+    def is_checked(self, record: Record) -> bool:
+        """Return whether the hosts of this slice reported our keys."""
+        file = self.local_file(record.name, _CHECKED)
+        return file.exists() and file.read_text(encoding="utf-8") in ("", record.token)  # an older orch wrote nothing
 
-    def places(self) -> set[tuple[str, str]]:
-        """(project, zone) in which something may live that was asked for here."""
-        return {(record.project, record.zone) for record in self.all() if record.phase is not Phase.REFUSED}
-
-    def is_checked(self, name: str) -> bool:
-        """Whether the hosts of this slice were seen to have our keys."""
-        return self.local_file(name, ".checked").exists()
-
-    def check(self, name: str) -> None:
-        self.local_file(name, ".checked").touch(mode=0o600)
+    def check(self, record: Record) -> None:
+        """Note that they did."""
+        write_whole(self.local_file(record.name, _CHECKED), record.token)
 
     def uncheck(self, name: str) -> None:
-        self.local_file(name, ".checked").unlink(missing_ok=True)
-
-    def sweep(self) -> None:
-        """Drop what ended, or was refused, long ago."""
-        for record in self.all():
-            if record.phase in (Phase.ENDING, Phase.REFUSED) and time.time() - record.changed > KEPT_SECONDS:
-                self.uncheck(record.name)
-                self.drop(record.name)
+        """Note that the hosts of a slice are to be asked again."""
+        self.local_file(name, _CHECKED).unlink(missing_ok=True)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.errors import NotFoundError
+from orchestrator.providers.core.record import Phase
 from orchestrator.providers.google import adoption, startup
 from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.labels import EPOCH, INSTALLATION, INTENT, from_google, to_google
-from orchestrator.providers.google.record import Phase, Record
+from orchestrator.providers.google.record import Record
 from orchestrator.remote.keys import derive_public_key
 from orchestrator.slices import Candidate, OwnedSlice, RecoveredSlice, SliceKeys
 from orchestrator.values import to_text
@@ -110,6 +111,19 @@ def read_host_keys(metadata: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ..
     """
     if any(str(one.get("enable-oslogin", "")).upper() == "TRUE" for one in metadata):
         return (), "they are entered by OS Login, whose account is not recorded here"
+    try:
+        public = derive_host_public(metadata)
+    except ValueError as error:
+        return (), f"the keys of its hosts are not known: {error}"
+    return public, "" if public else "its metadata hold no host keys"
+
+
+def derive_host_public(metadata: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    """Return the public keys of the private ones in metadata, by rank; see read_host_keys.
+
+    Raises:
+        ValueError: They are not of orch, or not complete.
+    """
     private: dict[int, str] = {}
     try:
         for one in metadata:
@@ -117,7 +131,6 @@ def read_host_keys(metadata: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ..
             keys = startup.unpack_keys(packed)
             first = 0 if private.keys() & keys.keys() and private[0] == keys[0] else len(private)
             private |= {first + rank: key for rank, key in keys.items()}
-        public = tuple(derive_public_key(private[rank]) for rank in range(len(private)))
-    except (ValueError, KeyError) as error:
-        return (), f"the keys of its hosts are not known: {error}"
-    return public, "" if public else "its metadata hold no host keys"
+        return tuple(derive_public_key(private[rank]) for rank in range(len(private)))
+    except KeyError as error:
+        raise ValueError(f"the key of host {error} is missing") from error
