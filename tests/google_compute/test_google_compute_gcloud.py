@@ -26,9 +26,10 @@ from support.served import Seen, served
 
 from orchestrator.providers.google.compute import bodies, commands
 from orchestrator.providers.google.compute.api import ComputeApi
-from orchestrator.providers.google.compute.parameters import fill_request, known_values
+from orchestrator.providers.google.compute.parameters import known_values
 from orchestrator.providers.google.compute.parts import read
 from orchestrator.providers.google.compute.planner import PLANNER
+from orchestrator.providers.google.sending import fill
 from orchestrator.providers.google.session import ENDPOINT, open_session
 from orchestrator.providers.google.startup import entries
 from orchestrator.slices import Request, SliceSpec
@@ -143,7 +144,7 @@ def test_previewed_command_sends_what_we_send(
 ) -> None:
     spec = CASES[name]
     planned = PLANNER.create_request(spec).in_order
-    sent = [fill_request(one, known_values(spec, keyed(spec, tmp_path))) for one in planned]
+    sent = [fill(one, known_values(spec, keyed(spec, tmp_path))) for one in planned]
     known = _known(spec, tmp_path)
     for ours, shown in zip(sent, planned, strict=True):
         server.take()

@@ -12,9 +12,10 @@ from compute_cases import FAMILIES
 
 from orchestrator.errors import UserError
 from orchestrator.providers.google.body import revealed
-from orchestrator.providers.google.compute.parameters import fill_request, known_values
+from orchestrator.providers.google.compute.parameters import known_values
 from orchestrator.providers.google.compute.parts import parts
 from orchestrator.providers.google.compute.planner import PLANNER
+from orchestrator.providers.google.sending import fill
 from orchestrator.slices import Candidate, FlexStart, Request, Reservation, Spot
 
 PLACE = f"projects/{PROJECT}"
@@ -28,7 +29,7 @@ def kinds(request: Request) -> list[str]:
 def sent(of: Candidate) -> list[Any]:
     """The bodies as they are sent, in order."""
     known = known_values(spec(of), keyed(spec(of), Path("/nowhere")))
-    return [revealed(fill_request(one, known).body) for one in PLANNER.create_request(spec(of)).in_order]
+    return [revealed(fill(one, known).body) for one in PLANNER.create_request(spec(of)).in_order]
 
 
 def properties(**given: Any) -> dict[str, Any]:

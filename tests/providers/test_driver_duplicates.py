@@ -24,17 +24,9 @@ from driver_lines import PROVIDERS, list_drivers, make_table  # noqa: E402  # a 
 FORWARDED = 20  # nodes of a syntax tree: one statement with fewer only forwards a call
 LONG = 6  # statements from which on the shape alone is compared
 
-NOT_PORTED = "both are written without the provider core, which has it for the drivers that use it"
 CATALOGUES = "each names its own class of machines, and reports its own error; four of the six statements are guards"
 ALLOWED: Mapping[tuple[str, str], str] = {
     ("aws/check_asked.py:instance_of", "google/check_asked.py:tpu_of"): CATALOGUES,
-    ("aws/reach.py:alias", "google/addresses.py:alias"): "Google's is written without the provider core",
-    **{
-        (f"google/compute/provider.py:ComputeProvider.{name}", f"google/provider.py:GoogleProvider.{name}"): NOT_PORTED
-        for name in (
-            "_projects", "_record", "describe_owned", "keep_recovered", "observe", "relabel", "start", "stop"
-        )
-    },
 }  # fmt: skip
 """Pairs of functions that two drivers may both have, and why."""
 

@@ -6,7 +6,6 @@ first one is that of card 0 (EC2 User Guide, "Network interfaces on network card
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from orchestrator.hosts import HostAddress
 from orchestrator.providers.aws.access import Way
 from orchestrator.providers.aws.calls import Thing, read_tags
 from orchestrator.providers.aws.record import Record
+from orchestrator.providers.core.record import name_host
 from orchestrator.providers.ssh_config import add_jump_hosts
 
 SSH_PORT = 22
@@ -62,11 +62,6 @@ def addresses(record: Record, instances: Sequence[Thing], login: Login) -> tuple
     return tuple(_led(record, host, found[0], login) for host in found)
 
 
-def alias(record: Record, rank: int) -> str:
-    """The name the host's key is pinned under: that of no other slice, ever."""
-    return f"{record.name}-{hashlib.sha256(record.token.encode()).hexdigest()[:8]}-{rank}"
-
-
 def _address(record: Record, rank: int, instance: Thing, login: Login) -> HostAddress:
     inside, outside = str(instance.get("PrivateIpAddress") or ""), str(instance.get("PublicIpAddress") or "")
     port = read_tags(instance).get(PORT_TAG, "") if login.here else ""
@@ -77,7 +72,7 @@ def _address(record: Record, rank: int, instance: Thing, login: Login) -> HostAd
         host = str(instance["InstanceId"])
     return HostAddress(
         rank=rank,
-        alias=alias(record, rank),
+        alias=name_host(record, rank),
         host=host,
         port=int(port) if port.isdecimal() else SSH_PORT,
         user=login.user or record.user,

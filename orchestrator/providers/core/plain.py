@@ -5,7 +5,6 @@ A slice of N hosts is N machines, one step each. A machine is found by its label
 
 from __future__ import annotations
 
-import hashlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from orchestrator.providers.core.faults import Answer, ErrorTable
 from orchestrator.providers.core.journal import open_journals
 from orchestrator.providers.core.listed import ListedResource, read_owner
 from orchestrator.providers.core.provider import StoppableProvider
-from orchestrator.providers.core.record import Phase, SliceRecord, SliceRecords
+from orchestrator.providers.core.record import Phase, SliceRecord, SliceRecords, name_host
 from orchestrator.providers.protocol import Place
 from orchestrator.providers.records import Records
 from orchestrator.slices import (
@@ -338,11 +337,6 @@ def refuse_stop(name: str, *, spot: bool) -> UserError | None:
         return None
     why = "a spot machine that is stopped may not be started again"
     return UserError(f"{name} cannot be stopped and kept", why, "orch down   ends it; the bucket keeps the checkpoints")
-
-
-def name_host(record: SliceRecord, rank: int) -> str:
-    """Return the name under which a host's key is pinned: that of no other slice, ever."""
-    return f"{record.name}-{hashlib.sha256(record.token.encode()).hexdigest()[:8]}-{rank}"
 
 
 def _judge(record: PlainRecord, machines: Sequence[Machine]) -> SliceView:

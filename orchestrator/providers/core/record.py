@@ -6,6 +6,7 @@ holds paths of private keys, never a key. The cloud remains the truth about what
 
 from __future__ import annotations
 
+import hashlib
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -58,6 +59,11 @@ class SliceRecord:
 
 
 R = TypeVar("R", bound=SliceRecord)
+
+
+def name_host(record: SliceRecord, rank: int) -> str:
+    """Return the name under which a host's key is pinned: that of no other slice, ever."""
+    return f"{record.name}-{hashlib.sha256(record.token.encode()).hexdigest()[:8]}-{rank}"
 
 
 class SliceRecords(RecordFiles[R]):

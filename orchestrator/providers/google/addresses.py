@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestrator.hosts import HostAddress
+from orchestrator.providers.core.record import name_host
 from orchestrator.providers.google.record import Record
 from orchestrator.slices import SliceState, SliceView
 
@@ -46,11 +46,6 @@ def endpoints(node: Any) -> list[Any]:
     return list(node.network_endpoints)[::networks]
 
 
-def alias(record: Record, rank: int) -> str:
-    """The name the host's key is pinned under: that of no other slice, ever."""
-    return f"{record.name}-{hashlib.sha256(record.token.encode()).hexdigest()[:8]}-{rank}"
-
-
 def _reached_at(record: Record, worker: Any, login: Login) -> str:
     external = str(worker.access_config.external_ip)
     if record.internal_ips or (login.own_ports and not external):
@@ -61,7 +56,7 @@ def _reached_at(record: Record, worker: Any, login: Login) -> str:
 def _address(record: Record, rank: int, host: str, worker: Any, login: Login) -> HostAddress:
     return HostAddress(
         rank=rank,
-        alias=alias(record, rank),
+        alias=name_host(record, rank),
         host=host,
         port=int(worker.port) if login.own_ports and worker.port else SSH_PORT,
         user=login.user,

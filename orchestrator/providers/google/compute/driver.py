@@ -20,13 +20,13 @@ from orchestrator.providers.google.compute import listing, states
 from orchestrator.providers.google.compute.api import DONE, ComputeApi, name_of, path_of
 from orchestrator.providers.google.compute.hosts import Reported
 from orchestrator.providers.google.compute.observing import Observer, is_ours
-from orchestrator.providers.google.compute.parameters import fill_request, known_values
+from orchestrator.providers.google.compute.parameters import known_values
 from orchestrator.providers.google.compute.parts import read
 from orchestrator.providers.google.compute.planner import PLANNER, stop_refusal
 from orchestrator.providers.google.compute.record import Record, Records
 from orchestrator.providers.google.host_keys import HostKeys
 from orchestrator.providers.google.retries import explain
-from orchestrator.providers.google.sending import with_project
+from orchestrator.providers.google.sending import fill, with_project
 from orchestrator.providers.google.startup import USER
 from orchestrator.providers.local.sshd import account
 from orchestrator.slices import Candidate, Request, SliceKeys, SliceSpec, SliceState, SliceView
@@ -88,7 +88,7 @@ class ComputeDriver(SliceDriver[Record]):
         return known_values(with_project(spec, record.project), keys)
 
     def fill(self, record: Record, step: Request, known: Mapping[Unknown, str]) -> Request:
-        return fill_request(step, known)
+        return fill(step, known)
 
     def makes_machines(self, step: Request) -> bool:
         return _is_resize(step) or path_of(step).split("/")[-2] == "instances" or bool(step.body.get("targetSize"))

@@ -7,13 +7,13 @@ script writes it to the guest attributes. Where one host says none, or two say t
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestrator.hosts import HostAddress
+from orchestrator.providers.core.record import name_host
 from orchestrator.providers.google.addresses import SSH_PORT, Login
 from orchestrator.providers.google.compute.record import Record
 from orchestrator.slices import SliceState, SliceView
@@ -58,7 +58,7 @@ def ready_view(record: Record, instances: Mapping[str, Mapping[str, Any]], login
         found.append(
             HostAddress(
                 rank=rank,
-                alias=alias(record, place),
+                alias=name_host(record, place),
                 host=host,
                 port=record.ports[place] if login.own_ports and record.ports else SSH_PORT,
                 user=login.user,
@@ -80,11 +80,6 @@ def _places(record: Record) -> tuple[int, ...]:
     """By rank: which of the names."""
     count = len(record.instances)
     return record.order if len(record.order) == count else tuple(range(count))
-
-
-def alias(record: Record, place: int) -> str:
-    """The name a host's key is pinned under: that of no other slice, ever."""
-    return f"{record.name}-{hashlib.sha256(record.token.encode()).hexdigest()[:8]}-{place}"
 
 
 def _by_worker(words: Sequence[str]) -> list[int]:

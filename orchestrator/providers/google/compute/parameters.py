@@ -1,16 +1,12 @@
-"""From the planned requests of a create to what is sent: the same requests with their unknowns filled in."""
+"""What a create makes known for its planned requests: the keys of the user and of the hosts."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import cast
 
 from orchestrator.providers.google import body
 from orchestrator.providers.google.compute import bodies
 from orchestrator.providers.google.compute.parts import read
 from orchestrator.providers.google.startup import USER, entries, pack_keys
-from orchestrator.slices import Request, SliceKeys, SliceSpec
+from orchestrator.slices import SliceKeys, SliceSpec
 from orchestrator.values import Unknown
 
 
@@ -29,8 +25,3 @@ def known_values(spec: SliceSpec, keys: SliceKeys) -> dict[Unknown, str]:
         for entry, packed in zip(entries(part.hosts), pack_keys(mine), strict=True):
             known[bodies.host_keys(part, entry)] = packed
     return known
-
-
-def fill_request(request: Request, known: Mapping[Unknown, str]) -> Request:
-    """Return a request with nothing unknown in it."""
-    return replace(request, body=cast(dict[str, object], body.filled(request.body, known)), command=())
