@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -26,6 +27,10 @@ class MachineTable(Protocol):
 
     def find_unlisted(self, name: str) -> Machine | None:
         """Return a machine that is newer than the table, known by its name alone; None for a word that is no name."""
+        ...
+
+    def list_machines(self) -> Sequence[Machine]:
+        """Return those that can be chosen by chips, vCPUs and memory; none where machines are named in full."""
         ...
 
     def find_price(self, machine: Machine, market: str, region: str) -> Price | None:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from orchestrator.catalog.ec2 import find_instance as find_rented
-from orchestrator.catalog.ec2 import find_price, list_common_names
+from orchestrator.catalog.ec2 import find_price, list_common_names, list_machines
 from orchestrator.catalog.ec2 import make_unlisted_type as find_unlisted
 
-__all__ = ["explain_incomplete", "find_price", "find_rented", "find_unlisted", "list_common_names", "spell"]
+__all__ = [
+    "explain_incomplete",
+    "find_price",
+    "find_rented",
+    "find_unlisted",
+    "list_common_names",
+    "list_machines",
+    "spell",
+]
 
 
 def spell(name: str) -> str:

@@ -8,7 +8,16 @@ from orchestrator.catalog.tpu import (
     find_rented,
     find_unlisted,
     list_common_names,
+    list_machines,
     spell,
 )
 
-__all__ = ["explain_incomplete", "find_price", "find_rented", "find_unlisted", "list_common_names", "spell"]
+__all__ = [
+    "explain_incomplete",
+    "find_price",
+    "find_rented",
+    "find_unlisted",
+    "list_common_names",
+    "list_machines",
+    "spell",
+]
