@@ -22,7 +22,7 @@ class Chip:
     @property
     def device(self) -> str:
         """How the trainer names it."""
-        return "neuron" if "neuron" in self.backends else "cuda"
+        return next((device for device in ("neuron", "cuda") if device in self.backends), "cpu")
 
     @property
     def devices(self) -> int:

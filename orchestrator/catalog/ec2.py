@@ -1,13 +1,15 @@
-"""EC2 instance types with accelerators (data/ec2.toml), and their list prices (data/ec2_prices.toml)."""
+"""EC2 instance types (data/ec2.toml), and their list prices (data/ec2_prices.toml)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
 from orchestrator.catalog import chips
 from orchestrator.catalog.chips import Chip, split_count
+from orchestrator.catalog.choosing import rank_by_price
 from orchestrator.catalog.machines import Ec2Instance, Machine
 from orchestrator.catalog.prices import Price, describe_price, list_price_market
 from orchestrator.catalog.tables import Row, read_rows
@@ -17,28 +19,8 @@ from orchestrator.slices import Market
 PROVIDER = "aws"
 
 
-def find_rented(name: str) -> Ec2Instance | None:
-    """Return the instance type that a name means; see find_instance."""
-    return find_instance(name)
-
-
-def find_unlisted(name: str) -> Ec2Instance | None:
-    """Return a type that the table does not have; see make_unlisted_type."""
-    return make_unlisted_type(name)
-
-
-def spell(name: str) -> str:
-    """Return the name itself: a type has one spelling."""
-    return name
-
-
-def explain_incomplete(name: str) -> None:
-    """Return None: an instance type has no parts that could be missing."""
-    del name
-
-
 def find_instance(name: str) -> Ec2Instance | None:
-    """Return the instance type called `name`, or the one that NAME:COUNT means; None for another name.
+    """Return the instance type called `name`, or the cheapest that NAME:COUNT means; None for another name.
 
     Raises:
         UserError: The chip exists, and no instance type has that many.
@@ -51,10 +33,10 @@ def find_instance(name: str) -> Ec2Instance | None:
     if split is None:
         return None
     chip, count = split
-    meant = _aliases().get((chip.name, count))
-    if meant is None:
+    fitting = [one for one in load_instances().values() if (one.chip, one.chips) == (chip.name, count)]
+    if not fitting:
         raise _no_such_count(chip, count, requested)
-    return replace(load_instances()[meant], normalised_from=requested)
+    return replace(min(fitting, key=rank_by_price), normalised_from=requested)
 
 
 def make_unlisted_type(name: str) -> Ec2Instance | None:
@@ -102,19 +84,24 @@ _ACCELERATED = re.compile(r"(?:p|g|gr|trn|inf)\d[a-z0-9-]*\.(?:\d*xlarge|large|m
 @cache
 def load_instances() -> dict[str, Ec2Instance]:
     """Return the instance types of the table by name."""
-    return {row.text("name"): _instance(row) for row in read_rows("ec2", "instance")}
+    rows = [row for listed in read_rows("ec2", "instance") for row in listed.expand("sizes")]
+    return {instance.name: instance for instance in map(_instance, rows)}
+
+
+def list_machines() -> tuple[Ec2Instance, ...]:
+    """Return all types of the table."""
+    return tuple(load_instances().values())
 
 
 def list_common_names() -> tuple[str, ...]:
-    """Return names for suggestions: NAME:COUNT, the type behind it, and every other type."""
-    return (*(f"{chip}:{count}" for chip, count in _aliases()), *load_instances())
+    """Return names for suggestions: NAME:COUNT, and every type."""
+    counts = dict.fromkeys(f"{one.chip}:{one.chips}" for one in list_machines() if one.chip)
+    return (*counts, *load_instances())
 
 
 def find_price(machine: Machine, market: str, region: str) -> Price | None:
     """Return the price of a type in a market, by the words of the table; None when it is not known."""
-    for row in read_rows("ec2_prices", "price"):
-        if row.text("instance") != machine.name or row.text("market") != market:
-            continue
+    for row in _list_prices(machine.name, market):
         if region and region not in row.texts("regions"):
             return None
         where = region or " or ".join(row.texts("regions"))
@@ -129,19 +116,24 @@ def find_price(machine: Machine, market: str, region: str) -> Price | None:
 
 def priced_regions(instance: Ec2Instance, market: Market) -> frozenset[str]:
     """Return the regions with a known price; for a contract market those of on demand."""
-    word = list_price_market(market) or "on-demand"
-    fitting = [row for row in read_rows("ec2_prices", "price") if row.text("instance") == instance.name]
-    return frozenset(region for row in fitting if row.text("market") == word for region in row.texts("regions"))
+    rows = _list_prices(instance.name, list_price_market(market) or "on-demand")
+    return frozenset(region for row in rows for region in row.texts("regions"))
 
 
-@cache
-def _aliases() -> dict[tuple[str, int], str]:
-    split = [(row.text("name").rpartition(":"), row.text("instance")) for row in read_rows("ec2", "alias")]
-    return {(name, int(count)): instance for (name, _, count), instance in split}
+def _list_prices(name: str, market: str) -> Iterator[Row]:
+    """Yield the price of a type in a market, with the keys `usd` and `usd_high`, once for each source."""
+    for row in read_rows("ec2_prices", "price"):
+        if row.text("market") != market:
+            continue
+        amounts = row.amounts("usd_of") if "usd_of" in row.cells else {}
+        if name in amounts:
+            yield replace(row, cells={**row.cells, "usd": amounts[name], "usd_high": amounts[name]})
+        elif not amounts and row.text("instance") == name:
+            yield row
 
 
 def _no_such_count(chip: Chip, count: int, requested: str) -> UserError:
-    offered = sorted(n for name, n in _aliases() if name == chip.name)
+    offered = sorted({one.chips for one in list_machines() if one.chip == chip.name})
     if not offered:
         why = "orch knows the chip, but no type that has it"
         return UserError(f"`{requested}` names no EC2 instance type", why, "name the type itself instead of the chip")
@@ -156,9 +148,10 @@ def _no_such_count(chip: Chip, count: int, requested: str) -> UserError:
 
 
 def _instance(row: Row) -> Ec2Instance:
-    chip = chips.load_chips()[row.text("chip").lower()]
+    name = f"{row.text('name')}.{row.text('size')}" if "size" in row.cells else row.text("name")
+    chip = chips.load_chips()[row.text("chip").lower()] if row.text("chip") else _NO_CHIP
     return Ec2Instance(
-        name=row.text("name"),
+        name=name,
         hosts=1,
         chips_per_host=row.whole("chips"),
         cores_per_chip=chip.cores,
@@ -184,3 +177,15 @@ def _instance(row: Row) -> Ec2Instance:
         capacity_block=row.flag("capacity_block"),
         regions=row.texts("regions"),
     )
+
+
+# Of a type that has none: what drives its processor.
+_NO_CHIP = Chip(
+    name="",
+    vendor="",
+    hbm_gib=0,
+    peak_bf16_tflops=0,
+    cores=0,
+    logical_cores=0,
+    backends=("cpu", "xla", "jax"),
+)

@@ -29,6 +29,9 @@ class Machine:
         devices_per_chip: What a program sees of one chip.
         without_torch_neuron: Whether TorchNeuron does not serve its chip.
         network_gbps: Network of one host; 0 where it is not known.
+        vcpus: Of one host; 0 where they are not known.
+        ram_gib: Memory of one host; 0 where it is not known.
+        regions: Where it is offered; () when not recorded.
         listed: False for one that no table has, of which only the name is known.
         normalised_from: The requested name when it was another spelling, else None; it takes no part in comparison.
     """
@@ -49,6 +52,9 @@ class Machine:
     devices_per_chip: int = 1
     without_torch_neuron: bool = False
     network_gbps: float = 0
+    vcpus: int = 0
+    ram_gib: float = 0
+    regions: tuple[str, ...] = ()
     listed: bool = True
     normalised_from: str | None = field(default=None, compare=False)
 
@@ -94,12 +100,9 @@ class Ec2Instance(Machine):
         efa_max: EFA interfaces that it takes.
         efa_on_card0: Whether network card 0 carries an EFA interface.
         on_demand: Whether an on-demand price exists.
-        regions: Where it is offered; () when not recorded.
     """
 
     logical_cores_per_chip: int
-    vcpus: int
-    ram_gib: int
     local_nvme: str
     network_cards: int
     efa_max: int
@@ -107,7 +110,6 @@ class Ec2Instance(Machine):
     enis_per_card: int
     on_demand: bool
     capacity_block: bool
-    regions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

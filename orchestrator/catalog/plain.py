@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -18,16 +19,12 @@ class PlainType(Machine):
     """A machine type of such a cloud.
 
     Attributes:
-        vcpus: Its virtual CPUs.
-        ram_gib: Its memory.
         places: Where it is offered, as region/zone.
         usd: List price on demand, an hour; 0 where it is not known.
         usd_spot: The same for spot.
         as_of: When the row was read.
     """
 
-    vcpus: int
-    ram_gib: int
     places: tuple[str, ...]
     usd: float
     usd_spot: float
@@ -56,6 +53,14 @@ class PlainTable:
     def find_rented(self, name: str) -> PlainType | None:
         """Return the type of a name."""
         return self.types.get(name.strip().lower())
+
+    def find_reported(self, name: str) -> None:
+        """Return None: the listings of such a cloud have the names of the table."""
+        del name
+
+    def list_machines(self) -> Sequence[Machine]:
+        """Return all types."""
+        return tuple(self.types.values())
 
     def find_unlisted(self, name: str) -> None:
         """Return None: every type of such a cloud is in the table."""

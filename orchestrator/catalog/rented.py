@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -30,6 +31,10 @@ class MachineTable(Protocol):
 
     def find_reported(self, name: str) -> Machine | None:
         """Return the machine that the provider's own listings call so, where that is another name; else None."""
+        ...
+
+    def list_machines(self) -> Sequence[Machine]:
+        """Return those that can be chosen by chips, vCPUs and memory; none where machines are named in full."""
         ...
 
     def find_price(self, machine: Machine, market: str, region: str) -> Price | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TypeVar, cast
@@ -44,6 +44,16 @@ class Row:
 
     def wholes(self, name: str) -> tuple[int, ...]:
         return tuple(int(str(item)) for item in self._typed_list(name))
+
+    def amounts(self, name: str) -> Mapping[str, float]:
+        return cast("Mapping[str, float]", self._typed(name, dict))
+
+    def expand(self, name: str) -> tuple[Row, ...]:
+        """Return a row for each table in the list `name`, with the other cells as defaults; without it, the row."""
+        if name not in self.cells:
+            return (self,)
+        own = [cast("Mapping[str, object]", one) for one in self._typed_list(name)]
+        return tuple(replace(self, cells={**self.cells, **cells}) for cells in own)
 
     def _typed(self, name: str, kind: type[T]) -> T:
         if name not in self.cells:

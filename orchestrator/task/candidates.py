@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.catalog import accelerators as catalog
+from orchestrator.catalog.choosing import Requirements, UnmetRequirementError, choose_machine, filter_machines
 from orchestrator.catalog.machines import LocalHosts, Machine, OwnDevices
 from orchestrator.drivers import list_clouds
 from orchestrator.errors import UserError
@@ -16,6 +17,7 @@ from orchestrator.task.errors import InvalidValueError, Issue, Path
 from orchestrator.task.infra import ANY, HOSTS, LOCAL, SIMULATED, Infra, infra_from_parts, parse_infra
 from orchestrator.task.model import Order
 from orchestrator.task.resources import AcceleratorArgs, CandidateSection, ResourceFields, Resources, ResourcesSection
+from orchestrator.task.short_forms import parse_amount
 
 _INFRA = ("infra", "cloud", "region", "zone")
 _MACHINE = ("accelerators", "instance_type")
@@ -125,11 +127,13 @@ def _list_accelerators(section: ResourcesSection) -> tuple[list[_Entry], Order]:
 def _resolve_entry(section: CandidateSection, notes: list[str]) -> Resources:
     infra = _infra(section)
     key = "instance_type" if section.instance_type and not section.accelerators else "accelerators"
+    required = Requirements(cpus=parse_amount(section.cpus), memory=parse_amount(section.memory))
     try:
-        infra, machine = _machine(infra, _named_machine(section), section.instance_type)
+        infra, machine = _machine(infra, _named_machine(section), section.instance_type, required, notes)
+    except UnmetRequirementError as error:
+        raise _AtKeyError(error.key, error) from error
     except (UserError, InvalidValueError) as error:
         raise _AtKeyError(key if getattr(section, key) else "infra", error) from error
-    notes += _notes(infra, machine)
     plain: dict[str, Any] = {name: getattr(section, name) for name in ResourceFields.model_fields}
     plain["accelerator_args"] = _resolve_args(section.accelerator_args, machine)
     return Resources.model_construct(None, **plain, infra=infra, machine=machine)
@@ -167,35 +171,66 @@ def _named_machine(section: CandidateSection) -> str:
     return name
 
 
-def _machine(infra: Infra | None, name: str, instance_type: str) -> tuple[Infra, Machine]:
+def _machine(
+    infra: Infra | None, name: str, instance_type: str, required: Requirements, notes: list[str]
+) -> tuple[Infra, Machine]:
     """Place and machine, together: each may decide the other."""
     if instance_type:
         name = _one_machine(name, instance_type)
-    if infra is not None and infra.provider == SIMULATED:
-        return infra, _rehearsed(name)
-    if infra is not None and infra.provider == LOCAL:
-        return _local(infra, name)
-    if infra is not None and infra.provider == HOSTS:
-        return infra, catalog.resolve_own(name or "cpu")
-    if not name or name.strip().lower() == "cpu":
-        if infra is not None:
-            raise InvalidValueError(
-                f"no accelerator is requested on {infra}",
-                f"orch rents {_rented()}",
-                "add accelerators, or write infra: local",
-            )
+    if infra is not None and infra.provider in (SIMULATED, LOCAL, HOSTS):
+        found = _not_rented(infra, name)
+        notes += _notes(*found)
+        if required:
+            notes.append(f"`{required}` chooses among rented machines, and infra is {infra}: it is not checked")
+        return found
+    plain = not name or name.strip().lower() == "cpu"
+    if plain and infra is None and not required:
         return Infra(provider=LOCAL), catalog.resolve_local("1")
+    machine, why = _rented_machine(infra, "" if plain else name, instance_type, required)
+    place = _place(infra, machine)
+    notes += [*_notes(place, machine), *([why] if why else [])]
+    return place, machine
+
+
+def _not_rented(infra: Infra, name: str) -> tuple[Infra, Machine]:
+    if infra.provider == SIMULATED:
+        return infra, _rehearsed(name)
+    return _local(infra, name) if infra.provider == LOCAL else (infra, catalog.resolve_own(name or "cpu"))
+
+
+def _rented_machine(infra: Infra | None, name: str, instance_type: str, required: Requirements) -> tuple[Machine, str]:
+    """Return the cheapest machine of what a cloud rents out, and why it is that one."""
+    provider, region = (infra.provider, infra.region) if infra is not None else ("", "")
+    chosen = choose_machine(name, required, "" if provider == ANY else provider, region)
+    if chosen is not None:
+        return chosen.machine, chosen.explain(region)
+    if not name:
+        raise InvalidValueError(
+            f"no accelerator is requested on {infra or 'any cloud'}",
+            f"orch rents {_rented()}",
+            "add accelerators, or write infra: local",
+        )
     machine = catalog.resolve_instance(name) if instance_type else catalog.resolve_rented(name)
+    filter_machines([machine], required)
+    return machine, ""
+
+
+def _place(infra: Infra | None, machine: Machine) -> Infra:
+    """Return where the machine is rented.
+
+    Raises:
+        InvalidValueError: Another driver rents it out.
+    """
     home = machine.provider
     if infra is None:
-        return Infra(provider=home), machine
+        return Infra(provider=home)
     if infra.provider == ANY:
-        return parse_infra(str(Infra(provider=home, region=infra.region, zone=infra.zone))), machine
+        return parse_infra(str(Infra(provider=home, region=infra.region, zone=infra.zone)))
     if infra.provider != home:
         raise InvalidValueError(
             f"{machine.name} is not on {infra.provider}", f"orch rents it from {home}", f"write infra: {home}"
         )
-    return infra, machine
+    return infra
 
 
 def _rehearsed(name: str) -> Machine:

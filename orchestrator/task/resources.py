@@ -39,7 +39,6 @@ from orchestrator.task.short_forms import parse_gigabytes, parse_minutes, withou
 _NO_KUBERNETES = "orch talks to machines over SSH and serves no Kubernetes"
 _ONE_CLUSTER = Refused("it applies to the cluster, not to one candidate", "write it in the outer resources")
 _FLAT = Refused("lists of candidates do not nest", "write one flat list")
-_BY_TYPE = Refused("machines are chosen by accelerator or instance_type", "set accelerators or instance_type")
 _NO_HOOK = Refused("no command runs before a stop", "save in your program: it gets SIGTERM first")
 _MINUTES = r"[0-9]{1,6}[mhdw]?"
 _STRATEGIES = ("FAILOVER", "EAGER_NEXT_REGION")
@@ -143,8 +142,6 @@ class ResourceFields(Section):
 
 
 _NOT_SERVED = {
-    "cpus": _BY_TYPE,
-    "memory": _BY_TYPE,
     "disk_tier": Refused("boot disks are the provider's standard SSD"),
     "local_disk": Refused("local disks are used where the machine has them"),
     "ephemeral_storage": Refused(_NO_KUBERNETES),
@@ -162,6 +159,13 @@ _Accelerators = (
     Annotated[Text, must_be("a name such as v5litepod-16 or H100:8")]
     | Annotated[tuple[Annotated[Text, must_be("a name such as v5litepod-16")], ...], Field(min_length=1)]
     | Annotated[dict[str, Whole | None], Field(min_length=1)]
+)
+
+# SkyPilot documentation, "SkyPilot YAML", `resources.cpus` and `.memory` (read 2026-11-25): 1 GB is 2^30 bytes.
+_Cpus = Whole | Annotated[str, Field(pattern=r"^[1-9][0-9]{0,5}\+?$"), must_be("text such as 4+")]
+_Memory = (
+    Whole
+    | Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8} ?(?:[MmGgTt][Bb])?\+?$"), must_be("text such as 16+ or 64GB")]
 )
 
 
@@ -193,6 +197,8 @@ class CandidateSection(ResourceFields):
     zone: Text = skypilot("", _OLDER)
     accelerators: _Accelerators = skypilot("", "NAME or NAME:COUNT; a list is tried in order, a map by price")
     instance_type: Text = skypilot("", "exact instance type", "text such as p5.48xlarge")
+    cpus: _Cpus = skypilot("", "vCPUs of each host: 4, or 4+ for at least 4; the cheapest type that fits is taken")
+    memory: _Memory = skypilot("", "memory of each host, GB: 16, 16+, or 64GB; as for cpus")
 
 
 _Candidates = Annotated[tuple[Lazy[CandidateSection], ...], Field(min_length=1)]

@@ -6,10 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.catalog.choosing import Amount
 from orchestrator.task.errors import InvalidValueError, did_you_mean
 from orchestrator.task.yaml_reader import Value
 
 _UNITS = {"": 1, "m": 1, "h": 60, "d": 24 * 60, "w": 7 * 24 * 60}
+_AMOUNT = re.compile(r"([0-9]+) ?([A-Za-z]*)(\+?)")
+_GIGABYTES = {"": 1, "MB": 1 / 1024, "GB": 1, "TB": 1024}
 _SCHEMES = ("s3://", "gs://", "file://")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _BUCKET = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.))*")
@@ -36,6 +39,15 @@ def without_repeats(codes: tuple[int, ...]) -> tuple[int, ...]:
 def parse_gigabytes(text: str) -> int:
     """Return the GB of `256GB` or `2TB`, 1 TB being 1024 GB as in the dialect."""
     return int(text.rstrip("GTB ")) * (1024 if text.endswith("TB") else 1)
+
+
+def parse_amount(written: int | str) -> Amount | None:
+    """Return what `4`, `4+`, `64GB` or `512MB+` requires, memory in GiB; None for ""."""
+    found = _AMOUNT.fullmatch(str(written))
+    if found is None:
+        return None
+    digits, unit, more = found.groups()
+    return Amount(int(digits) * _GIGABYTES[unit.upper()], bool(more))
 
 
 def check_bucket(address: str) -> str:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from orchestrator.catalog import ec2
+from orchestrator.catalog.machines import Ec2Instance
 from orchestrator.errors import UserError
 from orchestrator.providers.aws import choices, unknowns
+from orchestrator.providers.aws.interfaces import efa_places
 from orchestrator.slices import Candidate, CapacityBlock, Market, OnDemand, Reservation, SliceSpec, Spot
 from orchestrator.values import Text, Unknown
 
@@ -90,11 +92,16 @@ def hostile() -> SliceSpec:
 
 
 def families(counts: Sequence[int] = (1, 2)) -> dict[str, SliceSpec]:
-    """Each type of the table in each market and network that it can be had with. counts: of hosts."""
+    """Each kind of request in each market and network that it can be had with. counts: of hosts.
+
+    Types whose requests differ in the name alone are one kind, but for those that train on several machines.
+    """
     found: dict[str, SliceSpec] = {}
-    for name in ec2.load_instances():
+    kinds = {_kind(one): name for name, one in reversed(ec2.load_instances().items())}
+    for name in reversed(kinds.values()):
+        networks = ("", "standard", "best") if ec2.load_instances()[name].efa_max else ("",)
         for word, market in MARKETS.items():
-            for network in ("", "standard", "best"):
+            for network in networks:
                 for hosts in counts:
                     of = candidate(name, market, hosts, network=network)
                     try:
@@ -103,6 +110,11 @@ def families(counts: Sequence[int] = (1, 2)) -> dict[str, SliceSpec]:
                         continue
                     found[f"{name}, {word}, {network or 'usual'} network, {hosts}"] = spec(of)
     return found
+
+
+def _kind(one: Ec2Instance) -> tuple[object, ...]:
+    large = one.name if one.name.startswith(("p", "trn")) else one.name.startswith("t3.")
+    return (large, bool(one.chips), bool(one.local_nvme), efa_places(one), one.on_demand, one.capacity_block)
 
 
 def options() -> dict[str, SliceSpec]:

@@ -28,6 +28,22 @@ COUNTS = {
     "trn2.3xlarge": 2,
     "trn2.48xlarge": 17,
     "trn2u.48xlarge": 17,
+    "m7i.48xlarge": 2,
+    "c7i.48xlarge": 2,
+    "g6e.24xlarge": 3,
+    "g6e.48xlarge": 5,
+    # One network card, which carries an EFA in these sizes ("Elastic Fabric Adapter", supported instance types).
+    **dict.fromkeys(("g4dn.8xlarge", "g4dn.12xlarge", "g4dn.16xlarge", "g4dn.metal"), 2),
+    **{f"{family}.{size}xlarge": 2 for family in ("g5", "g6") for size in (8, 12, 16, 24, 48)},
+    **{f"g6e.{size}xlarge": 2 for size in (8, 12, 16)},
+    # And no EFA in these.
+    **{f"{family}.{size}": 1 for family in ("g4dn", "g5", "g6", "g6e") for size in ("xlarge", "2xlarge", "4xlarge")},
+    **dict.fromkeys(("t3.medium", "t3.large", "t3.xlarge", "t3.2xlarge"), 1),
+    **{
+        f"{family}.{size}": 1
+        for family in ("m7i", "c7i")
+        for size in ("large", *(f"{n}xlarge" for n in ("", 2, 4, 8, 12, 16, 24)))
+    },
 }
 
 

@@ -467,3 +467,51 @@ def test_planning_loads_no_sdk() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+SINGLE = [
+    "GetParameter",
+    "DescribeImages",
+    "DescribeSubnets",
+    "CreateSecurityGroup",
+    "AuthorizeSecurityGroupIngress",
+    "AuthorizeSecurityGroupEgress",
+    "RunInstances",
+]
+# For one and two machines of each family: the image, the disk, and how many interfaces and Elastic IPs two take.
+FAMILIES = [
+    ("t3.medium", "ubuntu/server", 50, (1, 0), False),
+    ("m7i.xlarge", "ubuntu/server", 50, (1, 0), True),
+    ("m7i.48xlarge", "ubuntu/server", 50, (1, 0), True),
+    ("c7i.4xlarge", "ubuntu/server", 50, (1, 0), True),
+    ("g4dn.xlarge", "base-oss-nvidia-driver-gpu", 200, (1, 0), True),
+    ("g5.48xlarge", "base-oss-nvidia-driver-gpu", 200, (2, 2), True),
+    ("g6.xlarge", "base-oss-nvidia-driver-gpu", 200, (1, 0), True),
+    ("g6e.48xlarge", "base-oss-nvidia-driver-gpu", 200, (5, 2), True),
+]
+
+
+@pytest.mark.parametrize(("name", "image", "disk", "of_two", "grouped"), FAMILIES, ids=[row[0] for row in FAMILIES])
+def test_a_request_of_each_family_has_no_more_than_it_needs(
+    name: str, image: str, disk: int, of_two: tuple[int, int], grouped: bool
+) -> None:
+    request = PLANNER.create_request(spec(candidate(name, hosts=1)))
+    assert methods(request) == SINGLE
+    assert image in request.in_order[0].target
+    made = body(candidate(name, hosts=1))
+    (interface,) = made["NetworkInterfaces"]
+    assert interface["AssociatePublicIpAddress"] is True and interface["InterfaceType"] == "interface"
+    ebs = made["BlockDeviceMappings"][0]["Ebs"]
+    assert ebs["VolumeSize"] == disk
+    assert ("Iops" in ebs, "Throughput" in ebs) == ((False, False) if disk == 50 else (True, True))
+    assert "Placement" not in made
+    both = methods(PLANNER.create_request(spec(candidate(name, hosts=2))))
+    assert (len(body(candidate(name, hosts=2))["NetworkInterfaces"]), both.count("AllocateAddress")) == of_two
+    assert ("CreatePlacementGroup" in both) is grouped
+    facts = PLANNER.host_facts(candidate(name, hosts=1))
+    assert facts.scratch == ("" if disk == 50 else "/opt/dlami/nvme")
+
+
+def test_efa_of_a_machine_without_accelerators_is_for_those_who_ask() -> None:
+    assert "has no EFA driver" in choices.read(candidate("c7i.48xlarge")).why
+    assert len(body(candidate("c7i.48xlarge", network="best"))["NetworkInterfaces"]) == 2

@@ -193,8 +193,12 @@ def test_what_is_not_there_is_told_apart_by_what_was_asked() -> None:
         ("p4d.24xlarge", Spot(), "L-7212CCBC", 384),
         ("trn1.32xlarge", OnDemand(), "L-2C3B7624", 512),
         ("trn2.48xlarge", Spot(), "L-6B0D517C", 768),
-        ("g6.xlarge", OnDemand(), "L-DB2E81BA", 1000),
-        ("c7i.large", OnDemand(), "L-1216C47A", 1000),
+        ("g6.xlarge", OnDemand(), "L-DB2E81BA", 16),
+        ("g4dn.12xlarge", Spot(), "L-3819A6DF", 192),
+        ("c7i.large", OnDemand(), "L-1216C47A", 8),
+        ("t3.medium", OnDemand(), "L-1216C47A", 8),
+        ("m7i.48xlarge", Spot(), "L-34B43A08", 768),
+        ("r7i.large", OnDemand(), "L-1216C47A", 1000),  # not in the table: how many vCPUs it has is not known
     ],
 )
 def test_a_spent_quota_is_named_with_the_command_that_asks_for_more(

@@ -59,12 +59,28 @@ def test_no_type_has_more_efa_than_cards() -> None:
 def from_dump() -> set[str]:
     """Return the types whose row names the dumps as its source: those that are newer name another."""
     rows = read_rows("ec2", "instance")
-    return {row.text("name") for row in rows if "DescribeInstanceTypes" in row.text("source")}
+    names = {row.text("name") for row in rows if "DescribeInstanceTypes" in row.text("source")}
+    return {name for name in ec2.load_instances() if name in names or name.partition(".")[0] in names}
 
 
 def described() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = json.loads(gzip.decompress((DUMP / "instance_types.json.gz").read_bytes()))
     return {name: one for name, one in found.items() if name in ec2.load_instances()}
+
+
+# The API's name of a chip, and what orch calls it.
+RENAMED = {"A100": ("A100-80GB",), "Trn2": ("Trainium2",), "Inferentia": ("Trainium",)}
+
+
+def test_network_of_the_families_is_the_peak_that_the_api_said() -> None:
+    described_rows = described()
+    families = [row for row in read_rows("ec2", "instance") if "sizes" in row.cells]
+    assert len(families) == 7
+    for row in families:
+        for size in row.expand("sizes"):
+            name = f"{row.text('name')}.{size.text('size')}"
+            cards = described_rows[name]["NetworkInfo"]["NetworkCards"]
+            assert sum(card["PeakBandwidthInGbps"] for card in cards) == size.number("network_gbps"), name
 
 
 def test_every_row_says_what_the_api_said() -> None:
@@ -77,10 +93,13 @@ def test_every_row_says_what_the_api_said() -> None:
         assert row.efa_max == network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0), name
         assert row.enis_per_card == network["NetworkCards"][0]["MaximumNetworkInterfaces"], name
         assert row.capacity_block == ("capacity-block" in said["SupportedUsageClasses"]), name
+        assert bool(row.local_nvme) == said["InstanceStorageSupported"], name
+        assert said["ProcessorInfo"]["SupportedArchitectures"] == ["x86_64"], "orch knows images for it alone"
         chips = said.get("GpuInfo", {}).get("Gpus") or said.get("NeuronInfo", {}).get("NeuronDevices")
         if chips is None:
-            assert name == "trn2u.48xlarge", "for which the API reported no chips"
+            assert not row.chip or name == "trn2u.48xlarge", "for which the API reported no chips"
             continue
+        assert row.chip in (chips[0]["Name"], *RENAMED.get(chips[0]["Name"], ())), name
         assert row.chips == sum(one["Count"] for one in chips), name
         if row.chip != "Trainium2":  # the API states 512 GiB a chip
             assert chips[0]["MemoryInfo"]["SizeInMiB"] == pytest.approx(row.hbm_gib_per_chip * 1024, rel=0.03), name

@@ -185,6 +185,18 @@ def test_config_explain_of_an_unknown_key_suggests_the_right_one(orch: Orch) -> 
     assert said.status == 2 and "checkpoint.bucket" in said.err
 
 
+def test_machines_without_accelerators_are_listed_by_cpu_and_by_name(orch: Orch) -> None:
+    plain = orch("accelerators", "--cpu").out.splitlines()
+    assert plain[0].split()[:3] == ["NAME", "VCPUS", "MEMORY"]
+    assert plain[1].split()[:5] == ["t3.medium", "2", "4", "GiB", "$0.04"] and len(plain) == 23
+    assert orch("accelerators", "m7i.xlarge").out.splitlines()[1].split()[:2] == ["m7i.xlarge", "4"]
+    assert not [line for line in orch("accelerators").out.splitlines() if line.startswith(("t3.", "m7i.", "c7i."))]
+    of_chip = orch("accelerators", "l4").out.splitlines()
+    assert [line.split()[0] for line in of_chip[1:3]] == ["g6.xlarge", "g6.2xlarge"] and len(of_chip) == 9
+    (one,) = json.loads(orch("accelerators", "t3.medium", "-o", "json").out)["accelerators"]
+    assert (one["chip"], one["vcpus"], one["memory_gib"], one["chips"]) == (None, 2, 4, 0)
+
+
 def test_accelerators_by_any_name_and_by_part_of_one(orch: Orch) -> None:
     assert orch("accelerators", "tpu-v5e-16").out.splitlines()[1].split()[:3] == ["v5litepod-16", "4", "16"]
     assert len(orch("accelerators", "v5p").out.splitlines()) > 3

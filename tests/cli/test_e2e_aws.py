@@ -146,6 +146,32 @@ def test_a_machine_is_stopped_and_started_and_a_failure_reaches_the_exit_status(
     assert (run["status"], run["state"]) == (9, "ended") and run["dollars"] > 0, run
 
 
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "cpu-aws.yaml"
+
+
+def test_the_example_runs_on_a_small_machine_without_accelerators_and_leaves_nothing(
+    orch: Orch, aws: SimulatedAws
+) -> None:
+    done = orch("launch", str(EXAMPLE), "--yes", "-c", "cents")
+    assert done.returncode == 0, done.stderr
+    assert "t3.medium is the cheapest of 22 types that fit" in done.stderr
+    (found,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
+    assert found["machines"]["accelerator"] == "t3.medium" and found["machines"]["price_per_hour"] == 0.0416
+    with aws.cloud.open() as cloud:
+        assert not [one for one in beside(cloud) if "eipalloc" in one or "placement" in one]
+    assert orch.ok("exec", "cents", "--no-prefix", "--", "echo $ORCH_CHIPS_PER_HOST") == "0\n"
+    assert re.search(r"(?m)^\d+$", orch.ok("logs", "cents", "1", "--no-prefix")), "nproc has run"
+    orch.ok("down", "cents")
+    assert left(aws) == []
+
+
+def test_the_example_has_a_plan_in_an_empty_home(tmp_path: Path) -> None:
+    planned = json.loads(Orch(tmp_path).ok("launch", str(EXAMPLE), "--dry-run", "-o", "json"))
+    (create,) = [step for step in planned["steps"] if step["do"] == "create_slice"]
+    assert create["request"]["body"]["InstanceType"] == "t3.medium"
+    assert planned["wanted"]["candidates"][0]["price_per_hour"] == 0.0416
+
+
 DRY = """
 import socket, sys
 from orchestrator.__main__ import main

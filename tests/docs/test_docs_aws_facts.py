@@ -76,8 +76,22 @@ def test_the_table_of_machines_is_that_of_the_catalogue(row: list[str]) -> None:
         assert meant is not None and meant.name == name
 
 
+PLAIN = table("CPU type")
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=lambda row: row[0].strip("`"))
+def test_the_table_of_machines_without_chips_is_that_of_the_catalogue(row: list[str]) -> None:
+    machine = load_instances()[quoted(row[0])[0]]
+    price = price_per_hour(machine, OnDemand(), "us-east-1")
+    assert price is not None
+    assert row[1:] == [f"{machine.vcpus}", f"{machine.ram_gib:g}", f"{machine.efa_max}", f"{price.low:.2f}"]
+
+
 def test_every_machine_of_the_catalogue_is_in_the_table_and_no_price_is_elsewhere() -> None:
-    assert [quoted(row[1])[0] for row in MACHINES] == list(load_instances()), "docs/aws.md has one row each, in order"
+    listed = [quoted(row[1])[0] for row in MACHINES], [quoted(row[0])[0] for row in PLAIN]
+    machines = load_instances().values()
+    known = [one.name for one in machines if one.chips], [one.name for one in machines if not one.chips]
+    assert listed == known, "docs/aws.md has one row each, in order"
     assert re.findall(r"\$\d|\d+(?:\.\d+)? (?:US )?dollars", PAGE) == []
 
 
@@ -163,8 +177,8 @@ def test_the_bundled_trainer_drives_as_many_hosts_as_it_is_said_to() -> None:
 
 
 def test_numbers_of_the_text_are_those_of_the_code() -> None:
-    gib = (choices.DISK_GIB, choices.NEURON_DISK_GIB)
-    assert f"an encrypted root disk of {gib[0]} GiB (Trainium: {gib[1]})" in FLAT
+    gib = (choices.DISK_GIB, choices.NEURON_DISK_GIB, choices.PLAIN_DISK_GIB)
+    assert "an encrypted root disk of {} GiB (Trainium: {}, without accelerators: {})".format(*gib) in FLAT
     assert f"up to {market.MOST_IN_BLOCK} machines for 1 to 14 whole days, or up to 182 days in weeks" in FLAT
     for days in (1, 14, 182):
         assert blocks.wanted("p5.48xlarge", market.MOST_IN_BLOCK, days * 24).hours == days * 24

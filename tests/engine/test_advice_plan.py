@@ -91,6 +91,24 @@ def test_programs_get_the_same_as_numbers(orch: Callable[..., Said], tmp_path: P
     assert advice["fits"] is True and advice["mesh"] == {"data": 1, "fsdp": 16, "tensor": 1}
 
 
+T4 = """
+resources: {{accelerators: 'T4:1'}}
+train: {{args: {{model: tiny, {more} steps: 10}}}}
+"""
+
+
+def test_a_gpu_without_bf16_is_refused_before_money_and_trains_in_fp32(
+    orch: Callable[..., Said], tmp_path: Path
+) -> None:
+    said = orch("plan", written(tmp_path, T4.format(more="dtype: bf16,")))
+    assert said.status == 2
+    assert "on g4dn.xlarge: dtype=bf16 is computed in bf16, which T4 does not have: dtype=fp32" in said.err
+    plan: dict[str, Any] = json.loads(orch("plan", written(tmp_path, T4.format(more="")), "-o", "json").out)
+    (advice,) = plan["advice"]
+    assert advice["hardware"]["has_bf16"] is False and advice["hardware"]["peak_flops"] is None
+    assert not [concern for concern in advice["concerns"] if concern["code"] == "fp32"], "bf16 would not be faster"
+
+
 def test_other_tasks_get_no_advice(orch: Callable[..., Said], tmp_path: Path) -> None:
     assert "advice" not in json.loads(orch("plan", written(tmp_path, SIMPLE), "-o", "json").out)
 

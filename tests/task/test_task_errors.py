@@ -175,12 +175,12 @@ def test_all_problems_are_found_and_the_first_five_are_shown() -> None:
 
 def test_each_of_several_problems_keeps_its_own_reason_and_next_step() -> None:
     with pytest.raises(TaskError) as caught:
-        parse_task("resources: {cpus: 4+}\nservice: {}\nworkdir: ''\n", file="t.yaml", env={})
+        parse_task("resources: {priority: 4}\nservice: {}\nworkdir: ''\n", file="t.yaml", env={})
     assert caught.value.lines() == [
         "error[task-file]: 3 problems",
-        "  t.yaml:1:13: `resources.cpus` is not served by orch",
-        "    why:  machines are chosen by accelerator or instance_type",
-        "    next: set accelerators or instance_type",
+        "  t.yaml:1:13: `resources.priority` is not served by orch",
+        "    why:  orch has no queue",
+        "    next: remove it",
         "  t.yaml:2:1: `service` is not served by orch",
         "    why:  orch trains; it does not serve replicas",
         "    next: remove it",
@@ -192,11 +192,11 @@ def test_each_of_several_problems_keeps_its_own_reason_and_next_step() -> None:
 
 def test_one_problem_shows_its_reason_and_what_to_do() -> None:
     with pytest.raises(TaskError) as caught:
-        parse_task("resources: {cpus: 4+}\n", file="t.yaml", env={})
+        parse_task("resources: {ports: 80}\n", file="t.yaml", env={})
     assert caught.value.lines() == [
-        "error[task-file]: t.yaml:1:13: `resources.cpus` is not served by orch",
-        "  why:  machines are chosen by accelerator or instance_type",
-        "  next: set accelerators or instance_type",
+        "error[task-file]: t.yaml:1:13: `resources.ports` is not served by orch",
+        "  why:  orch opens no port to the internet",
+        "  next: use `orch ssh` with a forwarded port",
     ]
 
 

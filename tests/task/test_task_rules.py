@@ -55,7 +55,6 @@ RULES = [
         "1: no accelerator is requested on gcp",
         "resources: {infra: gcp, accelerators: v5e-8}",
     ),
-    ("resources: {infra: '*'}", "1: no accelerator is requested on *", "resources: {infra: '*', accelerators: v5e-8}"),
     (
         "resources: {instance_type: p5.48xlarge, accelerators: 'A100:8'}",
         "1: p5.48xlarge has 8 H100, not A100:8",

@@ -100,7 +100,11 @@ def test_health_of_a_gpu_is_what_its_tool_reports(tmp_path: Path, monkeypatch: p
         ("NVIDIA H200 NVL", None),
         ("NVIDIA H100 80GB HBM3 MIG 3g.40gb", None),
         ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", None),
-        ("NVIDIA A10G", None),
+        ("NVIDIA A10G", 70),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA A10", None),
+        ("Tesla T4", None),
     ],
 )
 def test_only_a_known_gpu_has_a_peak(name: str, tera: float | None) -> None:

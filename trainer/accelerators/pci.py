@@ -56,6 +56,10 @@ NEURONS: Mapping[str, Chip] = MappingProxyType(
 # The PCI ID database (22 August 2026), for machines whose nvidia-smi does not answer; the names are nvidia-smi's.
 GPUS: Mapping[str, str] = MappingProxyType(
     {
+        "0x1eb8": "Tesla T4",
+        "0x2237": "NVIDIA A10G",
+        "0x26b9": "NVIDIA L40S",
+        "0x27b8": "NVIDIA L4",
         "0x20b0": "NVIDIA A100-SXM4-40GB",
         "0x20b2": "NVIDIA A100-SXM4-80GB",
         "0x2330": "NVIDIA H100 80GB HBM3",

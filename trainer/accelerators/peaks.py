@@ -43,6 +43,8 @@ PEAKS: Mapping[str, Peak] = MappingProxyType(
         "NVIDIA B200": Peak(2250e12, _TITAN, "2026-08"),
         "NVIDIA B300 SXM6 AC": Peak(2250e12, _TITAN, "2026-08"),
         "NVIDIA L40S": Peak(362e12, _TITAN, "2026-11"),
+        "NVIDIA L4": Peak(121e12, "NVIDIA L4 data sheet: 242 with sparsity, half of it dense", "2026-11"),
+        "NVIDIA A10G": Peak(70e12, "NVIDIA A10G data sheet for Amazon EC2 G5, dense", "2026-11"),
         **{each.device: Peak(each.peak_flops, each.peak_source, "2026-11") for each in GENERATIONS},
         "AWS Trainium1": Peak(190e12, _NEURON, "2026-08"),
         "AWS Trainium2": Peak(667e12, _NEURON, "2026-08"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.config import Config
+from trainer.errors import ConfigError
 from trainer.shape.architecture import count_parameters
 from trainer.shape.concerns import GIB, Concern, choose_mesh, find_concerns
 from trainer.shape.hardware import Hardware
@@ -82,8 +83,10 @@ def build_advice(config: Config, hardware: Hardware) -> Advice:
     """Estimate memory, time and cost of a run on the hardware.
 
     Raises:
-        ConfigError: The mesh or the batch does not fit the devices.
+        ConfigError: The mesh or the batch does not fit the devices, or they lack the arithmetic.
     """
+    if not hardware.has_bf16 and config.dtype != "fp32":
+        raise ConfigError(f"dtype={config.dtype} is computed in bf16, which {hardware.chip} does not have: dtype=fp32")
     engine = resolve_engine(config, hardware)
     mesh = choose_mesh(config, hardware)
     need, time = estimate_memory(config, mesh, engine), estimate_timing(config, mesh, hardware)

@@ -149,7 +149,7 @@ def _of_arithmetic(config: Config, hardware: Hardware) -> Iterator[Concern]:
         more = ", and Neuron's compiler has no fp16 training" if hardware.kind == "neuron" else ""
         words = f"fp16 needs loss scaling, which is not implemented{more}; products are computed in bf16"
         yield Concern(code="fp16", words=words, fix=("dtype=bf16",))
-    if config.dtype == "fp32" and hardware.kind != "cpu":
+    if config.dtype == "fp32" and hardware.kind != "cpu" and hardware.has_bf16:
         yield Concern(
             code="fp32", words="products in fp32 take several times as long as in bf16 here", fix=("dtype=bf16",)
         )

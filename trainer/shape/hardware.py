@@ -26,6 +26,7 @@ class Hardware:
             machine is one.
         memory_bytes: Of one device; None when unknown.
         peak_flops: Dense bf16 FLOP/s of one device; None when unknown.
+        has_bf16: Whether it multiplies in bf16; False for GPUs before Ampere.
         price: US dollars per hour for all machines; None when unknown.
         network: Bytes per second that leave one host; None when unknown.
         topology: Of a TPU slice, such as 4x4.
@@ -39,6 +40,7 @@ class Hardware:
     slices: int = 1
     memory_bytes: int | None = None
     peak_flops: float | None = None
+    has_bf16: bool = True
     price: float | None = None
     network: float | None = None
     topology: str = ""

@@ -111,6 +111,8 @@ _STEP = (0.001, 0.01)  # seconds of overhead per step (program starts, short mes
 # Cost of fp32 products relative to bf16: TPUs take six passes for full precision; A100 312 / 19.5, H100 989 / 67
 # TFLOP/s without TF32 (data sheets); Trainium 95 / 24 per core.
 _FP32_COST: Mapping[Kind, float] = MappingProxyType({"tpu": 6.0, "cuda": 16.0, "neuron": 4.0, "cpu": 1.0})
+# GPUs with few tensor cores for their size (data sheets): A10G 70 / 35, L4 121 / 30.3, L40S 362 / 91.6.
+_FP32_COST_OF_CHIP: Mapping[str, float] = MappingProxyType({"A10G": 2.0, "L4": 4.0, "L40S": 4.0})
 
 
 def estimate_timing(config: Config, mesh: Mesh, hardware: Hardware) -> Timing:
@@ -130,7 +132,7 @@ def estimate_timing(config: Config, mesh: Mesh, hardware: Hardware) -> Timing:
         )
     peak = hardware.peak_flops * mesh.devices
     if config.dtype == "fp32":
-        peak /= _FP32_COST[hardware.kind]
+        peak /= _FP32_COST_OF_CHIP.get(hardware.chip, _FP32_COST[hardware.kind])
     network = estimate_network_seconds(config, mesh, hardware)
     again = 4 / 3 if config.remat else 1.0  # one more forward pass; the published figures include it
     shortest = max(flops / (peak * known.most), network or 0.0, _STEP[0])

@@ -122,6 +122,7 @@ def _hardware(task: Task, machine: Machine, option: Candidate, kind: str) -> dic
         "slices": task.num_nodes if machine.node_is_slice else max(1, option.hosts),
         "memory_bytes": int(machine.hbm_gib_per_chip * GIB / per_chip) if known else None,
         "peak_flops": peak if known and peak else None,
+        "has_bf16": bool(peak) or not known,
         "price": option.price_per_hour or None,
         "network": machine.network_gbps * 1e9 / _BITS or None,
         "topology": machine.topology,

@@ -53,13 +53,12 @@ def run_instances(spec: SliceSpec, choices: Choices) -> dict[str, object]:
 
 
 def _disk(choices: Choices) -> dict[str, object]:
-    """gp3 gives at most 500 operations a second per GiB."""
-    iops = max(3000, min(IOPS, choices.disk_gib * 500))
-    return {
-        "VolumeType": "gp3",
-        "VolumeSize": choices.disk_gib,
-        "Iops": iops,
-        "Throughput": min(THROUGHPUT_MIB, iops // 4),
-        "Encrypted": True,
-        "DeleteOnTermination": True,
-    }
+    """gp3 gives at most 500 operations a second per GiB.
+
+    Machines without accelerators take what is included: more would cost about as much as the smallest of them.
+    """
+    disk: dict[str, object] = {"VolumeType": "gp3", "VolumeSize": choices.disk_gib}
+    if not choices.is_plain:
+        iops = max(3000, min(IOPS, choices.disk_gib * 500))
+        disk |= {"Iops": iops, "Throughput": min(THROUGHPUT_MIB, iops // 4)}
+    return {**disk, "Encrypted": True, "DeleteOnTermination": True}

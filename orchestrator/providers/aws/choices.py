@@ -17,6 +17,7 @@ from orchestrator.providers.aws.requests import Place
 from orchestrator.slices import Candidate, CapacityBlock, Market, Reservation
 
 DISK_GIB = 200
+PLAIN_DISK_GIB = 50  # of machines without accelerators, whose image and packages are small
 NEURON_DISK_GIB = 512  # what the Neuron documentation asks for ("Update PyTorch on a Deep Learning AMI", October 2026)
 LARGEST_DISK_GIB = 16_384  # of gp3 as every region has it (Amazon EBS User Guide, 2026)
 _TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
@@ -73,6 +74,11 @@ class Choices:
         return self.options.max_hours
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the machines are known to have no accelerators."""
+        return self.instance is not None and not self.instance.chips
+
+    @property
     def local_nvme(self) -> bool:
         return self.instance is not None and bool(self.instance.local_nvme)
 
@@ -109,7 +115,7 @@ def read(candidate: Candidate) -> Choices:
         access=way,
         image=image,
         makes_placement_group=makes_group,
-        disk_gib=_disk(candidate),
+        disk_gib=_disk(candidate, instance),
         why="; ".join(reason for reason in reasons if reason),
     )
 
@@ -151,6 +157,8 @@ def _efa(name: str, instance: Ec2Instance | None, network: str, hosts: int) -> t
         return (), "one network interface, without EFA: network_tier is standard"
     if hosts == 1 and network != "best":
         return (), "one network interface: a single machine needs no EFA"
+    if not instance.chips and network != "best":
+        return (), "one network interface: the usual image of a machine without accelerators has no EFA driver"
     return places, f"{1 + len(places)} network interfaces: {len(places)} for EFA, on every card that has it"
 
 
@@ -169,8 +177,9 @@ def _group(name: str, candidate: Candidate, named: str) -> tuple[bool, str]:
     return True, "a cluster placement group keeps the machines close together"
 
 
-def _disk(candidate: Candidate) -> int:
-    usual = NEURON_DISK_GIB if images.is_neuron(candidate.accelerator) else DISK_GIB
+def _disk(candidate: Candidate, instance: Ec2Instance | None) -> int:
+    plain = instance is not None and not instance.chips
+    usual = NEURON_DISK_GIB if images.is_neuron(candidate.accelerator) else PLAIN_DISK_GIB if plain else DISK_GIB
     size = candidate.disk_gib if candidate.disk_gib is not None else usual
     if not 1 <= size <= LARGEST_DISK_GIB:
         raise UserError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.catalog.ec2 import find_instance as find_rented
-from orchestrator.catalog.ec2 import find_price, list_common_names
+from orchestrator.catalog.ec2 import find_price, list_common_names, list_machines
 from orchestrator.catalog.ec2 import make_unlisted_type as find_unlisted
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "find_reported",
     "find_unlisted",
     "list_common_names",
+    "list_machines",
     "spell",
 ]
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from orchestrator.task.model import Task
     from orchestrator.task.resources import Resources
 
+# t3 is launched in the mode "unlimited", which bills for load above the baseline (Amazon EC2 User Guide, "Key
+# concepts for burstable performance instances" and "Unlimited mode", read 2026-11-25).
 # Amazon EC2 User Guide, "Tag restrictions" (read 2026-11-23).
 _LONGEST_TAG, _LONGEST_TAG_VALUE = 128, 256
 
@@ -25,7 +27,9 @@ class AwsRules(TaskRules):
     most_labels = 42  # of 50 tags; orch writes 8 beside them
 
     def list_notes(self, infra: Infra, machine: Machine) -> list[str]:
-        """Return a note for a type that the table does not have."""
+        """Return a note for a type that the table does not have, and for one whose price is not all that it costs."""
+        if machine.name.startswith("t3."):
+            return [f"{machine.name}: AWS bills extra for load above its baseline, 20 to 40 % of each vCPU"]
         if machine.listed:
             return []
         unknown = "its chips, price and EFA interfaces are not known; it gets one network interface"

@@ -8,6 +8,7 @@ from orchestrator.catalog.tpu import (
     find_rented,
     find_unlisted,
     list_common_names,
+    list_machines,
     spell,
 )
 from orchestrator.catalog.tpu import find_by_machine_type as find_reported
@@ -19,5 +20,6 @@ __all__ = [
     "find_reported",
     "find_unlisted",
     "list_common_names",
+    "list_machines",
     "spell",
 ]

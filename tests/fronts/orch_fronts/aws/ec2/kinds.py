@@ -138,11 +138,13 @@ def _shown(one: Ec2Instance) -> dict[str, Any]:
         "SupportedUsageClasses": _usage_classes(one),
         "SupportedRootDeviceTypes": ["ebs"],
         "VCpuInfo": {"DefaultVCpus": one.vcpus},
-        "MemoryInfo": {"SizeInMiB": one.ram_gib * 1024},
+        "MemoryInfo": {"SizeInMiB": int(one.ram_gib * 1024)},
         "InstanceStorageSupported": bool(one.local_nvme),
         "NetworkInfo": network,
         "PlacementGroupInfo": {"SupportedStrategies": ["cluster", "partition", "spread"]},
     }
+    if not one.chips:
+        return shown
     memory = {"SizeInMiB": int(one.hbm_gib_per_chip * 1024)}
     if one.backends[0] == "cuda":
         gpu = {"Name": one.chip, "Manufacturer": "NVIDIA", "Count": one.chips_per_host, "MemoryInfo": memory}
