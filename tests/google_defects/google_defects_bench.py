@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,11 +70,17 @@ class Bench:
     def left(self) -> list[str]:
         """All that Google would still charge or count against a quota, by the cloud's own books."""
         with self.google.cloud.open() as cloud:
-            queued = [f"queued {each.name}" for each in cloud.state.queued.values() if not each.gone]
-            return sorted([f"node {look.name}" for look in cloud.live()] + queued)
+            queued = [f"queued {shorten(each.name)}" for each in cloud.state.queued.values() if not each.gone]
+            return sorted([f"node {shorten(look.name)}" for look in cloud.live()] + queued)
 
     def do(self, node: str, deed: Deed, rank: int | None = None) -> None:
         """Let it happen, and let what stands behind the node follow."""
         with self.google.cloud.open() as cloud:
-            cloud.do(node, deed, rank=rank)
+            (name,) = (look.name for look in cloud.live() if shorten(look.name) == node)
+            cloud.do(name, deed, rank=rank)
         self.google.server.api.advance()
+
+
+def shorten(name: str) -> str:
+    """Return the name of a slice without the digits of its cluster's uid: "spot-1"."""
+    return re.sub(r"-[0-9a-f]{6}-(\d+)$", r"-\1", name)

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from google_defects_bench import EMPTY_ZONE, Bench
+from google_defects_bench import EMPTY_ZONE, Bench, shorten
 from support.orch_process import until
 
 from orchestrator.catalog.tpu import find_slice, list_generations
@@ -82,7 +82,7 @@ def test_a_node_that_somebody_deleted_does_not_hold_up_down(bench: Bench) -> Non
 def test_a_slice_from_a_reservation_is_taken_from_it(bench: Bench) -> None:
     bench.launch("held", "hostname", more="accelerator_args: {reservation: mine}")
     with bench.google.cloud.open() as cloud:
-        assert [look.market for look in cloud.live() if look.name == "held-1"] == ["reservation:mine"]
+        assert [look.market for look in cloud.live() if shorten(look.name) == "held-1"] == ["reservation:mine"]
     bench.orch.ok("down", "held", "--yes")
     assert bench.left() == []
 
@@ -110,7 +110,8 @@ def test_a_larger_disk_is_asked_for_and_not_ignored(bench: Bench) -> None:
 def test_several_slices_are_counted_and_named_in_one_request(bench: Bench) -> None:
     body = request_of(bench, bench.task("m", "true"), "--num-nodes", "3")
     (spec,) = body["tpu"]["nodeSpec"]
-    assert spec["multisliceParams"] == {"nodeCount": 3, "nodeIdPrefix": "m-1"}
+    names = spec["multisliceParams"]
+    assert (names["nodeCount"], shorten(names["nodeIdPrefix"])) == (3, "m-1")
 
 
 def test_v4_is_asked_for_where_it_is_by_its_own_name_and_image(bench: Bench) -> None:
