@@ -141,7 +141,7 @@ def lingering(account: Account, folder: Path) -> None:
 
 def bought(account: Account, folder: Path) -> None:
     """A capacity block: found, bought, listed, launched into when it begins."""
-    want = blocks.wanted("p4d.24xlarge", 1, 24)
+    want = blocks.plan_search("p4d.24xlarge", 1, 24)
     offering = blocks.find(account.session, want, (REGION,)).offerings[0]
     block = blocks.buy(account.session, offering, offering.confirmation, INSTALLATION)
     account.clock.advance(max(0.0, offering.start - account.clock.now()) + 120)

@@ -181,7 +181,7 @@ def test_numbers_of_the_text_are_those_of_the_code() -> None:
     assert "an encrypted root disk of {} GiB (Trainium: {}, without accelerators: {})".format(*gib) in FLAT
     assert f"up to {market.MOST_IN_BLOCK} machines for 1 to 14 whole days, or up to 182 days in weeks" in FLAT
     for days in (1, 14, 182):
-        assert blocks.wanted("p5.48xlarge", market.MOST_IN_BLOCK, days * 24).hours == days * 24
+        assert blocks.plan_search("p5.48xlarge", market.MOST_IN_BLOCK, days * 24).hours == days * 24
     early, before = reservations.TAKEN_BEFORE_END / 60, Budgets().save_before / 60
     assert (early, before) == (30, 10)
     assert "takes the machines from 30 minutes before the end on. Ten minutes before that, orch makes" in FLAT

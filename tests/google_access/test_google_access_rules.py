@@ -155,7 +155,7 @@ def test_the_way_follows_from_what_is_said(details: dict[str, str], way: Way) ->
 @pytest.mark.parametrize(
     ("details", "words"),
     [
-        ({"access": "vpn"}, "not a way to reach a host"),
+        ({"access": "vpn"}, "access is .vpn.: there are external"),
         ({"access": "jump"}, "no jump host is named"),
         ({"access": "iap", "jump": "me@bastion"}, "a jump host is named"),
         ({"access": "external", "internal_ips": "yes"}, "no external address"),
