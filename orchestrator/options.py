@@ -12,7 +12,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from orchestrator.errors import UserError
 
@@ -182,7 +193,7 @@ def _encode(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else _OFF
     if isinstance(value, tuple):
-        return ",".join(value)
+        return ",".join(cast(tuple[str, ...], value))
     return value if isinstance(value, str) else f"{value:g}"
 
 

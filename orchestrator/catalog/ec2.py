@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -125,7 +125,7 @@ def _list_prices(name: str, market: str) -> Iterator[Row]:
     for row in read_rows("ec2_prices", "price"):
         if row.text("market") != market:
             continue
-        amounts = row.amounts("usd_of") if "usd_of" in row.cells else {}
+        amounts: Mapping[str, float] = row.amounts("usd_of") if "usd_of" in row.cells else {}
         if name in amounts:
             yield replace(row, cells={**row.cells, "usd": amounts[name], "usd_high": amounts[name]})
         elif not amounts and row.text("instance") == name:

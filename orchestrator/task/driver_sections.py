@@ -98,14 +98,14 @@ def _make_section(name: str, options: Iterable[Option], refused: Mapping[str, Re
 
 def _annotate(option: Option) -> Any:
     """Return the type of a field, with what is checked of it when a file is read."""
-    spec = option.spec
+    spec, kind = option.spec, cast(Any, Positive)
     match option.default:
         case bool():
             return Flag
         case None:
-            return Positive | None
+            return kind | None
         case tuple():
-            kind: Any = tuple[Annotated[Text, must_be(spec.form)], ...] if spec.form else tuple[Text, ...]
+            kind = tuple[Annotated[Text, must_be(spec.form)], ...] if spec.form else tuple[Text, ...]
             return Annotated[kind, OneOrMany()] if spec.single else kind
         case _ if option.choices:
             return Annotated[option.kind, Written]
@@ -116,8 +116,9 @@ def _annotate(option: Option) -> Any:
 def _declare(option: Option) -> Any:
     spec = option.spec
     declare = skypilot if spec.dialect else own
-    form = None if isinstance(option.default, tuple) else spec.form or None
-    return declare(option.default, spec.meaning, form, config=spec.config or None, unset=spec.unset)
+    default: Any = option.default
+    form = None if isinstance(default, tuple) else spec.form or None
+    return declare(default, spec.meaning, form, config=spec.config or None, unset=spec.unset)
 
 
 def _check_hops(jump: str) -> str:

@@ -504,13 +504,32 @@ def test_single_instance_is_stopped_and_started_and_a_group_is_not(rig: Bench) -
         provider.start("demo-3")
 
 
-def test_stop_keeps_what_its_own_observation_recorded(rig: Bench) -> None:
+def test_stop_keeps_what_an_observation_recorded(rig: Bench) -> None:
     rig.create(spec(SHAPES["instance"]))
     rig.clock.advance(41)
+    seen = rig.clock.now()
+    assert rig.provider().observe("demo-1").state is SliceState.READY
+    rig.clock.advance(1)
     rig.provider().stop("demo-1")
     record = rig.provider()._records.read("demo-1")
     assert record is not None
-    assert (record.seen, record.order, record.checked) == (rig.clock.now(), (0,), False)
+    assert (record.seen, record.order, record.checked) == (seen, (0,), False)
+
+
+def test_start_is_repeated_while_the_host_has_not_reported_its_key(rig: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from orch_fronts.google.compute import instances
+
+    rig.ready(spec(SHAPES["instance"]))
+    rig.provider().stop("demo-1")
+    rig.clock.advance(25)
+    rig.provider().start("demo-1")
+    rig.clock.advance(35)
+    monkeypatch.setattr(instances, "_told", lambda *_: [])
+    assert rig.provider().observe("demo-1").state is SliceState.CREATING
+    rig.provider().start("demo-1")
+    rig.provider().stop("demo-1")
+    rig.clock.advance(25)
+    assert rig.provider().observe("demo-1").state is SliceState.STOPPED
 
 
 def test_quota_of_an_operation_is_a_quota_error() -> None:

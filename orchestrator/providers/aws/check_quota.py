@@ -79,8 +79,8 @@ def _all(asked: Asked) -> Outcome:
     having = [one for one in every if limits[one]]
     if not having:
         usual = ec2.load_instances()[_FAMILIES[0]]
-        mend = quota_of(usual.name, OnDemand()).more(usual.vcpus, asked.region, asked.options.profile)
-        return fix("quota", f"{asked.region}: none for P and Trn machines", mend, Exit.CAPACITY)
+        command = quota_of(usual.name, OnDemand()).more(usual.vcpus, asked.region, asked.options.profile)
+        return fix("quota", f"{asked.region}: none for P and Trn machines", command, Exit.CAPACITY)
     findings: list[Finding] = []
     for one in having:
         findings += ok(f"quota {one.code}", f"{asked.region}: {_words(one, limits[one], used[one])}").findings
@@ -96,9 +96,9 @@ def _addresses(asked: Asked, wanted: int) -> Outcome:
     words = f"{asked.region}: {limit} Elastic IPs, {used} in use"
     if used + wanted <= limit or not wanted:
         return ok("addresses", words)
-    mend = ADDRESSES.more(used + wanted, asked.region, asked.options.profile)
+    command = ADDRESSES.more(used + wanted, asked.region, asked.options.profile)
     words = f"{words}, and the machines need {wanted}"
-    return fix("addresses", words, f"{mend}   or: orch config set aws.access ssm", Exit.CAPACITY)
+    return fix("addresses", words, f"{command}   or: orch config set aws.access ssm", Exit.CAPACITY)
 
 
 def _words(which: Quota, limit: int, used: int) -> str:

@@ -263,7 +263,8 @@ class Ec2Driver(SliceDriver[Record]):
             found = [one for session in self._sessions() for one in listing.list_tagged(session, filters)]
         if name:
             self._remember((name, token), found)
-        for key in set() if name else {one.key for one in found}:
+            return found
+        for key in {one.key for one in found}:
             self._remember(key, [one for one in found if one.key == key])
         return found
 

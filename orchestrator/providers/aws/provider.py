@@ -116,7 +116,7 @@ class AwsProvider(RecoverableProvider[Record]):
         return Recovery(self._ec2.calls(self._ec2.only_profile or "", region), found.name, found.intent)
 
     def _copy(self) -> AwsProvider:
-        """Return the same provider with a driver of its own, which shares sessions and sightings."""
+        """Return the same provider with its own driver, which shares sessions and sightings."""
         other = copy.copy(self)
         other._ec2 = copy.copy(self._ec2)
         other._driver = other._ec2

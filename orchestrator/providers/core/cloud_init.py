@@ -1,6 +1,7 @@
-"""User data for cloud-init: one machine's own host key and the keys that log in.
+"""User data for cloud-init: one machine's own host key and the keys that log in to the default account of its image.
 
-Modules `ssh` (ssh_keys, ssh_deletekeys) and `users_groups` of cloud-init's module reference, 26.2, read November 2026.
+Keys under `ssh_keys` are written and no others are generated; `ssh_deletekeys` removes those of the image before
+(canonical/cloud-init, cloudinit/config/cc_ssh.py at 00ecc100a0dd, read 2026-11-26).
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ def user_data_of(rank: int) -> Unknown:
     return Unknown(f"user data of host {rank}, with its host key")
 
 
-def render_user_data(user: str, login_keys: Sequence[str], host_private: str, host_public: str) -> str:
+def render_user_data(login_keys: Sequence[str], host_private: str, host_public: str) -> str:
     """Return a cloud-config; JSON is YAML, so every value is quoted by the standard library."""
     config = {
         "ssh_deletekeys": True,
-        "ssh_genkeytypes": [],
         "ssh_keys": {"ed25519_private": host_private, "ed25519_public": host_public},
-        "users": ["default", {"name": user, "ssh_authorized_keys": list(login_keys)}],
+        "ssh_authorized_keys": list(login_keys),
     }
     return f"#cloud-config\n{json.dumps(config, indent=1)}\n"

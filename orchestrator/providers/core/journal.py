@@ -86,9 +86,10 @@ class Journals(RecordFiles[Journal]):
     one = "the journal of '{}'"
     every = "the journals of creates"
 
-    @staticmethod
-    def parsed(fields: dict[str, Any]) -> Journal:
-        return Journal(**fields | {"entries": tuple(_entry(one) for one in fields["entries"])})
+    @classmethod
+    def parsed(cls, fields: dict[str, Any]) -> Journal:
+        entries = tuple(_entry(one) for one in fields["entries"])
+        return Journal(name=str(fields["name"]), token=str(fields["token"]), entries=entries)
 
     def begin(self, name: str, token: str) -> Journal:
         """Return the journal of a slice; a new one where there is none for its token."""

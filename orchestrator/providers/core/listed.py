@@ -129,10 +129,7 @@ def read_owner(labels: Mapping[str, str]) -> Owner:
 
 def _leading(resources: Sequence[ListedResource]) -> ListedResource:
     """Return a machine, else what holds machines, else the first one: a take-over changes the labels of these first."""
-    for wanted in (lambda one: bool(one.counts), lambda one: one.holds):
-        if (found := next(filter(wanted, resources), None)) is not None:
-            return found
-    return resources[0]
+    return max(resources, key=lambda one: (bool(one.counts), one.holds))  # the first one of several
 
 
 def _to_slice(resources: Sequence[ListedResource]) -> OwnedSlice:

@@ -83,7 +83,7 @@ class MachineService(ABC):
     Attributes:
         errors: Its error table.
         listing_lags: Whether a machine that exists may be missing in one listing.
-        user: The account that its images log in with.
+        user: The default account of its images.
     """
 
     errors: ErrorTable
@@ -242,7 +242,7 @@ class PlainDriver(SliceDriver[PlainRecord]):
             zone=candidate.zone,
             hosts=candidate.hosts,
             spot=isinstance(candidate.market, Spot),
-            user=candidate.detail("user", self._service.user),
+            user=self._service.user,
             identity_file=keys.identity_file,
             known_hosts=keys.known_hosts,
             host_public=keys.host_public,
@@ -252,7 +252,7 @@ class PlainDriver(SliceDriver[PlainRecord]):
 
     def initial_known(self, record: PlainRecord, spec: SliceSpec, keys: SliceKeys) -> Mapping[Unknown, str]:
         return {
-            user_data_of(rank): render_user_data(record.user, keys.login_keys, private, record.host_public[rank])
+            user_data_of(rank): render_user_data(keys.login_keys, private, record.host_public[rank])
             for rank, private in enumerate(keys.host_private)
         }
 
@@ -332,10 +332,13 @@ def check_market(candidate: Candidate) -> None:
 
 
 def refuse_stop(name: str, *, spot: bool) -> UserError | None:
-    """Return why machines cannot be stopped and kept; None when they can."""
+    """Return why machines cannot be stopped and kept; None when they can.
+
+    No rule of a vendor: the core promises a later start, and a market that preempts promises none.
+    """
     if not spot:
         return None
-    why = "a spot machine that is stopped may not be started again"
+    why = "no later start is promised for a spot machine"
     return UserError(f"{name} cannot be stopped and kept", why, "orch down   ends it; the bucket keeps the checkpoints")
 
 

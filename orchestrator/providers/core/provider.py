@@ -184,7 +184,7 @@ class SliceProvider(Generic[R]):
     def _send_waiting(self, record: R, view: SliceView) -> SliceView:
         """Send the request of a slice whose time has come."""
         changes, request = self._driver.resume(record)
-        record = self._records.write(record, **{**changes, "asked": self._now()})
+        record = self._records.write(record, asked=self._now(), **changes)
         try:
             answer = self._driver.send(record, request, fresh=False)
         except Refused as refused:

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from orchestrator.providers.records import RecordFiles
 
@@ -111,5 +111,6 @@ class SliceRecords(RecordFiles[R]):
         return [one for one in self.all() if one.phase in over and time.time() - one.changed > KEPT_SECONDS]
 
 
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(tuple(one) if isinstance(one, list) else one for one in value)
+def _as_tuple(value: object) -> Any:
+    """Return JSON with tuples in the place of lists."""
+    return tuple(map(_as_tuple, cast(list[object], value))) if isinstance(value, list) else value

@@ -26,7 +26,7 @@ class Adopter:
         if not project:
             next_step = "--project PROJECT   or: gcloud config set project PROJECT"
             raise UserError("no Google project is named", "", next_step)
-        return adoption.stranger(*self._read(name, zone, project), user)
+        return adoption.describe_unmanaged(*self._read(name, zone, project), user)
 
     def check(self, record: Record) -> Changes:
         """Return what the record notes of the node that is to be adopted. Raises UserError where it cannot be."""
@@ -34,7 +34,7 @@ class Adopter:
             node, queued = self._read(record.node, record.zone, record.project)
         except NotFoundError as error:
             raise UserError(error.what, error.why, error.next_step) from error  # asking again cannot help
-        found = adoption.stranger(node, queued, record.user)
+        found = adoption.describe_unmanaged(node, queued, record.user)
         if found.problem is not None and found.intent != record.token:
             raise found.problem
         return {"made": created_at(queued) if queued is not None else ""}

@@ -46,7 +46,7 @@ _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")  # useradd(8)
 _WHY = "a node takes labels and metadata while it runs; nothing else of it is changed"
 
 
-def stranger(node: Any, queued: Any | None, user: str) -> UnmanagedSlice:
+def describe_unmanaged(node: Any, queued: Any | None, user: str) -> UnmanagedSlice:
     """A node as a candidate. queued: the queued resource that it belongs to. Raises UserError for what cannot be."""
     name, place = _last(node.name), node.name.split("/")
     _check_user(user)

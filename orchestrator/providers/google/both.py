@@ -8,7 +8,7 @@ from typing import Protocol
 
 from orchestrator.errors import NotFoundError, UserError
 from orchestrator.providers.google import choices
-from orchestrator.providers.protocol import Adopts, Finishes, Provider, Recovers, Stops
+from orchestrator.providers.protocol import Adopts, Finishes, Recovers, Stops
 from orchestrator.providers.records import Records
 from orchestrator.slices import OwnedSlice, RecoveredSlice, SliceKeys, SliceSpec, SliceState, SliceView, UnmanagedSlice
 
@@ -16,7 +16,7 @@ TPU = "google"  # folders of the records, below the state folder
 COMPUTE = "google-compute"
 
 
-class Named(Recovers, Protocol):
+class Named(Recovers, Finishes, Protocol):
     """Knows what Compute Engine calls its hosts."""
 
     def projects(self) -> set[str]: ...
@@ -53,7 +53,7 @@ class Both:
 
     def finish(self, name: str, token: str = "") -> SliceView:
         """See protocol.Finishes."""
-        return self._view(lambda half: _finish(half, name, token), name)
+        return self._view(lambda half: half.finish(name, token), name)
 
     def end(self, name: str, token: str = "") -> None:
         half = self._half(name)
@@ -145,7 +145,3 @@ class Both:
     @cached_property
     def _compute(self) -> Named:
         return self._open_compute()
-
-
-def _finish(half: Provider, name: str, token: str) -> SliceView:
-    return half.finish(name, token) if isinstance(half, Finishes) else half.observe(name, token)

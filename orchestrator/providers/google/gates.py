@@ -39,7 +39,7 @@ class Gates(RecordFiles[Gate]):
     one = "how '{}' is reached"
     every = "the ways to Google's hosts"
 
-    @staticmethod
-    def parsed(fields: dict[str, Any]) -> Gate:
+    @classmethod
+    def parsed(cls, fields: dict[str, Any]) -> Gate:
         fields |= {"way": Way(fields["way"]), "rules": tuple(fields["rules"])}
         return Gate(**fields)

@@ -54,8 +54,8 @@ class _Note:
 class _Notes(RecordFiles[_Note]):
     every = "the records of hosts"
 
-    @staticmethod
-    def parsed(fields: dict[str, Any]) -> _Note:
+    @classmethod
+    def parsed(cls, fields: dict[str, Any]) -> _Note:
         fields |= {"hosts": tuple(OwnHost(**host) for host in fields["hosts"])}
         return _Note(**fields)
 

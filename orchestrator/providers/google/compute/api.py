@@ -154,7 +154,7 @@ class ComputeApi:
         newest = sorted(found.get("items", ()), key=lambda each: str(each.get("timestamp", "")), reverse=True)
         return [each.get("error", {}) for each in newest]
 
-    def told(self, path: str) -> dict[str, str]:
+    def read_guest_attributes(self, path: str) -> dict[str, str]:
         """The guest attributes of an instance as namespace/key; {} while it says nothing."""
         one = place_of(path).one
         found = self._compute.find(lambda api: api.instances().getGuestAttributes(**one))

@@ -185,6 +185,11 @@ class ComputeDriver(SliceDriver[Record]):
         hosts = record.slices * record.hosts_per_slice
         return stop_refusal(f"'{record.name}'", hosts, deleted=bool(record.market))
 
+    def observe_power(self, record: Record) -> SliceView:
+        """Return the state of the instance, whether or not its host has its keys."""
+        machines = list(self._observer(record).find_machines().values())
+        return states.instance_view(record, machines[0]) if machines else SliceView(state=SliceState.ABSENT)
+
     def note_power(self, record: Record, verb: str) -> Changes:
         return {"checked": False}
 

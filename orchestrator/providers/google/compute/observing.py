@@ -129,7 +129,7 @@ class Observer:
     def _read_keys(self, attributes: list[Mapping[str, str]]) -> list[str]:
         """Read the guest attributes of the hosts up to the first that reports nothing; return their keys."""
         for name in self.record.instances:
-            attributes.append(self.api.told(self.record.instance(name)))
+            attributes.append(self.api.read_guest_attributes(self.record.instance(name)))
             if not attributes[-1]:
                 break
         return [one.get(hosts.HOST_KEY, "") for one in attributes]
@@ -137,7 +137,7 @@ class Observer:
     def _read_attributes(self, name: str) -> Mapping[str, str]:
         """Return the guest attributes of a host; {} also where they cannot be read."""
         try:
-            return self.api.told(self.record.instance(name))
+            return self.api.read_guest_attributes(self.record.instance(name))
         except Refused as refused:
             if refused.answer.kind not in (Kind.PERMISSION, Kind.INVALID, Kind.WRONG_STATE):
                 raise

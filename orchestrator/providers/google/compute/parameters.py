@@ -11,7 +11,7 @@ from orchestrator.values import Unknown
 
 
 def known_values(spec: SliceSpec, keys: SliceKeys) -> dict[Unknown, str]:
-    """Return the keys of the user and of the hosts. Each group gets those of its own hosts, counted from 0.
+    """Return the keys of the user and of the hosts. Each group gets the keys of the hosts in it, by their index.
 
     Raises:
         ValueError: The hosts need a key pair each.
