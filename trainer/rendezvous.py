@@ -208,10 +208,13 @@ def _request_admission(host: str, port: int, greeting: dict[str, Any], deadline:
 
 
 def find_free_port(host: str) -> int:
-    """Return a port of this machine on which no process listens now."""
-    family, place = _own_address(host, 0)
+    """Return a port of this machine on which no process listens now, on any address of the host's family.
+
+    The servers of torch and JAX listen on all addresses, also where the host is one of loopback.
+    """
+    family, _ = _own_address(host, 0)
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.bind(place)
+        probe.bind(("", 0))
         return int(probe.getsockname()[1])
 
 

@@ -12,13 +12,14 @@ from orchestrator.hosts import JobPhase
 from orchestrator.plan import decide_adopt, decide_expiry, decide_hosts, decide_job, decide_slice, limits
 from orchestrator.plan.actions import Conclude, EndAttempt, StopJob, StopSlice
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop, TeardownPolicy
+from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop
 from orchestrator.plan.evidence import find_furthest_step, wait_for_contact
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.limits import LIMIT_CODE
 from orchestrator.plan.observed import Contact, IntentState, Observed
 from orchestrator.plan.ranks import format_hosts
 from orchestrator.plan.steps import Done, GiveUp, Step
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import Owned, SliceState
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import Candidate
 from orchestrator.values import Text
 
@@ -17,13 +18,6 @@ class Strategy(StrEnum):
     EAGER_NEXT_REGION = (
         "EAGER_NEXT_REGION"  # anywhere else first: a place that was just preempted is likely to be preempted again
     )
-
-
-class TeardownPolicy(StrEnum):
-    """What happens to the machines when the program has ended, with any result."""
-
-    KEEP = "keep"
-    DOWN = "down"
 
 
 @dataclass(frozen=True, slots=True)

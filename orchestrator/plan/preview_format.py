@@ -17,9 +17,10 @@ from orchestrator.plan.actions import (
     StopJob,
     SyncTree,
 )
-from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop, Strategy, TeardownPolicy
+from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Start, Stop, Strategy
 from orchestrator.plan.dry_run import Plan
 from orchestrator.plan.ranks import count_hosts
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import Candidate, CapacityBlock, Owned, SliceSpec
 
 

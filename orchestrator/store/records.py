@@ -16,8 +16,8 @@ from typing import Any, TypeAlias, TypeVar, cast
 from orchestrator.hosts import HostAddress, HostPin, hosts_from_json
 from orchestrator.paths import from_portable, load_paths, to_portable
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.observed import EndedAttempt, Intent, IntentState
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.project import DEFAULT_PROJECT, qualify_name
 from orchestrator.slices import (
     Candidate,

@@ -27,7 +27,7 @@ from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.preparation import commands
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.hosts import ssh_argv
-from orchestrator.plan.desired import TeardownPolicy
+from orchestrator.plan.teardown import TeardownPolicy
 
 
 class Clock(Listener):

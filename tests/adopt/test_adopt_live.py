@@ -17,8 +17,8 @@ from support.slice_names import slice_name
 
 from orch_fronts.google.cloud import SimulatedGoogle
 from orchestrator.exits import Exit
-from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.observed import Outcome
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.providers.google.client import TpuApi
 from orchestrator.providers.google.record import Records
 from orchestrator.remote.keys import make_host_key
@@ -73,7 +73,7 @@ def test_a_tpu_vm_of_gclouds_is_used_and_ended_as_one_of_ours(
     assert json.loads(ok("status", "-o", "json").out)["clusters"] == []
 
 
-MARKS = ("installation", "cluster", "intent", "adopted")
+MARKS = ("installation", "cluster", "intent", "project", "member", "adopted")
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ import pytest
 from orchestrator.__main__ import main
 from orchestrator.hosts import HostAddress
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.observed import IntentState, Outcome
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.store.leases import Lease
 from orchestrator.store.records import NewJob

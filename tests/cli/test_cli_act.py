@@ -37,7 +37,7 @@ from orchestrator.cli.execution.act import PerformMode, carry_out
 from orchestrator.cli.failures import print_error
 from orchestrator.engine.loop import drive
 from orchestrator.engine.preparation.commands import prepare_launch
-from orchestrator.plan.desired import TeardownPolicy
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.task.parse import parse_task
 
 price = None if sys.argv[1] == "unknown" else float(sys.argv[1])

@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from orchestrator.paths import load_paths
-from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.observed import Outcome
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.store.leases import Lease
 from orchestrator.store.records import NewJob
 from orchestrator.store.store import Store

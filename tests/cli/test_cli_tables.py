@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cli.drawing.tables import fit_columns
-from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.observed import IntentState
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import Candidate, OnDemand
 from orchestrator.store.leases import Lease
 from orchestrator.store.records import NewJob

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.observed import Outcome
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.store.lookup import find_current_job
 from orchestrator.store.records import JobRecord, NewJob
 from orchestrator.store.store import Store

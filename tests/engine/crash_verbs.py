@@ -23,8 +23,8 @@ from orchestrator.engine.state.opening import open_store
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import ConflictError
 from orchestrator.paths import load_paths
-from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.observed import IntentState
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.simulator.programs import Program
 from orchestrator.store.leases import Lease
 from orchestrator.store.records import ClusterRecord, JobRecord

@@ -20,7 +20,7 @@ import orchestrator.remote.jobs as jobs
 import orchestrator.remote.sync as syncing
 from orchestrator.engine.loop.drive import drive_cluster
 from orchestrator.engine.preparation import commands
-from orchestrator.plan.desired import TeardownPolicy
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.providers.local import provider as local
 
 _counter = itertools.count(1)

@@ -30,8 +30,9 @@ from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import OrchError
 from orchestrator.paths import load_paths
 from orchestrator.plan.causes import LOSSES, EndCause
-from orchestrator.plan.desired import Budgets, Down, Run, Start, Stop, TeardownPolicy
+from orchestrator.plan.desired import Budgets, Down, Run, Start, Stop
 from orchestrator.plan.observed import FINAL_STATES, Intent
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.simulator.access import InMemory
 from orchestrator.simulator.clock import START, ManualClock
 from orchestrator.simulator.cloud import MUTATING, SimulatedCloud

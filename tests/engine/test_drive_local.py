@@ -33,10 +33,10 @@ from orchestrator.exits import Exit
 from orchestrator.hosts import HostAddress
 from orchestrator.paths import load_paths
 from orchestrator.plan.actions import EndSlice, StopJob
-from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.dry_run import make_plan
 from orchestrator.plan.observed import FINAL_STATES
 from orchestrator.plan.steps import Done, GiveUp
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.providers.registry import open_provider
 from orchestrator.remote.fleet import Fleet
 from orchestrator.remote.host_operations import SshHostOperations

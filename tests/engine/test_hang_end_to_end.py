@@ -12,7 +12,7 @@ from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.exits import Exit
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.desired import TeardownPolicy
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.task.model import Checkpoint, Recovery
 
 pytestmark = [pytest.mark.slow, pytest.mark.rotating, pytest.mark.timeout(240)]

@@ -19,8 +19,8 @@ from orchestrator.engine.preparation.resume import prepare_resume
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.plan.actions import Action, SyncTree
 from orchestrator.plan.compare import find_mismatches
-from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.dry_run import make_plan
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.task.model import Checkpoint, FileMount, Task
 from orchestrator.values import Secret
 

@@ -19,7 +19,7 @@ from orchestrator.engine.preparation.resume import prepare_resume
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import ConflictError
 from orchestrator.exits import Exit
-from orchestrator.plan.desired import TeardownPolicy
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.storage import epochs
 from orchestrator.storage.bucket import Bucket
 from orchestrator.storage.checkpoints import put_task

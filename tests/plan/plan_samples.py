@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.plan.desired import Budgets, JobSpec, MountSpec, Run, SetupSpec, TeardownPolicy, TreeSpec
+from orchestrator.plan.desired import Budgets, JobSpec, MountSpec, Run, SetupSpec, TreeSpec
 from orchestrator.plan.dry_run import Plan, make_plan
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Observed
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import Candidate, OnDemand, Request, SliceSpec, Spot
 from orchestrator.values import Secret, Text, Unknown
 

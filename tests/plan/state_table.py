@@ -29,7 +29,7 @@ from orchestrator.plan.actions import (
 )
 from orchestrator.plan.causes import EndCause
 from orchestrator.plan.decide import decide
-from orchestrator.plan.desired import Budgets, Cancel, Desired, Down, Limits, Start, Stop, TeardownPolicy, TimerSpec
+from orchestrator.plan.desired import Budgets, Cancel, Desired, Down, Limits, Start, Stop, TimerSpec
 from orchestrator.plan.observed import (
     ActionFailure,
     Contact,
@@ -43,6 +43,7 @@ from orchestrator.plan.observed import (
 )
 from orchestrator.plan.ranks import format_hosts
 from orchestrator.plan.steps import Done, GiveUp, Step, Wait
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import CapacityBlock, Owned, SliceState
 from orchestrator.values import Text
 

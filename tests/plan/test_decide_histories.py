@@ -21,11 +21,12 @@ from orchestrator.hosts import JobPhase
 from orchestrator.plan.actions import Conclude, CreateSlice, EndAttempt, NextAttempt, StartJob
 from orchestrator.plan.causes import LOSSES as LOSS_CAUSES
 from orchestrator.plan.causes import SLICE_LOSSES, EndCause
-from orchestrator.plan.desired import Budgets, Limits, Run, Strategy, TeardownPolicy, TimerSpec
+from orchestrator.plan.desired import Budgets, Limits, Run, Strategy, TimerSpec
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import FINAL_STATES, EndedAttempt, Intent, IntentState, Observed
 from orchestrator.plan.recovery import JITTER, SHORT_ATTEMPT
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Owned, Request, SliceSpec, SliceState
 from orchestrator.values import Text
 

@@ -27,10 +27,11 @@ from orchestrator.plan.actions import (
     StopSlice,
 )
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.desired import Budgets, Limits, Run, Start, Stop, TeardownPolicy
+from orchestrator.plan.desired import Budgets, Limits, Run, Start, Stop
 from orchestrator.plan.dry_run import make_plan
 from orchestrator.plan.observed import Contact, HostView, Intent, IntentState, Observed
 from orchestrator.plan.steps import Done, GiveUp, Wait
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import Candidate, SliceState
 from orchestrator.values import Text
 

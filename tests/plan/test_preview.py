@@ -31,12 +31,13 @@ from orchestrator.plan.actions import (
     StopJob,
 )
 from orchestrator.plan.causes import EndCause
-from orchestrator.plan.desired import Budgets, Cancel, Down, Limits, Start, Stop, Strategy, TeardownPolicy, TimerSpec
+from orchestrator.plan.desired import Budgets, Cancel, Down, Limits, Start, Stop, Strategy, TimerSpec
 from orchestrator.plan.dry_run import Plan, assume_success, make_plan
 from orchestrator.plan.environment import HostEnvironment
 from orchestrator.plan.observed import Contact, EndedAttempt, HostView, Intent, IntentState, Observed, Outcome
 from orchestrator.plan.ranks import format_hosts, format_ranks
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.providers.google.labels import to_google
 from orchestrator.slices import Candidate, CapacityBlock, OnDemand, Owned, Request, Reservation, SliceState
 from orchestrator.values import Text, Unknown

@@ -26,7 +26,8 @@ from orchestrator.engine.preparation.prepared import CommandResult, PreparedComm
 from orchestrator.engine.services import Services
 from orchestrator.hosts import HostAddress, HostOutcome
 from orchestrator.paths import load_paths
-from orchestrator.plan.desired import Run, TeardownPolicy
+from orchestrator.plan.desired import Run
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.providers.protocol import Provider
 from orchestrator.providers.records import Records
 from orchestrator.remote.host_operations import HostOperations

@@ -19,7 +19,7 @@ from trainer.config import Config, DistConfig
 from trainer.environment import World
 from trainer.errors import ConfigError, DataError, PeerError, TrainerError
 from trainer.peers import PeerWatch
-from trainer.rendezvous import TORCHRUN_PORTS, Rendezvous
+from trainer.rendezvous import TORCHRUN_PORTS, Rendezvous, find_free_port
 from trainer.tcp_team import TcpTeam, join_team
 from trainer.team import Team
 from trainer.wire import (
@@ -104,6 +104,16 @@ def test_rendezvous_address_is_free_and_the_same_on_all_ranks() -> None:
     host, _, port = places.pop().rpartition(":")
     with socket.socket() as listener:
         listener.bind((host, int(port)))
+
+
+def test_a_free_port_is_not_in_use_on_another_address() -> None:
+    with contextlib.ExitStack() as held:
+        in_use = set[int]()
+        for _ in range(600):
+            neighbour = held.enter_context(socket.socket())
+            neighbour.bind(("127.0.0.9", 0))
+            in_use.add(neighbour.getsockname()[1])
+        assert in_use.isdisjoint(find_free_port("127.0.0.8") for _ in range(600))
 
 
 def test_the_same_port_serves_the_next_attempt_immediately() -> None:

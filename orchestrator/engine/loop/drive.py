@@ -41,10 +41,11 @@ from orchestrator.paths import Paths, load_paths
 from orchestrator.plan.actions import Action, Conclude, EndSlice, StartJob, StopSlice
 from orchestrator.plan.decide import decide
 from orchestrator.plan.decide_slice import refuse_command
-from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Stop, TeardownPolicy
+from orchestrator.plan.desired import Adopt, Cancel, Desired, Down, Run, Stop
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import FINAL_STATES, Contact, Intent, Outcome
 from orchestrator.plan.steps import Done, GiveUp, Wait, WaitFor
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.slices import CapacityBlock, SliceState
 from orchestrator.store.lookup import find_cluster
 from orchestrator.store.records import ClusterRecord

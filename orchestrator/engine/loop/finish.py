@@ -17,9 +17,10 @@ from orchestrator.engine.loop.session import Session
 from orchestrator.engine.preparation.prepared import CommandResult
 from orchestrator.exits import Exit
 from orchestrator.messages import count_noun
-from orchestrator.plan.desired import Adopt, Cancel, Down, Run, Start, Stop, TeardownPolicy
+from orchestrator.plan.desired import Adopt, Cancel, Down, Run, Start, Stop
 from orchestrator.plan.observed import FINAL_STATES, Outcome
 from orchestrator.plan.steps import Done, GiveUp
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.store.lookup import RUNNING
 
 if TYPE_CHECKING:

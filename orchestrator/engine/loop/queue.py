@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from orchestrator.engine.preparation.prepared import PreparedCommand
 from orchestrator.exits import Exit
-from orchestrator.plan.desired import Desired, Run, TeardownPolicy
+from orchestrator.plan.desired import Desired, Run
 from orchestrator.plan.observed import Outcome
 from orchestrator.plan.steps import Done, GiveUp
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.store.leases import Lease
 from orchestrator.store.records import ClusterRecord, JobRecord
 from orchestrator.store.store import Store

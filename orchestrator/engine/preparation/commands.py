@@ -26,8 +26,9 @@ from orchestrator.engine.state.names import (
 )
 from orchestrator.engine.state.recorded import load_observed, open_reader
 from orchestrator.errors import NotFoundError, UserError
-from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop, TeardownPolicy
+from orchestrator.plan.desired import Cancel, Down, JobSpec, Run, Start, Stop
 from orchestrator.plan.observed import Intent
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.render.scripts import RunInputs, render_run
 from orchestrator.store.lookup import RUNNING, cluster_not_found, find_cluster, find_new_owner, taken_over_error
 from orchestrator.store.read import Reader

@@ -12,7 +12,7 @@ from orchestrator.engine.preparation.record_review import ConsentToRecord, refus
 from orchestrator.engine.preparation.runs import prepare_run
 from orchestrator.engine.state.recorded import open_reader
 from orchestrator.errors import ConflictError, NotFoundError, UserError
-from orchestrator.plan.desired import TeardownPolicy
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.store.lookup import suggest_run
 from orchestrator.store.read import Reader
 from orchestrator.store.records import JobRecord

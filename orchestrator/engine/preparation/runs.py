@@ -26,9 +26,10 @@ from orchestrator.engine.state.names import (
 )
 from orchestrator.engine.state.recorded import load_observed, open_reader
 from orchestrator.errors import OrchError, UserError
-from orchestrator.plan.desired import Run, TeardownPolicy
+from orchestrator.plan.desired import Run
 from orchestrator.plan.facts import Facts
 from orchestrator.plan.observed import Observed
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.providers.registry import Planners
 from orchestrator.slices import Candidate, HostFacts
 from orchestrator.store.read import Reader

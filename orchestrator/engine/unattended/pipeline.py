@@ -27,8 +27,8 @@ from orchestrator.engine.unattended.secrets import missing_secret_error, secrets
 from orchestrator.errors import UserError
 from orchestrator.exits import Exit
 from orchestrator.paths import Paths, load_paths
-from orchestrator.plan.desired import TeardownPolicy
 from orchestrator.plan.steps import Done, GiveUp
+from orchestrator.plan.teardown import TeardownPolicy
 from orchestrator.store.records import JobRecord, PipelineRecord
 from orchestrator.store.store import Store
 from orchestrator.task.model import Task

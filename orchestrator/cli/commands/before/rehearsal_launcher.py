@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     """
     from orchestrator.engine.preparation.commands import add_secrets_from_environment, prepare_launch
     from orchestrator.paths import load_paths
-    from orchestrator.plan.desired import TeardownPolicy
+    from orchestrator.plan.teardown import TeardownPolicy
     from orchestrator.providers.local.owner import end_with_owner
     from orchestrator.task.model import Task
 

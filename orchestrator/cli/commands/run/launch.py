@@ -164,7 +164,7 @@ def _ready(
 
     from orchestrator.engine.preparation.commands import prepare_launch as prepare
     from orchestrator.engine.training.advice import add_advice
-    from orchestrator.plan.desired import TeardownPolicy
+    from orchestrator.plan.teardown import TeardownPolicy
 
     ready = prepare(
         file.only, cluster=cluster, after=TeardownPolicy.DOWN if down else TeardownPolicy.KEEP, force_setup=force_setup

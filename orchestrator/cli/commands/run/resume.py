@@ -65,7 +65,7 @@ def resume(
     from dataclasses import replace
 
     from orchestrator.engine.preparation.resume import prepare_resume as prepare
-    from orchestrator.plan.desired import TeardownPolicy
+    from orchestrator.plan.teardown import TeardownPolicy
 
     consent = RecordConsent(
         expected=expect, trust_bucket=trust_bucket, allowed=allowed, preview=isinstance(mode, PreviewMode)

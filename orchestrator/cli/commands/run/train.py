@@ -120,7 +120,7 @@ def _ready(
 
     from orchestrator.engine.preparation.commands import prepare_launch as prepare
     from orchestrator.engine.training.advice import add_advice
-    from orchestrator.plan.desired import TeardownPolicy
+    from orchestrator.plan.teardown import TeardownPolicy
     from orchestrator.task.config import load_config
     from orchestrator.task.parse import parse_task
 
