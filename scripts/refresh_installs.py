@@ -2,12 +2,12 @@
 """Write orchestrator/catalog/data/installs.toml again: versions and SHA-256 digests of what orch installs on hosts.
 
     scripts/refresh_installs.py                    the newest tools, and what the stacks need today
-    scripts/refresh_installs.py tools              only gcsfuse and Mountpoint
+    scripts/refresh_installs.py tools              only gcsfuse, Mountpoint and Python
     scripts/refresh_installs.py packages           only the Python packages
     scripts/refresh_installs.py --keep-versions    fetch the pinned tools again
     scripts/refresh_installs.py --check            write nothing; exit with 1 if something differs
 
-A file of Mountpoint needs a signature of Amazon's key, and one of gcsfuse the digest that GitHub publishes for it.
+A file of Mountpoint needs a signature of Amazon's key; one of gcsfuse or Python needs the digest that GitHub publishes.
 Versions of torch and JAX are changed by hand, in the rows [[stack]]: the trainer is written for them. Everything that
 these need is resolved by uv (pip install uv); only wheels for Linux on x86-64 and arm64 are taken. `--via URL=OTHER`
 fetches what begins with URL from another server, such as a mirror. Read the diff before you commit it.
@@ -39,6 +39,7 @@ HEAD = """\
 # names it. A stack is what the bundled trainer needs with one framework; its packages are all that pip installs for it.
 """
 MACHINES = ("x86_64", "aarch64")
+HOST_PYTHON = "3.12"  # all packages of the stacks have wheels for it
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 GITHUB = "https://api.github.com/repos"
 MOUNTPOINT = "https://s3.amazonaws.com/mountpoint-s3-release"
@@ -76,6 +77,7 @@ def tool_rows(web: Web, pinned: Mapping[str, str]) -> Iterator[Row]:
     """Yield the rows of all tools; `pinned` has the versions to keep."""
     yield from gcsfuse_rows(web, pinned.get("gcsfuse", ""))
     yield from mountpoint_rows(web, pinned.get("mount-s3", ""))
+    yield from python_rows(web, pinned.get("python", ""))
 
 
 def gcsfuse_rows(web: Web, version: str) -> Iterator[Row]:
@@ -85,9 +87,7 @@ def gcsfuse_rows(web: Web, version: str) -> Iterator[Row]:
     for machine, arch in zip(MACHINES, ("amd64", "arm64"), strict=True):
         asset = assets[f"gcsfuse_{version}_{arch}.deb"]
         url = str(asset["browser_download_url"])
-        digest = hashlib.sha256(web.fetch(url)).hexdigest()
-        if asset.get("digest") != f"sha256:{digest}":
-            raise Refused(f"{url} has SHA-256 {digest}, and GitHub publishes {asset.get('digest')} for it")
+        digest = fetch_published(web, asset)
         yield tool_row("gcsfuse", version, machine, url, digest, "GitHub release, digest of the asset")
 
 
@@ -103,6 +103,31 @@ def mountpoint_rows(web: Web, version: str) -> Iterator[Row]:
         yield tool_row(
             "mount-s3", version, machine, url, hashlib.sha256(file).hexdigest(), "its signature by Amazon's key"
         )
+
+
+def python_rows(web: Web, version: str) -> Iterator[Row]:
+    """Yield the rows of a finished CPython; `version` as "3.12.14+20260814", "" for the newest of HOST_PYTHON."""
+    release = web.release("astral-sh/python-build-standalone", version.partition("+")[2])
+    assets = {str(one["name"]): one for one in cast("list[dict[str, object]]", release["assets"])}
+    for machine in MACHINES:
+        end = f"-{machine}-unknown-linux-gnu-install_only_stripped.tar.gz"
+        begin = f"cpython-{version or HOST_PYTHON + '.'}"
+        name = next((name for name in assets if name.startswith(begin) and name.endswith(end)), "")
+        if not name:
+            raise Refused(f"{release['tag_name']} of python-build-standalone has no {begin}*{end}")
+        found = name.removeprefix("cpython-").removesuffix(end)
+        digest = fetch_published(web, assets[name])
+        url = str(assets[name]["browser_download_url"])
+        yield tool_row("python", found, machine, url, digest, "GitHub release, digest of the asset")
+
+
+def fetch_published(web: Web, asset: Mapping[str, object]) -> str:
+    """Return the SHA-256 of a file of a GitHub release, which is the one that GitHub publishes."""
+    url = str(asset["browser_download_url"])
+    digest = hashlib.sha256(web.fetch(url)).hexdigest()
+    if asset.get("digest") != f"sha256:{digest}":
+        raise Refused(f"{url} has SHA-256 {digest}, and GitHub publishes {asset.get('digest')} for it")
+    return digest
 
 
 def tool_row(name: str, version: str, machine: str, url: str, digest: str, source: str) -> Row:

@@ -29,6 +29,11 @@ class HostTool:
     version: str
     files: tuple[ToolFile, ...]
 
+    @property
+    def rows(self) -> tuple[tuple[str, str, str], ...]:
+        """Machine, URL and digest of each file, for a template."""
+        return tuple((file.machine, file.url, file.sha256) for file in self.files)
+
 
 def host_tool(name: str) -> HostTool:
     """Return the pinned version of a tool, with one file for each machine."""

@@ -1,6 +1,6 @@
 """What happens to the machines when the program has ended.
 
-In a module of its own: the store's records need it, and commands that only read them need nothing else of `desired`.
+Apart from `desired`, because commands that only read the store's records need nothing else of that.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def render_mount(inputs: MountInputs, *, may_install: bool, scratch: str = "", t
         under_home=under_home,
         may_install="yes" if may_install else "no",
         version=tool.version,
-        files=[(file.machine, file.url, file.sha256) for file in tool.files],
+        files=tool.rows,
         **more,
     )
 

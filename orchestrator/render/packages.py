@@ -1,8 +1,9 @@
 """The packages of each backend, from catalog/data/installs.toml, and the modules that the bundled trainer imports.
 
 Sources: PyPI, November 2026. torch_xla 2.9.0 is the last release and requires torch 2.9; torch_tpu 0.2 has code for
-torch 2.13. jax[tpu] brings the libtpu that fits it, jax[cuda12] the CUDA libraries. The Neuron packages of that index
-are empty placeholders, so Neuron's own torch and JAX always come with the AWS image and are never installed here.
+torch 2.13. jax[tpu] 0.10.2 would bring libtpu 0.0.42, whose compiler crashes on v5e (public reports of 2026); 0.0.43.2
+does not. jax[cuda12] brings the CUDA libraries. The Neuron packages of that index are empty placeholders, so
+Neuron's own torch and JAX always come with the AWS image and are never installed here.
 """
 
 from __future__ import annotations

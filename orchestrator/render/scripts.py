@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from orchestrator.catalog.installs import python_stack
+from orchestrator.catalog.installs import HostTool, host_tool, python_stack
 from orchestrator.render.packages import BESIDE_AN_IMAGE, Backend, stack_name, trainer_modules, trainer_packages
 from orchestrator.render.templates import render_template
 
@@ -29,7 +29,7 @@ class SetupInputs:
         python: an existing interpreter, or "" to make an environment at ~/.orch/venv when something is installed.
         bundled_trainer: the program is the bundled trainer.
         packages: requirements of the task, for the same environment.
-        may_install_system: the machine is rented, so a missing Python may come from apt-get.
+        may_install: the machine is rented, so a missing Python may be downloaded to ~/.orch.
         scratch: where local disks may be mounted (mounts.render_scratch), "" for nowhere.
         neuron: the accelerator is Trainium; JAX needs this, since it drives TPUs too.
         engine: the bundled trainer's name of its engine; "" for that of the backend.
@@ -42,7 +42,7 @@ class SetupInputs:
     python: str = ""
     bundled_trainer: bool = False
     packages: tuple[str, ...] = ()
-    may_install_system: bool = False
+    may_install: bool = False
     scratch: str = ""
     neuron: bool = False
     engine: str = ""
@@ -89,8 +89,16 @@ class RunInputs:
             raise ValueError("only the bundled trainer has a smoke test")
 
 
-def render_setup(inputs: SetupInputs) -> str | None:
-    """Return the setup script, or None for nothing to do. Raises UserError for text that no script can hold."""
+def render_setup(inputs: SetupInputs, *, interpreter: HostTool | None = None) -> str | None:
+    """Return the setup script, or None for nothing to do.
+
+    Args:
+        inputs: What it prepares.
+        interpreter: The Python that a host downloads when it has none; None for the pinned one of the catalogue.
+
+    Raises:
+        UserError: A text that no script can hold.
+    """
     user_setup = inputs.user_setup if inputs.user_setup and inputs.user_setup.strip() else None
     packages: tuple[str, ...] = inputs.packages
     locked: tuple[str, ...] = ()
@@ -101,6 +109,7 @@ def render_setup(inputs: SetupInputs) -> str | None:
     ours = inputs.bundled_trainer or (bool(packages) and not inputs.python)
     if user_setup is None and not ours:
         return None
+    download = (interpreter or host_tool("python")) if inputs.may_install else None
     neuron = _on_neuron(inputs)
     return render_template(
         "setup/neuron.sh.j2" if neuron else f"setup/{inputs.backend}.sh.j2",
@@ -116,7 +125,9 @@ def render_setup(inputs: SetupInputs) -> str | None:
         more=inputs.packages,
         libraries=beside.libraries if inputs.bundled_trainer else (),
         bundled_trainer=inputs.bundled_trainer,
-        may_install_system=inputs.may_install_system,
+        may_install=inputs.may_install,
+        version=download.version if download else "",
+        files=download.rows if download else (),
         scratch=inputs.scratch,
         modules=trainer_modules(inputs.backend, _device(inputs)),
         beside=(*beside.libraries, *inputs.packages),

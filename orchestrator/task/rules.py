@@ -39,6 +39,7 @@ SETTABLE = frozenset(
     {
         "ORCH_DATA_CACHE",
         "ORCH_PYTHON",
+        "ORCH_PYTHON_URL",
         "ORCH_RANKS_PER_HOST",
         "ORCH_LOCAL_RANKS_PER_MACHINE",
         "ORCH_EFA_CHECK",

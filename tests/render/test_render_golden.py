@@ -37,7 +37,7 @@ def _scripts() -> dict[str, str]:
     for backend in BACKENDS:
         device = "tpu" if backend == "jax" else ""
         made[f"setup-{backend}-trainer"] = render_setup(
-            SetupInputs(backend=backend, bundled_trainer=True, may_install_system=backend == "xla", device=device)
+            SetupInputs(backend=backend, bundled_trainer=True, may_install=backend == "xla", device=device)
         )
         made[f"run-{backend}-trainer"] = render_run(
             RunInputs(
@@ -93,7 +93,10 @@ OWN_LINES = {
         f"[ $# -eq 0 ] || {START} engine=torch device=cpu",
         '[ -n "${ORCH_PYTHON:-}" ] || ORCH_PYTHON=/usr/bin/python3.11',
     },
-    "setup-jax": {'export PATH="$HOME/.orch/venv/bin:$PATH"', "orch_packages=( 'jax[tpu]==0.10.2' )"},
+    "setup-jax": {
+        'export PATH="$HOME/.orch/venv/bin:$PATH"',
+        "orch_packages=( jax==0.10.2 libtpu==0.0.43.2 requests==2.34.2 )",
+    },
     "setup-jax-trainer-cpu": {
         f"[ $# -eq 0 ] || {START} engine=jax device=cpu",
         "orch_packages=( jax==0.10.2 'numpy>=2.0,<3' obstore==0.12.1 tokenizers==0.23.3 )",

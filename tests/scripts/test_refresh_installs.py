@@ -22,6 +22,7 @@ sys.path.append(str(ROOT / "scripts"))
 import refresh_installs  # noqa: E402  # a script, and no part of a package
 
 DOWNLOADS = "https://github.com/GoogleCloudPlatform/gcsfuse/releases/download"
+PYTHONS = "https://github.com/astral-sh/python-build-standalone/releases/download"
 LOCK = """\
 [[packages]]
 name = "small"
@@ -56,9 +57,11 @@ class Vendors:
         self.fingerprint = self._make_key("amazon")
         self._publish_gcsfuse("3.9.0")
         self._publish_mountpoint("1.30.0", "amazon")
+        self._publish_python("3.12.99+20990101")
 
     def refresh(self, *words: str) -> int:
         via = {refresh_installs.GITHUB: "api", refresh_installs.MOUNTPOINT: "s3", DOWNLOADS: "downloads"}
+        via[PYTHONS] = "pythons"
         options = [f"--via={begin}=http://127.0.0.1:{self.port}/{place}" for begin, place in via.items()]
         return refresh_installs.main([*words, f"--file={self.file}", *options])
 
@@ -86,6 +89,18 @@ class Vendors:
             assets.append({"name": name, "browser_download_url": url, "digest": f"sha256:{digest}"})
         release = json.dumps({"tag_name": f"v{version}", "assets": assets}).encode()
         self.put("api/GoogleCloudPlatform/gcsfuse/releases/latest", release)
+
+    def _publish_python(self, version: str) -> None:
+        tag, assets = version.partition("+")[2], []
+        for machine in ("x86_64", "aarch64"):
+            name = f"cpython-{version}-{machine}-unknown-linux-gnu-install_only_stripped.tar.gz"
+            digest = self.put(f"pythons/{tag}/{name}", f"python for {machine}".encode())
+            url = f"{PYTHONS}/{tag}/{name.replace('+', '%2B')}"
+            assets.append({"name": name, "browser_download_url": url, "digest": f"sha256:{digest}"})
+            assets.append({**assets[-1], "name": name.replace("3.12.99", "3.13.99")})
+        release = json.dumps({"tag_name": tag, "assets": assets}).encode()
+        for place in ("latest", f"tags/{tag}"):
+            self.put(f"api/astral-sh/python-build-standalone/releases/{place}", release)
 
     def _publish_mountpoint(self, version: str, key: str) -> None:
         release = json.dumps({"tag_name": f"mountpoint-s3-{version}"}).encode()
@@ -140,6 +155,8 @@ def test_new_versions_are_written_with_their_digests(vendors: Vendors) -> None:
         ("gcsfuse", "aarch64"): ("3.9.0", hashlib.sha256(b"gcsfuse for arm64").hexdigest()),
         ("mount-s3", "x86_64"): ("1.30.0", hashlib.sha256(b"mount-s3 for x86_64").hexdigest()),
         ("mount-s3", "aarch64"): ("1.30.0", hashlib.sha256(b"mount-s3 for arm64").hexdigest()),
+        ("python", "x86_64"): ("3.12.99+20990101", hashlib.sha256(b"python for x86_64").hexdigest()),
+        ("python", "aarch64"): ("3.12.99+20990101", hashlib.sha256(b"python for aarch64").hexdigest()),
     }
     after = tomllib.loads(vendors.file.read_text())
     assert (after["package"], after["stack"]) == (before["package"], before["stack"])
@@ -155,7 +172,7 @@ def test_check_writes_nothing(vendors: Vendors, capsys: pytest.CaptureFixture[st
     assert vendors.refresh("tools", "--check") == 0
 
 
-@pytest.mark.parametrize("wrong", ["gcsfuse", "mount-s3", "other key", "no signature"])
+@pytest.mark.parametrize("wrong", ["gcsfuse", "python", "mount-s3", "other key", "no signature"])
 def test_a_file_that_its_vendor_did_not_publish_is_refused(
     vendors: Vendors, wrong: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,6 +180,9 @@ def test_a_file_that_its_vendor_did_not_publish_is_refused(
     mountpoint = "s3/1.30.0/arm64/mount-s3-1.30.0-arm64.tar.gz"
     if wrong == "gcsfuse":
         vendors.put("downloads/v3.9.0/gcsfuse_3.9.0_arm64.deb", b"another file")
+    elif wrong == "python":
+        name = "cpython-3.12.99+20990101-aarch64-unknown-linux-gnu-install_only_stripped.tar.gz"
+        vendors.put(f"pythons/20990101/{name}", b"another file")
     elif wrong == "mount-s3":
         vendors.put(mountpoint, b"another file")
     elif wrong == "other key":

@@ -196,7 +196,7 @@ def build_setup(task: Task, facts: HostFacts, sent: tuple[Tree, ...], force: str
         workdir=_workdir(task),
         python=facts.python,
         bundled_trainer=task.train is not None,
-        may_install_system=not task.choices[0].infra.owned and not facts.python,
+        may_install=not task.choices[0].infra.owned and not facts.python,
         scratch=facts.scratch,
         neuron=_on_neuron(task),
         engine=driven.engine,

@@ -28,6 +28,7 @@ orch_inputs() {
   orch_mounts=$HOME/.orch/mounts
   orch_id=$(printf %s "$orch_target" | sha256sum | cut -c 1-16)
   orch_tool=gcsfuse orch_shown=$orch_bucket orch_version=3.4.4
+  orch_who=mount orch_mirror='' orch_otherwise='write mode: COPY'
   orch_network='give the hosts a way to the internet (Cloud NAT when they have no external address)'
   orch_home=$HOME/.orch/tools/gcsfuse-$orch_version
   PATH=$PATH:$orch_home/usr/bin
@@ -37,53 +38,72 @@ orch_unpack() { dpkg-deb --extract "$1" "$2"; }
 orch_needs() { # it starts fusermount3, else fusermount
   command -v fusermount3 >/dev/null || command -v fusermount >/dev/null || printf fuse3
 }
-orch_get_tool() { # to ~/.orch/tools, without the rights of root, and only with the digest that orch knows
+orch_has_tool() { command -v gcsfuse >/dev/null; }
+orch_apt() { # packages of the distribution, verified by its own keys
+  command -v apt-get >/dev/null || return 1
+  local -a apt=(env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -qq -o DPkg::Lock::Timeout=300)
+  local said status until=$((SECONDS + 600))
+  while :; do
+    status=0
+    said=$({ orch_root "${apt[@]}" update && orch_root "${apt[@]}" -y install "$@"; } 2>&1) || status=$?
+    [ "$status" -ne 0 ] || return 0
+    # The first upgrade of a fresh machine holds the lock of the lists, for which apt-get does not wait: immediately
+    # status 100 (measured with apt 2.6).
+    case $said in
+      *' lock '*) [ "$SECONDS" -ge "$until" ] || { sleep 3; continue; } ;;
+    esac
+    printf '%s\n' "$said" >&2
+    return "$status"
+  done
+}
+orch_download() { # FILE URL: a web address, or an object of a bucket that this machine may read
+  case $2 in
+    gs://*) gcloud storage cp --quiet -- "$2" "$1" ;;
+    s3://*) aws s3 cp --only-show-errors -- "$2" "$1" ;;
+    *) curl -fsSL --retry 5 --max-time 300 -o "$1" -- "$2" ;;
+  esac
+}
+orch_get_tool() { # to $orch_home, without the rights of root, and only with the digest that orch knows
   local machine url='' digest='' found folder needs
   machine=$(uname -m)
-  [ "$orch_install" = yes ] || orch_fail "this host has no $orch_tool" 'install it there, or write mode: COPY'
   case $machine in
     x86_64) url=https://github.com/GoogleCloudPlatform/gcsfuse/releases/download/v3.4.4/gcsfuse_3.4.4_amd64.deb digest=406945ecc736e8cf0eee92a617fd4a038d138c9c31e48980b99862a5f1f55bb5 ;;
     aarch64) url=https://github.com/GoogleCloudPlatform/gcsfuse/releases/download/v3.4.4/gcsfuse_3.4.4_arm64.deb digest=8587fe2ee274075d8ec5a363e32761bc523a72c531922a69dd35035a371fdf3a ;;
   esac
+  url=${orch_mirror:-$url}
   if [ -z "$digest" ]; then
     orch_fail "$orch_tool $orch_version was not installed: orch knows no SHA-256 of it for $machine" \
-      'take an image that has it, or write mode: COPY; scripts/refresh_installs.py of orch adds digests'
+      "take an image that has it, or $orch_otherwise; scripts/refresh_installs.py of orch adds digests"
   fi
-  printf 'mount: installing %s %s\n' "$orch_tool" "$orch_version"
+  printf '%s: installing %s %s\n' "$orch_who" "$orch_tool" "$orch_version"
   (umask 077 && mkdir -p -- "${orch_home%/*}")
   folder=$(mktemp -d "${orch_home%/*}/.XXXXXXXX")
-  if ! curl -fsSL --retry 2 --max-time 300 -o "$folder/download" -- "$url"; then
+  if ! orch_download "$folder/download" "$url"; then
     rm -rf -- "$folder"
-    orch_fail "$orch_tool $orch_version was not installed: $url does not answer" "$orch_network, or write mode: COPY"
+    orch_fail "$orch_tool $orch_version was not installed: $url does not answer" "$orch_network, or $orch_otherwise"
   fi
   found=$(sha256sum -- "$folder/download" | cut -d ' ' -f 1)
   if [ "$found" != "$digest" ]; then
     rm -rf -- "$folder"
-    printf 'mount: SHA-256 %s, expected %s\n' "$found" "$digest" >&2
+    printf '%s: SHA-256 %s, expected %s\n' "$orch_who" "$found" "$digest" >&2
     orch_fail "$orch_tool $orch_version was not installed: the file at $url is not the one that orch knows" \
-      'find out who changed it; meanwhile take an image that has the tool, or write mode: COPY'
+      "find out who changed it; meanwhile take an image that has the tool, or $orch_otherwise"
   fi
   mkdir -- "$folder/tool"
   if ! orch_unpack "$folder/download" "$folder/tool"; then
     rm -rf -- "$folder"
-    orch_fail "$orch_tool $orch_version could not be unpacked" 'read the lines above, or write mode: COPY'
+    orch_fail "$orch_tool $orch_version could not be unpacked" "read the lines above, or $orch_otherwise"
   fi
   needs=$(orch_needs "$folder/tool")
-  if [ -n "$needs" ] && ! orch_apt "$needs"; then
+  # shellcheck disable=SC2086  # they are words
+  if [ -n "$needs" ] && ! orch_apt $needs; then
     rm -rf -- "$folder"
-    orch_fail "$orch_tool needs the packages $needs, which could not be installed" 'read the lines above, or write mode: COPY'
+    orch_fail "$orch_tool needs the packages $needs, which could not be installed" "read the lines above, or $orch_otherwise"
   fi
-  mv -T -- "$folder/tool" "$orch_home" 2>/dev/null || true # another mount of this host may have been faster
+  mv -T -- "$folder/tool" "$orch_home" 2>/dev/null || true # another script of this host may have been faster
   rm -rf -- "$folder"
-  command -v "$orch_tool" >/dev/null \
+  orch_has_tool \
     || orch_fail "$orch_tool $orch_version was not installed: $orch_home is no folder with it" "on the host: rm -r $orch_home"
-}
-orch_apt() { # packages of the distribution, verified by its own keys
-  command -v apt-get >/dev/null || return 1
-  local -a packages
-  read -ra packages <<<"$1"
-  orch_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 update \
-    && orch_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 install "${packages[@]}"
 }
 orch_start_tool() {
   local cache=$HOME/.orch/cache/gcsfuse/$orch_id free
@@ -123,7 +143,10 @@ orch_mount() {
     orch_fail "$orch_target has another mount: $now" "choose another target, or on the host: fusermount -u $orch_target"
   fi
   if [ "$now" = other ]; then orch_fail "$orch_target has a mount that does not answer" "on the host: umount $orch_target"; fi
-  command -v "$orch_tool" >/dev/null || orch_get_tool
+  if ! orch_has_tool; then
+    [ "$orch_install" = yes ] || orch_fail "this host has no $orch_tool" "install it there, or $orch_otherwise"
+    orch_get_tool
+  fi
   if [ -n "$now" ]; then
     printf 'mount: %s has died at %s; mounting again\n' "$orch_tool" "$orch_target"
     fusermount3 -uz -- "$orch_target" 2>/dev/null || fusermount -uz -- "$orch_target" || orch_root umount -l -- "$orch_target"
@@ -143,7 +166,7 @@ orch_inputs
 {
   printf '#!/usr/bin/env bash\nset -euo pipefail\n'
   declare -f orch_fail orch_root orch_folder orch_inputs orch_is_ours orch_mounted orch_answers \
-    orch_unpack orch_needs orch_get_tool orch_apt orch_start_tool orch_mount
+    orch_unpack orch_needs orch_has_tool orch_download orch_get_tool orch_apt orch_start_tool orch_mount
   printf 'orch_mount\n'
 } >"$orch_mounts/.$orch_id.$$"
 mv -- "$orch_mounts/.$orch_id.$$" "$orch_mounts/$orch_id.sh"

@@ -35,10 +35,14 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
   orch_venv=$HOME/.orch/venv
   ORCH_PYTHON=$orch_venv/bin/python
 
-  orch_find_python() { # prints the first interpreter of a version that all our packages have wheels for
+  orch_find_python() { # prints the first finished release of a version that all our packages have wheels for
     local candidate
     for candidate in python3 python3.12 python3.11 python3.13; do
-      if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+      # Ubuntu 22.04 has a candidate of 3.11.0, with which torch crashes (Launchpad, package python3.11, jammy-updates).
+      if "$candidate" -c '
+import ensurepip, sys, venv
+v = sys.version_info
+sys.exit(not (3, 11) <= v[:2] <= (3, 13) or v.releaselevel != "final")' 2>/dev/null; then
         printf '%s\n' "$candidate"
         return 0
       fi
@@ -47,13 +51,11 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
   }
 
   orch_make_venv() {
-    local base version
-    base=$(orch_find_python) \
-      || orch_fail 'no Python 3.11, 3.12 or 3.13 here' \
-        'sudo apt-get install python3.11 python3.11-venv, or set ORCH_PYTHON in envs to an interpreter'
-    version=$("$base" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
-    "$base" -c 'import ensurepip, venv' 2>/dev/null \
-      || orch_fail "$version has no ensurepip: it cannot make an environment" "sudo apt-get install $version-venv"
+    local base
+    if ! base=$(orch_find_python); then
+      orch_fail 'no finished Python 3.11, 3.12 or 3.13 with its module venv is here' \
+        'sudo apt-get install python3-venv, or set ORCH_PYTHON in envs to an interpreter'
+    fi
     mkdir -p -- "$HOME/.orch"
     "$base" -m venv --clear "$orch_venv" || orch_fail "$base could not make an environment in $orch_venv"
   }

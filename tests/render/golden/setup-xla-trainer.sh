@@ -13,9 +13,6 @@ orch_fail() { # what failed, and what to do next
 orch_wait_turn() { # many hosts are not let loose on the package index in one second: 0 to 20 s, by rank
   if [ "${ORCH_NUM_HOSTS:-1}" -gt 8 ]; then sleep "$((${ORCH_RANK:-0} * 13 % 21))"; fi
 }
-orch_root() { # with the rights of root where we may have them, else with our own
-  if [ "$(id -u)" -ne 0 ] && sudo -n true 2>/dev/null; then sudo -n "$@"; else "$@"; fi
-}
 # Python: our own environment, unless ORCH_PYTHON names an interpreter.
 if [ -z "${ORCH_PYTHON:-}" ]; then
   orch_packages=( torch==2.9.0 'torch_xla[tpu]==2.9.0' 'numpy>=2.0,<3' obstore==0.12.1 tokenizers==0.23.3 )
@@ -25,10 +22,14 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
   orch_venv=$HOME/.orch/venv
   ORCH_PYTHON=$orch_venv/bin/python
 
-  orch_find_python() { # prints the first interpreter of a version that all our packages have wheels for
+  orch_find_python() { # prints the first finished release of a version that all our packages have wheels for
     local candidate
     for candidate in python3 python3.12 python3.11 python3.13; do
-      if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+      # Ubuntu 22.04 has a candidate of 3.11.0, with which torch crashes (Launchpad, package python3.11, jammy-updates).
+      if "$candidate" -c '
+import ensurepip, sys, venv
+v = sys.version_info
+sys.exit(not (3, 11) <= v[:2] <= (3, 13) or v.releaselevel != "final")' 2>/dev/null; then
         printf '%s\n' "$candidate"
         return 0
       fi
@@ -36,24 +37,75 @@ if [ -z "${ORCH_PYTHON:-}" ]; then
     return 1
   }
 
+  orch_inputs() {
+    orch_tool=Python orch_version=3.12.14+20260814
+    orch_home=$HOME/.orch/python/$orch_version
+    orch_who=setup orch_mirror=${ORCH_PYTHON_URL:-}
+    orch_network='give the hosts a way to the internet, or name a copy of that file: ORCH_PYTHON_URL in envs (docs/environment.md)'
+    orch_otherwise='set ORCH_PYTHON in envs to an interpreter'
+  }
+  orch_unpack() { tar -xzf "$1" -C "$2" --no-same-owner --strip-components=1; }
+  orch_needs() { :; }
+  orch_has_tool() { "$orch_home/bin/python3" -c '' 2>/dev/null; }
+orch_download() { # FILE URL: a web address, or an object of a bucket that this machine may read
+  case $2 in
+    gs://*) gcloud storage cp --quiet -- "$2" "$1" ;;
+    s3://*) aws s3 cp --only-show-errors -- "$2" "$1" ;;
+    *) curl -fsSL --retry 5 --max-time 300 -o "$1" -- "$2" ;;
+  esac
+}
+orch_get_tool() { # to $orch_home, without the rights of root, and only with the digest that orch knows
+  local machine url='' digest='' found folder needs
+  machine=$(uname -m)
+  case $machine in
+    x86_64) url=https://github.com/astral-sh/python-build-standalone/releases/download/20260814/cpython-3.12.14%2B20260814-x86_64-unknown-linux-gnu-install_only_stripped.tar.gz digest=5acfa3e9ba26b51ae161c83aff278da915b590d22373a424b2ba55b8afe91fcc ;;
+    aarch64) url=https://github.com/astral-sh/python-build-standalone/releases/download/20260814/cpython-3.12.14%2B20260814-aarch64-unknown-linux-gnu-install_only_stripped.tar.gz digest=2d8e17dfd732102cfeb18e0e1fa6769b24caa034e159981129590fe409c7157a ;;
+  esac
+  url=${orch_mirror:-$url}
+  if [ -z "$digest" ]; then
+    orch_fail "$orch_tool $orch_version was not installed: orch knows no SHA-256 of it for $machine" \
+      "take an image that has it, or $orch_otherwise; scripts/refresh_installs.py of orch adds digests"
+  fi
+  printf '%s: installing %s %s\n' "$orch_who" "$orch_tool" "$orch_version"
+  (umask 077 && mkdir -p -- "${orch_home%/*}")
+  folder=$(mktemp -d "${orch_home%/*}/.XXXXXXXX")
+  if ! orch_download "$folder/download" "$url"; then
+    rm -rf -- "$folder"
+    orch_fail "$orch_tool $orch_version was not installed: $url does not answer" "$orch_network, or $orch_otherwise"
+  fi
+  found=$(sha256sum -- "$folder/download" | cut -d ' ' -f 1)
+  if [ "$found" != "$digest" ]; then
+    rm -rf -- "$folder"
+    printf '%s: SHA-256 %s, expected %s\n' "$orch_who" "$found" "$digest" >&2
+    orch_fail "$orch_tool $orch_version was not installed: the file at $url is not the one that orch knows" \
+      "find out who changed it; meanwhile take an image that has the tool, or $orch_otherwise"
+  fi
+  mkdir -- "$folder/tool"
+  if ! orch_unpack "$folder/download" "$folder/tool"; then
+    rm -rf -- "$folder"
+    orch_fail "$orch_tool $orch_version could not be unpacked" "read the lines above, or $orch_otherwise"
+  fi
+  needs=$(orch_needs "$folder/tool")
+  # shellcheck disable=SC2086  # they are words
+  if [ -n "$needs" ] && ! orch_apt $needs; then
+    rm -rf -- "$folder"
+    orch_fail "$orch_tool needs the packages $needs, which could not be installed" "read the lines above, or $orch_otherwise"
+  fi
+  mv -T -- "$folder/tool" "$orch_home" 2>/dev/null || true # another script of this host may have been faster
+  rm -rf -- "$folder"
+  orch_has_tool \
+    || orch_fail "$orch_tool $orch_version was not installed: $orch_home is no folder with it" "on the host: rm -r $orch_home"
+}
+
   orch_make_venv() {
-    local base version
-    base=$(orch_find_python) || { orch_apt python3.11 python3.11-venv && base=$(orch_find_python); } \
-      || orch_fail 'no Python 3.11, 3.12 or 3.13 here' \
-        'sudo apt-get install python3.11 python3.11-venv, or set ORCH_PYTHON in envs to an interpreter'
-    version=$("$base" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
-    "$base" -c 'import ensurepip, venv' 2>/dev/null \
-      || orch_apt "$version-venv" \
-      || orch_fail "$version has no ensurepip: it cannot make an environment" "sudo apt-get install $version-venv"
+    local base
+    if ! base=$(orch_find_python); then
+      orch_inputs
+      orch_has_tool || orch_get_tool
+      base=$orch_home/bin/python3
+    fi
     mkdir -p -- "$HOME/.orch"
     "$base" -m venv --clear "$orch_venv" || orch_fail "$base could not make an environment in $orch_venv"
-  }
-
-  orch_apt() { # a fresh machine may still be busy with its first upgrade: wait for the lock
-    command -v apt-get >/dev/null || return 1
-    printf 'setup: installing %s with apt-get\n' "$*"
-    orch_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 update \
-      && orch_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 install "$@"
   }
 
   # What the environment holds. It is not there while pip works, so a host that dies then begins again.
