@@ -12,7 +12,7 @@ from orchestrator.plan.desired import Run
 from orchestrator.plan.environment import HostEnvironment, rendezvous_port
 from orchestrator.plan.evidence import classify_silence, find_furthest_step, wait_for_contact
 from orchestrator.plan.facts import Facts
-from orchestrator.plan.observed import Contact, HostView, Observed
+from orchestrator.plan.observed import Contact, HostView, Intent, Observed
 from orchestrator.plan.ranks import format_hosts, format_ranks
 from orchestrator.plan.steps import GiveUp, Step, Wait, WaitFor
 from orchestrator.slices import Owned
@@ -29,7 +29,7 @@ def decide_hosts_step(desired: Run, observed: Observed, facts: Facts) -> Step | 
     hosts = select_hosts(desired, observed)
     return (
         _complete(desired, observed)
-        or _identity(desired, observed, hosts)
+        or _identity(desired, observed, facts, hosts)
         or _contact(desired, observed, facts, hosts)
         or _unconfirmed(desired, hosts)
         or _trouble(desired, observed, facts)
@@ -95,12 +95,14 @@ def _complete(desired: Run, observed: Observed) -> Step | None:
     )
 
 
-def _identity(desired: Run, observed: Observed, hosts: tuple[HostView, ...]) -> Action | None:
+def _identity(desired: Run, observed: Observed, facts: Facts, hosts: tuple[HostView, ...]) -> Step | None:
     intent = observed.current
     rented = intent is None or not isinstance(intent.candidate.market, Owned)
     wrong = [host for host in hosts if host.contact is Contact.IDENTITY]
     if not wrong:
         return None
+    if rented and intent is not None and desired.create and not (observed.started or observed.entered):
+        return _await_keys(desired, observed, facts, intent, hosts)
     ranks, shown = format_hosts(host.rank for host in wrong), f" ({wrong[0].silence})" if wrong[0].silence else ""
     remedy = wrong[0].remedy or "ask its administrator"
     return Conclude(
@@ -110,6 +112,20 @@ def _identity(desired: Run, observed: Observed, hosts: tuple[HostView, ...]) -> 
         why=f"another machine may have taken its address; nothing was sent to it{shown}",
         next_step=f"orch down {desired.cluster}   (then launch again)" if rented else remedy,
     )
+
+
+def _await_keys(desired: Run, observed: Observed, facts: Facts, intent: Intent, hosts: tuple[HostView, ...]) -> Step:
+    """Wait for the start-up script of a new slice, before which its image shows a key that it made itself.
+
+    The SSH server of an image starts before its start-up script has run (Compute Engine, "Startup scripts", 2026).
+    """
+    since = observed.contact_since if observed.contact_since is not None else observed.now
+    until = since + desired.budgets.contact_deadline
+    if observed.now < until:
+        return wait_for_contact(hosts, until)
+    ranks = format_hosts(host.rank for host in hosts if host.contact is Contact.IDENTITY)
+    why = f"{ranks} did not take over the SSH key that orch gave in {desired.budgets.contact_deadline:.0f} s"
+    return end_slice(facts, intent, EndCause.BROKEN, f"{why}: the start-up script failed, or did not run")
 
 
 def _unconfirmed(desired: Run, hosts: tuple[HostView, ...]) -> Action | None:

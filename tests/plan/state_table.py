@@ -529,7 +529,25 @@ HOSTS: tuple[Line, ...] = (
         ready(running(0), silent(1), contact_since=NOW - 31, started=True),
         "Conclude host-lost",
     ),
-    ("one shows another key", RUN, ready(host(0), host(1, contact=Contact.IDENTITY)), "Conclude identity-mismatch"),
+    ("one of a new slice shows another key", RUN, ready(host(0), host(1, contact=Contact.IDENTITY)), "Wait contact"),
+    (
+        "it has shown it for 300 s",
+        RUN,
+        ready(host(0), host(1, contact=Contact.IDENTITY), contact_since=NOW - 301),
+        "EndSlice broken",
+    ),
+    (
+        "one shows another key, and the hosts were entered before",
+        RUN,
+        ready(host(0), host(1, contact=Contact.IDENTITY), entered=True),
+        "Conclude identity-mismatch",
+    ),
+    (
+        "one of a new slice shows another key, and the command may not create",
+        EXEC,
+        ready(host(0), host(1, contact=Contact.IDENTITY)),
+        "Conclude identity-mismatch",
+    ),
     (
         "the task has secrets, and the key of an own machine is new",
         RUN,
