@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.catalog import chips
+from orchestrator.catalog.choosing import Requirements, choose_machine
 from orchestrator.catalog.machines import CpuMachine, LocalHosts, Machine
 from orchestrator.catalog.rented import load_tables
 from orchestrator.catalog.tpu import find_slice
@@ -26,15 +27,23 @@ def resolve(name: str) -> Machine:
 
 
 def resolve_rented(name: str) -> Machine:
-    """Resolve a name of something that a cloud rents out.
+    """Resolve a name of something that a cloud rents out; NAME:COUNT is the cheapest of all clouds.
 
     Raises:
         UserError: The name is unknown; the message has the nearest names or sizes.
     """
+    if name.strip() and (chosen := choose_machine(name, Requirements())) is not None:
+        return chosen.machine
+    refused: UserError | None = None
     for table in load_tables():
-        if (found := table.find_rented(name)) is not None:
-            return found
-    raise _unknown(name.strip())
+        try:
+            found = table.find_rented(name)
+        except UserError as error:  # no such count or size there; another cloud may have it
+            refused = refused or error
+        else:
+            if found is not None:
+                return found
+    raise refused or _unknown(name.strip())
 
 
 def resolve_instance(name: str) -> Machine:

@@ -84,3 +84,15 @@ def _chip(row: Row) -> Chip:
         logical_cores=row.whole("logical_cores"),
         backends=row.texts("backends"),
     )
+
+
+# Of a type that has none: what drives its processor.
+NO_CHIP = Chip(
+    name="",
+    vendor="",
+    hbm_gib=0,
+    peak_bf16_tflops=0,
+    cores=0,
+    logical_cores=0,
+    backends=("cpu", "xla", "jax"),
+)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from orchestrator.catalog import chips
-from orchestrator.catalog.chips import Chip, split_count
+from orchestrator.catalog.chips import NO_CHIP, Chip, split_count
 from orchestrator.catalog.choosing import rank_by_price
 from orchestrator.catalog.machines import Ec2Instance, Machine
 from orchestrator.catalog.prices import Price, describe_price, list_price_market
@@ -149,7 +149,7 @@ def _no_such_count(chip: Chip, count: int, requested: str) -> UserError:
 
 def _instance(row: Row) -> Ec2Instance:
     name = f"{row.text('name')}.{row.text('size')}" if "size" in row.cells else row.text("name")
-    chip = chips.load_chips()[row.text("chip").lower()] if row.text("chip") else _NO_CHIP
+    chip = chips.load_chips()[row.text("chip").lower()] if row.text("chip") else NO_CHIP
     return Ec2Instance(
         name=name,
         hosts=1,
@@ -177,15 +177,3 @@ def _instance(row: Row) -> Ec2Instance:
         capacity_block=row.flag("capacity_block"),
         regions=row.texts("regions"),
     )
-
-
-# Of a type that has none: what drives its processor.
-_NO_CHIP = Chip(
-    name="",
-    vendor="",
-    hbm_gib=0,
-    peak_bf16_tflops=0,
-    cores=0,
-    logical_cores=0,
-    backends=("cpu", "xla", "jax"),
-)

@@ -1,4 +1,4 @@
-"""Machines that a task can request: a TPU slice, an EC2 instance, own devices, plain CPUs, local hosts.
+"""Machines that a task can request: a TPU slice, an EC2 or Compute Engine instance, own devices, local hosts.
 
 All share the fields of `Machine`, so that other code needs no case distinction: only a cloud's own driver, and the
 tables and loaders of this package, know the classes that it rents out.
@@ -110,6 +110,21 @@ class Ec2Instance(Machine):
     enis_per_card: int
     on_demand: bool
     capacity_block: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeType(Machine):
+    """A machine type of Compute Engine without TPUs, such as e2-standard-4 or g2-standard-4; see data/compute.toml.
+
+    Attributes:
+        family: The machine series, such as "g2".
+        local_ssd: Whether Compute Engine attaches local disks by itself; a stop loses what they hold.
+        zones: Where it is offered.
+    """
+
+    family: str
+    local_ssd: bool
+    zones: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -256,11 +256,6 @@ def _in_region(fitting: list[Row], region: str) -> list[Row]:
     return own or (general if region.startswith("us-") else [])
 
 
-def list_machines() -> tuple[TpuSlice, ...]:
-    """Return none: a slice is named in full, by generation and size."""
-    return ()
-
-
 def list_common_names() -> tuple[str, ...]:
     """Return names for suggestions: each generation's listed sizes, in each spelling."""
     return tuple(

@@ -37,8 +37,11 @@ SPELLINGS = {
     "T4:4": "g4dn.12xlarge",
     "T4:8": "g4dn.metal",
     "A10G:1": "g5.xlarge",
-    "l4:1": "g6.xlarge",
-    "L4:8": "g6.48xlarge",
+    "l4:1": "g2-standard-4",
+    "L4:8": "g2-standard-96",
+    "A100:4": "a2-highgpu-4g",
+    "A100:16": "a2-megagpu-16g",
+    "E2-Standard-4": "e2-standard-4",
     "L40S:4": "g6e.12xlarge",
     "M7i.xlarge": "m7i.xlarge",
     "CPU": "cpu",
@@ -102,7 +105,7 @@ IMPOSSIBLE = {
     "v4-4": ("v4-8",),
     "v2-16": ("v2-8", "v2-32"),
     "v3-16": ("v3-8", "v3-32"),
-    "A100:4": ("A100:8",),
+    "A100:3": ("A100:8",),
     "H100:3": ("H100:1", "H100:8"),
 }
 

@@ -231,3 +231,43 @@ def test_a_task_for_tpus_is_rehearsed_on_hosts_of_its_shape(orch: Orch, google: 
     assert sorted(re.findall(r"\d of 4$", done.stderr, re.M)) == [f"{rank} of 4" for rank in range(4)]
     assert report["dollars"] > 0, "the price is that of the TPUs"
     assert len(google.server.requests) == before, "a rehearsal has its own cloud"
+
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "cpu-gcp.yaml"
+GPUS = """
+name: gpus
+resources: {accelerators: 'L4:1', infra: gcp/us-central1/us-central1-a, use_spot: true}
+num_nodes: 2
+run: echo "rank $ORCH_RANK of $ORCH_NUM_HOSTS"
+"""
+
+
+def test_the_example_runs_on_a_machine_without_accelerators_and_leaves_nothing(
+    orch: Orch, google: SimulatedGoogle
+) -> None:
+    done = orch("launch", str(EXAMPLE), "--yes", "-c", "cents")
+    assert done.returncode == 0, done.stderr
+    assert "e2-standard-2 is the cheapest of" in done.stderr
+    (found,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
+    assert found["machines"]["accelerator"] == "e2-standard-2", found
+    assert found["machines"]["price_per_hour"] == pytest.approx(0.067, abs=1e-3)
+    assert orch.ok("exec", "cents", "--no-prefix", "--", "echo $ORCH_CHIPS_PER_HOST") == "0\n"
+    assert re.search(r"(?m)^\d+$", orch.ok("logs", "cents", "1", "--no-prefix")), "nproc has run"
+    orch.ok("stop", "cents", "--yes")
+    orch.ok("start", "cents", "--yes")
+    assert orch.ok("exec", "cents", "--no-prefix", "--", "echo here") == "here\n"
+    orch.ok("down", "cents")
+    assert left(google) == []
+
+
+def test_two_gpu_machines_of_spot_are_one_cluster(orch: Orch, google: SimulatedGoogle) -> None:
+    done = orch("launch", task(orch, GPUS), "--yes", "-c", "gpus")
+    assert done.returncode == 0, done.stderr
+    assert "rank 0 of 2" in done.stdout + done.stderr and "rank 1 of 2" in done.stdout + done.stderr
+    (found,) = json.loads(orch.ok("status", "-o", "json"))["clusters"]
+    assert found["machines"]["accelerator"] == "g2-standard-4", found
+    with google.cloud.open() as cloud:
+        made = [look.extra["compute"]["properties"] for look in cloud.live()]
+    assert [one["scheduling"]["provisioningModel"] for one in made] == ["SPOT", "SPOT"]
+    orch.ok("down", "gpus")
+    assert left(google) == []

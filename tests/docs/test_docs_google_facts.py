@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from docs_page import Command, File, read_page
 
+from orchestrator.catalog.compute import load_types
 from orchestrator.catalog.prices import price_per_hour
 from orchestrator.catalog.tpu import NODES_ENDED, find_slice
-from orchestrator.slices import OnDemand
+from orchestrator.slices import OnDemand, Spot
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "google.md").read_text()
 ROW = re.compile(
@@ -42,6 +43,25 @@ def test_every_row_of_the_table_of_types_was_read() -> None:
     table = PAGE.partition("| type |")[2].partition("\n\n")[0]
     assert len(ROWS) == len(table.splitlines()) - 2
     assert {row["name"] for row in ROWS} >= {"v5litepod-8", "v5litepod-16"}
+
+
+MACHINE = re.compile(
+    r"^\| `([\w-]+)` \| (none|\d+ [\w-]+) \| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+|unknown) \|$", re.MULTILINE
+)
+
+
+def test_the_table_of_machine_types_is_that_of_the_catalogue() -> None:
+    table = PAGE.partition("| machine type |")[2].partition("\n\n")[0]
+    rows = MACHINE.findall(table)
+    assert len(rows) == len(table.splitlines()) - 2 > 5
+    for name, gpus, vcpus, gib, on_demand, spot in rows:
+        machine = load_types()[name]
+        chips = f"{machine.chips} {machine.chip}" if machine.chips else "none"
+        assert (gpus, int(vcpus), int(gib)) == (chips, machine.vcpus, machine.ram_gib)
+        prices = [price_per_hour(machine, market, "us-central1") for market in (OnDemand(), Spot())]
+        shown = [f"{price.low:.2f}" if price is not None else "unknown" for price in prices]
+        assert [on_demand, spot] == shown, name
+        assert prices[0] is not None and f"List prices of {prices[0].as_of} in US dollars an hour" in PAGE
 
 
 def test_every_price_of_the_page_stands_in_the_table_that_has_a_date() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.catalog.tpu import find_slice
 from orchestrator.providers.google import sending
 from orchestrator.providers.google.planner import PLANNER
+from orchestrator.providers.google.rented import find_rented
 from orchestrator.slices import Candidate, FlexStart, Market, OnDemand, Request, Reservation, SliceKeys, SliceSpec, Spot
 from orchestrator.values import Text
 
@@ -28,14 +28,14 @@ def candidate(
     disk_gib: int | None = None,
     **details: str,
 ) -> Candidate:
-    tpu = find_slice(accelerator)
-    assert tpu is not None
+    machine = find_rented(accelerator)
+    assert machine is not None
     given = {"project": PROJECT} | details
     return Candidate(
         provider="gcp",
-        accelerator=tpu.name,
-        hosts=tpu.hosts * slices,
-        chips_per_host=tpu.chips_per_host,
+        accelerator=machine.name,
+        hosts=machine.hosts * slices,
+        chips_per_host=machine.chips_per_host,
         market=market or OnDemand(),
         region=zone.rpartition("-")[0],
         zone=zone,

@@ -95,7 +95,7 @@ def test_disks_are_named_by_name_or_by_path() -> None:
 @pytest.mark.parametrize(
     ("of", "words"),
     [
-        (replace(candidate(), accelerator="H100:8"), "not a TPU"),
+        (replace(candidate(), accelerator="H100:8"), "not a machine of Google"),
         (replace(candidate(), hosts=5), "not a whole number"),
         (replace(candidate(), hosts=0), "not a whole number"),
         (replace(candidate(), market=CapacityBlock("cr-1")), "capacity block"),

@@ -365,3 +365,55 @@ def test_questions_that_cannot_be(words: tuple[str, ...], orch: Orch) -> None:
 def test_act_as_is_never_a_permission_of_the_project() -> None:
     """It would let its holder run as every service account there."""
     assert ACT_AS not in role_permissions()
+
+
+def compute_limit(metric: str, value: int, where: str = "us-central1") -> Limit:
+    return Limit(metric, value, where, "compute.googleapis.com")
+
+
+L4 = ("check", "gcp", "--zone", "us-central1-a", "--accelerators", "L4:4", "-o", "json")
+GPUS = tuple(compute_limit(metric, 4) for metric in ("nvidia_l4_gpus", "preemptible_nvidia_l4_gpus"))
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "verdict", "status"),
+    [(4, "ok", 0), (0, "fix", 5)],
+)
+def test_gpus_need_the_quota_of_their_kind_and_the_one_of_all_regions(
+    orch: Orch, monkeypatch: pytest.MonkeyPatch, everywhere: int, verdict: str, status: int
+) -> None:
+    limits = (*GPUS, compute_limit("gpus_all_regions", everywhere, ""))
+    with simulated(monkeypatch, replace(GOOD, limits=limits)):
+        said = orch(*L4)
+    found = said.findings()["quota"]
+    assert (found["verdict"], said.status) == (verdict, status), said
+    assert found["words"] == (
+        f"g2-standard-48 in us-central1, on demand: 4 of 4 nvidia_l4_gpus, 4 of {everywhere} gpus_all_regions; "
+        f"spot: 4 of 4 preemptible_nvidia_l4_gpus, 4 of {everywhere} gpus_all_regions"
+    )
+
+
+def test_machines_without_tpus_need_neither_the_tpu_api_nor_its_permissions(
+    orch: Orch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grants = replace(
+        GOOD,
+        apis=GOOD.apis - {"tpu.googleapis.com"},
+        permissions=frozenset(one for one in GOOD.permissions if not one.startswith("tpu.")),
+        limits=(compute_limit("cpus", 8), compute_limit("preemptible_cpus", 0)),
+    )
+    with simulated(monkeypatch, grants):
+        said = orch("check", "gcp", "--accelerators", "e2-standard-4", "-o", "json")
+    found = said.findings()
+    assert said.status == 0, said
+    assert found["apis"]["words"] == "enabled: compute.googleapis.com"
+    assert (
+        found["quota"]["words"] == "e2-standard-4 in us-central1, on demand: 4 of 8 cpus; spot: 4 of 0 preemptible_cpus"
+    )
+    assert found["zones"]["words"].startswith("e2-standard-4 is listed in us-central1-a, ")
+    with simulated(monkeypatch, grants):
+        missing = orch("check", "gcp", "--accelerators", "n2-standard-4", "-o", "json").findings()["quota"]
+    assert "n2-standard-4 in us-central1, on demand: 4 of 0 n2_cpus" in missing["words"], missing
+    with simulated(monkeypatch):
+        unlisted = orch("check", "gcp", "--accelerators", "e2-standard-4", "-o", "json").findings()["quota"]
+    assert (unlisted["verdict"], unlisted["words"]) == ("unknown", "Google lists no quota for e2-standard-4")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compute_bench import spec, wanted
+from google_cases import candidate
 
 from orchestrator.slices import FlexStart, Market, Reservation, SliceSpec, Spot
 
@@ -34,6 +37,15 @@ OPTIONS: dict[str, dict[str, str]] = {
 }
 
 
+PLAIN = {
+    "e2-standard-4": "us-east5-b",
+    "n2-highmem-8": "us-east5-a",
+    "g2-standard-48": "us-central1-a",
+    "a2-highgpu-8g": "us-central1-f",
+    "a2-ultragpu-1g": "us-east5-b",
+}
+
+
 def matrix() -> dict[str, SliceSpec]:
     found = {
         f"{family}, {word}": spec(wanted(family, market, zone=zone))
@@ -47,5 +59,11 @@ def matrix() -> dict[str, SliceSpec]:
     found["group of a bound reservation"] = spec(wanted("v6e-16", Reservation("my-res"), reservation_bound="yes"))
     found["two groups"] = spec(wanted("tpu7x-16", slices=2, zone="us-central1-c"))
     found["two instances, spot"] = spec(wanted("v6e-8", Spot(), slices=2))
+    for kind, zone in PLAIN.items():
+        for word, market in MARKETS.items():
+            if not isinstance(market, FlexStart):
+                found[f"{kind}, {word}"] = spec(candidate(kind, market, zone=zone))
+    plain = candidate("e2-standard-4", zone="us-east5-b", network="net-1", tags="a-tag", max_run_hours="2")
+    found["two plain machines with options"] = spec(replace(plain, hosts=2))
     found["another topology"] = spec(wanted("v5p-512", topology="4x4x16", zone="us-east5-a"))
     return found

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from compute_bench import Bench, bench, keyed, spec, wanted
+from compute_bench import ZONE, Bench, bench, keyed, spec, wanted
+from google_cases import candidate
 
 from orchestrator.hosts import HostAddress, ssh_argv
 from orchestrator.providers.local import processes
@@ -99,3 +100,25 @@ def test_single_instance_keeps_its_disk_and_its_key_over_stop_and_start(rig: Ben
     assert again.alias == host.alias
     rig.gone()
     assert eventually(lambda: not living(rig.state / "sim"))
+
+
+def test_plain_machines_are_reached_stopped_started_and_ended_together(rig: Bench) -> None:
+    """Two machines without TPUs are two instances, each with its own key."""
+    of = replace(candidate("e2-standard-4", zone=ZONE), hosts=2)
+    view = up(rig, of)
+    homes = [on_host(host, "pwd").stdout.strip() for host in view.hosts]
+    assert len(set(homes)) == 2 and all(homes), homes
+    impostor = replace(view.hosts[0], alias=view.hosts[1].alias)
+    assert "Host key verification failed" in on_host(impostor, "true").stderr
+    provider = rig.provider()
+    provider.stop("demo-1")
+    rig.clock.advance(25)
+    assert provider.observe("demo-1").state is SliceState.STOPPED
+    provider.start("demo-1")
+    rig.clock.advance(35)
+    assert eventually(lambda: provider.observe("demo-1").state is SliceState.READY)
+    again = provider.observe("demo-1").hosts
+    assert [host.alias for host in again] == [host.alias for host in view.hosts]
+    assert on_host(again[1], "pwd").stdout.strip() == homes[1]
+    rig.gone()
+    assert rig.leftovers() == []

@@ -239,6 +239,25 @@ def test_tpu_must_terminate(front: Front) -> None:
         front.insert(scheduling={})
 
 
+def test_type_is_sold_in_some_zones(front: Front) -> None:
+    for kind in ("a2-highgpu-1g", "e2-standard-5"):
+        given = f"zones/{ZONE}/machineTypes/{kind}"
+        words = f"'{given}'. Machine type with name '{kind}' does not exist in zone '{ZONE}'."
+        with refused(400, words):
+            front.insert(machineType=given)
+    front.insert(machineType=f"zones/{ZONE}/machineTypes/a2-ultragpu-1g")
+    assert front.instance()["machineType"].endswith(f"/zones/{ZONE}/machineTypes/a2-ultragpu-1g")
+
+
+def test_gpu_and_spot_must_terminate(front: Front) -> None:
+    gpu, cpu = (f"zones/{ZONE}/machineTypes/{kind}" for kind in ("a2-ultragpu-1g", "e2-standard-4"))
+    with refused(400, "Instances with guest accelerators do not support live migration."):
+        front.insert(machineType=gpu, scheduling={})
+    with refused(400, "Scheduling must have preemptible be false when OnHostMaintenance isn't TERMINATE."):
+        front.insert(machineType=cpu, scheduling={"provisioningModel": "SPOT"})
+    front.insert(machineType=cpu, scheduling={})
+
+
 def test_sequential_names_begin_at_one(front: Front) -> None:
     front.policy()
     front.template()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from compute_bench import PROJECT, keyed, spec, wanted
 from compute_cases import FAMILIES
+from google_cases import candidate
 
 from orchestrator.errors import UserError
 from orchestrator.providers.google.body import revealed
@@ -94,6 +95,60 @@ def test_markets_are_worded_as_compute_engine_words_them() -> None:
     assert "provisioningModel" not in held["scheduling"]
     bound = properties(market=Reservation("my-res"), reservation_bound="yes")
     assert bound["scheduling"]["provisioningModel"] == "RESERVATION_BOUND"
+
+
+def test_machines_without_tpus_are_plain_instances() -> None:
+    of = replace(candidate("e2-standard-4", zone="us-central1-a"), hosts=2, disk_gib=20)
+    request = PLANNER.create_request(spec(of))
+    assert kinds(request) == ["zones/us-central1-a/instances"] * 2
+    assert request.why == "only Compute Engine has machines without TPUs"
+    bodies = sent(of)
+    assert [body["name"] for body in bodies] == ["demo-1-s0", "demo-1-s1"]
+    disk = bodies[0]["disks"][0]["initializeParams"]
+    assert disk["sourceImage"] == "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-amd64"
+    assert (disk["diskSizeGb"], disk["diskType"].rpartition("/")[2]) == ("20", "pd-balanced")
+    assert bodies[0]["scheduling"] == {}, "it may move to another host"
+    entries = [{item["key"]: item["value"] for item in body["metadata"]["items"]} for body in bodies]
+    assert entries[0]["orch-host-keys-0"] != entries[1]["orch-host-keys-0"]
+    assert kinds(PLANNER.stop_request("demo-1", of)) == [
+        f"zones/us-central1-a/instances/demo-1-s{index}/stop" for index in (0, 1)
+    ]
+    assert PLANNER.host_facts(of).env == ()
+
+
+@pytest.mark.parametrize("kind", ["g2-standard-4", "a2-highgpu-8g", "a2-megagpu-16g", "a2-ultragpu-1g"])
+def test_a_gpu_comes_with_its_type_and_its_image_has_the_driver(kind: str) -> None:
+    (body,) = sent(candidate(kind, zone="us-central1-a"))
+    assert body["machineType"].endswith(f"/machineTypes/{kind}")
+    assert "guestAccelerators" not in body
+    assert body["scheduling"] == {"onHostMaintenance": "TERMINATE"}
+    assert body["disks"][0]["initializeParams"]["sourceImage"].endswith("ubuntu-accelerator-2404-amd64-with-nvidia-580")
+    (spot,) = sent(candidate(kind, Spot(), zone="us-central1-a"))
+    assert spot["scheduling"]["provisioningModel"] == "SPOT"
+    mine = "projects/my-images/global/images/mine-1"
+    (own,) = sent(candidate(kind, zone="us-central1-a", runtime_version=mine))
+    assert own["disks"][0]["initializeParams"]["sourceImage"] == mine
+
+
+@pytest.mark.parametrize(
+    ("of", "words"),
+    [
+        (candidate("e2-standard-4", FlexStart(4.0)), "orch rents no e2-standard-4 as 'flex start"),
+        (candidate("e2-standard-4", api="tpu"), "'api: tpu' has no meaning for e2-standard-4"),
+        (candidate("g2-standard-4", topology="2x2"), "'topology' has no meaning for g2-standard-4"),
+        (candidate("g2-standard-4", queued="yes"), "'queued' is not available on Compute Engine"),
+        (candidate("g2-standard-4", runtime_version="v2-alpha-tpuv6e"), "is not an image of Compute Engine"),
+    ],
+)
+def test_what_machines_without_tpus_lack_is_refused(of: Candidate, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        PLANNER.create_request(spec(of))
+    assert words in f"{caught.value}"
+
+
+def test_a_stop_that_would_lose_local_disks_is_refused() -> None:
+    with pytest.raises(UserError, match="its local disks would be lost"):
+        PLANNER.stop_request("demo-1", candidate("a2-ultragpu-1g", zone="us-central1-a"))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import cast
 import pytest
 from provider_support import INSTALLATION, clear, make_keys, make_spec, make_world
 from support.aws_cloud import EFA, aws_candidate
-from support.compute_front import COMPUTE, GROUP, SEVERAL, compute_candidate
+from support.compute_front import COMPUTE, GROUP, SEVERAL, ZONE, compute_candidate
 from support.ec2_front import EC2
 from support.front_home import Front
 from support.google_cloud import tpu_candidate
@@ -192,8 +192,10 @@ CASES: dict[str, Callable[[Path], AbstractContextManager[Case]]] = {
     "gcp, a queued resource": partial(_served, TPU_API, tpu_candidate("v4-16", Spot()), stops=False),
     "gcp, two slices": partial(_served, TPU_API, tpu_candidate("v4-16", slices=2), stops=False),
     "gcp, an instance": partial(_served, COMPUTE, compute_candidate(1)),
-    "gcp, several instances": partial(_served, COMPUTE, compute_candidate(SEVERAL), stops=False),
+    "gcp, several instances": partial(_served, COMPUTE, compute_candidate(SEVERAL)),
     "gcp, an instance group": partial(_served, COMPUTE, compute_candidate(GROUP), stops=False),
+    "gcp, machines without TPUs": partial(_served, COMPUTE, tpu_candidate("e2-standard-4", zone=ZONE, slices=2)),
+    "gcp, GPUs of spot": partial(_served, COMPUTE, tpu_candidate("a2-ultragpu-1g", Spot(), zone=ZONE), stops=False),
     "aws, one host": partial(_served, EC2, aws_candidate()),
     "aws, a cluster": partial(_served, EC2, aws_candidate(EFA, hosts=2)),
     "aws, spot": partial(_served, EC2, aws_candidate(EFA, Spot(), hosts=2), stops=False),

@@ -9,9 +9,9 @@ from pathlib import Path
 from google.auth.credentials import AnonymousCredentials
 
 from orch_fronts.google.server import PROJECT
-from orchestrator.catalog.tpu import find_slice
 from orchestrator.providers.google.client import TpuApi, open_api
 from orchestrator.providers.google.provider import TpuProvider
+from orchestrator.providers.google.rented import find_rented
 from orchestrator.providers.google.session import Session
 from orchestrator.simulator.scenario import Zone
 from orchestrator.slices import Candidate, Market, OnDemand
@@ -31,13 +31,13 @@ def google_provider(url: str, state: Path, now: Callable[[], float] = time.time)
 def tpu_candidate(
     accelerator: str, market: Market | None = None, *, zone: str = ZONE, slices: int = 1, **details: str
 ) -> Candidate:
-    tpu = find_slice(accelerator)
-    assert tpu is not None
+    machine = find_rented(accelerator)
+    assert machine is not None
     return Candidate(
         provider="gcp",
-        accelerator=tpu.name,
-        hosts=tpu.hosts * slices,
-        chips_per_host=tpu.chips_per_host,
+        accelerator=machine.name,
+        hosts=machine.hosts * slices,
+        chips_per_host=machine.chips_per_host,
         market=market or OnDemand(),
         region=zone.rpartition("-")[0],
         zone=zone,

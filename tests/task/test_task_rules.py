@@ -51,9 +51,9 @@ RULES = [
         "resources: {accelerators: 'H100:8'}",
     ),
     (
-        "resources: {infra: gcp}",
-        "1: no accelerator is requested on gcp",
-        "resources: {infra: gcp, accelerators: v5e-8}",
+        "resources: {infra: gcp, accelerators: 'L4:1', accelerator_args: {topology: 2x2}}",
+        "1: `topology` has no meaning for g2-standard-4",
+        "resources: {infra: gcp, accelerators: 'L4:1'}",
     ),
     (
         "resources: {instance_type: p5.48xlarge, accelerators: 'A100:8'}",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.catalog.machines import TpuSlice
+from orchestrator.catalog.compute import priced_regions
+from orchestrator.catalog.machines import ComputeType, TpuSlice
 from orchestrator.catalog.prices import price_per_hour
 from orchestrator.options import Details, encode_options
 from orchestrator.providers.google.options import GoogleOptions
@@ -17,17 +18,24 @@ if TYPE_CHECKING:
     from orchestrator.task.resources import Resources
 
 NAME = "gcp"
+FIRST_ZONES = 6  # of those that have a type whose price is known nowhere
 QUEUE_HOURS = 6.0  # how long a queued request may wait where there is only one place to ask
 QUEUE_HOURS_OF_MANY = 0.5  # where there are others to try after it
 
 
 def list_places(choice: Resources, market: Market) -> list[Place]:
-    """Return one place per zone that is known to have the machine, the cheapest first."""
+    """Return one place per zone that is known to have the machine, the cheapest first.
+
+    A machine without TPUs is looked for only where its price is known, unless a region is named: it may be in any.
+    """
     infra, machine = choice.infra, choice.machine
-    if infra.zone or not isinstance(machine, TpuSlice):
+    if infra.zone or not isinstance(machine, TpuSlice | ComputeType):
         return [Place(infra.region, infra.zone)]
     zones = [Place(zone.rpartition("-")[0], zone) for zone in machine.zones]
     fitting = [place for place in zones if infra.region in ("", place.region)]
+    if isinstance(machine, ComputeType) and not infra.region:
+        priced = priced_regions(machine, market)
+        fitting = [place for place in fitting if place.region in priced] or fitting[:FIRST_ZONES]
 
     def dollars(place: Place) -> float:
         price = price_per_hour(machine, market, place.region)
@@ -46,6 +54,7 @@ def list_details(task: Task, choice: Resources, market: Market, *, only: bool) -
     hours = (QUEUE_HOURS if only else QUEUE_HOURS_OF_MANY) if asked.provisioning or queued else None
     options = replace(
         asked,
+        runtime_version=dict(choice.image_id).get("", "") or asked.runtime_version,
         subnetwork=asked.subnet_names[0] if asked.subnet_names else "",
         tier=asked.provisioning if asked.provisioning in ("guaranteed", "best-effort") else "",
         reservation_bound=asked.provisioning == "reservation-bound",

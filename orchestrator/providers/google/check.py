@@ -115,7 +115,7 @@ def _rest(ask: Ask, session: Session, calls: Calls) -> tuple[Check, ...]:
     """What does not depend on each other."""
     member = member_of(session.credentials)
     found = [
-        Check("apis", partial(check_access.apis, calls)),
+        Check("apis", partial(check_access.apis, calls, ask)),
         Check("permissions", partial(check_access.permissions, calls, ask, member)),
         Check("zones", partial(check_places.zones, calls, ask)),
         Check("quota", partial(check_quota.quota, calls, ask)),

@@ -4,32 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.catalog.machines import TpuSlice
 from orchestrator.exits import Exit
 from orchestrator.messages import join_some
 from orchestrator.providers.checks import Ask, Outcome, finding_from_error, fix, ok, unknown
 from orchestrator.providers.core.faults import Kind, Refused
-from orchestrator.providers.google.check_asked import tpu_of
+from orchestrator.providers.google.check_asked import machine_of, needs_tpu_api
 from orchestrator.providers.google.check_calls import Calls
-from orchestrator.providers.google.check_role import ACT_AS, ADOPT, FIREWALL, INSTANCES, NEEDS, Need, role_permissions
+from orchestrator.providers.google.check_role import (
+    ACT_AS,
+    ADOPT,
+    FIREWALL,
+    INSTANCES,
+    NEEDS,
+    PLACES,
+    TPU,
+    Need,
+    role_permissions,
+)
 from orchestrator.providers.google.retries import explain
 
 APIS = ("tpu.googleapis.com", "compute.googleapis.com")  # what the hosts are rented with, their network and firewall
 
 
-def apis(calls: Calls) -> Outcome:
-    """By services.batchGet (Service Usage v1, read November 2026)."""
-    project = calls.project
-    asked = {"parent": f"projects/{project}", "names": [f"projects/{project}/services/{api}" for api in APIS]}
+def apis(calls: Calls, ask: Ask) -> Outcome:
+    """By services.batchGet (Service Usage v1, read November 2026). Raises UserError for no machine of Google."""
+    project, needed = calls.project, APIS if needs_tpu_api(ask) else APIS[1:]
+    asked = {"parent": f"projects/{project}", "names": [f"projects/{project}/services/{api}" for api in needed]}
     try:
         found = calls.ask("serviceusage", "v1", lambda service: service.services().batchGet(**asked))
     except Refused as refused:
         return not_asked("apis", "which APIs are enabled", "serviceusage.services.get", refused, project)
     enabled = {str(one["name"]).rpartition("/")[2] for one in found.get("services", ()) if one["state"] == "ENABLED"}
-    missing = [api for api in APIS if api not in enabled]
+    missing = [api for api in needed if api not in enabled]
     if missing:
         mend = f"gcloud services enable {' '.join(missing)} --project={project}   then wait some minutes"
         return fix("apis", f"not enabled: {', '.join(missing)}", mend, Exit.PERMISSION)
-    return ok("apis", f"enabled: {', '.join(APIS)}")
+    return ok("apis", f"enabled: {', '.join(needed)}")
 
 
 def permissions(calls: Calls, ask: Ask, member: str) -> Outcome:
@@ -61,10 +72,11 @@ def permissions(calls: Calls, ask: Ask, member: str) -> Outcome:
 
 
 def _not_wanted(ask: Ask) -> tuple[Need, ...]:
-    """Raises UserError for an accelerator that is no TPU."""
-    tpu = tpu_of(ask)
-    of_compute = tpu is not None and not tpu.in_tpu_api
-    return (ADOPT, *(() if of_compute else (INSTANCES,)), *(() if ask.options.firewall else (FIREWALL,)))
+    """Raises UserError for a name that is not a machine of Google."""
+    machine, plain = machine_of(ask), not needs_tpu_api(ask)
+    of_compute = plain or (isinstance(machine, TpuSlice) and not machine.in_tpu_api)
+    others = (TPU, PLACES) if plain else () if of_compute else (INSTANCES,)
+    return (ADOPT, *others, *(() if ask.options.firewall else (FIREWALL,)))
 
 
 def lacking(calls: Calls, asked: Sequence[str]) -> tuple[str, ...]:

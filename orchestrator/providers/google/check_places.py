@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.catalog.machines import TpuSlice
+from orchestrator.catalog.machines import ComputeType, TpuSlice
 from orchestrator.exits import Exit
+from orchestrator.messages import join_some
 from orchestrator.providers.checks import Ask, Outcome, finding_from_error, fix, ok, unknown
 from orchestrator.providers.core.faults import Kind, Refused
-from orchestrator.providers.google.check_asked import tpu_of
+from orchestrator.providers.google.check_asked import machine_of
 from orchestrator.providers.google.check_calls import Calls
 from orchestrator.providers.google.retries import explain
 
@@ -18,7 +19,10 @@ MOST_ZONES = 8  # are asked when no zone was named: those that the catalogue lis
 
 def zones(calls: Calls, ask: Ask) -> Outcome:
     """By projects.locations and acceleratorTypes of the TPU API, version 2. Raises UserError."""
-    tpu = tpu_of(ask)
+    tpu = machine_of(ask)
+    if isinstance(tpu, ComputeType):
+        words = f"{tpu.name} is listed in {join_some(tpu.zones)}; Compute Engine is not asked"
+        return ok("zones", words)
     if tpu is not None and not tpu.in_tpu_api:
         words = f"the TPU API does not list {tpu.name}: only Compute Engine has it"
         return unknown("zones", words, "a plan shows the zones that are listed: orch plan")

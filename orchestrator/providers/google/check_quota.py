@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.catalog.machines import TpuSlice
+from orchestrator.catalog.machines import ComputeType, TpuSlice
 from orchestrator.catalog.tpu import list_generations
 from orchestrator.exits import Exit
 from orchestrator.providers.checks import Ask, Outcome, fix, ok, unknown
 from orchestrator.providers.core.faults import Refused
+from orchestrator.providers.google import check_compute
 from orchestrator.providers.google.check_access import not_asked
-from orchestrator.providers.google.check_asked import tpu_of
+from orchestrator.providers.google.check_asked import machine_of
 from orchestrator.providers.google.check_calls import Calls
 
 SERVICE = "tpu.googleapis.com"
@@ -43,8 +44,10 @@ class Limit:
 
 
 def quota(calls: Calls, ask: Ask) -> Outcome:
-    """Raises UserError for an accelerator that is no TPU."""
-    tpu = tpu_of(ask)
+    """Raises UserError for a name that is not a machine of Google."""
+    tpu = machine_of(ask)
+    if isinstance(tpu, ComputeType):
+        return check_compute.check_quota(calls, ask, tpu)
     try:
         limits = _limits(calls)
     except Refused as refused:

@@ -50,7 +50,7 @@ FIREWALL = Need(
     ),
 )
 INSTANCES = Need(
-    "make, see and end TPU hosts of Compute Engine: TPU7x, and others where a task says so",
+    "make, see and end machines of Compute Engine: TPU7x, CPU and GPU machines, and others where a task says so",
     (
         "compute.disks.create",
         "compute.instanceGroupManagers.create",
@@ -116,7 +116,7 @@ def role_file(title: str, description: str, needs: Sequence[Need]) -> str:
 def orch_role() -> str:
     """The role of whoever runs orch, as a file."""
     return _HEAD.format(role="orch", whose="Of whoever runs orch") + role_file(
-        "orch", "Rents TPU hosts, and ends them", NEEDS
+        "orch", "Rents machines, and ends them", NEEDS
     )
 
 

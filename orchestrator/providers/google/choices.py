@@ -1,4 +1,4 @@
-"""What a candidate asks of Google: which TPU, where, by which path, with which options. Pure."""
+"""What a candidate asks of Google: which machine, where, by which path, with which options. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from functools import lru_cache
 from math import prod
 from typing import Literal, TypeAlias
 
-from orchestrator.catalog.machines import TpuSlice
+from orchestrator.catalog.compute import find_type
+from orchestrator.catalog.machines import ComputeType, TpuSlice
 from orchestrator.catalog.tpu import find_slice, get_generation, list_generations
 from orchestrator.errors import UserError
 from orchestrator.providers.google import disks
@@ -46,13 +47,13 @@ class Path:
 class Choices:
     """A candidate, read once.
 
-    slices: TPU slices in it, 1 or more. project: a Text, as it may be known only to gcloud. topology: "" when the
-    accelerator type alone says the shape. reservation: "" for none, "-" for any, a name, or a whole path; bound: the
-    machines end with it. valid_seconds: how long a queued request may wait. run_seconds: after so long the service ends
-    the machines, 0 = never. boot_disk_gib: 0 for what every host has anyway.
+    slices: TPU slices or machines in it, 1 or more. project: a Text, as it may be known only to gcloud. topology: ""
+    when the accelerator type alone says the shape. reservation: "" for none, "-" for any, a name, or a whole path;
+    bound: the machines end with it. valid_seconds: how long a queued request may wait. run_seconds: after so long the
+    service ends the machines, 0 = never. boot_disk_gib: 0 for what every host has anyway.
     """
 
-    tpu: TpuSlice
+    machine: TpuSlice | ComputeType
     slices: int
     path: Path
     project: Text
@@ -78,7 +79,14 @@ class Choices:
 
     @property
     def hosts_per_slice(self) -> int:
-        return self.tpu.hosts
+        return self.machine.hosts
+
+    @property
+    def tpu(self) -> TpuSlice:
+        """The slice. Raises TypeError for a machine without TPUs: path_of keeps those from the TPU API."""
+        if not isinstance(self.machine, TpuSlice):
+            raise TypeError(f"{self.machine.name} has no TPUs")
+        return self.machine
 
 
 @lru_cache(maxsize=256)
@@ -87,14 +95,15 @@ def read(candidate: Candidate) -> Choices:
 
     A candidate is read once, however many requests of a create ask for it.
     """
-    tpu, options, market = _tpu(candidate), read_options(candidate), candidate.market
+    machine, options, market = machine_of(candidate), read_options(candidate), candidate.market
+    usual_runtime = machine.runtime_version if isinstance(machine, TpuSlice) else ""
     return Choices(
-        tpu=tpu,
-        slices=_slices(candidate, tpu),
+        machine=machine,
+        slices=_slices(candidate, machine),
         path=path_of(candidate),
         project=project_of(candidate),
         zone=zone_of(candidate),
-        runtime_version=options.runtime_version or tpu.runtime_version,
+        runtime_version=options.runtime_version or usual_runtime,
         network=network_of(candidate),
         subnetwork=options.subnetwork,
         internal_ips=options.internal_ips or options.access in _INTERNAL,
@@ -102,7 +111,7 @@ def read(candidate: Candidate) -> Choices:
         tags=options.tags,
         oslogin=options.oslogin,
         secure_boot=options.secure_boot,
-        topology=_topology(candidate, tpu),
+        topology=_topology(candidate, machine),
         spot=isinstance(market, Spot),
         flex=isinstance(market, FlexStart),
         tier=_tier(candidate),
@@ -117,8 +126,11 @@ def read(candidate: Candidate) -> Choices:
 
 def path_of(candidate: Candidate) -> Path:
     """Which API, and whether a node or a queued resource. Raises UserError for what none of them can give."""
-    tpu = _tpu(candidate)
+    tpu = machine_of(candidate)
     market = candidate.market
+    if isinstance(tpu, ComputeType):
+        _check_plain(candidate, tpu)
+        return Path("node", "only Compute Engine has machines without TPUs", "compute")
     if candidate.adopted:
         return Path(
             "queued" if read_options(candidate).queued_resource else "node", "it is there already, and is adopted"
@@ -205,7 +217,7 @@ def zone_of(candidate: Candidate) -> str:
         if not _ZONE.fullmatch(candidate.zone):
             raise UserError(f"'{candidate.zone}' is not a zone of Google", "", "write one like us-west4-a")
         return candidate.zone
-    tpu = _tpu(candidate)
+    tpu = machine_of(candidate)
     listed = [zone for zone in tpu.zones if candidate.region in ("", zone.rpartition("-")[0])]
     if not listed:
         where = f" in {candidate.region}" if candidate.region else ""
@@ -232,18 +244,33 @@ def check_name(name: str, slices: int = 1) -> None:
         )
 
 
-def _tpu(candidate: Candidate) -> TpuSlice:
-    tpu = find_slice(candidate.accelerator)
-    if tpu is None:
+def machine_of(candidate: Candidate) -> TpuSlice | ComputeType:
+    """Raises UserError for a machine that Google does not have."""
+    found = find_slice(candidate.accelerator) or find_type(candidate.accelerator)
+    if found is None:
         raise UserError(
-            f"{candidate.accelerator} is not a TPU",
-            "of Google's machines, orch serves TPU slices now",
-            "orch accelerators --tpu",
+            f"{candidate.accelerator} is not a machine of Google",
+            "orch rents TPU slices and the families e2, n2, g2 and a2 from it",
+            "orch accelerators",
         )
-    return tpu
+    return found
 
 
-def _slices(candidate: Candidate, tpu: TpuSlice) -> int:
+def _check_plain(candidate: Candidate, machine: ComputeType) -> None:
+    """Raises UserError for what only a TPU has, or can be asked for."""
+    if not isinstance(candidate.market, OnDemand | Spot | Reservation):
+        raise UserError(
+            f"orch rents no {machine.name} as '{candidate.market}'",
+            "it has on demand, spot and reservations",
+            "remove provisioning, or: use_spot: true",
+        )
+    options = read_options(candidate)
+    written = {"topology": bool(options.topology), "api: tpu": options.api == "tpu"}
+    if found := next((key for key, asked in written.items() if asked), ""):
+        raise UserError(f"'{found}' has no meaning for {machine.name}", "it has no TPUs", "remove it")
+
+
+def _slices(candidate: Candidate, tpu: TpuSlice | ComputeType) -> int:
     count, rest = divmod(candidate.hosts, tpu.hosts)
     if rest or count < 1:
         raise UserError(
@@ -260,7 +287,7 @@ def _slices(candidate: Candidate, tpu: TpuSlice) -> int:
     return count
 
 
-def _topology(candidate: Candidate, tpu: TpuSlice) -> str:
+def _topology(candidate: Candidate, tpu: TpuSlice | ComputeType) -> str:
     """The shape asked for, "" for the usual one. It has as many chips as the type, and so as many hosts."""
     topology = read_options(candidate).topology
     if not topology:

@@ -7,7 +7,7 @@ from orchestrator.drivers import CheckOffer, Driver, PermissionFiles, PlaceNames
 DRIVER = Driver(
     name="gcp",
     vendor="Google",
-    rents="TPU slices",
+    rents="Google machines",
     spellings=("google",),
     places=PlaceNames(
         region=r"[a-z]+(?:-[a-z]+)+[0-9]+",

@@ -11,7 +11,7 @@ from orchestrator.slices import Candidate
 LONGEST_RUN_HOURS = 168  # seven days ("Request Cloud TPUs using Flex-start", 2025); held for every run duration
 LONGEST_WAIT_HOURS = 24 * 365
 Tier: TypeAlias = Literal["", "guaranteed", "best-effort"]
-_NO_GPUS = Refused("orch rents no GPU machines from Google")
+_NO_GVNIC = Refused("orch requests the usual network interface")
 
 
 def _word(step: str) -> Allowed:
@@ -100,13 +100,13 @@ class GoogleOptions:
 OPTIONS = DriverOptions(
     kind=GoogleOptions,
     title="Google Cloud",
-    owner="Google's TPUs have",
+    owner="Google machines have",
     dialect=True,
     refused_settings={
         "managed_instance_group": Refused("slices are created one by one"),
-        "enable_gvnic": _NO_GPUS,
-        "enable_gpu_direct": _NO_GPUS,
-        "placement_policy": Refused("Google places a TPU slice as a whole"),
+        "enable_gvnic": _NO_GVNIC,
+        "enable_gpu_direct": _NO_GVNIC,
+        "placement_policy": Refused("orch requests no placement policy; Google places a TPU slice as a whole"),
     },
     refused_args={
         "tpu_name": Refused(

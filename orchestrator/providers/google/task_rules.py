@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.catalog import tpu
 from orchestrator.catalog.accelerators import find_own_topology
-from orchestrator.catalog.machines import Machine, TpuSlice
+from orchestrator.catalog.machines import ComputeType, Machine, TpuSlice
+from orchestrator.messages import join_some
 from orchestrator.task.driver_rules import TaskRules
 from orchestrator.task.errors import InvalidValueError, Issue
 from orchestrator.task.infra import Infra
@@ -22,7 +23,7 @@ _KEY, _VALUE = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,6
 
 
 class GoogleRules(TaskRules):
-    """The rules of TPU slices."""
+    """The rules of TPU slices, and of machines without TPUs."""
 
     most_labels = 47  # of 64; orch writes at most 17 beside them, as a long value takes several
 
@@ -54,33 +55,38 @@ class GoogleRules(TaskRules):
         if right := tpu.load_wrong_runtimes().get(args.runtime_version):
             what = f"there is no runtime version `{args.runtime_version}`"
             raise InvalidValueError(what, "", f"write {right}, or remove it")
+        if args.topology and isinstance(machine, ComputeType):
+            raise InvalidValueError(f"`topology` has no meaning for {machine.name}", "it has no TPUs", "remove it")
         topology = find_own_topology(machine)
         return args if args.topology == topology else args.model_copy(update={"topology": topology})
 
     def list_notes(self, infra: Infra, machine: Machine) -> list[str]:
-        """Return a note for a place that is not known to have the generation."""
+        """Return a note for a place that is not known to have the machine."""
         place = infra.zone or infra.region
-        if not isinstance(machine, TpuSlice) or infra.provider != tpu.PROVIDER or not machine.zones or not place:
+        if not isinstance(machine, TpuSlice | ComputeType) or infra.provider != tpu.PROVIDER:
+            return []
+        if not machine.zones or not place:
             return []
         if any(zone.startswith(place) for zone in machine.zones):
             return []
-        return [f"{place} is not among the places known for {machine.generation}: {', '.join(machine.zones)}"]
+        name = machine.generation if isinstance(machine, TpuSlice) else machine.name
+        return [f"{place} is not among the places known for {name}: {join_some(machine.zones)}"]
 
     def find_machine_conflicts(self, choice: Resources) -> Iterator[Issue]:
-        """Yield fields that have no meaning for a TPU slice."""
-        name = choice.machine.name
-        if choice.image_id:
+        """Yield fields that have no meaning for the machine."""
+        name, plain = choice.machine.name, isinstance(choice.machine, ComputeType)
+        if dict(choice.image_id).keys() - {""} or (choice.image_id and not plain):
             yield Issue(
                 path=("resources", "image_id"),
                 what=f"`image_id` has no meaning for {name}",
-                why="TPU VMs have runtime versions",
-                next_step="write accelerator_args: {runtime_version: ...}",
+                why="an image of Google is in all regions" if plain else "TPU VMs have runtime versions",
+                next_step="name one image" if plain else "write accelerator_args: {runtime_version: ...}",
             )
         if choice.network_tier == "best":
             yield Issue(
                 path=("resources", "network_tier"),
                 what=f"`network_tier: best` has no meaning for {name}",
-                why="the chips of a slice have their own network",
+                why="orch asks for its usual network" if plain else "the chips of a slice have their own network",
                 next_step="remove it",
             )
 

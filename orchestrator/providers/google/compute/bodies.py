@@ -23,7 +23,7 @@ RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 def instance(spec: SliceSpec, wanted: Wanted, part: Part) -> dict[str, object]:
     made = _machine(spec, wanted, part)
     made |= {"description": description(spec), "name": part.name}
-    made["machineType"] = Text.of(wanted.in_zone, f"/machineTypes/{wanted.asked.tpu.machine_type}")
+    made["machineType"] = Text.of(wanted.in_zone, f"/machineTypes/{wanted.machine_type}")
     data = [disk.path(wanted.project, wanted.zone) for disk in wanted.asked.data_disks]
     made["disks"] = _disks(wanted, Text.of(wanted.in_zone, f"/diskTypes/{wanted.disk_type}"), data)
     if wanted.asked.flex:
@@ -34,7 +34,7 @@ def instance(spec: SliceSpec, wanted: Wanted, part: Part) -> dict[str, object]:
 def template(spec: SliceSpec, wanted: Wanted, part: Part) -> dict[str, object]:
     """Of the instances of a group. It names machine, disk type and disks without their zone (compute v1)."""
     made = _machine(spec, wanted, part)
-    made["machineType"] = wanted.asked.tpu.machine_type
+    made["machineType"] = wanted.machine_type
     data = [to_text(disk.name) for disk in wanted.asked.data_disks]
     made["disks"] = _disks(wanted, to_text(wanted.disk_type), data)
     return {"description": description(spec), "name": part.name, "properties": dict(sorted(made.items()))}
@@ -99,9 +99,9 @@ def host_keys(part: Part, entry: str) -> Unknown:
 
 
 def scheduling(wanted: Wanted) -> dict[str, object]:
-    """Machines with TPUs cannot move to another host. What is taken, or ends, is deleted: a stopped disk costs."""
+    """What is taken, or ends, is deleted: a stopped disk costs."""
     asked = wanted.asked
-    made: dict[str, object] = {"onHostMaintenance": "TERMINATE"}
+    made: dict[str, object] = {} if wanted.migrates else {"onHostMaintenance": "TERMINATE"}
     if asked.spot:
         made |= {"automaticRestart": False, "preemptible": True, "provisioningModel": "SPOT"}
     elif asked.flex:

@@ -90,7 +90,7 @@ def _machine(spec: SliceSpec, wanted: Wanted, part: Part) -> tuple[str | Text, .
     """What instances and templates have in common."""
     asked = wanted.asked
     words: list[str | Text] = [
-        f"--machine-type={asked.tpu.machine_type}",
+        f"--machine-type={wanted.machine_type}",
         f"--image={wanted.image}",
         f"--boot-disk-size={wanted.disk_gib}GB",
         f"--boot-disk-type={wanted.disk_type}",
@@ -116,7 +116,7 @@ def _machine(spec: SliceSpec, wanted: Wanted, part: Part) -> tuple[str | Text, .
 
 def _schedule(wanted: Wanted) -> list[str]:
     made = bodies.scheduling(wanted)
-    words = ["--maintenance-policy=TERMINATE"]
+    words = [] if wanted.migrates else ["--maintenance-policy=TERMINATE"]
     if "provisioningModel" in made:
         words.append(f"--provisioning-model={made['provisioningModel']}")
     if wanted.run_seconds:

@@ -1,8 +1,9 @@
 """What a slice consists of on Compute Engine, and the names of it all. Pure.
 
-A TPU of one host is an instance. One of several hosts is a managed instance group, with a workload policy that names
-the topology and a template of its instances (Compute Engine documentation, "Create a MIG with multi-host TPU slice",
-2026). Several TPU slices are so many of these. All names follow from the name of the slice.
+A TPU of one host is an instance, and so is each machine without TPUs. A TPU of several hosts is a managed instance
+group, with a workload policy that names the topology and a template of its instances (Compute Engine documentation,
+"Create a MIG with multi-host TPU slice", 2026). Several TPU slices are so many of these. All names follow from the name
+of the slice.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from orchestrator.catalog.machines import ComputeType, TpuSlice
 from orchestrator.catalog.tpu import get_generation
 from orchestrator.errors import UserError
 from orchestrator.providers.google import choices
@@ -22,7 +24,13 @@ from orchestrator.values import Text
 LONGEST = 45  # of a slice's name: "-s63-w-0001" is put behind it, and 58 letters are the most for a group's instances
 DISK_GIB = 100  # as the TPU API provides; the images alone would give 10, which a first pip install fills
 FLEX_WAIT_SECONDS = 7200  # the longest that an instance may wait ("About Flex-start VMs", 2026)
+LEAST_DISK_GIB = 10  # of Ubuntu's images
 IMAGES = "projects/ubuntu-os-accelerator-images/global/images"
+# Of machines without TPUs: Ubuntu 24.04, with Python 3.12. GPU_IMAGE has NVIDIA's driver 580, the least for CUDA 13.
+# Public code rents g2-standard-8 and a2-highgpu-1g with it (images v20251021 to v20260820, read 2026-11-26).
+CPU_IMAGE = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-amd64"
+GPU_IMAGE = f"{IMAGES}/family/ubuntu-accelerator-2404-amd64-with-nvidia-580"
+PLAIN_DISK = "pd-balanced"  # all of e2, n2, g2 and a2 take it ("Choose a disk type", Compute Engine, 2026)
 _IMAGE = re.compile(r"projects/[a-z0-9.:-]+/global/images/(?:family/)?[a-z0-9-]+")
 _FAMILY = re.compile(r"ubuntu-accel-[a-z0-9-]*tpu[a-z0-9-]*")
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
@@ -34,7 +42,7 @@ _NOT_HERE = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One TPU slice. index: which of them. name: of the instance, or of group, template and policy."""
+    """One TPU slice or machine. index: which of them. name: of the instance, or of group, template and policy."""
 
     name: str
     index: int
@@ -75,10 +83,10 @@ def parts(name: str, slices: int, hosts_per_slice: int) -> tuple[Part, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A candidate as Compute Engine is asked for it. image: path of an image or a family. topology: of one TPU slice.
+    """A candidate as Compute Engine is asked for it.
 
-    run_seconds: after so long the service deletes the machines, 0 = never. wait_seconds: how long a flex-start
-    instance may wait for machines.
+    image: path of an image or a family. topology: of one TPU slice. run_seconds: after so long the service deletes the
+    machines, 0 = never. wait_seconds: how long a flex-start instance may wait for machines.
     """
 
     asked: Choices
@@ -88,6 +96,17 @@ class Wanted:
     topology: str
     run_seconds: int
     wait_seconds: int
+
+    @property
+    def machine_type(self) -> str:
+        """Return what Compute Engine calls it."""
+        machine = self.asked.machine
+        return machine.machine_type if isinstance(machine, TpuSlice) else machine.name
+
+    @property
+    def migrates(self) -> bool:
+        """Whether the machines may move to another host: none with TPUs, GPUs or of spot can (Compute Engine, 2026)."""
+        return not self.asked.machine.chips and not self.asked.spot
 
     @property
     def patience(self) -> int:
@@ -140,10 +159,10 @@ def read(candidate: Candidate) -> Wanted:
         raise UserError("a flex-start group takes no data disks", "", "keep large data in a bucket")
     return Wanted(
         asked=asked,
-        image=_image(options.runtime_version, asked.tpu.generation),
-        disk_gib=max(DISK_GIB, candidate.disk_gib or 0),
-        disk_type=get_generation(asked.tpu.generation).compute_disk,
-        topology=asked.topology or asked.tpu.topology,
+        image=_image(options.runtime_version, asked.machine),
+        disk_gib=_disk_gib(candidate, asked.machine),
+        disk_type=_disk_type(asked.machine),
+        topology=asked.topology or asked.machine.topology,
         run_seconds=asked.run_seconds,
         wait_seconds=min(asked.valid_seconds, FLEX_WAIT_SECONDS),
     )
@@ -154,16 +173,33 @@ def _without_image(candidate: Candidate) -> tuple[tuple[str, str], ...]:
     return tuple((key, value) for key, value in candidate.details if key != "runtime_version")
 
 
-def _image(word: str, generation: str) -> str:
+def _disk_gib(candidate: Candidate, machine: TpuSlice | ComputeType) -> int:
+    """GiB of the boot disk. A TPU has at least as much as through the TPU API."""
+    size = candidate.disk_gib or DISK_GIB
+    return max(DISK_GIB if isinstance(machine, TpuSlice) else LEAST_DISK_GIB, size)
+
+
+def _disk_type(machine: TpuSlice | ComputeType) -> str:
+    return get_generation(machine.generation).compute_disk if isinstance(machine, TpuSlice) else PLAIN_DISK
+
+
+def _image(word: str, machine: TpuSlice | ComputeType) -> str:
     """Families: "TPU OS images" (Cloud TPU documentation, 2026); the names as public code used them in 2026."""
+    usual = _usual_image(machine)
     if not word:
-        return f"{IMAGES}/family/{get_generation(generation).compute_image}"
+        return usual
     if _IMAGE.fullmatch(word):
         return word
-    if _FAMILY.fullmatch(word):
+    if _FAMILY.fullmatch(word) and isinstance(machine, TpuSlice):
         return f"{IMAGES}/family/{word}"
     raise UserError(
         f"'{word}' is not an image of Compute Engine",
         "a runtime version belongs to the TPU API; here it is projects/PROJECT/global/images/[family/]NAME",
-        f"remove runtime_version: {get_generation(generation).compute_image} is taken",
+        f"remove it: {usual.rpartition('/')[2]} is taken",
     )
+
+
+def _usual_image(machine: TpuSlice | ComputeType) -> str:
+    if isinstance(machine, TpuSlice):
+        return f"{IMAGES}/family/{get_generation(machine.generation).compute_image}"
+    return GPU_IMAGE if machine.chips else CPU_IMAGE

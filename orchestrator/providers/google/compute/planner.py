@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
+from orchestrator.catalog.machines import ComputeType
 from orchestrator.errors import UserError
 from orchestrator.providers.google.body import labels_of
 from orchestrator.providers.google.compute import bodies, commands
@@ -51,15 +52,16 @@ class ComputePlanner:
         return _power(name, "start", candidate)
 
     def host_facts(self, candidate: Candidate) -> HostFacts:
-        read(candidate)
+        plain = isinstance(read(candidate).asked.machine, ComputeType)
         if loopback_endpoint():  # the hosts stand on this computer, and their buckets do
             return loopback_facts(candidate, variables_of_buckets())
-        return HostFacts(env=(("PJRT_DEVICE", "TPU"),), end_command=render_template("google/end-instance.sh.j2"))
+        env = () if plain else (("PJRT_DEVICE", "TPU"),)
+        return HostFacts(env=env, end_command=render_template("google/end-instance.sh.j2"))
 
 
-def stop_refusal(what: str, hosts: int, *, deleted: bool) -> UserError | None:
+def stop_refusal(what: str, *, grouped: bool, deleted: bool) -> UserError | None:
     """Why these machines cannot be stopped and kept; None when they can. deleted: they go when they are stopped."""
-    if hosts > 1:
+    if grouped:
         why = "a group with a topology is of use only as a whole and cannot be stopped"
     elif deleted:
         why = "spot and flex-start machines are deleted, not stopped"
@@ -135,13 +137,25 @@ def _delete(wanted: Wanted, part: Part, kind: str) -> Request:
 
 
 def _power(name: str, verb: str, candidate: Candidate) -> Request:
+    """One request for each instance; the last is the main one."""
     wanted = read(candidate)
+    machine = wanted.asked.machine
     deleted = "instanceTerminationAction" in bodies.scheduling(wanted)
-    refusal = stop_refusal(wanted.asked.tpu.name, candidate.hosts, deleted=deleted)
+    refusal = stop_refusal(machine.name, grouped=machine.hosts > 1, deleted=deleted)
+    if isinstance(machine, ComputeType) and machine.local_ssd:
+        refusal = UserError(f"{machine.name} cannot be stopped and kept", "its local disks would be lost", "orch down")
     if refusal is not None:
         raise refusal
-    target = Text.of(wanted.in_zone, f"/instances/{name}/{verb}").preview()
-    return Request(service=SERVICE, method="POST", target=target, command=commands.power(wanted, verb, name))
+    steps = [
+        Request(
+            service=SERVICE,
+            method="POST",
+            target=Text.of(wanted.in_zone, f"/instances/{part.name}/{verb}").preview(),
+            command=commands.power(wanted, verb, part.name),
+        )
+        for part in wanted.parts(name)
+    ]
+    return replace(steps[-1], before=tuple(steps[:-1]))
 
 
 def _why(wanted: Wanted) -> str:

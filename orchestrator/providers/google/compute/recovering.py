@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.catalog.machines import TpuSlice
+from orchestrator.catalog.compute import load_types
+from orchestrator.catalog.machines import ComputeType, TpuSlice
 from orchestrator.catalog.prices import price_per_hour
 from orchestrator.catalog.tpu import find_slice, list_generations
 from orchestrator.errors import NotFoundError, UserError
@@ -93,10 +94,10 @@ class ComputeRecovery:
 
     def _candidate(self, machines: Sequence[dict[str, Any]]) -> Candidate:
         parts = self._parts(machines)
-        tpu = _find_tpu(str(machines[0].get("machineType", "")).rpartition("/")[2], len(parts[0]))
+        machine = _find_machine(str(machines[0].get("machineType", "")).rpartition("/")[2], len(parts[0]))
         _, region, zone = self.found.where.split("/")
         market = Spot() if _word(machines[0]) == "spot" else OnDemand()
-        price = price_per_hour(tpu, market, region)
+        price = price_per_hour(machine, market, region)
         interfaces: Sequence[Mapping[str, Any]] = machines[0].get("networkInterfaces") or [{}]
         interface = interfaces[0]
         details = {
@@ -106,9 +107,9 @@ class ComputeRecovery:
         }
         return Candidate(
             provider="gcp",
-            accelerator=tpu.name,
+            accelerator=machine.name,
             hosts=len(machines),
-            chips_per_host=tpu.chips_per_host,
+            chips_per_host=machine.chips_per_host,
             market=market,
             region=region,
             zone=zone,
@@ -130,13 +131,13 @@ def _word(machine: Mapping[str, Any]) -> str:
     return {"SPOT": "spot", "FLEX_START": "flex"}.get(str(scheduling.get("provisioningModel", "")), "")
 
 
-def _find_tpu(machine_type: str, hosts: int) -> TpuSlice:
-    """Return the TPU slice of so many hosts of a machine type. Raises UserError for one that is not known."""
+def _find_machine(machine_type: str, hosts: int) -> TpuSlice | ComputeType:
+    """Return the machine, or the TPU slice of so many hosts of its type. Raises UserError for one that is not known."""
+    if hosts == 1 and machine_type in load_types():
+        return load_types()[machine_type]
     for generation in list_generations():
         for size in (*generation.single_host, *generation.sizes):
             found = find_slice(f"{generation.prefix}-{size}") if generation.machine_type else None
             if found is not None and (found.machine_type, found.hosts) == (machine_type, hosts):
                 return found
-    raise UserError(
-        f"{hosts} x {machine_type} is not a TPU that orch knows", "", "orch accelerators --tpu   lists them"
-    )
+    raise UserError(f"{hosts} x {machine_type} is not a machine that orch knows", "", "orch accelerators   lists them")

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from orch_fronts.ending import end_hosts
+from orch_fronts.google.compute.types import all_zones
 from orch_fronts.google.gcs import GcsServer, gcs_server
 from orch_fronts.google.grants import Grants
 from orch_fronts.google.iam import owner
@@ -86,10 +87,10 @@ def open_front(folder: Path) -> SimulatedGoogle:
 
 
 def google_scenario(scenario: Scenario) -> Scenario:
-    """The scenario with the zones that are known to have TPUs, where it names none of its own."""
+    """The scenario with the zones that are known to have TPUs or GPUs, where it names none of its own."""
     if scenario.zones != Scenario().zones:
         return scenario
-    names = sorted({zone for generation in list_generations() for zone in generation.zones})
+    names = sorted({zone for generation in list_generations() for zone in generation.zones} | all_zones())
     return replace(scenario, zones=tuple(Zone(name, name.rpartition("-")[0]) for name in names))
 
 

@@ -26,11 +26,12 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A quota. metric: below tpu.googleapis.com/. where: zone or region, "" for all of them. value: -1 for no limit."""
+    """A quota. metric: below the service. where: zone or region, "" for all of them. value: -1 for no limit."""
 
     metric: str
     value: int
     where: str = ""
+    service: str = "tpu.googleapis.com"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

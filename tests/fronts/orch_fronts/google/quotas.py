@@ -13,16 +13,18 @@ from orch_fronts.google.grants import Grants, Limit
 from orch_fronts.google.methods import Called
 from orch_fronts.google.status import NOT_FOUND, Refusal
 
-SERVICE = "tpu.googleapis.com"
+COMPUTE = "compute.googleapis.com"
+SERVICES = ("tpu.googleapis.com", COMPUTE)
 PAGE = 200  # at most; "pageSize" may ask for fewer
 
 
 def quota_metrics(project: str, call: Called, grants: Grants) -> dict[str, Any]:
     """One page of a ListConsumerQuotaMetricsResponse. Raises Refusal for another service."""
-    if call.path_values[2] != SERVICE:
-        raise Refusal(NOT_FOUND, f"The simulated project has no quotas of {call.path_values[2]}")
+    service = call.path_values[2]
+    if service not in SERVICES:
+        raise Refusal(NOT_FOUND, f"The simulated project has no quotas of {service}")
     by_metric: dict[str, list[Limit]] = defaultdict(list)
-    for limit in grants.limits:
+    for limit in (one for one in grants.limits if one.service == service):
         by_metric[limit.metric].append(limit)
     start = int(call.query.get("pageToken", ("0",))[0] or 0)
     size = min(int(call.query.get("pageSize", (str(PAGE),))[0] or PAGE), PAGE)
@@ -36,11 +38,12 @@ def quota_metrics(project: str, call: Called, grants: Grants) -> dict[str, Any]:
 
 
 def _metric(project: str, name: str, limits: list[Limit]) -> dict[str, Any]:
-    path = f"projects/{project}/services/{SERVICE}/consumerQuotaMetrics/{SERVICE}%2F{name}"
-    dimensions = sorted({_dimension(limit.where) for limit in limits})
+    service = limits[0].service
+    path = f"projects/{project}/services/{service}/consumerQuotaMetrics/{service}%2F{name}"
+    dimensions = sorted({_dimension(limit) for limit in limits})
     return {
         "name": path,
-        "metric": f"{SERVICE}/{name}",
+        "metric": f"{service}/{name}",
         "displayName": name.replace("-", " "),
         "unit": "1",
         "consumerQuotaLimits": [_limit(path, name, one, limits) for one in dimensions],
@@ -48,11 +51,11 @@ def _metric(project: str, name: str, limits: list[Limit]) -> dict[str, Any]:
 
 
 def _limit(path: str, name: str, dimension: str, limits: list[Limit]) -> dict[str, Any]:
-    own = [limit for limit in limits if _dimension(limit.where) == dimension]
+    own = [limit for limit in limits if _dimension(limit) == dimension]
     return {
         "name": f"{path}/limits/%2Fproject%2F{dimension}",
-        "metric": f"{SERVICE}/{name}",
-        "unit": f"1/{{project}}/{{{dimension}}}",
+        "metric": f"{limits[0].service}/{name}",
+        "unit": f"1/{{project}}/{{{dimension}}}" if dimension else "1/{project}",
         "quotaBuckets": [_bucket(dimension, limit) for limit in sorted(own, key=lambda one: one.where)],
     }
 
@@ -63,6 +66,8 @@ def _bucket(dimension: str, limit: Limit) -> dict[str, Any]:
     return value | ({"dimensions": {dimension: limit.where}} if limit.where else {})
 
 
-def _dimension(where: str) -> str:
-    """us-west4-a is a zone, us-west4 a region; what is for everywhere is counted by zone."""
-    return "region" if where and where.count("-") == 1 else "zone"
+def _dimension(limit: Limit) -> str:
+    """us-west4-a is a zone, us-west4 a region; a limit for everywhere is by zone for TPUs, else by project."""
+    if limit.where:
+        return "region" if limit.where.count("-") == 1 else "zone"
+    return "" if limit.service == COMPUTE else "zone"

@@ -44,7 +44,7 @@ def insert(visit: Visit, zone: str) -> dict[str, Any]:
     given = visit.read("Instance")
     name = str(given.get("name", ""))
     check_name(name)
-    machines.check_properties(given)
+    machines.check_properties(given, zone)
     check_words(given)
     if given.get("resourcePolicies"):
         raise invalid("resource.resourcePolicies", "a workload policy belongs to a group (rule policy_needs_a_group)")

@@ -1,4 +1,4 @@
-"""Machine types with TPUs: only what the catalogue has and Compute Engine serves by itself (v5p, v6e, TPU7x)."""
+"""Machine types: those without TPUs (types.py), and those of TPUs that Compute Engine serves (v5p, v6e, TPU7x)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
+from orch_fronts.google.compute import types
 from orch_fronts.google.compute.answers import invalid, required
 from orch_fronts.google.compute.visit import last
 from orchestrator.catalog import tpu
@@ -21,9 +22,12 @@ _MARKETS = {"SPOT": "spot", "FLEX_START": "flex-start"}
 
 @dataclass(frozen=True, slots=True)
 class MachineType:
+    """generation: of TPUs; of a type without them its own name, by which the simulated cloud counts its capacity."""
+
     name: str
     generation: str
     chips: int
+    plain: bool = False
 
 
 @cache
@@ -34,17 +38,21 @@ def machine_types() -> Mapping[str, MachineType]:
             name = each.machine_type.format(chips=chips)
             if each.name in SERVED:
                 found[name] = MachineType(name, each.name, chips)
-    return found
+    plain = types.plain_types().values()
+    return found | {one.name: MachineType(one.name, one.name, one.gpus, plain=True) for one in plain}
 
 
-def machine_of(properties: Mapping[str, Any]) -> MachineType:
-    """Of an instance or of a template's properties. Raises ComputeRefusal."""
+def machine_of(properties: Mapping[str, Any], zone: str = "") -> MachineType:
+    """Of an instance in a zone, or of a template. Rule type_is_sold_in_some_zones. Raises ComputeRefusal."""
     given = str(properties.get("machineType", ""))
     if not given:
         raise required("resource.machineType")
     found = machine_types().get(last(given))
-    if found is None:
-        raise invalid("resource.machineType", f"'{given}'. The referenced machine type does not exist")
+    if found is None or (zone and found.plain and zone not in types.zones_of(found.name)):
+        where = f" in zone '{zone}'" if zone else ""
+        path = f"zones/{zone}/machineTypes/{last(given)}" if zone else given
+        words = f"'{path}'. Machine type with name '{last(given)}' does not exist{where}."
+        raise invalid("resource.machineType", words)
     return found
 
 
@@ -83,9 +91,9 @@ def run_seconds(properties: Mapping[str, Any]) -> float:
     return float(seconds)
 
 
-def check_properties(properties: Mapping[str, Any]) -> None:
+def check_properties(properties: Mapping[str, Any], zone: str = "") -> None:
     """What is the same for an instance and for a template. Raises ComputeRefusal."""
-    machine_of(properties)
+    machine = machine_of(properties, zone)
     market_of(properties)
     run_seconds(properties)
     disks: list[dict[str, Any]] = properties.get("disks") or []
@@ -94,8 +102,21 @@ def check_properties(properties: Mapping[str, Any]) -> None:
         raise invalid("resource.disks", "exactly one boot disk with a sourceImage is needed")
     if not properties.get("networkInterfaces"):
         raise required("resource.networkInterfaces")
-    if properties.get("scheduling", {}).get("onHostMaintenance") != "TERMINATE":
+    _check_maintenance(properties.get("scheduling", {}), machine)
+
+
+def _check_maintenance(scheduling: Mapping[str, Any], machine: MachineType) -> None:
+    """Rules tpu_must_terminate and gpu_and_spot_must_terminate. Raises ComputeRefusal."""
+    if scheduling.get("onHostMaintenance") == "TERMINATE":
+        return
+    if not machine.plain:
         raise invalid("resource.scheduling.onHostMaintenance", "'MIGRATE'. Instances with TPUs must TERMINATE")
+    if machine.chips:
+        words = "Instances with guest accelerators do not support live migration."
+        raise invalid("resource.scheduling.onHostMaintenance", f"'MIGRATE'. {words}")
+    if scheduling.get("preemptible") or scheduling.get("provisioningModel") == "SPOT":
+        words = "Scheduling must have preemptible be false when OnHostMaintenance isn't TERMINATE."
+        raise invalid("resource.scheduling.preemptible", f"'true'. {words}")
 
 
 def chips_of(topology: str) -> int:

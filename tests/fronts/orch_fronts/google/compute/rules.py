@@ -87,6 +87,16 @@ RULES = (
         f"{LIFE}: TPU VMs do not migrate; the words are modelled",
     ),
     Rule(
+        "type_is_sold_in_some_zones",
+        "A machine type that a zone does not sell is refused there: 'does not exist in zone'.",
+        "gruntwork-io/terratest issue 1132 (2022) and taskcluster/community-tc-config pull request 75 quote the text",
+    ),
+    Rule(
+        "gpu_and_spot_must_terminate",
+        "An instance with GPUs, or of spot, is refused without onHostMaintenance TERMINATE; another one may migrate.",
+        "public code quotes both texts (Terraform's acceptance tests; comments of 2020 to 2024)",
+    ),
+    Rule(
         "sequential_names_begin_at_one",
         "A base name that ends in hashes makes names with that many digits: vm-### is vm-001.",
         f"{REST} (InstanceGroupManager.baseInstanceName)",
